@@ -1,0 +1,1 @@
+"""Truth: instances, drifting contexts and noise. Never sees a policy."""

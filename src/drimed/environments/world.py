@@ -1,0 +1,265 @@
+"""A batch of worlds that run side by side: contexts, offers and noisy outcomes, block by block of episodes.
+
+Every member of the batch has its own named streams, so what it meets depends on its seed alone: not on the policy,
+not on its neighbours, not on the size of the batch. Two policies with one seed face the same contexts and noise.
+
+Shapes: S seeds, H users, n episodes in a block, D context coordinates; block arrays are (n, H, S, ...), so that the
+slice of one decision is contiguous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from drimed import streams
+from drimed.environments.drift import Drift, levels
+from drimed.environments.instance import Instance
+from drimed.errors import ConfigError, ShapeError
+from drimed.learning.offer import Offer, Outcome, Shape, quadratic, whiten
+from drimed.linear import checks
+from drimed.linear.arrays import FloatArray, IntArray
+
+BLOCK_NUMBERS = 2_000_000  # numbers per block array: a few arrays of this size fit in the cache of no machine, and in
+# the memory of every one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """How contexts and noise behave; the paper's values are the defaults."""
+
+    episodes: int = 1000  # L
+    drift: str | Drift = "gradual"
+    magnitude: float = 100.0  # kappa
+    drift_by: str = "scale"  # contexts grow in scale (as coded), or move in their mean (as printed)
+    context_dim: int = 2  # D
+    context_noise: float = 1.0  # sigma_C
+    reward_noise: float = 0.1  # sigma_r
+    preferences: str = "fixed"  # or "per episode": drawn anew around the user's mean, shown before each decision
+    preference_scale: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.drift_by not in ("scale", "mean"):
+            raise ConfigError(f"drift_by must be 'scale' or 'mean', got {self.drift_by!r}")
+        if self.preferences not in ("fixed", "per episode"):
+            raise ConfigError(f"preferences must be 'fixed' or 'per episode', got {self.preferences!r}")
+        if self.context_dim < 1:
+            raise ConfigError(f"context_dim must be at least 1, got {self.context_dim}")
+        if not self.reward_noise > 0:
+            raise ConfigError(f"reward_noise must be positive, got {self.reward_noise}")
+        if not (self.context_noise >= 0 and self.preference_scale > 0):
+            raise ConfigError(
+                f"context_noise must be at least 0 and preference_scale positive, "
+                f"got {self.context_noise} and {self.preference_scale}"
+            )
+        levels(self.drift, self.episodes, self.magnitude)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Consecutive episodes of all worlds of the batch."""
+
+    start: int
+    episodes: int
+    features: FloatArray  # (n, H, S, K, d)
+    sigma: FloatArray  # (n, H, S, K)
+    scale: FloatArray  # (n, H, S)
+    preferences: FloatArray  # (n, H, S, M)
+    contexts: FloatArray  # (n, H, S, D)
+    noise: FloatArray  # (n, H, S, M), standardised
+    means: FloatArray  # (n, H, S, K), mean reward of each arm
+    world: World
+
+    def offer(self, episode: int, user: int) -> Offer:
+        """What user `user` is offered in the block's episode number `episode`: batch (S,)."""
+        at = (episode, user)
+        world = self.world
+        return Offer(
+            features=self.features[at],
+            control=world.control[user],
+            sigma=self.sigma[at],
+            maps=world.maps,
+            whitening=world.whitening,
+            scale=self.scale[at],
+            preference=self.preferences[at],
+            context=self.contexts[at],
+            user=user,
+        )
+
+    def offers(self, episode: int) -> Offer:
+        """All users of an episode at once: batch (S, H)."""
+        return Offer(
+            features=np.swapaxes(self.features[episode], 0, 1),
+            control=np.swapaxes(self.world.control, 0, 1),
+            sigma=np.swapaxes(self.sigma[episode], 0, 1),
+            maps=self.world.maps[:, None],
+            whitening=self.world.whitening[:, None],
+            scale=self.scale[episode].T,
+            preference=np.swapaxes(self.preferences[episode], 0, 1),
+            context=np.swapaxes(self.contexts[episode], 0, 1),
+        )
+
+    def respond(self, episode: int, user: int, action: IntArray) -> Outcome:
+        """The outcome of playing `action` (S,): a vector per world, and its reward."""
+        at = (episode, user)
+        arm = self.world.arm(action)
+        noise = np.matvec(self.world.noise_roots.take(arm, 0), self.noise[at])
+        vector = self.world.outcome_means.take(arm, 0) + np.sqrt(self.scale[at])[:, None] * noise
+        return Outcome(np.vecdot(self.preferences[at], vector), vector)
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """S worlds: member s lives in instances[s % len(instances)] when one instance is shared, else in instances[s]."""
+
+    instances: Sequence[Instance]
+    seeds: Sequence[int]
+    controls: Sequence[FloatArray]  # (H, K) for each instance
+    setting: Setting
+
+    def __post_init__(self) -> None:
+        if not self.seeds:
+            raise ConfigError("a world needs at least one seed")
+        if len(self.instances) not in (1, len(self.seeds)):
+            raise ConfigError(f"give one instance, or one per seed ({len(self.seeds)}), got {len(self.instances)}")
+        if len(self.controls) != len(self.instances):
+            raise ConfigError(f"give one control per instance ({len(self.instances)}), got {len(self.controls)}")
+        if any(i.shape != self.shape for i in self.instances):
+            raise ShapeError(f"all instances must have the shape {self.shape}")
+        for control in self.controls:
+            checks.probabilities("control", checks.shaped("control", control, (self.shape.H, self.shape.K)))
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes d, K, M, H."""
+        return self.instances[0].shape
+
+    @property
+    def batch(self) -> int:
+        """S."""
+        return len(self.seeds)
+
+    @cached_property
+    def theta(self) -> FloatArray:
+        """(S, d)."""
+        return self._per_seed([i.theta for i in self.instances])
+
+    @cached_property
+    def maps(self) -> FloatArray:
+        """(S, K, M, d)."""
+        return self._per_seed([i.maps for i in self.instances])
+
+    @cached_property
+    def control(self) -> FloatArray:
+        """(H, S, K)."""
+        return np.ascontiguousarray(np.swapaxes(self._per_seed(list(self.controls)), 0, 1))
+
+    @cached_property
+    def whitening(self) -> FloatArray:
+        """(S, K, M, M), at noise scale 1."""
+        return self._per_seed([w for w, _ in self._noise])
+
+    @cached_property
+    def noise_roots(self) -> FloatArray:
+        """(instances K, M, M): a root of each covariance, for drawing noise."""
+        return np.concatenate([np.linalg.inv(w) for w, _ in self._noise])
+
+    @cached_property
+    def outcome_means(self) -> FloatArray:
+        """(instances K, M): Phi(a) theta."""
+        return np.concatenate([i.maps @ i.theta for i in self.instances])
+
+    def arm(self, action: IntArray) -> IntArray:
+        """Where the arm chosen in each world stands in the tables over instances and arms."""
+        if len(self.instances) == 1:
+            return action
+        return action + np.arange(self.batch) * self.shape.K
+
+    @cached_property
+    def _noise(self) -> list[tuple[FloatArray, FloatArray]]:
+        return [whiten(i.covariances) for i in self.instances]
+
+    def _per_seed(self, arrays: list[FloatArray]) -> FloatArray:
+        if len(arrays) == 1:
+            return np.broadcast_to(arrays[0], (self.batch, *arrays[0].shape))
+        return np.stack(arrays)
+
+    def blocks(self, episodes_per_block: int | None = None) -> Iterator[Block]:
+        """The whole run, block by block; the cut into blocks changes nothing."""
+        L, (H, K, d) = self.setting.episodes, (self.shape.H, self.shape.K, self.shape.d)
+        per_episode = self.batch * H * (K * d if self.setting.preferences == "per episode" else max(K, self.shape.M))
+        n = episodes_per_block or max(1, min(L, BLOCK_NUMBERS // per_episode))
+        draw = _Draws(self)
+        for start in range(0, L, n):
+            yield self._block(start, min(n, L - start), draw)
+
+    def _block(self, start: int, n: int, draw: _Draws) -> Block:
+        setting = self.setting
+        z = draw.contexts(n)  # (n, H, S, D)
+        f = levels(setting.drift, setting.episodes, setting.magnitude)[start : start + n, None, None, None]
+        if setting.drift_by == "scale":
+            contexts = setting.context_noise * (1 + f) * z
+        else:
+            contexts = setting.context_noise * z + f * draw.direction
+        scale = setting.reward_noise * (1 + np.linalg.norm(contexts, axis=-1))
+        if setting.preferences == "fixed":
+            preferences, features, base, means = self._fixed
+            preferences, features, means = (np.broadcast_to(a, (n, *a.shape)) for a in (preferences, features, means))
+        else:
+            preferences = draw.preferences(n)
+            features, base, means = self._valued(preferences)
+        sigma = np.sqrt(scale)[..., None] * base
+        return Block(start, n, features, sigma, scale, preferences, contexts, draw.noise(n), means, self)
+
+    @cached_property
+    def _fixed(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        preferences = np.swapaxes(self._per_seed([i.preferences for i in self.instances]), 0, 1)  # (H, S, M)
+        preferences = np.ascontiguousarray(preferences)
+        return preferences, *self._valued(preferences)
+
+    def _valued(self, preferences: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Features, noise at scale 1 and means for users with these preferences: (..., S, M) -> (..., S, K, .)."""
+        features = np.matvec(np.swapaxes(self.maps, -1, -2), preferences[..., None, :])
+        covariance = self._per_seed([c for _, c in self._noise])
+        base = np.sqrt(quadratic(covariance, preferences))
+        return features, base, np.matvec(features, self.theta)
+
+
+class _Draws:
+    """The generators of every member, read from front to back."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._contexts = [streams.generator(s, "contexts") for s in world.seeds]
+        self._noise = [streams.generator(s, "noise") for s in world.seeds]
+        self._preferences = [streams.generator(s, "preferences") for s in world.seeds]
+        v = np.stack([streams.generator(s, "direction").standard_normal(self._D) for s in world.seeds])
+        self.direction = v / np.linalg.norm(v, axis=-1, keepdims=True)  # (S, D)
+
+    @property
+    def _D(self) -> int:
+        return self.world.setting.context_dim
+
+    def contexts(self, n: int) -> FloatArray:
+        return self._normal(self._contexts, n, self._D)
+
+    def noise(self, n: int) -> FloatArray:
+        return self._normal(self._noise, n, self.world.shape.M)
+
+    def preferences(self, n: int) -> FloatArray:
+        """Dirichlet around each user's mean, as normalised gammas: (n, H, S, M)."""
+        means = self.world._per_seed([i.preference_means for i in self.world.instances])  # (S, H, M)
+        scale = self.world.setting.preference_scale
+        draws = [
+            g.standard_gamma(np.broadcast_to(scale * m, (n, *m.shape)))
+            for g, m in zip(self._preferences, means, strict=True)
+        ]
+        gammas = np.stack(draws, axis=2)
+        total = gammas.sum(-1, keepdims=True)
+        return np.where(total > 0, gammas / np.where(total > 0, total, 1.0), np.swapaxes(means, 0, 1))
+
+    def _normal(self, generators: list[np.random.Generator], n: int, width: int) -> FloatArray:
+        return np.stack([g.standard_normal((n, self.world.shape.H, width)) for g in generators], axis=2)

@@ -1,0 +1,44 @@
+"""What leaves a guard, and what a decision is: an arm, and exactly how likely each arm was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from drimed.linear.arrays import FloatArray, IntArray, pick
+
+# Why a decision is not the rule's own wish. A guard's `reason` is an index into this list.
+REASONS = (
+    "the rule's own choice",
+    "arms that may fall short of the control were penalised",
+)
+UNCHANGED, PENALISED = range(len(REASONS))
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A distribution that the guard lets through, and why it differs from the rule's."""
+
+    probabilities: FloatArray  # (..., K)
+    reason: IntArray  # (...), index into REASONS
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The arm that was drawn, from which probabilities, and why.
+
+    Where the rule drew its own randomness (`exact` is False) the probabilities show one draw of it, and the
+    propensity is unknown: NaN, never 1 or 1/K.
+    """
+
+    action: IntArray  # (...)
+    probabilities: FloatArray  # (..., K)
+    reason: IntArray  # (...)
+    exact: bool = True
+
+    @property
+    def propensity(self) -> FloatArray:
+        """The probability that this arm had: (...)."""
+        p = pick(self.probabilities, self.action)
+        return np.asarray(p) if self.exact else np.full(p.shape, np.nan)

@@ -1,0 +1,37 @@
+"""No guard: the rule's distribution goes through as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from drimed.guards.decision import UNCHANGED, Guarded
+from drimed.guards.guard import AskRule, GuardState
+from drimed.learning.fit import Fit
+from drimed.learning.offer import Offer, Shape
+from drimed.linear.arrays import IntArray
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Off:
+    """Promises nothing.
+
+    >>> Off().promise
+    'nothing'
+    """
+
+    promise: ClassVar[str] = "nothing"
+
+    def init(self, shape: Shape, batch: tuple[int, ...]) -> None:
+        del shape, batch
+
+    def apply(self, state: GuardState | None, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
+        del state, fit
+        p = ask(offer.available, None)
+        return Guarded(p, np.full(p.shape[:-1], UNCHANGED))
+
+    def commit(self, state: GuardState | None, fit: Fit, offer: Offer, action: IntArray) -> None:
+        del state, fit, offer, action

@@ -1,0 +1,85 @@
+"""The Lagrangian penalty of Dri-MED: arms that may fall short of the control weigh less, by a dual variable.
+
+Source: Das et al., Alg. 2 and 3, in the consistent reading: a margin per user instead of one threshold for all
+(docs/paper.md, I-3, I-13, I-14). It discourages violations; it does not exclude any.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, final
+
+import numpy as np
+
+from drimed.errors import ConfigError
+from drimed.guards import margin
+from drimed.guards.decision import PENALISED, UNCHANGED, Guarded
+from drimed.guards.guard import AskRule, GuardState
+from drimed.guards.margin import Tolerance
+from drimed.learning.fit import Fit
+from drimed.learning.offer import Offer, Shape
+from drimed.linear.arrays import FloatArray, IntArray, pick
+
+UPDATES = ("margin", "indicator")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Penalty:
+    """Each arm loses nu_h max(0, -F_a) of its log weight, where F_a is its certified margin.
+
+    After each decision nu_h <- [nu_h - step m_A / sqrt(t)]_+ with m_A the estimated margin ("margin"), or
+    [nu_h + step (1{m_A < 0} - rate) / sqrt(t)]_+ ("indicator").
+
+    >>> Penalty().update
+    'margin'
+    """
+
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    update: str = "margin"
+    step: float = 1.0  # eta_0
+    rate: float = 0.0  # rho, the share of estimated violations that the indicator update settles at
+    initial: float = 0.0  # nu_0
+
+    promise: ClassVar[str] = "violations are discouraged; none is excluded"
+
+    def __post_init__(self) -> None:
+        if self.update not in UPDATES:
+            raise ConfigError(f"update must be one of {UPDATES}, got {self.update!r}")
+        if not self.step > 0:
+            raise ConfigError(f"step must be positive, got {self.step}")
+        if not 0 <= self.rate < 1:
+            raise ConfigError(f"rate must be in [0, 1), got {self.rate}")
+        if not self.initial >= 0:
+            raise ConfigError(f"initial must be at least 0, got {self.initial}")
+
+    def init(self, shape: Shape, batch: tuple[int, ...]) -> GuardState:
+        return GuardState(np.full((*batch, shape.H), self.initial))
+
+    def apply(self, state: GuardState | None, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
+        penalty = _dual(state, offer)[..., None] * self.shortfall(fit, offer)
+        p = ask(offer.available, penalty)
+        return Guarded(p, np.where((penalty > 0).any(-1), PENALISED, UNCHANGED))
+
+    def shortfall(self, fit: Fit, offer: Offer) -> FloatArray:
+        """How far each arm's certified margin is below zero: (..., K)."""
+        x0 = offer.control_features
+        return np.maximum(-margin.certified(fit, offer.features, x0, self.tolerance, fit.radius), 0.0)
+
+    def commit(self, state: GuardState | None, fit: Fit, offer: Offer, action: IntArray) -> GuardState:
+        m = pick(margin.estimated(fit, offer.features, offer.control_features, self.tolerance), action)
+        push = -m if self.update == "margin" else (m < 0) - self.rate
+        moved = np.maximum(_dual(state, offer) + self.step / np.sqrt(fit.round) * push, 0.0)
+        nu = np.array(_held(state).nu)
+        nu[..., offer.user] = moved
+        return GuardState(nu)
+
+
+def _held(state: GuardState | None) -> GuardState:
+    if state is None:
+        raise ConfigError("the penalty guard needs its own state; start with policy.init(...)")
+    return state
+
+
+def _dual(state: GuardState | None, offer: Offer) -> FloatArray:
+    return _held(state).nu[..., offer.user]

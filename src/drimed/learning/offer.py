@@ -1,0 +1,149 @@
+"""What is put before a policy for one user: the arms as features, their noise, the control.
+
+Shapes: leading `...` is any batch; K arms, M metrics, d features. Symbols: docs/notation.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from drimed.errors import ConfigError, InputError, ShapeError
+from drimed.linear import checks, pmf
+from drimed.linear.arrays import BoolArray, FloatArray
+
+NOISE_FLOOR = 1e-10  # a direction without noise is given this share of the arm's largest variance: weights stay finite
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The sizes of a problem: d features, K arms, M metrics, H users."""
+
+    d: int
+    K: int
+    M: int
+    H: int
+
+    def __post_init__(self) -> None:
+        for name in ("d", "K", "M", "H"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """One user's choice, taken as it is: build it with `make_offer` unless the arrays are known to be sound.
+
+    The covariance of arm a's outcome is scale * (whitening_a^T whitening_a)^-1, so that a context that only
+    scales the noise costs one number instead of K matrices.
+    """
+
+    features: FloatArray  # (..., K, d), x_a = Phi(a)^T p: the mean reward is <x_a, theta>
+    control: FloatArray  # (..., K), pi_0
+    sigma: FloatArray | None = None  # (..., K), standard deviation of the reward; None: unit noise
+    maps: FloatArray | None = None  # (..., K, M, d), Phi(a)
+    whitening: FloatArray | None = None  # (..., K, M, M)
+    scale: FloatArray | None = None  # (...)
+    preference: FloatArray | None = None  # (..., M), p
+    context: FloatArray | None = None  # (..., D)
+    available: BoolArray | None = None  # (..., K); None: every arm
+    user: int = 0
+
+    @property
+    def control_features(self) -> FloatArray:
+        """x_0 = sum_a pi_0(a) x_a: (..., d)."""
+        return np.vecmat(self.control, self.features)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a decision: the reward p.Y, and the whole vector Y where it was recorded."""
+
+    reward: FloatArray | None = None  # (...)
+    vector: FloatArray | None = None  # (..., M)
+
+
+def make_offer(
+    *,
+    control: Any,
+    features: Any = None,
+    sigma: Any = None,
+    maps: Any = None,
+    preference: Any = None,
+    covariance: Any = None,
+    context: Any = None,
+    available: Any = None,
+    user: int = 0,
+) -> Offer:
+    """An offer from plain arrays, checked.
+
+    Give either `maps` (Phi) with `preference` (p) and, where it is known, `covariance` (Sigma per arm), or the
+    reward-scale `features` (x) with `sigma`.
+
+    >>> offer = make_offer(features=[[1.0, 0.0], [0.0, 1.0]], sigma=[1.0, 2.0], control=[1.0, 0.0])
+    >>> offer.control_features.tolist()
+    [1.0, 0.0]
+    """
+    whitening = None
+    if maps is not None:
+        if preference is None or features is not None or sigma is not None:
+            raise ConfigError("with maps, give preference and covariance; features and sigma follow from them")
+        maps = checks.shaped("maps", checks.finite("maps", maps), (-1, -1, -1))
+        preference = checks.shaped("preference", checks.finite("preference", preference), (maps.shape[-2],))
+        features = np.matvec(np.swapaxes(maps, -1, -2), preference[..., None, :])
+        if covariance is not None:
+            covariance = _noise("covariance", covariance, maps.shape[-3], maps.shape[-2])
+            whitening, covariance = whiten(covariance)
+            sigma = np.sqrt(quadratic(covariance, preference))
+    elif features is None:
+        raise ConfigError("an offer needs maps with a preference, or features")
+    features = checks.shaped("features", checks.finite("features", features), (-1, -1))
+    K = features.shape[-2]
+    if sigma is not None:
+        sigma = checks.positive("sigma", checks.shaped("sigma", checks.finite("sigma", sigma), (K,)))
+    control = checks.probabilities("control", checks.shaped("control", checks.finite("control", control), (K,)))
+    if available is not None:
+        available = np.asarray(available, dtype=bool)
+        if available.shape[-1:] != (K,):
+            raise ShapeError(f"available must have shape (..., {K}), got {available.shape}")
+        pmf.check_mask(available)
+    if context is not None:
+        context = checks.finite("context", context)
+    return Offer(
+        features=features,
+        control=control,
+        sigma=sigma,
+        maps=maps,
+        whitening=whitening,
+        preference=preference,
+        context=context,
+        available=available,
+        user=user,
+    )
+
+
+def whiten(covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """W with W Sigma W^T = I, and the Sigma it belongs to: (..., M, M) -> (..., M, M) twice.
+
+    Directions without noise are lifted to NOISE_FLOOR of the largest variance, in both results.
+    """
+    values, vectors = np.linalg.eigh(covariance)
+    values = np.maximum(values, NOISE_FLOOR * values[..., -1:])
+    root = np.swapaxes(vectors, -1, -2)
+    return root / np.sqrt(values)[..., None], np.matmul(vectors * values[..., None, :], root)
+
+
+def quadratic(covariance: FloatArray, preference: FloatArray) -> FloatArray:
+    """p^T Sigma_a p for each arm: (..., K, M, M), (..., M) -> (..., K)."""
+    p = preference[..., None, :]
+    return np.vecdot(np.matvec(covariance, p), p)
+
+
+def _noise(name: str, value: Any, K: int, M: int) -> FloatArray:
+    array = checks.covariance(name, checks.shaped(name, checks.finite(name, value), (K, M, M)))
+    largest = np.abs(array).max((-2, -1))
+    if not (largest > 0).all():
+        raise InputError(f"{name} must not be zero: arm {int(np.argwhere(largest <= 0)[0][-1])} has no noise")
+    return array

@@ -1,0 +1,72 @@
+"""What an array must satisfy before it may reach a formula. Each check names the field and what came."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from drimed.errors import InputError, ShapeError
+from drimed.linear.arrays import FloatArray
+
+SUM_TOLERANCE = 1e-9  # probabilities written with nine digits are accepted
+SYMMETRY_TOLERANCE = 1e-9  # relative to the largest entry: a covariance printed and read back
+PSD_TOLERANCE = 1e-10  # relative to the largest eigenvalue: the round-off of computing eigenvalues
+
+
+def finite(name: str, value: Any) -> FloatArray:
+    """`value` as an array of finite doubles."""
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be numbers in a regular array, got {value!r}") from error
+    bad = ~np.isfinite(array)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        place = f" at index {where}" if array.ndim else ""
+        raise InputError(f"{name} must be finite, got {array[where]}{place} ({int(bad.sum())} such values)")
+    return array
+
+
+def shaped(name: str, array: FloatArray, core: tuple[int, ...]) -> FloatArray:
+    """`array` if its last axes are `core`; -1 in `core` stands for any length."""
+    tail = array.shape[array.ndim - len(core) :] if array.ndim >= len(core) else None
+    if tail is None or any(want not in (-1, got) for want, got in zip(core, tail, strict=True)):
+        want = ", ".join("any" if n == -1 else str(n) for n in core)
+        raise ShapeError(f"{name} must have shape (..., {want}), got {array.shape}")
+    return array
+
+
+def positive(name: str, array: FloatArray) -> FloatArray:
+    """`array` if every entry is above zero."""
+    if not (array > 0).all():
+        raise InputError(f"{name} must be positive, got {float(array.min())}")
+    return array
+
+
+def probabilities(name: str, array: FloatArray) -> FloatArray:
+    """`array` if its last axis is a probability distribution."""
+    if (array < 0).any():
+        raise InputError(f"{name} must be probabilities, got a negative one: {float(array.min())}")
+    total = array.sum(-1)
+    worst = float(np.abs(total - 1).max()) if total.size else 0.0
+    if worst > SUM_TOLERANCE:
+        came = float(np.ravel(total)[int(np.abs(np.ravel(total) - 1).argmax())])
+        raise InputError(f"{name} must sum to 1 over the arms, got a sum of {came}")
+    return array
+
+
+def covariance(name: str, array: FloatArray) -> FloatArray:
+    """`array` if its last two axes are symmetric and positive semi-definite."""
+    if array.shape[-1] != array.shape[-2]:
+        raise ShapeError(f"{name} must be square in its last two axes, got {array.shape}")
+    largest = np.abs(array).max(initial=0.0)
+    skew = np.abs(array - np.swapaxes(array, -1, -2)).max(initial=0.0)
+    if skew > SYMMETRY_TOLERANCE * largest:
+        raise InputError(f"{name} must be symmetric, got entries that differ by {skew}")
+    eigenvalues = np.linalg.eigvalsh(array)  # ascending
+    if (eigenvalues[..., 0] < -PSD_TOLERANCE * np.abs(eigenvalues[..., -1])).any():
+        raise InputError(
+            f"{name} must be positive semi-definite, got a smallest eigenvalue of {float(eigenvalues.min())}"
+        )
+    return array

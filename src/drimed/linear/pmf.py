@@ -1,0 +1,65 @@
+"""Probability mass functions over arms: building, mixing and exact sampling from one uniform draw.
+
+Shapes: (..., K). A mask is True where an arm may be used; None means every arm.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from drimed.errors import InputError
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+
+
+def one_hot(index: IntArray, K: int) -> FloatArray:
+    """All mass on one arm: (...) -> (..., K)."""
+    return (index[..., None] == np.arange(K)).astype(np.float64)
+
+
+def uniform(shape: tuple[int, ...], mask: BoolArray | None = None) -> FloatArray:
+    """Equal mass on the allowed arms."""
+    if mask is None:
+        return np.full(shape, 1.0 / shape[-1])
+    allowed = np.broadcast_to(mask, shape)
+    return allowed / allowed.sum(-1, keepdims=True)
+
+
+def best(values: FloatArray, mask: BoolArray | None = None) -> IntArray:
+    """The allowed arm of largest value; ties go to the lowest index."""
+    return (values if mask is None else np.where(mask, values, -np.inf)).argmax(-1)
+
+
+def least(values: FloatArray, mask: BoolArray | None = None) -> IntArray:
+    """The allowed arm of smallest value; ties go to the lowest index."""
+    return (values if mask is None else np.where(mask, values, np.inf)).argmin(-1)
+
+
+def weighted(q: FloatArray, log_weight: FloatArray) -> FloatArray:
+    """q times exp(log_weight), normalised; computed so that large negative weights do not underflow to 0/0.
+
+    >>> weighted(np.array([0.5, 0.5]), np.array([-2000.0, -2000.0])).tolist()
+    [0.5, 0.5]
+    """
+    held = np.where(q > 0, log_weight, -np.inf)
+    p = q * np.exp(held - held.max(-1, keepdims=True))
+    return p / p.sum(-1, keepdims=True)
+
+
+def sample(p: FloatArray, u: FloatArray) -> IntArray:
+    """The arm whose interval of the cumulative sum contains u in [0, 1): (..., K), (...) -> (...).
+
+    An arm of probability zero is never returned.
+
+    >>> sample(np.array([0.0, 0.25, 0.75, 0.0]), np.array([0.0, 0.2499, 0.25, 0.9999])).tolist()
+    [1, 1, 2, 2]
+    """
+    cumulative = p.cumsum(-1)
+    total = cumulative[..., -1:]
+    return ((cumulative <= u[..., None] * total) & (cumulative < total)).sum(-1)
+
+
+def check_mask(mask: BoolArray) -> BoolArray:
+    """`mask` if it leaves at least one arm everywhere."""
+    if not mask.any(-1).all():
+        raise InputError("available must leave at least one arm; every arm is marked unavailable")
+    return mask

@@ -1,0 +1,117 @@
+"""Ridge regression as a sum that can be added to, discounted and refreshed.
+
+    V = lambda I + sum_s g_s z_s z_s^T,   b = sum_s g_s z_s w_s,   theta_hat = V^-1 b
+
+over whitened rows (z_s, w_s) with discount weights g_s. Nothing else in the code base touches V.
+Symbols: docs/notation.md. Shapes: leading `...` is any batch; d features, m rows at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from drimed.errors import NumericalError
+from drimed.linear.arrays import FloatArray, outer
+
+REFRESH_EVERY = 128  # rank-one steps between factorisations: keeps V V^-1 - I near round-off for ever
+STEEP = 1e6  # a rank-one step that shrinks V^-1 by more than this loses too many digits: factorise instead
+
+
+@dataclass(frozen=True, slots=True)
+class Ridge:
+    """The regression after any number of rows.
+
+    `V2` weighs every row by g_s^2 (the V-tilde of D-LinUCB); it is None while nothing is discounted,
+    because then it equals V.
+    """
+
+    V: FloatArray  # (..., d, d)
+    b: FloatArray  # (..., d)
+    V_inv: FloatArray  # (..., d, d)
+    theta: FloatArray  # (..., d)
+    logdet: FloatArray  # (...), log det V - d log lambda
+    V2: FloatArray | None  # (..., d, d)
+    age: int  # rank-one steps since the last factorisation
+
+
+def init(d: int, regularisation: float, batch: tuple[int, ...] = (), *, discounted: bool = False) -> Ridge:
+    """No data: V = lambda I."""
+    eye = np.broadcast_to(np.eye(d), (*batch, d, d))
+    zero = np.zeros((*batch, d))
+    V = eye * regularisation
+    V2 = V.copy() if discounted else None
+    return Ridge(V, zero, eye / regularisation, zero, np.zeros(batch), V2, 0)
+
+
+def observe(ridge: Ridge, Z: FloatArray, w: FloatArray, regularisation: float) -> Ridge:
+    """Add m whitened rows: Z (..., m, d), w (..., m)."""
+    m, d = Z.shape[-2:]
+    gram = outer(Z[..., 0, :], Z[..., 0, :]) if m == 1 else np.matmul(np.swapaxes(Z, -1, -2), Z)
+    V = ridge.V + gram
+    b = ridge.b + np.vecmat(w, Z)
+    V2 = None if ridge.V2 is None else ridge.V2 + gram
+    if m >= d or ridge.age + m > REFRESH_EVERY:
+        return refresh(replace(ridge, V=V, b=b, V2=V2), regularisation)
+
+    V_inv, logdet = ridge.V_inv, ridge.logdet
+    steep = None
+    for i in range(m):  # Sherman-Morrison, one row after the other
+        z = Z[..., i, :]
+        u = np.matvec(V_inv, z)
+        gain = 1.0 + np.vecdot(z, u)
+        s = u / np.sqrt(gain)[..., None]
+        V_inv = V_inv - outer(s, s)
+        logdet = logdet + np.log(gain)
+        if gain.max() > STEEP:
+            steep = gain > STEEP if steep is None else steep | (gain > STEEP)
+    if steep is not None:
+        V_inv, logdet = np.array(V_inv), np.array(logdet)
+        V_inv[steep], logdet[steep] = _factorise(V[steep], regularisation)
+    return Ridge(V, b, V_inv, np.matvec(V_inv, b), logdet, V2, ridge.age + m)
+
+
+def roll(ridge: Ridge, discount: float, regularisation: float) -> Ridge:
+    """Start an episode: all evidence loses a factor `discount`; the regulariser keeps its size.
+
+    V <- g V + (1-g) lambda I and b <- g b together, so that V^-1 b stays the minimiser of the
+    discounted loss. Discounting V alone inflates theta_hat without bound (docs/paper.md, I-1).
+    """
+    if discount == 1.0 or ridge.V2 is None:
+        return ridge
+    eye = np.eye(ridge.V.shape[-1])
+    V = discount * ridge.V + (1 - discount) * regularisation * eye
+    V2 = discount**2 * ridge.V2 + (1 - discount**2) * regularisation * eye
+    return refresh(replace(ridge, V=V, V2=V2, b=discount * ridge.b), regularisation)
+
+
+def refresh(ridge: Ridge, regularisation: float) -> Ridge:
+    """Recompute everything that follows from V and b, so that no round-off is carried on."""
+    V_inv, logdet = _factorise(ridge.V, regularisation)
+    return replace(ridge, V_inv=V_inv, logdet=logdet, theta=np.matvec(V_inv, ridge.b), age=0)
+
+
+def logdet_of(V: FloatArray, regularisation: float) -> FloatArray:
+    """log det V - d log lambda: (..., d, d) -> (...)."""
+    return _log_diagonal(_cholesky(V)) - V.shape[-1] * np.log(regularisation)
+
+
+def _factorise(V: FloatArray, regularisation: float) -> tuple[FloatArray, FloatArray]:
+    logdet = logdet_of(V, regularisation)
+    V_inv = np.asarray(np.linalg.inv(V), np.float64)
+    return 0.5 * (V_inv + np.swapaxes(V_inv, -1, -2)), logdet
+
+
+def _log_diagonal(L: FloatArray) -> FloatArray:
+    return np.asarray(2.0 * np.log(np.diagonal(L, axis1=-2, axis2=-1)).sum(-1), dtype=np.float64)
+
+
+def _cholesky(V: FloatArray) -> FloatArray:
+    try:
+        return np.asarray(np.linalg.cholesky(V), np.float64)
+    except np.linalg.LinAlgError as error:
+        raise NumericalError(
+            "the regression matrix V is not positive definite any more: the rows differ in scale by more than "
+            "a double can hold; rescale the features or raise the regularisation"
+        ) from error

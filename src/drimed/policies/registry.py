@@ -1,0 +1,153 @@
+"""The named policies: one line each, with its source and the information it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from drimed.errors import ConfigError, UnknownNameError
+from drimed.guards.guard import Guard
+from drimed.guards.margin import Tolerance
+from drimed.guards.off import Off
+from drimed.guards.penalty import Penalty
+from drimed.learning.learner import Learner
+from drimed.policies.policy import AnyPolicy, Policy
+from drimed.published.dri import PublishedDri
+from drimed.rules.control import Control
+from drimed.rules.greedy import Greedy
+from drimed.rules.imed import IMED
+from drimed.rules.lin_imed import LinIMED
+from drimed.rules.lin_med import LinMED
+from drimed.rules.lin_ts import LinTS
+from drimed.rules.med import MED
+from drimed.rules.oful import OFUL
+from drimed.rules.rule import Rule
+from drimed.rules.uniform import Uniform
+
+PAPER_NOISE_BOUND = 1.92  # sigma-bar of the paper; no formula reproduces it (docs/paper.md, I-9)
+
+Build = Callable[..., AnyPolicy]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A policy by name."""
+
+    name: str
+    build: Build
+    about: str
+    reference: str
+    uses: str  # what it must be told or shown
+
+
+def _compose(
+    rule: Callable[..., Rule], learner: dict[str, Any], guard: Callable[..., Guard] = Off, **rule_defaults: Any
+) -> Build:
+    """A policy whose settings go to whichever part knows them."""
+
+    def build(**settings: Any) -> Policy:
+        learner_keys, guard_keys = _fields(Learner), _fields(guard)
+        tolerance = {
+            k: settings.pop(k) for k in ("relative", "absolute") if k in settings and "tolerance" in guard_keys
+        }
+        mine = {k: settings.pop(k) for k in list(settings) if k in learner_keys}
+        guarded = {k: settings.pop(k) for k in list(settings) if k in guard_keys and k != "tolerance"}
+        unknown = set(settings) - _fields(rule)
+        if unknown:
+            known = learner_keys | guard_keys | _fields(rule)
+            raise UnknownNameError("setting", sorted(unknown)[0], known - {"tolerance"} | {"relative", "absolute"})
+        if tolerance:
+            guarded["tolerance"] = Tolerance(**tolerance)
+        return Policy(
+            learner=Learner(**(learner | mine)), rule=rule(**(rule_defaults | settings)), guard=guard(**guarded)
+        )
+
+    return build
+
+
+def _fields(cls: Any) -> set[str]:
+    return set(cls.__dataclass_fields__)
+
+
+def _published(step: str) -> Build:
+    def build(**settings: Any) -> PublishedDri:
+        unknown = set(settings) - (_fields(PublishedDri) - {"step"})
+        if unknown:
+            raise UnknownNameError("setting", sorted(unknown)[0], _fields(PublishedDri) - {"step"})
+        return PublishedDri(step=step, **settings)
+
+    return build
+
+
+_BOUND = {"weighting": "none", "feedback": "reward", "noise_bound": PAPER_NOISE_BOUND}
+_KNOWN = {"weighting": "known", "feedback": "reward"}
+_VECTOR = {"weighting": "known", "feedback": "vector"}
+_SAW_BOUND = "reward; a bound on the noise"
+_SAW_SIGMA = "reward; its noise per arm and context"
+_SAW_VECTOR = "all metrics; their covariance per arm and context"
+
+_ENTRIES = [
+    Entry("oful", _compose(OFUL, _BOUND), "optimism", OFUL.reference, _SAW_BOUND),
+    Entry("w_oful", _compose(OFUL, _KNOWN), "optimism, weighted regression", "Kirschner and Krause 2018", _SAW_SIGMA),
+    Entry("lin_ts", _compose(LinTS, _BOUND, v="radius"), "Thompson sampling", LinTS.reference, _SAW_BOUND),
+    Entry("w_ts", _compose(LinTS, _KNOWN), "Thompson sampling, weighted", LinTS.reference, _SAW_SIGMA),
+    Entry("lin_med", _compose(LinMED, _BOUND), "minimum empirical divergence", LinMED.reference, _SAW_BOUND),
+    Entry(
+        "lin_med_swapped",
+        _compose(LinMED, _BOUND, empirical=0.005, optimal=0.99),
+        "LinMED with the masses that the Dri-MED paper gave it",
+        "Das et al., Table 2",
+        _SAW_BOUND,
+    ),
+    Entry("lin_imed", _compose(LinIMED, _BOUND), "index policy, version 3", LinIMED.reference, _SAW_BOUND),
+    Entry("greedy", _compose(Greedy, _BOUND), "no exploration", Greedy.reference, _SAW_BOUND),
+    Entry("w_greedy", _compose(Greedy, _KNOWN), "no exploration, weighted", Greedy.reference, _SAW_SIGMA),
+    Entry("uniform", _compose(Uniform, _BOUND), "a randomised trial", Uniform.reference, "nothing"),
+    Entry("control", _compose(Control, _BOUND), "always the control", Control.reference, "the control"),
+    Entry("med", _compose(MED, _KNOWN), "MED on the reward scale, no guard", MED.reference, _SAW_SIGMA),
+    Entry(
+        "dri_med",
+        _compose(MED, _VECTOR, Penalty),
+        "recommended: MED on the reward scale, whole outcome vector, penalised by the control",
+        MED.reference,
+        _SAW_VECTOR + "; the control",
+    ),
+    Entry(
+        "dri_imed",
+        _compose(IMED, _VECTOR, Penalty),
+        "its deterministic twin",
+        IMED.reference,
+        _SAW_VECTOR + "; the control",
+    ),
+    Entry(
+        "published_dri_med",
+        _published("med"),
+        "Dri-MED, letter by letter",
+        "Das et al., Alg. 2 and 3",
+        _SAW_SIGMA + "; the control",
+    ),
+    Entry(
+        "published_dri_imed",
+        _published("imed"),
+        "Dri-IMED, letter by letter",
+        "Das et al., Alg. Dri-IMED",
+        _SAW_SIGMA + "; the control",
+    ),
+]
+
+REGISTRY: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
+
+
+def make(name: str, **settings: Any) -> AnyPolicy:
+    """The policy of that name, with any of its settings changed.
+
+    >>> make("lin_med").rule.empirical
+    0.99
+    """
+    if name not in REGISTRY:
+        raise UnknownNameError("policy", name, REGISTRY)
+    try:
+        return REGISTRY[name].build(**settings)
+    except TypeError as error:
+        raise ConfigError(f"{name}: {error}") from error

@@ -1,0 +1,207 @@
+"""Dri-MED and Dri-IMED: Algorithm 2 of Das et al. around the step of Algorithm 3 or the index of Dri-IMED.
+
+Hyper-parameters: Table 2 of the paper. Symbols: docs/notation.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+
+from drimed.errors import ConfigError, InputError
+from drimed.guards.decision import PENALISED, UNCHANGED, Decision
+from drimed.learning.fit import Fit
+from drimed.learning.offer import Offer, Outcome, Shape
+from drimed.linear import pmf, ridge
+from drimed.linear.arrays import FloatArray, IntArray, pick
+from drimed.linear.ridge import Ridge
+from drimed.published.readings import Reading, reading
+from drimed.rules.dri_imed_index import DriIMEDIndex
+from drimed.rules.med import MED
+from drimed.rules.rule import Ask
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedState:
+    """The regression, the pulls, the episode's threshold and the one dual variable of all users."""
+
+    ridge: Ridge
+    pulls: FloatArray  # (..., K)
+    tau: FloatArray  # (...)
+    nu: FloatArray  # (...)
+    episode: int  # l, from 1 once an episode has begun
+    user: int  # h of the next decision within the episode, from 1
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PublishedDri:
+    """The published algorithm, randomised (`step="med"`) or indexed (`step="imed"`).
+
+    >>> PublishedDri(step="med", reading="code").dual_start
+    0.0
+    """
+
+    step: str = "med"
+    reading: str = "code"
+    tolerance: float = 0.1  # epsilon
+    discount: float = 0.99  # gamma_decay
+    noise_bound: float = 1.92  # sigma-bar; lambda = sigma-bar^2 / S^2
+    norm_bound: float = 1.0  # S
+    delta: float = 0.01
+    optimal: float = 0.99  # alpha_opt; I-8: LinMED's authors put this mass on the empirical best
+    empirical: float = 0.005  # alpha_emp
+    initial_dual: float | None = None  # nu_0; I-15: 1 in Table 2, 0 in every script
+
+    def __post_init__(self) -> None:
+        if self.step not in ("med", "imed"):
+            raise ConfigError(f"step must be 'med' or 'imed', got {self.step!r}")
+        if not 0 <= self.tolerance < 1:
+            raise ConfigError(f"tolerance must be in [0, 1), got {self.tolerance}")
+        if not 0 < self.discount <= 1:
+            raise ConfigError(f"discount must be in (0, 1], got {self.discount}")
+        if not 0 < self.delta < 1:
+            raise ConfigError(f"delta must be in (0, 1), got {self.delta}")
+        if not min(self.noise_bound, self.norm_bound) > 0:
+            raise ConfigError(f"bounds must be positive, got {self.noise_bound} and {self.norm_bound}")
+        self._reading  # noqa: B018  checks the name
+        self._med  # noqa: B018  checks the masses
+
+    @property
+    def ridge_penalty(self) -> float:
+        """lambda."""
+        return (self.noise_bound / self.norm_bound) ** 2
+
+    @property
+    def dual_start(self) -> float:
+        """nu_0."""
+        return self._reading.initial_dual if self.initial_dual is None else self.initial_dual
+
+    def init(self, shape: Shape, batch: tuple[int, ...] = ()) -> PublishedState:
+        """l. 1 of Alg. 2."""
+        start = ridge.init(shape.d, self.ridge_penalty, batch)
+        zero = np.zeros(batch)
+        return PublishedState(start, np.zeros((*batch, shape.K)), zero, zero + self.dual_start, 0, 1)
+
+    def begin_episode(self, state: PublishedState, offers: Offer) -> PublishedState:
+        """Alg. 2 l. 3 to 8: the threshold from the statistics so far, then the discount."""
+        u = _normalised(offers.features, offers.sigma)  # (..., H, K, d)
+        # I-3: one threshold for all users, in normalised units. I-17: the mean over users, not the printed sum.
+        base = np.vecmat(offers.control, u).mean(-2)  # (..., d)
+        lev = np.maximum(np.vecdot(np.matvec(state.ridge.V_inv, base), base), 0)
+        optimistic = np.vecdot(base, state.ridge.theta) + self._radius(state.ridge) * np.sqrt(lev)
+        return replace(
+            state,
+            tau=(1 - self.tolerance) * optimistic,  # I-22: before the discount
+            ridge=self._discounted(state.ridge),
+            episode=state.episode + 1,
+            user=1,
+        )
+
+    def decide(self, state: PublishedState, offer: Offer, draws: FloatArray) -> Decision:
+        """Alg. 3, or the index of Dri-IMED."""
+        if state.episode == 0:
+            raise InputError("the published algorithms set their threshold per episode: call begin_episode first")
+        # I-2: means, gaps and bounds on u = x / sigma: the arm of best signal-to-noise ratio, not of best reward.
+        seen = replace(
+            offer,
+            features=_normalised(offer.features, offer.sigma),
+            sigma=None if self.step == "med" else offer.sigma,
+        )
+        fit = self._fit(state)
+        lower = fit.mean(seen.features) - fit.width(seen.features)
+        penalty = state.nu[..., None] * np.maximum(state.tau[..., None] - lower, 0)
+        p = self._rule.propose(fit, seen, Ask(offer.available, penalty, draws))
+        reason = np.where((penalty > 0).any(-1), PENALISED, UNCHANGED)
+        return Decision(pmf.sample(p, draws[..., 0]), p, reason)
+
+    def commit(self, state: PublishedState, offer: Offer, decision: Decision) -> PublishedState:
+        """Alg. 2 l. 12 to 14: the dual variable, with the estimate from before the outcome (I-22)."""
+        u = pick(_normalised(offer.features, offer.sigma), decision.action)
+        violation = np.vecdot(u, state.ridge.theta) < state.tau
+        # I-14: eta = (l h)^-1/2 as printed; as coded it restarts in each episode.
+        eta = (state.user * (state.episode if self._reading.step_uses_episode else 1)) ** -0.5
+        # I-13: settles where a share epsilon / (1 - epsilon) of the decisions is estimated to violate.
+        push = violation - self.tolerance / (1 - self.tolerance)
+        return replace(
+            state,
+            nu=np.maximum(state.nu + eta * push, 0),
+            pulls=state.pulls + pmf.one_hot(decision.action, state.pulls.shape[-1]),
+            user=state.user + 1,
+        )
+
+    def observe(self, state: PublishedState, offer: Offer, action: IntArray, outcome: Outcome) -> PublishedState:
+        """Alg. 2 l. 14 and 15, with all the data of the text's estimator (I-21)."""
+        if outcome.reward is None:
+            raise InputError("the published algorithms learn from outcome.reward, got none")
+        if offer.sigma is None:
+            raise InputError("the published algorithms need sigma, the noise of each arm's reward")
+        sigma = pick(offer.sigma, action)
+        z = pick(offer.features, action) / sigma[..., None]
+        w = (outcome.reward / sigma)[..., None]
+        return replace(state, ridge=ridge.observe(state.ridge, z[..., None, :], w, self.ridge_penalty))
+
+    def update(self, state: PublishedState, offer: Offer, decision: Decision, outcome: Outcome) -> PublishedState:
+        """Give out and learn at once."""
+        return self.observe(self.commit(state, offer, decision), offer, decision.action, outcome)
+
+    def theta(self, state: PublishedState) -> FloatArray:
+        """The estimate: (..., d)."""
+        return state.ridge.theta
+
+    def draws_needed(self, shape: Shape) -> int:
+        """One uniform per decision."""
+        del shape
+        return 1
+
+    @property
+    def _reading(self) -> Reading:
+        return reading(self.reading)
+
+    @property
+    def _med(self) -> MED:
+        # I-18: the design is the mended one. I-16: the saturation step is normalised.
+        return MED(
+            temperature="radius",
+            empirical=self.empirical,
+            optimal=self.optimal,
+            design="approx" if self.optimal else "none",
+            saturation="every arm",
+        )
+
+    @property
+    def _rule(self) -> MED | DriIMEDIndex:
+        return self._med if self.step == "med" else DriIMEDIndex(variance=self._reading.index_variance)
+
+    def _fit(self, state: PublishedState) -> Fit:
+        r = state.ridge
+        return Fit(r.theta, r.V_inv, self._radius(r), None, state.pulls, state.user, 1.0)
+
+    def _radius(self, r: Ridge) -> FloatArray:
+        return self._reading.radius(
+            r.logdet,
+            r.theta.shape[-1],
+            delta=self.delta,
+            regularisation=self.ridge_penalty,
+            norm=self.norm_bound,
+            indexed=self.step == "imed",
+        )
+
+    def _discounted(self, r: Ridge) -> Ridge:
+        """I-1: V is discounted and b is not, so theta_hat grows by 1 / gamma. I-20: by gamma, not gamma^(L-l)."""
+        g = self.discount
+        return replace(
+            r,
+            V=g * r.V,
+            V_inv=r.V_inv / g,
+            theta=r.theta / g,
+            logdet=r.logdet + r.theta.shape[-1] * np.log(g),
+        )
+
+
+def _normalised(x: FloatArray, sigma: Any) -> FloatArray:
+    if sigma is None:
+        raise InputError("the published algorithms need sigma, the noise of each arm's reward")
+    return np.asarray(x / sigma[..., None])

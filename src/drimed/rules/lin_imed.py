@@ -1,0 +1,81 @@
+"""LinIMED: an index that trades the divergence of an arm from the leader against how often it was explored.
+
+Source: Bian and Tan (2024), versions 1, 2 and 3. Smaller is better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from drimed.errors import ConfigError
+from drimed.learning.fit import Fit
+from drimed.learning.offer import Offer
+from drimed.linear import pmf, radius
+from drimed.linear.arrays import FloatArray, pick
+from drimed.rules.rule import NEVER_ZERO, Ask, Randomisation
+
+RADII = ("learner", "experiments")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LinIMED:
+    """I_a = gap_a^2 / w_a - log w_a with w_a = beta lev(x_a); the leader's index is capped in versions 2 and 3.
+
+    V = diag(3, 2), theta_hat = (.5, .1), arms e1, e2, (.6, .8): version 1 has I = (-1.826482, -2.214776, -2.102358).
+
+    >>> LinIMED(version=2, horizon=1000).cap
+    30.0
+    """
+
+    version: int = 3  # 1, 2: gaps of means; 3: gaps of upper confidence bounds
+    cap: float = 30.0  # C of version 3
+    horizon: int | None = None  # T of version 2: the number of decisions, L times H
+    radius: str = "learner"  # or "experiments": R sqrt(3 d log(1 + t)) + sqrt(2)
+
+    reference: ClassVar[str] = "Bian and Tan 2024"
+    randomisation: ClassVar[Randomisation] = "one arm"
+    normal_draws: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.version not in (1, 2, 3):
+            raise ConfigError(f"version must be 1, 2 or 3, got {self.version}")
+        if self.version == 2 and (self.horizon is None or self.horizon < 1):
+            raise ConfigError(f"version 2 needs a positive horizon (number of decisions), got {self.horizon}")
+        if not self.cap >= 1:
+            raise ConfigError(f"cap must be at least 1, got {self.cap}")
+        if self.radius not in RADII:
+            raise ConfigError(f"radius must be one of {RADII}, got {self.radius!r}")
+
+    def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
+        index = self.index(fit, offer, ask)
+        if ask.penalty is not None:
+            index = index + ask.penalty
+        return pmf.one_hot(pmf.least(index, ask.mask), index.shape[-1])
+
+    def index(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
+        """I_a for every arm: (..., K)."""
+        x, means = offer.features, fit.mean(offer.features)
+        if self.radius == "learner":
+            beta = fit.radius[..., None] ** 2
+        else:
+            beta = radius.lin_imed_experiments(fit.round, x.shape[-1], noise=fit.noise_bound) ** 2
+        w = np.maximum(beta * fit.leverage(x), NEVER_ZERO)
+        value = means + np.sqrt(w) if self.version == 3 else means
+        leader = pmf.best(value, ask.mask)
+        gap = pick(value, leader)[..., None] - value
+        explored = -np.log(w)
+        index = gap**2 / w + explored
+        if self.version == 1:
+            return index
+        if self.version == 2:
+            most = np.log(float(self.horizon or 1))
+        else:
+            widest = (gap if ask.mask is None else np.where(ask.mask, gap, 0.0)).max(-1)
+            # One arm, or all alike: no gap, and nothing to cap.
+            most = np.log(self.cap / np.maximum(widest**2, NEVER_ZERO))[..., None]
+        is_leader = leader[..., None] == np.arange(x.shape[-2])
+        return np.where(is_leader, np.minimum(most, explored), index)

@@ -1,0 +1,97 @@
+"""Minimum empirical divergence: play each arm in proportion to how plausibly it is best.
+
+Source: Balagopalan and Jun (2024); the step of Dri-MED (Alg. 3). Defaults: what measured best on the reward scale.
+Symbols: docs/notation.md. Shapes: leading `...` is any batch; K arms, d features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from drimed.errors import ConfigError
+from drimed.learning.fit import Fit
+from drimed.learning.offer import Offer
+from drimed.linear import pmf
+from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.linear.design import METHODS, design
+from drimed.rules.rule import Ask, Randomisation, gaps, noise_levels
+
+SATURATIONS = ("one arm", "every arm", "off")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class MED:
+    """Weight exp(-gap^2 / (temperature |x_best - x|^2_{V^-1})), times a design.
+
+    >>> MED(empirical=0.9).temperature
+    2.0
+    """
+
+    temperature: float | str = 2.0  # 2 is the Gaussian divergence; "radius": the squared confidence radius
+    empirical: float = 0.9  # mass on the empirical best arm, alpha_emp
+    optimal: float = 0.0  # mass on the design, alpha_opt; the rest is uniform
+    design: str = "none"  # none | uniform | approx | frank_wolfe, on the arms scaled by sqrt(weight) / sigma
+    # Half the mass goes to arms whose direction is unexplored, lev(x) > sigma^2: to the least explored one, or
+    # spread over all of them as published (Alg. 3 l. 11, normalised).
+    saturation: str = "one arm"
+
+    reference: ClassVar[str] = "Balagopalan and Jun 2024; Das et al. Alg. 3"
+    randomisation: ClassVar[Randomisation] = "closed form"
+    normal_draws: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        ok = self.temperature == "radius" if isinstance(self.temperature, str) else self.temperature > 0
+        if not ok:
+            raise ConfigError(f"temperature must be positive or 'radius', got {self.temperature!r}")
+        if min(self.empirical, self.optimal) < 0 or self.empirical + self.optimal > 1:
+            raise ConfigError(
+                "empirical and optimal must be at least 0 and sum to at most 1, "
+                f"got {self.empirical} and {self.optimal}"
+            )
+        if self.design not in METHODS:
+            raise ConfigError(f"design must be one of {METHODS}, got {self.design!r}")
+        if (self.design == "none") != (self.optimal == 0):
+            raise ConfigError(
+                f"optimal mass needs a design and a design needs mass, got {self.design!r}, {self.optimal}"
+            )
+        if self.saturation not in SATURATIONS:
+            raise ConfigError(f"saturation must be one of {SATURATIONS}, got {self.saturation!r}")
+
+    def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
+        x, mask = offer.features, ask.mask
+        behind = gaps(fit, x, mask)
+        temperature = fit.radius[..., None] ** 2 if isinstance(self.temperature, str) else self.temperature
+        log_f = -(behind.gap**2) / (temperature * behind.distance)  # Eq. (5)
+        if ask.penalty is not None:
+            log_f = log_f - ask.penalty  # Eq. (6)
+        q = self.mixture(pmf.one_hot(behind.leader, x.shape[-2]), log_f, offer, mask)
+        return self.saturate(pmf.weighted(q, log_f), fit, offer, mask)
+
+    def mixture(self, leader: FloatArray, log_f: FloatArray, offer: Offer, mask: BoolArray | None) -> FloatArray:
+        """q = alpha_opt q_opt + alpha_emp 1[leader] + the rest, uniform (Alg. 3 l. 8)."""
+        q = self.empirical * leader + (1 - self.empirical - self.optimal) * pmf.uniform(log_f.shape, mask)
+        if self.optimal:
+            held = log_f if mask is None else np.where(mask, log_f, -np.inf)
+            scale = np.exp(0.5 * (held - held.max(-1, keepdims=True)))
+            if offer.sigma is not None:
+                scale = scale / offer.sigma
+            q = q + self.optimal * design(scale[..., None] * offer.features, self.design, mask)
+        return q
+
+    def saturate(self, p: FloatArray, fit: Fit, offer: Offer, mask: BoolArray | None) -> FloatArray:
+        """Half the mass to unexplored arms, where there are any."""
+        if self.saturation == "off":
+            return p
+        level = noise_levels(fit, offer)
+        unexplored = level > 1 if mask is None else (level > 1) & mask
+        if not unexplored.any():
+            return p
+        if self.saturation == "one arm":
+            share = pmf.one_hot(np.where(unexplored, level, 0.0).argmax(-1), p.shape[-1])
+        else:
+            share = unexplored / np.maximum(unexplored.sum(-1, keepdims=True), 1)
+        return np.where(unexplored.any(-1, keepdims=True), 0.5 * p + 0.5 * share, p)

@@ -1,0 +1,54 @@
+"""Optimism: play the arm whose mean could be largest.
+
+Source: Abbasi-Yadkori, Pal and Szepesvari (2011). With weighting "known" it is the weighted OFUL of Kirschner and
+Krause (2018); with a discount below 1 it is D-LinUCB (Russac, Vernade and Cappe, 2019).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from drimed.errors import ConfigError
+from drimed.learning.fit import Fit
+from drimed.learning.offer import Offer
+from drimed.linear import pmf
+from drimed.linear.arrays import FloatArray
+from drimed.rules.rule import Ask, Randomisation
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class OFUL:
+    """argmax_a <x_a, theta_hat> + width(x_a).
+
+    Three arms, V = diag(3, 2), theta_hat = (.5, .1), radius 4.316941: indices 2.992387, 3.152538, 3.243535.
+
+    >>> OFUL().width_squared is None
+    True
+    """
+
+    width_squared: float | None = None  # None: the learner's radius; 2 measures well and promises nothing
+
+    reference: ClassVar[str] = "Abbasi-Yadkori et al. 2011"
+    randomisation: ClassVar[Randomisation] = "one arm"
+    normal_draws: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.width_squared is not None and not self.width_squared >= 0:
+            raise ConfigError(f"width_squared must be at least 0, got {self.width_squared}")
+
+    def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
+        index = self.index(fit, offer)
+        if ask.penalty is not None:
+            index = index - ask.penalty
+        return pmf.one_hot(pmf.best(index, ask.mask), index.shape[-1])
+
+    def index(self, fit: Fit, offer: Offer) -> FloatArray:
+        """The upper confidence bounds: (..., K)."""
+        x = offer.features
+        if self.width_squared is None:
+            return fit.mean(x) + fit.width(x)
+        return fit.mean(x) + np.sqrt(self.width_squared * fit.leverage(x))

@@ -1,0 +1,1 @@
+"""Policies in worlds: one loop, its metrics, and sweeps over many seeds."""
