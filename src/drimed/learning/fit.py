@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drimed.linear.arrays import FloatArray
+from drimed.linear import forms
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,15 @@ class Fit:
 
     def leverage(self, x: FloatArray) -> FloatArray:
         """x_a^T V^-1 x_a: (..., K, d) -> (..., K)."""
-        return np.maximum(np.vecdot(np.matmul(x, self.V_inv), x), 0.0)
+        return forms.leverages(x, self.V_inv)
 
     def width(self, x: FloatArray) -> FloatArray:
         """How far <x_a, theta> may be from its estimate, at the learner's confidence: (..., K, d) -> (..., K)."""
-        return self.radius[..., None] * np.sqrt(np.maximum(np.vecdot(np.matmul(x, self.metric), x), 0.0))
+        return self.radius[..., None] * np.sqrt(forms.leverages(x, self.metric))
+
+    def behind_leader(self, x: FloatArray, mask: BoolArray | None) -> tuple[IntArray, FloatArray, FloatArray]:
+        """The empirical best allowed arm, each arm's gap to it, and |x_best - x_a|^2 in V^-1."""
+        return forms.behind_leader(x, self.theta, self.V_inv, mask)
 
     @property
     def metric(self) -> FloatArray:

@@ -15,10 +15,12 @@ from __future__ import annotations
 import numpy as np
 
 from drimed.errors import ConfigError, NumericalError
-from drimed.linear.arrays import BoolArray, FloatArray, IntArray, outer, pick
+from drimed.linear import pmf
+from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.linear.kernel import kernel
 
 RANK_TOLERANCE = 1e-10  # a direction counts if some vector reaches it with this share of the longest length
-COLLINEAR = 1e-13  # an arm whose squared distance to the span is below this share of its length lies in it
+COLLINEAR = 1e-13  # an arm whose squared distance to the span is below this share of its own length lies in it
 LEVERAGE_TOLERANCE = 1e-9  # K = d independent arms have leverage exactly 1; round-off must not add pulls
 MOST_STEPS = 100_000  # away steps converge linearly: this many means that something else is wrong
 
@@ -32,46 +34,37 @@ def design(W: FloatArray, method: str, mask: BoolArray | None = None) -> FloatAr
     if method == "frank_wolfe":
         return frank_wolfe(W, mask)
     if method == "uniform":
-        allowed = np.ones(W.shape[:-1], bool) if mask is None else np.broadcast_to(mask, W.shape[:-1])
-        return allowed / allowed.sum(-1, keepdims=True)
+        return pmf.uniform(W.shape[:-1], mask)
     raise ConfigError(f"design must be one of {METHODS[1:]}, got {method!r}")
 
 
 def approx(W: FloatArray, mask: BoolArray | None = None) -> FloatArray:
     """Counts of a greedy cover: extreme arms along r directions, then the arm of leverage above 1, until none is.
 
-    g(q) is at most the number of counted arms. With K <= 2r arms the start takes all of them, no leverage exceeds 1,
-    and the design is uniform; that is every call with five arms in four dimensions.
+    g(q) is at most the number of counted arms. With K <= 2r arms the start takes all of them, no leverage exceeds
+    1, and the design is uniform; that is every call with five arms in four dimensions.
 
     >>> approx(np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])).round(4).tolist()
     [0.3333, 0.3333, 0.3333]
     """
-    flat, allowed = _flatten(W, mask)
-    n_arms = allowed.sum(-1)
-    T, rank, _ = _span(flat, enough=-(-int(n_arms.max(initial=0)) // 2))
-    counts = allowed.astype(np.float64)
-    rows = np.flatnonzero(n_arms > 2 * rank)
-    if rows.size:
-        full = rank[rows] == flat.shape[-1]  # nothing to project: keep the axes that came in
-        T = np.where(full[:, None, None], flat[rows], T[rows]) if full.any() else T[rows]
-        counts[rows] = _cover(T, allowed[rows], rank[rows])
-    return (counts / counts.sum(-1, keepdims=True)).reshape(W.shape[:-1])
+    allowed = _allowed(W, mask)
+    T, rank, _ = _span(W, allowed)
+    counts = _cover(T, rank, allowed)
+    return counts / counts.sum(-1, keepdims=True)
 
 
 def frank_wolfe(W: FloatArray, mask: BoolArray | None = None, *, tolerance: float = 1e-6) -> FloatArray:
-    """The optimal design, to g(q) <= (1 + tolerance) r, by Wynn's steps towards and away from single arms.
+    """The optimal design, to g(q) <= (1 + tolerance) r, by steps towards and away from single arms.
 
     >>> frank_wolfe(np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])).round(6).tolist()
     [0.5, 0.5, 0.0]
     """
-    flat, allowed = _flatten(W, mask)
-    T, rank, pivots = _span(flat, enough=flat.shape[-1])
-    pivots[rank == 0] = allowed[rank == 0]  # nothing but zeros: no arm informs more than another
-    q = pivots / pivots.sum(-1, keepdims=True)
-    rows = np.flatnonzero(rank > 1)  # rank 1: all mass on the longest vector, which the start already has
-    if rows.size:
-        q[rows] = _wynn(T[rows], allowed[rows], rank[rows], q[rows], tolerance)
-    return q.reshape(W.shape[:-1])
+    allowed = _allowed(W, mask)
+    T, rank, spanning = _span(W, allowed)
+    q, steps = _wynn(T, rank, allowed, spanning, tolerance)
+    if (steps >= MOST_STEPS).any():
+        raise NumericalError(f"the optimal design did not converge in {MOST_STEPS} steps; raise its tolerance")
+    return q
 
 
 def leverages(W: FloatArray, q: FloatArray) -> FloatArray:
@@ -80,115 +73,179 @@ def leverages(W: FloatArray, q: FloatArray) -> FloatArray:
     return np.vecdot(np.matmul(W, np.linalg.pinv(V, hermitian=True)), W)
 
 
-def _flatten(W: FloatArray, mask: BoolArray | None) -> tuple[FloatArray, BoolArray]:
-    K, d = W.shape[-2:]
-    flat = _unit_scale(W.reshape(-1, K, d))
-    if mask is None:
-        return flat, np.ones(flat.shape[:2], bool)
-    allowed = np.broadcast_to(mask, W.shape[:-1]).reshape(-1, K)
-    return np.where(allowed[..., None], flat, 0.0), allowed
+def _allowed(W: FloatArray, mask: BoolArray | None) -> BoolArray:
+    return np.ones(W.shape[-2], bool) if mask is None else mask
 
 
-def _span(W: FloatArray, enough: int) -> tuple[FloatArray, IntArray, FloatArray]:
-    """Coordinates of the arms in an orthonormal basis of their span, its rank, and which arms span it.
+@kernel("void(f8[:,:], b1[:], f8[:,:], i8[:], b1[:])", "(k,d),(k)->(k,d),(),(k)")
+def _span(W, allowed, T, rank, spanning):  # type: ignore[no-untyped-def]
+    """Coordinates of the arms in an orthonormal basis of their span, its rank, and r arms that span it.
 
-    Pivoted Cholesky of the Gram matrix, one column at a time: the next pivot is the arm farthest from the span so
-    far (Todd's start). It keeps the relative precision of short arms beside long ones. Stops early where the rank
-    has reached `enough`. Coordinates beyond the rank are zero.
+    Pivoted Cholesky of the Gram matrix, a column at a time: the next pivot is the arm farthest from the span so far
+    (Todd's start). It keeps the relative precision of short arms beside long ones. Coordinates beyond the rank are
+    zero; at full rank there is nothing to project, and the axes that came in are kept.
     """
-    n, K, d = W.shape
-    row = np.arange(n)
-    T = np.zeros((n, K, min(K, d)))
-    rank = np.zeros(n, np.intp)
-    pivots = np.zeros((n, K))
-    lengths = np.vecdot(W, W)  # squared; (n, K)
-    remainder = lengths
-    least = np.maximum(RANK_TOLERANCE**2 * lengths.max(-1, keepdims=True), COLLINEAR * lengths)
-    for j in range(min(K, d)):
-        far = np.where(remainder > least, remainder, 0.0).argmax(-1)
-        square = remainder[row, far]
-        new = square > least[row, far]
-        if not new.any():
+    K, d = W.shape
+    largest = 0.0  # designs do not depend on scale: with the largest entry at 1, squares neither over- nor underflow
+    for k in range(K):
+        spanning[k] = False
+        for i in range(d):
+            T[k, i] = 0.0
+            if allowed[k]:
+                largest = max(largest, abs(W[k, i]))
+    rank[0] = 0
+    if largest == 0.0:
+        return
+    x = np.zeros((K, d))
+    length = np.zeros(K)
+    rest = np.zeros(K)
+    longest = 0.0
+    for k in range(K):
+        if allowed[k]:
+            for i in range(d):
+                x[k, i] = W[k, i] / largest
+                length[k] += x[k, i] * x[k, i]
+            rest[k] = length[k]
+            longest = max(longest, length[k])
+    r = 0
+    while r < min(K, d):
+        far = -1
+        for k in range(K):
+            least = max(RANK_TOLERANCE * RANK_TOLERANCE * longest, COLLINEAR * length[k])
+            if rest[k] > least and (far < 0 or rest[k] > rest[far]):
+                far = k
+        if far < 0:
             break
-        column = np.matvec(W, W[row, far])
-        if j:
-            column = column - np.matvec(T[:, :, :j], T[row, far, :j])
-        column = column * (new / np.sqrt(np.where(new, square, 1.0)))[:, None]
-        T[:, :, j] = column
-        remainder = remainder - column * column
-        rank += new
-        pivots[row, far] += new
-        if j + 1 >= enough:
-            break
-    return T[:, :, : max(1, int(rank.max(initial=1)))], rank, pivots
+        root = np.sqrt(rest[far])
+        for k in range(K):
+            s = 0.0
+            for i in range(d):
+                s += x[k, i] * x[far, i]
+            for j in range(r):
+                s -= T[k, j] * T[far, j]
+            T[k, r] = s / root
+            rest[k] -= T[k, r] * T[k, r]
+        rest[far] = 0.0
+        spanning[far] = True
+        r += 1
+    rank[0] = r
+    if r == d:
+        for k in range(K):
+            for i in range(d):
+                T[k, i] = x[k, i]
 
 
-def _unit_scale(W: FloatArray) -> FloatArray:
-    """The longest arm's largest entry becomes 1: designs do not depend on scale, and squares must not overflow."""
-    largest = np.abs(W).max((-2, -1), keepdims=True, initial=0.0)
-    return W / np.where(largest > 0, largest, 1.0)
-
-
-def _cover(T: FloatArray, allowed: BoolArray, rank: IntArray) -> FloatArray:
-    """The start of Kumar and Yildirim (2005) and the greedy loop, on coordinates T (n, K, D): counts (n, K)."""
-    n, K, D = T.shape
-    chosen = np.zeros((n, K), bool)
-    row = np.arange(n)
-    live = np.arange(D) < rank[:, None]  # (n, D): which coordinates exist
-    free = np.eye(D) * live[:, :, None]  # projector on the directions that no chosen pair has covered yet
-    for i in range(int(rank.max(initial=0))):
-        active = i < rank
-        longest = np.diagonal(free, axis1=-2, axis2=-1).argmax(-1)
-        along = np.matvec(T, free[row, longest])  # <w_a, b_i> with b_i orthogonal to the pairs so far
-        high = np.where(allowed, along, -np.inf).argmax(-1)
-        low = np.where(allowed, along, np.inf).argmin(-1)
-        chosen[row[active], high[active]] = True
-        chosen[row[active], low[active]] = True
-        # All arms at the same height have no difference: then the arm itself covers the direction.
-        flat_row = pick(along, high) - pick(along, low) <= RANK_TOLERANCE * np.abs(pick(along, high))
-        pair = T[row, high] - np.where(flat_row[:, None], 0.0, T[row, low])
-        covered = np.matvec(free, pair)
-        length = np.vecdot(covered, covered)
-        free = free - outer(covered, covered) / np.where(length > 0, length, 1.0)[:, None, None]
-
-    counts = chosen.astype(np.float64)
-    V = np.matmul(np.swapaxes(T * counts[..., None], -1, -2), T) + np.eye(D) * ~live[:, :, None]
+@kernel("void(f8[:,:], i8, b1[:], f8[:])", "(k,d),(),(k)->(k)")
+def _cover(T, rank, allowed, counts):  # type: ignore[no-untyped-def]
+    """The start of Kumar and Yildirim (2005), then the arm of largest leverage while it exceeds 1."""
+    K, r, n = T.shape[0], rank, 0
+    for k in range(K):
+        counts[k] = 1.0 if allowed[k] else 0.0
+        n += allowed[k]
+    if n <= 2 * r or r == 0:
+        return
+    for k in range(K):
+        counts[k] = 0.0
+    free = np.eye(r)  # projector on the directions that no chosen pair has covered yet
+    along = np.zeros(K)
+    covered = np.zeros(r)
+    for _ in range(r):
+        axis = 0
+        for j in range(r):
+            if free[j, j] > free[axis, axis]:
+                axis = j
+        high, low = -1, -1
+        for k in range(K):
+            along[k] = 0.0  # <w_k, b> with b orthogonal to the pairs so far
+            for j in range(r):
+                along[k] += T[k, j] * free[axis, j]
+            if allowed[k] and (high < 0 or along[k] > along[high]):
+                high = k
+            if allowed[k] and (low < 0 or along[k] < along[low]):
+                low = k
+        counts[high] = 1.0
+        counts[low] = 1.0
+        # All arms at one height have no difference: then the arm itself covers the direction.
+        level = along[high] - along[low] <= RANK_TOLERANCE * abs(along[high])
+        size = 0.0
+        for i in range(r):
+            covered[i] = 0.0
+            for j in range(r):
+                covered[i] += free[i, j] * (T[high, j] - (0.0 if level else T[low, j]))
+            size += covered[i] * covered[i]
+        if size > 0.0:
+            for i in range(r):
+                for j in range(r):
+                    free[i, j] -= covered[i] * covered[j] / size
+    V = np.zeros((r, r))
+    for k in range(K):
+        for i in range(r):
+            for j in range(r):
+                V[i, j] += counts[k] * T[k, i] * T[k, j]
     V_inv = np.linalg.inv(V)
-    active_rows = row
-    while active_rows.size:
-        spread = np.matmul(T[active_rows], V_inv[active_rows])
-        lev = np.vecdot(spread, T[active_rows])
-        worst = lev.argmax(-1)
-        high_lev = pick(lev, worst)
-        going = high_lev > 1 + LEVERAGE_TOLERANCE
-        active_rows, worst, high_lev = active_rows[going], worst[going], high_lev[going]
-        u = pick(spread[going], worst)
-        counts[active_rows, worst] += 1
-        V_inv[active_rows] -= outer(u, u) / (1 + high_lev)[:, None, None]
-    return counts
+    u = np.zeros(r)
+    while True:
+        worst, most = -1, 1.0 + LEVERAGE_TOLERANCE
+        for k in range(K):
+            lev = 0.0
+            for i in range(r):
+                s = 0.0
+                for j in range(r):
+                    s += V_inv[i, j] * T[k, j]
+                lev += s * T[k, i]
+            if lev > most:
+                worst, most = k, lev
+        if worst < 0:
+            return
+        counts[worst] += 1.0
+        for i in range(r):
+            u[i] = 0.0
+            for j in range(r):
+                u[i] += V_inv[i, j] * T[worst, j]
+        for i in range(r):
+            for j in range(r):
+                V_inv[i, j] -= u[i] * u[j] / (1.0 + most)
 
 
-def _wynn(T: FloatArray, allowed: BoolArray, rank: IntArray, q: FloatArray, tolerance: float) -> FloatArray:
-    """Todd's method on coordinates T (n, K, D), from weights q whose support spans."""
-    live = np.arange(T.shape[-1]) < rank[:, None]
-    rows = np.arange(T.shape[0])
-    q = q.copy()
-    for _ in range(MOST_STEPS):
-        if not rows.size:
-            return q
-        t, p, r = T[rows], q[rows], rank[rows].astype(np.float64)
-        V = np.matmul(np.swapaxes(t * p[..., None], -1, -2), t) + np.eye(T.shape[-1]) * ~live[rows][:, :, None]
-        kappa = np.vecdot(np.matmul(t, np.linalg.inv(V)), t)  # (n', K)
-        far = np.where(allowed[rows], kappa, -np.inf).argmax(-1)
-        near = np.where(p > 0, kappa, np.inf).argmin(-1)
-        high, low = pick(kappa, far), pick(kappa, near)
-        going = (high > (1 + tolerance) * r) | (low < (1 - tolerance) * r)
-        away = high + low < 2 * r
-        arm, k = np.where(away, near, far), np.where(away, low, high)
-        step = (k - r) / ((r - 1) * np.where(k > 0, k, 1.0))
-        step = np.maximum(np.where(k > 0, step, -np.inf), -pick(p, arm))
-        moved = p.copy()
-        moved[np.arange(rows.size), arm] += step
-        q[rows[going]] = (moved / (1 + step)[:, None])[going]
-        rows = rows[going]
-    raise NumericalError(f"the optimal design did not converge in {MOST_STEPS} steps; raise its tolerance")
+@kernel("void(f8[:,:], i8, b1[:], b1[:], f8, f8[:], i8[:])", "(k,d),(),(k),(k),()->(k),()")
+def _wynn(T, rank, allowed, spanning, tolerance, q, steps):  # type: ignore[no-untyped-def]
+    """From equal weights on arms that span: Wynn's optimal step towards the worst-covered arm, or Todd's away."""
+    K, r, n = T.shape[0], rank, 0
+    for k in range(K):
+        n += allowed[k]
+    for k in range(K):  # nothing but zeros: no arm informs more than another
+        q[k] = (1.0 / r if spanning[k] else 0.0) if r > 0 else (1.0 / n if allowed[k] else 0.0)
+    steps[0] = 0
+    if r <= 1:  # rank 1: all mass on the longest vector, which the start has
+        return
+    V = np.zeros((r, r))
+    kappa = np.zeros(K)
+    while steps[0] < MOST_STEPS:
+        for i in range(r):
+            for j in range(r):
+                V[i, j] = 0.0
+                for k in range(K):
+                    V[i, j] += q[k] * T[k, i] * T[k, j]
+        V_inv = np.linalg.inv(V)
+        far, near = -1, -1
+        for k in range(K):
+            kappa[k] = 0.0
+            for i in range(r):
+                s = 0.0
+                for j in range(r):
+                    s += V_inv[i, j] * T[k, j]
+                kappa[k] += s * T[k, i]
+            if allowed[k] and (far < 0 or kappa[k] > kappa[far]):
+                far = k
+            if q[k] > 0.0 and (near < 0 or kappa[k] < kappa[near]):
+                near = k
+        if kappa[far] <= (1.0 + tolerance) * r and kappa[near] >= (1.0 - tolerance) * r:
+            return
+        arm = near if kappa[far] + kappa[near] < 2.0 * r else far
+        step = -q[arm]  # an arm of no leverage leaves the support
+        if kappa[arm] > 0.0:
+            step = max((kappa[arm] - r) / ((r - 1.0) * kappa[arm]), -q[arm])
+        q[arm] = max(q[arm] + step, 0.0)
+        for k in range(K):
+            q[k] /= 1.0 + step
+        steps[0] += 1

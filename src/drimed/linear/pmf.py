@@ -9,6 +9,7 @@ import numpy as np
 
 from drimed.errors import InputError
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+from drimed.linear.kernel import kernel
 
 
 def one_hot(index: IntArray, K: int) -> FloatArray:
@@ -53,9 +54,7 @@ def sample(p: FloatArray, u: FloatArray) -> IntArray:
     >>> sample(np.array([0.0, 0.25, 0.75, 0.0]), np.array([0.0, 0.2499, 0.25, 0.9999])).tolist()
     [1, 1, 2, 2]
     """
-    cumulative = p.cumsum(-1)
-    total = cumulative[..., -1:]
-    return ((cumulative <= u[..., None] * total) & (cumulative < total)).sum(-1)
+    return _sample(p, u)
 
 
 def check_mask(mask: BoolArray) -> BoolArray:
@@ -63,3 +62,17 @@ def check_mask(mask: BoolArray) -> BoolArray:
     if not mask.any(-1).all():
         raise InputError("available must leave at least one arm; every arm is marked unavailable")
     return mask
+
+
+@kernel("void(f8[:], f8, i8[:])", "(k),()->()")
+def _sample(p, u, arm):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for k in range(p.shape[0]):
+        total += p[k]
+    cumulative = 0.0
+    for k in range(p.shape[0]):
+        cumulative += p[k]
+        if p[k] > 0.0:
+            arm[0] = k  # the last possible arm, should round-off leave u * total at the very end
+            if u * total < cumulative:
+                return

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from drimed.errors import NumericalError
-from drimed.linear.arrays import FloatArray, outer
+from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.linear.kernel import kernel
 
 REFRESH_EVERY = 128  # rank-one steps between factorisations: keeps V V^-1 - I near round-off for ever
 STEEP = 1e6  # a rank-one step that shrinks V^-1 by more than this loses too many digits: factorise instead
@@ -47,29 +48,14 @@ def init(d: int, regularisation: float, batch: tuple[int, ...] = (), *, discount
 
 def observe(ridge: Ridge, Z: FloatArray, w: FloatArray, regularisation: float) -> Ridge:
     """Add m whitened rows: Z (..., m, d), w (..., m)."""
-    m, d = Z.shape[-2:]
-    gram = outer(Z[..., 0, :], Z[..., 0, :]) if m == 1 else np.matmul(np.swapaxes(Z, -1, -2), Z)
-    V = ridge.V + gram
-    b = ridge.b + np.vecmat(w, Z)
-    V2 = None if ridge.V2 is None else ridge.V2 + gram
-    if m >= d or ridge.age + m > REFRESH_EVERY:
-        return refresh(replace(ridge, V=V, b=b, V2=V2), regularisation)
-
-    V_inv, logdet = ridge.V_inv, ridge.logdet
-    steep = None
-    for i in range(m):  # Sherman-Morrison, one row after the other
-        z = Z[..., i, :]
-        u = np.matvec(V_inv, z)
-        gain = 1.0 + np.vecdot(z, u)
-        s = u / np.sqrt(gain)[..., None]
-        V_inv = V_inv - outer(s, s)
-        logdet = logdet + np.log(gain)
-        if gain.max() > STEEP:
-            steep = gain > STEEP if steep is None else steep | (gain > STEEP)
-    if steep is not None:
-        V_inv, logdet = np.array(V_inv), np.array(logdet)
-        V_inv[steep], logdet[steep] = _factorise(V[steep], regularisation)
-    return Ridge(V, b, V_inv, np.matvec(V_inv, b), logdet, V2, ridge.age + m)
+    V, V_inv, b, theta, logdet, gain = _add_rows(ridge.V, ridge.V_inv, ridge.b, ridge.logdet, Z, w)
+    V2 = None if ridge.V2 is None else ridge.V2 + np.matmul(np.swapaxes(Z, -1, -2), Z)
+    new = Ridge(V, b, V_inv, theta, logdet, V2, ridge.age + Z.shape[-2])
+    if new.age > REFRESH_EVERY:
+        return refresh(new, regularisation)
+    if gain.max() > STEEP:
+        return _refresh_where(new, gain > STEEP, regularisation)
+    return new
 
 
 def roll(ridge: Ridge, discount: float, regularisation: float) -> Ridge:
@@ -95,6 +81,52 @@ def refresh(ridge: Ridge, regularisation: float) -> Ridge:
 def logdet_of(V: FloatArray, regularisation: float) -> FloatArray:
     """log det V - d log lambda: (..., d, d) -> (...)."""
     return _log_diagonal(_cholesky(V)) - V.shape[-1] * np.log(regularisation)
+
+
+def _refresh_where(ridge: Ridge, steep: BoolArray, regularisation: float) -> Ridge:
+    fresh = refresh(ridge, regularisation)
+    return replace(
+        ridge,
+        V_inv=np.where(steep[..., None, None], fresh.V_inv, ridge.V_inv),
+        theta=np.where(steep[..., None], fresh.theta, ridge.theta),
+        logdet=np.where(steep, fresh.logdet, ridge.logdet),
+    )
+
+
+@kernel(
+    "void(f8[:,:], f8[:,:], f8[:], f8, f8[:,:], f8[:], f8[:,:], f8[:,:], f8[:], f8[:], f8[:], f8[:])",
+    "(d,d),(d,d),(d),(),(m,d),(m)->(d,d),(d,d),(d),(d),(),()",
+)
+def _add_rows(V, V_inv, b, logdet, Z, w, V_new, V_inv_new, b_new, theta, logdet_new, gain):  # type: ignore[no-untyped-def]
+    """Sherman-Morrison, one row after the other; `gain` is the largest factor by which a row shrank V^-1."""
+    d, m = b.shape[0], w.shape[0]
+    for i in range(d):
+        b_new[i] = b[i]
+        for j in range(d):
+            V_new[i, j] = V[i, j]
+            V_inv_new[i, j] = V_inv[i, j]
+    logdet_new[0] = logdet
+    gain[0] = 1.0
+    for r in range(m):
+        factor = 1.0
+        for i in range(d):
+            u = 0.0
+            for j in range(d):
+                u += V_inv_new[i, j] * Z[r, j]
+            theta[i] = u  # theta serves as scratch for V^-1 z
+            factor += Z[r, i] * u
+        for i in range(d):
+            b_new[i] += Z[r, i] * w[r]
+            for j in range(d):
+                V_new[i, j] += Z[r, i] * Z[r, j]
+                V_inv_new[i, j] -= theta[i] * theta[j] / factor
+        logdet_new[0] += np.log(factor)
+        gain[0] = max(gain[0], factor)
+    for i in range(d):
+        s = 0.0
+        for j in range(d):
+            s += V_inv_new[i, j] * b_new[j]
+        theta[i] = s
 
 
 def _factorise(V: FloatArray, regularisation: float) -> tuple[FloatArray, FloatArray]:

@@ -16,7 +16,8 @@ from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer
 from drimed.linear import pmf
 from drimed.linear.arrays import FloatArray
-from drimed.rules.rule import NEVER_ZERO, Ask, Randomisation, gaps, noise_levels
+from drimed.linear.forms import NEVER_ZERO
+from drimed.rules.rule import Ask, Randomisation, noise_levels
 
 
 @final
@@ -48,6 +49,6 @@ class IMED:
 
     def index(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         """I_a for every arm: (..., K)."""
-        behind = gaps(fit, offer.features, ask.mask)
+        _, gap, distance = fit.behind_leader(offer.features, ask.mask)
         level = np.maximum(noise_levels(fit, offer), NEVER_ZERO)
-        return behind.gap**2 / (self.w * behind.distance) + np.log1p(1 / level)
+        return gap**2 / (self.w * distance) + np.log1p(1 / level)

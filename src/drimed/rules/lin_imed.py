@@ -15,7 +15,8 @@ from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer
 from drimed.linear import pmf, radius
 from drimed.linear.arrays import FloatArray, pick
-from drimed.rules.rule import NEVER_ZERO, Ask, Randomisation
+from drimed.linear.forms import NEVER_ZERO
+from drimed.rules.rule import Ask, Randomisation
 
 RADII = ("learner", "experiments")
 

@@ -17,7 +17,8 @@ from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer
 from drimed.linear import pmf, radius
 from drimed.linear.arrays import FloatArray
-from drimed.rules.rule import NEVER_ZERO, Ask, Randomisation
+from drimed.linear.forms import NEVER_ZERO
+from drimed.rules.rule import Ask, Randomisation
 
 SMALLEST_DRAW = 2.0**-54  # below the smallest positive uniform draw: a draw of exactly 0 has a finite quantile
 

@@ -17,7 +17,7 @@ from drimed.learning.offer import Offer
 from drimed.linear import pmf
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.linear.design import METHODS, design
-from drimed.rules.rule import Ask, Randomisation, gaps, noise_levels
+from drimed.rules.rule import Ask, Randomisation, noise_levels
 
 SATURATIONS = ("one arm", "every arm", "off")
 
@@ -63,12 +63,12 @@ class MED:
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         x, mask = offer.features, ask.mask
-        behind = gaps(fit, x, mask)
+        leader, gap, distance = fit.behind_leader(x, mask)
         temperature = fit.radius[..., None] ** 2 if isinstance(self.temperature, str) else self.temperature
-        log_f = -(behind.gap**2) / (temperature * behind.distance)  # Eq. (5)
+        log_f = -(gap**2) / (temperature * distance)  # Eq. (5)
         if ask.penalty is not None:
             log_f = log_f - ask.penalty  # Eq. (6)
-        q = self.mixture(pmf.one_hot(behind.leader, x.shape[-2]), log_f, offer, mask)
+        q = self.mixture(pmf.one_hot(leader, x.shape[-2]), log_f, offer, mask)
         return self.saturate(pmf.weighted(q, log_f), fit, offer, mask)
 
     def mixture(self, leader: FloatArray, log_f: FloatArray, offer: Offer, mask: BoolArray | None) -> FloatArray:

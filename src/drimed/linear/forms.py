@@ -1,0 +1,83 @@
+"""Linear and quadratic forms of a set of vectors: means, leverages, and gaps to a leader.
+
+Shapes: x is (..., K, d); A is symmetric, (..., d, d).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+from drimed.linear.kernel import kernel
+
+# Arms this close to the leader (share of its squared length) are its twins: gap and distance are both round-off,
+# and their ratio means nothing.
+TWIN = 1e-16
+NEVER_ZERO = 1e-300  # keeps 0 / 0 from arising when every feature is zero
+
+
+def leverages(x: FloatArray, A: FloatArray) -> FloatArray:
+    """x_a^T A x_a, never below zero: (..., K, d), (..., d, d) -> (..., K).
+
+    >>> leverages(np.array([[1.0, 0.0], [0.6, 0.8]]), np.diag([1 / 3, 1 / 2])).round(6).tolist()
+    [0.333333, 0.44]
+    """
+    return _leverages(x, A)
+
+
+def behind_leader(
+    x: FloatArray, theta: FloatArray, A: FloatArray, mask: BoolArray | None
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """The allowed arm of largest <x_a, theta>, each arm's gap to it, and its squared distance in A.
+
+    Ties go to the lowest index. A twin of the leader has the floor of a distance, so that gap^2 / distance is 0.
+    """
+    allowed = np.ones(x.shape[-2], bool) if mask is None else mask
+    leader, gap, distance = _behind_leader(x, theta, A, allowed)
+    return leader, gap, distance
+
+
+@kernel("void(f8[:,:], f8[:,:], f8[:])", "(k,d),(d,d)->(k)")
+def _leverages(x, A, lev):  # type: ignore[no-untyped-def]
+    K, d = x.shape
+    for k in range(K):
+        total = 0.0
+        for i in range(d):
+            s = 0.0
+            for j in range(d):
+                s += A[i, j] * x[k, j]
+            total += s * x[k, i]
+        lev[k] = max(total, 0.0)
+
+
+@kernel(
+    "void(f8[:,:], f8[:], f8[:,:], b1[:], i8[:], f8[:], f8[:])",
+    "(k,d),(d),(d,d),(k)->(),(k),(k)",
+)
+def _behind_leader(x, theta, A, allowed, leader, gap, distance):  # type: ignore[no-untyped-def]
+    K, d = x.shape
+    best, top = 0, -np.inf
+    for k in range(K):
+        s = 0.0
+        for i in range(d):
+            s += x[k, i] * theta[i]
+        gap[k] = s
+        if allowed[k] and s > top:
+            best, top = k, s
+    own = 0.0
+    for i in range(d):
+        s = 0.0
+        for j in range(d):
+            s += A[i, j] * x[best, j]
+        own += s * x[best, i]
+    least = TWIN * own + NEVER_ZERO
+    for k in range(K):
+        gap[k] = top - gap[k]
+        total = 0.0
+        for i in range(d):
+            s = 0.0
+            for j in range(d):
+                s += A[i, j] * (x[best, j] - x[k, j])
+            total += s * (x[best, i] - x[k, i])
+        distance[k] = max(total, least)
+    leader[0] = best

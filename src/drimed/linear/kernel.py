@@ -1,0 +1,45 @@
+"""Compiled loops over tiny matrices, as gufuncs: the same code serves one decision and a batch of any shape.
+
+A kernel is written for one member, with plain loops, and compiled by Numba on its first call (never on import; the
+result is cached on disk). Each member of a batch is computed alone, in the same order of operations: its result does
+not depend on its neighbours or on the size of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class Kernel:
+    """A gufunc that is compiled when it is first called."""
+
+    def __init__(self, body: Callable[..., None], types: str, layout: str) -> None:
+        self._body, self._types, self._layout = body, types, layout
+        self._compiled: Callable[..., Any] | None = None
+        self.__doc__ = body.__doc__
+
+    def __call__(self, *arrays: Any) -> Any:
+        if self._compiled is None:
+            self._compiled = self._compile()
+        return self._compiled(*arrays)
+
+    def _compile(self) -> Callable[..., Any]:
+        import numba  # here, because it takes half a second that most commands do not need
+
+        def build(cache: bool) -> Callable[..., Any]:
+            guvectorize: Any = numba.guvectorize
+            compiled: Callable[..., Any] = guvectorize([self._types], self._layout, nopython=True, cache=cache)(
+                self._body
+            )
+            return compiled
+
+        try:
+            return build(cache=True)
+        except RuntimeError:  # no writable place for the cache: compile in every process instead
+            return build(cache=False)
+
+
+def kernel(types: str, layout: str) -> Callable[[Callable[..., None]], Kernel]:
+    """Decorate a function of core arrays, its outputs last: `types` and `layout` are Numba's."""
+    return lambda body: Kernel(body, types, layout)
