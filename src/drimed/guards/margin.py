@@ -20,6 +20,7 @@ import numpy as np
 from drimed.errors import ConfigError
 from drimed.learning.fit import Fit
 from drimed.linear.arrays import FloatArray
+from drimed.linear.kernel import kernel
 
 
 @final
@@ -53,24 +54,36 @@ def estimated(fit: Fit, x: FloatArray, x0: FloatArray, tolerance: Tolerance) -> 
 
 def certified(fit: Fit, x: FloatArray, x0: FloatArray, tolerance: Tolerance, radius: FloatArray) -> FloatArray:
     """F, the smallest margin in the confidence set of this radius: x (..., K, d), x0 (..., d) -> (..., K)."""
-    w = x - x0[..., None, :]
-    r = radius[..., None]
-    A = fit.mean(w)
-    spread = np.matmul(w, fit.metric)
-    C = np.vecdot(spread, w)
-    if tolerance.relative == 0:
-        return A - r * np.sqrt(np.maximum(C, 0)) + tolerance.absolute
-    B = tolerance.relative * np.vecdot(x0, fit.theta)[..., None]
-    D = tolerance.relative * np.matvec(spread, x0)
-    E = tolerance.relative**2 * np.vecdot(np.matvec(fit.metric, x0), x0)[..., None]
-    t = _worst_sign(B, C, D, E, r)
-    return A + t * B - r * np.sqrt(np.maximum(C + 2 * D * t + E * t * t, 0)) + tolerance.absolute
+    return _certified(x, x0, fit.theta, fit.metric, radius, tolerance.relative, tolerance.absolute)
 
 
-def _worst_sign(B: FloatArray, C: FloatArray, D: FloatArray, E: FloatArray, r: FloatArray) -> FloatArray:
-    """The t that attains F: the control's sign where it is certain at this radius, else a point between."""
-    uncertainty = r * r * E - B * B
-    certain = (uncertainty <= 0) | (E <= 0)
-    cross = np.sqrt(np.maximum(C * E - D * D, 0) / np.where(certain, 1.0, uncertainty))
-    between = np.clip((B * cross - D) / np.where(certain, 1.0, E), -1.0, 1.0)
-    return np.where(certain, np.sign(B), between)
+@kernel(
+    "void(f8[:,:], f8[:], f8[:], f8[:,:], f8, f8, f8, f8[:])",
+    "(k,d),(d),(d),(d,d),(),(),()->(k)",
+)
+def _certified(x, x0, theta, S, r, rel, absolute, F):  # type: ignore[no-untyped-def]
+    K, d = x.shape
+    B, E = 0.0, 0.0
+    Sx0 = np.zeros(d)
+    for i in range(d):
+        for j in range(d):
+            Sx0[i] += S[i, j] * x0[j]
+        B += rel * x0[i] * theta[i]
+        E += rel * rel * x0[i] * Sx0[i]
+    certain = E <= 0.0 or r * r * E <= B * B  # the sign of the control's mean is beyond doubt at this radius
+    sign = 1.0 if B >= 0.0 else -1.0
+    for k in range(K):
+        A, C, D = 0.0, 0.0, 0.0
+        for i in range(d):
+            w = x[k, i] - x0[i]
+            s = 0.0
+            for j in range(d):
+                s += S[i, j] * (x[k, j] - x0[j])
+            A += w * theta[i]
+            C += w * s
+            D += rel * w * Sx0[i]
+        t = sign
+        if not certain:
+            t = (B * np.sqrt(max(C * E - D * D, 0.0) / (r * r * E - B * B)) - D) / E
+            t = min(max(t, -1.0), 1.0)
+        F[k] = A + t * B - r * np.sqrt(max(C + 2.0 * D * t + E * t * t, 0.0)) + absolute

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -46,7 +47,7 @@ class Learner:
             if not (0 < getattr(self, name) < np.inf):
                 raise ConfigError(f"{name} must be positive and finite, got {getattr(self, name)}")
 
-    @property
+    @cached_property
     def ridge_penalty(self) -> float:
         """lambda."""
         if self.regularisation is not None:

@@ -32,7 +32,7 @@ class Kernel:
             compiled: Callable[..., Any] = guvectorize([self._types], self._layout, nopython=True, cache=cache)(
                 self._body
             )
-            return compiled
+            return compiled.ufunc  # type: ignore[attr-defined]  # the NumPy ufunc without Numba's wrapper
 
         try:
             return build(cache=True)

@@ -41,9 +41,7 @@ def weighted(q: FloatArray, log_weight: FloatArray) -> FloatArray:
     >>> weighted(np.array([0.5, 0.5]), np.array([-2000.0, -2000.0])).tolist()
     [0.5, 0.5]
     """
-    held = np.where(q > 0, log_weight, -np.inf)
-    p = q * np.exp(held - held.max(-1, keepdims=True))
-    return p / p.sum(-1, keepdims=True)
+    return _weighted(q, log_weight)
 
 
 def sample(p: FloatArray, u: FloatArray) -> IntArray:
@@ -62,6 +60,19 @@ def check_mask(mask: BoolArray) -> BoolArray:
     if not mask.any(-1).all():
         raise InputError("available must leave at least one arm; every arm is marked unavailable")
     return mask
+
+
+@kernel("void(f8[:], f8[:], f8[:])", "(k),(k)->(k)")
+def _weighted(q, log_weight, p):  # type: ignore[no-untyped-def]
+    top, total = -np.inf, 0.0
+    for k in range(q.shape[0]):
+        if q[k] > 0.0:
+            top = max(top, log_weight[k])
+    for k in range(q.shape[0]):
+        p[k] = q[k] * np.exp(log_weight[k] - top) if q[k] > 0.0 else 0.0
+        total += p[k]
+    for k in range(q.shape[0]):
+        p[k] /= total
 
 
 @kernel("void(f8[:], f8, i8[:])", "(k),()->()")

@@ -101,7 +101,8 @@ class Policy:
 
     def observe(self, state: State, offer: Offer, action: IntArray, outcome: Outcome) -> State:
         """Learn from the outcome of one decision."""
-        return replace(state, ridge=self.learner.observe(state.ridge, offer, action, outcome))
+        ridge = self.learner.observe(state.ridge, offer, action, outcome)
+        return State(ridge, state.pulls, state.guard, state.round)
 
     def update(self, state: State, offer: Offer, decision: Decision, outcome: Outcome) -> State:
         """Give out and learn at once."""

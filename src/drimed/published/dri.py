@@ -6,7 +6,8 @@ Hyper-parameters: Table 2 of the paper. Symbols: docs/notation.md.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, final
+from functools import cached_property
+from typing import final
 
 import numpy as np
 
@@ -69,7 +70,7 @@ class PublishedDri:
         self._reading  # noqa: B018  checks the name
         self._med  # noqa: B018  checks the masses
 
-    @property
+    @cached_property
     def ridge_penalty(self) -> float:
         """lambda."""
         return (self.noise_bound / self.norm_bound) ** 2
@@ -105,9 +106,9 @@ class PublishedDri:
         if state.episode == 0:
             raise InputError("the published algorithms set their threshold per episode: call begin_episode first")
         # I-2: means, gaps and bounds on u = x / sigma: the arm of best signal-to-noise ratio, not of best reward.
-        seen = replace(
-            offer,
+        seen = Offer(
             features=_normalised(offer.features, offer.sigma),
+            control=offer.control,
             sigma=None if self.step == "med" else offer.sigma,
         )
         fit = self._fit(state)
@@ -119,29 +120,24 @@ class PublishedDri:
 
     def commit(self, state: PublishedState, offer: Offer, decision: Decision) -> PublishedState:
         """Alg. 2 l. 12 to 14: the dual variable, with the estimate from before the outcome (I-22)."""
-        u = pick(_normalised(offer.features, offer.sigma), decision.action)
+        u = _normalised_arm(offer, decision.action)
         violation = np.vecdot(u, state.ridge.theta) < state.tau
         # I-14: eta = (l h)^-1/2 as printed; as coded it restarts in each episode.
         eta = (state.user * (state.episode if self._reading.step_uses_episode else 1)) ** -0.5
         # I-13: settles where a share epsilon / (1 - epsilon) of the decisions is estimated to violate.
         push = violation - self.tolerance / (1 - self.tolerance)
-        return replace(
-            state,
-            nu=np.maximum(state.nu + eta * push, 0),
-            pulls=state.pulls + pmf.one_hot(decision.action, state.pulls.shape[-1]),
-            user=state.user + 1,
-        )
+        nu = np.maximum(state.nu + eta * push, 0)
+        pulls = state.pulls + pmf.one_hot(decision.action, state.pulls.shape[-1])
+        return PublishedState(state.ridge, pulls, state.tau, nu, state.episode, state.user + 1)
 
     def observe(self, state: PublishedState, offer: Offer, action: IntArray, outcome: Outcome) -> PublishedState:
         """Alg. 2 l. 14 and 15, with all the data of the text's estimator (I-21)."""
         if outcome.reward is None:
             raise InputError("the published algorithms learn from outcome.reward, got none")
-        if offer.sigma is None:
-            raise InputError("the published algorithms need sigma, the noise of each arm's reward")
-        sigma = pick(offer.sigma, action)
-        z = pick(offer.features, action) / sigma[..., None]
-        w = (outcome.reward / sigma)[..., None]
-        return replace(state, ridge=ridge.observe(state.ridge, z[..., None, :], w, self.ridge_penalty))
+        z = _normalised_arm(offer, action)
+        w = (outcome.reward / pick(_noise(offer.sigma), action))[..., None]
+        learned = ridge.observe(state.ridge, z[..., None, :], w, self.ridge_penalty)
+        return PublishedState(learned, state.pulls, state.tau, state.nu, state.episode, state.user)
 
     def update(self, state: PublishedState, offer: Offer, decision: Decision, outcome: Outcome) -> PublishedState:
         """Give out and learn at once."""
@@ -156,11 +152,11 @@ class PublishedDri:
         del shape
         return 1
 
-    @property
+    @cached_property
     def _reading(self) -> Reading:
         return reading(self.reading)
 
-    @property
+    @cached_property
     def _med(self) -> MED:
         # I-18: the design is the mended one. I-16: the saturation step is normalised.
         return MED(
@@ -171,7 +167,7 @@ class PublishedDri:
             saturation="every arm",
         )
 
-    @property
+    @cached_property
     def _rule(self) -> MED | DriIMEDIndex:
         return self._med if self.step == "med" else DriIMEDIndex(variance=self._reading.index_variance)
 
@@ -201,7 +197,15 @@ class PublishedDri:
         )
 
 
-def _normalised(x: FloatArray, sigma: Any) -> FloatArray:
+def _normalised(x: FloatArray, sigma: FloatArray | None) -> FloatArray:
+    return x / _noise(sigma)[..., None]
+
+
+def _normalised_arm(offer: Offer, action: IntArray) -> FloatArray:
+    return pick(offer.features, action) / pick(_noise(offer.sigma), action)[..., None]
+
+
+def _noise(sigma: FloatArray | None) -> FloatArray:
     if sigma is None:
         raise InputError("the published algorithms need sigma, the noise of each arm's reward")
-    return np.asarray(x / sigma[..., None])
+    return sigma

@@ -21,7 +21,7 @@ import numpy as np
 from drimed.environments.instance import Instance
 from drimed.environments.world import Block, World
 from drimed.guards.margin import Tolerance
-from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick
 
 THRESHOLDS = ("safe", "equation", "published")
 COUNTS = ("realised", "expected", "estimated")
@@ -62,16 +62,17 @@ class Judge:
     def episode_sums(self, block: Block, log: BlockLog) -> dict[str, FloatArray]:
         """Each metric summed over the users of an episode: name -> (S, n)."""
         means, action = block.means, log.action
-        best = means.max(-1)
+        # Fixed preferences give every episode of a block the same means: compute those once.
+        one = slice(0, 1) if self.world.setting.preferences == "fixed" else slice(None)
+        mu0 = np.vecdot(means[one], self.world.control)
         got = _at(means, action)  # (n, H, S)
         expected = np.vecdot(means, log.probabilities) if log.exact else np.full_like(got, np.nan)
-        estimate = np.vecdot(_rows(block.features, action), log.theta)
-        mu0 = np.vecdot(means, self.world.control)
-        mu0_hat = np.vecdot(np.vecmat(self.world.control, block.features), log.theta)
+        estimate = np.vecdot(pick(block.features, action), log.theta)
+        mu0_hat = np.vecdot(np.vecmat(self.world.control, block.features[one]), log.theta)
         thresholds = {
             "safe": mu0 - self.tolerance.allowed(mu0),
             "equation": (1 - self.tolerance.relative) * mu0,
-            "published": np.broadcast_to(self.published_threshold, mu0.shape),
+            "published": self.published_threshold,
         }
         believed = {
             "safe": mu0_hat - self.tolerance.allowed(mu0_hat),
@@ -79,10 +80,8 @@ class Judge:
             "published": thresholds["published"],
         }
         sums = {
-            "regret": best - got,
-            "regret_as_published": np.maximum(
-                _at(means, np.broadcast_to(self.published_best, action.shape)) - got, 0.0
-            ),
+            "regret": means[one].max(-1) - got,
+            "regret_as_published": np.maximum(_at(means[one], self.published_best[None]) - got, 0.0),
             "shortfall": np.maximum(thresholds["safe"] - got, 0.0),
         }
         for name in THRESHOLDS:
@@ -114,11 +113,7 @@ class Judge:
 
 
 def _at(values: FloatArray, action: IntArray) -> FloatArray:
-    return np.take_along_axis(values, action[..., None], -1)[..., 0]
-
-
-def _rows(features: FloatArray, action: IntArray) -> FloatArray:
-    return np.take_along_axis(features, action[..., None, None], -2)[..., 0, :]
+    return pick(values, np.broadcast_to(action, values.shape[:-1]))
 
 
 def _count(fails: BoolArray) -> FloatArray:
