@@ -22,7 +22,7 @@ class LinUCB:
         self.V_inv = np.eye(d) / regularisation
         self.b = np.zeros(d)
         self.theta = np.zeros(d)
-        self.logdet = 0.0
+        self.logdet: FloatArray | float = 0.0
         self.noise, self.offset, self.confidence = noise, np.sqrt(regularisation), 2 * np.log(1 / delta)
 
     def choose(self, x: FloatArray) -> int:

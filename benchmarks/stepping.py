@@ -1,0 +1,69 @@
+"""One policy deciding live: batch (), one offer, decide and update in a plain Python loop."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from drimed import streams
+from drimed.environments.control import quantile_control
+from drimed.environments.instance import Instance
+from drimed.learning.offer import Offer, Outcome, Shape, make_offer
+from drimed.policies.policy import AnyPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a live policy meets: the first user's offer, all users' offers, and an outcome for each arm."""
+
+    shape: Shape
+    offer: Offer
+    offers: Offer  # batch (H,)
+    outcomes: list[Outcome]
+
+    @classmethod
+    def of(cls, instance: Instance) -> Scene:
+        """Offers as a live trial builds them; the outcomes carry one draw of unit noise."""
+        offers = make_offer(
+            maps=instance.maps,
+            preference=instance.preferences,
+            covariance=instance.covariances,
+            control=quantile_control(instance),
+        )
+        noise = streams.generator(0, "noise").standard_normal(instance.maps.shape[:2])
+        vectors = instance.maps @ instance.theta + noise  # (K, M)
+        outcomes = [Outcome(np.asarray(instance.preferences[0] @ y), y) for y in vectors]
+        return cls(instance.shape, offer_maker(instance)(), offers, outcomes)
+
+
+def offer_maker(instance: Instance) -> partial[Offer]:
+    """What makes, and checks, the offer of the instance's first user."""
+    return partial(
+        make_offer,
+        maps=instance.maps,
+        preference=instance.preferences[0],
+        covariance=instance.covariances,
+        control=quantile_control(instance)[0],
+    )
+
+
+class LiveLoop:
+    """A policy in mid-trial. Calling it takes more decisions and tells the seconds that each of them took."""
+
+    def __init__(self, policy: AnyPolicy, scene: Scene) -> None:
+        self._policy, self._scene, self._done = policy, scene, 0
+        self._state = policy.begin_episode(policy.init(scene.shape), scene.offers)
+
+    def __call__(self, steps: int) -> float:
+        policy, state, offer, outcomes = self._policy, self._state, self._scene.offer, self._scene.outcomes
+        draws = streams.uniforms(0, "policy", self._done, steps, policy.draws_needed(self._scene.shape))
+        start = time.perf_counter()
+        for u in draws:
+            decision = policy.decide(state, offer, u)
+            state = policy.update(state, offer, decision, outcomes[int(decision.action)])
+        elapsed = time.perf_counter() - start
+        self._state, self._done = state, self._done + steps
+        return elapsed / steps

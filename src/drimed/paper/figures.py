@@ -1,0 +1,202 @@
+"""The paper's figures, re-measured. Colours are Okabe and Ito's, told apart by every common form of colour vision;
+line styles and markers repeat the distinction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from drimed.environments.control import quantile_control
+from drimed.environments.instance import authors_instance
+from drimed.errors import MissingExtraError
+from drimed.paper.experiments import DRIFTS, QUANTILES, TOLERANCES, Contender
+from drimed.paper.numbers import Measured
+
+try:
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+except ImportError as error:
+    raise MissingExtraError("matplotlib", "sim") from error
+
+# key: (colour, line style, marker)
+STYLE = {
+    "oful": ("#0072B2", "-", "o"),
+    "lin_ts": ("#CC79A7", "-", "v"),
+    "lin_med": ("#E69F00", "-", "s"),
+    "lin_imed": ("#56B4E9", "-", "^"),
+    "lin_med_own_weights": ("#E69F00", ":", "s"),
+    "published_dri_med": ("#D55E00", "--", "d"),
+    "published_dri_imed": ("#009E73", "--", "X"),
+}
+RC: Any = {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "pdf.fonttype": 42,
+    # The same bytes for the same numbers: no creation date in the file.
+    "svg.hashsalt": "drimed",
+}
+
+
+def draw_all(measured: Measured, out: Path) -> dict[str, Path]:
+    """Every figure that this run can show, as PNG and PDF: name -> the PNG."""
+    with mpl.rc_context(RC):
+        figures: dict[str, Figure] = {}
+        if measured.part("main"):
+            figures |= {f"results_{drift}": _results(measured, drift) for drift in DRIFTS}
+            figures["final_regret"] = _final(measured)
+        if measured.part("ablations"):
+            figures["ablation"] = _ablation(measured)
+        if measured.part("allocation"):
+            figures["arm_allocation"] = _allocation(measured)
+        if measured.part("random"):
+            figures["random_instances"] = _random(measured)
+        paths = {}
+        for name, figure in figures.items():
+            FigureCanvasAgg(figure)
+            for kind in ("png", "pdf"):
+                meta = {"CreationDate": None} if kind == "pdf" else {"Software": None}
+                figure.savefig(out / f"{name}.{kind}", dpi=130, bbox_inches="tight", metadata=meta)
+            paths[name] = out / f"{name}.png"
+        return paths
+
+
+def _contenders(measured: Measured) -> list[Contender]:
+    plan = measured.plan
+    return [*plan.baselines, *plan.published]
+
+
+def _results(measured: Measured, drift: str) -> Figure:
+    """Regret and violation rates over the episodes, with 5 to 95 % bands: the paper's Figure for one drift."""
+    fig = Figure(figsize=(11, 3.6), layout="constrained")
+    axes = fig.subplots(1, 3)
+    panels = [
+        ("regret_as_published", "Cumulative regret (authors' metric)"),
+        ("violations.published.estimated", "Estimated violation rate"),
+        ("violations.published.realised", "True violation rate"),
+    ]
+    for c in _contenders(measured):
+        s = measured.part("main")[drift, c.key]
+        colour, line, marker = STYLE[c.key]
+        for ax, (metric, title) in zip(axes, panels, strict=True):
+            values = s.curves[metric] if metric.startswith("regret") else s.windows(metric)
+            low, middle, high = np.quantile(values, [0.05, 0.5, 0.95], axis=0)
+            ax.plot(s.episodes, middle, line, color=colour, marker=marker, markevery=0.12, ms=4, label=c.label)
+            ax.fill_between(s.episodes, low, high, color=colour, alpha=0.13, lw=0)
+            ax.set(title=title, xlabel="Episode")
+    axes[0].set_ylim(bottom=0)
+    for ax in axes[1:]:
+        ax.set_ylim(-0.02, 1.02)
+    n = len(measured.part("main")[drift, "oful"].allocation)
+    fig.suptitle(f"{drift.capitalize()} drift: median and 5 to 95 % band over {n} seeds", fontweight="bold")
+    handles, labels = axes[0].get_legend_handles_labels()
+    fig.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False)
+    return fig
+
+
+def _final(measured: Measured) -> Figure:
+    """Final true regret of every policy, LinMED with both sets of masses beside each other."""
+    fig = Figure(figsize=(11, 3.4), layout="constrained")
+    axes = fig.subplots(1, 4, sharey=True, sharex=True)
+    contenders = [*_contenders(measured), measured.plan.own_weights]
+    for ax, drift in zip(axes, DRIFTS, strict=True):
+        for i, c in enumerate(contenders):
+            values = measured.part("main")[drift, c.key].total("regret")
+            _dot(ax, i, values, STYLE[c.key])
+        ax.set(title=drift, xscale="log", xlabel="True regret")
+    axes[0].set_yticks(range(len(contenders)), [c.label for c in contenders])
+    axes[0].invert_yaxis()
+    fig.suptitle("Final true regret on the authors' instance: median and 5 to 95 % band", fontweight="bold")
+    return fig
+
+
+def _random(measured: Measured) -> Figure:
+    """Final true regret on random instances."""
+    fig = Figure(figsize=(11, 4.4), layout="constrained")
+    axes = fig.subplots(1, 4, sharey=True, sharex=True)
+    contenders = measured.plan.random_contenders
+    for ax, drift in zip(axes, DRIFTS, strict=True):
+        for i, c in enumerate(contenders):
+            style = STYLE.get(c.key) or STYLE.get(c.policy) or ("#000000", "-", "D")
+            _dot(ax, i, measured.part("random")[drift, c.key].total("regret"), style)
+        ax.set(title=drift, xscale="log", xlabel="True regret")
+    axes[0].set_yticks(range(len(contenders)), [c.label for c in contenders])
+    axes[0].invert_yaxis()
+    n = len(measured.part("random")[DRIFTS[0], "oful"].allocation)
+    fig.suptitle(f"Final true regret on {n} random instances: mean (bar), median, 5 to 95 % band", fontweight="bold")
+    return fig
+
+
+def _dot(ax: Any, y: float, values: Any, style: tuple[str, str, str]) -> None:
+    colour, _, marker = style
+    low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
+    floor = 0.05  # a logarithmic axis has no room for a regret of zero
+    ax.plot([max(low, floor), max(high, floor)], [y, y], color=colour, lw=3, alpha=0.35, solid_capstyle="round")
+    ax.plot(max(middle, floor), y, marker=marker, color=colour, ms=7)
+    ax.plot(max(values.mean(), floor), y, marker="|", color="black", ms=9)
+
+
+def _ablation(measured: Measured) -> Figure:
+    """Final regret against the control's quantile and the tolerance: the paper's ablation figure."""
+    fig = Figure(figsize=(9.5, 3.4), layout="constrained")
+    axes = fig.subplots(1, 2)
+    panels = [("quantile", QUANTILES, "Quantile of the control"), ("tolerance", TOLERANCES, "Tolerance")]
+    for ax, (kind, values, label) in zip(axes, panels, strict=True):
+        for offset, c in zip((-0.17, 0.17), measured.plan.published, strict=True):
+            data = [measured.part("ablations")[kind, v, c.key].total("regret_as_published") for v in values]
+            colour = STYLE[c.key][0]
+            ax.boxplot(
+                data,
+                positions=np.arange(len(values)) + offset,
+                widths=0.28,
+                patch_artist=True,
+                boxprops={"facecolor": colour, "alpha": 0.6, "edgecolor": colour},
+                medianprops={"color": "black"},
+                whiskerprops={"color": colour},
+                capprops={"color": colour},
+                flierprops={"marker": ".", "markersize": 3, "markerfacecolor": colour, "markeredgecolor": colour},
+            )
+            ax.plot([], [], color=colour, lw=7, alpha=0.6, label=c.label)
+        ax.set_xticks(range(len(values)), [f"{v:g}" for v in values])
+        ax.set(xlabel=label, ylabel="Final regret (authors' metric)", ylim=(0, None))
+    axes[0].legend(frameon=False)
+    n = len(measured.part("ablations")["quantile", QUANTILES[0], "published_dri_med"].allocation)
+    fig.suptitle(f"Ablations, abrupt drift, {n} seeds", fontweight="bold")
+    return fig
+
+
+def _allocation(measured: Measured) -> Figure:
+    """Share of pulls per user and arm: the paper's allocation figure, arms ranked by actual preference."""
+    instance = authors_instance()
+    means = instance.means(instance.preferences)
+    control = quantile_control(instance, judged_by="preference_means")
+    runs = measured.part("allocation")
+    labels = {
+        "lin_med": "LinMED",
+        "lin_med_own_weights": "LinMED, its authors' weights",
+        "published_dri_med": "Dri-MED",
+    }
+    bars = [(label, runs[key].allocation.mean(0), STYLE[key]) for key, label in labels.items()]
+    fig = Figure(figsize=(9, 10), layout="constrained")
+    axes = fig.subplots(5, 2, sharey=True).ravel()
+    K = means.shape[1]
+    for h, ax in enumerate(axes[: len(means)]):
+        for i, (label, share, (colour, line, _)) in enumerate(bars):
+            hatch = "///" if line == ":" else None
+            ax.bar(np.arange(K) + 0.2 * (i - 1.5), share[h], 0.19, color=colour, alpha=0.75, hatch=hatch, label=label)
+        ax.bar(np.arange(K) + 0.3, control[h], 0.19, color="#555555", alpha=0.75, label="control")
+        best = means[h].argmax()
+        ticks = [f"{'★ ' if a == best else ''}arm {a + 1}\n{means[h, a]:.2f}" for a in range(K)]
+        ax.set_xticks(range(K), ticks, fontsize=7)
+        ax.set_title(f"User {h + 1}", fontsize=9)
+        ax.set_ylim(0, 1.05)
+    handles, names = axes[0].get_legend_handles_labels()
+    fig.legend(handles, names, loc="outside lower center", ncols=4, frameon=False)
+    fig.suptitle("Share of pulls per user, abrupt drift; ★ the user's best arm, mean reward below", fontweight="bold")
+    return fig

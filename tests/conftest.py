@@ -1,0 +1,17 @@
+"""How property tests run: the same examples every time, and no clock."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+# derandomize: the examples are a function of the test alone, so a pass is a pass everywhere. The compiled kernels
+# take seconds on the first call of a fresh checkout, which no deadline should count.
+settings.register_profile(
+    "drimed",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    max_examples=100,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("drimed")
