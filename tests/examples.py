@@ -67,10 +67,10 @@ def fit_of(V: FloatArray, theta: FloatArray, *, radius: float = 1.0, K: int = 1,
     )
 
 
-def exact_solution(V: FloatArray, b: FloatArray) -> FloatArray:
+def exact_solution(V: Any, b: Any) -> FloatArray:
     """V^-1 b by Gaussian elimination over the rationals: right for any condition number."""
     n = len(b)
-    rows = [[Fraction(float(v)) for v in V[i]] + [Fraction(float(b[i]))] for i in range(n)]
+    rows = [[Fraction(v) for v in V[i]] + [Fraction(b[i])] for i in range(n)]
     for i in range(n):
         pivot = next(k for k in range(i, n) if rows[k][i] != 0)
         rows[i], rows[pivot] = rows[pivot], rows[i]

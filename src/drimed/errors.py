@@ -39,7 +39,7 @@ class UnknownNameError(InputError):
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
         close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        hint = f"; did you mean {close[0]!r}?" if close else "."
         super().__init__(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
 
 

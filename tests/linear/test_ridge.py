@@ -194,7 +194,7 @@ def test_the_inverse_does_not_drift_over_a_million_rows() -> None:
 
 @pytest.mark.parametrize("weight", [1e6, 1e9, 1e12])
 def test_steep_updates_stay_accurate(weight: float) -> None:
-    """A row of weight 1 / sigma^2 = 1e12 makes V's condition number 1e12; nothing worse than that may be lost."""
+    """A row of weight 1 / sigma^2 makes V's condition number as large; no more than that, or STEEP, may be lost."""
     rng = np.random.default_rng(6)
     state = ridge.init(3, 1.0)
     for step in range(6):  # the first row is steep, so it is factorised; later ones are not always
@@ -202,10 +202,10 @@ def test_steep_updates_stay_accurate(weight: float) -> None:
         z = scale * rng.standard_normal((1, 3))
         state = ridge.observe(state, z, z @ THETA, 1.0)
         want = exact_solution(state.V, state.b)
-        cond = float(np.linalg.cond(state.V))
-        assert np.linalg.norm(state.theta - want) <= 100 * EPS * cond * np.linalg.norm(want)
-        np.testing.assert_allclose(state.theta, np.linalg.solve(state.V, state.b), rtol=200 * EPS * cond)
-        assert float(state.logdet) == pytest.approx(float(np.linalg.slogdet(state.V)[1]), abs=100 * EPS * cond)
+        loss = 100 * EPS * (float(np.linalg.cond(state.V)) + ridge.STEEP)
+        assert np.linalg.norm(state.theta - want) <= loss * np.linalg.norm(want)
+        assert np.linalg.norm(state.theta - np.linalg.solve(state.V, state.b)) <= 2 * loss * np.linalg.norm(want)
+        assert float(state.logdet) == pytest.approx(float(np.linalg.slogdet(state.V)[1]), abs=loss)
 
 
 def test_a_steep_row_of_one_member_leaves_the_others_bit_for_bit() -> None:

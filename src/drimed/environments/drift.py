@@ -1,6 +1,6 @@
 """How the contexts drift: f(episode) >= 0, by name or by any function of the user's own.
 
-Source: Das et al., Appendix "Drifting"; the shapes beyond its four are the ones its authors' code offers. Episodes
+Source: Das et al., Appendix "Drifting"; the shapes beyond its four come from its authors' code. Episodes
 count from 0. `abrupt` stays at the magnitude from L/3 on, as coded; `abrupt_growing` climbs to three times it, as
 printed (docs/paper.md, I-25).
 """

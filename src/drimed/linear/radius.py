@@ -25,7 +25,7 @@ def oful(logdet: Any, *, noise: float, norm: float, regularisation: float, delta
 
 
 def oful_trace(
-    round: Any, d: int, *, noise: float, norm: float, longest: float, regularisation: float, delta: float
+    round: Any, d: int, *, noise: float, norm: float, longest: Any, regularisation: float, delta: float
 ) -> FloatArray:
     """The same bound with the determinant replaced by its largest value after `round` rows; looser."""
     spread = np.log((1 + round * longest**2 / regularisation) / delta)

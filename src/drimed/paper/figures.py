@@ -94,7 +94,8 @@ def _results(measured: Measured, drift: str) -> Figure:
     for ax in axes[1:]:
         ax.set_ylim(-0.02, 1.02)
     n = len(measured.part("main")[drift, "oful"].allocation)
-    fig.suptitle(f"{drift.capitalize()} drift: median and 5 to 95 % band over {n} seeds", fontweight="bold")
+    title = "No drift" if drift == "none" else f"{drift.capitalize()} drift"
+    fig.suptitle(f"{title}: median and 5 to 95 % band over {n} seeds", fontweight="bold")
     handles, labels = axes[0].get_legend_handles_labels()
     fig.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False)
     return fig

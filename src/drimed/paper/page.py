@@ -20,6 +20,7 @@ def write_page(results: dict[str, Any], plan: Plan, figures: dict[str, Path], pa
     environment = Environment(
         loader=PackageLoader("drimed.paper", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
+    environment.filters["short"] = _short
     pictures = {
         name: "data:image/png;base64," + base64.b64encode(p.read_bytes()).decode() for name, p in figures.items()
     }
@@ -32,3 +33,8 @@ def write_page(results: dict[str, Any], plan: Plan, figures: dict[str, Path], pa
 
 def _inline(picture: Path) -> str:
     return "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
+
+
+def _short(value: float) -> str:
+    """Three figures, and no exponent: 0.497, 26.2, 1,778."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

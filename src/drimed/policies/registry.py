@@ -51,7 +51,9 @@ def _compose(
         tolerance = {
             k: settings.pop(k) for k in ("relative", "absolute") if k in settings and "tolerance" in guard_keys
         }
-        mine = {k: settings.pop(k) for k in list(settings) if k in learner_keys}
+        mine = {k: v for k, v in settings.items() if k in learner_keys}
+        # A setting that learner and rule both know, such as delta, means the same to both.
+        settings = {k: v for k, v in settings.items() if k not in mine or k in _fields(rule)}
         guarded = {k: settings.pop(k) for k in list(settings) if k in guard_keys and k != "tolerance"}
         unknown = set(settings) - _fields(rule)
         if unknown:

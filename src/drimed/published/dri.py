@@ -90,9 +90,11 @@ class PublishedDri:
         """Alg. 2 l. 3 to 8: the threshold from the statistics so far, then the discount."""
         u = _normalised(offers.features, offers.sigma)  # (..., H, K, d)
         # I-3: one threshold for all users, in normalised units. I-17: the mean over users, not the printed sum.
-        base = np.vecmat(offers.control, u).mean(-2)  # (..., d)
+        each = np.vecmat(offers.control, u)  # (..., H, d)
+        base = np.vecmat(np.full(each.shape[-2], 1 / each.shape[-2]), each)  # (..., d)
         lev = np.maximum(np.vecdot(np.matvec(state.ridge.V_inv, base), base), 0)
-        optimistic = np.vecdot(base, state.ridge.theta) + self._radius(state.ridge) * np.sqrt(lev)
+        width = self._radius(state.ridge, indexed=False) * np.sqrt(lev)
+        optimistic = np.vecdot(base, state.ridge.theta) + width
         return replace(
             state,
             tau=(1 - self.tolerance) * optimistic,  # I-22: before the discount
@@ -173,16 +175,17 @@ class PublishedDri:
 
     def _fit(self, state: PublishedState) -> Fit:
         r = state.ridge
-        return Fit(r.theta, r.V_inv, self._radius(r), None, state.pulls, state.user, 1.0)
+        radius = self._radius(r, indexed=self.step == "imed")
+        return Fit(r.theta, r.V_inv, radius, None, state.pulls, state.user, 1.0)
 
-    def _radius(self, r: Ridge) -> FloatArray:
+    def _radius(self, r: Ridge, *, indexed: bool) -> FloatArray:
         return self._reading.radius(
             r.logdet,
             r.theta.shape[-1],
             delta=self.delta,
             regularisation=self.ridge_penalty,
             norm=self.norm_bound,
-            indexed=self.step == "imed",
+            indexed=indexed,
         )
 
     def _discounted(self, r: Ridge) -> Ridge:

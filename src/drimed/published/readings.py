@@ -2,7 +2,8 @@
 
 `printed` mends only what cannot run as printed: I-16 (the saturation step sums to more than 1), I-17 (a sum over
 users compared with a mean's width), I-20 (gamma^(L-l) wipes the memory), I-21 (an estimator of the current episode
-only), I-22 (an indicator that uses an estimate which does not exist yet).
+only), I-22 (an indicator that uses an estimate which does not exist yet). Both readings share the mended design (I-18):
+the medians are those of the authors' flawed one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ class Reading:
     def radius(
         self, logdet: FloatArray, d: int, *, delta: float, regularisation: float, norm: float, indexed: bool
     ) -> FloatArray:
-        """sqrt(beta); `indexed` for Dri-IMED's own formula. logdet is log det V - d log lambda."""
+        """sqrt(beta); `indexed` for the step of Dri-IMED, which has its own formula.
+
+        logdet is log det V - d log lambda.
+        """
         confidence = 2 * np.log(1 / delta)
         if self.log_outside_root and indexed:
             # I-12: as printed, 2 log(1/alpha) stands outside the root.
@@ -46,7 +50,7 @@ READINGS = {
         "printed",
         subtract_log_lambda_again=False,
         log_outside_root=True,
-        index_variance="largest",
+        index_variance="smallest",
         step_uses_episode=True,
         initial_dual=1.0,
     ),

@@ -18,7 +18,7 @@ from drimed.linear import pmf
 from drimed.linear.arrays import FloatArray, pick
 from drimed.rules.rule import Ask, Randomisation
 
-VARIANCES = ("unit", "largest")
+VARIANCES = ("unit", "smallest")
 
 
 @final
@@ -32,7 +32,7 @@ class DriIMEDIndex:
     'unit'
     """
 
-    variance: str = "unit"  # sigma^2 in the index: 1 on normalised features; "largest": max_a sigma_a^2, as printed
+    variance: str = "unit"  # sigma^2 in the index: 1 on normalised features; "smallest": min_a sigma_a^2, as printed
 
     reference: ClassVar[str] = "Das et al., Alg. Dri-IMED"
     randomisation: ClassVar[Randomisation] = "closed form"
@@ -49,8 +49,8 @@ class DriIMEDIndex:
         top = pick(means, leader)[..., None]
         rise = means + fit.width(x) - top  # UCB_a - mean_best
         variance: FloatArray | float = 1.0
-        if self.variance == "largest" and offer.sigma is not None:
-            variance = (offer.sigma**2).max(-1, keepdims=True)
+        if self.variance == "smallest" and offer.sigma is not None:
+            variance = (offer.sigma**2).min(-1, keepdims=True)
         index = np.where(rise >= 0, fit.pulls * rise**2 / (2 * variance), np.inf)
         index = np.where(leader[..., None] == np.arange(x.shape[-2]), 0.0, index)
         if ask.penalty is not None:

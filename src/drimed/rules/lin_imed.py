@@ -18,7 +18,7 @@ from drimed.linear.arrays import FloatArray, pick
 from drimed.linear.forms import NEVER_ZERO
 from drimed.rules.rule import Ask, Randomisation
 
-RADII = ("learner", "experiments")
+RADII = ("learner", "paper", "experiments")
 
 
 @final
@@ -35,7 +35,9 @@ class LinIMED:
     version: int = 3  # 1, 2: gaps of means; 3: gaps of upper confidence bounds
     cap: float = 30.0  # C of version 3
     horizon: int | None = None  # T of version 2: the number of decisions, L times H
-    radius: str = "learner"  # or "experiments": R sqrt(3 d log(1 + t)) + sqrt(2)
+    # learner: the learner's own; paper: the trace form with failure probability 1 / t^2, S = 1 and unit ridge penalty;
+    # experiments: R sqrt(3 d log(1 + t)) + sqrt(2)
+    radius: str = "learner"
 
     reference: ClassVar[str] = "Bian and Tan 2024"
     randomisation: ClassVar[Randomisation] = "one arm"
@@ -60,10 +62,7 @@ class LinIMED:
     def index(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         """I_a for every arm: (..., K)."""
         x, means = offer.features, fit.mean(offer.features)
-        if self.radius == "learner":
-            beta = fit.radius[..., None] ** 2
-        else:
-            beta = radius.lin_imed_experiments(fit.round, x.shape[-1], noise=fit.noise_bound) ** 2
+        beta = self._radius(fit, x) ** 2
         w = np.maximum(beta * fit.leverage(x), NEVER_ZERO)
         value = means + np.sqrt(w) if self.version == 3 else means
         leader = pmf.best(value, ask.mask)
@@ -80,3 +79,12 @@ class LinIMED:
             most = np.log(self.cap / np.maximum(widest**2, NEVER_ZERO))[..., None]
         is_leader = leader[..., None] == np.arange(x.shape[-2])
         return np.where(is_leader, np.minimum(most, explored), index)
+
+    def _radius(self, fit: Fit, x: FloatArray) -> FloatArray:
+        t, d, noise = fit.round, x.shape[-1], fit.noise_bound
+        if self.radius == "learner":
+            return fit.radius[..., None]
+        if self.radius == "experiments":
+            return radius.lin_imed_experiments(t, d, noise=noise)
+        longest = np.sqrt(np.vecdot(x, x).max(-1))[..., None]
+        return radius.oful_trace(t - 1, d, noise=noise, norm=1.0, longest=longest, regularisation=1.0, delta=1.0 / t**2)

@@ -65,9 +65,9 @@ class MED:
         x, mask = offer.features, ask.mask
         leader, gap, distance = fit.behind_leader(x, mask)
         temperature = fit.radius[..., None] ** 2 if isinstance(self.temperature, str) else self.temperature
-        log_f = -(gap**2) / (temperature * distance)  # Eq. (5)
+        log_f = -(gap**2) / (temperature * distance)  # f_h, Eq. (7)
         if ask.penalty is not None:
-            log_f = log_f - ask.penalty  # Eq. (6)
+            log_f = log_f - ask.penalty  # f~_h, Eq. (8)
         q = self.mixture(pmf.one_hot(leader, x.shape[-2]), log_f, offer, mask)
         return self.saturate(pmf.weighted(q, log_f), fit, offer, mask)
 

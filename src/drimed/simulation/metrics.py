@@ -90,7 +90,7 @@ class Judge:
                 _count(expected < thresholds[name]) if log.exact else np.full_like(got, np.nan)
             )
             sums[f"violations.{name}.estimated"] = _count(estimate < believed[name])
-        result = {name: np.ascontiguousarray(values.sum(1).T) for name, values in sums.items()}
+        result = {name: _over_users(values) for name, values in sums.items()}
         error = log.theta[:, -1] - self.world.theta  # (n, S, d)
         result["parameter_error"] = np.ascontiguousarray(np.linalg.norm(error, axis=-1).T)
         return result
@@ -114,6 +114,14 @@ class Judge:
 
 def _at(values: FloatArray, action: IntArray) -> FloatArray:
     return pick(values, np.broadcast_to(action, values.shape[:-1]))
+
+
+def _over_users(values: FloatArray) -> FloatArray:
+    """(n, H, S) -> (S, n), one user after the other: NumPy's own order of summing depends on S."""
+    total = values[:, 0]
+    for h in range(1, values.shape[1]):
+        total = total + values[:, h]
+    return np.ascontiguousarray(total.T)
 
 
 def _count(fails: BoolArray) -> FloatArray:
