@@ -53,5 +53,5 @@ def fits(draw: DrawFn, d: int, K: int, *, scale: float = 8.0) -> Fit:
         size = 10.0 ** draw(st.floats(-scale, scale / 2))
         z = size * draw(matrices(1, d))
         state = ridge.observe(state, z, np.array([draw(st.floats(-2.0, 2.0))]) * max(1.0, size), 1.0)
-    radius = np.asarray(draw(st.sampled_from([0.0, 0.1, 1.0, 5.0]) | st.floats(0.0, 100.0)))
+    radius = np.asarray(draw(st.sampled_from([0.1, 1.0, 5.0]) | st.floats(0.01, 100.0)))
     return Fit(state.theta, state.V_inv, radius, None, np.zeros(K), draw(st.integers(1, 1000)), 1.0)

@@ -16,6 +16,7 @@ from tests.examples import ARMS, E3, fit_of, r1_fit
 from tests.strategies import arms, fits
 
 RELATIVE = Tolerance(relative=0.1)
+RADII = st.sampled_from([0.0, 0.1, 1.0, 5.0]) | st.floats(0.0, 100.0)
 
 
 def F(fit: Fit, x: FloatArray, x0: FloatArray, tolerance: Tolerance, radius: float) -> FloatArray:
@@ -141,7 +142,7 @@ def test_the_closed_form_is_the_maximum_over_t(data: st.DataObject) -> None:
     x0 = x[0] if data.draw(st.booleans()) else x.mean(0)
     relative = data.draw(st.sampled_from([0.0, 0.1, 0.5, 0.999]) | st.floats(0.0, 0.99))
     tolerance = Tolerance(relative=relative, absolute=data.draw(st.floats(0.0, 1.0)))
-    radius = float(fit.radius)
+    radius = data.draw(RADII)
     value, grid = F(fit, x, x0, tolerance, radius), by_grid(fit, x, x0, tolerance, radius)
     num = round_off(fit, x, x0, radius)
     assert np.isfinite(value).all()
@@ -157,11 +158,12 @@ def test_the_control_is_always_certified(data: st.DataObject) -> None:
     fit = data.draw(fits(x.shape[1], len(x)))
     x0 = x[0] if data.draw(st.booleans()) else x.mean(0)
     tolerance = Tolerance(relative=data.draw(st.floats(0.0, 0.99)), absolute=data.draw(st.floats(0.0, 1.0)))
-    value = float(F(fit, x0[None], x0, tolerance, float(fit.radius))[0])
+    radius = data.draw(RADII)
+    value = float(F(fit, x0[None], x0, tolerance, radius)[0])
     mu0, length = abs(float(x0 @ fit.theta)), np.sqrt(max(float(x0 @ fit.metric @ x0), 0.0))
-    want = tolerance.relative * max(mu0 - float(fit.radius) * length, 0.0) + tolerance.absolute
+    want = tolerance.relative * max(mu0 - radius * length, 0.0) + tolerance.absolute
     assert value >= -1e-12 * mu0
-    assert value == pytest.approx(want, abs=1e-12 * (mu0 + 1) + round_off(fit, x0[None], x0, float(fit.radius)))
+    assert value == pytest.approx(want, abs=1e-12 * (mu0 + 1) + round_off(fit, x0[None], x0, radius))
 
 
 @given(data=st.data())
@@ -172,16 +174,16 @@ def test_mixtures_of_certified_choices_are_certified(data: st.DataObject) -> Non
     tolerance = Tolerance(relative=data.draw(st.floats(0.0, 0.99)), absolute=data.draw(st.floats(0.0, 0.2)))
     weights = np.array(data.draw(st.lists(st.floats(0.01, 1.0), min_size=len(x), max_size=len(x))))
     weights /= weights.sum()
-    value = F(fit, x, x0, tolerance, float(fit.radius))
-    mixed = float(F(fit, (weights @ x)[None], x0, tolerance, float(fit.radius))[0])
+    radius = data.draw(RADII)
+    value = F(fit, x, x0, tolerance, radius)
+    mixed = float(F(fit, (weights @ x)[None], x0, tolerance, radius)[0])
     # Concavity, which implies the claim: the mixture is certified by at least the mean of the certificates.
-    assert mixed >= weights @ value - 2 * round_off(fit, x, x0, float(fit.radius))
+    assert mixed >= weights @ value - 2 * round_off(fit, x, x0, radius)
     certified = value >= 0
     p = np.where(certified, weights, 0.0)
     p /= p.sum()  # the control is always certified, so there is mass
-    assert float(F(fit, (p @ x)[None], x0, tolerance, float(fit.radius))[0]) >= -2 * round_off(
-        fit, x, x0, float(fit.radius)
-    )
+    safe = float(F(fit, (p @ x)[None], x0, tolerance, radius)[0])
+    assert safe >= -2 * round_off(fit, x, x0, radius)
 
 
 def test_the_certificate_falls_in_the_radius_and_rises_in_the_tolerance() -> None:

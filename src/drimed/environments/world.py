@@ -100,15 +100,24 @@ class Block:
             scale=self.scale[episode].T,
             preference=np.swapaxes(self.preferences[episode], 0, 1),
             context=np.swapaxes(self.contexts[episode], 0, 1),
+            user=np.arange(self.world.shape.H),
         )
 
     def respond(self, episode: int, user: int, action: IntArray) -> Outcome:
         """The outcome of playing `action` (S,): a vector per world, and its reward."""
+        return Outcome(*self._outcome(episode, user, action))
+
+    def respond_together(self, episode: int, action: IntArray) -> Outcome:
+        """The outcomes of all users of an episode: (S, H)."""
+        pairs = [self._outcome(episode, h, action[:, h]) for h in range(self.world.shape.H)]
+        return Outcome(np.stack([r for r, _ in pairs], axis=1), np.stack([y for _, y in pairs], axis=1))
+
+    def _outcome(self, episode: int, user: int, action: IntArray) -> tuple[FloatArray, FloatArray]:
         at = (episode, user)
         arm = self.world.arm(action)
         noise = np.matvec(self.world.noise_roots.take(arm, 0), self.noise[at])
         vector = self.world.outcome_means.take(arm, 0) + np.sqrt(self.scale[at])[:, None] * noise
-        return Outcome(np.vecdot(self.preferences[at], vector), vector)
+        return np.vecdot(self.preferences[at], vector), vector
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,11 @@ from drimed.linear.arrays import FloatArray, IntArray, pick
 REASONS = (
     "the rule's own choice",
     "arms that may fall short of the control were penalised",
+    "the rule's choice was mixed with certified arms until the mixture was certified",
+    "the rule was asked again on the certified arms only",
+    "only the control is certified",
 )
-UNCHANGED, PENALISED = range(len(REASONS))
+UNCHANGED, PENALISED, MIXED, RESTRICTED, CONTROL_ONLY = range(len(REASONS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,8 @@ class Guarded:
 
     probabilities: FloatArray  # (..., K)
     reason: IntArray  # (...), index into REASONS
+    share: FloatArray | None = None  # (...), how much of the rule's own wish is left in it
+    certified: IntArray | None = None  # (...), how many arms are certified
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +39,10 @@ class Decision:
 
     action: IntArray  # (...)
     probabilities: FloatArray  # (..., K)
-    reason: IntArray  # (...)
+    reason: IntArray  # (...), index into REASONS
     exact: bool = True
+    share: FloatArray | None = None  # (...), how much of the rule's own wish the guard left in it
+    certified: IntArray | None = None  # (...), how many arms the guard certified
 
     @property
     def propensity(self) -> FloatArray:

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
-from drimed.guards.decision import Guarded
+from drimed.guards.decision import Decision, Guarded
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Shape
-from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+from drimed.linear.arrays import BoolArray, FloatArray
 
 # Asks the rule: allowed arms and penalty in, probabilities out.
 AskRule = Callable[[BoolArray | None, FloatArray | None], FloatArray]
 
 
-@dataclass(frozen=True, slots=True)
-class GuardState:
-    """What a guard remembers of each user."""
-
-    nu: FloatArray  # (..., H), the dual variables
-
-
 class Guard(Protocol):
-    """`apply` decides, `commit` remembers. Both happen when a decision is given out, never when its outcome comes."""
+    """`apply` decides, `commit` remembers. Both happen when a decision is given out, never when its outcome comes.
+
+    A guard without memory has the state None. `offer.user` says whose memory is meant.
+    """
 
     promise: ClassVar[str]
 
-    def init(self, shape: Shape, batch: tuple[int, ...]) -> GuardState | None: ...
+    def init(self, shape: Shape, batch: tuple[int, ...]) -> Any: ...
 
-    def apply(self, state: GuardState | None, fit: Fit, offer: Offer, ask: AskRule) -> Guarded: ...
+    def apply(self, state: Any, fit: Fit, offer: Offer, ask: AskRule) -> Guarded: ...
 
-    def commit(self, state: GuardState | None, fit: Fit, offer: Offer, action: IntArray) -> GuardState | None: ...
+    def commit(self, state: Any, fit: Fit, offer: Offer, decision: Decision) -> Any: ...

@@ -8,10 +8,9 @@ from typing import ClassVar, final
 import numpy as np
 
 from drimed.guards.decision import UNCHANGED, Guarded
-from drimed.guards.guard import AskRule, GuardState
+from drimed.guards.guard import AskRule
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Shape
-from drimed.linear.arrays import IntArray
 
 
 @final
@@ -28,10 +27,10 @@ class Off:
     def init(self, shape: Shape, batch: tuple[int, ...]) -> None:
         del shape, batch
 
-    def apply(self, state: GuardState | None, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
+    def apply(self, state: None, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
         del state, fit
         p = ask(offer.available, None)
         return Guarded(p, np.full(p.shape[:-1], UNCHANGED))
 
-    def commit(self, state: GuardState | None, fit: Fit, offer: Offer, action: IntArray) -> None:
-        del state, fit, offer, action
+    def commit(self, state: None, fit: Fit, offer: Offer, decision: object) -> None:
+        del state, fit, offer, decision

@@ -13,14 +13,21 @@ import numpy as np
 
 from drimed.errors import ConfigError
 from drimed.guards import margin
-from drimed.guards.decision import PENALISED, UNCHANGED, Guarded
-from drimed.guards.guard import AskRule, GuardState
+from drimed.guards.decision import PENALISED, UNCHANGED, Decision, Guarded
+from drimed.guards.guard import AskRule
 from drimed.guards.margin import Tolerance
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Shape
-from drimed.linear.arrays import FloatArray, IntArray, pick
+from drimed.linear.arrays import FloatArray, pick
 
 UPDATES = ("margin", "indicator")
+
+
+@dataclass(frozen=True, slots=True)
+class Duals:
+    """One dual variable per user."""
+
+    nu: FloatArray  # (..., H)
 
 
 @final
@@ -53,11 +60,11 @@ class Penalty:
         if not self.initial >= 0:
             raise ConfigError(f"initial must be at least 0, got {self.initial}")
 
-    def init(self, shape: Shape, batch: tuple[int, ...]) -> GuardState:
-        return GuardState(np.full((*batch, shape.H), self.initial))
+    def init(self, shape: Shape, batch: tuple[int, ...]) -> Duals:
+        return Duals(np.full((*batch, shape.H), self.initial))
 
-    def apply(self, state: GuardState | None, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
-        penalty = _dual(state, offer)[..., None] * self.shortfall(fit, offer)
+    def apply(self, state: Duals, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
+        penalty = state.nu[..., offer.user][..., None] * self.shortfall(fit, offer)
         p = ask(offer.available, penalty)
         return Guarded(p, np.where((penalty > 0).any(-1), PENALISED, UNCHANGED))
 
@@ -66,20 +73,10 @@ class Penalty:
         x0 = offer.control_features
         return np.maximum(-margin.certified(fit, offer.features, x0, self.tolerance, fit.radius), 0.0)
 
-    def commit(self, state: GuardState | None, fit: Fit, offer: Offer, action: IntArray) -> GuardState:
-        m = pick(margin.estimated(fit, offer.features, offer.control_features, self.tolerance), action)
+    def commit(self, state: Duals, fit: Fit, offer: Offer, decision: Decision) -> Duals:
+        margins = margin.estimated(fit, offer.features, offer.control_features, self.tolerance)
+        m = pick(margins, decision.action)
         push = -m if self.update == "margin" else (m < 0) - self.rate
-        moved = np.maximum(_dual(state, offer) + self.step / np.sqrt(fit.round) * push, 0.0)
-        nu = np.array(_held(state).nu)
-        nu[..., offer.user] = moved
-        return GuardState(nu)
-
-
-def _held(state: GuardState | None) -> GuardState:
-    if state is None:
-        raise ConfigError("the penalty guard needs its own state; start with policy.init(...)")
-    return state
-
-
-def _dual(state: GuardState | None, offer: Offer) -> FloatArray:
-    return _held(state).nu[..., offer.user]
+        nu = np.array(state.nu)
+        nu[..., offer.user] = np.maximum(nu[..., offer.user] + self.step / np.sqrt(fit.round) * push, 0.0)
+        return Duals(nu)

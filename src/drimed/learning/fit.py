@@ -24,6 +24,7 @@ class Fit:
     pulls: FloatArray  # (..., K), how often each arm was chosen so far
     round: int  # 1 for the first decision
     noise_bound: float  # R, in the units of V's rows
+    inflation: FloatArray | float = 1.0  # (...), by which squared radii grow while the noise itself is uncertain
 
     def mean(self, x: FloatArray) -> FloatArray:
         """<x_a, theta_hat>: (..., K, d) -> (..., K)."""

@@ -65,6 +65,8 @@ class Learner:
     def observe(self, state: Ridge, offer: Offer, action: IntArray, outcome: Outcome) -> Ridge:
         """Add what came of playing `action`."""
         Z, w = noise.rows(self.weighting, self.feedback, offer, action, outcome)
+        if Z.ndim > state.V.ndim:  # a whole episode: the users' blocks of rows, one after the other
+            Z, w = Z.reshape(*Z.shape[:-3], -1, Z.shape[-1]), w.reshape(*w.shape[:-2], -1)
         return ridge.observe(state, Z, w, self.ridge_penalty)
 
     def fit(self, state: Ridge, pulls: FloatArray, round: int) -> Fit:

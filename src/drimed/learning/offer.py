@@ -12,7 +12,7 @@ import numpy as np
 
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.linear import checks, pmf
-from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
 NOISE_FLOOR = 1e-10  # a direction without noise is given this share of the arm's largest variance: weights stay finite
 
@@ -49,7 +49,7 @@ class Offer:
     preference: FloatArray | None = None  # (..., M), p
     context: FloatArray | None = None  # (..., D)
     available: BoolArray | None = None  # (..., K); None: every arm
-    user: int = 0
+    user: int | IntArray = 0  # whose memory a guard consults; one number per user where an episode is offered at once
 
     @property
     def control_features(self) -> FloatArray:

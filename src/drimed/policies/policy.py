@@ -6,26 +6,29 @@
     update(state, offer, decision, outcome)     -> State     = observe(commit(...), ...)
 
 `commit` is the part of `update` that belongs to giving a decision out; `observe` the part that belongs to its
-outcome, which may come late and in any order.
+outcome, which may come late and in any order. `decide_together` and `commit_together` serve a whole episode from one
+state, for outcomes that only come at its end.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol, final
 
 import numpy as np
 
 from drimed.errors import ShapeError
 from drimed.guards.decision import Decision
-from drimed.guards.guard import Guard, GuardState
+from drimed.guards.guard import Guard
 from drimed.learning.fit import Fit
 from drimed.learning.learner import Learner
 from drimed.learning.offer import Offer, Outcome, Shape
 from drimed.linear import pmf
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.linear.ridge import Ridge
-from drimed.rules.rule import Ask, Rule
+from drimed.rules.rule import Ask, RemembersRounds, Rule
 
 
 class AnyPolicy(Protocol):
@@ -54,7 +57,9 @@ class State:
 
     ridge: Ridge
     pulls: FloatArray  # (..., K)
-    guard: GuardState | None
+    guard: Any  # the guard's own memory, or None
+    rule: Any  # the rule's own memory, or None
+    noise: Any  # what is learned about the noise, or None
     round: int  # number of the next decision, from 1
 
 
@@ -69,7 +74,9 @@ class Policy:
 
     def init(self, shape: Shape, batch: tuple[int, ...] = ()) -> State:
         """The state before any data, for a batch of independent runs."""
-        return State(self.learner.init(shape, batch), np.zeros((*batch, shape.K)), self.guard.init(shape, batch), 1)
+        memory = self._remembering.init(shape, batch) if self._remembering else None
+        pulls = np.zeros((*batch, shape.K))
+        return State(self.learner.init(shape, batch), pulls, self.guard.init(shape, batch), memory, None, 1)
 
     def begin_episode(self, state: State, offers: Offer) -> State:
         """Let the evidence age; these policies need nothing from the offers."""
@@ -79,30 +86,30 @@ class Policy:
     def decide(self, state: State, offer: Offer, draws: FloatArray) -> Decision:
         """Choose an arm for one user: draws are uniforms (..., draws_needed)."""
         if draws.shape[:-1] != state.ridge.theta.shape[:-1]:
-            raise ShapeError(
-                f"draws must have shape {state.ridge.theta.shape[:-1]} and one axis more, got {draws.shape}"
-            )
-        fit, seen = self.fit(state), self.learner.view(offer)
+            batch = state.ridge.theta.shape[:-1]
+            raise ShapeError(f"draws must have shape {batch} and one axis more, got {draws.shape}")
+        return self._decide(state, self.fit(state), offer, draws)
 
-        def ask(mask: BoolArray | None, penalty: FloatArray | None) -> FloatArray:
-            return self.rule.propose(fit, seen, Ask(mask, penalty, draws))
-
-        guarded = self.guard.apply(state.guard, fit, seen, ask)
-        action = pmf.sample(guarded.probabilities, draws[..., 0])
-        return Decision(action, guarded.probabilities, guarded.reason, self.rule.randomisation != "sampled")
+    def decide_together(self, state: State, offers: Offer, draws: FloatArray) -> Decision:
+        """Choose for all users of an episode from one state: offers and draws have the users as last batch axis."""
+        return self._decide(state, _for_each_user(self.fit(state)), offers, draws)
 
     def commit(self, state: State, offer: Offer, decision: Decision) -> State:
         """Remember that the decision was given out."""
-        guard = state.guard
-        if guard is not None:
-            guard = self.guard.commit(guard, self.fit(state), self.learner.view(offer), decision.action)
+        guard, memory = self._commit(state, self.fit, offer, decision)
         pulls = state.pulls + pmf.one_hot(decision.action, state.pulls.shape[-1])
-        return State(state.ridge, pulls, guard, state.round + 1)
+        return State(state.ridge, pulls, guard, memory, state.noise, state.round + 1)
+
+    def commit_together(self, state: State, offers: Offer, decision: Decision) -> State:
+        """Remember the decisions of a whole episode."""
+        guard, memory = self._commit(state, lambda s: _for_each_user(self.fit(s)), offers, decision)
+        pulls = state.pulls + pmf.one_hot(decision.action, state.pulls.shape[-1]).sum(-2)
+        return State(state.ridge, pulls, guard, memory, state.noise, state.round + decision.action.shape[-1])
 
     def observe(self, state: State, offer: Offer, action: IntArray, outcome: Outcome) -> State:
-        """Learn from the outcome of one decision."""
+        """Learn from the outcome of one decision, or of a whole episode where offer and action have a users' axis."""
         ridge = self.learner.observe(state.ridge, offer, action, outcome)
-        return State(ridge, state.pulls, state.guard, state.round)
+        return State(ridge, state.pulls, state.guard, state.rule, state.noise, state.round)
 
     def update(self, state: State, offer: Offer, decision: Decision, outcome: Outcome) -> State:
         """Give out and learn at once."""
@@ -119,3 +126,43 @@ class Policy:
     def draws_needed(self, shape: Shape) -> int:
         """How many uniforms a decision consumes."""
         return 1 + (shape.d if self.rule.normal_draws else 0)
+
+    @cached_property
+    def _remembering(self) -> RemembersRounds | None:
+        return self.rule if isinstance(self.rule, RemembersRounds) else None
+
+    def _decide(self, state: State, fit: Fit, offer: Offer, draws: FloatArray) -> Decision:
+        seen = self.learner.view(offer)
+
+        def ask(mask: BoolArray | None, penalty: FloatArray | None) -> FloatArray:
+            return self.rule.propose(fit, seen, Ask(mask, penalty, draws, state.rule))
+
+        guarded = self.guard.apply(state.guard, fit, seen, ask)
+        action = pmf.sample(guarded.probabilities, draws[..., 0])
+        exact = self.rule.randomisation != "sampled"
+        return Decision(action, guarded.probabilities, guarded.reason, exact, guarded.share, guarded.certified)
+
+    def _commit(self, state: State, fit: Callable[[State], Fit], offer: Offer, decision: Decision) -> tuple[Any, Any]:
+        guard, memory = state.guard, state.rule
+        if guard is None and memory is None:
+            return None, None
+        now, seen = fit(state), self.learner.view(offer)
+        if guard is not None:
+            guard = self.guard.commit(guard, now, seen, decision)
+        if self._remembering is not None:
+            memory = self._remembering.commit(memory, now, seen, decision.action)
+        return guard, memory
+
+
+def _for_each_user(fit: Fit) -> Fit:
+    """The same fit for every user of an episode: an axis before the core axes."""
+    return Fit(
+        fit.theta[..., None, :],
+        fit.V_inv[..., None, :, :],
+        fit.radius[..., None],
+        None if fit.spread is None else fit.spread[..., None, :, :],
+        fit.pulls[..., None, :],
+        fit.round,
+        fit.noise_bound,
+        fit.inflation[..., None] if isinstance(fit.inflation, np.ndarray) else fit.inflation,
+    )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from drimed.errors import ConfigError, UnknownNameError
+from drimed.guards.budget import Budget
+from drimed.guards.certain import Certain
+from drimed.guards.expected import Expected
 from drimed.guards.guard import Guard
 from drimed.guards.margin import Tolerance
 from drimed.guards.off import Off
@@ -41,35 +44,47 @@ class Entry:
     uses: str  # what it must be told or shown
 
 
-def _compose(
-    rule: Callable[..., Rule], learner: dict[str, Any], guard: Callable[..., Guard] = Off, **rule_defaults: Any
-) -> Build:
-    """A policy whose settings go to whichever part knows them."""
+GUARDS: dict[str, Callable[..., Guard]] = {
+    "off": Off,
+    "penalty": Penalty,
+    "expected": Expected,
+    "certain": Certain,
+    "budget": Budget,
+}
+
+
+def _compose(rule: Callable[..., Rule], learner: dict[str, Any], guard: str = "off", **rule_defaults: Any) -> Build:
+    """A policy whose settings go to whichever part knows them; `guard` changes the guard."""
 
     def build(**settings: Any) -> Policy:
-        learner_keys, guard_keys = _fields(Learner), _fields(guard)
-        tolerance = {
-            k: settings.pop(k) for k in ("relative", "absolute") if k in settings and "tolerance" in guard_keys
-        }
-        mine = {k: v for k, v in settings.items() if k in learner_keys}
-        # A setting that learner and rule both know, such as delta, means the same to both.
-        settings = {k: v for k, v in settings.items() if k not in mine or k in _fields(rule)}
-        guarded = {k: settings.pop(k) for k in list(settings) if k in guard_keys and k != "tolerance"}
-        unknown = set(settings) - _fields(rule)
-        if unknown:
-            known = learner_keys | guard_keys | _fields(rule)
-            raise UnknownNameError("setting", sorted(unknown)[0], known - {"tolerance"} | {"relative", "absolute"})
+        name = settings.pop("guard", guard)
+        if name not in GUARDS:
+            raise UnknownNameError("guard", name, GUARDS)
+        guard_class = GUARDS[name]
+        mine, own, guarded = (_known(settings, part) for part in (Learner, rule, guard_class))
+        tolerance = _known(settings, Tolerance) if "tolerance" in _fields(guard_class) else {}
+        for setting in settings.keys() - mine.keys() - own.keys() - guarded.keys() - tolerance.keys():
+            known = _fields(Learner) | _fields(rule) | _fields(guard_class) | {"guard"}
+            if "tolerance" in known:
+                known = known - {"tolerance"} | _fields(Tolerance)
+            raise UnknownNameError("setting", setting, known)
         if tolerance:
-            guarded["tolerance"] = Tolerance(**tolerance)
+            default = guard_class().tolerance  # type: ignore[attr-defined]  # it has the field
+            guarded["tolerance"] = replace(default, **tolerance)
         return Policy(
-            learner=Learner(**(learner | mine)), rule=rule(**(rule_defaults | settings)), guard=guard(**guarded)
+            learner=Learner(**(learner | mine)), rule=rule(**(rule_defaults | own)), guard=guard_class(**guarded)
         )
 
     return build
 
 
-def _fields(cls: Any) -> set[str]:
-    return set(cls.__dataclass_fields__)
+def _known(settings: dict[str, Any], part: Any) -> dict[str, Any]:
+    # A setting that two parts know, such as delta, means the same to both.
+    return {k: v for k, v in settings.items() if k in _fields(part)}
+
+
+def _fields(part: Any) -> set[str]:
+    return set(part.__dataclass_fields__)
 
 
 def _published(step: str) -> Build:
@@ -110,17 +125,31 @@ _ENTRIES = [
     Entry("med", _compose(MED, _KNOWN), "MED on the reward scale, no guard", MED.reference, _SAW_SIGMA),
     Entry(
         "dri_med",
-        _compose(MED, _VECTOR, Penalty),
-        "recommended: MED on the reward scale, whole outcome vector, penalised by the control",
+        _compose(MED, _VECTOR, "expected"),
+        "recommended: MED on the reward scale, whole outcome vector, expected margin certified",
         MED.reference,
         _SAW_VECTOR + "; the control",
     ),
     Entry(
         "dri_imed",
-        _compose(IMED, _VECTOR, Penalty),
+        _compose(IMED, _VECTOR, "expected"),
         "its deterministic twin",
         IMED.reference,
         _SAW_VECTOR + "; the control",
+    ),
+    Entry(
+        "dri_med_reward",
+        _compose(MED, _KNOWN, "expected"),
+        "dri_med where only the reward is recorded",
+        MED.reference,
+        _SAW_SIGMA + "; the control",
+    ),
+    Entry(
+        "dri_imed_reward",
+        _compose(IMED, _KNOWN, "expected"),
+        "dri_imed where only the reward is recorded",
+        IMED.reference,
+        _SAW_SIGMA + "; the control",
     ),
     Entry(
         "published_dri_med",

@@ -11,7 +11,7 @@ from drimed.errors import InputError
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer
 from drimed.linear.arrays import FloatArray
-from drimed.rules.rule import Ask, Randomisation
+from drimed.rules.rule import Ask, Randomisation, every_arm
 
 
 @final
@@ -28,7 +28,7 @@ class Control:
     normal_draws: ClassVar[bool] = False
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
-        p = np.broadcast_to(offer.control, (*fit.theta.shape[:-1], offer.control.shape[-1]))
+        p = np.broadcast_to(offer.control, every_arm(fit, offer))
         if ask.mask is None:
             return p
         kept = np.where(ask.mask, p, 0.0)

@@ -16,7 +16,7 @@ from drimed.linear import pmf
 from drimed.linear.arrays import FloatArray
 from drimed.linear.design import design
 from drimed.rules.med import MED
-from drimed.rules.rule import Ask, Randomisation
+from drimed.rules.rule import Ask, Randomisation, every_arm
 
 
 @final
@@ -58,5 +58,5 @@ class LinMED:
             return self.step.propose(fit, offer, ask)
         # No data, no leader: the first round mixes the design with uniform.
         x = offer.features
-        p = (1 - self.optimal) * pmf.uniform((*fit.theta.shape[:-1], x.shape[-2]), ask.mask)
+        p = (1 - self.optimal) * pmf.uniform(every_arm(fit, offer), ask.mask)
         return p + self.optimal * design(x, self.design, ask.mask) if self.optimal else p

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+
+import numpy as np
 
 from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer
-from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.learning.offer import Offer, Shape
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
 Randomisation = Literal["closed form", "one arm", "sampled"]
 
@@ -19,6 +21,7 @@ class Ask:
     mask: BoolArray | None = None  # (..., K), True where the rule may put mass
     penalty: FloatArray | None = None  # (..., K), >= 0, in the unit of the rule's own log weight or index
     draws: FloatArray | None = None  # (..., D), uniforms; the first is kept for choosing the arm
+    memory: Any = None  # of a rule that has one
 
 
 class Rule(Protocol):
@@ -31,6 +34,20 @@ class Rule(Protocol):
     normal_draws: ClassVar[bool]  # whether it needs d more uniforms than the one that chooses the arm
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray: ...
+
+
+@runtime_checkable
+class RemembersRounds(Protocol):
+    """A rule with a memory of its own besides the regression, moved when a decision is given out."""
+
+    def init(self, shape: Shape, batch: tuple[int, ...]) -> Any: ...
+
+    def commit(self, memory: Any, fit: Fit, offer: Offer, action: IntArray) -> Any: ...
+
+
+def every_arm(fit: Fit, offer: Offer) -> tuple[int, ...]:
+    """The shape (..., K) of a decision: one state may serve many offers, and one offer many states."""
+    return (*np.broadcast_shapes(fit.theta.shape[:-1], offer.features.shape[:-2]), offer.features.shape[-2])
 
 
 def noise_levels(fit: Fit, offer: Offer) -> FloatArray:

@@ -9,7 +9,7 @@ from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer
 from drimed.linear import pmf
 from drimed.linear.arrays import FloatArray
-from drimed.rules.rule import Ask, Randomisation
+from drimed.rules.rule import Ask, Randomisation, every_arm
 
 
 @final
@@ -26,4 +26,4 @@ class Uniform:
     normal_draws: ClassVar[bool] = False
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
-        return pmf.uniform((*fit.theta.shape[:-1], offer.features.shape[-2]), ask.mask)
+        return pmf.uniform(every_arm(fit, offer), ask.mask)

@@ -27,14 +27,14 @@ THRESHOLDS = ("safe", "equation", "published")
 COUNTS = ("realised", "expected", "estimated")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BlockLog:
-    """What a policy did in a block."""
+    """What a policy did in a block; filled while it runs."""
 
     action: IntArray  # (n, H, S)
     probabilities: FloatArray  # (n, H, S, K)
     theta: FloatArray  # (n, H, S, d), before the outcome
-    exact: bool  # whether the probabilities are propensities
+    exact: bool = True  # whether the probabilities are propensities
 
 
 @dataclass(frozen=True, kw_only=True)

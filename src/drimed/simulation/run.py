@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from drimed import streams
 from drimed.environments.world import Block, World
-from drimed.errors import InputError
+from drimed.errors import ConfigError, InputError
 from drimed.guards.margin import Tolerance
 from drimed.linear.arrays import FloatArray
-from drimed.policies.policy import AnyPolicy
+from drimed.policies.policy import AnyPolicy, Policy
 from drimed.simulation.metrics import BlockLog, Judge
 
 
@@ -54,9 +55,13 @@ def simulate(
     world: World,
     *,
     tolerance: Tolerance | None = None,
+    together: bool = False,
     on_episode: Callable[[int], None] | None = None,
 ) -> Result:
     """Run `policy` in every world of the batch. `on_episode` is told the number of finished episodes.
+
+    With `together` all users of an episode are decided from one state, because outcomes come at its end; else one
+    user after the other.
 
     >>> from drimed.environments.control import quantile_control
     >>> from drimed.environments.instance import authors_instance
@@ -74,7 +79,7 @@ def simulate(
     pieces: list[dict[str, FloatArray]] = []
     pulls = np.zeros((world.batch, world.shape.H, world.shape.K))
     for block in world.blocks():
-        state, log = _play(policy, state, block, on_episode)
+        state, log = _play(policy, state, block, together, on_episode)
         pieces.append(judge.episode_sums(block, log))
         pulls += judge.pulls(log)
     series = {name: np.concatenate([p[name] for p in pieces], axis=-1) for name in pieces[0]}
@@ -83,29 +88,48 @@ def simulate(
 
 
 def _play(
-    policy: AnyPolicy, state: object, block: Block, on_episode: Callable[[int], None] | None
-) -> tuple[object, BlockLog]:
+    policy: AnyPolicy, state: Any, block: Block, together: bool, on_episode: Callable[[int], None] | None
+) -> tuple[Any, BlockLog]:
     world = block.world
     n, (H, K, d), S = block.episodes, (world.shape.H, world.shape.K, world.shape.d), world.batch
     draws = policy_draws(world, block.start, n, policy.draws_needed(world.shape))
-    action = np.empty((n, H, S), np.intp)
-    probabilities = np.empty((n, H, S, K))
-    theta = np.empty((n, H, S, d))
-    exact = True
+    log = BlockLog(np.empty((n, H, S), np.intp), np.empty((n, H, S, K)), np.empty((n, H, S, d)))
     for episode in range(n):
         state = policy.begin_episode(state, block.offers(episode))
-        for user in range(H):
-            offer = block.offer(episode, user)
-            decision = policy.decide(state, offer, draws[episode, user])
-            theta[episode, user] = policy.theta(state)
-            outcome = block.respond(episode, user, decision.action)
-            state = policy.update(state, offer, decision, outcome)
-            action[episode, user] = decision.action
-            probabilities[episode, user] = decision.probabilities
-            exact = decision.exact
+        step = _episode_at_once if together else _one_by_one
+        state = step(policy, state, block, episode, draws[episode], log)
         if on_episode is not None:
             on_episode(block.start + episode + 1)
-    return state, BlockLog(action, probabilities, theta, exact)
+    return state, log
+
+
+def _one_by_one(policy: AnyPolicy, state: Any, block: Block, episode: int, draws: FloatArray, log: BlockLog) -> Any:
+    for user in range(block.world.shape.H):
+        offer = block.offer(episode, user)
+        decision = policy.decide(state, offer, draws[user])
+        log.theta[episode, user] = policy.theta(state)
+        outcome = block.respond(episode, user, decision.action)
+        state = policy.update(state, offer, decision, outcome)
+        log.action[episode, user] = decision.action
+        log.probabilities[episode, user] = decision.probabilities
+        log.exact = decision.exact
+    return state
+
+
+def _episode_at_once(
+    policy: AnyPolicy, state: Any, block: Block, episode: int, draws: FloatArray, log: BlockLog
+) -> Any:
+    if not isinstance(policy, Policy):
+        raise ConfigError("the published algorithms decide one user after the other; run them without together")
+    offers = block.offers(episode)
+    decision = policy.decide_together(state, offers, np.swapaxes(draws, 0, 1))
+    log.theta[episode] = policy.theta(state)
+    log.action[episode] = decision.action.T
+    log.probabilities[episode] = np.swapaxes(decision.probabilities, 0, 1)
+    log.exact = decision.exact
+    outcome = block.respond_together(episode, decision.action)
+    state = policy.commit_together(state, offers, decision)
+    return policy.observe(state, offers, decision.action, outcome)
 
 
 def policy_draws(world: World, start: int, n: int, width: int) -> FloatArray:

@@ -1,0 +1,103 @@
+"""What must not fall below the control: the user's reward, and any single metric besides it.
+
+Each is a linear functional of the outcome: a set of features and a tolerance. One certificate serves all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from scipy.special import ndtri
+
+from drimed.errors import ConfigError, InputError
+from drimed.guards import margin
+from drimed.guards.margin import Tolerance
+from drimed.learning.fit import Fit
+from drimed.learning.offer import Offer
+from drimed.linear.arrays import BoolArray, FloatArray
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Guardrail:
+    """A single metric that must stay near the control's, whatever the user's preference.
+
+    >>> Guardrail(metric=0, relative=0.05).better
+    'higher'
+    """
+
+    metric: int  # its number among the outcome's M metrics
+    relative: float = 0.05
+    absolute: float = 0.0
+    better: str = "higher"  # or "lower", for costs
+
+    def __post_init__(self) -> None:
+        if self.metric < 0:
+            raise ConfigError(f"guardrail metric must be the number of a metric, got {self.metric}")
+        if self.better not in ("higher", "lower"):
+            raise ConfigError(f"guardrail better must be 'higher' or 'lower', got {self.better!r}")
+        self.tolerance  # noqa: B018  checks the ranges
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """The metric's own tolerance."""
+        return Tolerance(relative=self.relative, absolute=self.absolute)
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """Margins of every arm to the control in one functional of the outcome."""
+
+    w: FloatArray  # (..., K, d), x_a - x_0
+    x0: FloatArray  # (..., d)
+    relative: float
+    absolute: float
+
+    def mixed(self, p: FloatArray) -> FloatArray:
+        """The margin of a distribution over arms: (..., K) -> (..., d)."""
+        return np.vecmat(p, self.w)
+
+
+def constraints(offer: Offer, tolerance: Tolerance, guardrails: tuple[Guardrail, ...]) -> list[Constraint]:
+    """The reward first, then each guardrail."""
+    found = [_constraint(offer.features, offer.control, tolerance)]
+    for rail in guardrails:
+        if offer.maps is None or rail.metric >= offer.maps.shape[-2]:
+            there = "no maps" if offer.maps is None else f"{offer.maps.shape[-2]} metrics"
+            raise InputError(f"a guardrail on metric {rail.metric} needs the offer's maps Phi(a); it has {there}")
+        x = offer.maps[..., rail.metric, :] * (1.0 if rail.better == "higher" else -1.0)
+        found.append(_constraint(x, offer.control, rail.tolerance))
+    return found
+
+
+def _constraint(x: FloatArray, control: FloatArray, tolerance: Tolerance) -> Constraint:
+    x0 = np.vecmat(control, x)
+    return Constraint(x - x0[..., None, :], x0, tolerance.relative, tolerance.absolute)
+
+
+def check_confidence(confidence: float | str) -> None:
+    """A level in (0.5, 1), or "anytime"."""
+    ok = confidence == "anytime" if isinstance(confidence, str) else 0.5 < confidence < 1
+    if not ok:
+        raise ConfigError(f"confidence must be a level between 0.5 and 1, or 'anytime', got {confidence!r}")
+
+
+def radius(fit: Fit, confidence: float | str) -> FloatArray:
+    """How far theta may be from its estimate: at a level per decision (one-sided normal), or at all times at once."""
+    if confidence == "anytime":
+        return fit.radius * np.sqrt(fit.inflation)
+    z = float(ndtri(confidence)) * fit.noise_bound
+    return z * np.sqrt(fit.inflation) * np.ones_like(fit.radius)
+
+
+def certified_arms(fit: Fit, required: list[Constraint], r: FloatArray, available: BoolArray | None) -> BoolArray:
+    """The arms whose margin is certified in every constraint: (..., K)."""
+    ok: BoolArray | None = available
+    for c in required:
+        F, _ = margin.worst_case(fit, c.w, c.x0, c.relative, c.absolute, r)
+        holds = F >= 0
+        ok = holds if ok is None else ok & holds
+    assert ok is not None
+    return ok

@@ -1,0 +1,44 @@
+"""What to play instead of an uncertified wish, and how the change is explained."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from drimed.errors import InputError
+from drimed.guards.decision import CONTROL_ONLY, MIXED, RESTRICTED, UNCHANGED, Guarded
+from drimed.guards.guard import AskRule
+from drimed.learning.offer import Offer
+from drimed.linear.arrays import BoolArray, FloatArray
+
+
+def control(offer: Offer) -> FloatArray:
+    """pi_0, on the arms that are available."""
+    if offer.available is None:
+        return offer.control
+    kept = np.where(offer.available, offer.control, 0.0)
+    total = kept.sum(-1, keepdims=True)
+    if not (total > 0).all():
+        raise InputError(
+            "every arm of the control is unavailable: without a control there is nothing safe to fall back on; "
+            "give this offer another control"
+        )
+    return kept / total
+
+
+def safe_choice(ok: BoolArray, offer: Offer, ask: AskRule) -> FloatArray:
+    """The rule asked again on the certified arms; the control, or its lottery, where there are none."""
+    some = ok.any(-1, keepdims=True)
+    if not some.any():
+        return np.broadcast_to(control(offer), ok.shape)
+    # A row without certified arms is asked on all of them: its answer is not used.
+    anything = np.ones(ok.shape, bool) if offer.available is None else np.broadcast_to(offer.available, ok.shape)
+    again = ask(np.where(some, ok, anything), None)
+    return np.where(some, again, control(offer))
+
+
+def explained(p: FloatArray, share: FloatArray, ok: BoolArray, offer: Offer) -> Guarded:
+    """The distribution with its reason: how much of the wish is left, and on what."""
+    only_control = ~(ok & (offer.control == 0)).any(-1)
+    replaced = np.where(only_control, CONTROL_ONLY, RESTRICTED)
+    reason = np.where(share >= 1, UNCHANGED, np.where(share > 0, MIXED, replaced))
+    return Guarded(p, reason, share, ok.sum(-1))

@@ -1,0 +1,225 @@
+"""What every policy promises, whatever it is made of."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drimed import streams
+from drimed.environments.instance import Instance, draw_instance
+from drimed.environments.world import World
+from drimed.errors import ShapeError
+from drimed.learning.offer import Shape
+from drimed.linear.arrays import FloatArray
+from drimed.policies.policy import AnyPolicy
+from drimed.policies.registry import REGISTRY, make
+from drimed.policies.state import from_arrays, to_arrays
+from tests.examples import same
+from tests.worlds import SMALL, member, steps, world
+
+POLICIES: dict[str, AnyPolicy] = {name: make(name) for name in REGISTRY}
+POLICIES |= {
+    f"{name}, printed": make(name, reading="printed") for name in ("published_dri_med", "published_dri_imed")
+}
+POLICIES |= {
+    "w_oful, discounted": make("w_oful", discount=0.9),
+    "dri_med, discounted": make("dri_med", discount=0.9, update="indicator", initial=1.0),
+    "lin_med, optimal design": make("lin_med", design="frank_wolfe", empirical=0.5, optimal=0.25),
+}
+SEEDS = range(7)
+ALL = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+
+
+def seven_worlds(episodes: int = 4, shape: Shape = SMALL, **setting: Any) -> World:
+    return world(
+        episodes=episodes, seeds=SEEDS, instances=[draw_instance(s, shape) for s in SEEDS], shape=shape, **setting
+    )
+
+
+def assert_distribution(p: FloatArray) -> None:
+    assert (p >= 0).all()
+    np.testing.assert_allclose(p.sum(-1), 1.0, atol=1e-12)
+
+
+def stored_and_loaded(policy: AnyPolicy, state: Any, shape: Shape, batch: tuple[int, ...]) -> Any:
+    file = io.BytesIO()
+    np.savez(file, **to_arrays(state))
+    file.seek(0)
+    with np.load(file) as arrays:
+        return from_arrays(policy.init(shape, batch), dict(arrays))
+
+
+@ALL
+def test_probabilities_are_a_distribution_that_can_give_the_action(policy: AnyPolicy) -> None:
+    for step in steps(policy, seven_worlds()):
+        p, action = step.decision.probabilities, step.decision.action
+        assert p.shape == (7, SMALL.K)
+        assert action.shape == (7,)
+        assert_distribution(p)
+        assert (np.take_along_axis(p, action[:, None], -1) > 0).all()
+
+
+@ALL
+def test_the_propensity_is_exact_or_unknown(policy: AnyPolicy) -> None:
+    sampled = getattr(getattr(policy, "rule", None), "randomisation", "closed form") == "sampled"
+    for step in steps(policy, seven_worlds()):
+        chosen = np.take_along_axis(step.decision.probabilities, step.decision.action[:, None], -1)[:, 0]
+        if sampled:
+            assert np.isnan(step.decision.propensity).all()
+        else:
+            assert np.array_equal(step.decision.propensity, chosen)
+
+
+@ALL
+def test_unavailable_arms_have_no_mass_and_are_never_chosen(policy: AnyPolicy) -> None:
+    it = seven_worlds(episodes=8)
+    decisions = 8 * SMALL.H
+    masks = np.random.default_rng(0).random((decisions, 7, SMALL.K)) < 0.5
+    for n in range(decisions):  # a control without available arms would be refused
+        masks[n] |= it.control[n % SMALL.H] > 0
+    assert not masks.all()
+    for step in steps(policy, it, masks=masks.astype(np.float64)):
+        mask = masks[step.number]
+        assert not step.decision.probabilities[~mask].any()
+        assert_distribution(step.decision.probabilities)
+        assert np.take_along_axis(mask, step.decision.action[:, None], -1).all()
+
+
+@ALL
+def test_a_batch_is_its_members_bit_for_bit(policy: AnyPolicy) -> None:
+    alone: list[Any] = [policy.init(SMALL) for _ in SEEDS]
+    for step in steps(policy, seven_worlds()):
+        for s in SEEDS:
+            if step.offers is not None:
+                alone[s] = policy.begin_episode(alone[s], member(step.offers, s))
+            offer = member(step.offer, s)
+            decision = policy.decide(alone[s], offer, step.draws[s])
+            assert np.array_equal(decision.probabilities, step.decision.probabilities[s])
+            assert decision.action == step.decision.action[s]
+            assert decision.reason == step.decision.reason[s]
+            alone[s] = policy.update(alone[s], offer, decision, member(step.outcome, s))
+        together = to_arrays(step.after)
+        for s in SEEDS:
+            for name, array in to_arrays(alone[s]).items():
+                mine = together[name] if array.shape == together[name].shape else together[name][s]
+                assert np.array_equal(array, mine), name
+
+
+@ALL
+def test_a_stored_state_decides_and_learns_as_before(policy: AnyPolicy) -> None:
+    it = seven_worlds()
+    for step in steps(policy, it):
+        loaded = stored_and_loaded(policy, step.before, it.shape, (7,))
+        assert same(loaded, step.before)
+        assert same(policy.decide(loaded, step.offer, step.draws), step.decision)
+        assert same(policy.update(loaded, step.offer, step.decision, step.outcome), step.after)
+
+
+@ALL
+def test_a_stored_decision_replays_from_its_seed_and_number_alone(policy: AnyPolicy) -> None:
+    it = world(seeds=[3], episodes=5)
+    for step in steps(policy, it):
+        draws = streams.uniforms(3, "policy", step.number, 1, policy.draws_needed(it.shape))
+        assert np.array_equal(draws, step.draws)
+        state = stored_and_loaded(policy, step.before, it.shape, (1,))
+        assert int(policy.decide(state, step.offer, draws).action[0]) == int(step.decision.action[0])
+
+
+@ALL
+def test_deciding_and_updating_leave_the_old_state_alone(policy: AnyPolicy) -> None:
+    it = seven_worlds(episodes=2)
+    for step in steps(policy, it):
+        kept = {name: array.copy() for name, array in to_arrays(step.before).items()}
+        policy.decide(step.before, step.offer, step.draws)
+        policy.update(step.before, step.offer, step.decision, step.outcome)
+        policy.begin_episode(step.before, step.offers or next(it.blocks(1)).offers(0))
+        for name, array in to_arrays(step.before).items():
+            assert np.array_equal(array, kept[name]), name
+
+
+@ALL
+def test_giving_out_and_learning_can_be_apart(policy: AnyPolicy) -> None:
+    for step in steps(policy, seven_worlds(episodes=2)):
+        given = policy.commit(step.before, step.offer, step.decision)
+        assert np.array_equal(policy.theta(given), policy.theta(step.before))
+        assert same(policy.observe(given, step.offer, step.decision.action, step.outcome), step.after)
+
+
+@ALL
+def test_draws_for_another_batch_are_refused(policy: AnyPolicy) -> None:
+    step = next(steps(policy, seven_worlds()))
+    for draws in (step.draws[:3], step.draws[0]):
+        with pytest.raises(ShapeError, match="draws"):
+            policy.decide(step.before, step.offer, draws)
+
+
+def with_maps(instance: Instance, maps: FloatArray) -> Instance:
+    return replace(instance, maps=maps)
+
+
+def awkward() -> dict[str, Instance]:
+    plain = draw_instance(5, SMALL)
+    twins, parallel, void = (plain.maps.copy() for _ in range(3))
+    twins[1:] = twins[0]
+    parallel[:] = plain.maps[0] * np.array([1.0, -1.0, 0.5, 2.0])[:, None, None]
+    void[2] = 0.0
+    thin = plain.covariances.copy()
+    thin[0] = np.diag([1.0, 0.0, 0.0])
+    return {
+        "one arm": draw_instance(5, Shape(d=3, K=1, M=3, H=2)),
+        "fewer arms than features": draw_instance(5, Shape(d=6, K=2, M=3, H=2)),
+        "one feature": draw_instance(5, Shape(d=1, K=4, M=3, H=2)),
+        "one metric": draw_instance(5, Shape(d=3, K=4, M=1, H=2)),
+        "more arms than pulls": draw_instance(5, Shape(d=2, K=40, M=2, H=2)),
+        "identical arms": with_maps(plain, twins),
+        "parallel arms": with_maps(plain, parallel),
+        "an arm without features": with_maps(plain, void),
+        "no noise in a direction": replace(plain, covariances=thin),
+        "tiny features": with_maps(plain, 1e-8 * plain.maps),
+        "huge features": with_maps(plain, 1e6 * plain.maps),
+    }
+
+
+AWKWARD = awkward()
+
+
+@ALL
+@pytest.mark.parametrize("instance", AWKWARD.values(), ids=AWKWARD)
+def test_awkward_problems_are_no_problem(policy: AnyPolicy, instance: Instance) -> None:
+    it = world(instances=[instance], seeds=[0, 1, 2], episodes=6)
+    for step in steps(policy, it):
+        assert_distribution(step.decision.probabilities)
+        for name, array in to_arrays(step.after).items():
+            assert np.isfinite(array).all(), name
+
+
+@ALL
+@pytest.mark.parametrize("reward_noise", [1e-8, 1e8])
+def test_extreme_noise_leaves_everything_finite(policy: AnyPolicy, reward_noise: float) -> None:
+    for step in steps(policy, seven_worlds(reward_noise=reward_noise)):
+        assert_distribution(step.decision.probabilities)
+        for name, array in to_arrays(step.after).items():
+            assert np.isfinite(array).all(), name
+
+
+@ALL
+def test_the_same_seeds_give_the_same_run(policy: AnyPolicy) -> None:
+    for one, other in zip(steps(policy, seven_worlds()), steps(policy, seven_worlds()), strict=True):
+        assert same(one.decision, other.decision)
+
+
+@pytest.mark.parametrize("name", ["med", "w_ts", "w_oful", "dri_med", "dri_imed", "lin_med"])
+def test_a_discount_near_one_decides_nearly_as_without(name: str) -> None:
+    plain, near = make(name), make(name, discount=0.999999)
+    state: Any = near.init(SMALL, (7,))
+    for step in steps(plain, seven_worlds(episodes=6)):
+        if step.offers is not None:
+            state = near.begin_episode(state, step.offers)
+        p = near.decide(state, step.offer, step.draws).probabilities
+        np.testing.assert_allclose(p, step.decision.probabilities, atol=1e-3)
+        state = near.update(state, step.offer, step.decision, step.outcome)
+        np.testing.assert_allclose(near.theta(state), plain.theta(step.after), atol=1e-4)

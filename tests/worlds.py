@@ -1,0 +1,100 @@
+"""Small worlds, and a plain loop that plays a policy in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from drimed.environments.control import quantile_control
+from drimed.environments.instance import Instance, draw_instance
+from drimed.environments.world import Setting, World
+from drimed.guards.decision import Decision
+from drimed.learning.offer import Offer, Outcome, Shape
+from drimed.linear.arrays import FloatArray, IntArray
+from drimed.policies.policy import AnyPolicy
+from drimed.simulation.run import policy_draws
+
+SMALL = Shape(d=3, K=4, M=3, H=3)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One decision of a run: what was known before, what was asked, and what came of it."""
+
+    number: int  # from 0
+    before: Any  # the state that decided
+    offers: Offer | None  # all users of the episode, where this decision is the first of it
+    offer: Offer
+    draws: FloatArray
+    decision: Decision
+    outcome: Outcome
+    after: Any
+
+
+def world(
+    *,
+    episodes: int = 4,
+    seeds: Sequence[int] = (0,),
+    shape: Shape = SMALL,
+    instances: Sequence[Instance] | None = None,
+    **setting: Any,
+) -> World:
+    """One instance for all seeds unless given; the control is each user's median arm."""
+    held = [draw_instance(11, shape)] if instances is None else list(instances)
+    return World(
+        instances=held,
+        seeds=seeds,
+        controls=[quantile_control(i) for i in held],
+        setting=Setting(episodes=episodes, **setting),
+    )
+
+
+def steps(policy: AnyPolicy, it: World, *, masks: FloatArray | None = None) -> Iterator[Step]:
+    """Every decision of a run; `masks` (decisions, S, K) says which arms are available."""
+    state: Any = policy.init(it.shape, (it.batch,))
+    number = 0
+    for block in it.blocks():
+        draws = policy_draws(it, block.start, block.episodes, policy.draws_needed(it.shape))
+        for episode in range(block.episodes):
+            offers = block.offers(episode)
+            state = policy.begin_episode(state, offers)
+            for user in range(it.shape.H):
+                offer = block.offer(episode, user)
+                if masks is not None:
+                    offer = replace(offer, available=masks[number] > 0)
+                decision = policy.decide(state, offer, draws[episode, user])
+                outcome = block.respond(episode, user, decision.action)
+                after = policy.update(state, offer, decision, outcome)
+                yield Step(
+                    number, state, offers if user == 0 else None, offer, draws[episode, user], decision, outcome, after
+                )
+                state, number = after, number + 1
+
+
+def played(policy: AnyPolicy, it: World, *, sigma: float) -> IntArray:
+    """The arms that `policy` plays, (decisions, S), where every arm's noise is said to be, and is, `sigma`."""
+    state: Any = policy.init(it.shape, (it.batch,))
+    arms = []
+    for block in it.blocks():
+        draws = policy_draws(it, block.start, block.episodes, policy.draws_needed(it.shape))
+        for episode in range(block.episodes):
+            state = policy.begin_episode(state, block.offers(episode))
+            for user in range(it.shape.H):
+                told = np.full_like(block.sigma[episode, user], sigma)
+                offer = replace(block.offer(episode, user), sigma=told)
+                decision = policy.decide(state, offer, draws[episode, user])
+                mean = np.take_along_axis(block.means[episode, user], decision.action[:, None], -1)[:, 0]
+                outcome = Outcome(mean + sigma * block.noise[episode, user, :, 0])
+                state = policy.update(state, offer, decision, outcome)
+                arms.append(decision.action)
+    return np.array(arms)
+
+
+def member(value: T, s: int) -> T:
+    """Member s of a batched offer or outcome, without its batch axis."""
+    cut = {f.name: getattr(value, f.name) for f in fields(value)}  # type: ignore[arg-type]  # T is a dataclass of arrays
+    return type(value)(**{k: v[s] if isinstance(v, np.ndarray) else v for k, v in cut.items()})
