@@ -13,11 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from drimed.guards.off import Off
 from drimed.learning.fit import Fit
+from drimed.learning.learner import Learner
 from drimed.learning.offer import Offer, make_offer
 from drimed.linear import radius, ridge
 from drimed.linear.arrays import FloatArray
 from drimed.linear.ridge import Ridge
+from drimed.policies.policy import Policy
+from drimed.rules.greedy import Greedy
 
 ARMS = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
 E1, E2, E3 = np.eye(3)
@@ -67,6 +71,11 @@ def fit_of(V: FloatArray, theta: FloatArray, *, radius: float = 1.0, K: int = 1,
     )
 
 
+def learning(learner: Learner) -> Policy:
+    """A policy that is all learner: greedy and unguarded."""
+    return Policy(learner=learner, rule=Greedy(), guard=Off())
+
+
 def exact_solution(V: Any, b: Any) -> FloatArray:
     """V^-1 b by Gaussian elimination over the rationals: right for any condition number."""
     n = len(b)
@@ -84,9 +93,7 @@ def exact_solution(V: Any, b: Any) -> FloatArray:
 def same(one: Any, other: Any) -> bool:
     """Whether two dataclasses of arrays are equal to the last bit; NaN equals NaN."""
     if is_dataclass(one) and not isinstance(one, type):
-        return type(one) is type(other) and all(
-            same(getattr(one, f.name), getattr(other, f.name)) for f in fields(one)
-        )
+        return type(one) is type(other) and all(same(getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
     if isinstance(one, np.ndarray | np.generic):
         exact = one.dtype.kind in "biu"
         return np.shape(one) == np.shape(other) and np.array_equal(one, other, equal_nan=not exact)

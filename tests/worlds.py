@@ -95,6 +95,6 @@ def played(policy: AnyPolicy, it: World, *, sigma: float) -> IntArray:
 
 
 def member(value: T, s: int) -> T:
-    """Member s of a batched offer or outcome, without its batch axis."""
+    """Member s of a batched offer or outcome, without its batch axis; `user` has none."""
     cut = {f.name: getattr(value, f.name) for f in fields(value)}  # type: ignore[arg-type]  # T is a dataclass of arrays
-    return type(value)(**{k: v[s] if isinstance(v, np.ndarray) else v for k, v in cut.items()})
+    return type(value)(**{k: v[s] if isinstance(v, np.ndarray) and k != "user" else v for k, v in cut.items()})

@@ -9,10 +9,10 @@ import pytest
 from drimed.errors import ConfigError
 from drimed.guards import margin
 from drimed.guards.decision import PENALISED, REASONS, UNCHANGED, Decision
-from drimed.guards.guard import AskRule, GuardState
+from drimed.guards.guard import AskRule
 from drimed.guards.margin import Tolerance
 from drimed.guards.off import Off
-from drimed.guards.penalty import Penalty
+from drimed.guards.penalty import Duals, Penalty
 from drimed.learning.offer import Shape
 from drimed.linear import pmf
 from drimed.linear.arrays import BoolArray, FloatArray
@@ -33,13 +33,17 @@ def recorded(asked: list[FloatArray | None]) -> AskRule:
     return ask
 
 
+def given(arm: int) -> Decision:
+    return Decision(np.asarray(arm), np.eye(3)[arm], np.asarray(UNCHANGED))
+
+
 def test_the_running_example_has_its_penalty_factors() -> None:
     """nu = 1, control (.6, .8), radius .2: only the second arm may fall short, by .315865."""
     guard = Penalty(tolerance=Tolerance(relative=0.1))
     np.testing.assert_allclose(guard.shortfall(AT_RADIUS, r1_offer()), [0.0, 0.315865, 0.0], atol=5e-7)
     np.testing.assert_allclose(np.exp(-guard.shortfall(AT_RADIUS, r1_offer())), [1.0, 0.729158, 1.0], atol=5e-7)
     asked: list[FloatArray | None] = []
-    guarded = guard.apply(GuardState(np.ones(4)), AT_RADIUS, r1_offer(), recorded(asked))
+    guarded = guard.apply(Duals(np.ones(4)), AT_RADIUS, r1_offer(), recorded(asked))
     assert asked[0] is not None
     np.testing.assert_allclose(asked[0], [0.0, 0.315865, 0.0], atol=5e-7)
     np.testing.assert_allclose(guarded.probabilities, np.array([1.0, 0.729158, 1.0]) / 2.729158, atol=5e-7)
@@ -47,7 +51,7 @@ def test_the_running_example_has_its_penalty_factors() -> None:
 
 
 def test_without_a_dual_variable_nothing_is_penalised() -> None:
-    guarded = Penalty().apply(GuardState(np.zeros(4)), AT_RADIUS, r1_offer(), recorded([]))
+    guarded = Penalty().apply(Duals(np.zeros(4)), AT_RADIUS, r1_offer(), recorded([]))
     np.testing.assert_allclose(guarded.probabilities, 1 / 3)
     assert int(guarded.reason) == UNCHANGED
     assert REASONS[UNCHANGED] == "the rule's own choice"
@@ -61,23 +65,23 @@ def test_every_user_starts_at_the_initial_dual(initial: float) -> None:
 def test_the_margin_update_moves_against_the_estimated_margin_of_the_arm() -> None:
     """Margins at theta_hat: (.5, .1, .38) - .9 * .38 = (.158, -.242, .038); the step is 1 / sqrt(4)."""
     guard, fit = Penalty(), r1_fit(round=4)
-    start = GuardState(np.array([0.5, 0.5, 0.5, 0.5]))
+    start = Duals(np.array([0.5, 0.5, 0.5, 0.5]))
     for arm, want in enumerate([0.5 - 0.079, 0.5 + 0.121, 0.5 - 0.019]):
-        moved = guard.commit(start, fit, replace(r1_offer(), user=2), np.asarray(arm))
+        moved = guard.commit(start, fit, replace(r1_offer(), user=2), given(arm))
         np.testing.assert_allclose(moved.nu, [0.5, 0.5, want, 0.5], atol=1e-12)
     assert start.nu.tolist() == [0.5] * 4
 
 
 def test_the_indicator_update_counts_estimated_violations() -> None:
     guard, fit = Penalty(update="indicator", rate=0.25, step=2.0), r1_fit(round=4)
-    start = GuardState(np.full(4, 0.5))
+    start = Duals(np.full(4, 0.5))
     for arm, want in enumerate([0.5 - 0.25, 0.5 + 0.75, 0.5 - 0.25]):
-        moved = guard.commit(start, fit, r1_offer(), np.asarray(arm))
+        moved = guard.commit(start, fit, r1_offer(), given(arm))
         assert float(moved.nu[0]) == pytest.approx(want)
 
 
 def test_the_dual_variable_never_falls_below_zero() -> None:
-    moved = Penalty(step=100.0).commit(GuardState(np.zeros(4)), r1_fit(), r1_offer(), np.asarray(0))
+    moved = Penalty(step=100.0).commit(Duals(np.zeros(4)), r1_fit(), r1_offer(), given(0))
     assert moved.nu.tolist() == [0.0] * 4
 
 
@@ -85,7 +89,7 @@ def test_the_indicator_dual_is_at_most_twice_the_root_of_the_rounds() -> None:
     guard = Penalty(update="indicator")
     state = guard.init(SHAPE, ())
     for t in range(1, 200):
-        state = guard.commit(state, r1_fit(round=t), r1_offer(), np.asarray(1))  # always a violation
+        state = guard.commit(state, r1_fit(round=t), r1_offer(), given(1))  # always a violation
         assert 0 < float(state.nu[0]) <= 2 * np.sqrt(t)
 
 
@@ -105,11 +109,6 @@ def test_scaling_rewards_and_dual_together_changes_nothing() -> None:
     for c in (0.01, 7.0):
         scaled = replace(AT_RADIUS, theta=c * AT_RADIUS.theta, radius=c * AT_RADIUS.radius)
         np.testing.assert_allclose(guard.shortfall(scaled, r1_offer()) / c, base, rtol=1e-9, atol=1e-15)
-
-
-def test_a_guard_without_its_state_is_refused() -> None:
-    with pytest.raises(ConfigError, match="penalty guard needs its own state"):
-        Penalty().apply(None, r1_fit(), r1_offer(), recorded([]))
 
 
 @pytest.mark.parametrize(

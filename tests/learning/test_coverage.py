@@ -16,6 +16,7 @@ from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.policies.policy import AnyPolicy, Policy
 from drimed.policies.registry import make
 from drimed.published.dri import PublishedDri
+from tests.examples import learning
 
 USERS, K, D = 5, 4, 3
 DELTA = 0.05
@@ -87,15 +88,15 @@ def test_while_discounting_the_set_holds_the_truth_in_each_episode() -> None:
     while the old evidence fades.
     """
     runs, d = 2000, 10
-    learner = Learner(weighting="none", norm_bound=1e-3, regularisation=1.0, delta=DELTA, discount=0.5)
+    policy = learning(Learner(weighting="none", norm_bound=1e-3, regularisation=1.0, delta=DELTA, discount=0.5))
     maps = np.broadcast_to(np.eye(d), (runs, 1, d, d))
     offer = Offer(features=maps[..., 0], control=np.ones(1), maps=maps)
     rng = np.random.default_rng(1)
-    state = learner.init(Shape(d=d, K=1, M=d, H=1), (runs,))
+    state = policy.init(Shape(d=d, K=1, M=d, H=1), (runs,))
     for _ in range(40):
         outcome = Outcome(None, rng.standard_normal((runs, d)))
-        state = learner.observe(learner.begin_episode(state), offer, np.zeros(runs, np.intp), outcome)
-        assert is_outside(learner.fit(state, np.zeros((runs, 1)), 1), np.zeros(d)).mean() <= DELTA
+        state = policy.observe(policy.begin_episode(state, offer), offer, np.zeros(runs, np.intp), outcome)
+        assert is_outside(policy.fit(state), np.zeros(d)).mean() <= DELTA
 
 
 def test_a_noise_bound_that_is_too_small_is_noticed() -> None:
@@ -116,12 +117,12 @@ def test_discounting_both_would_have_kept_it() -> None:
 
 def test_the_sets_are_not_trivially_wide() -> None:
     """A set that holds everything would pass: after such a run the widths are below half the largest reward."""
-    learner = Learner(weighting="known", feedback="reward", delta=DELTA)
+    policy = learning(Learner(weighting="known", feedback="reward", delta=DELTA))
     rng = np.random.default_rng(2)
-    state = learner.init(SHAPE)
+    state = policy.init(SHAPE)
     for _ in range(30 * USERS):
         x = rng.standard_normal((K, D))
         x /= np.linalg.norm(x, axis=-1, keepdims=True)
         offer = Offer(features=x, control=np.eye(K)[0], sigma=UNEQUAL)
-        state = learner.observe(state, offer, np.asarray(rng.integers(K)), Outcome(np.asarray(0.0)))
-    assert (learner.fit(state, np.zeros(K), 1).width(np.eye(D)) < 0.5).all()
+        state = policy.observe(state, offer, np.asarray(rng.integers(K)), Outcome(np.asarray(0.0)))
+    assert (policy.fit(state).width(np.eye(D)) < 0.5).all()

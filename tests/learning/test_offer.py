@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drimed.errors import ConfigError, DrimedError, InputError, ShapeError
-from drimed.learning.offer import NOISE_FLOOR, Offer, Shape, make_offer, quadratic, whiten
+from drimed.learning.offer import NOISE_FLOOR, Shape, make_offer, quadratic, whiten
 from tests.strategies import matrices
 
 ARMS = [[1.0, 0.0], [0.0, 1.0]]
@@ -44,11 +44,15 @@ def test_whitening_turns_the_noise_into_unit_noise() -> None:
     covariance = root @ np.swapaxes(root, -1, -2)
     W, kept = whiten(covariance)
     np.testing.assert_allclose(kept, covariance, atol=1e-12)
-    np.testing.assert_allclose(W @ covariance @ np.swapaxes(W, -1, -2), np.broadcast_to(np.eye(3), (6, 3, 3)), atol=1e-9)
+    np.testing.assert_allclose(
+        W @ covariance @ np.swapaxes(W, -1, -2), np.broadcast_to(np.eye(3), (6, 3, 3)), atol=1e-9
+    )
 
 
 @given(root=matrices(3, 2), scale=st.floats(-8.0, 8.0))
-def test_a_direction_without_noise_is_lifted_to_a_floor(root: np.ndarray[Any, np.dtype[np.float64]], scale: float) -> None:
+def test_a_direction_without_noise_is_lifted_to_a_floor(
+    root: np.ndarray[Any, np.dtype[np.float64]], scale: float
+) -> None:
     covariance = root @ root.T * 10.0**scale  # rank 2 at most
     if not covariance.any():
         return
@@ -73,6 +77,7 @@ def test_the_quadratic_form_is_the_variance_of_the_reward() -> None:
     np.testing.assert_allclose(quadratic(COVARIANCES, p), [p @ c @ p for c in COVARIANCES])
 
 
+SOUND: dict[str, Any] = {"features": ARMS, "control": FIRST}
 BAD: list[tuple[dict[str, Any], type[DrimedError], str]] = [
     ({"features": [[np.nan, 0], [0, 1]]}, InputError, r"features must be finite, got nan at index \(0, 0\)"),
     ({"features": [[1, 0], [0, np.inf]]}, InputError, r"features must be finite, got inf at index \(1, 1\)"),
@@ -97,12 +102,23 @@ BAD: list[tuple[dict[str, Any], type[DrimedError], str]] = [
 ]
 
 
+def test_the_offers_that_the_bad_ones_depart_from_are_sound() -> None:
+    assert make_offer(**SOUND).sigma is None
+    assert make_offer(**SOUND_MAPS).whitening is not None
+
+
 @pytest.mark.parametrize(("change", "error", "message"), BAD)
 def test_a_bad_offer_of_features_is_refused(change: dict[str, Any], error: type[DrimedError], message: str) -> None:
     with pytest.raises(error, match=message):
-        make_offer(**({"features": ARMS, "control": FIRST} | change))
+        make_offer(**(SOUND | change))
 
 
+SOUND_MAPS: dict[str, Any] = {
+    "maps": MAPS,
+    "preference": PREFERENCE,
+    "covariance": COVARIANCES,
+    "control": FIRST,
+}
 BAD_MAPS: list[tuple[dict[str, Any], type[DrimedError], str]] = [
     ({"preference": None}, ConfigError, "with maps, give preference and covariance"),
     ({"features": ARMS}, ConfigError, "features and sigma follow from them"),
@@ -122,10 +138,8 @@ BAD_MAPS: list[tuple[dict[str, Any], type[DrimedError], str]] = [
 
 @pytest.mark.parametrize(("change", "error", "message"), BAD_MAPS)
 def test_a_bad_offer_of_maps_is_refused(change: dict[str, Any], error: type[DrimedError], message: str) -> None:
-    sound = {"maps": MAPS, "preference": PREFERENCE, "covariance": COVARIANCES, "control": FIRST}
-    assert isinstance(make_offer(**sound), Offer)
     with pytest.raises(error, match=message):
-        make_offer(**(sound | change))
+        make_offer(**(SOUND_MAPS | change))
 
 
 @pytest.mark.parametrize("field", ["d", "K", "M", "H"])

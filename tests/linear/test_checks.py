@@ -81,7 +81,11 @@ def test_probabilities_written_with_nine_digits_are_accepted() -> None:
     ("value", "error", "message"),
     [
         (np.zeros((2, 3)), ShapeError, r"covariance must be square in its last two axes, got \(2, 3\)"),
-        (np.array([[1.0, 0.5], [0.0, 1.0]]), InputError, "covariance must be symmetric, got entries that differ by 0.5"),
+        (
+            np.array([[1.0, 0.5], [0.0, 1.0]]),
+            InputError,
+            "covariance must be symmetric, got entries that differ by 0.5",
+        ),
         (np.diag([1.0, -0.1]), InputError, "positive semi-definite, got a smallest eigenvalue of -0.1"),
         (np.array([[1.0, 2.0], [2.0, 1.0]]), InputError, "positive semi-definite, got a smallest eigenvalue of -"),
     ],

@@ -35,7 +35,10 @@ def exact_leverage(W: FloatArray, q: FloatArray, w: FloatArray) -> float:
     """w^T V(q)^-1 w without any rounding of V, for arms whose lengths are far apart."""
     d = W.shape[1]
     V = [
-        [sum((Fraction(q[k]) * Fraction(W[k, i]) * Fraction(W[k, j]) for k in range(len(W))), Fraction()) for j in range(d)]
+        [
+            sum((Fraction(q[k]) * Fraction(W[k, i]) * Fraction(W[k, j]) for k in range(len(W))), Fraction())
+            for j in range(d)
+        ]
         for i in range(d)
     ]
     return float(w @ exact_solution(V, w))
@@ -230,5 +233,5 @@ def test_a_batch_of_designs_is_its_members_bit_for_bit() -> None:
 
 
 def test_an_unknown_method_is_refused() -> None:
-    with pytest.raises(ConfigError, match="design must be one of .*'frank_wolfe'.*, got 'optimal'"):
+    with pytest.raises(ConfigError, match=r"design must be one of .*'frank_wolfe'.*, got 'optimal'"):
         designs.design(ARMS, "optimal")

@@ -15,7 +15,9 @@ LOG_WEIGHTS = st.floats(-1e300, 0.0) | st.sampled_from([0.0, -1.0, -745.0, -1e4]
 @st.composite
 def distributions(draw: st.DrawFn) -> FloatArray:
     """(K,), with zeros and tiny masses; sums to 1 up to round-off."""
-    parts = draw(st.lists(st.sampled_from([0.0, 1e-300, 1e-12, 0.1, 1.0]) | st.floats(0.0, 1.0), min_size=1, max_size=8))
+    parts = draw(
+        st.lists(st.sampled_from([0.0, 1e-300, 1e-12, 0.1, 1.0]) | st.floats(0.0, 1.0), min_size=1, max_size=8)
+    )
     parts[draw(st.integers(0, len(parts) - 1))] = 1.0
     p = np.array(parts)
     return p / p.sum()

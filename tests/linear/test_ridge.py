@@ -110,9 +110,7 @@ def test_evidence_only_adds_up(rows: FloatArray, scale: float) -> None:
 @given(rows=st.integers(1, 8).flatmap(lambda n: matrices(n, 2)), data=st.data())
 def test_the_order_of_rows_does_not_matter(rows: FloatArray, data: st.DataObject) -> None:
     shuffled = rows[data.draw(st.permutations(range(len(rows))))]
-    one, other = (
-        ridge.observe(ridge.init(2, LAM), Z, Z @ np.array([1.0, -0.5]), LAM) for Z in (rows, shuffled)
-    )
+    one, other = (ridge.observe(ridge.init(2, LAM), Z, Z @ np.array([1.0, -0.5]), LAM) for Z in (rows, shuffled))
     np.testing.assert_allclose(one.V, other.V, atol=1e-13)
     np.testing.assert_allclose(one.theta, other.theta, atol=1e-12)
     assert float(one.logdet) == pytest.approx(float(other.logdet), abs=1e-12)
@@ -224,7 +222,7 @@ def test_a_steep_row_of_one_member_leaves_the_others_bit_for_bit() -> None:
 
 
 def test_a_matrix_that_a_double_cannot_hold_is_refused() -> None:
-    with pytest.raises(NumericalError, match="not positive definite.*rescale the features or raise the regular"):
+    with pytest.raises(NumericalError, match=r"not positive definite.*rescale the features or raise the regular"):
         ridge.observe(ridge.init(2, 1.0), np.array([[1e10, 1e10]]), np.ones(1), 1.0)
 
 

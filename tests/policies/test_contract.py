@@ -15,21 +15,22 @@ from drimed.environments.world import World
 from drimed.errors import ShapeError
 from drimed.learning.offer import Shape
 from drimed.linear.arrays import FloatArray
-from drimed.policies.policy import AnyPolicy
-from drimed.policies.registry import REGISTRY, make
+from drimed.policies.policy import AnyPolicy, Policy
+from drimed.policies.registry import GUARDS, REGISTRY, make
 from drimed.policies.state import from_arrays, to_arrays
+from drimed.simulation.run import policy_draws
 from tests.examples import same
 from tests.worlds import SMALL, member, steps, world
 
 POLICIES: dict[str, AnyPolicy] = {name: make(name) for name in REGISTRY}
-POLICIES |= {
-    f"{name}, printed": make(name, reading="printed") for name in ("published_dri_med", "published_dri_imed")
-}
+POLICIES |= {f"{name}, printed": make(name, reading="printed") for name in ("published_dri_med", "published_dri_imed")}
 POLICIES |= {
     "w_oful, discounted": make("w_oful", discount=0.9),
-    "dri_med, discounted": make("dri_med", discount=0.9, update="indicator", initial=1.0),
+    "dri_med, discounted": make("dri_med", discount=0.9),
     "lin_med, optimal design": make("lin_med", design="frank_wolfe", empirical=0.5, optimal=0.25),
 }
+# Every guard, around a rule that mixes and around one that plays a single arm.
+POLICIES |= {f"{name}, {guard}": make(name, guard=guard) for name in ("med", "w_oful") for guard in GUARDS}
 SEEDS = range(7)
 ALL = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 
@@ -47,10 +48,11 @@ def assert_distribution(p: FloatArray) -> None:
 
 def stored_and_loaded(policy: AnyPolicy, state: Any, shape: Shape, batch: tuple[int, ...]) -> Any:
     file = io.BytesIO()
-    np.savez(file, **to_arrays(state))
+    arrays: dict[str, Any] = dict(to_arrays(state))
+    np.savez(file, **arrays)
     file.seek(0)
-    with np.load(file) as arrays:
-        return from_arrays(policy.init(shape, batch), dict(arrays))
+    with np.load(file) as stored:
+        return from_arrays(policy.init(shape, batch), dict(stored))
 
 
 @ALL
@@ -155,6 +157,41 @@ def test_draws_for_another_batch_are_refused(policy: AnyPolicy) -> None:
     for draws in (step.draws[:3], step.draws[0]):
         with pytest.raises(ShapeError, match="draws"):
             policy.decide(step.before, step.offer, draws)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [p for p in POLICIES.values() if isinstance(p, Policy)],
+    ids=[n for n, p in POLICIES.items() if isinstance(p, Policy)],
+)
+def test_an_episode_decided_at_once_is_each_user_decided_from_one_state(policy: Policy) -> None:
+    it = seven_worlds(episodes=3)
+    state = policy.init(it.shape, (7,))
+    for block in it.blocks():
+        draws = policy_draws(it, block.start, block.episodes, policy.draws_needed(it.shape))
+        for episode in range(block.episodes):
+            offers = block.offers(episode)
+            state = policy.begin_episode(state, offers)
+            together = policy.decide_together(state, offers, np.swapaxes(draws[episode], 0, 1))
+            outcome = block.respond_together(episode, together.action)
+            committed = policy.commit_together(state, offers, together)
+            learned = policy.observe(committed, offers, together.action, outcome)
+            alone_learned = committed
+            for user in range(SMALL.H):
+                offer = block.offer(episode, user)
+                alone = policy.decide(state, offer, draws[episode, user])
+                assert np.array_equal(alone.probabilities, together.probabilities[:, user])
+                assert np.array_equal(alone.action, together.action[:, user])
+                assert np.array_equal(alone.reason, together.reason[:, user])
+                mine = block.respond(episode, user, alone.action)
+                assert outcome.reward is not None
+                assert mine.reward is not None
+                assert np.array_equal(mine.reward, outcome.reward[:, user])
+                alone_learned = policy.observe(alone_learned, offer, alone.action, mine)
+            np.testing.assert_allclose(policy.theta(learned), policy.theta(alone_learned), rtol=1e-9, atol=1e-12)
+            assert learned.round == state.round + SMALL.H
+            assert (learned.pulls.sum(-1) == learned.round - 1).all()
+            state = learned
 
 
 def with_maps(instance: Instance, maps: FloatArray) -> Instance:

@@ -51,5 +51,5 @@ def test_it_obeys_the_mask() -> None:
 
 
 def test_an_unknown_variance_is_refused() -> None:
-    with pytest.raises(ConfigError, match="variance must be one of .*, got 'median'"):
+    with pytest.raises(ConfigError, match=r"variance must be one of .*, got 'median'"):
         DriIMEDIndex(variance="median")

@@ -29,7 +29,9 @@ def test_two_arms_have_a_closed_form() -> None:
 
 
 @pytest.mark.parametrize(("v", "want"), [(1.0, ORTHANT), ("radius", ORTHANT_RADIUS)])
-def test_three_arms_have_their_orthant_probabilities(v: float | str, want: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
+def test_three_arms_have_their_orthant_probabilities(
+    v: float | str, want: np.ndarray[tuple[int], np.dtype[np.float64]]
+) -> None:
     normals = np.random.default_rng(0).standard_normal((N, 2))
     p = LinTS(v=v).probabilities(r1_fit(), r1_offer(), normals)
     assert p.sum() == pytest.approx(1.0)
@@ -37,7 +39,9 @@ def test_three_arms_have_their_orthant_probabilities(v: float | str, want: np.nd
 
 
 @pytest.mark.parametrize(("v", "want"), [(1.0, ORTHANT), ("radius", ORTHANT_RADIUS)])
-def test_choices_have_the_orthant_frequencies(v: float | str, want: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
+def test_choices_have_the_orthant_frequencies(
+    v: float | str, want: np.ndarray[tuple[int], np.dtype[np.float64]]
+) -> None:
     draws = np.random.default_rng(1).random((N, 3))
     choice = LinTS(v=v).propose(r1_fit(batch=(N,)), r1_offer(), Ask(draws=draws))
     assert (choice.sum(-1) == 1).all()

@@ -7,6 +7,7 @@ import sys
 import typer
 from rich.console import Console
 
+from drimed.cli.bench import bench
 from drimed.cli.policies import policies
 from drimed.cli.reproduce import reproduce
 from drimed.errors import DrimedError
@@ -19,6 +20,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 app.command()(reproduce)
+app.command()(bench)
 app.command()(policies)
 
 

@@ -8,12 +8,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from drimed.cli.progress import counting
 from drimed.errors import UnknownNameError
 from drimed.paper.experiments import FULL_SEEDS, PARTS, Plan
-from drimed.simulation.task import Task
 
 
 def reproduce(
@@ -43,33 +42,14 @@ def reproduce(
     from drimed.paper.reproduce import count_tasks
     from drimed.paper.reproduce import reproduce as measure
 
-    console = Console()
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    start, reused = time.perf_counter(), 0
-    try:
-        with Progress(*columns, console=console) as progress:
-            bar = progress.add_task("runs", total=count_tasks(plan))
-
-            def on_done(task: Task, stored: bool) -> None:
-                nonlocal reused
-                reused += stored
-                progress.update(bar, advance=1, description=f"{task.policy}, {task.setting.drift}"[:34].ljust(34))
-
-            told = measure(plan, out, jobs=jobs, on_done=on_done)
-    except KeyboardInterrupt:
-        console.print(f"interrupted; finished runs are kept in {out / 'runs'}: run the same command again to go on")
-        raise typer.Exit(130) from None
+    console, start = Console(), time.perf_counter()
+    with counting(console, count_tasks(plan), out / "runs") as counter:
+        told = measure(plan, out, jobs=jobs, on_done=counter.done)
 
     table = Table("statement", "holds?")
     for claim in told["claims"]:
         mark = {True: "[green]yes[/]", False: "[red]no[/]", None: "[dim]not measured[/]"}[claim["holds"]]
         table.add_row(claim["text"], mark)
     console.print(table)
-    kept = f", {reused} runs from before" if reused else ""
+    kept = f", {counter.reused} runs from before" if counter.reused else ""
     console.print(f"{time.perf_counter() - start:.0f} s{kept}. Open [bold]{out / 'index.html'}[/]")

@@ -31,6 +31,17 @@ def quantile_control(instance: Instance, quantile: float = 0.5, *, judged_by: st
     return (arm[:, None] == np.arange(means.shape[-1])).astype(np.float64)
 
 
+def mixed_control(instance: Instance, seed: int) -> FloatArray:
+    """A lottery per user: a random distribution over all arms. (H, K)
+
+    >>> from drimed.environments.instance import draw_instance
+    >>> bool((mixed_control(draw_instance(0), 1) < 1).all())
+    True
+    """
+    rng = np.random.default_rng([seed, instance.shape.K])
+    return rng.dirichlet(np.ones(instance.shape.K), size=instance.shape.H)
+
+
 def given_control(control: Any, instance: Instance) -> FloatArray:
     """Any pi_0, mixed ones too: one distribution for all users (K,), or one each (H, K)."""
     shape = instance.shape

@@ -74,6 +74,23 @@ def draw_instance(
     return Instance(theta, maps, root @ np.swapaxes(root, -1, -2) / shape.M, preferences, means)
 
 
+def end_of_optimism(seed: int) -> Instance:
+    """One user, one metric, arms e1, e2 and (1 - x, 2x): the near-twin of the best arm teaches nothing about it.
+
+    Source: Lattimore and Szepesvari (2017), "The End of Optimism". x is between .02 and .2, the plane turned.
+
+    >>> end_of_optimism(0).shape
+    Shape(d=2, K=3, M=1, H=1)
+    """
+    rng = np.random.default_rng(seed)
+    x = np.exp(rng.uniform(np.log(0.02), np.log(0.2)))
+    angle = rng.uniform(0, 2 * np.pi)
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    arms = np.array([[1.0, 0.0], [0.0, 1.0], [1 - x, 2 * x]]) @ turn.T
+    one = np.ones((1, 1))
+    return Instance(turn @ [1.0, 0.0], arms[:, None, :], np.ones((3, 1, 1)), one, one)
+
+
 def authors_instance() -> Instance:
     """The one instance behind every figure of the paper."""
     return draw_instance(AUTHORS_SEED)

@@ -40,6 +40,9 @@ class Setting:
     reward_noise: float = 0.1  # sigma_r
     preferences: str = "fixed"  # or "per episode": drawn anew around the user's mean, shown before each decision
     preference_scale: float = 2.0
+    tails: float = np.inf  # degrees of freedom of Student noise with the same covariance; infinite: normal
+    rotation: float = 0.0  # theta turns by this angle over the run: against the paper's assumption of a fixed mean
+    rotates: str = "gradual"  # or "abrupt": all at once, half-way
 
     def __post_init__(self) -> None:
         if self.drift_by not in ("scale", "mean"):
@@ -55,7 +58,23 @@ class Setting:
                 f"context_noise must be at least 0 and preference_scale positive, "
                 f"got {self.context_noise} and {self.preference_scale}"
             )
+        if not self.tails > 2:
+            raise ConfigError(f"tails must be above 2 degrees of freedom, for a finite covariance, got {self.tails}")
+        if self.rotates not in ("gradual", "abrupt"):
+            raise ConfigError(f"rotates must be 'gradual' or 'abrupt', got {self.rotates!r}")
         levels(self.drift, self.episodes, self.magnitude)
+
+    @property
+    def constant(self) -> bool:
+        """Whether every episode has the same means."""
+        return self.preferences == "fixed" and self.rotation == 0
+
+    def angles(self) -> FloatArray:
+        """How far theta has turned in each episode: (L,)."""
+        episode = np.arange(self.episodes)
+        if self.rotates == "abrupt":
+            return self.rotation * (episode >= self.episodes // 2).astype(np.float64)
+        return self.rotation * episode / self.episodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +90,7 @@ class Block:
     contexts: FloatArray  # (n, H, S, D)
     noise: FloatArray  # (n, H, S, M), standardised
     means: FloatArray  # (n, H, S, K), mean reward of each arm
+    theta: FloatArray  # (n, S, d)
     world: World
 
     def offer(self, episode: int, user: int) -> Offer:
@@ -116,7 +136,8 @@ class Block:
         at = (episode, user)
         arm = self.world.arm(action)
         noise = np.matvec(self.world.noise_roots.take(arm, 0), self.noise[at])
-        vector = self.world.outcome_means.take(arm, 0) + np.sqrt(self.scale[at])[:, None] * noise
+        mean = np.matvec(self.world.map_table.take(arm, 0), self.theta[episode])
+        vector = mean + np.sqrt(self.scale[at])[:, None] * noise
         return np.vecdot(self.preferences[at], vector), vector
 
 
@@ -177,9 +198,9 @@ class World:
         return np.concatenate([np.linalg.inv(w) for w, _ in self._noise])
 
     @cached_property
-    def outcome_means(self) -> FloatArray:
-        """(instances K, M): Phi(a) theta."""
-        return np.concatenate([i.maps @ i.theta for i in self.instances])
+    def map_table(self) -> FloatArray:
+        """(instances K, M, d): Phi(a)."""
+        return np.concatenate([i.maps for i in self.instances])
 
     def arm(self, action: IntArray) -> IntArray:
         """Where the arm chosen in each world stands in the tables over instances and arms."""
@@ -215,26 +236,36 @@ class World:
             contexts = setting.context_noise * z + f * draw.direction
         scale = setting.reward_noise * (1 + np.linalg.norm(contexts, axis=-1))
         if setting.preferences == "fixed":
-            preferences, features, base, means = self._fixed
-            preferences, features, means = (np.broadcast_to(a, (n, *a.shape)) for a in (preferences, features, means))
+            preferences, features, base = self._fixed
+            preferences, features = (np.broadcast_to(a, (n, *a.shape)) for a in (preferences, features))
         else:
             preferences = draw.preferences(n)
-            features, base, means = self._valued(preferences)
+            features, base = self._valued(preferences)
+        theta = self._thetas(start, n, draw)  # (n, S, d)
+        if setting.constant:
+            means = np.broadcast_to(np.matvec(features[0], theta[0]), (*features.shape[:-1],))
+        else:
+            means = np.matvec(features, theta[:, None])
         sigma = np.sqrt(scale)[..., None] * base
-        return Block(start, n, features, sigma, scale, preferences, contexts, draw.noise(n), means, self)
+        return Block(start, n, features, sigma, scale, preferences, contexts, draw.noise(n), means, theta, self)
+
+    def _thetas(self, start: int, n: int, draw: _Draws) -> FloatArray:
+        if self.setting.rotation == 0:
+            return np.broadcast_to(self.theta, (n, *self.theta.shape))
+        angle = self.setting.angles()[start : start + n, None, None]
+        return np.cos(angle) * self.theta + np.sin(angle) * draw.across
 
     @cached_property
-    def _fixed(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    def _fixed(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         preferences = np.swapaxes(self._per_seed([i.preferences for i in self.instances]), 0, 1)  # (H, S, M)
         preferences = np.ascontiguousarray(preferences)
         return preferences, *self._valued(preferences)
 
-    def _valued(self, preferences: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Features, noise at scale 1 and means for users with these preferences: (..., S, M) -> (..., S, K, .)."""
+    def _valued(self, preferences: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Features, and noise at scale 1, for users with these preferences: (..., S, M) -> (..., S, K, .)."""
         features = np.matvec(np.swapaxes(self.maps, -1, -2), preferences[..., None, :])
         covariance = self._per_seed([c for _, c in self._noise])
-        base = np.sqrt(quadratic(covariance, preferences))
-        return features, base, np.matvec(features, self.theta)
+        return features, np.sqrt(quadratic(covariance, preferences))
 
 
 class _Draws:
@@ -247,6 +278,7 @@ class _Draws:
         self._preferences = [streams.generator(s, "preferences") for s in world.seeds]
         v = np.stack([streams.generator(s, "direction").standard_normal(self._D) for s in world.seeds])
         self.direction = v / np.linalg.norm(v, axis=-1, keepdims=True)  # (S, D)
+        self._tails = [streams.generator(s, "tails") for s in world.seeds]
 
     @property
     def _D(self) -> int:
@@ -256,7 +288,25 @@ class _Draws:
         return self._normal(self._contexts, n, self._D)
 
     def noise(self, n: int) -> FloatArray:
-        return self._normal(self._noise, n, self.world.shape.M)
+        """Standardised: normal, or Student scaled to unit variance, one radius per outcome."""
+        z = self._normal(self._noise, n, self.world.shape.M)
+        nu = self.world.setting.tails
+        if np.isinf(nu):
+            return z
+        chi = np.stack([g.chisquare(nu, (n, self.world.shape.H)) for g in self._tails], axis=2)
+        return z * np.sqrt((nu - 2) / chi)[..., None]
+
+    @cached_property
+    def across(self) -> FloatArray:
+        """The direction into which theta turns: orthogonal to it, of its length. (S, d)"""
+        theta = self.world.theta
+        if theta.shape[-1] < 2:
+            raise ConfigError("theta cannot turn in one dimension: a rotation needs d >= 2")
+        v = np.stack([streams.generator(s, "rotation").standard_normal(theta.shape[-1]) for s in self.world.seeds])
+        length = np.linalg.norm(theta, axis=-1, keepdims=True)
+        unit = theta / length
+        v = v - (v * unit).sum(-1, keepdims=True) * unit
+        return v / np.linalg.norm(v, axis=-1, keepdims=True) * length
 
     def preferences(self, n: int) -> FloatArray:
         """Dirichlet around each user's mean, as normalised gammas: (n, H, S, M)."""

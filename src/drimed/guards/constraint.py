@@ -99,5 +99,13 @@ def certified_arms(fit: Fit, required: list[Constraint], r: FloatArray, availabl
         F, _ = margin.worst_case(fit, c.w, c.x0, c.relative, c.absolute, r)
         holds = F >= 0
         ok = holds if ok is None else ok & holds
-    assert ok is not None
+    return np.ones(required[0].w.shape[:-1], bool) if ok is None else ok
+
+
+def certified_mixture(fit: Fit, required: list[Constraint], p: FloatArray, r: FloatArray) -> BoolArray:
+    """Whether a distribution over arms is certified in every constraint: (..., K) -> (...)."""
+    ok = np.ones(p.shape[:-1], bool)
+    for c in required:
+        F, _ = margin.worst_case(fit, c.mixed(p)[..., None, :], c.x0, c.relative, c.absolute, r)
+        ok = ok & (F[..., 0] >= 0)
     return ok

@@ -15,8 +15,10 @@ REASONS = (
     "the rule's choice was mixed with certified arms until the mixture was certified",
     "the rule was asked again on the certified arms only",
     "only the control is certified",
+    "the rule's choice is not covered by what past choices certainly earned; the control was played",
+    "the control is played in the first rounds, to learn about it",
 )
-UNCHANGED, PENALISED, MIXED, RESTRICTED, CONTROL_ONLY = range(len(REASONS))
+UNCHANGED, PENALISED, MIXED, RESTRICTED, CONTROL_ONLY, NOT_EARNED, CONTROL_FIRST = range(len(REASONS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from drimed.guards.constraint import (
     Constraint,
     Guardrail,
     certified_arms,
+    certified_mixture,
     check_confidence,
     constraints,
     radius,
@@ -57,8 +58,8 @@ class Expected:
         r = radius(fit, self.confidence)
         required = constraints(offer, self.tolerance, self.guardrails)
         ok = certified_arms(fit, required, r, offer.available)
-        # Mixtures of certified arms are certified: nothing to do where the wish stays on them.
-        inside = (ok | (wish == 0)).all(-1)
+        # Nothing to do where the wish is certified as it is; mixtures of certified arms always are.
+        inside = (ok | (wish == 0)).all(-1) | certified_mixture(fit, required, wish, r)
         if inside.all():
             return explained(wish, np.ones(inside.shape), ok, offer)
         safe = safe_choice(ok, offer, ask)

@@ -53,12 +53,12 @@ class Penalty:
     def __post_init__(self) -> None:
         if self.update not in UPDATES:
             raise ConfigError(f"update must be one of {UPDATES}, got {self.update!r}")
-        if not self.step > 0:
-            raise ConfigError(f"step must be positive, got {self.step}")
+        if not 0 < self.step < np.inf:
+            raise ConfigError(f"step must be positive and finite, got {self.step}")
         if not 0 <= self.rate < 1:
             raise ConfigError(f"rate must be in [0, 1), got {self.rate}")
-        if not self.initial >= 0:
-            raise ConfigError(f"initial must be at least 0, got {self.initial}")
+        if not 0 <= self.initial < np.inf:
+            raise ConfigError(f"initial must be at least 0 and finite, got {self.initial}")
 
     def init(self, shape: Shape, batch: tuple[int, ...]) -> Duals:
         return Duals(np.full((*batch, shape.H), self.initial))

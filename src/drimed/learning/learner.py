@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
 import numpy as np
 
 from drimed.errors import ConfigError
-from drimed.learning import noise
+from drimed.learning import learned, noise
 from drimed.learning.fit import Fit
+from drimed.learning.learned import Noise
 from drimed.learning.offer import Offer, Outcome, Shape
 from drimed.linear import radius, ridge
 from drimed.linear.arrays import FloatArray, IntArray
@@ -26,13 +27,15 @@ class Learner:
     4.0
     """
 
-    weighting: str = "known"  # none: every row counts the same; known: rows are divided by their noise
+    # none: every row counts the same; known: rows are divided by their noise; learned: by an estimate of it
+    weighting: str = "known"
     feedback: str = "vector"  # reward: learn from p.Y; vector: learn from all of Y
     discount: float = 1.0  # gamma, per episode; 1 keeps everything, and is right while the mean stands still
     noise_bound: float = 1.0  # R: bound on the noise of a row; whitened rows have 1
     norm_bound: float = 1.0  # S: bound on |theta|
     regularisation: float | None = None  # lambda; None: R^2 / S^2
     delta: float = 0.01  # the time-uniform radius may fail with this probability
+    noise_guess: float = 1.0  # a variance that learned noise starts from; it counts as one observation
 
     def __post_init__(self) -> None:
         if self.weighting not in noise.WEIGHTINGS:
@@ -43,6 +46,12 @@ class Learner:
             raise ConfigError(f"discount must be in (0, 1], got {self.discount}")
         if not 0 < self.delta < 1:
             raise ConfigError(f"delta must be in (0, 1), got {self.delta}")
+        learned.check_guess(self.noise_guess)
+        if self.weighting == "learned" and self.discount < 1:
+            raise ConfigError(
+                f"learned noise keeps all of the past: it cannot be discounted, got discount {self.discount}; "
+                "use discount 1, or weighting 'known' or 'none'"
+            )
         for name in ("noise_bound", "norm_bound", "ridge_penalty"):
             if not (0 < getattr(self, name) < np.inf):
                 raise ConfigError(f"{name} must be positive and finite, got {getattr(self, name)}")
@@ -58,18 +67,48 @@ class Learner:
         """No evidence yet."""
         return ridge.init(shape.d, self.ridge_penalty, batch, discounted=self.discount < 1)
 
+    def init_noise(self, shape: Shape, batch: tuple[int, ...] = ()) -> Noise | None:
+        """Nothing learned about the noise yet; None where nothing will be."""
+        if self.weighting != "learned":
+            return None
+        return learned.init(shape, batch, feedback=self.feedback, guess=self.noise_guess)
+
     def begin_episode(self, state: Ridge) -> Ridge:
         """Let the evidence age by one episode."""
         return ridge.roll(state, self.discount, self.ridge_penalty)
 
-    def observe(self, state: Ridge, offer: Offer, action: IntArray, outcome: Outcome) -> Ridge:
+    def observe(
+        self, state: Ridge, model: Noise | None, offer: Offer, action: IntArray, outcome: Outcome
+    ) -> tuple[Ridge, Noise | None]:
         """Add what came of playing `action`."""
+        if model is not None:
+            return self._observe_learned(state, model, offer, action, outcome)
         Z, w = noise.rows(self.weighting, self.feedback, offer, action, outcome)
         if Z.ndim > state.V.ndim:  # a whole episode: the users' blocks of rows, one after the other
             Z, w = Z.reshape(*Z.shape[:-3], -1, Z.shape[-1]), w.reshape(*w.shape[:-2], -1)
-        return ridge.observe(state, Z, w, self.ridge_penalty)
+        return ridge.observe(state, Z, w, self.ridge_penalty), None
 
-    def fit(self, state: Ridge, pulls: FloatArray, round: int) -> Fit:
+    def refit(self, state: Ridge, model: Noise, *, passes: int = 1) -> tuple[Ridge, Noise]:
+        """All the past, weighted by the noise model after some more passes."""
+        model, V, b = learned.refit(
+            model, state.b.shape[-1], penalty=self.ridge_penalty, guess=self.noise_guess, passes=passes
+        )
+        return self._replaced(state, V, b), model
+
+    def converge(self, state: Ridge, model: Noise) -> tuple[Ridge, Noise]:
+        """The state that does not depend on the order of the observations any more."""
+        model, V, b = learned.converge(model, state.b.shape[-1], penalty=self.ridge_penalty, guess=self.noise_guess)
+        return self._replaced(state, V, b), model
+
+    def forget(
+        self, state: Ridge, model: Noise, offer: Offer, action: IntArray, outcome: Outcome
+    ) -> tuple[Ridge, Noise]:
+        """Take one observation out again, as if it had never come."""
+        Z, y = noise.rows("none", self.feedback, offer, action, outcome)
+        rows = learned.rows(model, offer, action, Z, y)
+        return self.refit(state, learned.add(model, rows, sign=-1.0))
+
+    def fit(self, state: Ridge, model: Noise | None, pulls: FloatArray, round: int) -> Fit:
         """The view that rules and guards decide on."""
         logdet, spread = state.logdet, None
         if state.V2 is not None:  # Russac et al. (2019): for discounted data the width is |x| in V^-1 V2 V^-1
@@ -82,19 +121,46 @@ class Learner:
             regularisation=self.ridge_penalty,
             delta=self.delta,
         )
-        return Fit(state.theta, state.V_inv, beta, spread, pulls, round, self.noise_bound)
+        inflation = 1.0 if model is None else model.inflation
+        return Fit(state.theta, state.V_inv, beta, spread, pulls, round, self.noise_bound, inflation)
 
-    def view(self, offer: Offer) -> Offer:
-        """The offer as this learner sees it: without weighting, every arm has the unit noise of V's own rows."""
+    def view(self, offer: Offer, model: Noise | None) -> Offer:
+        """The offer as this learner sees it: with the noise that it estimates, or the unit noise of V's own rows.
+
+        Only `known` weighting passes on what the offer says about the noise.
+        """
+        if model is not None:
+            return _with_noise(offer, learned.reward_noise(model, offer))
         if self.weighting == "none" and offer.sigma is not None:
-            return _without_noise(offer)
+            return _with_noise(offer, None)
         return offer
 
+    def _observe_learned(
+        self, state: Ridge, model: Noise, offer: Offer, action: IntArray, outcome: Outcome
+    ) -> tuple[Ridge, Noise]:
+        Z, y = noise.rows("none", self.feedback, offer, action, outcome)
+        rows = learned.rows(model, offer, action, Z, y)
+        if action.ndim < state.b.ndim:
+            return self._add(state, model, rows)
+        for h in range(action.shape[-1]):  # a whole episode: one user after the other
+            state, model = self._add(state, model, learned.of_user(rows, h))
+        return state, model
 
-def _without_noise(offer: Offer) -> Offer:
+    def _add(self, state: Ridge, model: Noise, rows: learned.Rows) -> tuple[Ridge, Noise]:
+        more = learned.add(model, rows)
+        if learned.is_due(more):
+            return self.refit(state, more)
+        return ridge.observe(state, *learned.whitened(more, rows), self.ridge_penalty), more
+
+    def _replaced(self, state: Ridge, V: FloatArray, b: FloatArray) -> Ridge:
+        return ridge.refresh(replace(state, V=V, b=b), self.ridge_penalty)
+
+
+def _with_noise(offer: Offer, sigma: FloatArray | None) -> Offer:
     return Offer(
         features=offer.features,
         control=offer.control,
+        sigma=sigma,
         maps=offer.maps,
         preference=offer.preference,
         context=offer.context,

@@ -1,7 +1,7 @@
 """From an outcome to whitened rows: where knowledge about the noise enters the regression.
 
 Every weighting turns one outcome into a block of rows (Z, w) with unit noise; the regression only ever adds
-Z^T Z and Z^T w. A weighting that is learned from the data is one more branch here.
+Z^T Z and Z^T w. Noise that is learned (drimed.learning.learned) starts from the rows without any weight.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from drimed.learning.offer import Offer, Outcome
 from drimed.linear import checks
 from drimed.linear.arrays import FloatArray, IntArray, pick
 
-WEIGHTINGS = ("none", "known")
+WEIGHTINGS = ("none", "known", "learned")
 FEEDBACKS = ("reward", "vector")
 
 
@@ -24,11 +24,11 @@ def rows(
     if feedback == "reward":
         if outcome.reward is None:
             raise InputError("reward feedback needs outcome.reward, got none")
-        x, r = pick(offer.features, action), outcome.reward
+        x, r = _chosen(offer.features, action, 2), outcome.reward
         if weighting == "known":
             if offer.sigma is None:
                 raise InputError("weighting 'known' needs the noise: give the offer sigma, or use weighting 'none'")
-            s = pick(offer.sigma, action)
+            s = _chosen(offer.sigma, action, 1)
             x, r = x / s[..., None], r / s
         return x[..., None, :], np.asarray(r)[..., None]
 
@@ -36,15 +36,22 @@ def rows(
         raise InputError("vector feedback needs outcome.vector (all metrics), got none; or use feedback 'reward'")
     if offer.maps is None:
         raise InputError("vector feedback needs the offer's maps Phi(a); or use feedback 'reward'")
-    Z, y = pick(offer.maps, action), outcome.vector
+    Z, y = _chosen(offer.maps, action, 3), outcome.vector
     if weighting == "known":
         if offer.whitening is None:
             raise InputError("weighting 'known' needs the noise: give the offer a covariance, or use weighting 'none'")
-        W = pick(offer.whitening, action)
+        W = _chosen(offer.whitening, action, 3)
         if offer.scale is not None:
             W = W / np.sqrt(offer.scale)[..., None, None]
         Z, y = np.matmul(W, Z), np.matvec(W, y)
     return Z, y
+
+
+def _chosen(array: FloatArray, action: IntArray, core: int) -> FloatArray:
+    """The chosen arm's part of an array with `core` axes per offer; an offer may be shared by a whole batch."""
+    if array.ndim - core != action.ndim:
+        array = np.broadcast_to(array, action.shape + array.shape[array.ndim - core :])
+    return pick(array, action)
 
 
 def checked(outcome: Outcome, *, M: int) -> Outcome:

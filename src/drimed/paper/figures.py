@@ -1,5 +1,4 @@
-"""The paper's figures, re-measured. Colours are Okabe and Ito's, told apart by every common form of colour vision;
-line styles and markers repeat the distinction."""
+"""The paper's figures, re-measured. Line styles and markers repeat what colours tell apart."""
 
 from __future__ import annotations
 
@@ -10,43 +9,25 @@ import numpy as np
 
 from drimed.environments.control import quantile_control
 from drimed.environments.instance import authors_instance
-from drimed.errors import MissingExtraError
 from drimed.paper.experiments import DRIFTS, QUANTILES, TOLERANCES, Contender
 from drimed.paper.numbers import Measured
-
-try:
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-except ImportError as error:
-    raise MissingExtraError("matplotlib", "sim") from error
+from drimed.report.figure import BLACK, BLUE, GREEN, ORANGE, PINK, SKY, YELLOW, Figure, save_all, style
 
 # key: (colour, line style, marker)
 STYLE = {
-    "oful": ("#0072B2", "-", "o"),
-    "lin_ts": ("#CC79A7", "-", "v"),
-    "lin_med": ("#E69F00", "-", "s"),
-    "lin_imed": ("#56B4E9", "-", "^"),
-    "lin_med_own_weights": ("#E69F00", ":", "s"),
-    "published_dri_med": ("#D55E00", "--", "d"),
-    "published_dri_imed": ("#009E73", "--", "X"),
-}
-RC: Any = {
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.3,
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "pdf.fonttype": 42,
-    # The same bytes for the same numbers: no creation date in the file.
-    "svg.hashsalt": "drimed",
+    "oful": (BLUE, "-", "o"),
+    "lin_ts": (PINK, "-", "v"),
+    "lin_med": (YELLOW, "-", "s"),
+    "lin_imed": (SKY, "-", "^"),
+    "lin_med_own_weights": (YELLOW, ":", "s"),
+    "published_dri_med": (ORANGE, "--", "d"),
+    "published_dri_imed": (GREEN, "--", "X"),
 }
 
 
 def draw_all(measured: Measured, out: Path) -> dict[str, Path]:
     """Every figure that this run can show, as PNG and PDF: name -> the PNG."""
-    with mpl.rc_context(RC):
+    with style():
         figures: dict[str, Figure] = {}
         if measured.part("main"):
             figures |= {f"results_{drift}": _results(measured, drift) for drift in DRIFTS}
@@ -57,14 +38,7 @@ def draw_all(measured: Measured, out: Path) -> dict[str, Path]:
             figures["arm_allocation"] = _allocation(measured)
         if measured.part("random"):
             figures["random_instances"] = _random(measured)
-        paths = {}
-        for name, figure in figures.items():
-            FigureCanvasAgg(figure)
-            for kind in ("png", "pdf"):
-                meta = {"CreationDate": None} if kind == "pdf" else {"Software": None}
-                figure.savefig(out / f"{name}.{kind}", dpi=130, bbox_inches="tight", metadata=meta)
-            paths[name] = out / f"{name}.png"
-        return paths
+        return save_all(figures, out)
 
 
 def _contenders(measured: Measured) -> list[Contender]:
@@ -124,7 +98,7 @@ def _random(measured: Measured) -> Figure:
     contenders = measured.plan.random_contenders
     for ax, drift in zip(axes, DRIFTS, strict=True):
         for i, c in enumerate(contenders):
-            style = STYLE.get(c.key) or STYLE.get(c.policy) or ("#000000", "-", "D")
+            style = STYLE.get(c.key) or STYLE.get(c.policy) or (BLACK, "-", "D")
             _dot(ax, i, measured.part("random")[drift, c.key].total("regret"), style)
         ax.set(title=drift, xscale="log", xlabel="True regret")
     axes[0].set_yticks(range(len(contenders)), [c.label for c in contenders])

@@ -22,7 +22,9 @@ import numpy as np
 from drimed.errors import ShapeError
 from drimed.guards.decision import Decision
 from drimed.guards.guard import Guard
+from drimed.learning import learned
 from drimed.learning.fit import Fit
+from drimed.learning.learned import Noise
 from drimed.learning.learner import Learner
 from drimed.learning.offer import Offer, Outcome, Shape
 from drimed.linear import pmf
@@ -59,7 +61,7 @@ class State:
     pulls: FloatArray  # (..., K)
     guard: Any  # the guard's own memory, or None
     rule: Any  # the rule's own memory, or None
-    noise: Any  # what is learned about the noise, or None
+    noise: Noise | None  # what is learned about the noise, or None
     round: int  # number of the next decision, from 1
 
 
@@ -76,7 +78,8 @@ class Policy:
         """The state before any data, for a batch of independent runs."""
         memory = self._remembering.init(shape, batch) if self._remembering else None
         pulls = np.zeros((*batch, shape.K))
-        return State(self.learner.init(shape, batch), pulls, self.guard.init(shape, batch), memory, None, 1)
+        noise = self.learner.init_noise(shape, batch)
+        return State(self.learner.init(shape, batch), pulls, self.guard.init(shape, batch), memory, noise, 1)
 
     def begin_episode(self, state: State, offers: Offer) -> State:
         """Let the evidence age; these policies need nothing from the offers."""
@@ -88,28 +91,28 @@ class Policy:
         if draws.shape[:-1] != state.ridge.theta.shape[:-1]:
             batch = state.ridge.theta.shape[:-1]
             raise ShapeError(f"draws must have shape {batch} and one axis more, got {draws.shape}")
-        return self._decide(state, self.fit(state), offer, draws)
+        return self._decide(state, *self._one(state, offer), draws)
 
     def decide_together(self, state: State, offers: Offer, draws: FloatArray) -> Decision:
         """Choose for all users of an episode from one state: offers and draws have the users as last batch axis."""
-        return self._decide(state, _for_each_user(self.fit(state)), offers, draws)
+        return self._decide(state, *self._together(state, offers), draws)
 
     def commit(self, state: State, offer: Offer, decision: Decision) -> State:
         """Remember that the decision was given out."""
-        guard, memory = self._commit(state, self.fit, offer, decision)
+        guard, memory = self._commit(state, self._one, offer, decision)
         pulls = state.pulls + pmf.one_hot(decision.action, state.pulls.shape[-1])
         return State(state.ridge, pulls, guard, memory, state.noise, state.round + 1)
 
     def commit_together(self, state: State, offers: Offer, decision: Decision) -> State:
         """Remember the decisions of a whole episode."""
-        guard, memory = self._commit(state, lambda s: _for_each_user(self.fit(s)), offers, decision)
+        guard, memory = self._commit(state, self._together, offers, decision)
         pulls = state.pulls + pmf.one_hot(decision.action, state.pulls.shape[-1]).sum(-2)
         return State(state.ridge, pulls, guard, memory, state.noise, state.round + decision.action.shape[-1])
 
     def observe(self, state: State, offer: Offer, action: IntArray, outcome: Outcome) -> State:
         """Learn from the outcome of one decision, or of a whole episode where offer and action have a users' axis."""
-        ridge = self.learner.observe(state.ridge, offer, action, outcome)
-        return State(ridge, state.pulls, state.guard, state.rule, state.noise, state.round)
+        ridge, noise = self.learner.observe(state.ridge, state.noise, offer, action, outcome)
+        return State(ridge, state.pulls, state.guard, state.rule, noise, state.round)
 
     def update(self, state: State, offer: Offer, decision: Decision, outcome: Outcome) -> State:
         """Give out and learn at once."""
@@ -117,7 +120,7 @@ class Policy:
 
     def fit(self, state: State) -> Fit:
         """What rule and guard see."""
-        return self.learner.fit(state.ridge, state.pulls, state.round)
+        return self.learner.fit(state.ridge, state.noise, state.pulls, state.round)
 
     def theta(self, state: State) -> FloatArray:
         """The estimate: (..., d)."""
@@ -131,9 +134,16 @@ class Policy:
     def _remembering(self) -> RemembersRounds | None:
         return self.rule if isinstance(self.rule, RemembersRounds) else None
 
-    def _decide(self, state: State, fit: Fit, offer: Offer, draws: FloatArray) -> Decision:
-        seen = self.learner.view(offer)
+    def _one(self, state: State, offer: Offer) -> tuple[Fit, Offer]:
+        """What is known when one user is decided."""
+        return self.fit(state), self.learner.view(offer, state.noise)
 
+    def _together(self, state: State, offers: Offer) -> tuple[Fit, Offer]:
+        """What is known when all users of an episode are."""
+        noise = None if state.noise is None else learned.for_each_user(state.noise)
+        return _for_each_user(self.fit(state)), self.learner.view(offers, noise)
+
+    def _decide(self, state: State, fit: Fit, seen: Offer, draws: FloatArray) -> Decision:
         def ask(mask: BoolArray | None, penalty: FloatArray | None) -> FloatArray:
             return self.rule.propose(fit, seen, Ask(mask, penalty, draws, state.rule))
 
@@ -142,11 +152,13 @@ class Policy:
         exact = self.rule.randomisation != "sampled"
         return Decision(action, guarded.probabilities, guarded.reason, exact, guarded.share, guarded.certified)
 
-    def _commit(self, state: State, fit: Callable[[State], Fit], offer: Offer, decision: Decision) -> tuple[Any, Any]:
+    def _commit(
+        self, state: State, look: Callable[[State, Offer], tuple[Fit, Offer]], offer: Offer, decision: Decision
+    ) -> tuple[Any, Any]:
         guard, memory = state.guard, state.rule
         if guard is None and memory is None:
             return None, None
-        now, seen = fit(state), self.learner.view(offer)
+        now, seen = look(state, offer)
         if guard is not None:
             guard = self.guard.commit(guard, now, seen, decision)
         if self._remembering is not None:

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from drimed.errors import ConfigError, UnknownNameError
 from drimed.guards.budget import Budget
 from drimed.guards.certain import Certain
+from drimed.guards.clucb import CLUCB
 from drimed.guards.expected import Expected
 from drimed.guards.guard import Guard
 from drimed.guards.margin import Tolerance
 from drimed.guards.off import Off
 from drimed.guards.penalty import Penalty
+from drimed.guards.safe_lucb import SafeLUCB
 from drimed.learning.learner import Learner
 from drimed.policies.policy import AnyPolicy, Policy
 from drimed.published.dri import PublishedDri
 from drimed.rules.control import Control
 from drimed.rules.greedy import Greedy
+from drimed.rules.ids import IDS
 from drimed.rules.imed import IMED
 from drimed.rules.lin_imed import LinIMED
 from drimed.rules.lin_med import LinMED
 from drimed.rules.lin_ts import LinTS
 from drimed.rules.med import MED
 from drimed.rules.oful import OFUL
+from drimed.rules.oplb import OPLB
 from drimed.rules.rule import Rule
+from drimed.rules.solid import SOLID
+from drimed.rules.spanner_igw import SpannerIGW
 from drimed.rules.uniform import Uniform
 
 PAPER_NOISE_BOUND = 1.92  # sigma-bar of the paper; no formula reproduces it (docs/paper.md, I-9)
@@ -50,6 +56,8 @@ GUARDS: dict[str, Callable[..., Guard]] = {
     "expected": Expected,
     "certain": Certain,
     "budget": Budget,
+    "clucb": CLUCB,
+    "safe_lucb": SafeLUCB,
 }
 
 
@@ -84,7 +92,7 @@ def _known(settings: dict[str, Any], part: Any) -> dict[str, Any]:
 
 
 def _fields(part: Any) -> set[str]:
-    return set(part.__dataclass_fields__)
+    return {f.name for f in fields(part)}
 
 
 def _published(step: str) -> Build:
@@ -103,6 +111,9 @@ _VECTOR = {"weighting": "known", "feedback": "vector"}
 _SAW_BOUND = "reward; a bound on the noise"
 _SAW_SIGMA = "reward; its noise per arm and context"
 _SAW_VECTOR = "all metrics; their covariance per arm and context"
+_CONTROL, _ALL_ARMS = "; the control", "; the arms of all users"
+_FORGETS = {"discount": 0.99}
+_CLUCB_BY, _SAFE_BY, _FORGETS_BY = "Kazerouni et al. 2017", "Amani et al. 2019", "Russac et al. 2019"
 
 _ENTRIES = [
     Entry("oful", _compose(OFUL, _BOUND), "optimism", OFUL.reference, _SAW_BOUND),
@@ -165,6 +176,29 @@ _ENTRIES = [
         "Das et al., Alg. Dri-IMED",
         _SAW_SIGMA + "; the control",
     ),
+    Entry("w_lin_med", _compose(LinMED, _KNOWN), "LinMED, weighted", LinMED.reference, _SAW_SIGMA),
+    Entry("w_lin_imed", _compose(LinIMED, _KNOWN), "LinIMED, weighted", LinIMED.reference, _SAW_SIGMA),
+    Entry("spanner_igw", _compose(SpannerIGW, _BOUND), "inverse gap weighting", SpannerIGW.reference, _SAW_BOUND),
+    Entry("w_spanner_igw", _compose(SpannerIGW, _KNOWN), "the same, weighted", SpannerIGW.reference, _SAW_SIGMA),
+    Entry("ids", _compose(IDS, _BOUND), "information-directed sampling", IDS.reference, _SAW_BOUND),
+    Entry("w_ids", _compose(IDS, _KNOWN), "information-directed sampling, weighted", IDS.reference, _SAW_SIGMA),
+    Entry("solid", _compose(SOLID, _BOUND), "primal-dual on the lower bound", SOLID.reference, _SAW_BOUND + _ALL_ARMS),
+    Entry("w_solid", _compose(SOLID, _KNOWN), "the same, weighted", SOLID.reference, _SAW_SIGMA + _ALL_ARMS),
+    Entry("oplb", _compose(OPLB, _BOUND), "optimism, pessimistic on cost", OPLB.reference, _SAW_BOUND + _CONTROL),
+    Entry("w_oplb", _compose(OPLB, _KNOWN), "OPLB, weighted", OPLB.reference, _SAW_SIGMA + _CONTROL),
+    Entry("oplb_sp", _compose(OPLB, _BOUND, safe_policy=True), "OPLB-SP", OPLB.reference, _SAW_BOUND + _CONTROL),
+    Entry("w_oplb_sp", _compose(OPLB, _KNOWN, safe_policy=True), "weighted", OPLB.reference, _SAW_SIGMA + _CONTROL),
+    Entry("clucb", _compose(OFUL, _BOUND, "clucb"), "conservative LinUCB", _CLUCB_BY, _SAW_BOUND + _CONTROL),
+    Entry("w_clucb", _compose(OFUL, _KNOWN, "clucb"), "the same, weighted", _CLUCB_BY, _SAW_SIGMA + _CONTROL),
+    Entry("safe_lucb", _compose(OFUL, _BOUND, "safe_lucb"), "optimism, safe arms", _SAFE_BY, _SAW_BOUND + _CONTROL),
+    Entry("w_safe_lucb", _compose(OFUL, _KNOWN, "safe_lucb"), "the same, weighted", _SAFE_BY, _SAW_SIGMA + _CONTROL),
+    Entry("d_lin_ucb", _compose(OFUL, _BOUND | _FORGETS), "optimism that forgets", _FORGETS_BY, _SAW_BOUND),
+    Entry("w_d_lin_ucb", _compose(OFUL, _KNOWN | _FORGETS), "the same, weighted", _FORGETS_BY, _SAW_SIGMA),
+    Entry("v_oful", _compose(OFUL, _VECTOR), "optimism, whole outcome vector", OFUL.reference, _SAW_VECTOR),
+    Entry("v_ts", _compose(LinTS, _VECTOR), "Thompson sampling, whole outcome vector", LinTS.reference, _SAW_VECTOR),
+    Entry("v_ids", _compose(IDS, _VECTOR, feedback="vector"), "IDS, whole outcome vector", IDS.reference, _SAW_VECTOR),
+    Entry("v_greedy", _compose(Greedy, _VECTOR), "no exploration, whole vector", Greedy.reference, _SAW_VECTOR),
+    Entry("v_med", _compose(MED, _VECTOR), "dri_med without its guard", MED.reference, _SAW_VECTOR),
 ]
 
 REGISTRY: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}

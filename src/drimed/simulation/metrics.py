@@ -1,8 +1,9 @@
 """What a run is judged by, computed from its log block by block.
 
-Three thresholds that a decision should not fall below, for user h with control mean mu_0:
+Four thresholds that a decision should not fall below, for user h with control mean mu_0:
 
     safe       mu_0 - rel |mu_0| - abs      the promise, right for either sign of mu_0
+    strict     mu_0 - rel |mu_0|            the same without the absolute part
     equation   (1 - rel) mu_0               the paper's Eq. (2); above mu_0 itself when mu_0 < 0
     published  (1 - rel) mean_h mu_0        the one number that the authors' code compares every user with,
                                             from the Dirichlet means instead of the drawn preferences (I-3, I-4)
@@ -23,7 +24,7 @@ from drimed.environments.world import Block, World
 from drimed.guards.margin import Tolerance
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick
 
-THRESHOLDS = ("safe", "equation", "published")
+THRESHOLDS = ("safe", "strict", "equation", "published")
 COUNTS = ("realised", "expected", "estimated")
 
 
@@ -63,7 +64,7 @@ class Judge:
         """Each metric summed over the users of an episode: name -> (S, n)."""
         means, action = block.means, log.action
         # Fixed preferences give every episode of a block the same means: compute those once.
-        one = slice(0, 1) if self.world.setting.preferences == "fixed" else slice(None)
+        one = slice(0, 1) if self.world.setting.constant else slice(None)
         mu0 = np.vecdot(means[one], self.world.control)
         got = _at(means, action)  # (n, H, S)
         expected = np.vecdot(means, log.probabilities) if log.exact else np.full_like(got, np.nan)
@@ -71,11 +72,13 @@ class Judge:
         mu0_hat = np.vecdot(np.vecmat(self.world.control, block.features[one]), log.theta)
         thresholds = {
             "safe": mu0 - self.tolerance.allowed(mu0),
+            "strict": mu0 - self.tolerance.relative * np.abs(mu0),
             "equation": (1 - self.tolerance.relative) * mu0,
             "published": self.published_threshold,
         }
         believed = {
             "safe": mu0_hat - self.tolerance.allowed(mu0_hat),
+            "strict": mu0_hat - self.tolerance.relative * np.abs(mu0_hat),
             "equation": (1 - self.tolerance.relative) * mu0_hat,
             "published": thresholds["published"],
         }
@@ -91,7 +94,7 @@ class Judge:
             )
             sums[f"violations.{name}.estimated"] = _count(estimate < believed[name])
         result = {name: _over_users(values) for name, values in sums.items()}
-        error = log.theta[:, -1] - self.world.theta  # (n, S, d)
+        error = log.theta[:, -1] - block.theta  # (n, S, d)
         result["parameter_error"] = np.ascontiguousarray(np.linalg.norm(error, axis=-1).T)
         return result
 

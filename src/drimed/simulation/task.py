@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 import drimed
-from drimed.environments.control import quantile_control
-from drimed.environments.instance import PAPER_SHAPE, authors_instance, draw_instance
+from drimed.environments.control import mixed_control, quantile_control
+from drimed.environments.instance import PAPER_SHAPE, authors_instance, draw_instance, end_of_optimism
 from drimed.environments.world import Setting, World
 from drimed.errors import ConfigError, InputError
 from drimed.guards.margin import Tolerance
@@ -25,6 +25,7 @@ from drimed.simulation.run import simulate
 
 # What decides a result. Pages, figures and the command line do not.
 NUMERICAL_PARTS = ("linear", "learning", "rules", "guards", "policies", "published", "environments", "simulation")
+FAMILIES = ("authors", "random", "lonely")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,27 +34,40 @@ class Task:
 
     policy: str
     settings: dict[str, Any] = field(default_factory=dict)
-    instances: str = "authors"  # the authors' one instance for all seeds, or "random": one drawn from each seed
-    shape: Shape = PAPER_SHAPE
+    # authors: their one instance for all seeds; random: one of the paper's generator for each seed; lonely: one of the
+    # end-of-optimism family for each seed
+    instances: str = "authors"
+    shape: Shape = PAPER_SHAPE  # of random instances
+    theta_norm: float = 1.0  # of random instances
+    control: str = "quantile"  # or "mixed": a lottery over all arms
     quantile: float = 0.5  # of the control's arm among each user's arms
     judged_by: str = "preferences"
+    together: bool = False  # decide a whole episode from one state
     setting: Setting = field(default_factory=Setting)
     tolerance: Tolerance = field(default_factory=Tolerance)
     seeds: tuple[int, ...] = (0,)
     points: int = 100  # of each stored curve
 
     def __post_init__(self) -> None:
-        if self.instances not in ("authors", "random"):
-            raise ConfigError(f"instances must be 'authors' or 'random', got {self.instances!r}")
+        if self.instances not in FAMILIES:
+            raise ConfigError(f"instances must be one of {FAMILIES}, got {self.instances!r}")
+        if self.control not in ("quantile", "mixed"):
+            raise ConfigError(f"control must be 'quantile' or 'mixed', got {self.control!r}")
         if not isinstance(self.setting.drift, str):
             raise ConfigError("a task is plain data: name its drift; pass a function to World instead")
 
     def world(self) -> World:
         """The batch of worlds."""
-        instances = (
-            [authors_instance()] if self.instances == "authors" else [draw_instance(s, self.shape) for s in self.seeds]
-        )
-        controls = [quantile_control(i, self.quantile, judged_by=self.judged_by) for i in instances]
+        if self.instances == "authors":
+            instances = [authors_instance()]
+        elif self.instances == "lonely":
+            instances = [end_of_optimism(s) for s in self.seeds]
+        else:
+            instances = [draw_instance(s, self.shape, theta_norm=self.theta_norm) for s in self.seeds]
+        if self.control == "mixed":
+            controls = [mixed_control(i, s) for i, s in zip(instances, self.seeds, strict=False)]
+        else:
+            controls = [quantile_control(i, self.quantile, judged_by=self.judged_by) for i in instances]
         return World(instances=instances, seeds=self.seeds, controls=controls, setting=self.setting)
 
     def key(self) -> str:
@@ -63,7 +77,9 @@ class Task:
 
     def run(self) -> Summary:
         """Simulate and summarise."""
-        result = simulate(make(self.policy, **self.settings), self.world(), tolerance=self.tolerance)
+        result = simulate(
+            make(self.policy, **self.settings), self.world(), tolerance=self.tolerance, together=self.together
+        )
         L = self.setting.episodes
         episodes = np.unique(np.linspace(0, L, min(self.points, L) + 1).astype(int)[1:])
         curves = {

@@ -1,0 +1,118 @@
+"""`drimed bench`: measure a suite, compare, write."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import drimed
+from drimed.bench.figures import draw_all
+from drimed.bench.numbers import Measured, differences, growth, ratios, rows
+from drimed.bench.page import write_page
+from drimed.bench.suites import Cell, Suite
+from drimed.environments.drift import DRIFTS
+from drimed.errors import ConfigError, UnknownNameError
+from drimed.guards.margin import Tolerance
+from drimed.policies.spec import PolicySpec
+from drimed.simulation.cluster import Cluster
+from drimed.simulation.sweep import sweep
+from drimed.simulation.task import Task, code_digest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """What one `drimed bench` measures."""
+
+    suite: Suite
+    specs: list[PolicySpec]
+    drifts: tuple[str, ...]
+    instances: int
+    instance_seed: int
+    episodes: int
+    tolerance: Tolerance
+
+    def __post_init__(self) -> None:
+        for name in ("instances", "episodes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.instance_seed < 0:
+            raise ConfigError(f"instance-seed must be at least 0, got {self.instance_seed}")
+        for drift in self.drifts:
+            if drift not in DRIFTS:
+                raise UnknownNameError("drift", drift, DRIFTS)
+        if not self.cells:
+            raise ConfigError(f"suite {self.suite.id} has no cell under {', '.join(self.drifts)}")
+        texts = [spec.text for spec in self.specs]
+        for text in texts:
+            if texts.count(text) > 1:
+                raise ConfigError(f"policy {text!r} is listed twice")
+
+    @property
+    def cells(self) -> list[Cell]:
+        """The worlds."""
+        return self.suite.cells(self.drifts)
+
+    def tasks(self) -> dict[tuple[str, str], Task]:
+        """(cell label, policy): the run."""
+        return {
+            (cell.label, spec.text): self.suite.make_task(
+                spec,
+                cell,
+                instances=self.instances,
+                instance_seed=self.instance_seed,
+                episodes=self.episodes,
+                tolerance=self.tolerance,
+            )
+            for cell in self.cells
+            for spec in self.specs
+        }
+
+
+def run(
+    bench: Bench,
+    out: Path,
+    *,
+    jobs: int = -1,
+    cluster: Cluster | None = None,
+    on_done: Callable[[Task, bool], None] | None = None,
+) -> dict[str, Any]:
+    """Run what is not stored in `out` yet; write figures, results.json and index.html there; return the results."""
+    start = time.perf_counter()
+    tasks = bench.tasks()
+    found = sweep(tasks.values(), out / "runs", jobs=jobs, cluster=cluster, on_done=on_done)
+    measured = Measured(bench.suite, bench.cells, bench.specs, {k: found[t.key()] for k, t in tasks.items()})
+    reference = next((s for s in bench.specs if s.name == "dri_med"), bench.specs[0])
+    told: dict[str, Any] = {
+        "suite": bench.suite.id,
+        "about": bench.suite.about,
+        "rows": rows(measured),
+        "differences": differences(measured, reference),
+        "ratios": ratios(measured),
+        "growth": growth(measured),
+        "meta": {
+            "drimed": drimed.__version__,
+            "code": code_digest(),
+            "instances": bench.instances,
+            "instance seed": bench.instance_seed,
+            "episodes": bench.episodes,
+            "tolerance": f"{bench.tolerance.relative:g} |control| + {bench.tolerance.absolute:g}",
+            "simulated decisions": sum(len(s.allocation) * s.decisions for s in found.values()),
+            "processor seconds": round(sum(s.seconds for s in found.values()), 1),
+            "seconds of this run": round(time.perf_counter() - start, 1),
+            "cores": os.cpu_count(),
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+        },
+    }
+    figures = draw_all(measured, out)
+    (out / "results.json").write_text(json.dumps(told, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    write_page(told, figures, out / "index.html")
+    return told

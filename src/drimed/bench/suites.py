@@ -1,0 +1,164 @@
+"""The suites, as data with stable ids.
+
+A suite is a family of worlds. Each is run under every drift; `scaling` varies one size at a time instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from drimed.environments.drift import DRIFTS
+from drimed.environments.world import Setting
+from drimed.errors import UnknownNameError
+from drimed.guards.margin import Tolerance
+from drimed.learning.offer import Shape
+from drimed.policies.spec import PolicySpec
+from drimed.simulation.task import Task
+
+ALL_DRIFTS = tuple(DRIFTS)
+
+# Every competitor without and with knowledge of the noise, and with the whole outcome vector where that makes sense.
+REWARD_BOUND = "oful,lin_ts,lin_med,lin_imed,spanner_igw,ids,solid,oplb,clucb,safe_lucb,d_lin_ucb,greedy"
+REWARD_NOISE = (
+    "w_oful,w_oful:width_squared=2,w_ts,w_lin_med,w_lin_imed,w_spanner_igw,w_ids,w_solid,w_oplb,w_clucb,w_safe_lucb,"
+    "w_d_lin_ucb,w_greedy"
+)
+VECTOR = "v_oful,v_oful:width_squared=2,v_ts,v_ids,v_greedy"
+PUBLISHED = "published_dri_med:reading=printed,published_dri_imed:reading=printed"
+OURS = (
+    "dri_med:guard=off,dri_med,dri_med:guard=certain,dri_med:guard=certain+confidence=anytime,dri_med:guard=budget,"
+    "dri_imed,dri_med_reward:guard=off,dri_med_reward"
+)
+EVERYTHING = f"{REWARD_BOUND},{REWARD_NOISE},{VECTOR},{PUBLISHED},{OURS}"
+UNKNOWN_NOISE = (
+    "oful,lin_ts,lin_med,greedy,dri_med:weighting=none+guard=off,dri_med:weighting=learned+guard=off,dri_med:guard=off,"
+    "dri_med:weighting=learned,dri_med,dri_med:weighting=learned+guard=certain,dri_med:guard=certain,"
+    "dri_med_reward:weighting=learned+guard=off,dri_med_reward:guard=off,dri_med_reward:weighting=learned,dri_med_reward"
+)
+MEAN_DRIFT = (
+    "w_oful,w_oful:discount=0.99,w_d_lin_ucb,v_oful,v_oful:discount=0.99,dri_med:guard=off,"
+    "dri_med:guard=off+discount=0.99,dri_med:guard=off+discount=0.95,dri_med,dri_med:discount=0.99"
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One world of a suite."""
+
+    label: str  # the drift, or what was varied
+    drift: str
+    changes: dict[str, Any] = field(default_factory=dict)  # to the task
+    setting: dict[str, Any] = field(default_factory=dict)  # to its setting
+    axis: str = ""  # of `scaling`: what is varied,
+    value: float = 0.0  # and to what
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """A family of worlds."""
+
+    id: str
+    about: str
+    instances: int = 64
+    episodes: int = 1000
+    drifts: tuple[str, ...] = ALL_DRIFTS
+    policies: str = EVERYTHING
+    task: dict[str, Any] = field(default_factory=dict)
+    setting: dict[str, Any] = field(default_factory=dict)
+    special: tuple[Cell, ...] = ()  # instead of one cell per drift
+
+    def cells(self, drifts: tuple[str, ...]) -> list[Cell]:
+        """What is measured."""
+        if self.special:
+            return [c for c in self.special if c.drift in drifts]
+        return [Cell(drift, drift) for drift in drifts]
+
+    def make_task(
+        self, spec: PolicySpec, cell: Cell, *, instances: int, instance_seed: int, episodes: int, tolerance: Tolerance
+    ) -> Task:
+        """One policy in one cell."""
+        wanted: dict[str, Any] = {"episodes": episodes, "drift": cell.drift} | self.setting | cell.setting
+        setting = Setting(**wanted)
+        seeds = tuple(range(instance_seed, instance_seed + instances))
+        task: dict[str, Any] = {"instances": "random"} | self.task | cell.changes
+        return Task(policy=spec.name, settings=spec.settings, setting=setting, tolerance=tolerance, seeds=seeds, **task)
+
+
+def _scaling() -> tuple[Cell, ...]:
+    base = Shape(d=4, K=5, M=1, H=10)
+    cells = [Cell(f"L = {n}", "gradual", {"shape": base}, {"episodes": n}, "L", n) for n in (250, 1000, 4000, 16000)]
+    cells += [Cell(f"d = {d}", "gradual", {"shape": replace(base, d=d, K=20)}, {}, "d", d) for d in (2, 4, 8, 16, 32)]
+    cells += [
+        Cell(f"drift = {m}", "gradual", {"shape": base}, {"magnitude": float(m)}, "drift", m)
+        for m in (1, 10, 100, 1000)
+    ]
+    cells += [
+        Cell(f"gap = {g:g}", "gradual", {"shape": base, "theta_norm": g}, {}, "gap", g) for g in (1.0, 0.5, 0.25, 0.125)
+    ]
+    return tuple(cells)
+
+
+_SUITES = [
+    Suite(
+        id="paper-instance",
+        about="the authors' one instance; seeds differ in noise only",
+        task={"instances": "authors", "judged_by": "preference_means"},
+    ),
+    Suite(id="paper-random", about="random instances of the paper's generator: d = 4, M = 4, K = 5, ten users"),
+    Suite(
+        id="hard",
+        about="more to learn than an outcome shows: d = 16, M = 2, K = 30",
+        instances=32,
+        episodes=500,
+        task={"shape": Shape(d=16, K=30, M=2, H=10)},
+    ),
+    Suite(
+        id="large-k",
+        about="many arms: K = 1000, d = 8, M = 3",
+        instances=8,
+        episodes=100,
+        drifts=("none", "gradual", "decaying"),
+        task={"shape": Shape(d=8, K=1000, M=3, H=10)},
+    ),
+    Suite(id="one-metric", about="nothing but the reward: M = 1", task={"shape": Shape(d=4, K=5, M=1, H=10)}),
+    Suite(
+        id="lonely",
+        about="one user, arms e1, e2 and (1 - x, 2x): greedy fails, and nobody else explores for free",
+        episodes=2000,
+        task={"instances": "lonely"},
+        setting={"reward_noise": 1.0, "magnitude": 1.0},
+    ),
+    Suite(id="mixed-control", about="the control is a lottery over all arms", task={"control": "mixed"}),
+    Suite(
+        id="unknown-noise",
+        about="nobody knows the covariance: it is ignored or learned; the known case for comparison",
+        policies=UNKNOWN_NOISE,
+    ),
+    Suite(
+        id="mean-drift",
+        about="theta turns by a right angle: the paper's assumption fails, and forgetting may pay",
+        policies=MEAN_DRIFT,
+        setting={"rotation": float(np.pi / 2)},
+    ),
+    Suite(id="heavy-tails", about="Student noise, three degrees of freedom, same covariance", setting={"tails": 3.0}),
+    Suite(
+        id="scaling",
+        about="growth of regret with the horizon, the dimension, the drift and the inverse gap, M = 1",
+        instances=16,
+        drifts=("gradual",),
+        policies="oful,lin_ts,lin_med,w_oful,w_ts,w_ids,w_solid,published_dri_med:reading=printed,dri_med:guard=off,dri_med",
+        special=_scaling(),
+    ),
+]
+
+SUITES: dict[str, Suite] = {suite.id: suite for suite in _SUITES}
+
+
+def suite(name: str) -> Suite:
+    """The suite of that id."""
+    if name not in SUITES:
+        raise UnknownNameError("suite", name, SUITES)
+    return SUITES[name]

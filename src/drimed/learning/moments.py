@@ -1,0 +1,382 @@
+"""Kernels of the learned noise: sums of outcomes per cell, and one fit of the noise model to them.
+
+A cell is (group, bin): e of E subgroups, k of K arms, j of J bins of the context feature. Its moments are
+sum u u^T over its observations, the upper triangle row by row, where an observation is the row
+
+    u = (1, y)    while each arm's map Z is fixed ("fixed"): its residual is A u with A = (-Z theta, I)
+    u = (x, r)    while features may differ every time, one outcome r at a time: A = (-theta^T, 1)
+
+so that sums of squared residuals, the regression and its weights all follow from the moments, for any theta and any
+weights, without going back to the observations.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from drimed.linear.kernel import kernel
+
+LOG_WEIGHT_LIMIT = 12.0  # |log scale| beyond this is extrapolation: no context weighs more than e^12 times another
+STEP_LIMIT = 1.0  # of the slope in one pass: the first passes start far from the optimum
+PRIOR_SCALE = 1.0  # psi: the prior of an arm's covariance is psi times the pooled variance
+CELL_PULL = 4.0  # kappa: a user's level is pulled to its arm's, and that to the pooled one, as by so many outcomes
+SLOPE_PRECISION = 1.0  # rho: the slope is pulled to 0 as by one observation of unit information
+PIVOT = 1e-12  # a pivot below this share of its diagonal is round-off: keeps estimated covariances invertible
+
+
+@kernel(
+    "void(f8[:,:,:], f8[:,:,:,:], f8[:], f8[:,:], i8, f8[:,:,:], f8[:,:,:,:], f8[:])",
+    "(e,k,j),(e,k,j,c),(j),(p,w),()->(e,k,j),(e,k,j,c),(j)",
+)
+def absorb(n, moments, sf, recent, waiting, n_new, moments_new, sf_new):  # type: ignore[no-untyped-def]
+    """Add the first `waiting` rows (subgroup, arm, bin, feature, sign, u...) to their cells."""
+    n_new[:] = n
+    moments_new[:] = moments
+    sf_new[:] = sf
+    U = recent.shape[1] - 5
+    for i in range(waiting):
+        e, k, j = int(recent[i, 0]), int(recent[i, 1]), int(recent[i, 2])
+        sign = recent[i, 4]
+        n_new[e, k, j] += sign
+        sf_new[j] += sign * recent[i, 3]
+        c = 0
+        for s in range(U):
+            for t in range(s, U):
+                moments_new[e, k, j, c] += sign * recent[i, 5 + s] * recent[i, 5 + t]
+                c += 1
+        if n_new[e, k, j] == 0.0:  # what was taken out again leaves no round-off behind
+            moments_new[e, k, j, :] = 0.0
+
+
+@kernel(
+    "void(f8[:,:,:], f8[:,:,:,:], f8[:], f8[:,:,:], i8, f8[:,:,:,:], f8, f8, f8, i8, f8, "
+    "f8[:,:,:,:], f8[:], f8[:], f8[:,:], f8[:], f8[:], f8[:], i8[:])",
+    "(e,k,j),(e,k,j,c),(j),(k,m,d),(),(e,k,m,m),(),(),(),(),()->(e,k,m,m),(),(),(d,d),(d),(),(),()",
+)
+def estimate(  # type: ignore[no-untyped-def]
+    n, moments, sf, maps, fixed, whitening, slope, penalty, guess, passes, tolerance,
+    whitening_new, slope_new, centre, V, b, meier, scatter, passes_done,
+):  # fmt: skip
+    """Up to `passes` steps of expectation and conditional maximisation from (whitening, slope), then V and b.
+
+    Stops when no parameter moves by more than `tolerance`, relative to the largest of its group.
+    """
+    E, K, J = n.shape
+    m, d, C = maps.shape[1], maps.shape[2], moments.shape[3]
+    U = m + 1 if fixed else d + 1
+    f = np.zeros(J)  # mean feature of a bin, centred
+    n_bin = np.zeros(J)
+    n_cell = np.zeros((E, K))
+    n_arm = np.zeros(K)
+    total, sum_f = 0.0, 0.0
+    for e in range(E):
+        for k in range(K):
+            for j in range(J):
+                n_bin[j] += n[e, k, j]
+                n_cell[e, k] += n[e, k, j]
+            n_arm[k] += n_cell[e, k]
+    for j in range(J):
+        total += n_bin[j]
+        sum_f += sf[j]
+    centre[0] = sum_f / total if total > 0.0 else 0.0
+    information = 0.0
+    for j in range(J):
+        if n_bin[j] > 0.0:
+            f[j] = sf[j] / n_bin[j] - centre[0]
+            information += 0.5 * m * n_bin[j] * f[j] * f[j]
+
+    Om = np.zeros((E, K, m, m))
+    for e in range(E):
+        for k in range(K):
+            for s in range(m):
+                for t in range(m):
+                    for i in range(m):
+                        Om[e, k, s, t] += whitening[e, k, i, s] * whitening[e, k, i, t]
+    w = slope
+    weight = np.zeros(J)
+    S = np.zeros((E, K, C))  # weighted moments of a group
+    R = np.zeros((E, K, m, m))  # its sum of squared residuals, with what the estimate of theta took out of it
+    unsure = np.zeros((E, K, m, m))  # Z V^-1 Z^T
+    V_inv = np.zeros((d, d))
+    theta = np.zeros(d)
+    mu = np.zeros(m)
+    along = np.zeros((m, d))
+    A = np.zeros((m, m))
+    A_inv = np.zeros((m, m))
+    Q = np.zeros(C)
+    r_bin = np.zeros(J)
+
+    def invert(matrix, inverse):  # type: ignore[no-untyped-def]
+        """Of a symmetric positive definite matrix, by its Cholesky factor."""
+        size = matrix.shape[0]
+        L = np.zeros((size, size))
+        for p in range(size):
+            pivot = matrix[p, p]
+            for q in range(p):
+                pivot -= L[p, q] * L[p, q]
+            L[p, p] = np.sqrt(max(pivot, PIVOT * matrix[p, p]))
+            for q in range(p + 1, size):
+                x = matrix[q, p]
+                for o in range(p):
+                    x -= L[q, o] * L[p, o]
+                L[q, p] = x / L[p, p]
+        B = np.zeros((size, size))  # L^-1
+        for p in range(size):
+            B[p, p] = 1.0 / L[p, p]
+            for q in range(p + 1, size):
+                x = 0.0
+                for o in range(p, q):
+                    x -= L[q, o] * B[o, p]
+                B[q, p] = x / L[q, q]
+        for p in range(size):
+            for q in range(size):
+                x = 0.0
+                for o in range(max(p, q), size):
+                    x += B[o, p] * B[o, q]
+                inverse[p, q] = x
+
+    done = 0
+    moved = np.inf
+    while True:
+        # The regression at the present weights.
+        for j in range(J):
+            weight[j] = np.exp(-min(max(w * f[j], -LOG_WEIGHT_LIMIT), LOG_WEIGHT_LIMIT))
+        S[:] = 0.0
+        V[:] = 0.0
+        b[:] = 0.0
+        for i in range(d):
+            V[i, i] = penalty
+        for e in range(E):
+            for k in range(K):
+                if n_cell[e, k] == 0.0:
+                    continue
+                for j in range(J):
+                    if n[e, k, j] != 0.0:
+                        for c in range(C):
+                            S[e, k, c] += weight[j] * moments[e, k, j, c]
+                if fixed:
+                    for s in range(m):
+                        x = 0.0
+                        for t in range(m):
+                            x += Om[e, k, s, t] * S[e, k, 1 + t]
+                        for i in range(d):
+                            b[i] += maps[k, s, i] * x
+                            along[s, i] = 0.0
+                            for t in range(m):
+                                along[s, i] += Om[e, k, s, t] * maps[k, t, i]
+                    for s in range(m):
+                        for i in range(d):
+                            for o in range(d):
+                                V[i, o] += S[e, k, 0] * maps[k, s, i] * along[s, o]
+                else:
+                    c = 0
+                    for i in range(d):
+                        for o in range(i, d):
+                            x = Om[e, k, 0, 0] * S[e, k, c]
+                            V[i, o] += x
+                            if o != i:
+                                V[o, i] += x
+                            c += 1
+                        b[i] += Om[e, k, 0, 0] * S[e, k, c]
+                        c += 1
+        for i in range(d):
+            for o in range(i):
+                V[i, o] = 0.5 * (V[i, o] + V[o, i])
+                V[o, i] = V[i, o]
+        invert(V, V_inv)
+        for i in range(d):
+            theta[i] = 0.0
+            for o in range(d):
+                theta[i] += V_inv[i, o] * b[o]
+        if done >= passes or moved <= tolerance:
+            break
+
+        # Residuals of each group, and the pooled variance.
+        pooled = 0.0
+        for e in range(E):
+            for k in range(K):
+                if n_cell[e, k] == 0.0:
+                    R[e, k] = 0.0
+                    continue
+                if fixed:
+                    for s in range(m):
+                        mu[s] = 0.0
+                        for i in range(d):
+                            mu[s] += maps[k, s, i] * theta[i]
+                            along[s, i] = 0.0
+                            for o in range(d):
+                                along[s, i] += maps[k, s, o] * V_inv[o, i]
+                    c = U
+                    for s in range(m):
+                        for t in range(s, m):
+                            x = 0.0
+                            for i in range(d):
+                                x += along[s, i] * maps[k, t, i]
+                            unsure[e, k, s, t] = x
+                            unsure[e, k, t, s] = x
+                            x = S[e, k, c] - mu[s] * S[e, k, 1 + t] - S[e, k, 1 + s] * mu[t]
+                            x += S[e, k, 0] * (mu[s] * mu[t] + unsure[e, k, s, t])
+                            R[e, k, s, t] = x
+                            R[e, k, t, s] = x
+                            c += 1
+                else:
+                    x = 0.0
+                    c = 0
+                    for i in range(d):
+                        for o in range(i, d):
+                            twice = 1.0 if o == i else 2.0
+                            x += twice * S[e, k, c] * (theta[i] * theta[o] + V_inv[i, o])
+                            c += 1
+                        x -= 2.0 * S[e, k, c] * theta[i]
+                        c += 1
+                    R[e, k, 0, 0] = x + S[e, k, c]
+                for s in range(m):
+                    R[e, k, s, s] = max(R[e, k, s, s], 0.0)
+                    pooled += R[e, k, s, s]
+        tau = (pooled + m * guess) / (m * (total + 1.0))
+
+        # Precisions, shrunk towards the pooled level; then the share of each bin in the squared residuals.
+        moved = 0.0
+        r_bin[:] = 0.0
+        for k in range(K):
+            level = PRIOR_SCALE * tau
+            if not fixed:
+                x = CELL_PULL * tau
+                for e in range(E):
+                    x += R[e, k, 0, 0]
+                level = x / (CELL_PULL + n_arm[k])
+            for e in range(E):
+                if fixed:
+                    for s in range(m):
+                        for t in range(m):
+                            A[s, t] = R[e, k, s, t]
+                        A[s, s] += level
+                    invert(A, A_inv)
+                    for s in range(m):
+                        for t in range(m):
+                            A_inv[s, t] *= n_cell[e, k] + 1.0  # nu0 + N - m - 1 with nu0 = m + 2
+                else:
+                    A_inv[0, 0] = (CELL_PULL + n_cell[e, k]) / (CELL_PULL * level + R[e, k, 0, 0])
+                most, change = 0.0, 0.0
+                for s in range(m):
+                    for t in range(m):
+                        most = max(most, abs(A_inv[s, t]))
+                        change = max(change, abs(A_inv[s, t] - Om[e, k, s, t]))
+                        Om[e, k, s, t] = A_inv[s, t]
+                moved = max(moved, change / most)
+                if n_cell[e, k] == 0.0:
+                    continue
+                if fixed:
+                    for s in range(m):
+                        mu[s] = 0.0
+                        for i in range(d):
+                            mu[s] += maps[k, s, i] * theta[i]
+                    Q[0] = 0.0
+                    c = U
+                    for s in range(m):
+                        Q[1 + s] = 0.0
+                        for t in range(m):
+                            Q[0] += Om[e, k, s, t] * (mu[s] * mu[t] + unsure[e, k, s, t])
+                            Q[1 + s] -= 2.0 * Om[e, k, s, t] * mu[t]
+                        for t in range(s, m):
+                            Q[c] = (1.0 if t == s else 2.0) * Om[e, k, s, t]
+                            c += 1
+                else:
+                    c = 0
+                    for i in range(d):
+                        for o in range(i, d):
+                            twice = 1.0 if o == i else 2.0
+                            Q[c] = twice * Om[e, k, 0, 0] * (theta[i] * theta[o] + V_inv[i, o])
+                            c += 1
+                        Q[c] = -2.0 * Om[e, k, 0, 0] * theta[i]
+                        c += 1
+                    Q[c] = Om[e, k, 0, 0]
+                for j in range(J):
+                    if n[e, k, j] != 0.0:
+                        x = 0.0
+                        for c in range(C):
+                            x += moments[e, k, j, c] * Q[c]
+                        r_bin[j] += weight[j] * max(x, 0.0)
+
+        # The slope: a step of Fisher scoring for log-linear variances, with the level profiled out.
+        all_r = 0.0
+        for j in range(J):
+            all_r += r_bin[j]
+        if all_r > 0.0:
+            score = -SLOPE_PRECISION * w
+            for j in range(J):
+                score += 0.5 * (r_bin[j] * m * total / all_r - m * n_bin[j]) * f[j]
+            step = score / (information + SLOPE_PRECISION)
+            step = min(max(step, -STEP_LIMIT), STEP_LIMIT)
+            w += step
+            moved = max(moved, abs(step))
+        done += 1
+
+    # How much of the regression rests on estimated weights.
+    meier[0] = 0.0
+    scatter[0] = 0.0
+    for e in range(E):
+        for k in range(K):
+            for s in range(m):  # the upper root: whitening^T whitening = Om
+                for t in range(m):
+                    whitening_new[e, k, s, t] = 0.0
+            for s in range(m):
+                x = Om[e, k, s, s]
+                for i in range(s):
+                    x -= whitening_new[e, k, i, s] * whitening_new[e, k, i, s]
+                root = np.sqrt(max(x, PIVOT * Om[e, k, s, s]))
+                whitening_new[e, k, s, s] = root
+                for t in range(s + 1, m):
+                    x = Om[e, k, s, t]
+                    for i in range(s):
+                        x -= whitening_new[e, k, i, s] * whitening_new[e, k, i, t]
+                    whitening_new[e, k, s, t] = x / root
+            if n_cell[e, k] == 0.0:
+                continue
+            share = 0.0
+            if fixed:
+                for s in range(m):
+                    for t in range(m):
+                        x = 0.0
+                        for i in range(d):
+                            for o in range(d):
+                                x += maps[k, s, i] * V_inv[i, o] * maps[k, t, o]
+                        share += S[e, k, 0] * Om[e, k, s, t] * x
+            else:
+                c = 0
+                for i in range(d):
+                    for o in range(i, d):
+                        share += (1.0 if o == i else 2.0) * Om[e, k, 0, 0] * S[e, k, c] * V_inv[i, o]
+                        c += 1
+                    c += 1
+            share /= d
+            freedom = n_cell[e, k] + (1.0 if fixed else CELL_PULL)
+            meier[0] += share * (1.0 - share) / freedom
+            scatter[0] += share * share / freedom
+    slope_new[0] = w
+    passes_done[0] = done
+
+
+@kernel("void(f8[:], f8[:])", "(q)->()")
+def log_size(context, feature):  # type: ignore[no-untyped-def]
+    """log(1 + |c|), the coordinates taken in their order."""
+    total = 0.0
+    for i in range(context.shape[0]):
+        total += context[i] * context[i]
+    feature[0] = np.log1p(np.sqrt(total))
+
+
+@kernel("void(f8[:,:,:], f8[:], f8, f8[:])", "(k,m,m),(m),()->(k)")
+def reward_noise(whitening, preference, log_scale, sigma):  # type: ignore[no-untyped-def]
+    """sqrt(p^T (W_k^T W_k)^-1 p exp(log_scale)), by forward substitution: W_k is upper triangular."""
+    K, m = whitening.shape[0], whitening.shape[1]
+    y = np.zeros(m)
+    for k in range(K):
+        total = 0.0
+        for s in range(m):
+            x = preference[s]
+            for i in range(s):
+                x -= whitening[k, i, s] * y[i]
+            y[s] = x / whitening[k, s, s]
+            total += y[s] * y[s]
+        sigma[k] = np.sqrt(total * np.exp(log_scale))

@@ -1,0 +1,1 @@
+"""What results look like: one style for figures, one frame for self-contained pages."""

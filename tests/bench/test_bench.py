@@ -1,0 +1,148 @@
+"""`drimed bench` in small: the rows it promises, pairing, and suites that can be run."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from drimed.bench.run import Bench, run
+from drimed.bench.suites import SUITES, suite
+from drimed.cli.main import app
+from drimed.environments.drift import DRIFTS
+from drimed.errors import ConfigError, UnknownNameError
+from drimed.guards.margin import Tolerance
+from drimed.policies.spec import parse_list
+
+FIELDS = {
+    "policy",
+    "learner",
+    "rule",
+    "guard",
+    "drift",
+    "regret_mean",
+    "regret_median",
+    "regret_q95",
+    "regret_ci",
+    "violations_per_10k",
+    "expected_violations_per_10k",
+    "shortfall",
+    "microseconds_per_decision",
+}
+
+
+def small(name: str, policies: str = "oful,dri_med,dri_med:guard=off", **changes: Any) -> Bench:
+    chosen = suite(name)
+    settings: dict[str, Any] = {
+        "suite": chosen,
+        "specs": parse_list(policies),
+        "drifts": chosen.drifts[:2],
+        "instances": 3,
+        "instance_seed": 40_000,
+        "episodes": 12,
+        "tolerance": Tolerance(absolute=0.05),
+    }
+    return Bench(**(settings | changes))
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    out = tmp_path_factory.mktemp("bench")
+    run(small("paper-random"), out, jobs=1)
+    return out, json.loads((out / "results.json").read_text())
+
+
+def test_there_is_a_row_for_each_policy_and_drift_with_every_field(told: tuple[Path, dict[str, Any]]) -> None:
+    _, results = told
+    assert len(results["rows"]) == 6
+    for row in results["rows"]:
+        assert set(row) >= FIELDS
+        assert row["regret_ci"][0] <= row["regret_mean"] <= row["regret_ci"][1]
+
+
+def test_differences_are_paired_over_instances(told: tuple[Path, dict[str, Any]]) -> None:
+    _, results = told
+    means = {(r["cell"], r["policy"]): r["regret_mean"] for r in results["rows"]}
+    for d in results["differences"]:
+        assert d["mean"] == pytest.approx(means[d["cell"], d["policy"]] - means[d["cell"], d["minus"]])
+    assert {d["minus"] for d in results["differences"]} == {"dri_med"}
+
+
+def test_the_page_stands_alone(told: tuple[Path, dict[str, Any]]) -> None:
+    out, _ = told
+    page = (out / "index.html").read_text()
+    assert page.count("data:image/png;base64,") == 2
+    assert (out / "trade_off.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_ratios_are_to_the_best_of_each_cell(told: tuple[Path, dict[str, Any]]) -> None:
+    _, results = told
+    worst = {r["policy"]: r["worst"] for r in results["ratios"]}
+    assert min(worst.values()) >= 1
+    assert min(r["geometric_mean"] for r in results["ratios"]) >= 1
+
+
+@pytest.mark.parametrize("name", list(SUITES))
+def test_every_suite_runs_and_its_policies_exist(name: str, tmp_path: Path) -> None:
+    parse_list(SUITES[name].policies)
+    if name == "scaling":
+        plan = small(name, "dri_med:guard=off,oful", drifts=("gradual",), instances=1)
+        cells = [c for c in plan.cells if c.axis in ("gap", "drift")]
+        assert {c.axis for c in plan.cells} == {"L", "d", "drift", "gap"}
+        tasks = [t for (label, _), t in plan.tasks().items() if label in {c.label for c in cells[:2]}]
+        assert all(np.isfinite(t.run().total("regret")).all() for t in tasks)
+        return
+    episodes = 2 if name == "large-k" else 12
+    results = run(small(name, "w_oful,dri_med", episodes=episodes), tmp_path, jobs=1)
+    assert all(math.isfinite(r["regret_mean"]) for r in results["rows"])
+
+
+def test_all_drifts_are_in_each_suite_of_ordinary_size() -> None:
+    for each in SUITES.values():
+        if each.id not in ("large-k", "scaling"):
+            assert each.drifts == tuple(DRIFTS)
+
+
+def test_a_mixed_control_is_not_one_hot() -> None:
+    world = next(iter(small("mixed-control").tasks().values())).world()
+    assert (world.control < 1).all()
+    np.testing.assert_allclose(world.control.sum(-1), 1)
+
+
+def test_the_mean_moves_only_where_it_is_said_to() -> None:
+    moving = next(iter(small("mean-drift").tasks().values())).world()
+    block = next(iter(moving.blocks()))
+    assert not np.allclose(block.theta[0], block.theta[-1])
+    np.testing.assert_allclose(np.linalg.norm(block.theta, axis=-1), 1)
+    still = next(iter(small("paper-random").tasks().values())).world()
+    block = next(iter(still.blocks()))
+    np.testing.assert_array_equal(block.theta[0], block.theta[-1])
+
+
+def test_heavy_tails_have_the_covariance_of_light_ones() -> None:
+    """20,000 draws at 3 degrees of freedom: the fourth moment is infinite, so the variance is only near 1."""
+    plan = small("heavy-tails", instances=20, episodes=100)
+    block = next(iter(next(iter(plan.tasks().values())).world().blocks()))
+    assert float(np.median(block.noise**2)) < 0.3  # a normal's is .455
+    assert 0.6 < float((block.noise**2).mean()) < 2.0
+
+
+def test_senseless_plans_are_refused() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'gradual'"):
+        small("hard", drifts=("gradaul",))
+    with pytest.raises(ConfigError, match="instances must be at least 1"):
+        small("hard", instances=0)
+    with pytest.raises(ConfigError, match="listed twice"):
+        small("hard", "oful,oful")
+    with pytest.raises(UnknownNameError, match="did you mean 'hard'"):
+        suite("hrad")
+
+
+def test_the_command_line_lists_suites() -> None:
+    text = CliRunner().invoke(app, ["bench", "list"], env={"COLUMNS": "160"}).stdout
+    assert all(name in text for name in SUITES)
