@@ -44,7 +44,7 @@ def uniforms(seed: int, name: str, start: int, count: int, width: int) -> NDArra
     key = _sequence(seed, name).generate_state(2, np.uint64)
     bits = np.random.Philox(key=key, counter=start * blocks)
     words = bits.random_raw(count * blocks * _WORDS_PER_BLOCK)
-    high_bits = words.reshape(count, -1)[:, :width] >> np.uint64(11)
+    high_bits = words.reshape(count, blocks * _WORDS_PER_BLOCK)[:, :width] >> np.uint64(11)
     return high_bits.astype(np.float64) * _TO_UNIT
 
 

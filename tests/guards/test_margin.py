@@ -16,7 +16,7 @@ from tests.examples import ARMS, E3, fit_of, r1_fit
 from tests.strategies import arms, fits
 
 RELATIVE = Tolerance(relative=0.1)
-RADII = st.sampled_from([0.0, 0.1, 1.0, 5.0]) | st.floats(0.0, 100.0)
+RADII = st.sampled_from([0.0, 0.1, 1.0, 5.0]) | st.floats(1e-6, 100.0)
 
 
 def F(fit: Fit, x: FloatArray, x0: FloatArray, tolerance: Tolerance, radius: float) -> FloatArray:

@@ -46,4 +46,6 @@ def given_control(control: Any, instance: Instance) -> FloatArray:
     """Any pi_0, mixed ones too: one distribution for all users (K,), or one each (H, K)."""
     shape = instance.shape
     array = checks.shaped("control", checks.finite("control", control), (shape.K,))
+    if array.ndim > 1:
+        checks.shaped("control", array, (shape.H, shape.K))
     return np.broadcast_to(checks.probabilities("control", array), (shape.H, shape.K)).copy()

@@ -29,12 +29,15 @@ class Instance:
     preference_means: FloatArray  # (H, M), the Dirichlet means they were drawn around
 
     def __post_init__(self) -> None:
+        checks.shaped("theta", checks.finite("theta", self.theta), (-1,))
+        checks.shaped("maps", self.maps, (-1, -1, -1))
+        checks.shaped("preferences", self.preferences, (-1, -1))
         d, (K, M), H = len(self.theta), self.maps.shape[:2], len(self.preferences)
-        checks.finite("theta", self.theta)
         checks.shaped("maps", checks.finite("maps", self.maps), (K, M, d))
         checks.covariance(
             "covariances", checks.shaped("covariances", checks.finite("covariances", self.covariances), (K, M, M))
         )
+        checks.noisy("covariances", self.covariances)
         checks.shaped("preferences", checks.finite("preferences", self.preferences), (H, M))
         checks.shaped("preference_means", checks.finite("preference_means", self.preference_means), (H, M))
 

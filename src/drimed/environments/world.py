@@ -51,13 +51,12 @@ class Setting:
             raise ConfigError(f"preferences must be 'fixed' or 'per episode', got {self.preferences!r}")
         if self.context_dim < 1:
             raise ConfigError(f"context_dim must be at least 1, got {self.context_dim}")
-        if not self.reward_noise > 0:
-            raise ConfigError(f"reward_noise must be positive, got {self.reward_noise}")
-        if not (self.context_noise >= 0 and self.preference_scale > 0):
-            raise ConfigError(
-                f"context_noise must be at least 0 and preference_scale positive, "
-                f"got {self.context_noise} and {self.preference_scale}"
-            )
+        if not 0 < self.reward_noise < np.inf:
+            raise ConfigError(f"reward_noise must be positive and finite, got {self.reward_noise}")
+        if not 0 <= self.context_noise < np.inf:
+            raise ConfigError(f"context_noise must be at least 0 and finite, got {self.context_noise}")
+        if not 0 < self.preference_scale < np.inf:
+            raise ConfigError(f"preference_scale must be positive and finite, got {self.preference_scale}")
         if not self.tails > 2:
             raise ConfigError(f"tails must be above 2 degrees of freedom, for a finite covariance, got {self.tails}")
         if self.rotates not in ("gradual", "abrupt"):
@@ -151,7 +150,7 @@ class World:
     setting: Setting
 
     def __post_init__(self) -> None:
-        if not self.seeds:
+        if not len(self.seeds):
             raise ConfigError("a world needs at least one seed")
         if len(self.instances) not in (1, len(self.seeds)):
             raise ConfigError(f"give one instance, or one per seed ({len(self.seeds)}), got {len(self.instances)}")
@@ -273,12 +272,12 @@ class _Draws:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._contexts = [streams.generator(s, "contexts") for s in world.seeds]
-        self._noise = [streams.generator(s, "noise") for s in world.seeds]
-        self._preferences = [streams.generator(s, "preferences") for s in world.seeds]
-        v = np.stack([streams.generator(s, "direction").standard_normal(self._D) for s in world.seeds])
+        self._contexts = [streams.generator(int(s), "contexts") for s in world.seeds]
+        self._noise = [streams.generator(int(s), "noise") for s in world.seeds]
+        self._preferences = [streams.generator(int(s), "preferences") for s in world.seeds]
+        v = np.stack([streams.generator(int(s), "direction").standard_normal(self._D) for s in world.seeds])
         self.direction = v / np.linalg.norm(v, axis=-1, keepdims=True)  # (S, D)
-        self._tails = [streams.generator(s, "tails") for s in world.seeds]
+        self._tails = [streams.generator(int(s), "tails") for s in world.seeds]
 
     @property
     def _D(self) -> int:
@@ -302,7 +301,7 @@ class _Draws:
         theta = self.world.theta
         if theta.shape[-1] < 2:
             raise ConfigError("theta cannot turn in one dimension: a rotation needs d >= 2")
-        v = np.stack([streams.generator(s, "rotation").standard_normal(theta.shape[-1]) for s in self.world.seeds])
+        v = np.stack([streams.generator(int(s), "rotation").standard_normal(theta.shape[-1]) for s in self.world.seeds])
         length = np.linalg.norm(theta, axis=-1, keepdims=True)
         unit = theta / length
         v = v - (v * unit).sum(-1, keepdims=True) * unit

@@ -94,21 +94,30 @@ def make_offer(
         preference = checks.shaped("preference", checks.finite("preference", preference), (maps.shape[-2],))
         features = np.matvec(np.swapaxes(maps, -1, -2), preference[..., None, :])
         if covariance is not None:
-            covariance = _noise("covariance", covariance, maps.shape[-3], maps.shape[-2])
+            core = (maps.shape[-3], maps.shape[-2], maps.shape[-2])
+            covariance = checks.shaped("covariance", checks.finite("covariance", covariance), core)
+            checks.noisy("covariance", checks.covariance("covariance", covariance))
             whitening, covariance = whiten(covariance)
             sigma = np.sqrt(quadratic(covariance, preference))
     elif features is None:
         raise ConfigError("an offer needs maps with a preference, or features")
+    elif covariance is not None or preference is not None:
+        raise ConfigError("covariance and preference need maps; with features, give sigma")
     features = checks.shaped("features", checks.finite("features", features), (-1, -1))
-    K = features.shape[-2]
+    K, batch = features.shape[-2], features.shape[:-2]
     if sigma is not None:
         sigma = checks.positive("sigma", checks.shaped("sigma", checks.finite("sigma", sigma), (K,)))
+        checks.batched("sigma", sigma, 1, batch)
     control = checks.probabilities("control", checks.shaped("control", checks.finite("control", control), (K,)))
+    checks.batched("control", control, 1, batch)
+    if user < 0:
+        raise InputError(f"user must be the number of a user, got {user}")
     if available is not None:
         available = np.asarray(available, dtype=bool)
         if available.shape[-1:] != (K,):
             raise ShapeError(f"available must have shape (..., {K}), got {available.shape}")
         pmf.check_mask(available)
+        checks.batched("available", available, 1, batch)
     if context is not None:
         context = checks.finite("context", context)
     return Offer(
@@ -139,11 +148,3 @@ def quadratic(covariance: FloatArray, preference: FloatArray) -> FloatArray:
     """p^T Sigma_a p for each arm: (..., K, M, M), (..., M) -> (..., K)."""
     p = preference[..., None, :]
     return np.vecdot(np.matvec(covariance, p), p)
-
-
-def _noise(name: str, value: Any, K: int, M: int) -> FloatArray:
-    array = checks.covariance(name, checks.shaped(name, checks.finite(name, value), (K, M, M)))
-    largest = np.abs(array).max((-2, -1))
-    if not (largest > 0).all():
-        raise InputError(f"{name} must not be zero: arm {int(np.argwhere(largest <= 0)[0][-1])} has no noise")
-    return array

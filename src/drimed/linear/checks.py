@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from drimed.errors import InputError, ShapeError
 from drimed.linear.arrays import FloatArray
@@ -46,6 +47,7 @@ def positive(name: str, array: FloatArray) -> FloatArray:
 
 def probabilities(name: str, array: FloatArray) -> FloatArray:
     """`array` if its last axis is a probability distribution."""
+    finite(name, array)
     if (array < 0).any():
         raise InputError(f"{name} must be probabilities, got a negative one: {float(array.min())}")
     total = array.sum(-1)
@@ -60,13 +62,32 @@ def covariance(name: str, array: FloatArray) -> FloatArray:
     """`array` if its last two axes are symmetric and positive semi-definite."""
     if array.shape[-1] != array.shape[-2]:
         raise ShapeError(f"{name} must be square in its last two axes, got {array.shape}")
-    largest = np.abs(array).max(initial=0.0)
-    skew = np.abs(array - np.swapaxes(array, -1, -2)).max(initial=0.0)
-    if skew > SYMMETRY_TOLERANCE * largest:
-        raise InputError(f"{name} must be symmetric, got entries that differ by {skew}")
+    largest = np.abs(array).max((-2, -1))
+    skew = np.abs(array - np.swapaxes(array, -1, -2)).max((-2, -1))
+    if (skew > SYMMETRY_TOLERANCE * largest).any():
+        raise InputError(f"{name} must be symmetric, got entries that differ by {float(skew.max())}")
     eigenvalues = np.linalg.eigvalsh(array)  # ascending
     if (eigenvalues[..., 0] < -PSD_TOLERANCE * np.abs(eigenvalues[..., -1])).any():
         raise InputError(
             f"{name} must be positive semi-definite, got a smallest eigenvalue of {float(eigenvalues.min())}"
         )
+    return array
+
+
+def noisy(name: str, array: FloatArray) -> FloatArray:
+    """`array` if none of its covariances (..., M, M) is zero: data without any noise would count infinitely much."""
+    silent = ~(np.abs(array).max((-2, -1)) > 0)
+    if silent.any():
+        raise InputError(
+            f"{name} must not be zero, got no noise at all at index {tuple(np.argwhere(silent)[0].tolist())}"
+        )
+    return array
+
+
+def batched(name: str, array: NDArray[Any], core: int, batch: tuple[int, ...]) -> NDArray[Any]:
+    """`array` if its axes before the last `core` ones fit the batch."""
+    try:
+        np.broadcast_shapes(array.shape[: array.ndim - core], batch)
+    except ValueError:
+        raise ShapeError(f"{name} must fit the batch {batch}, got shape {array.shape}") from None
     return array

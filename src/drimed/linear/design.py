@@ -49,7 +49,7 @@ def approx(W: FloatArray, mask: BoolArray | None = None) -> FloatArray:
     """
     allowed = _allowed(W, mask)
     T, rank, _ = _span(W, allowed)
-    counts = _cover(T, rank, allowed)
+    counts = _cover(W, T, rank, allowed)
     return counts / counts.sum(-1, keepdims=True)
 
 
@@ -60,8 +60,8 @@ def frank_wolfe(W: FloatArray, mask: BoolArray | None = None, *, tolerance: floa
     [0.5, 0.5, 0.0]
     """
     allowed = _allowed(W, mask)
-    T, rank, spanning = _span(W, allowed)
-    q, steps = _wynn(T, rank, allowed, spanning, tolerance)
+    T, rank, order = _span(W, allowed)
+    q, steps = _wynn(T, rank, allowed, order, tolerance)
     if (steps >= MOST_STEPS).any():
         raise NumericalError(f"the optimal design did not converge in {MOST_STEPS} steps; raise its tolerance")
     return q
@@ -77,18 +77,18 @@ def _allowed(W: FloatArray, mask: BoolArray | None) -> BoolArray:
     return np.ones(W.shape[-2], bool) if mask is None else mask
 
 
-@kernel("void(f8[:,:], b1[:], f8[:,:], i8[:], b1[:])", "(k,d),(k)->(k,d),(),(k)")
-def _span(W, allowed, T, rank, spanning):  # type: ignore[no-untyped-def]
+@kernel("void(f8[:,:], b1[:], f8[:,:], i8[:], i8[:])", "(k,d),(k)->(k,d),(),(k)")
+def _span(W, allowed, T, rank, order):  # type: ignore[no-untyped-def]
     """Coordinates of the arms in an orthonormal basis of their span, its rank, and r arms that span it.
 
     Pivoted Cholesky of the Gram matrix, a column at a time: the next pivot is the arm farthest from the span so far
     (Todd's start). It keeps the relative precision of short arms beside long ones. Coordinates beyond the rank are
-    zero; at full rank there is nothing to project, and the axes that came in are kept.
+    zero. The r pivots are numbered 1, ..., r in `order`, all other arms 0.
     """
     K, d = W.shape
     largest = 0.0  # designs do not depend on scale: with the largest entry at 1, squares neither over- nor underflow
     for k in range(K):
-        spanning[k] = False
+        order[k] = 0
         for i in range(d):
             T[k, i] = 0.0
             if allowed[k]:
@@ -126,24 +126,26 @@ def _span(W, allowed, T, rank, spanning):  # type: ignore[no-untyped-def]
             T[k, r] = s / root
             rest[k] -= T[k, r] * T[k, r]
         rest[far] = 0.0
-        spanning[far] = True
         r += 1
+        order[far] = r
     rank[0] = r
-    if r == d:
-        for k in range(K):
-            for i in range(d):
-                T[k, i] = x[k, i]
 
 
-@kernel("void(f8[:,:], i8, b1[:], f8[:])", "(k,d),(),(k)->(k)")
-def _cover(T, rank, allowed, counts):  # type: ignore[no-untyped-def]
+@kernel("void(f8[:,:], f8[:,:], i8, b1[:], f8[:])", "(k,d),(k,d),(),(k)->(k)")
+def _cover(W, span, rank, allowed, counts):  # type: ignore[no-untyped-def]
     """The start of Kumar and Yildirim (2005), then the arm of largest leverage while it exceeds 1."""
-    K, r, n = T.shape[0], rank, 0
+    (K, d), r, n, largest = W.shape, rank, 0, 0.0
     for k in range(K):
         counts[k] = 1.0 if allowed[k] else 0.0
         n += allowed[k]
+        for i in range(d):
+            largest = max(largest, abs(W[k, i]) if allowed[k] else 0.0)
     if n <= 2 * r or r == 0:
         return
+    T = np.zeros((K, r))  # at full rank there is nothing to project: keep the axes that came in
+    for k in range(K):
+        for i in range(r):
+            T[k, i] = span[k, i] if r < d else (W[k, i] / largest if allowed[k] else 0.0)
     for k in range(K):
         counts[k] = 0.0
     free = np.eye(r)  # projector on the directions that no chosen pair has covered yet
@@ -207,17 +209,31 @@ def _cover(T, rank, allowed, counts):  # type: ignore[no-untyped-def]
                 V_inv[i, j] -= u[i] * u[j] / (1.0 + most)
 
 
-@kernel("void(f8[:,:], i8, b1[:], b1[:], f8, f8[:], i8[:])", "(k,d),(),(k),(k),()->(k),()")
-def _wynn(T, rank, allowed, spanning, tolerance, q, steps):  # type: ignore[no-untyped-def]
+@kernel("void(f8[:,:], i8, b1[:], i8[:], f8, f8[:], i8[:])", "(k,d),(),(k),(k),()->(k),()")
+def _wynn(span, rank, allowed, order, tolerance, q, steps):  # type: ignore[no-untyped-def]
     """From equal weights on arms that span: Wynn's optimal step towards the worst-covered arm, or Todd's away."""
-    K, r, n = T.shape[0], rank, 0
+    K, r, n = span.shape[0], rank, 0
     for k in range(K):
         n += allowed[k]
     for k in range(K):  # nothing but zeros: no arm informs more than another
-        q[k] = (1.0 / r if spanning[k] else 0.0) if r > 0 else (1.0 / n if allowed[k] else 0.0)
+        q[k] = (1.0 / r if order[k] > 0 else 0.0) if r > 0 else (1.0 / n if allowed[k] else 0.0)
     steps[0] = 0
     if r <= 1:  # rank 1: all mass on the longest vector, which the start has
         return
+    # Designs do not change under w -> A w: take the spanning arms as the basis, and arms whose lengths lie many
+    # powers of ten apart become coordinates of the order of 1. The basis is triangular: solve from its last row.
+    basis = np.zeros((r, r))
+    for k in range(K):
+        if order[k] > 0:
+            for j in range(r):
+                basis[order[k] - 1, j] = span[k, j]
+    T = np.zeros((K, r))
+    for k in range(K):
+        for j in range(r - 1, -1, -1):
+            s = span[k, j]
+            for i in range(j + 1, r):
+                s -= T[k, i] * basis[i, j]
+            T[k, j] = s / basis[j, j]
     V = np.zeros((r, r))
     kappa = np.zeros(K)
     while steps[0] < MOST_STEPS:

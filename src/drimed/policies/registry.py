@@ -71,7 +71,7 @@ def _compose(rule: Callable[..., Rule], learner: dict[str, Any], guard: str = "o
         guard_class = GUARDS[name]
         mine, own, guarded = (_known(settings, part) for part in (Learner, rule, guard_class))
         tolerance = _known(settings, Tolerance) if "tolerance" in _fields(guard_class) else {}
-        for setting in settings.keys() - mine.keys() - own.keys() - guarded.keys() - tolerance.keys():
+        for setting in sorted(settings.keys() - mine.keys() - own.keys() - guarded.keys() - tolerance.keys()):
             known = _fields(Learner) | _fields(rule) | _fields(guard_class) | {"guard"}
             if "tolerance" in known:
                 known = known - {"tolerance"} | _fields(Tolerance)
@@ -196,7 +196,7 @@ _ENTRIES = [
     Entry("w_d_lin_ucb", _compose(OFUL, _KNOWN | _FORGETS), "the same, weighted", _FORGETS_BY, _SAW_SIGMA),
     Entry("v_oful", _compose(OFUL, _VECTOR), "optimism, whole outcome vector", OFUL.reference, _SAW_VECTOR),
     Entry("v_ts", _compose(LinTS, _VECTOR), "Thompson sampling, whole outcome vector", LinTS.reference, _SAW_VECTOR),
-    Entry("v_ids", _compose(IDS, _VECTOR, feedback="vector"), "IDS, whole outcome vector", IDS.reference, _SAW_VECTOR),
+    Entry("v_ids", _compose(IDS, _VECTOR), "IDS, whole outcome vector", IDS.reference, _SAW_VECTOR),
     Entry("v_greedy", _compose(Greedy, _VECTOR), "no exploration, whole vector", Greedy.reference, _SAW_VECTOR),
     Entry("v_med", _compose(MED, _VECTOR), "dri_med without its guard", MED.reference, _SAW_VECTOR),
 ]

@@ -33,6 +33,9 @@ def from_arrays(like: S, arrays: dict[str, NDArray[Any]], prefix: str = "") -> S
         if is_dataclass(value) and not isinstance(value, type):
             values[f.name] = from_arrays(value, arrays, name + ".")
         elif value is None:
+            extra = [key for key in arrays if key == name or key.startswith(name + ".")]
+            if extra:
+                raise InputError(f"the stored state has {extra[0]!r}, which this policy does not use")
             values[f.name] = None
         elif name not in arrays:
             raise InputError(f"the stored state has no {name!r}; it holds {', '.join(sorted(arrays))}")

@@ -11,7 +11,7 @@ from typing import final
 
 import numpy as np
 
-from drimed.errors import ConfigError, InputError
+from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.guards.decision import PENALISED, UNCHANGED, Decision
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Outcome, Shape
@@ -65,8 +65,10 @@ class PublishedDri:
             raise ConfigError(f"discount must be in (0, 1], got {self.discount}")
         if not 0 < self.delta < 1:
             raise ConfigError(f"delta must be in (0, 1), got {self.delta}")
-        if not min(self.noise_bound, self.norm_bound) > 0:
-            raise ConfigError(f"bounds must be positive, got {self.noise_bound} and {self.norm_bound}")
+        if not (0 < self.noise_bound < np.inf and 0 < self.norm_bound < np.inf):
+            raise ConfigError(f"bounds must be positive and finite, got {self.noise_bound} and {self.norm_bound}")
+        if self.initial_dual is not None and not 0 <= self.initial_dual < np.inf:
+            raise ConfigError(f"initial_dual must be at least 0 and finite, got {self.initial_dual}")
         self._reading  # noqa: B018  checks the name
         self._med  # noqa: B018  checks the masses
 
@@ -107,6 +109,8 @@ class PublishedDri:
         """Alg. 3, or the index of Dri-IMED."""
         if state.episode == 0:
             raise InputError("the published algorithms set their threshold per episode: call begin_episode first")
+        if draws.shape[:-1] != state.nu.shape:
+            raise ShapeError(f"draws must have shape {state.nu.shape} and one axis more, got {draws.shape}")
         # I-2: means, gaps and bounds on u = x / sigma: the arm of best signal-to-noise ratio, not of best reward.
         seen = Offer(
             features=_normalised(offer.features, offer.sigma),

@@ -5,8 +5,11 @@ would add to all of V ("f"), or take off the uncertainty about the arm of larges
 
 Departures. The optimum of (E gap)^2 / E information lies on two arms. Instead of all pairs, the lower hull of the
 points (information, gap) is walked from the smallest gap until the ratio stops falling. The ratio is convex along the
-hull, so this is exact for any number of arms, at a cost linear in it per corner. With vector feedback an arm is worth
-what all metrics of its outcome tell (the m rows that the regression will get), not the reward alone.
+hull, so this is exact for any number of arms, at a cost linear in it per corner.
+
+Where the learner sees all metrics, an arm may be worth what the whole outcome tells (`information="outcome"`: the m
+rows that the regression will get). That is the letter of the method, but it measures worse than the reward's own row:
+it pays regret for more than it needs to know.
 
 Shapes: leading `...` is any batch; K arms, d features, m rows of one outcome.
 """
@@ -27,7 +30,7 @@ from drimed.linear.kernel import kernel
 from drimed.rules.rule import Ask, Randomisation
 
 VARIANTS = ("ucb", "f")
-FEEDBACKS = ("reward", "vector")
+INFORMATION = ("reward", "outcome")
 ALL_BUT = 1 - 2.0**-53  # of an uncertainty can be removed by one outcome, at most: its logarithm stays finite
 
 
@@ -47,7 +50,7 @@ class IDS:
     variant: str = "ucb"
     deterministic: bool = False  # DIDS
     width_squared: float | None = None  # None: the learner's radius; 2 measures well and promises nothing
-    feedback: str = "reward"  # what the learner is shown: the reward, or all metrics
+    information: str = "reward"  # that counts: of the reward, or of the whole "outcome"
 
     reference: ClassVar[str] = "Kirschner and Krause 2018"
     randomisation: ClassVar[Randomisation] = "closed form"
@@ -56,8 +59,8 @@ class IDS:
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:
             raise ConfigError(f"variant must be one of {VARIANTS}, got {self.variant!r}")
-        if self.feedback not in FEEDBACKS:
-            raise ConfigError(f"feedback must be one of {FEEDBACKS}, got {self.feedback!r}")
+        if self.information not in INFORMATION:
+            raise ConfigError(f"information must be one of {INFORMATION}, got {self.information!r}")
         if self.width_squared is not None and not 0 <= self.width_squared < np.inf:
             raise ConfigError(f"width_squared must be at least 0 and finite, got {self.width_squared}")
 
@@ -74,19 +77,18 @@ class IDS:
         upper = mean + width
         optimist = pmf.best(upper, mask)
         gap = pick(upper, optimist)[..., None] - (mean - width)
-        about_all, about_optimist = _information(self._rows(offer), pick(x, optimist), fit.V_inv)
+        best = pick(np.broadcast_to(x, (*optimist.shape, *x.shape[-2:])), optimist)  # one offer may serve many states
+        about_all, about_optimist = _information(self._rows(offer), best, fit.V_inv)
         return gap, about_all if self.variant == "f" else about_optimist
 
     def _rows(self, offer: Offer) -> FloatArray:
         """What an outcome of each arm would add to V, whitened: (..., K, m, d)."""
         # Noise that is learned is known per arm, not per metric: then the reward's row stands for the outcome's.
-        if self.feedback == "reward" or (offer.whitening is None and offer.sigma is not None):
+        if self.information == "reward" or (offer.whitening is None and offer.sigma is not None):
             x = offer.features if offer.sigma is None else offer.features / offer.sigma[..., None]
             return x[..., None, :]
         if offer.maps is None:
-            raise InputError(
-                "the information of vector feedback needs the offer's maps Phi(a); or use feedback 'reward'"
-            )
+            raise InputError("the information of a whole outcome needs the offer's maps Phi(a); or use 'reward'")
         if offer.whitening is None:
             return offer.maps
         Z = np.matmul(offer.whitening, offer.maps)

@@ -18,6 +18,7 @@ from drimed.linear.arrays import FloatArray, pick
 from drimed.linear.forms import NEVER_ZERO
 from drimed.rules.rule import Ask, Randomisation
 
+NEVER_ZERO_SHARE = 1e-290
 RADII = ("learner", "paper", "experiments")
 
 
@@ -67,6 +68,7 @@ class LinIMED:
         value = means + np.sqrt(w) if self.version == 3 else means
         leader = pmf.best(value, ask.mask)
         gap = pick(value, leader)[..., None] - value
+        w = np.maximum(w, NEVER_ZERO_SHARE * gap**2)  # an arm of no width and any gap: a large index, not an overflow
         explored = -np.log(w)
         index = gap**2 / w + explored
         if self.version == 1:

@@ -42,7 +42,7 @@ class LinTS:
     normal_draws: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        ok = self.v in ("radius", "2013") if isinstance(self.v, str) else self.v > 0
+        ok = self.v in ("radius", "2013") if isinstance(self.v, str) else 0 < self.v < np.inf
         if not ok:
             raise ConfigError(f"v must be a positive number, 'radius' or '2013', got {self.v!r}")
         if not 0 < self.delta < 1:

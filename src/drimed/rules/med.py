@@ -47,7 +47,7 @@ class MED:
         ok = self.temperature == "radius" if isinstance(self.temperature, str) else self.temperature > 0
         if not ok:
             raise ConfigError(f"temperature must be positive or 'radius', got {self.temperature!r}")
-        if min(self.empirical, self.optimal) < 0 or self.empirical + self.optimal > 1:
+        if not (self.empirical >= 0 and self.optimal >= 0 and self.empirical + self.optimal <= 1):
             raise ConfigError(
                 "empirical and optimal must be at least 0 and sum to at most 1, "
                 f"got {self.empirical} and {self.optimal}"

@@ -16,6 +16,7 @@ Departures.
 * omega is kept as logarithms: in doubles an arm's weight would vanish and never return.
 * V_omega is given a ridge of 1e-6 of its mean eigenvalue, because omega may have fewer atoms than there are features.
 * Arms of equal features have no parameter that tells them apart, and do not keep the rule exploring.
+* Phases do not restart omega and lambda unless `restart` says so: that is for the proofs.
 
 Shapes: leading `...` is any batch; H users, K arms, d features.
 """
@@ -30,14 +31,11 @@ import numpy as np
 from drimed.errors import ConfigError, InputError
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Shape
-from drimed.linear import pmf
+from drimed.linear import lower_bound, pmf
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
-from drimed.linear.forms import NEVER_ZERO, TWIN
-from drimed.linear.kernel import kernel
 from drimed.rules.rule import Ask, Randomisation, every_arm
 
 RADII = ("schedule", "learner")
-RIDGE = 1e-6  # of V_omega, relative to its mean eigenvalue
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +64,15 @@ class SOLID:
     0.5
     """
 
-    omega_step: float | None = 0.5  # alpha_omega; None: 1 / sqrt(length of the phase), as in the theory
-    multiplier_step: float | None = 0.1  # alpha_lambda; None: the same
+    omega_step: float | str = 0.5  # alpha_omega; "theory": 1 / sqrt(length of the phase)
+    multiplier_step: float | str = 0.1  # alpha_lambda; "theory": the same
     accuracy: float = 100.0  # z_0: in phase k the constraint is 1 / (z_0 e^k), for z_0 e^3k rounds of exploration
     first_multiplier: float = 0.0  # lambda_1
     largest_multiplier: float = 10.0  # lambda_max
-    restart: bool = True  # omega and lambda start afresh in each phase
+    restart: bool = False  # whether omega and lambda start afresh in each phase
     optimism: float = 1.0  # times the confidence terms of the objective and of the constraint
     norm_bound: float = 1.0  # B: bound on |theta|
-    radius: str = "schedule"
+    radius: str = "schedule"  # or "learner"
 
     reference: ClassVar[str] = "Tirinzoni et al. 2020"
     randomisation: ClassVar[Randomisation] = "closed form"
@@ -83,9 +81,10 @@ class SOLID:
     def __post_init__(self) -> None:
         for name in ("omega_step", "multiplier_step", "accuracy", "largest_multiplier", "norm_bound"):
             value = getattr(self, name)
-            if value is None and name.endswith("_step"):
-                continue
-            if not 0 < value < np.inf:
+            if name.endswith("_step") and isinstance(value, str):
+                if value != "theory":
+                    raise ConfigError(f"{name} must be positive and finite, or 'theory', got {value!r}")
+            elif not 0 < value < np.inf:
                 raise ConfigError(f"{name} must be positive and finite, got {value}")
         if not 0 <= self.first_multiplier <= self.largest_multiplier:
             raise ConfigError(
@@ -136,7 +135,7 @@ class SOLID:
     def explores(self, memory: Allocation, fit: Fit, offer: Offer) -> BoolArray:
         """Whether some user's best arm is still in doubt: (...), without an axis of users."""
         theta, V_inv, radius = _one_state(fit, offer)
-        ratio, _ = nearest_alternative(memory.features, memory.allowed, theta, V_inv, V_inv)
+        ratio, _ = lower_bound.nearest_alternative(memory.features, memory.allowed, theta, V_inv, V_inv)
         return np.asarray(ratio <= self._squared_radius(fit, radius, np.asarray(fit.round)))
 
     def _step(self, memory: Allocation, fit: Fit, offer: Offer, explore: BoolArray) -> Allocation:
@@ -145,15 +144,20 @@ class SOLID:
         explored = memory.explored + 1
         z = self.accuracy * np.exp(memory.phase)  # z_k
         length = z * np.exp(2 * memory.phase)  # p_k
-        theory = 1 / np.sqrt(length)
-        wide = self.optimism * np.sqrt(self._squared_radius(fit, radius, explored))
-        omega, V_omega_inv, longest = _design(x, sigma, allowed, memory.log_omega)
-        ratio, shift = nearest_alternative(x, allowed, theta, V_inv, V_omega_inv)
-        q, hope = _gradient(x, sigma, allowed, theta, V_inv, shift, memory.multiplier, wide, self.norm_bound * longest)
-        log_omega = exponentiated(memory.log_omega, q, theory if self.omega_step is None else self.omega_step)
-        constraint = _constraint(ratio, omega, hope, allowed) - 1 / z
-        step = theory if self.multiplier_step is None else self.multiplier_step
-        multiplier = np.clip(memory.multiplier - step * constraint, 0.0, self.largest_multiplier)
+        q, constraint = lower_bound.lagrangian(
+            x,
+            sigma,
+            allowed,
+            theta,
+            V_inv,
+            log_omega=memory.log_omega,
+            multiplier=memory.multiplier,
+            wide=self.optimism * np.sqrt(self._squared_radius(fit, radius, explored)),
+            norm_bound=self.norm_bound,
+        )
+        log_omega = lower_bound.exponentiated(memory.log_omega, q, _step_size(self.omega_step, length))
+        descent = _step_size(self.multiplier_step, length) * (constraint - 1 / z)
+        multiplier = np.clip(memory.multiplier - descent, 0.0, self.largest_multiplier)
         over = memory.in_phase + 1 >= length
         if self.restart:
             log_omega = np.where(over[..., None, None], -np.log(log_omega.shape[-1]), log_omega)
@@ -174,30 +178,8 @@ class SOLID:
         return fit.noise_bound**2 * (log + fit.theta.shape[-1] * np.log(np.maximum(log, 1.0)))
 
 
-def nearest_alternative(
-    x: FloatArray, allowed: BoolArray, theta: FloatArray, V_inv: FloatArray, M_inv: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """The least |theta - theta'|^2_M for which some user's best arm has an equal, and theta - theta': (...), (..., d).
-
-    Infinite, with a zero shift, where no parameter can tell any user's arms apart.
-
-    >>> x, all_arms = np.array([[[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]]), np.ones((1, 3), bool)
-    >>> theta, V_inv = np.array([0.5, 0.1]), np.diag([1 / 3, 1 / 2])
-    >>> ratio, shift = nearest_alternative(x, all_arms, theta, V_inv, V_inv)
-    >>> round(float(ratio), 6), (theta - shift).round(6).tolist()
-    (0.038571, [0.457143, 0.228571])
-    """
-    ratio, shift = _nearest(x, allowed, theta, V_inv, M_inv)
-    return ratio, shift
-
-
-def exponentiated(log_omega: FloatArray, q: FloatArray, step: FloatArray | float) -> FloatArray:
-    """log omega after omega <- omega exp(step q), normalised over arms: (..., H, K).
-
-    >>> np.exp(exponentiated(np.log([[0.5, 0.5]]), np.array([[1.0, 0.0]]), 0.5)).round(6).tolist()
-    [[0.622459, 0.377541]]
-    """
-    return _exponentiated(log_omega, q, step)
+def _step_size(step: float | str, length: FloatArray) -> FloatArray | float:
+    return 1 / np.sqrt(length) if isinstance(step, str) else step
 
 
 def _many(offer: Offer) -> bool:
@@ -219,155 +201,3 @@ def _seen(memory: Allocation, fit: Fit, offer: Offer) -> Allocation:
     sigma[..., offer.user, :] = fit.noise_bound if offer.sigma is None else offer.sigma
     allowed[..., offer.user, :] = True if offer.available is None else offer.available
     return replace(memory, features=features, sigma=sigma, allowed=allowed)
-
-
-@kernel("void(f8[:,:,:], b1[:,:], f8[:], f8[:,:], f8[:,:], f8[:], f8[:])", "(h,k,d),(h,k),(d),(d,d),(d,d)->(),(d)")
-def _nearest(x, allowed, theta, A, M_inv, ratio, shift):  # type: ignore[no-untyped-def]
-    H, K, d = x.shape
-    D = np.zeros(d)
-    direction = np.zeros(d)
-    ratio[0] = np.inf
-    for i in range(d):
-        shift[i] = 0.0
-    for h in range(H):
-        best, top = -1, -np.inf
-        for k in range(K):
-            if allowed[h, k]:
-                s = 0.0
-                for i in range(d):
-                    s += x[h, k, i] * theta[i]
-                if best < 0 or s > top:
-                    best, top = k, s
-        if best < 0:
-            continue
-        own = 0.0
-        for i in range(d):
-            s = 0.0
-            for j in range(d):
-                s += A[i, j] * x[h, best, j]
-            own += s * x[h, best, i]
-        for k in range(K):
-            if not allowed[h, k] or k == best:
-                continue
-            gap, apart, size = 0.0, 0.0, 0.0
-            for i in range(d):
-                D[i] = x[h, best, i] - x[h, k, i]
-                gap += D[i] * theta[i]
-            for i in range(d):
-                direction[i] = 0.0
-                for j in range(d):
-                    direction[i] += M_inv[i, j] * D[j]
-                size += direction[i] * D[i]
-            if not (size > 0.0 and gap * gap < ratio[0] * size):
-                continue
-            for i in range(d):
-                s = 0.0
-                for j in range(d):
-                    s += A[i, j] * D[j]
-                apart += s * D[i]
-            if apart > TWIN * own + NEVER_ZERO:
-                ratio[0] = gap * gap / size
-                for i in range(d):
-                    shift[i] = gap / size * direction[i]
-
-
-@kernel(
-    "void(f8[:,:,:], f8[:,:], b1[:,:], f8[:,:], f8[:,:], f8[:,:], f8[:])", "(h,k,d),(h,k),(h,k),(h,k)->(h,k),(d,d),()"
-)
-def _design(x, sigma, allowed, log_omega, omega, V_inv, longest):  # type: ignore[no-untyped-def]
-    """omega on the arms that are there, the inverse of V_omega = E_h sum_a omega x x^T / sigma^2, and max |x|."""
-    H, K, d = x.shape
-    V = np.zeros((d, d))
-    users, trace = 0, 0.0
-    longest[0] = 0.0
-    for h in range(H):
-        top, total = -np.inf, 0.0
-        for k in range(K):
-            omega[h, k] = 0.0
-            if allowed[h, k]:
-                top = max(top, log_omega[h, k])
-        for k in range(K):
-            if allowed[h, k]:
-                omega[h, k] = np.exp(log_omega[h, k] - top)
-                total += omega[h, k]
-        if total == 0.0:  # never offered
-            continue
-        users += 1
-        for k in range(K):
-            omega[h, k] /= total
-            length = 0.0
-            for i in range(d):
-                length += x[h, k, i] * x[h, k, i]
-                for j in range(d):
-                    V[i, j] += omega[h, k] * (x[h, k, i] / sigma[h, k]) * (x[h, k, j] / sigma[h, k])
-            longest[0] = max(longest[0], np.sqrt(length))
-    for i in range(d):
-        trace += V[i, i]
-    size = max(trace, NEVER_ZERO)  # without any features the inverse is not used
-    for i in range(d):
-        for j in range(d):
-            V[i, j] /= size
-        V[i, i] += (RIDGE if trace > NEVER_ZERO else 1.0) / d
-    inverse = np.linalg.inv(V)
-    for i in range(d):
-        for j in range(d):
-            V_inv[i, j] = inverse[i, j] * (users / size if trace > NEVER_ZERO else 1.0)
-
-
-@kernel(
-    "void(f8[:,:,:], f8[:,:], b1[:,:], f8[:], f8[:,:], f8[:], f8, f8, f8, f8[:,:], f8[:,:])",
-    "(h,k,d),(h,k),(h,k),(d),(d,d),(d),(),(),()->(h,k),(h,k)",
-)
-def _gradient(x, sigma, allowed, theta, A, shift, multiplier, wide, BL, q, hope):  # type: ignore[no-untyped-def]
-    """q, and the optimism in the constraint, 2 B L / sigma^2 sqrt(gamma) |x|; both 0 for users never offered."""
-    H, K, d = x.shape
-    for h in range(H):
-        offered = False
-        for k in range(K):
-            offered = offered or allowed[h, k]
-        for k in range(K):
-            q[h, k], hope[h, k] = 0.0, 0.0
-            if not offered:
-                continue
-            mean, moved, lev = 0.0, 0.0, 0.0
-            for i in range(d):
-                s = 0.0
-                for j in range(d):
-                    s += A[i, j] * x[h, k, j]
-                lev += s * x[h, k, i]
-                mean += x[h, k, i] * theta[i]
-                moved += x[h, k, i] / sigma[h, k] * shift[i]
-            width = wide * np.sqrt(max(lev, 0.0))
-            hope[h, k] = 2.0 * BL / sigma[h, k] / sigma[h, k] * width
-            q[h, k] = mean + width + multiplier * (0.5 * moved * moved + hope[h, k])
-
-
-@kernel("void(f8, f8[:,:], f8[:,:], b1[:,:], f8[:])", "(),(h,k),(h,k),(h,k)->()")
-def _constraint(ratio, omega, hope, allowed, value):  # type: ignore[no-untyped-def]
-    """Half the nearest alternative's distance, plus the mean optimism: what should be at least 1 / z."""
-    H, K = omega.shape
-    users = 0
-    value[0] = 0.0
-    if ratio == np.inf:  # no alternatives: such a round does not explore, and the value is not used
-        return
-    for h in range(H):
-        offered = False
-        for k in range(K):
-            offered = offered or allowed[h, k]
-            value[0] += omega[h, k] * hope[h, k]
-        users += offered
-    value[0] = 0.5 * ratio + value[0] / max(users, 1)
-
-
-@kernel("void(f8[:,:], f8[:,:], f8, f8[:,:])", "(h,k),(h,k),()->(h,k)")
-def _exponentiated(log_omega, q, step, new):  # type: ignore[no-untyped-def]
-    H, K = log_omega.shape
-    for h in range(H):
-        top, total = -np.inf, 0.0
-        for k in range(K):
-            new[h, k] = log_omega[h, k] + step * q[h, k]
-            top = max(top, new[h, k])
-        for k in range(K):
-            total += np.exp(new[h, k] - top)
-        for k in range(K):
-            new[h, k] = new[h, k] - top - np.log(total)

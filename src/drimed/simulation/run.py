@@ -135,5 +135,5 @@ def _episode_at_once(
 def policy_draws(world: World, start: int, n: int, width: int) -> FloatArray:
     """The uniforms of n episodes, addressed by seed and number of the decision: (n, H, S, width)."""
     H = world.shape.H
-    per_seed = [streams.uniforms(seed, "policy", start * H, n * H, width) for seed in world.seeds]
+    per_seed = [streams.uniforms(int(seed), "policy", start * H, n * H, width) for seed in world.seeds]
     return np.ascontiguousarray(np.stack(per_seed, axis=1).reshape(n, H, world.batch, width))

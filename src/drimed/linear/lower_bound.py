@@ -1,0 +1,226 @@
+"""The program behind the asymptotic lower bound of a linear bandit with several users, and its Lagrangian.
+
+An allocation omega(h, .) says how user h's rounds are spread over arms. It is informative enough if every parameter
+theta' that would make another arm some user's best is told apart from theta:
+
+    max_omega E_h sum_a omega(h, a) <x, theta>   subject to   min_theta' 1/2 |theta - theta'|^2_{V_omega} >= 1 / z
+
+with V_omega = E_h sum_a omega x x^T / sigma^2. Source: Tirinzoni et al. (2020). Here theta' ranges over all of R^d,
+where the nearest one has a closed form: for the best arm b and a rival a of one user, with D = x_b - x_a,
+
+    theta' = theta - <D, theta> M^-1 D / |D|^2_{M^-1},   |theta - theta'|^2_M = <D, theta>^2 / |D|^2_{M^-1}
+
+Shapes: leading `...` is any batch; H users, K arms, d features. `allowed` is False for all arms of a user who is not
+known yet: such users are left out of every mean.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.linear.forms import NEVER_ZERO, TWIN
+from drimed.linear.kernel import kernel
+
+RIDGE = 1e-6  # of V_omega, relative to its mean eigenvalue: omega may have fewer atoms than there are features
+
+
+def nearest_alternative(
+    x: FloatArray, allowed: BoolArray, theta: FloatArray, V_inv: FloatArray, M_inv: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """The least |theta - theta'|^2_M for which some user's best arm has an equal, and theta - theta': (...), (..., d).
+
+    Infinite, with a zero shift, where no parameter can tell any user's arms apart.
+
+    >>> x, all_arms = np.array([[[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]]), np.ones((1, 3), bool)
+    >>> theta, V_inv = np.array([0.5, 0.1]), np.diag([1 / 3, 1 / 2])
+    >>> ratio, shift = nearest_alternative(x, all_arms, theta, V_inv, V_inv)
+    >>> round(float(ratio), 6), (theta - shift).round(6).tolist()
+    (0.038571, [0.457143, 0.228571])
+    """
+    ratio, shift = _nearest(x, allowed, theta, V_inv, M_inv)
+    return ratio, shift
+
+
+def exponentiated(log_omega: FloatArray, q: FloatArray, step: FloatArray | float) -> FloatArray:
+    """log omega after omega <- omega exp(step q), normalised over arms: (..., H, K).
+
+    >>> np.exp(exponentiated(np.log([[0.5, 0.5]]), np.array([[1.0, 0.0]]), 0.5)).round(6).tolist()
+    [[0.622459, 0.377541]]
+    """
+    return _exponentiated(log_omega, q, step)
+
+
+def lagrangian(
+    x: FloatArray,
+    sigma: FloatArray,
+    allowed: BoolArray,
+    theta: FloatArray,
+    V_inv: FloatArray,
+    *,
+    log_omega: FloatArray,
+    multiplier: FloatArray,
+    wide: FloatArray,
+    norm_bound: float,
+) -> tuple[FloatArray, FloatArray]:
+    """The gradient in omega, (..., H, K), and the optimistic left side of the constraint, (...).
+
+    Optimism adds `wide` |x|_{V^-1} to the mean of an arm, and 2 B L / sigma^2 times that to its information, where L is
+    the largest |x| and B = `norm_bound`.
+    """
+    omega, V_omega_inv, longest = _design(x, sigma, allowed, log_omega)
+    ratio, shift = nearest_alternative(x, allowed, theta, V_inv, V_omega_inv)
+    q, hope = _gradient(x, sigma, allowed, theta, V_inv, shift, multiplier, wide, norm_bound * longest)
+    return q, _constraint(ratio, omega, hope, allowed)
+
+
+@kernel("void(f8[:,:,:], b1[:,:], f8[:], f8[:,:], f8[:,:], f8[:], f8[:])", "(h,k,d),(h,k),(d),(d,d),(d,d)->(),(d)")
+def _nearest(x, allowed, theta, A, M_inv, ratio, shift):  # type: ignore[no-untyped-def]
+    H, K, d = x.shape
+    D = np.zeros(d)
+    direction = np.zeros(d)
+    ratio[0] = np.inf
+    for i in range(d):
+        shift[i] = 0.0
+    for h in range(H):
+        best, top = -1, -np.inf
+        for k in range(K):
+            if allowed[h, k]:
+                s = 0.0
+                for i in range(d):
+                    s += x[h, k, i] * theta[i]
+                if best < 0 or s > top:
+                    best, top = k, s
+        if best < 0:
+            continue
+        own = 0.0
+        for i in range(d):
+            s = 0.0
+            for j in range(d):
+                s += A[i, j] * x[h, best, j]
+            own += s * x[h, best, i]
+        for k in range(K):
+            if not allowed[h, k] or k == best:
+                continue
+            gap, apart, size = 0.0, 0.0, 0.0
+            for i in range(d):
+                D[i] = x[h, best, i] - x[h, k, i]
+                gap += D[i] * theta[i]
+            for i in range(d):
+                direction[i] = 0.0
+                for j in range(d):
+                    direction[i] += M_inv[i, j] * D[j]
+                size += direction[i] * D[i]
+            if not (size > 0.0 and gap * gap < ratio[0] * size):
+                continue
+            for i in range(d):
+                s = 0.0
+                for j in range(d):
+                    s += A[i, j] * D[j]
+                apart += s * D[i]
+            if apart > TWIN * own + NEVER_ZERO:
+                ratio[0] = gap * gap / size
+                for i in range(d):
+                    shift[i] = gap / size * direction[i]
+
+
+@kernel(
+    "void(f8[:,:,:], f8[:,:], b1[:,:], f8[:,:], f8[:,:], f8[:,:], f8[:])", "(h,k,d),(h,k),(h,k),(h,k)->(h,k),(d,d),()"
+)
+def _design(x, sigma, allowed, log_omega, omega, V_inv, longest):  # type: ignore[no-untyped-def]
+    """omega on the arms that are there, the inverse of V_omega = E_h sum_a omega x x^T / sigma^2, and max |x|."""
+    H, K, d = x.shape
+    V = np.zeros((d, d))
+    users, trace = 0, 0.0
+    longest[0] = 0.0
+    for h in range(H):
+        top, total = -np.inf, 0.0
+        for k in range(K):
+            omega[h, k] = 0.0
+            if allowed[h, k]:
+                top = max(top, log_omega[h, k])
+        for k in range(K):
+            if allowed[h, k]:
+                omega[h, k] = np.exp(log_omega[h, k] - top)
+                total += omega[h, k]
+        if total == 0.0:  # never offered
+            continue
+        users += 1
+        for k in range(K):
+            omega[h, k] /= total
+            length = 0.0
+            for i in range(d):
+                length += x[h, k, i] * x[h, k, i]
+                for j in range(d):
+                    V[i, j] += omega[h, k] * (x[h, k, i] / sigma[h, k]) * (x[h, k, j] / sigma[h, k])
+            longest[0] = max(longest[0], np.sqrt(length))
+    for i in range(d):
+        trace += V[i, i]
+    size = max(trace, NEVER_ZERO)  # without any features the inverse is not used
+    for i in range(d):
+        for j in range(d):
+            V[i, j] /= size
+        V[i, i] += (RIDGE if trace > NEVER_ZERO else 1.0) / d
+    inverse = np.linalg.inv(V)
+    for i in range(d):
+        for j in range(d):
+            V_inv[i, j] = inverse[i, j] * (users / size if trace > NEVER_ZERO else 1.0)
+
+
+@kernel(
+    "void(f8[:,:,:], f8[:,:], b1[:,:], f8[:], f8[:,:], f8[:], f8, f8, f8, f8[:,:], f8[:,:])",
+    "(h,k,d),(h,k),(h,k),(d),(d,d),(d),(),(),()->(h,k),(h,k)",
+)
+def _gradient(x, sigma, allowed, theta, A, shift, multiplier, wide, BL, q, hope):  # type: ignore[no-untyped-def]
+    """q, and the optimism in the constraint, 2 B L / sigma^2 sqrt(gamma) |x|; both 0 for users never offered."""
+    H, K, d = x.shape
+    for h in range(H):
+        offered = False
+        for k in range(K):
+            offered = offered or allowed[h, k]
+        for k in range(K):
+            q[h, k], hope[h, k] = 0.0, 0.0
+            if not offered:
+                continue
+            mean, moved, lev = 0.0, 0.0, 0.0
+            for i in range(d):
+                s = 0.0
+                for j in range(d):
+                    s += A[i, j] * x[h, k, j]
+                lev += s * x[h, k, i]
+                mean += x[h, k, i] * theta[i]
+                moved += x[h, k, i] / sigma[h, k] * shift[i]
+            width = wide * np.sqrt(max(lev, 0.0))
+            hope[h, k] = 2.0 * BL / sigma[h, k] / sigma[h, k] * width
+            q[h, k] = mean + width + multiplier * (0.5 * moved * moved + hope[h, k])
+
+
+@kernel("void(f8, f8[:,:], f8[:,:], b1[:,:], f8[:])", "(),(h,k),(h,k),(h,k)->()")
+def _constraint(ratio, omega, hope, allowed, value):  # type: ignore[no-untyped-def]
+    """Half the nearest alternative's distance, plus the mean optimism: what should be at least 1 / z."""
+    H, K = omega.shape
+    users = 0
+    value[0] = 0.0
+    if ratio == np.inf:  # no alternatives: such a round does not explore, and the value is not used
+        return
+    for h in range(H):
+        offered = False
+        for k in range(K):
+            offered = offered or allowed[h, k]
+            value[0] += omega[h, k] * hope[h, k]
+        users += offered
+    value[0] = 0.5 * ratio + value[0] / max(users, 1)
+
+
+@kernel("void(f8[:,:], f8[:,:], f8, f8[:,:])", "(h,k),(h,k),()->(h,k)")
+def _exponentiated(log_omega, q, step, new):  # type: ignore[no-untyped-def]
+    H, K = log_omega.shape
+    for h in range(H):
+        top, total = -np.inf, 0.0
+        for k in range(K):
+            new[h, k] = log_omega[h, k] + step * q[h, k]
+            top = max(top, new[h, k])
+        for k in range(K):
+            total += np.exp(new[h, k] - top)
+        for k in range(K):
+            new[h, k] = new[h, k] - top - np.log(total)
