@@ -52,3 +52,12 @@ def test_an_empty_list_is_refused() -> None:
 @pytest.mark.parametrize("name", list(REGISTRY))
 def test_every_policy_can_say_what_it_consists_of(name: str) -> None:
     assert all(PolicySpec.parse(name).parts().values())
+
+
+def test_a_tolerance_without_slack_is_said_so_before_anything_starts() -> None:
+    note = PolicySpec.parse("dri_med:absolute=0").note()
+    assert note is not None
+    assert "may stay on it" in note
+    assert PolicySpec.parse("dri_med").note() is None
+    assert PolicySpec.parse("dri_med:guard=budget+absolute=0").note() is None
+    assert PolicySpec.parse("published_dri_med").note() is None

@@ -62,6 +62,9 @@ def bench(
         episodes=chosen.episodes if episodes is None else episodes,
         tolerance=Tolerance(relative=relative, absolute=absolute),
     )
+    for spec in plan.specs:
+        if spec.note():
+            console.print(f"[yellow]note:[/] {spec.text}: {spec.note()}")
     target = out or Path("out/bench") / chosen.id
     where = Cluster.parse(cluster) if cluster else None
     start = time.perf_counter()

@@ -44,6 +44,20 @@ class Tolerance:
         if not 0 <= self.absolute < np.inf:
             raise ConfigError(f"absolute tolerance must be at least 0 and finite, got {self.absolute}")
 
+    def note(self) -> str | None:
+        """What to tell a person before a trial starts, if this leaves no room to learn.
+
+        >>> Tolerance(relative=0.1, absolute=0.05).note() is None
+        True
+        """
+        if self.absolute > 0:
+            return None
+        return (
+            "the tolerance has no absolute part: while the control's mean may be zero nothing but the control is "
+            "certified, and the trial may stay on it; give an absolute tolerance in the user's reward unit, or use the "
+            "guard 'budget'"
+        )
+
     def allowed(self, control_mean: FloatArray) -> FloatArray:
         """The shortfall that is tolerated for a control of this mean."""
         return self.relative * np.abs(control_mean) + self.absolute

@@ -78,9 +78,7 @@ def noisy(name: str, array: FloatArray) -> FloatArray:
     """`array` if none of its covariances (..., M, M) is zero: data without any noise would count infinitely much."""
     silent = ~(np.abs(array).max((-2, -1)) > 0)
     if silent.any():
-        raise InputError(
-            f"{name} must not be zero, got no noise at all at index {tuple(np.argwhere(silent)[0].tolist())}"
-        )
+        raise InputError(f"{name} must not be zero: arm {int(np.argwhere(silent)[0][-1])} has no noise")
     return array
 
 

@@ -43,6 +43,14 @@ class PolicySpec:
         """The policy."""
         return make(self.name, **self.settings)
 
+    def note(self) -> str | None:
+        """What its guard would have a person know before it starts."""
+        tolerance = getattr(getattr(self.build(), "guard", None), "tolerance", None)
+        if tolerance is None or self.settings.get("guard") in ("penalty", "budget"):
+            return None
+        note: str | None = tolerance.note()
+        return note
+
     def parts(self) -> dict[str, str]:
         """Learner, rule and guard in a few words: where a gain comes from."""
         policy = self.build()
