@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-# derandomize: the examples are a function of the test alone, so a pass is a pass everywhere. The compiled kernels
-# take seconds on the first call of a fresh checkout, which no deadline should count.
+# derandomize: the same code gives the same examples, so that a failure can be repeated. The compiled kernels take
+# seconds on the first call of a fresh checkout, which no deadline should count.
 settings.register_profile(
     "drimed",
     deadline=None,

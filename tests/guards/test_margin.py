@@ -79,18 +79,6 @@ def test_certificates_of_mixtures_in_the_running_example() -> None:
     np.testing.assert_allclose(F(fit, mixtures, ARMS[2], RELATIVE, 0.2), [-0.167427, 0.043616], atol=5e-7)
 
 
-SHARES = [
-    # G1 to G5: radius, tolerance, wish, certified choice, largest share of the wish
-    (0.2, Tolerance(relative=0.1), [0.2, 0.7, 0.1], [2 / 3, 0.0, 1 / 3], 0.280380),
-    (1.0, Tolerance(relative=0.1), [0.7, 0.2, 0.1], [0.0, 0.0, 1.0], 0.0),
-    (1.0, Tolerance(relative=0.5), [0.7, 0.2, 0.1], [0.0, 0.0, 1.0], 0.0),
-    (1.0, Tolerance(relative=0.0, absolute=0.05), [0.7, 0.2, 0.1], [0.0, 0.0, 1.0], 0.142401),
-    (1.0, Tolerance(relative=0.1, absolute=0.05), [0.7, 0.2, 0.1], [0.0, 0.0, 1.0], 0.347946),
-    (1.0, Tolerance(relative=0.5, absolute=0.05), [0.2, 0.7, 0.1], [0.0, 0.0, 1.0], 0.210506),
-    (1.0, Tolerance(relative=0.3, absolute=0.05), [0.2, 0.7, 0.1], [0.0, 0.0, 1.0], 0.210506),
-]
-
-
 def share_of(
     fit: Fit, wish: FloatArray, safe: FloatArray, x0: FloatArray, tolerance: Tolerance, radius: float
 ) -> float:
@@ -99,57 +87,6 @@ def share_of(
         fit, safe - x0, wish - x0, x0, tolerance.relative, tolerance.absolute, np.asarray(radius)
     )
     return float(rho)
-
-
-@pytest.mark.parametrize(("radius", "tolerance", "wish", "safe", "want"), SHARES)
-def test_the_largest_certified_share_of_a_wish_has_its_worked_number(
-    radius: float, tolerance: Tolerance, wish: list[float], safe: list[float], want: float
-) -> None:
-    fit = r1_fit()
-    rho = share_of(fit, wish @ ARMS, safe @ ARMS, ARMS[2], tolerance, radius)
-    assert rho == pytest.approx(want, abs=5e-7)
-    # There the certificate is zero: a little less of the wish is certified, a little more is not.
-    steps = [max(rho - 1e-5, 0.0), rho, rho + 1e-5]
-    mixtures = np.array([r * np.array(wish) + (1 - r) * np.array(safe) for r in steps]) @ ARMS
-    value = F(fit, mixtures, ARMS[2], tolerance, radius)
-    assert value[0] >= -1e-12
-    assert value[1] == pytest.approx(0.0, abs=1e-8)
-    assert value[2] < 0
-
-
-def bisected(
-    fit: Fit, wish: FloatArray, safe: FloatArray, x0: FloatArray, tolerance: Tolerance, radius: float
-) -> float:
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        ok = F(fit, (middle * wish + (1 - middle) * safe)[None], x0, tolerance, radius)[0] >= 0
-        low, high = (middle, high) if ok else (low, middle)
-    return low
-
-
-def test_the_largest_share_is_what_bisection_finds() -> None:
-    whole, part = 0, 0
-    for seed in range(300):
-        fit, x, x0 = random_problem(seed)
-        rng = np.random.default_rng(seed)
-        if len(fit.theta) < 2:
-            continue  # in one dimension everything is parallel to the control: plateaus at F = 0
-        tolerance = Tolerance(relative=float(rng.uniform(0, 0.9)), absolute=float(rng.choice([0.0, 0.05, 0.5])))
-        radius, wish = float(rng.uniform(0.1, 2.0)), rng.dirichlet(np.ones(len(x))) @ x
-        rho = share_of(fit, wish, x0, x0, tolerance, radius)
-        if F(fit, wish[None], x0, tolerance, radius)[0] >= 0:
-            assert rho == 1.0
-            whole += 1
-            continue
-        assert 0.0 <= rho < 1.0
-        if abs(rho - bisected(fit, wish, x0, x0, tolerance, radius)) > 1e-6:
-            # The plateau F = 0 of an uncertain control: both are certified to round-off.
-            mixture = (rho * wish + (1 - rho) * x0)[None]
-            assert abs(F(fit, mixture, x0, tolerance, radius)[0]) <= round_off(fit, x, x0, radius)
-        part += rho > 0
-    assert whole > 20
-    assert part > 50
 
 
 def test_the_largest_share_falls_in_the_radius_and_rises_in_the_tolerance() -> None:

@@ -23,7 +23,7 @@ FIRST_TWO = np.array([True, True, False])
 
 def coefficients(x: FloatArray, q: FloatArray) -> FloatArray:
     """Every arm in terms of the spanner: (K, r)."""
-    return np.linalg.lstsq(x[q > 0].T, x.T, rcond=None)[0].T
+    return np.asarray(np.linalg.lstsq(x[q > 0].T, x.T, rcond=None)[0].T, np.float64)
 
 
 def test_the_root_of_the_worked_example() -> None:

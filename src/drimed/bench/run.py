@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-import drimed
 from drimed.bench.figures import draw_all
 from drimed.bench.numbers import Measured, differences, growth, ratios, rows
 from drimed.bench.page import write_page
@@ -22,6 +17,7 @@ from drimed.environments.drift import DRIFTS
 from drimed.errors import ConfigError, UnknownNameError
 from drimed.guards.margin import Tolerance
 from drimed.policies.spec import PolicySpec
+from drimed.report.provenance import provenance
 from drimed.simulation.cluster import Cluster
 from drimed.simulation.sweep import sweep
 from drimed.simulation.task import Task, code_digest
@@ -98,18 +94,13 @@ def run(
         "ratios": ratios(measured),
         "growth": growth(measured),
         "meta": {
-            "drimed": drimed.__version__,
-            "code": code_digest(),
             "instances": bench.instances,
             "instance seed": bench.instance_seed,
             "episodes": bench.episodes,
             "tolerance": f"{bench.tolerance.relative:g} |control| + {bench.tolerance.absolute:g}",
             "simulated decisions": sum(len(s.allocation) * s.decisions for s in found.values()),
             "processor seconds": round(sum(s.seconds for s in found.values()), 1),
-            "seconds of this run": round(time.perf_counter() - start, 1),
-            "cores": os.cpu_count(),
-            "python": platform.python_version(),
-            "numpy": np.__version__,
+            **provenance(code_digest(), time.perf_counter() - start),
         },
     }
     figures = draw_all(measured, out)

@@ -12,13 +12,15 @@ own, and v those of the control over the others. The rule's next choice x is acc
 
 and the control is played otherwise.
 
-Departures. The paper bounds the three sums apart (`joint=False`); their errors are of one theta and cancel, so that the
-joint form accepts more at the same confidence. Budgets are per user, because the promise is (`pooled=True`: one for
-all). The regression learns from the control's rounds too: more evidence does not weaken the certificate. The paper has
-no absolute tolerance, which pays `absolute` into the account of every round; its default is that of the other guards.
-A rule that randomises is certified, and accounted for, by the mean feature of its distribution.
+Departures. The paper bounds the three sums apart (`joint=False`) and takes v for worth no less than nothing; the errors
+are of one theta and cancel, so that the joint form accepts more at the same confidence. Budgets are per user, because
+the promise is (`pooled=True`: one for all). The regression learns from the control's rounds too: more evidence does not
+weaken the certificate. The paper has no absolute tolerance, which pays `absolute` into the account of every round; its
+default is that of the other guards. A rule that randomises is certified, and accounted for, by the mean feature of its
+distribution.
 
-Where a control's mean is negative, (1 - relative) times it is more than it earns, and its account runs dry by itself.
+Where a control's mean is negative, (1 - relative) times it is more than it earns: its rounds draw on the account
+instead of filling it. The guard `budget` treats both signs alike.
 """
 
 from __future__ import annotations
@@ -103,11 +105,8 @@ class CLUCB:
 
     def commit(self, state: Sums, fit: Fit, offer: Offer, decision: Decision) -> Sums:
         del fit
-        x, x0, own = (
-            np.vecmat(decision.probabilities, offer.features),
-            self._control(offer),
-            decision.reason != NOT_EARNED,
-        )
+        x, x0 = np.vecmat(decision.probabilities, offer.features), self._control(offer)
+        own = decision.reason != NOT_EARNED
         if self._in_turn(offer):
             for h in range(x.shape[-2]):
                 h_th = slice(h, h + 1)

@@ -6,6 +6,7 @@ Each is a linear functional of the outcome: a set of features and a tolerance. O
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import final
 
 import numpy as np
@@ -86,26 +87,41 @@ def check_confidence(confidence: float | str) -> None:
 
 def radius(fit: Fit, confidence: float | str) -> FloatArray:
     """How far theta may be from its estimate: at a level per decision (one-sided normal), or at all times at once."""
-    if confidence == "anytime":
-        return fit.radius * np.sqrt(fit.inflation)
-    z = float(ndtri(confidence)) * fit.noise_bound
-    return z * np.sqrt(fit.inflation) * np.ones_like(fit.radius)
+    r = fit.radius if isinstance(confidence, str) else np.asarray(_quantile(confidence) * fit.noise_bound)
+    return r if isinstance(fit.inflation, float) and fit.inflation == 1.0 else r * np.sqrt(fit.inflation)
+
+
+@cache
+def _quantile(level: float) -> float:
+    return float(ndtri(level))
 
 
 def certified_arms(fit: Fit, required: list[Constraint], r: FloatArray, available: BoolArray | None) -> BoolArray:
-    """The arms whose margin is certified in every constraint: (..., K)."""
-    ok: BoolArray | None = available
-    for c in required:
-        F, _ = margin.worst_case(fit, c.w, c.x0, c.relative, c.absolute, r)
-        holds = F >= 0
-        ok = holds if ok is None else ok & holds
-    return np.ones(required[0].w.shape[:-1], bool) if ok is None else ok
+    """The available arms whose margin is certified in every constraint: (..., K)."""
+    ok = certified(fit, required, [c.w for c in required], r)
+    return ok if available is None else ok & available
 
 
-def certified_mixture(fit: Fit, required: list[Constraint], p: FloatArray, r: FloatArray) -> BoolArray:
-    """Whether a distribution over arms is certified in every constraint: (..., K) -> (...)."""
-    ok = np.ones(p.shape[:-1], bool)
+def certified_choice(
+    fit: Fit, required: list[Constraint], p: FloatArray, r: FloatArray, available: BoolArray | None
+) -> tuple[BoolArray, BoolArray]:
+    """The certified arms (..., K), and whether the distribution p over all arms is certified as it is (...)."""
+    margins = []
     for c in required:
-        F, _ = margin.worst_case(fit, c.mixed(p)[..., None, :], c.x0, c.relative, c.absolute, r)
-        ok = ok & (F[..., 0] >= 0)
+        mixed = c.mixed(p)[..., None, :]
+        w = np.broadcast_to(c.w, (*mixed.shape[:-2], *c.w.shape[-2:]))
+        margins.append(np.concatenate([w, mixed], axis=-2))
+    ok = certified(fit, required, margins, r)
+    arms = ok[..., :-1]
+    return arms if available is None else arms & available, ok[..., -1]
+
+
+def certified(fit: Fit, required: list[Constraint], margins: list[FloatArray], r: FloatArray) -> BoolArray:
+    """Whether margins (..., n, d), one array for each constraint, are certified in all of them: (..., n)."""
+    ok: BoolArray | None = None
+    for c, w in zip(required, margins, strict=True):
+        F, _ = margin.worst_case(fit, w, c.x0, c.relative, c.absolute, r)
+        ok = F >= 0 if ok is None else ok & (F >= 0)
+    if ok is None:
+        raise ConfigError("a guard needs at least one constraint")
     return ok

@@ -16,14 +16,13 @@ from drimed.guards import margin
 from drimed.guards.constraint import (
     Constraint,
     Guardrail,
-    certified_arms,
-    certified_mixture,
+    certified_choice,
     check_confidence,
     constraints,
     radius,
 )
 from drimed.guards.decision import Guarded
-from drimed.guards.fallback import explained, safe_choice
+from drimed.guards.fallback import explained, safe_choice, unchanged
 from drimed.guards.guard import AskRule
 from drimed.guards.margin import Tolerance
 from drimed.learning.fit import Fit
@@ -57,13 +56,13 @@ class Expected:
         wish = ask(offer.available, None)
         r = radius(fit, self.confidence)
         required = constraints(offer, self.tolerance, self.guardrails)
-        ok = certified_arms(fit, required, r, offer.available)
-        # Nothing to do where the wish is certified as it is; mixtures of certified arms always are.
-        inside = (ok | (wish == 0)).all(-1) | certified_mixture(fit, required, wish, r)
-        if inside.all():
-            return explained(wish, np.ones(inside.shape), ok, offer)
+        ok, whole = certified_choice(fit, required, wish, r, offer.available)
+        if not whole.all():  # mixtures of certified arms are certified; round-off must not say otherwise
+            whole = whole | (ok | (wish == 0)).all(-1)
+        if whole.all():
+            return unchanged(wish, ok)
         safe = safe_choice(ok, offer, ask)
-        share = np.where(inside, 1.0, mixing_share(fit, required, safe, wish, r))
+        share = np.where(whole, 1.0, mixing_share(fit, required, safe, wish, r))
         p = share[..., None] * wish + (1 - share)[..., None] * safe
         return explained(p, share, ok, offer)
 

@@ -36,6 +36,12 @@ def safe_choice(ok: BoolArray, offer: Offer, ask: AskRule) -> FloatArray:
     return np.where(some, again, control(offer))
 
 
+def unchanged(p: FloatArray, ok: BoolArray) -> Guarded:
+    """The rule's own wish, because it is certified."""
+    batch = p.shape[:-1]
+    return Guarded(p, np.full(batch, UNCHANGED), np.ones(batch), ok.sum(-1))
+
+
 def explained(p: FloatArray, share: FloatArray, ok: BoolArray, offer: Offer) -> Guarded:
     """The distribution with its reason: how much of the wish is left, and on what."""
     only_control = ~(ok & (offer.control == 0)).any(-1)

@@ -131,6 +131,7 @@ def _design(x, sigma, allowed, log_omega, omega, V_inv, longest):  # type: ignor
     """omega on the arms that are there, the inverse of V_omega = E_h sum_a omega x x^T / sigma^2, and max |x|."""
     H, K, d = x.shape
     V = np.zeros((d, d))
+    z = np.zeros(d)
     users, trace = 0, 0.0
     longest[0] = 0.0
     for h in range(H):
@@ -151,11 +152,14 @@ def _design(x, sigma, allowed, log_omega, omega, V_inv, longest):  # type: ignor
             length = 0.0
             for i in range(d):
                 length += x[h, k, i] * x[h, k, i]
-                for j in range(d):
-                    V[i, j] += omega[h, k] * (x[h, k, i] / sigma[h, k]) * (x[h, k, j] / sigma[h, k])
+                z[i] = x[h, k, i] / sigma[h, k]
+                for j in range(i + 1):
+                    V[i, j] += omega[h, k] * z[i] * z[j]
             longest[0] = max(longest[0], np.sqrt(length))
     for i in range(d):
         trace += V[i, i]
+        for j in range(i):
+            V[j, i] = V[i, j]
     size = max(trace, NEVER_ZERO)  # without any features the inverse is not used
     for i in range(d):
         for j in range(d):
@@ -189,7 +193,8 @@ def _gradient(x, sigma, allowed, theta, A, shift, multiplier, wide, BL, q, hope)
                     s += A[i, j] * x[h, k, j]
                 lev += s * x[h, k, i]
                 mean += x[h, k, i] * theta[i]
-                moved += x[h, k, i] / sigma[h, k] * shift[i]
+                moved += x[h, k, i] * shift[i]
+            moved /= sigma[h, k]
             width = wide * np.sqrt(max(lev, 0.0))
             hope[h, k] = 2.0 * BL / sigma[h, k] / sigma[h, k] * width
             q[h, k] = mean + width + multiplier * (0.5 * moved * moved + hope[h, k])

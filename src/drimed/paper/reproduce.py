@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-import drimed
 from drimed.paper.claims import judge_all
 from drimed.paper.experiments import Plan
 from drimed.paper.figures import draw_all
 from drimed.paper.numbers import Measured, results
 from drimed.paper.page import write_page
+from drimed.report.provenance import provenance
 from drimed.simulation.sweep import sweep
 from drimed.simulation.task import Task, code_digest
 
@@ -37,8 +33,6 @@ def reproduce(
     told = results(measured)
     told["claims"] = judge_all(measured)
     told["meta"] = {
-        "drimed": drimed.__version__,
-        "code": code_digest(),
         "reading": plan.reading,
         "seeds": plan.seeds,
         "episodes": plan.episodes,
@@ -46,10 +40,7 @@ def reproduce(
         "policies": ", ".join(f"{c.key} = {c.label}" for c in [*plan.baselines, *plan.published, plan.own_weights]),
         "simulated decisions": sum(len(s.allocation) * s.decisions for s in found.values()),
         "processor seconds": round(sum(s.seconds for s in found.values()), 1),
-        "seconds of this run": round(time.perf_counter() - start, 1),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
+        **provenance(code_digest(), time.perf_counter() - start),
     }
     (out / "results.json").write_text(json.dumps(told, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     write_page(told, plan, figures, out / "index.html")
