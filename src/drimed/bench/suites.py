@@ -21,12 +21,16 @@ from drimed.simulation.task import Task
 ALL_DRIFTS = tuple(DRIFTS)
 
 # Every competitor without and with knowledge of the noise, and with the whole outcome vector where that makes sense.
-REWARD_BOUND = "oful,lin_ts,lin_med,lin_imed,spanner_igw,ids,solid,oplb,clucb,safe_lucb,d_lin_ucb,greedy"
+REWARD_BOUND = (
+    "oful,lin_ts,lin_med,lin_imed,spanner_igw,ids,solid,oplb,clucb:confidence=0.99,safe_lucb:confidence=0.99,"
+    "d_lin_ucb,greedy"
+)
 REWARD_NOISE = (
-    "w_oful,w_oful:width_squared=2,w_ts,w_lin_med,w_lin_imed,w_spanner_igw,w_ids,w_solid,w_oplb,w_clucb,w_safe_lucb,"
+    "w_oful,w_oful:width_squared=2,w_ts,w_lin_med,w_lin_imed,w_spanner_igw,w_spanner_igw:eta=1000,"
+    "w_ids:width_squared=2,w_solid,w_oplb:width_squared=6,w_clucb:confidence=0.99,w_safe_lucb:confidence=0.99,"
     "w_d_lin_ucb,w_greedy"
 )
-VECTOR = "v_oful,v_oful:width_squared=2,v_ts,v_ids,v_greedy"
+VECTOR = "v_oful:width_squared=2,v_ts,v_ids:width_squared=2,v_greedy"
 PUBLISHED = "published_dri_med:reading=printed,published_dri_imed:reading=printed"
 OURS = (
     "dri_med:guard=off,dri_med,dri_med:guard=certain,dri_med:guard=certain+confidence=anytime,dri_med:guard=budget,"

@@ -109,7 +109,9 @@ def certified_choice(
     margins = []
     for c in required:
         mixed = c.mixed(p)[..., None, :]
-        w = np.broadcast_to(c.w, (*mixed.shape[:-2], *c.w.shape[-2:]))
+        w = c.w
+        if w.shape[:-2] != mixed.shape[:-2]:
+            w = np.broadcast_to(w, (*mixed.shape[:-2], *w.shape[-2:]))
         margins.append(np.concatenate([w, mixed], axis=-2))
     ok = certified(fit, required, margins, r)
     arms = ok[..., :-1]

@@ -28,6 +28,8 @@ def control(offer: Offer) -> FloatArray:
 def safe_choice(ok: BoolArray, offer: Offer, ask: AskRule) -> FloatArray:
     """The rule asked again on the certified arms; the control, or its lottery, where there are none."""
     some = ok.any(-1, keepdims=True)
+    if some.all():
+        return ask(ok, None)
     if not some.any():
         return np.broadcast_to(control(offer), ok.shape)
     # A row without certified arms is asked on all of them: its answer is not used.

@@ -21,7 +21,7 @@ def uniform(shape: tuple[int, ...], mask: BoolArray | None = None) -> FloatArray
     """Equal mass on the allowed arms."""
     if mask is None:
         return np.full(shape, 1.0 / shape[-1])
-    allowed = np.broadcast_to(mask, shape)
+    allowed = mask if mask.shape == shape else np.broadcast_to(mask, shape)
     return allowed / allowed.sum(-1, keepdims=True)
 
 
