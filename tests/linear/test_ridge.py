@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -184,6 +186,17 @@ def test_the_inverse_does_not_drift_over_a_million_rows() -> None:
         worst = max(worst, float(np.abs(state.V @ state.V_inv - np.eye(4)).max()))
     assert worst < 1e-8
     assert float(state.logdet) == pytest.approx(float(np.linalg.slogdet(state.V)[1]), abs=1e-8)
+
+
+def test_an_error_in_the_inverse_does_not_outlive_the_next_factorisation() -> None:
+    rng = np.random.default_rng(9)
+    state = ridge.observe(ridge.init(3, 1.0), rng.standard_normal((5, 3)), np.ones(5), 1.0)
+    state = replace(state, V_inv=state.V_inv * (1 + 1e-3), logdet=state.logdet + 1e-3)
+    for _ in range(ridge.REFRESH_EVERY):
+        state = ridge.observe(state, 0.01 * rng.standard_normal((1, 3)), np.ones(1), 1.0)
+    np.testing.assert_allclose(state.V @ state.V_inv, np.eye(3), atol=1e-12)
+    assert float(state.logdet) == pytest.approx(float(np.linalg.slogdet(state.V)[1]), abs=1e-12)
+    np.testing.assert_allclose(state.theta, np.linalg.solve(state.V, state.b), rtol=1e-10)
 
 
 @pytest.mark.parametrize("weight", [1e6, 1e9, 1e12])

@@ -173,6 +173,7 @@ def refit(
         noise.sf,
         maps,
         int(fixed),
+        int(noise.refitted == 0),
         noise.whitening,
         noise.slope,
         penalty,

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from drimed.linear.arrays import FloatArray
 from drimed.linear.kernel import kernel
 
 LOG_WEIGHT_LIMIT = 12.0  # |log scale| beyond this is extrapolation: no context weighs more than e^12 times another
 STEP_LIMIT = 1.0  # of the slope in one pass: the first passes start far from the optimum
-PRIOR_SCALE = 1.0  # psi: the prior of an arm's covariance is psi times the pooled variance
+GUESS_WEIGHT = 0.2  # observations that the guessed variance counts as; the first real ones outweigh it
+PRIOR_EXCESS = 2.0  # nu0 - m: an arm's covariance is pulled to the pooled variances as by a Wishart prior of nu0
 CELL_PULL = 4.0  # kappa: a user's level is pulled to its arm's, and that to the pooled one, as by so many outcomes
 SLOPE_PRECISION = 1.0  # rho: the slope is pulled to 0 as by one observation of unit information
 PIVOT = 1e-12  # a pivot below this share of its diagonal is round-off: keeps estimated covariances invertible
@@ -49,17 +51,18 @@ def absorb(n, moments, sf, recent, waiting, n_new, moments_new, sf_new):  # type
 
 
 @kernel(
-    "void(f8[:,:,:], f8[:,:,:,:], f8[:], f8[:,:,:], i8, f8[:,:,:,:], f8, f8, f8, i8, f8, "
+    "void(f8[:,:,:], f8[:,:,:,:], f8[:], f8[:,:,:], i8, i8, f8[:,:,:,:], f8, f8, f8, i8, f8, "
     "f8[:,:,:,:], f8[:], f8[:], f8[:,:], f8[:], f8[:], f8[:], i8[:])",
-    "(e,k,j),(e,k,j,c),(j),(k,m,d),(),(e,k,m,m),(),(),(),(),()->(e,k,m,m),(),(),(d,d),(d),(),(),()",
+    "(e,k,j),(e,k,j,c),(j),(k,m,d),(),(),(e,k,m,m),(),(),(),(),()->(e,k,m,m),(),(),(d,d),(d),(),(),()",
 )
 def estimate(  # type: ignore[no-untyped-def]
-    n, moments, sf, maps, fixed, whitening, slope, penalty, guess, passes, tolerance,
+    n, moments, sf, maps, fixed, fresh, whitening, slope, penalty, guess, passes, tolerance,
     whitening_new, slope_new, centre, V, b, meier, scatter, passes_done,
 ):  # fmt: skip
     """Up to `passes` steps of expectation and conditional maximisation from (whitening, slope), then V and b.
 
-    Stops when no parameter moves by more than `tolerance`, relative to the largest of its group.
+    Stops when no parameter moves by more than `tolerance`, relative to the largest of its group. A `fresh` start takes
+    the guessed variances instead: `guess` times the squared length of the features, in each metric's own unit.
     """
     E, K, J = n.shape
     m, d, C = maps.shape[1], maps.shape[2], moments.shape[3]
@@ -85,10 +88,32 @@ def estimate(  # type: ignore[no-untyped-def]
             f[j] = sf[j] / n_bin[j] - centre[0]
             information += 0.5 * m * n_bin[j] * f[j] * f[j]
 
+    guessed = np.zeros(m)
+    size = 0.0
+    for k in range(K):
+        if fixed and n_arm[k] > 0.0:
+            size += 1.0
+            for s in range(m):
+                for i in range(d):
+                    guessed[s] += maps[k, s, i] * maps[k, s, i]
+        elif not fixed:
+            size += n_arm[k]
+            for e in range(E):
+                for j in range(J):
+                    c = 0
+                    for i in range(d):
+                        guessed[0] += moments[e, k, j, c]
+                        c += d + 1 - i
+    for s in range(m):
+        guessed[s] = guess * guessed[s] / size if guessed[s] > 0.0 else guess
+
     Om = np.zeros((E, K, m, m))
     for e in range(E):
         for k in range(K):
             for s in range(m):
+                if fresh:
+                    Om[e, k, s, s] = 1.0 / guessed[s]
+                    continue
                 for t in range(m):
                     for i in range(m):
                         Om[e, k, s, t] += whitening[e, k, i, s] * whitening[e, k, i, t]
@@ -101,12 +126,13 @@ def estimate(  # type: ignore[no-untyped-def]
     theta = np.zeros(d)
     mu = np.zeros(m)
     along = np.zeros((m, d))
+    pooled = np.zeros(m)
     A = np.zeros((m, m))
     A_inv = np.zeros((m, m))
     Q = np.zeros(C)
     r_bin = np.zeros(J)
 
-    def invert(matrix, inverse):  # type: ignore[no-untyped-def]
+    def invert(matrix: FloatArray, inverse: FloatArray) -> None:
         """Of a symmetric positive definite matrix, by its Cholesky factor."""
         size = matrix.shape[0]
         L = np.zeros((size, size))
@@ -191,8 +217,8 @@ def estimate(  # type: ignore[no-untyped-def]
         if done >= passes or moved <= tolerance:
             break
 
-        # Residuals of each group, and the pooled variance.
-        pooled = 0.0
+        # Residuals of each group, and the pooled variance of each metric.
+        pooled[:] = 0.0
         for e in range(E):
             for k in range(K):
                 if n_cell[e, k] == 0.0:
@@ -232,29 +258,28 @@ def estimate(  # type: ignore[no-untyped-def]
                     R[e, k, 0, 0] = x + S[e, k, c]
                 for s in range(m):
                     R[e, k, s, s] = max(R[e, k, s, s], 0.0)
-                    pooled += R[e, k, s, s]
-        tau = (pooled + m * guess) / (m * (total + 1.0))
+                    pooled[s] += R[e, k, s, s]
+        for s in range(m):
+            pooled[s] = (pooled[s] + GUESS_WEIGHT * guessed[s]) / (total + GUESS_WEIGHT)
 
-        # Precisions, shrunk towards the pooled level; then the share of each bin in the squared residuals.
+        # Precisions, shrunk towards the pooled variances; then the share of each bin in the squared residuals.
         moved = 0.0
         r_bin[:] = 0.0
         for k in range(K):
-            level = PRIOR_SCALE * tau
-            if not fixed:
-                x = CELL_PULL * tau
-                for e in range(E):
-                    x += R[e, k, 0, 0]
-                level = x / (CELL_PULL + n_arm[k])
+            level = CELL_PULL * pooled[0]  # of the arm, for reward feedback
+            for e in range(E):
+                level += R[e, k, 0, 0]
+            level /= CELL_PULL + n_arm[k]
             for e in range(E):
                 if fixed:
                     for s in range(m):
                         for t in range(m):
                             A[s, t] = R[e, k, s, t]
-                        A[s, s] += level
+                        A[s, s] += pooled[s]
                     invert(A, A_inv)
                     for s in range(m):
                         for t in range(m):
-                            A_inv[s, t] *= n_cell[e, k] + 1.0  # nu0 + N - m - 1 with nu0 = m + 2
+                            A_inv[s, t] *= n_cell[e, k] + PRIOR_EXCESS - 1.0  # nu0 + N - m - 1
                 else:
                     A_inv[0, 0] = (CELL_PULL + n_cell[e, k]) / (CELL_PULL * level + R[e, k, 0, 0])
                 most, change = 0.0, 0.0
@@ -350,7 +375,8 @@ def estimate(  # type: ignore[no-untyped-def]
                         c += 1
                     c += 1
             share /= d
-            freedom = n_cell[e, k] + (1.0 if fixed else CELL_PULL)
+            # With this prior a group's mean is Student distributed, with nu0 + N - m + 1 degrees of freedom.
+            freedom = n_cell[e, k] + (PRIOR_EXCESS + 1.0 if fixed else CELL_PULL)
             meier[0] += share * (1.0 - share) / freedom
             scatter[0] += share * share / freedom
     slope_new[0] = w

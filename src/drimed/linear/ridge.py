@@ -17,6 +17,10 @@ from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.linear.kernel import kernel
 
 REFRESH_EVERY = 128  # rank-one steps between factorisations: keeps V V^-1 - I near round-off for ever
+LOST = (
+    "the regression matrix V is not positive definite any more: the rows differ in scale by more than a double can hold; "
+    "rescale the features or raise the regularisation"
+)
 STEEP = 1e6  # a rank-one step that shrinks V^-1 by more than this loses too many digits: factorise instead
 
 
@@ -131,7 +135,10 @@ def _add_rows(V, V_inv, b, logdet, Z, w, V_new, V_inv_new, b_new, theta, logdet_
 
 def _factorise(V: FloatArray, regularisation: float) -> tuple[FloatArray, FloatArray]:
     logdet = logdet_of(V, regularisation)
-    V_inv = np.asarray(np.linalg.inv(V), np.float64)
+    try:
+        V_inv = np.asarray(np.linalg.inv(V), np.float64)
+    except np.linalg.LinAlgError as error:
+        raise NumericalError(LOST) from error
     return 0.5 * (V_inv + np.swapaxes(V_inv, -1, -2)), logdet
 
 
@@ -143,7 +150,4 @@ def _cholesky(V: FloatArray) -> FloatArray:
     try:
         return np.asarray(np.linalg.cholesky(V), np.float64)
     except np.linalg.LinAlgError as error:
-        raise NumericalError(
-            "the regression matrix V is not positive definite any more: the rows differ in scale by more than "
-            "a double can hold; rescale the features or raise the regularisation"
-        ) from error
+        raise NumericalError(LOST) from error
