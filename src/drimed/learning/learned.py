@@ -2,17 +2,17 @@
 
     Cov[y] = exp(slope (f - centre)) Sigma_g,    f = log(1 + |context|)
 
-Vector feedback: g is the arm, Sigma_g an M x M covariance that is shrunk towards the pooled variance. Reward feedback:
-g is the pair (user, arm), Sigma_g a variance, shrunk towards its arm's and that towards the pooled one. Features may
-then differ every time; with vector feedback the map Phi(a) of an arm must stay what it was.
+Vector feedback: g is the arm, Sigma_g an M x M covariance that is shrunk towards the pooled variance of each metric.
+Reward feedback: g is the pair (user, arm), Sigma_g a variance, shrunk towards its arm's and that towards the pooled
+one. Features may then differ every time; with vector feedback the map Phi(a) of an arm must stay what it was.
 
 Kept are sums per (group, bin of f), whose size does not grow with the data. Every refit re-weights all the past with
 the present noise model, and replaces V and b; between refits new rows are added with the weights of the last one. An
 outcome may come late or be taken out again. One pass per refit starts from the last model, so the model is part of
 the state and a snapshot replays; `converge` makes it a function of the sums alone, whatever the order of the data.
 
-Not promised: anything at all times at once, under adaptive sampling, or while Sigma_g itself drifts. Outcomes whose
-mean is more than a million times their noise leave no digits for the noise.
+Nothing depends on the units of the metrics. Not promised: anything at all times at once, under adaptive sampling, or
+while Sigma_g itself drifts. Outcomes whose mean is more than a million times their noise leave no digits for it.
 Shapes: leading `...` is any batch; E subgroups (1, or the users), K arms, J bins, m rows of an outcome.
 """
 
@@ -217,35 +217,32 @@ def inflation(meier: FloatArray, scatter: FloatArray, squared_radius: float = RE
 def whitened(noise: Noise, rows: Rows) -> tuple[FloatArray, FloatArray]:
     """Z and y divided by the noise as it is estimated now."""
     W = _at(noise.whitening, rows.subgroup, rows.arm)
-    W = W * np.exp(-0.5 * _log_scale(noise, rows.feature))[..., None, None]
+    log_scale = _log_scale(noise.slope, noise.centre, rows.feature)
+    W = W * np.exp(-0.5 * log_scale)[..., None, None]
     return np.matmul(W, rows.Z), np.matvec(W, rows.y)
 
 
 def reward_noise(noise: Noise, offer: Offer) -> FloatArray:
-    """The estimated standard deviation of each arm's reward: (..., K)."""
-    batch = np.broadcast_shapes(noise.batch, offer.features.shape[:-2])
-    log_scale = _log_scale(noise, context_feature(offer, batch))
+    """The estimated standard deviation of each arm's reward: (..., K).
+
+    An offer with more batch axes than the state, such as all users of an episode, has them behind the state's own.
+    """
+    extra = (None,) * (offer.features.ndim - 2 - noise.slope.ndim)
+    slope, centre = noise.slope[(..., *extra)], noise.centre[(..., *extra)]
+    batch = np.broadcast_shapes(slope.shape, offer.features.shape[:-2])
+    log_scale = _log_scale(slope, centre, context_feature(offer, batch))
     if noise.maps is not None:
         if offer.preference is None:
-            raise InputError("with vector feedback, learned noise needs the offer's preference")
-        return moments.reward_noise(noise.whitening[..., 0, :, :, :], offer.preference, log_scale)
+            raise InputError("learned noise with vector feedback needs the offer's preference")
+        whitening = noise.whitening[..., *extra, 0, :, :, :]
+        return moments.reward_noise(whitening, offer.preference, log_scale)
     user = _checked_user(noise, offer.user)
-    roots = noise.whitening[..., 0, 0]  # (..., E, K)
     if isinstance(user, int):
-        mine = roots[..., user, :]
+        mine = noise.whitening[..., *extra, user, :, 0, 0]
     else:
+        roots = noise.whitening[..., *extra, :, :, 0, 0]  # (..., E, K)
         mine = pick(np.broadcast_to(roots, (*batch, *roots.shape[-2:])), np.broadcast_to(user, batch))
     return np.exp(0.5 * log_scale)[..., None] / mine
-
-
-def for_each_user(noise: Noise) -> Noise:
-    """The same model for every user of an episode: an axis before the core axes of what decisions need."""
-    return replace(
-        noise,
-        whitening=np.expand_dims(noise.whitening, -5),
-        slope=noise.slope[..., None],
-        centre=noise.centre[..., None],
-    )
 
 
 def context_feature(offer: Offer, batch: tuple[int, ...]) -> FloatArray:
@@ -261,9 +258,8 @@ def check_guess(guess: float) -> None:
         raise ConfigError(f"noise_guess must be a positive, finite variance, got {guess}")
 
 
-def _log_scale(noise: Noise, feature: FloatArray) -> FloatArray:
-    limit = moments.LOG_WEIGHT_LIMIT
-    return np.clip(noise.slope * (feature - noise.centre), -limit, limit)
+def _log_scale(slope: FloatArray, centre: FloatArray, feature: FloatArray) -> FloatArray:
+    return np.clip(slope * (feature - centre), -moments.LOG_WEIGHT_LIMIT, moments.LOG_WEIGHT_LIMIT)
 
 
 def _at(array: FloatArray, subgroup: int | IntArray, arm: IntArray) -> FloatArray:
@@ -279,8 +275,11 @@ def _checked_user(noise: Noise, user: int | IntArray) -> int | IntArray:
     E = noise.n.shape[-3]
     if np.ndim(user) == 0:
         user = int(user)
-    if np.min(user) < 0 or np.max(user) >= E:
-        raise InputError(f"learned noise is kept for {E} users, numbered from 0; got user {np.max(user)}")
+        ok, came = 0 <= user < E, user
+    else:
+        ok, came = bool(((user >= 0) & (user < E)).all()), int(np.max(user))  # type: ignore[operator]
+    if not ok:
+        raise InputError(f"learned noise is kept for {E} users, numbered from 0; got user {came}")
     return user
 
 

@@ -35,7 +35,9 @@ class Learner:
     norm_bound: float = 1.0  # S: bound on |theta|
     regularisation: float | None = None  # lambda; None: R^2 / S^2
     delta: float = 0.01  # the time-uniform radius may fail with this probability
-    noise_guess: float = 1.0  # a variance that learned noise starts from; it counts as one observation
+    # Learned noise starts from this variance, relative to (norm_bound |features|)^2, the largest squared mean. Rather
+    # too large than too small: the first outcomes correct it, but a small one trusts them too much.
+    noise_guess: float = 1.0
 
     def __post_init__(self) -> None:
         if self.weighting not in noise.WEIGHTINGS:
@@ -63,6 +65,10 @@ class Learner:
             return self.regularisation
         return (self.noise_bound / self.norm_bound) ** 2
 
+    @cached_property
+    def _guess(self) -> float:
+        return self.noise_guess * self.norm_bound**2
+
     def init(self, shape: Shape, batch: tuple[int, ...] = ()) -> Ridge:
         """No evidence yet."""
         return ridge.init(shape.d, self.ridge_penalty, batch, discounted=self.discount < 1)
@@ -71,7 +77,7 @@ class Learner:
         """Nothing learned about the noise yet; None where nothing will be."""
         if self.weighting != "learned":
             return None
-        return learned.init(shape, batch, feedback=self.feedback, guess=self.noise_guess)
+        return learned.init(shape, batch, feedback=self.feedback, guess=self._guess)
 
     def begin_episode(self, state: Ridge) -> Ridge:
         """Let the evidence age by one episode."""
@@ -91,13 +97,13 @@ class Learner:
     def refit(self, state: Ridge, model: Noise, *, passes: int = 1) -> tuple[Ridge, Noise]:
         """All the past, weighted by the noise model after some more passes."""
         model, V, b = learned.refit(
-            model, state.b.shape[-1], penalty=self.ridge_penalty, guess=self.noise_guess, passes=passes
+            model, state.b.shape[-1], penalty=self.ridge_penalty, guess=self._guess, passes=passes
         )
         return self._replaced(state, V, b), model
 
     def converge(self, state: Ridge, model: Noise) -> tuple[Ridge, Noise]:
         """The state that does not depend on the order of the observations any more."""
-        model, V, b = learned.converge(model, state.b.shape[-1], penalty=self.ridge_penalty, guess=self.noise_guess)
+        model, V, b = learned.converge(model, state.b.shape[-1], penalty=self.ridge_penalty, guess=self._guess)
         return self._replaced(state, V, b), model
 
     def forget(

@@ -18,9 +18,10 @@ from drimed.linear.kernel import kernel
 
 REFRESH_EVERY = 128  # rank-one steps between factorisations: keeps V V^-1 - I near round-off for ever
 LOST = (
-    "the regression matrix V is not positive definite any more: the rows differ in scale by more than a double can hold; "
-    "rescale the features or raise the regularisation"
+    "the regression matrix V is not positive definite any more: the rows differ in scale by more than a double can "
+    "hold; rescale the features or raise the regularisation"
 )
+SMALLEST_PIVOT = 64 * np.finfo(np.float64).eps  # below this share of the largest entry a factor is round-off
 STEEP = 1e6  # a rank-one step that shrinks V^-1 by more than this loses too many digits: factorise instead
 
 
@@ -119,13 +120,17 @@ def _add_rows(V, V_inv, b, logdet, Z, w, V_new, V_inv_new, b_new, theta, logdet_
                 u += V_inv_new[i, j] * Z[r, j]
             theta[i] = u  # theta serves as scratch for V^-1 z
             factor += Z[r, i] * u
+        lost = not factor >= 1.0  # round-off has eaten V^-1: leave it to a factorisation
+        if lost:
+            factor = 1.0
         for i in range(d):
             b_new[i] += Z[r, i] * w[r]
             for j in range(d):
                 V_new[i, j] += Z[r, i] * Z[r, j]
-                V_inv_new[i, j] -= theta[i] * theta[j] / factor
+                if not lost:
+                    V_inv_new[i, j] -= theta[i] * theta[j] / factor
         logdet_new[0] += np.log(factor)
-        gain[0] = max(gain[0], factor)
+        gain[0] = np.inf if lost else max(gain[0], factor)
     for i in range(d):
         s = 0.0
         for j in range(d):
@@ -148,6 +153,10 @@ def _log_diagonal(L: FloatArray) -> FloatArray:
 
 def _cholesky(V: FloatArray) -> FloatArray:
     try:
-        return np.asarray(np.linalg.cholesky(V), np.float64)
+        L = np.asarray(np.linalg.cholesky(V), np.float64)
     except np.linalg.LinAlgError as error:
         raise NumericalError(LOST) from error
+    pivot = np.diagonal(L, axis1=-2, axis2=-1).min(-1) ** 2
+    if not (pivot > SMALLEST_PIVOT * np.diagonal(V, axis1=-2, axis2=-1).max(-1)).all():
+        raise NumericalError(LOST)
+    return L

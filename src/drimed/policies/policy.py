@@ -22,7 +22,6 @@ import numpy as np
 from drimed.errors import ShapeError
 from drimed.guards.decision import Decision
 from drimed.guards.guard import Guard
-from drimed.learning import learned
 from drimed.learning.fit import Fit
 from drimed.learning.learned import Noise
 from drimed.learning.learner import Learner
@@ -91,21 +90,21 @@ class Policy:
         if draws.shape[:-1] != state.ridge.theta.shape[:-1]:
             batch = state.ridge.theta.shape[:-1]
             raise ShapeError(f"draws must have shape {batch} and one axis more, got {draws.shape}")
-        return self._decide(state, *self._one(state, offer), draws)
+        return self._decide(state, self.fit(state), offer, draws)
 
     def decide_together(self, state: State, offers: Offer, draws: FloatArray) -> Decision:
         """Choose for all users of an episode from one state: offers and draws have the users as last batch axis."""
-        return self._decide(state, *self._together(state, offers), draws)
+        return self._decide(state, _for_each_user(self.fit(state)), offers, draws)
 
     def commit(self, state: State, offer: Offer, decision: Decision) -> State:
         """Remember that the decision was given out."""
-        guard, memory = self._commit(state, self._one, offer, decision)
+        guard, memory = self._commit(state, self.fit, offer, decision)
         pulls = state.pulls + pmf.one_hot(decision.action, state.pulls.shape[-1])
         return State(state.ridge, pulls, guard, memory, state.noise, state.round + 1)
 
     def commit_together(self, state: State, offers: Offer, decision: Decision) -> State:
         """Remember the decisions of a whole episode."""
-        guard, memory = self._commit(state, self._together, offers, decision)
+        guard, memory = self._commit(state, lambda s: _for_each_user(self.fit(s)), offers, decision)
         pulls = state.pulls + pmf.one_hot(decision.action, state.pulls.shape[-1]).sum(-2)
         return State(state.ridge, pulls, guard, memory, state.noise, state.round + decision.action.shape[-1])
 
@@ -134,16 +133,9 @@ class Policy:
     def _remembering(self) -> RemembersRounds | None:
         return self.rule if isinstance(self.rule, RemembersRounds) else None
 
-    def _one(self, state: State, offer: Offer) -> tuple[Fit, Offer]:
-        """What is known when one user is decided."""
-        return self.fit(state), self.learner.view(offer, state.noise)
+    def _decide(self, state: State, fit: Fit, offer: Offer, draws: FloatArray) -> Decision:
+        seen = self.learner.view(offer, state.noise)
 
-    def _together(self, state: State, offers: Offer) -> tuple[Fit, Offer]:
-        """What is known when all users of an episode are."""
-        noise = None if state.noise is None else learned.for_each_user(state.noise)
-        return _for_each_user(self.fit(state)), self.learner.view(offers, noise)
-
-    def _decide(self, state: State, fit: Fit, seen: Offer, draws: FloatArray) -> Decision:
         def ask(mask: BoolArray | None, penalty: FloatArray | None) -> FloatArray:
             return self.rule.propose(fit, seen, Ask(mask, penalty, draws, state.rule))
 
@@ -152,13 +144,11 @@ class Policy:
         exact = self.rule.randomisation != "sampled"
         return Decision(action, guarded.probabilities, guarded.reason, exact, guarded.share, guarded.certified)
 
-    def _commit(
-        self, state: State, look: Callable[[State, Offer], tuple[Fit, Offer]], offer: Offer, decision: Decision
-    ) -> tuple[Any, Any]:
+    def _commit(self, state: State, fit: Callable[[State], Fit], offer: Offer, decision: Decision) -> tuple[Any, Any]:
         guard, memory = state.guard, state.rule
         if guard is None and memory is None:
             return None, None
-        now, seen = look(state, offer)
+        now, seen = fit(state), self.learner.view(offer, state.noise)
         if guard is not None:
             guard = self.guard.commit(guard, now, seen, decision)
         if self._remembering is not None:
