@@ -1,7 +1,8 @@
 """Speed, as ratios measured in one run: `python -m benchmarks`.
 
-Prints tables, writes results.json and the scaling figure, and says which goals are met. A missed goal is a finding,
-not a failure: the exit code is 0 either way.
+Times are processor time, so that what others run on the machine is not counted. Prints tables, writes results.json
+and the scaling figure, and says which goals are met. A missed goal is a finding, not a failure: the exit code is 0
+either way.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 
-from benchmarks import live, scaling, tables, throughput
+from benchmarks import layout, live, scaling, throughput
 from benchmarks.measure import Goal, Tick
 
 PARTS = ("throughput", "live", "scaling")
@@ -92,7 +93,7 @@ def _with_bar(console: Console, name: str, ticks: int, run: Callable[[Tick], R])
 
 
 def _verdicts(goals: list[Goal]) -> Table:
-    view = tables.table(
+    view = layout.table(
         "Goals, as ratios to the plain loop",
         "simulated: times faster; live: plain steps per decision and update. The median decides.",
         "goal",

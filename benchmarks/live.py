@@ -5,13 +5,14 @@ The offer is built beforehand; what building and checking it costs (`make_offer`
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from functools import partial
 from timeit import timeit
 
 from rich.table import Table
 
-from benchmarks import plain, tables
+from benchmarks import layout, plain
 from benchmarks.candidates import candidates
 from benchmarks.measure import MICRO, Comparison, Goal, Spread, Tick, in_turn
 from benchmarks.stepping import LiveLoop, Scene, offer_maker
@@ -63,7 +64,7 @@ def run(plan: Plan, tick: Tick) -> Result:
     make = offer_maker(instance)
     pairs = in_turn(
         {name: partial(loop, plan.steps) for name, loop in loops.items()}
-        | {_OFFER: lambda: timeit(make, number=plan.steps) / plan.steps},
+        | {_OFFER: lambda: timeit(make, number=plan.steps, timer=time.process_time) / plan.steps},
         lambda: plain.step_seconds(shape.d, shape.K, plan.steps),
         plan.repeats,
         tick,
@@ -77,7 +78,7 @@ def run(plan: Plan, tick: Tick) -> Result:
 def table(result: Result) -> Table:
     """Microseconds per step and the ratio to the plain step."""
     plan, step = result.plan, result.plain_microseconds
-    view = tables.table(
+    view = layout.table(
         f"One live decision and update, K = {result.K}, d = {result.d}",
         f"{plan.steps} steps, {plan.repeats} repeats. The plain step took {step.median:.1f} µs ({step.range(1)}).",
         "policy",

@@ -85,8 +85,8 @@ def in_turn(
 ) -> dict[str, list[Pair]]:
     """Seconds of each candidate, several times over; the yardstick runs just before and just after each of them.
 
-    A candidate is paired with the mean of the two, so that a neighbour's work on the machine slows both sides of a
-    ratio alike.
+    A candidate is paired with the mean of the two. Times are processor time, which leaves out the work of others; what
+    they do to caches and clock speed slows both sides of a ratio alike.
     """
     pairs: dict[str, list[Pair]] = {name: [] for name in timed}
     before = yardstick()

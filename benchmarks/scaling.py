@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 from rich.table import Table
 
-from benchmarks import plain, tables
+from benchmarks import layout, plain
 from benchmarks.measure import MICRO, Spread, Tick
 from benchmarks.stepping import LiveLoop, Scene
 from drimed.environments.instance import draw_instance
@@ -100,7 +100,7 @@ def views(result: Result) -> list[Table]:
         (f"µs per live step against the number of arms, d = {FEATURES_OF_ARMS_SWEEP}", "K", result.arms),
         (f"µs per live step against the number of features, K = {ARMS_OF_FEATURES_SWEEP}", "d", result.features),
     ):
-        view = tables.table(title, caption, axis, *_STYLES)
+        view = layout.table(title, caption, axis, *_STYLES)
         times = {(cell.policy, getattr(cell, axis)): cell.microseconds for cell in cells}
         for size in sorted({getattr(cell, axis) for cell in cells}):
             row = [times[name, size] for name in _STYLES]

@@ -51,7 +51,7 @@ def offer_maker(instance: Instance) -> partial[Offer]:
 
 
 class LiveLoop:
-    """A policy in mid-trial. Calling it takes more decisions and tells the seconds that each of them took."""
+    """A policy in mid-trial. Calling it takes more decisions and tells the seconds of processor time that each took."""
 
     def __init__(self, policy: AnyPolicy, scene: Scene) -> None:
         self._policy, self._scene, self._done = policy, scene, 0
@@ -60,10 +60,10 @@ class LiveLoop:
     def __call__(self, steps: int) -> float:
         policy, state, offer, outcomes = self._policy, self._state, self._scene.offer, self._scene.outcomes
         draws = streams.uniforms(0, "policy", self._done, steps, policy.draws_needed(self._scene.shape))
-        start = time.perf_counter()
+        start = time.process_time()
         for u in draws:
             decision = policy.decide(state, offer, u)
             state = policy.update(state, offer, decision, outcomes[int(decision.action)])
-        elapsed = time.perf_counter() - start
+        elapsed = time.process_time() - start
         self._state, self._done = state, self._done + steps
         return elapsed / steps

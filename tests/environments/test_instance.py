@@ -10,6 +10,7 @@ from drimed.environments.instance import PAPER_SHAPE, Instance, authors_instance
 from drimed.errors import ConfigError, DrimedError, InputError, ShapeError
 from drimed.learning.offer import Shape
 from drimed.linear.arrays import FloatArray
+from tests.examples import same
 
 AUTHORS = authors_instance()
 MEANS = AUTHORS.means(AUTHORS.preferences)  # (H, K), what the users really get
@@ -21,25 +22,27 @@ def sigmas(instance: Instance) -> FloatArray:
     return np.asarray(np.sqrt(0.1 * variance))
 
 
-def test_the_authors_instance_is_drawn_in_their_order() -> None:
-    rng = np.random.default_rng(42)
-    theta = rng.standard_normal(4)
+@pytest.mark.parametrize(("seed", "shape"), [(42, PAPER_SHAPE), (5, Shape(d=3, K=6, M=2, H=7))])
+def test_an_instance_is_drawn_in_the_authors_order(seed: int, shape: Shape) -> None:
+    rng = np.random.default_rng(seed)
+    theta = rng.standard_normal(shape.d)
     theta = theta / np.sqrt((theta**2).sum())
-    Phi = rng.standard_normal((5, 4, 4))
-    raw_of_arms = []
-    for a in range(5):
-        for m in range(4):
-            Phi[a, m] /= np.sqrt((Phi[a, m] ** 2).sum())
-    raw = rng.standard_normal((5, 4, 4))
-    for a in range(5):
-        raw_of_arms.append(raw[a] @ raw[a].T / 4)
-    P = [rng.dirichlet([1.0, 1.0, 1.0, 1.0]) for _ in range(10)]
-    drawn = [rng.dirichlet(2 * P[h]) for h in range(10)]
-    np.testing.assert_allclose(AUTHORS.theta, theta, rtol=1e-14)
-    np.testing.assert_allclose(AUTHORS.maps, Phi, rtol=1e-14)
-    np.testing.assert_allclose(AUTHORS.covariances, raw_of_arms, rtol=1e-13)
-    np.testing.assert_allclose(AUTHORS.preference_means, P, rtol=1e-14)
-    np.testing.assert_allclose(AUTHORS.preferences, drawn, rtol=1e-14)
+    Phi = rng.standard_normal((shape.K, shape.M, shape.d))
+    raw = rng.standard_normal((shape.K, shape.M, shape.M))
+    P = [rng.dirichlet([1.0] * shape.M) for _ in range(shape.H)]
+    drawn = [rng.dirichlet(2 * P[h]) for h in range(shape.H)]
+    found = draw_instance(seed, shape)
+    np.testing.assert_allclose(found.theta, theta, rtol=1e-14)
+    for a in range(shape.K):
+        for m in range(shape.M):
+            np.testing.assert_allclose(found.maps[a, m], Phi[a, m] / np.sqrt((Phi[a, m] ** 2).sum()), rtol=1e-14)
+        np.testing.assert_allclose(found.covariances[a], raw[a] @ raw[a].T / shape.M, rtol=1e-13)
+    np.testing.assert_allclose(found.preference_means, P, rtol=1e-14)
+    np.testing.assert_allclose(found.preferences, drawn, rtol=1e-14)
+
+
+def test_the_authors_instance_is_the_one_of_seed_42() -> None:
+    assert same(AUTHORS, draw_instance(42, PAPER_SHAPE))
 
 
 def test_the_authors_instance_has_the_sizes_of_the_paper() -> None:

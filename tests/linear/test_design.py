@@ -196,6 +196,15 @@ def test_nearly_collinear_arms_get_a_distribution(distance: float) -> None:
             assert q.sum() == pytest.approx(1.0, abs=1e-12)
 
 
+def test_an_arm_that_alone_covers_a_direction_is_pulled_once() -> None:
+    """Its leverage is exactly 1 in any basis; round-off above 1 must not add pulls."""
+    W = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, -0.5], [0.0, 0.3], [0.0, 0.2]])
+    for angle in np.linspace(0, 6, 60):
+        turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+        q = designs.approx(W @ turn)
+        assert q[0] == pytest.approx(1 / pulls_behind(q))
+
+
 def test_parallel_arms_leave_only_the_longest() -> None:
     W = np.array([[1.0, 2.0], [-2.0, -4.0], [0.5, 1.0]])
     assert designs.frank_wolfe(W).tolist() == [0.0, 1.0, 0.0]

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,3 +18,32 @@ def test_a_kernel_treats_each_member_alone() -> None:
     total = kernel("void(f8[:], f8[:])", "(k)->()")(scope["body"])
     assert float(total(np.array([1.0, 2.0, 3.0]))) == 6.0
     assert total(np.ones((2, 3, 4))).tolist() == [[4.0] * 3] * 2
+
+
+PLAY = """
+import sys
+from drimed import Setting, World, authors_instance, make, quantile_control, simulate
+instance = authors_instance()
+world = World(instances=[instance], seeds=[0, 1], controls=[quantile_control(instance)], setting=Setting(episodes=5))
+for name in sys.argv[1:]:
+    print(name, simulate(make(name), world).total("regret").sum())
+"""
+
+
+def test_processes_that_compile_at_the_same_time_do_not_spoil_each_others_cache(tmp_path: Path) -> None:
+    """Three fresh processes in different orders, then one that loads what they left: the same numbers from all."""
+    names = ["dri_med", "published_dri_med", "lin_med"]
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    orders = [names, names[::-1], [names[1], names[2], names[0]]]
+    started = [
+        subprocess.Popen([sys.executable, "-c", PLAY, *order], env=environment, stdout=subprocess.PIPE, text=True)
+        for order in orders
+    ]
+    said = [sorted(process.communicate(timeout=300)[0].splitlines()) for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0]
+    later = subprocess.run(
+        [sys.executable, "-c", PLAY, *names], env=environment, capture_output=True, text=True, check=False
+    )
+    assert later.returncode == 0, later.stderr
+    assert len(said[0]) == 3
+    assert all(lines == sorted(later.stdout.splitlines()) for lines in said)

@@ -72,6 +72,12 @@ def test_sample_returns_the_arm_whose_interval_holds_the_draw(p: FloatArray, u: 
     assert u < p[: arm + 1].sum() + 1e-14
 
 
+def test_a_draw_on_the_border_belongs_to_the_next_arm() -> None:
+    p = np.array([0.25, 0.25, 0.5])
+    assert pmf.sample(p, np.array([0.0, 0.25, 0.5])).tolist() == [0, 1, 2]
+    assert int(pmf.sample(np.array([0.0, 1.0]), np.asarray(0.0))) == 1
+
+
 def test_sample_has_the_frequencies_of_p_on_evenly_spread_draws() -> None:
     p = np.array([0.1, 0.0, 0.4, 0.5])
     u = (np.arange(1000) + 0.5) / 1000

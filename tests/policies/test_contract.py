@@ -152,6 +152,16 @@ def test_giving_out_and_learning_can_be_apart(policy: AnyPolicy) -> None:
 
 
 @ALL
+def test_every_decision_is_counted_once(policy: AnyPolicy) -> None:
+    for step in steps(policy, seven_worlds(episodes=2)):
+        assert np.array_equal(step.after.pulls - step.before.pulls, np.eye(SMALL.K)[step.decision.action])
+        if isinstance(policy, Policy):
+            assert (step.before.round, step.after.round) == (step.number + 1, step.number + 2)
+        else:
+            assert step.after.user == step.number % SMALL.H + 2
+
+
+@ALL
 def test_draws_for_another_batch_are_refused(policy: AnyPolicy) -> None:
     step = next(steps(policy, seven_worlds()))
     for draws in (step.draws[:3], step.draws[0]):

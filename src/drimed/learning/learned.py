@@ -111,7 +111,7 @@ def of_user(rows: Rows, h: int) -> Rows:
 
 
 def add(noise: Noise, rows: Rows, sign: float = 1.0) -> Noise:
-    """Count an observation in; with sign -1 take one out that was counted in before."""
+    """Count an observation in; with sign -1, out."""
     maps, mapped = _with_map(noise, rows)
     fixed = maps is not None
     u = rows.y if fixed else rows.Z[..., 0, :]
@@ -145,6 +145,14 @@ def add(noise: Noise, rows: Rows, sign: float = 1.0) -> Noise:
         noise.refitted,
     )
     return absorb(added) if added.waiting == RECENT else added
+
+
+def remove(noise: Noise, rows: Rows) -> Noise:
+    """Take an observation out again."""
+    less = absorb(add(noise, rows, sign=-1.0))
+    if (less.n < 0).any():
+        raise InputError("an outcome can be taken out only if it was counted in; this one was not")
+    return less
 
 
 def absorb(noise: Noise) -> Noise:
@@ -277,7 +285,7 @@ def _checked_user(noise: Noise, user: int | IntArray) -> int | IntArray:
         user = int(user)
         ok, came = 0 <= user < E, user
     else:
-        ok, came = bool(((user >= 0) & (user < E)).all()), int(np.max(user))  # type: ignore[operator]
+        ok, came = bool(((user >= 0) & (user < E)).all()), int(np.max(user))
     if not ok:
         raise InputError(f"learned noise is kept for {E} users, numbered from 0; got user {came}")
     return user

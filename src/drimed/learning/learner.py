@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from drimed.errors import ConfigError
+from drimed.errors import ConfigError, InputError
 from drimed.learning import learned, noise
 from drimed.learning.fit import Fit
 from drimed.learning.learned import Noise
@@ -87,8 +87,12 @@ class Learner:
         self, state: Ridge, model: Noise | None, offer: Offer, action: IntArray, outcome: Outcome
     ) -> tuple[Ridge, Noise | None]:
         """Add what came of playing `action`."""
-        if model is not None:
-            return self._observe_learned(state, model, offer, action, outcome)
+        if self.weighting == "learned":
+            if model is None:
+                raise InputError("weighting 'learned' needs what was learned so far; start it with `init_noise`")
+            for rows in self._rows(model, offer, action, outcome):
+                state, model = self._add(state, model, rows)
+            return state, model
         Z, w = noise.rows(self.weighting, self.feedback, offer, action, outcome)
         if Z.ndim > state.V.ndim:  # a whole episode: the users' blocks of rows, one after the other
             Z, w = Z.reshape(*Z.shape[:-3], -1, Z.shape[-1]), w.reshape(*w.shape[:-2], -1)
@@ -110,9 +114,9 @@ class Learner:
         self, state: Ridge, model: Noise, offer: Offer, action: IntArray, outcome: Outcome
     ) -> tuple[Ridge, Noise]:
         """Take one observation out again, as if it had never come."""
-        Z, y = noise.rows("none", self.feedback, offer, action, outcome)
-        rows = learned.rows(model, offer, action, Z, y)
-        return self.refit(state, learned.add(model, rows, sign=-1.0))
+        for rows in self._rows(model, offer, action, outcome):
+            model = learned.remove(model, rows)
+        return self.refit(state, model)
 
     def fit(self, state: Ridge, model: Noise | None, pulls: FloatArray, round: int) -> Fit:
         """The view that rules and guards decide on."""
@@ -141,16 +145,12 @@ class Learner:
             return _with_noise(offer, None)
         return offer
 
-    def _observe_learned(
-        self, state: Ridge, model: Noise, offer: Offer, action: IntArray, outcome: Outcome
-    ) -> tuple[Ridge, Noise]:
-        Z, y = noise.rows("none", self.feedback, offer, action, outcome)
-        rows = learned.rows(model, offer, action, Z, y)
-        if action.ndim < state.b.ndim:
-            return self._add(state, model, rows)
-        for h in range(action.shape[-1]):  # a whole episode: one user after the other
-            state, model = self._add(state, model, learned.of_user(rows, h))
-        return state, model
+    def _rows(self, model: Noise, offer: Offer, action: IntArray, outcome: Outcome) -> list[learned.Rows]:
+        """One outcome as it came, or those of a whole episode, one user after the other."""
+        rows = learned.rows(model, offer, action, *noise.rows("none", self.feedback, offer, action, outcome))
+        if action.ndim == len(model.batch):
+            return [rows]
+        return [learned.of_user(rows, h) for h in range(action.shape[-1])]
 
     def _add(self, state: Ridge, model: Noise, rows: learned.Rows) -> tuple[Ridge, Noise]:
         more = learned.add(model, rows)

@@ -7,7 +7,11 @@ not depend on its neighbours or on the size of the batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 
@@ -29,17 +33,34 @@ class Kernel:
 
         def build(cache: bool) -> Callable[..., Any]:
             guvectorize: Any = numba.guvectorize
-            compiled: Callable[..., Any] = guvectorize([self._types], self._layout, nopython=True, cache=cache)(
-                self._body
-            )
-            return compiled.ufunc  # type: ignore[attr-defined]  # the NumPy ufunc without Numba's wrapper
+            compiled = guvectorize([self._types], self._layout, nopython=True, cache=cache)(self._body)
+            return compiled.ufunc  # the NumPy ufunc without Numba's wrapper
 
-        try:
-            return build(cache=True)
-        except RuntimeError:  # no writable place for the cache: compile in every process instead
-            return build(cache=False)
+        with _one_at_a_time():
+            try:
+                return build(cache=True)
+            except RuntimeError:  # no writable place for the cache: compile in every process instead
+                return build(cache=False)
 
 
 def kernel(types: str, layout: str) -> Callable[[Callable[..., None]], Kernel]:
     """Decorate a function of core arrays, its outputs last: `types` and `layout` are Numba's."""
     return lambda body: Kernel(body, types, layout)
+
+
+@contextlib.contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Held by one process of this user at a time.
+
+    A cached gufunc is two files that call each other by names which differ from process to process. Two processes that
+    wrote them at the same time would leave a pair that does not fit, and crash whoever loads it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # not a POSIX system: do not start several processes before the first has compiled
+        yield
+        return
+    path = Path(tempfile.gettempdir()) / f"drimed-kernels-{os.getuid()}.lock"
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
