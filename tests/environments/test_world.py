@@ -66,6 +66,13 @@ def test_contexts_and_noise_and_preferences_are_streams_of_their_own() -> None:
     assert np.array_equal(fixed["noise"], arrays(world(episodes=5, context_dim=5))["noise"])
 
 
+def test_contexts_tell_nothing_about_the_noise() -> None:
+    """As many coordinates as metrics, 6000 pairs: their correlation is within 5 standard errors of none."""
+    drawn = arrays(world(episodes=400, seeds=range(5), drift="none", context_dim=SMALL.M, context_noise=1.0))
+    pairs = np.corrcoef(drawn["contexts"][..., 0].ravel(), drawn["noise"][..., 0].ravel())
+    assert abs(pairs[0, 1]) < 5 / np.sqrt(6000)
+
+
 def test_the_drift_scales_the_contexts_as_coded() -> None:
     still, moved = (
         arrays(world(episodes=10, drift=d, magnitude=100.0, context_noise=0.5)) for d in ("none", "gradual")
