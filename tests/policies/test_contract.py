@@ -13,7 +13,7 @@ from drimed import streams
 from drimed.environments.instance import Instance, draw_instance
 from drimed.environments.world import World
 from drimed.errors import ShapeError
-from drimed.learning.offer import Shape
+from drimed.learning.offer import Outcome, Shape
 from drimed.linear.arrays import FloatArray
 from drimed.policies.policy import AnyPolicy, Policy
 from drimed.policies.registry import GUARDS, REGISTRY, make
@@ -109,6 +109,29 @@ def test_a_batch_is_its_members_bit_for_bit(policy: AnyPolicy) -> None:
             for name, array in to_arrays(alone[s]).items():
                 mine = together[name] if array.shape == together[name].shape else together[name][s]
                 assert np.array_equal(array, mine), name
+
+
+@ALL
+def test_one_offer_may_serve_a_whole_batch(policy: AnyPolicy) -> None:
+    """As many members as arms, so that the two cannot be told apart by their number."""
+    S, rng = SMALL.K, np.random.default_rng(1)
+    block = next(world(seeds=[0]).blocks())
+    offers = member(block.offers(0), 0)
+    together: Any = policy.begin_episode(policy.init(SMALL, (S,)), offers)
+    alone: list[Any] = [policy.begin_episode(policy.init(SMALL), offers) for _ in range(S)]
+    for user in range(SMALL.H):
+        offer, draws = member(block.offer(0, user), 0), rng.random((S, policy.draws_needed(SMALL)))
+        decision = policy.decide(together, offer, draws)
+        vector = rng.standard_normal((S, SMALL.M))
+        assert offer.preference is not None
+        together = policy.update(together, offer, decision, Outcome(vector @ offer.preference, vector))
+        for s in range(S):
+            mine = policy.decide(alone[s], offer, draws[s])
+            np.testing.assert_allclose(decision.probabilities[s], mine.probabilities, atol=1e-12)
+            assert decision.action[s] == mine.action
+            outcome = Outcome(np.asarray(vector[s] @ offer.preference), vector[s])
+            alone[s] = policy.update(alone[s], offer, mine, outcome)
+            np.testing.assert_allclose(policy.theta(together)[s], policy.theta(alone[s]), rtol=1e-9, atol=1e-12)
 
 
 @ALL
