@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, InputError, ShapeError
-from drimed.learning import noise
 from drimed.learning.learner import Learner
 from drimed.learning.offer import Offer, Outcome, Shape, make_offer
 from drimed.linear.arrays import FloatArray
@@ -218,8 +217,8 @@ def test_an_outcome_that_would_poison_the_sums_is_refused(
     outcome: Outcome, error: type[InputError], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        noise.checked(outcome, M=3)
-    assert noise.checked(OUTCOME, M=3) is OUTCOME
+        outcome.check(OFFER)
+    OUTCOME.check(OFFER)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.errors import ConfigError, DrimedError, UnknownNameError
+from drimed.environments.instance import draw_instance
+from drimed.errors import ConfigError, DrimedError, InputError, UnknownNameError
 from drimed.guards.off import Off
 from drimed.guards.penalty import Penalty
+from drimed.learning.offer import Outcome, make_offer
 from drimed.policies.policy import Policy
 from drimed.policies.registry import GUARDS, REGISTRY, make
 from drimed.published.dri import PublishedDri
@@ -138,3 +140,22 @@ def test_a_setting_out_of_range_is_refused(name: str, settings: dict[str, Any], 
     with pytest.raises(ConfigError, match=message) as caught:
         make(name, **settings)
     assert isinstance(caught.value, DrimedError)
+
+
+def test_anytime_confidence_and_forgetting_are_refused_together() -> None:
+    with pytest.raises(ConfigError, match="confidence 'anytime' needs discount 1"):
+        make("dri_med", guard="certain", confidence="anytime", discount=0.9)
+
+
+@pytest.mark.parametrize("name", ["oful", "dri_med", "published_dri_med"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_an_outcome_that_is_no_number_is_refused_and_the_state_is_kept(name: str, bad: float) -> None:
+    instance = draw_instance(0)
+    offer = make_offer(
+        maps=instance.maps, preference=instance.preferences[0], covariance=instance.covariances, control=np.eye(5)[0]
+    )
+    made = make(name)
+    state = made.init(instance.shape)
+    with pytest.raises(InputError, match=r"outcome\.(reward|vector) must be finite"):
+        made.observe(state, offer, np.asarray(1), Outcome(np.asarray(bad), np.full(4, bad)))
+    assert np.isfinite(made.theta(state)).all()

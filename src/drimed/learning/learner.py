@@ -34,7 +34,7 @@ class Learner:
     noise_bound: float = 1.0  # R: bound on the noise of a row; whitened rows have 1
     norm_bound: float = 1.0  # S: bound on |theta|
     regularisation: float | None = None  # lambda; None: R^2 / S^2
-    delta: float = 0.01  # the time-uniform radius may fail with this probability
+    delta: float = 0.01  # the radius may fail with this probability: over all time, or per episode when discounting
     # Learned noise starts from this variance, relative to (norm_bound |features|)^2, the largest squared mean. Rather
     # too large than too small: the first outcomes correct it, but a small one trusts them too much.
     noise_guess: float = 1.0

@@ -19,7 +19,7 @@ from drimed.linear.kernel import kernel
 
 LOG_WEIGHT_LIMIT = 12.0  # |log scale| beyond this is extrapolation: no context weighs more than e^12 times another
 STEP_LIMIT = 1.0  # of the slope in one pass: the first passes start far from the optimum
-GUESS_WEIGHT = 0.2  # observations that the guessed variance counts as; the first real ones outweigh it
+GUESS_WEIGHT = 0.5  # observations that the guessed variance counts as, until the data tell noise from signal
 PRIOR_EXCESS = 2.0  # nu0 - m: an arm's covariance is pulled to the pooled variances as by a Wishart prior of nu0
 CELL_PULL = 4.0  # kappa: a user's level is pulled to its arm's, and that to the pooled one, as by so many outcomes
 SLOPE_PRECISION = 1.0  # rho: the slope is pulled to 0 as by one observation of unit information
@@ -117,7 +117,8 @@ def estimate(  # type: ignore[no-untyped-def]
                 for t in range(m):
                     for i in range(m):
                         Om[e, k, s, t] += whitening[e, k, i, s] * whitening[e, k, i, t]
-    w = slope
+    w = 0.0 if fresh else slope
+    trust = GUESS_WEIGHT * d / (d + m * total)  # of the guess: once there are more rows than features, it must go
     weight = np.zeros(J)
     S = np.zeros((E, K, C))  # weighted moments of a group
     R = np.zeros((E, K, m, m))  # its sum of squared residuals, with what the estimate of theta took out of it
@@ -260,7 +261,7 @@ def estimate(  # type: ignore[no-untyped-def]
                     R[e, k, s, s] = max(R[e, k, s, s], 0.0)
                     pooled[s] += R[e, k, s, s]
         for s in range(m):
-            pooled[s] = (pooled[s] + GUESS_WEIGHT * guessed[s]) / (total + GUESS_WEIGHT)
+            pooled[s] = (pooled[s] + trust * guessed[s]) / (total + trust)
 
         # Precisions, shrunk towards the pooled variances; then the share of each bin in the squared residuals.
         moved = 0.0
@@ -327,14 +328,14 @@ def estimate(  # type: ignore[no-untyped-def]
         all_r = 0.0
         for j in range(J):
             all_r += r_bin[j]
-        if all_r > 0.0:
-            score = -SLOPE_PRECISION * w
-            for j in range(J):
-                score += 0.5 * (r_bin[j] * m * total / all_r - m * n_bin[j]) * f[j]
-            step = score / (information + SLOPE_PRECISION)
-            step = min(max(step, -STEP_LIMIT), STEP_LIMIT)
-            w += step
-            moved = max(moved, abs(step))
+        score = -SLOPE_PRECISION * w
+        for j in range(J):
+            if all_r > 0.0:
+                score += 0.5 * m * (r_bin[j] * total / all_r - n_bin[j]) * f[j]
+        step = score / (information + SLOPE_PRECISION)
+        step = min(max(step, -STEP_LIMIT), STEP_LIMIT)
+        w += step
+        moved = max(moved, abs(step))
         done += 1
 
     # How much of the regression rests on estimated weights.

@@ -10,8 +10,7 @@ import numpy as np
 
 from drimed.errors import InputError
 from drimed.learning.offer import Offer, Outcome
-from drimed.linear import checks
-from drimed.linear.arrays import FloatArray, IntArray, pick
+from drimed.linear.arrays import FloatArray, IntArray, pick_shared
 
 WEIGHTINGS = ("none", "known", "learned")
 FEEDBACKS = ("reward", "vector")
@@ -24,11 +23,11 @@ def rows(
     if feedback == "reward":
         if outcome.reward is None:
             raise InputError("reward feedback needs outcome.reward, got none")
-        x, r = _chosen(offer.features, action, 2), outcome.reward
+        x, r = pick_shared(offer.features, action, 2), outcome.reward
         if weighting == "known":
             if offer.sigma is None:
                 raise InputError("weighting 'known' needs the noise: give the offer sigma, or use weighting 'none'")
-            s = _chosen(offer.sigma, action, 1)
+            s = pick_shared(offer.sigma, action, 1)
             x, r = x / s[..., None], r / s
         return x[..., None, :], np.asarray(r)[..., None]
 
@@ -36,28 +35,12 @@ def rows(
         raise InputError("vector feedback needs outcome.vector (all metrics), got none; or use feedback 'reward'")
     if offer.maps is None:
         raise InputError("vector feedback needs the offer's maps Phi(a); or use feedback 'reward'")
-    Z, y = _chosen(offer.maps, action, 3), outcome.vector
+    Z, y = pick_shared(offer.maps, action, 3), outcome.vector
     if weighting == "known":
         if offer.whitening is None:
             raise InputError("weighting 'known' needs the noise: give the offer a covariance, or use weighting 'none'")
-        W = _chosen(offer.whitening, action, 3)
+        W = pick_shared(offer.whitening, action, 3)
         if offer.scale is not None:
             W = W / np.sqrt(offer.scale)[..., None, None]
         Z, y = np.matmul(W, Z), np.matvec(W, y)
     return Z, y
-
-
-def _chosen(array: FloatArray, action: IntArray, core: int) -> FloatArray:
-    """The chosen arm's part of an array with `core` axes per offer; an offer may be shared by a whole batch."""
-    if array.ndim - core != action.ndim:
-        array = np.broadcast_to(array, action.shape + array.shape[array.ndim - core :])
-    return pick(array, action)
-
-
-def checked(outcome: Outcome, *, M: int) -> Outcome:
-    """`outcome` if its numbers are usable; NaN and infinities must not reach the sums, where they never leave."""
-    if outcome.reward is not None:
-        checks.finite("outcome.reward", outcome.reward)
-    if outcome.vector is not None:
-        checks.shaped("outcome.vector", checks.finite("outcome.vector", outcome.vector), (M,))
-    return outcome

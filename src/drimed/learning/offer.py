@@ -64,6 +64,14 @@ class Outcome:
     reward: FloatArray | None = None  # (...)
     vector: FloatArray | None = None  # (..., M)
 
+    def check(self, offer: Offer) -> None:
+        """Refuse NaN, infinities and a wrong number of metrics: in the sums of a regression they would never leave."""
+        if self.reward is not None:
+            checks.finite("outcome.reward", self.reward)
+        if self.vector is not None:
+            M = -1 if offer.maps is None else offer.maps.shape[-2]
+            checks.shaped("outcome.vector", checks.finite("outcome.vector", self.vector), (M,))
+
 
 def make_offer(
     *,

@@ -31,6 +31,17 @@ def pick(array: NDArray[Any], index: IntArray) -> NDArray[Any]:
     return array[(*np.indices(index.shape, sparse=True), index)]
 
 
+def pick_shared(array: NDArray[Any], index: IntArray, core: int) -> NDArray[Any]:
+    """`pick` from an array with `core` axes per member (K among them), which a whole batch may share.
+
+    >>> pick_shared(np.array([1.0, 2.0]), np.array([1, 0, 1]), 1)
+    array([2., 1., 2.])
+    """
+    if array.ndim - core != index.ndim:
+        array = np.broadcast_to(array, index.shape + array.shape[array.ndim - core :])
+    return pick(array, index)
+
+
 def outer(u: FloatArray, v: FloatArray) -> FloatArray:
     """u v^T: (..., d), (..., d) -> (..., d, d)."""
     return u[..., :, None] * v[..., None, :]

@@ -19,7 +19,7 @@ from typing import Any, Protocol, final
 
 import numpy as np
 
-from drimed.errors import ShapeError
+from drimed.errors import ConfigError, ShapeError
 from drimed.guards.decision import Decision
 from drimed.guards.guard import Guard
 from drimed.learning.fit import Fit
@@ -73,6 +73,13 @@ class Policy:
     rule: Rule
     guard: Guard
 
+    def __post_init__(self) -> None:
+        if self.learner.discount < 1 and getattr(self.guard, "confidence", None) == "anytime":
+            raise ConfigError(
+                "confidence 'anytime' needs discount 1: with forgetting the radius holds in each episode, not in all "
+                "at once; give a level such as 0.99 instead"
+            )
+
     def init(self, shape: Shape, batch: tuple[int, ...] = ()) -> State:
         """The state before any data, for a batch of independent runs."""
         memory = self._remembering.init(shape, batch) if self._remembering else None
@@ -110,6 +117,7 @@ class Policy:
 
     def observe(self, state: State, offer: Offer, action: IntArray, outcome: Outcome) -> State:
         """Learn from the outcome of one decision, or of a whole episode where offer and action have a users' axis."""
+        outcome.check(offer)
         ridge, noise = self.learner.observe(state.ridge, state.noise, offer, action, outcome)
         return State(ridge, state.pulls, state.guard, state.rule, noise, state.round)
 

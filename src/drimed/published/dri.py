@@ -16,7 +16,7 @@ from drimed.guards.decision import PENALISED, UNCHANGED, Decision
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Outcome, Shape
 from drimed.linear import pmf, ridge
-from drimed.linear.arrays import FloatArray, IntArray, pick
+from drimed.linear.arrays import FloatArray, IntArray, pick_shared
 from drimed.linear.ridge import Ridge
 from drimed.published.readings import Reading, reading
 from drimed.rules.dri_imed_index import DriIMEDIndex
@@ -138,10 +138,11 @@ class PublishedDri:
 
     def observe(self, state: PublishedState, offer: Offer, action: IntArray, outcome: Outcome) -> PublishedState:
         """Alg. 2 l. 14 and 15, with all the data of the text's estimator (I-21)."""
+        outcome.check(offer)
         if outcome.reward is None:
             raise InputError("the published algorithms learn from outcome.reward, got none")
         z = _normalised_arm(offer, action)
-        w = (outcome.reward / pick(_noise(offer.sigma), action))[..., None]
+        w = (outcome.reward / pick_shared(_noise(offer.sigma), action, 1))[..., None]
         learned = ridge.observe(state.ridge, z[..., None, :], w, self.ridge_penalty)
         return PublishedState(learned, state.pulls, state.tau, state.nu, state.episode, state.user)
 
@@ -209,7 +210,8 @@ def _normalised(x: FloatArray, sigma: FloatArray | None) -> FloatArray:
 
 
 def _normalised_arm(offer: Offer, action: IntArray) -> FloatArray:
-    return pick(offer.features, action) / pick(_noise(offer.sigma), action)[..., None]
+    x, sigma = pick_shared(offer.features, action, 2), pick_shared(_noise(offer.sigma), action, 1)
+    return x / sigma[..., None]
 
 
 def _noise(sigma: FloatArray | None) -> FloatArray:
