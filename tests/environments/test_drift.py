@@ -48,7 +48,7 @@ def test_abrupt_growing_reaches_three_times_the_magnitude() -> None:
 def test_decaying_starts_loud() -> None:
     f = levels("decaying", L, KAPPA)
     assert f[0] == 100.0
-    assert f[200] == pytest.approx(100.0 / np.e)
+    assert f[200] == pytest.approx(100.0 * np.exp(-1.0))
     assert (np.diff(f) < 0).all()
 
 
