@@ -32,10 +32,18 @@ PIVOT = 1e-12  # a pivot below this share of its diagonal is round-off: keeps es
 )
 def absorb(n, moments, sf, recent, waiting, n_new, moments_new, sf_new):  # type: ignore[no-untyped-def]
     """Add the first `waiting` rows (subgroup, arm, bin, feature, sign, u...) to their cells."""
-    n_new[:] = n
-    moments_new[:] = moments
-    sf_new[:] = sf
-    U = recent.shape[1] - 5
+    E, K, J = n.shape
+    C, U = moments.shape[3], recent.shape[1] - 5
+    for j in range(J):
+        sf_new[j] = sf[j]
+        for e in range(E):
+            for k in range(K):
+                n_new[e, k, j] = n[e, k, j]
+    for e in range(E):
+        for k in range(K):
+            for j in range(J):
+                for c in range(C):
+                    moments_new[e, k, j, c] = moments[e, k, j, c]
     for i in range(waiting):
         e, k, j = int(recent[i, 0]), int(recent[i, 1]), int(recent[i, 2])
         sign = recent[i, 4]
@@ -47,7 +55,8 @@ def absorb(n, moments, sf, recent, waiting, n_new, moments_new, sf_new):  # type
                 moments_new[e, k, j, c] += sign * recent[i, 5 + s] * recent[i, 5 + t]
                 c += 1
         if n_new[e, k, j] == 0.0:  # what was taken out again leaves no round-off behind
-            moments_new[e, k, j, :] = 0.0
+            for c in range(C):
+                moments_new[e, k, j, c] = 0.0
 
 
 @kernel(
@@ -168,15 +177,16 @@ def estimate(  # type: ignore[no-untyped-def]
         # The regression at the present weights.
         for j in range(J):
             weight[j] = np.exp(-min(max(w * f[j], -LOG_WEIGHT_LIMIT), LOG_WEIGHT_LIMIT))
-        S[:] = 0.0
-        V[:] = 0.0
-        b[:] = 0.0
         for i in range(d):
-            V[i, i] = penalty
+            b[i] = 0.0
+            for o in range(d):
+                V[i, o] = penalty if o == i else 0.0
         for e in range(E):
             for k in range(K):
                 if n_cell[e, k] == 0.0:
                     continue
+                for c in range(C):
+                    S[e, k, c] = 0.0
                 for j in range(J):
                     if n[e, k, j] != 0.0:
                         for c in range(C):
@@ -219,11 +229,11 @@ def estimate(  # type: ignore[no-untyped-def]
             break
 
         # Residuals of each group, and the pooled variance of each metric.
-        pooled[:] = 0.0
+        for s in range(m):
+            pooled[s] = 0.0
         for e in range(E):
             for k in range(K):
-                if n_cell[e, k] == 0.0:
-                    R[e, k] = 0.0
+                if n_cell[e, k] == 0.0:  # R is zero
                     continue
                 if fixed:
                     for s in range(m):
@@ -265,7 +275,8 @@ def estimate(  # type: ignore[no-untyped-def]
 
         # Precisions, shrunk towards the pooled variances; then the share of each bin in the squared residuals.
         moved = 0.0
-        r_bin[:] = 0.0
+        for j in range(J):
+            r_bin[j] = 0.0
         for k in range(K):
             level = CELL_PULL * pooled[0]  # of the arm, for reward feedback
             for e in range(E):
