@@ -18,6 +18,7 @@ Shapes: leading `...` is any batch; E subgroups (1, or the users), K arms, J bin
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,7 +32,7 @@ BINS = 40
 BIN_WIDTH = 0.3  # of log(1 + |c|): the grid covers |c| up to exp(11.7) = 120,000; the last bin is open above
 EVERY_TIME = 200  # so many observations are refitted one by one,
 GROWTH = 1.02  # and then whenever there are 2 % more of them
-RECENT = 64  # rows that wait before the sums are touched: copying the sums for each would cost more than the fit
+FEWEST_RECENT = 16  # rows that wait before the sums are touched; more where the sums are large
 CONVERGED = 1e-8  # relative change of the model in a pass that counts as none
 MOST_PASSES = 2000  # the steps contract geometrically: this many mean that something else is wrong
 REFERENCE = 6.0  # squared radius that the inflation is computed for: a level of 0.99 has 5.4
@@ -51,7 +52,7 @@ class Noise:
     slope: FloatArray  # (...)
     centre: FloatArray  # (...), mean feature at the last refit
     inflation: FloatArray  # (...), of squared radii, for the price of estimated weights
-    recent: FloatArray  # (..., RECENT, 5 + U), rows (subgroup, arm, bin, feature, sign, u) not in the sums yet
+    recent: FloatArray  # (..., P, 5 + U), rows (subgroup, arm, bin, feature, sign, u) not in the sums yet
     waiting: int  # how many of them are in use
     seen: int  # observations, of each member of the batch
     refitted: int  # how many there were at the last refit
@@ -78,6 +79,8 @@ def init(shape: Shape, batch: tuple[int, ...], *, feedback: str, guess: float) -
     fixed = feedback == "vector"
     E, m, U = (1, shape.M, shape.M + 1) if fixed else (shape.H, 1, shape.d + 1)
     K, C = shape.K, U * (U + 1) // 2
+    # A new row copies the P rows that wait, and one in P copies the sums: this balances the two.
+    P = max(FEWEST_RECENT, math.isqrt(E * K * BINS * (C + 1) // (5 + U)))
     return Noise(
         n=np.zeros((*batch, E, K, BINS)),
         moments=np.zeros((*batch, E, K, BINS, C)),
@@ -88,7 +91,7 @@ def init(shape: Shape, batch: tuple[int, ...], *, feedback: str, guess: float) -
         slope=np.zeros(batch),
         centre=np.zeros(batch),
         inflation=np.ones(batch),
-        recent=np.zeros((*batch, RECENT, 5 + U)),
+        recent=np.zeros((*batch, P, 5 + U)),
         waiting=0,
         seen=0,
         refitted=0,
@@ -144,7 +147,7 @@ def add(noise: Noise, rows: Rows, sign: float = 1.0) -> Noise:
         noise.seen + (1 if sign > 0 else -1),
         noise.refitted,
     )
-    return absorb(added) if added.waiting == RECENT else added
+    return absorb(added) if added.waiting == recent.shape[-2] else added
 
 
 def remove(noise: Noise, rows: Rows) -> Noise:
@@ -172,13 +175,14 @@ def refit(
     noise: Noise, d: int, *, penalty: float, guess: float, passes: int = 1, tolerance: float = 0.0
 ) -> tuple[Noise, FloatArray, FloatArray]:
     """The model after some passes from the present one, and the V (..., d, d) and b (..., d) that follow from it."""
-    noise = absorb(noise)
     fixed = noise.maps is not None
     maps = np.zeros((noise.n.shape[-2], 1, d)) if noise.maps is None else noise.maps
     whitening, slope, centre, V, b, meier, scatter, done = moments.estimate(
         noise.n,
         noise.moments,
         noise.sf,
+        noise.recent,
+        noise.waiting,
         maps,
         int(fixed),
         int(noise.refitted == 0),
@@ -190,7 +194,7 @@ def refit(
         tolerance,
     )
     if tolerance > 0 and np.max(done, initial=0) >= passes:
-        raise NumericalError(f"the noise model did not settle in {passes} passes; are outcomes and features finite?")
+        raise NumericalError(f"the noise model did not settle in {passes} passes; the sums may have lost their digits")
     fitted = replace(
         noise,
         whitening=whitening,

@@ -7,7 +7,8 @@ sum u u^T over its observations, the upper triangle row by row, where an observa
     u = (x, r)    while features may differ every time, one outcome r at a time: A = (-theta^T, 1)
 
 so that sums of squared residuals, the regression and its weights all follow from the moments, for any theta and any
-weights, without going back to the observations.
+weights, without going back to the observations. The last few observations are still rows of their own: copying all
+sums for each new one would cost more than the fit.
 """
 
 from __future__ import annotations
@@ -60,12 +61,12 @@ def absorb(n, moments, sf, recent, waiting, n_new, moments_new, sf_new):  # type
 
 
 @kernel(
-    "void(f8[:,:,:], f8[:,:,:,:], f8[:], f8[:,:,:], i8, i8, f8[:,:,:,:], f8, f8, f8, i8, f8, "
+    "void(f8[:,:,:], f8[:,:,:,:], f8[:], f8[:,:], i8, f8[:,:,:], i8, i8, f8[:,:,:,:], f8, f8, f8, i8, f8, "
     "f8[:,:,:,:], f8[:], f8[:], f8[:,:], f8[:], f8[:], f8[:], i8[:])",
-    "(e,k,j),(e,k,j,c),(j),(k,m,d),(),(),(e,k,m,m),(),(),(),(),()->(e,k,m,m),(),(),(d,d),(d),(),(),()",
+    "(e,k,j),(e,k,j,c),(j),(p,w),(),(k,m,d),(),(),(e,k,m,m),(),(),(),(),()->(e,k,m,m),(),(),(d,d),(d),(),(),()",
 )
 def estimate(  # type: ignore[no-untyped-def]
-    n, moments, sf, maps, fixed, fresh, whitening, slope, penalty, guess, passes, tolerance,
+    n, moments, sf, recent, waiting, maps, fixed, fresh, whitening, slope, penalty, guess, passes, tolerance,
     whitening_new, slope_new, centre, V, b, meier, scatter, passes_done,
 ):  # fmt: skip
     """Up to `passes` steps of expectation and conditional maximisation from (whitening, slope), then V and b.
@@ -87,14 +88,25 @@ def estimate(  # type: ignore[no-untyped-def]
                 n_bin[j] += n[e, k, j]
                 n_cell[e, k] += n[e, k, j]
             n_arm[k] += n_cell[e, k]
+    sum_bin = sf.copy()
+    row_e = np.zeros(waiting, np.intp)
+    row_k = np.zeros(waiting, np.intp)
+    row_j = np.zeros(waiting, np.intp)
+    for i in range(waiting):
+        e, k, j = int(recent[i, 0]), int(recent[i, 1]), int(recent[i, 2])
+        row_e[i], row_k[i], row_j[i] = e, k, j
+        sum_bin[j] += recent[i, 4] * recent[i, 3]
+        n_bin[j] += recent[i, 4]
+        n_cell[e, k] += recent[i, 4]
+        n_arm[k] += recent[i, 4]
     for j in range(J):
         total += n_bin[j]
-        sum_f += sf[j]
+        sum_f += sum_bin[j]
     centre[0] = sum_f / total if total > 0.0 else 0.0
     information = 0.0
     for j in range(J):
         if n_bin[j] > 0.0:
-            f[j] = sf[j] / n_bin[j] - centre[0]
+            f[j] = sum_bin[j] / n_bin[j] - centre[0]
             information += 0.5 * m * n_bin[j] * f[j] * f[j]
 
     guessed = np.zeros(m)
@@ -109,10 +121,15 @@ def estimate(  # type: ignore[no-untyped-def]
             size += n_arm[k]
             for e in range(E):
                 for j in range(J):
-                    c = 0
-                    for i in range(d):
-                        guessed[0] += moments[e, k, j, c]
-                        c += d + 1 - i
+                    if n[e, k, j] != 0.0:
+                        c = 0
+                        for i in range(d):
+                            guessed[0] += moments[e, k, j, c]
+                            c += d + 1 - i
+    if not fixed:
+        for o in range(waiting):
+            for i in range(d):
+                guessed[0] += recent[o, 4] * recent[o, 5 + i] * recent[o, 5 + i]
     for s in range(m):
         guessed[s] = guess * guessed[s] / size if guessed[s] > 0.0 else guess
 
@@ -191,6 +208,14 @@ def estimate(  # type: ignore[no-untyped-def]
                     if n[e, k, j] != 0.0:
                         for c in range(C):
                             S[e, k, c] += weight[j] * moments[e, k, j, c]
+                for o in range(waiting):
+                    if row_e[o] == e and row_k[o] == k:
+                        c = 0
+                        for s in range(U):
+                            x = weight[row_j[o]] * recent[o, 4] * recent[o, 5 + s]
+                            for t in range(s, U):
+                                S[e, k, c] += x * recent[o, 5 + t]
+                                c += 1
                 if fixed:
                     for s in range(m):
                         x = 0.0
@@ -334,6 +359,15 @@ def estimate(  # type: ignore[no-untyped-def]
                         for c in range(C):
                             x += moments[e, k, j, c] * Q[c]
                         r_bin[j] += weight[j] * max(x, 0.0)
+                for o in range(waiting):
+                    if row_e[o] == e and row_k[o] == k:
+                        x = 0.0
+                        c = 0
+                        for s in range(U):
+                            for t in range(s, U):
+                                x += Q[c] * recent[o, 5 + s] * recent[o, 5 + t]
+                                c += 1
+                        r_bin[row_j[o]] += weight[row_j[o]] * recent[o, 4] * max(x, 0.0)
 
         # The slope: a step of Fisher scoring for log-linear variances, with the level profiled out.
         all_r = 0.0
