@@ -29,6 +29,11 @@ POLICIES |= {
     "dri_med, discounted": make("dri_med", discount=0.9),
     "lin_med, optimal design": make("lin_med", design="frank_wolfe", empirical=0.5, optimal=0.25),
 }
+# Noise that is learned, from either feedback, with rules that mix, play one arm, or ask for the noise themselves.
+LEARNED = ("dri_med", "dri_imed", "dri_med_reward", "w_oful", "v_ts", "w_ids")
+POLICIES |= {f"{name}, learned noise": make(name, weighting="learned") for name in LEARNED}
+POLICIES["v_ids, learned noise, outcome"] = make("v_ids", weighting="learned", information="outcome")
+POLICIES["dri_med, learned noise, certain"] = make("dri_med", weighting="learned", guard="certain")
 # Every guard, around a rule that mixes and around one that plays a single arm.
 POLICIES |= {f"{name}, {guard}": make(name, guard=guard) for name in ("med", "w_oful") for guard in GUARDS}
 SEEDS = range(7)

@@ -222,8 +222,9 @@ def inflation(meier: FloatArray, scatter: FloatArray, squared_radius: float = RE
     1.0
     """
     z2 = squared_radius
-    student = 1 + (z2 + 1) * scatter / 4 + (5 * z2**2 + 16 * z2 + 3) * scatter**2 / 96
-    return np.asarray((1 + 4 * meier) * student**2)
+    # Squares are products: the power of a single number may differ from that of an array in the last bit.
+    student = 1 + (z2 + 1) * scatter / 4 + (5 * z2**2 + 16 * z2 + 3) * (scatter * scatter) / 96
+    return np.asarray((1 + 4 * meier) * (student * student))
 
 
 def whitened(noise: Noise, rows: Rows) -> tuple[FloatArray, FloatArray]:
