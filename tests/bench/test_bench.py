@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from drimed.bench.abreast import Abreast, abreast
 from drimed.bench.run import Bench, run
 from drimed.bench.suites import SUITES, suite
 from drimed.cli.main import app
@@ -18,6 +19,7 @@ from drimed.environments.drift import DRIFTS
 from drimed.errors import ConfigError, UnknownNameError
 from drimed.guards.margin import Tolerance
 from drimed.policies.spec import parse_list
+from drimed.simulation.task import Summary
 
 FIELDS = {
     "policy",
@@ -146,3 +148,48 @@ def test_senseless_plans_are_refused() -> None:
 def test_the_command_line_lists_suites() -> None:
     text = CliRunner().invoke(app, ["bench", "list"], env={"COLUMNS": "160"}).stdout
     assert all(name in text for name in SUITES)
+
+
+@pytest.mark.parametrize(
+    "name", ["paper-random", "paper-instance", "mixed-control", "lonely", "mean-drift", "heavy-tails"]
+)
+def test_drifts_that_run_abreast_are_the_same_to_the_last_bit(name: str) -> None:
+    plan = small(name, "dri_med,w_ts", drifts=("none", "periodic", "decaying"), instances=3, episodes=8)
+    tasks = list(plan.tasks().values())
+    work = abreast(tasks, fewest=1)
+    assert len(work) == 2
+    for whole in work:
+        assert isinstance(whole, Abreast)
+        for key, summary in whole.cut(whole.run()).items():
+            alone = next(t for t in tasks if t.key() == key).run()
+            assert same_numbers(summary, alone)
+
+
+def same_numbers(one: Summary, other: Summary) -> bool:
+    curves = all(np.array_equal(one.curves[name], other.curves[name], equal_nan=True) for name in other.curves)
+    return curves and np.array_equal(one.allocation, other.allocation) and one.decisions == other.decisions
+
+
+def test_nothing_runs_abreast_where_processes_would_wait_or_worlds_are_large() -> None:
+    tasks = list(small("paper-random", drifts=("none", "periodic")).tasks().values())
+    assert sorted(t.key() for t in abreast(tasks, fewest=6)) == sorted(t.key() for t in tasks)
+    large = list(small("large-k", drifts=("none", "periodic"), instances=20).tasks().values())
+    assert sorted(t.key() for t in abreast(large, fewest=1)) == sorted(t.key() for t in large)
+    assert abreast([], fewest=4) == []
+
+
+def test_each_drift_is_stored_by_itself_and_used_again(tmp_path: Path) -> None:
+    told: list[bool] = []
+    plan = small(
+        "paper-random", "oful", drifts=("none", "periodic", "decaying", "burst", "sawtooth", "abrupt", "gradual")
+    )
+    first = run(plan, tmp_path, jobs=1, on_done=lambda _, stored: told.append(stored))
+    assert told == [False] * 7
+    assert {p.stem for p in (tmp_path / "runs").glob("*.npz")} == {t.key() for t in plan.tasks().values()}
+    more = small("paper-random", "oful,greedy", drifts=("none", "periodic", "regime_shift"))
+    told.clear()
+    second = run(more, tmp_path, jobs=1, on_done=lambda _, stored: told.append(stored))
+    assert sorted(told) == [False] * 4 + [True] * 2
+    kept = {r["cell"]: r["regret_mean"] for r in first["rows"]}
+    again = {r["cell"]: r["regret_mean"] for r in second["rows"] if r["policy"] == "oful"}
+    assert {c: again[c] for c in ("none", "periodic")} == {c: kept[c] for c in ("none", "periodic")}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from drimed.bench.abreast import Abreast, abreast
 from drimed.bench.figures import draw_all
 from drimed.bench.numbers import Measured, differences, growth, ratios, rows
 from drimed.bench.page import write_page
@@ -20,7 +22,10 @@ from drimed.policies.spec import PolicySpec
 from drimed.report.provenance import provenance
 from drimed.simulation.cluster import Cluster
 from drimed.simulation.sweep import sweep
-from drimed.simulation.task import Task, code_digest
+from drimed.simulation.task import Summary, Task, code_digest
+
+FEWEST_PER_PROCESS = 4  # tasks: fewer and larger ones would leave some processes waiting for the last
+CLUSTER_PROCESSES = 32  # assumed: a cluster's size is not known before it is asked, and may change
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +88,7 @@ def run(
     """Run what is not stored in `out` yet; write figures, results.json and index.html there; return the results."""
     start = time.perf_counter()
     tasks = bench.tasks()
-    found = sweep(tasks.values(), out / "runs", jobs=jobs, cluster=cluster, on_done=on_done)
+    found = _measure(list(tasks.values()), out / "runs", jobs=jobs, cluster=cluster, on_done=on_done)
     measured = Measured(bench.suite, bench.cells, bench.specs, {k: found[t.key()] for k, t in tasks.items()})
     reference = next((s for s in bench.specs if s.name == "dri_med"), bench.specs[0])
     told: dict[str, Any] = {
@@ -98,8 +103,10 @@ def run(
             "instance seed": bench.instance_seed,
             "episodes": bench.episodes,
             "tolerance": f"{bench.tolerance.relative:g} |control| + {bench.tolerance.absolute:g}",
-            "simulated decisions": sum(len(s.allocation) * s.decisions for s in found.values()),
-            "processor seconds": round(sum(s.seconds for s in found.values()), 1),
+            "simulated decisions": sum(
+                len(found[t.key()].allocation) * found[t.key()].decisions for t in tasks.values()
+            ),
+            "processor seconds": round(sum(found[t.key()].seconds for t in tasks.values()), 1),
             **provenance(code_digest(), time.perf_counter() - start),
         },
     }
@@ -107,3 +114,39 @@ def run(
     (out / "results.json").write_text(json.dumps(told, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     write_page(told, figures, out / "index.html")
     return told
+
+
+def _measure(
+    tasks: list[Task],
+    store: Path,
+    *,
+    jobs: int,
+    cluster: Cluster | None,
+    on_done: Callable[[Task, bool], None] | None,
+) -> dict[str, Summary]:
+    """Each task's summary by its key; stored one by one, so that any part of a benchmark can be used by another."""
+    by_key = {task.key(): task for task in tasks}
+    stored = [task for key, task in by_key.items() if _path(store, key).exists()]
+    missing = [task for key, task in by_key.items() if not _path(store, key).exists()]
+    processes = CLUSTER_PROCESSES if cluster else os.cpu_count() or 1 if jobs < 1 else jobs
+    found: dict[str, Summary] = {}
+
+    def done(task: Task, was_stored: bool) -> None:
+        summaries: dict[str, Summary] = {}
+        if isinstance(task, Abreast):
+            whole = _path(store, task.key())
+            summaries = task.cut(Summary.load(whole))
+            for key, summary in summaries.items():
+                summary.save(_path(store, key))
+            whole.unlink()
+        found.update(summaries)
+        for key in summaries or [task.key()]:
+            if on_done is not None:
+                on_done(by_key[key], was_stored)
+
+    work = [*stored, *abreast(missing, FEWEST_PER_PROCESS * processes)]
+    return sweep(work, store, jobs=jobs, cluster=cluster, on_done=done) | found
+
+
+def _path(store: Path, key: str) -> Path:
+    return store / f"{key}.npz"
