@@ -1,4 +1,8 @@
-"""A benchmark's results as a Markdown table, for the documentation: `python -m benchmarks.table OUT [OUT ...]`."""
+"""Results of benchmarks as Markdown tables, for the documentation.
+
+python -m benchmarks.table OUT [OUT ...]            one table for each folder that `drimed bench` wrote
+python -m benchmarks.table --overall OUT [OUT ...]  rules over all of them: regret over the best rule's
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from drimed.bench.overall import overall
 from drimed.report.page import short
 
 
@@ -30,13 +35,27 @@ def _cell(row: dict[str, Any]) -> str:
     return f"{short(row['regret_mean'])} ± {short(half)} ({row['violations_per_10k']:.2f} / {told})"
 
 
+def overall_markdown(results: list[dict[str, Any]]) -> str:
+    """Geometric means of regret over the best rule's with the same information, over all cells and for each suite."""
+    found = overall(results)
+    suites = list(found[0]["by_suite"]) if found else []
+    lines = [f"| rule | all | worst | {' | '.join(suites)} |", "|---" * (len(suites) + 3) + "|"]
+    for row in found:
+        told = " | ".join(f"{row['by_suite'][s]:.2f}" for s in suites)
+        lines.append(f"| {row['rule']} | {row['geometric_mean']:.2f} | {row['worst']:.2f} | {told} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Print the tables of the folders named on the command line."""
-    for folder in sys.argv[1:]:
-        results = json.loads((Path(folder) / "results.json").read_text(encoding="utf-8"))
-        print(
-            f"\n{results['suite']}: {results['meta']['instances']} instances, {results['meta']['episodes']} episodes\n"
-        )
+    folders = [a for a in sys.argv[1:] if a != "--overall"]
+    found = [json.loads((Path(f) / "results.json").read_text(encoding="utf-8")) for f in folders]
+    if "--overall" in sys.argv:
+        print(overall_markdown(found))
+        return
+    for results in found:
+        meta = results["meta"]
+        print(f"\n{results['suite']}: {meta['instances']} instances, {meta['episodes']} episodes\n")
         print(markdown(results))
 
 

@@ -81,7 +81,7 @@ def differences(measured: Measured, reference: PolicySpec) -> list[dict[str, Any
 
 
 def ratios(measured: Measured) -> list[dict[str, Any]]:
-    """Mean regret over the best unguarded rule's of each cell, as a geometric mean over the cells."""
+    """Mean regret over the smallest of each cell, as a geometric mean over the cells."""
     best = {}
     for cell in measured.cells:
         means = {s.text: float(measured.regret(cell, s).mean()) for s in measured.specs}
