@@ -66,6 +66,9 @@ def test_there_is_a_row_for_each_policy_and_drift_with_every_field(told: tuple[P
     for row in results["rows"]:
         assert set(row) >= FIELDS
         assert row["regret_ci"][0] <= row["regret_mean"] <= row["regret_ci"][1]
+        assert (row["runs_with_a_violation"] > 0) == (row["violations_per_10k"] > 0)
+        assert (row["runs_with_an_expected_violation"] > 0) == (row["expected_violations_per_10k"] > 0)
+        assert row["runs_with_a_strict_violation"] >= row["runs_with_a_violation"]
 
 
 def test_differences_are_paired_over_instances(told: tuple[Path, dict[str, Any]]) -> None:

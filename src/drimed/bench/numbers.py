@@ -52,12 +52,18 @@ def _row(measured: Measured, cell: Cell, spec: PolicySpec) -> dict[str, Any]:
         "violations_per_10k": 1e4 * s.rate("violations.safe.realised"),
         "expected_violations_per_10k": None if np.isnan(expected) else 1e4 * expected,
         "strict_violations_per_10k": 1e4 * s.rate("violations.strict.realised"),
-        "runs_with_a_violation": float((s.total("violations.safe.realised") > 0).mean()),
+        "runs_with_a_violation": _share(s, "safe.realised"),
+        "runs_with_an_expected_violation": None if np.isnan(expected) else _share(s, "safe.expected"),
+        "runs_with_a_strict_violation": _share(s, "strict.realised"),
         "shortfall": float(s.total("shortfall").mean()),
         "parameter_error": float(s.total("parameter_error").mean()),
         "microseconds_per_decision": s.microseconds_per_decision,
         "instances": len(regret),
     }
+
+
+def _share(s: Summary, kind: str) -> float:
+    return float((s.total(f"violations.{kind}") > 0).mean())
 
 
 def differences(measured: Measured, reference: PolicySpec) -> list[dict[str, Any]]:
