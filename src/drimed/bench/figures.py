@@ -44,7 +44,7 @@ def _curves(measured: Measured) -> Figure:
     fig = Figure(figsize=(3.1 * across, 2.5 * down + 0.9), layout="constrained")
     axes = np.atleast_1d(fig.subplots(down, across, squeeze=False)).ravel()
     for ax, cell in zip(axes, cells, strict=False):
-        for i in _leaders(measured):
+        for rank, i in enumerate(_leaders(measured)):
             s = measured.runs[cell.label, measured.specs[i].text]
             mean = s.curves["regret"].mean(0)
             ax.plot(
@@ -54,7 +54,7 @@ def _curves(measured: Measured) -> Figure:
                 ms=4,
                 markevery=0.2,
                 label=measured.specs[i].text,
-                **_style(i),
+                **_style(rank),
             )
         ax.set(title=cell.label, yscale="log", xlabel="Episode")
     for ax in axes[len(cells) :]:
@@ -70,22 +70,30 @@ def _trade_off(measured: Measured) -> Figure:
     """Regret against violations, averaged over the cells; the lower left corner is where one wants to be."""
     fig = Figure(figsize=(9.5, 6.2), layout="constrained")
     ax = fig.subplots()
+    learners = list(dict.fromkeys(spec.parts()["learner"] for spec in measured.specs))
     points = []
     for i, spec in enumerate(measured.specs):
         regret = np.exp(np.mean([np.log(max(float(measured.regret(c, spec).mean()), 0.01)) for c in measured.cells]))
         rates = [1e4 * measured.runs[c.label, spec.text].rate("violations.safe.realised") for c in measured.cells]
         points.append((float(regret), max(float(np.mean(rates)), FEWEST)))
-        ax.plot(*points[-1], ls="", ms=7, label=spec.text, **_style(i))
+        # There are more policies than symbols that an eye can tell apart: what they know is a symbol, who they are a
+        # number.
+        look = _style(learners.index(spec.parts()["learner"]))
+        ax.plot(*points[-1], ls="", ms=6, alpha=0.8, label=f"{i + 1}  {spec.text}", **look)
+        aside = (4, (3, -9)[i % 2])
+        ax.annotate(str(i + 1), points[-1], aside, textcoords="offset points", fontsize=7, color=look["color"])
     front = sorted(p for p in points if not any(q[0] <= p[0] and q[1] <= p[1] and q != p for q in points))
     ax.step([p[0] for p in front], [p[1] for p in front], where="post", color="grey", lw=1, ls="--", zorder=0)
     ax.set(
         xscale="log",
         yscale="log",
-        xlabel="Mean regret, geometric mean over the drifts",
+        xlabel="Mean regret, geometric mean over the cells",
         ylabel=f"Violations per 10,000 decisions ({FEWEST:g}: none)",
         title=f"{measured.suite.id}: regret against violations; dashed, what nothing else beats in both",
     )
-    fig.legend(loc="outside right upper", frameon=False, fontsize=7)
+    known = [ax.plot([], [], ls="", **_style(i))[0] for i in range(len(learners))]
+    ax.legend(known, learners, loc="lower right", fontsize=8, title="What is known", title_fontsize=8)
+    fig.legend(*ax.get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=7)
     return fig
 
 
