@@ -1,13 +1,15 @@
 """Results of benchmarks as Markdown tables, for the documentation.
 
-python -m benchmarks.table OUT [OUT ...]            one table for each folder that `drimed bench` wrote
-python -m benchmarks.table --overall OUT [OUT ...]  rules over all of them: regret over the best rule's
+python -m benchmarks.table OUT [OUT ...]                 one table for each folder that `drimed bench` wrote
+python -m benchmarks.table --cells none,gradual OUT      only these cells
+python -m benchmarks.table --kept OUT [OUT ...]          promises: the share of runs with any violation
+python -m benchmarks.table --overall OUT [OUT ...]       rules over all of them: regret over the best rule's
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +17,39 @@ from drimed.bench.overall import overall
 from drimed.report.page import short
 
 
-def markdown(results: dict[str, Any]) -> str:
+def markdown(results: dict[str, Any], wanted: list[str] | None = None) -> str:
     """Mean regret, in brackets realised and expected violations per 10,000 decisions, one column for each cell."""
     cells = list(dict.fromkeys(row["cell"] for row in results["rows"]))
+    cells = [c for c in wanted if c in cells] if wanted else cells
+    lines = [f"| policy | {' | '.join(cells)} |", "|---" * (len(cells) + 1) + "|"]
+    for policy, found in _by_policy(results).items():
+        lines.append(f"| `{policy}` | {' | '.join(_cell(found[c]) for c in cells)} |")
+    return "\n".join(lines)
+
+
+def kept_markdown(results: list[dict[str, Any]]) -> str:
+    """For each suite, over all its cells: the share of runs in which the promise of a policy was ever broken.
+
+    The promise is the policy's own: on the expected reward for the guard `expected`, on every arm played for `certain`;
+    without an absolute part if it was asked for none.
+    """
+    lines = ["| suite | policy | runs | broken |", "|---|---|---|---|"]
+    for each in results:
+        for policy, found in _by_policy(each).items():
+            if "confidence=anytime" not in policy:
+                continue
+            kind = "an_expected" if "guard=" not in policy else "a_strict" if "absolute=0" in policy else "a"
+            runs = sum(row["instances"] for row in found.values())
+            broken = sum(row["instances"] * row[f"runs_with_{kind}_violation"] for row in found.values())
+            lines.append(f"| {each['suite']} | `{policy}` | {runs} | {broken:.0f} ({100 * broken / runs:.2f} %) |")
+    return "\n".join(lines)
+
+
+def _by_policy(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
     by_policy: dict[str, dict[str, Any]] = {}
     for row in results["rows"]:
         by_policy.setdefault(row["policy"], {})[row["cell"]] = row
-    lines = [f"| policy | {' | '.join(cells)} |", "|---" * (len(cells) + 1) + "|"]
-    for policy, found in by_policy.items():
-        lines.append(f"| `{policy}` | {' | '.join(_cell(found[c]) for c in cells)} |")
-    return "\n".join(lines)
+    return by_policy
 
 
 def _cell(row: dict[str, Any]) -> str:
@@ -48,15 +73,22 @@ def overall_markdown(results: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Print the tables of the folders named on the command line."""
-    folders = [a for a in sys.argv[1:] if a != "--overall"]
-    found = [json.loads((Path(f) / "results.json").read_text(encoding="utf-8")) for f in folders]
-    if "--overall" in sys.argv:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--cells", type=lambda text: text.split(","))
+    parser.add_argument("--kept", action="store_true")
+    parser.add_argument("--overall", action="store_true")
+    asked = parser.parse_args()
+    found = [json.loads((folder / "results.json").read_text(encoding="utf-8")) for folder in asked.folders]
+    if asked.overall:
         print(overall_markdown(found))
-        return
-    for results in found:
-        meta = results["meta"]
-        print(f"\n{results['suite']}: {meta['instances']} instances, {meta['episodes']} episodes\n")
-        print(markdown(results))
+    elif asked.kept:
+        print(kept_markdown(found))
+    else:
+        for results in found:
+            meta = results["meta"]
+            print(f"\n{results['suite']}: {meta['instances']} instances, {meta['episodes']} episodes\n")
+            print(markdown(results, asked.cells))
 
 
 if __name__ == "__main__":
