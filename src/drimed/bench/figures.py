@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 
 from drimed.bench.numbers import Measured
+from drimed.linear.arrays import FloatArray
 from drimed.report.figure import COLOURS, MARKERS, Figure, save_all, style
 
 SHOWN_CURVES = 8
 FEWEST = 0.02  # violations per 10,000 that a logarithmic axis still shows: none at all is drawn there
+
+PANEL = np.array([360.0, 330.0])  # of the trade-off, in points of type,
+FAR = 9.0  # and how far from its point a number is written
 
 
 def draw_all(measured: Measured, out: Path) -> dict[str, Path]:
@@ -71,7 +75,7 @@ def _trade_off(measured: Measured) -> Figure:
     fig = Figure(figsize=(9.5, 6.2), layout="constrained")
     ax = fig.subplots()
     learners = list(dict.fromkeys(spec.parts()["learner"] for spec in measured.specs))
-    points = []
+    points, looks = [], []
     for i, spec in enumerate(measured.specs):
         regret = np.exp(np.mean([np.log(max(float(measured.regret(c, spec).mean()), 0.01)) for c in measured.cells]))
         rates = [1e4 * measured.runs[c.label, spec.text].rate("violations.safe.realised") for c in measured.cells]
@@ -80,8 +84,18 @@ def _trade_off(measured: Measured) -> Figure:
         # number.
         look = _style(learners.index(spec.parts()["learner"]))
         ax.plot(*points[-1], ls="", ms=6, alpha=0.8, label=f"{i + 1}  {spec.text}", **look)
-        aside = (4, (3, -9)[i % 2])
-        ax.annotate(str(i + 1), points[-1], aside, textcoords="offset points", fontsize=7, color=look["color"])
+        looks.append(look["color"])
+    for i, aside in enumerate(_beside(np.log(points))):
+        ax.annotate(
+            str(i + 1),
+            points[i],
+            aside,
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            fontsize=7,
+            color=looks[i],
+        )
     front = sorted(p for p in points if not any(q[0] <= p[0] and q[1] <= p[1] and q != p for q in points))
     ax.step([p[0] for p in front], [p[1] for p in front], where="post", color="grey", lw=1, ls="--", zorder=0)
     ax.set(
@@ -95,6 +109,23 @@ def _trade_off(measured: Measured) -> Figure:
     ax.legend(known, learners, loc="lower right", fontsize=8, title="What is known", title_fontsize=8)
     fig.legend(*ax.get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=7)
     return fig
+
+
+def _beside(points: FloatArray) -> list[tuple[float, float]]:
+    """Where to write beside each point, in points of type: the place farthest from all points and what is written."""
+    span = np.maximum(np.ptp(points, axis=0), 1e-9)
+    at = (points - points.min(axis=0)) / span * PANEL
+    taken = list(at)
+    out = []
+    for own in at:
+        places = [own + FAR * np.array([np.cos(angle), np.sin(angle)]) for angle in np.arange(1, 13) * np.pi / 6]
+        room = [min(float(np.hypot(*(place - t))) for t in taken if t is not own or len(at) == 1) for place in places]
+        best = places[
+            int(np.argmax(np.minimum(room, FAR)))
+        ]  # enough room is enough: then the first, to the upper right
+        taken.append(best)
+        out.append((float(best[0] - own[0]), float(best[1] - own[1])))
+    return out
 
 
 def _growth(measured: Measured) -> Figure:
