@@ -113,16 +113,16 @@ def _trade_off(measured: Measured) -> Figure:
 
 def _beside(points: FloatArray) -> list[tuple[float, float]]:
     """Where to write beside each point, in points of type: the place farthest from all points and what is written."""
-    span = np.maximum(np.ptp(points, axis=0), 1e-9)
+    span = np.ptp(points, axis=0)
+    span[span == 0] = 1.0
     at = (points - points.min(axis=0)) / span * PANEL
     taken = list(at)
     out = []
     for own in at:
         places = [own + FAR * np.array([np.cos(angle), np.sin(angle)]) for angle in np.arange(1, 13) * np.pi / 6]
-        room = [min(float(np.hypot(*(place - t))) for t in taken if t is not own or len(at) == 1) for place in places]
-        best = places[
-            int(np.argmax(np.minimum(room, FAR)))
-        ]  # enough room is enough: then the first, to the upper right
+        room = [min(float(np.hypot(*(place - other))) for other in taken) for place in places]
+        # Enough room is enough: then the first place will do, which is to the upper right.
+        best = places[int(np.argmax(np.minimum(room, 0.99 * FAR)))]
         taken.append(best)
         out.append((float(best[0] - own[0]), float(best[1] - own[1])))
     return out
