@@ -1,0 +1,256 @@
+"""Off-policy evaluation that streams: one pass over the log, any number of targets and estimators, bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, final
+
+import numpy as np
+
+from drimed.errors import ConfigError, InputError
+from drimed.evaluation import intervals
+from drimed.evaluation.decisions import Decisions, missing_support
+from drimed.evaluation.estimators import Estimator
+from drimed.evaluation.intervals import Anytime, Bootstrap, Interval
+from drimed.evaluation.log import Log, unknown_propensity
+from drimed.evaluation.overlap import Overlap, Weights
+from drimed.evaluation.statistics import Statistics
+from drimed.evaluation.target import Target
+from drimed.linear.arrays import FloatArray
+
+ROWS = 65_536  # decisions at a time: the arrays of one piece stay in the processor's cache
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What one estimator says about one target; where `refused` says why not, the numbers are NaN."""
+
+    target: str
+    estimator: str
+    value: float
+    standard_error: float
+    interval: Interval
+    bootstrap: Interval | None = None
+    anytime: Interval | None = None
+    refused: str | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Everything that was asked, with what the log has to say about it."""
+
+    decisions: int
+    arms: tuple[str, ...]
+    mean_reward: float  # what the logging policy earned
+    estimates: list[Estimate]
+    overlaps: dict[str, Overlap | None]  # by target; None where propensities are unknown
+    warnings: dict[str, list[str]]  # by target
+
+    def estimate(self, target: str, estimator: str) -> Estimate:
+        """One of the estimates, by names."""
+        for each in self.estimates:
+            if (each.target, each.estimator) == (target, estimator):
+                return each
+        known = ", ".join(f"{e.target}/{e.estimator}" for e in self.estimates)
+        raise InputError(f"no estimate {target}/{estimator}; there are {known}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON; NaN becomes None."""
+        overlaps = {name: None if o is None else _overlap_dict(o) for name, o in self.overlaps.items()}
+        return _plain(
+            {
+                "decisions": self.decisions,
+                "arms": list(self.arms),
+                "mean_reward": self.mean_reward,
+                "estimates": [asdict(e) for e in self.estimates],
+                "overlap": overlaps,
+                "warnings": self.warnings,
+            }
+        )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to compute."""
+
+    targets: Sequence[Target]
+    estimators: Sequence[Estimator]
+    level: float = 0.95
+    reward_range: tuple[float, float] | None = None  # with it, IPS gets an interval that holds at all times
+    resamples: int = 0  # of the bootstrap; 0: none
+    by_user: bool = False  # overlap for each user
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.targets or not self.estimators:
+            raise ConfigError("give at least one target and one estimator")
+        for kind, names in (
+            ("targets", [t.name for t in self.targets]),
+            ("estimators", [e.name for e in self.estimators]),
+        ):
+            if len(set(names)) < len(names):
+                raise ConfigError(f"{kind} must have different names, got {', '.join(names)}")
+        intervals.normal(0.0, 1.0, self.level)
+
+
+@dataclass
+class _OfTarget:
+    """The sums of one target."""
+
+    overlap: Overlap | None = None
+    anytime: Anytime | None = None
+    statistics: dict[str, Statistics] = field(default_factory=dict)
+    bootstraps: dict[str, Bootstrap] = field(default_factory=dict)
+    unsupported: str | None = None  # why weighting is refused
+    failed: dict[str, str] = field(default_factory=dict)  # estimator -> why it is refused
+
+
+class Tally:
+    """Sums over the decisions seen so far. Two tallies of one plan merge, except for the order that `anytime` needs."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._targets = {target.name: _OfTarget() for target in plan.targets}
+        self._count, self._rewards, self._arms = 0, 0.0, tuple[str, ...]()
+        self._unknown: str | None = None
+
+    def add(self, log: Log) -> None:
+        """The next decisions."""
+        if self._count and log.arms != self._arms:
+            raise InputError(f"all pieces of a log must have the same arms, got {log.arms} after {self._arms}")
+        self._arms = log.arms
+        self._count += len(log)
+        self._rewards += float(log.reward.sum())
+        self._unknown = self._unknown or unknown_propensity(log)
+        for begin in range(0, len(log), ROWS):
+            piece = log if len(log) <= ROWS else log.rows(begin, begin + ROWS)
+            for target in self.plan.targets:
+                self._add(self._targets[target.name], piece, target.probabilities(piece))
+
+    def merge(self, other: Tally) -> Tally:
+        """The sums of both, as if other's decisions had come after."""
+        if self.plan.reward_range is not None:
+            raise ConfigError("intervals that hold at all times depend on the order of decisions and do not merge")
+        both = Tally(self.plan)
+        both._count, both._rewards = self._count + other._count, self._rewards + other._rewards
+        both._arms, both._unknown = self._arms or other._arms, self._unknown or other._unknown
+        for name, mine in self._targets.items():
+            both._targets[name] = _merged(mine, other._targets[name])
+        return both
+
+    def result(self) -> Evaluation:
+        """What follows from the decisions so far."""
+        if not self._count:
+            raise InputError("the log is empty: there is nothing to evaluate")
+        estimates, warnings = [], {}
+        for target in self.plan.targets:
+            sums = self._targets[target.name]
+            weighting = self._unknown or sums.unsupported or (sums.overlap and sums.overlap.missing())
+            estimates += [self._estimate(target.name, e, sums, weighting or None) for e in self.plan.estimators]
+            warnings[target.name] = sums.overlap.warnings() if sums.overlap and not weighting else []
+        overlaps = {name: None if self._unknown else sums.overlap for name, sums in self._targets.items()}
+        return Evaluation(self._count, self._arms, self._rewards / self._count, estimates, overlaps, warnings)
+
+    def _add(self, sums: _OfTarget, piece: Log, target: FloatArray) -> None:
+        decisions, plan = Decisions(piece, target), self.plan
+        sums.unsupported = sums.unsupported or missing_support(piece, target)
+        blocked = self._unknown or sums.unsupported
+        if not blocked:
+            overlap = Overlap.of(decisions, by_user=plan.by_user)
+            sums.overlap = overlap if sums.overlap is None else sums.overlap.merge(overlap)
+            if plan.reward_range is not None:
+                so_far = sums.anytime or Anytime.start(plan.reward_range, plan.level)
+                sums.anytime = so_far.extend(decisions.weight, decisions.reward)
+        for estimator in plan.estimators:
+            if (estimator.weighs and blocked) or estimator.name in sums.failed:
+                continue
+            try:
+                parts = estimator.parts(decisions)
+            except InputError as error:
+                sums.failed[estimator.name] = str(error)
+                continue
+            self._collect(sums, estimator.name, parts, piece.start)
+
+    def _collect(self, sums: _OfTarget, name: str, parts: Any, start: int) -> None:
+        new = Statistics.of(parts)
+        sums.statistics[name] = sums.statistics[name].merge(new) if name in sums.statistics else new
+        if self.plan.resamples:
+            more = Bootstrap.of(parts, start=start, resamples=self.plan.resamples, seed=self.plan.seed)
+            sums.bootstraps[name] = sums.bootstraps[name].merge(more) if name in sums.bootstraps else more
+
+    def _estimate(self, target: str, estimator: Estimator, sums: _OfTarget, weighting: str | None) -> Estimate:
+        name, level = estimator.name, self.plan.level
+        refused = (weighting if estimator.weighs else None) or sums.failed.get(name)
+        if refused is None and np.isnan(sums.statistics[name].value):
+            refused = "no decision of the log counts for this target: its weights are all zero"
+        if refused:
+            return Estimate(target, name, np.nan, np.nan, Interval(np.nan, np.nan, level, "normal"), refused=refused)
+        found = sums.statistics[name]
+        return Estimate(
+            target,
+            name,
+            found.value,
+            found.standard_error,
+            intervals.normal(found.value, found.standard_error, level),
+            sums.bootstraps[name].interval(level) if name in sums.bootstraps else None,
+            sums.anytime.interval() if sums.anytime and name == "ips" else None,
+        )
+
+
+def evaluate(chunks: Iterable[Log] | Log, plan: Plan) -> Evaluation:
+    """One pass over a log, whole or in pieces.
+
+    >>> from drimed.evaluation import estimators, target
+    >>> from drimed.evaluation.log import make_log
+    >>> log = make_log(action=[0, 1, 0, 1], reward=[1.0, 3.0, 1.0, 3.0], propensity=[0.5] * 4)
+    >>> plan = Plan(targets=[target.uniform(), target.always("1")], estimators=[estimators.IPS()])
+    >>> [estimate.value for estimate in evaluate(log, plan).estimates]
+    [2.0, 3.0]
+    """
+    tally = Tally(plan)
+    for log in [chunks] if isinstance(chunks, Log) else chunks:
+        tally.add(log)
+    return tally.result()
+
+
+def _merged(mine: _OfTarget, theirs: _OfTarget) -> _OfTarget:
+    both = _OfTarget(unsupported=mine.unsupported or theirs.unsupported, failed=theirs.failed | mine.failed)
+    pair = (mine.overlap, theirs.overlap)
+    both.overlap = pair[0].merge(pair[1]) if pair[0] and pair[1] else pair[0] or pair[1]
+    for name in mine.statistics.keys() | theirs.statistics.keys():
+        found = [s.statistics[name] for s in (mine, theirs) if name in s.statistics]
+        both.statistics[name] = found[0].merge(found[1]) if len(found) == 2 else found[0]
+    for name in mine.bootstraps.keys() | theirs.bootstraps.keys():
+        drawn = [s.bootstraps[name] for s in (mine, theirs) if name in s.bootstraps]
+        both.bootstraps[name] = drawn[0].merge(drawn[1]) if len(drawn) == 2 else drawn[0]
+    return both
+
+
+def _overlap_dict(overlap: Overlap) -> dict[str, Any]:
+    return {
+        **_weights_dict(overlap.weights),
+        "logged": dict(zip(overlap.arms, overlap.logged.tolist(), strict=True)),
+        "wanted": dict(zip(overlap.arms, overlap.wanted.tolist(), strict=True)),
+        "by_user": {str(user): _weights_dict(w) for user, w in overlap.by_user.items()},
+    }
+
+
+def _weights_dict(weights: Weights) -> dict[str, Any]:
+    return {
+        "decisions": weights.count,
+        "effective_sample_size": weights.effective,
+        "largest_weight": weights.largest,
+        "mean_weight": weights.mean,
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return None if isinstance(value, float) and np.isnan(value) else value

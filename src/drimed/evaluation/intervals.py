@@ -1,0 +1,144 @@
+"""Intervals for the value of a target policy: normal, bootstrap, and one that holds at all times.
+
+* normal: decisions count as independent given the past, and there are enough of them for the central limit theorem.
+* bootstrap: the same assumptions, without the symmetry; Poisson weights, so that it streams and merges.
+* anytime: rewards within a known range, right propensities, a fixed target. Nothing else: no limit, no bound on the
+  weights, and the log may be looked at, and stopped, at any time. Waudby-Smith et al. (2024), Thm 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import poisson
+
+from drimed import streams
+from drimed.errors import ConfigError, InputError
+from drimed.evaluation.estimators import Parts
+from drimed.evaluation.sequences import Bernstein
+from drimed.linear.arrays import FloatArray
+
+_POISSON = poisson.cdf(np.arange(12), 1.0)  # a draw of 12 or more has probability 1e-9
+_ROWS = 4096  # of the bootstrap at a time: bounded memory for any number of resamples
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """From low to high, at a confidence level, by a method."""
+
+    low: float
+    high: float
+    level: float
+    method: str
+
+
+def normal(value: float, standard_error: float, level: float) -> Interval:
+    """value -+ z times its standard error.
+
+    >>> round(normal(0.0, 1.0, 0.95).high, 2)
+    1.96
+    """
+    if not 0 < level < 1:
+        raise ConfigError(f"level must be in (0, 1), got {level}")
+    half = float(ndtri((1 + level) / 2)) * standard_error
+    return Interval(value - half, value + half, level, "normal")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Anytime:
+    """The anytime interval of IPS so far; it goes on with the next decisions, in their order."""
+
+    level: float
+    least: float
+    most: float
+    below: Bernstein  # of weighted rewards above the least
+    above: Bernstein  # of weighted rewards below the most
+    low: float
+    high: float
+
+    @classmethod
+    def start(cls, reward_range: tuple[float, float], level: float) -> Anytime:
+        """Before any decision: the value may be anything in the range."""
+        least, most = reward_range
+        if not least < most:
+            raise ConfigError(f"the reward range must be from low to high, got {least} to {most}")
+        if not 0 < level < 1:
+            raise ConfigError(f"level must be in (0, 1), got {level}")
+        half = Bernstein.start(alpha=(1 - level) / 2, most=1.0)
+        return cls(level, least, most, half, half, least, most)
+
+    def extend(self, weight: FloatArray, reward: FloatArray) -> Anytime:
+        """After these decisions too."""
+        if len(reward) and not (self.least <= reward.min() and reward.max() <= self.most):
+            raise InputError(
+                f"rewards must be within {self.least} to {self.most}, got {float(reward.min())} to "
+                f"{float(reward.max())}: the anytime interval is about that range"
+            )
+        if not len(reward):
+            return self
+        size = self.most - self.least
+        from_below, below = self.below.extend(weight * ((reward - self.least) / size))
+        from_above, above = self.above.extend(weight * ((self.most - reward) / size))
+        return replace(
+            self,
+            below=below,
+            above=above,
+            low=max(self.low, self.least + size * float(from_below.max())),
+            high=min(self.high, self.most - size * float(from_above.max())),
+        )
+
+    def interval(self) -> Interval:
+        """Where the value is, with all that was seen so far."""
+        return Interval(self.low, self.high, self.level, "anytime")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """Sums of one estimator's parts in B resamples of the decisions; they merge."""
+
+    sums: FloatArray  # (B, 3), of base, correction and normaliser
+    counts: FloatArray  # (B,)
+
+    @classmethod
+    def of(cls, parts: Parts, *, start: int, resamples: int, seed: int = 0) -> Bootstrap:
+        """From the terms of decisions start, start + 1, ...: each counts a Poisson number of times."""
+        if resamples < 2:
+            raise ConfigError(f"a bootstrap needs at least 2 resamples, got {resamples}")
+        given = next(c for c in (parts.base, parts.correction) if c is not None)
+        zero, one = np.zeros_like(given), np.ones_like(given)
+        columns = np.stack(
+            [
+                zero if parts.base is None else parts.base,
+                zero if parts.correction is None else parts.correction,
+                one if parts.normaliser is None else parts.normaliser,
+            ],
+            axis=-1,
+        )  # (n, 3)
+        sums, counts = np.zeros((resamples, 3)), np.zeros(resamples)
+        for at in range(0, len(given), _ROWS):
+            rows = columns[at : at + _ROWS]
+            u = streams.uniforms(seed, "bootstrap", start + at, len(rows), resamples)
+            times = np.searchsorted(_POISSON, u).astype(np.float64)  # (rows, B)
+            sums += times.T @ rows
+            counts += times.sum(0)
+        return cls(sums, counts)
+
+    def merge(self, other: Bootstrap) -> Bootstrap:
+        """As if both pieces had come at once."""
+        return Bootstrap(self.sums + other.sums, self.counts + other.counts)
+
+    def interval(self, level: float) -> Interval:
+        """The percentile interval."""
+        base, correction, normaliser = self.sums.T
+        with np.errstate(invalid="ignore", divide="ignore"):
+            values = base / self.counts + correction / normaliser
+        if not np.isfinite(values).all():
+            return Interval(np.nan, np.nan, level, "bootstrap")
+        low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+        return Interval(float(low), float(high), level, "bootstrap")

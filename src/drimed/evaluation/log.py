@@ -1,0 +1,252 @@
+"""Logged decisions as arrays, checked once: everything in this package may trust a `Log`.
+
+Shapes: n decisions, K arms, M metrics. A log may be one piece of a longer one; `start` says where the piece begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drimed.errors import InputError, ShapeError
+from drimed.linear import checks
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick
+
+# Logs are often written as single precision or rounded for print; drimed's own are exact to 1e-12.
+SUM_TOLERANCE = 1e-6
+
+UNKNOWN_PROPENSITY = (
+    "the propensity is unknown (NaN) for {count} of {n} decisions, first at decision {row}: no weighting can undo an "
+    "unknown choice; log the probability of the arm played, or use the direct method, which needs predictions only"
+)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """n decisions with what came of them, taken as they are: `make_log` checks them.
+
+    The propensity is that of the arm played; NaN says that it is unknown.
+    """
+
+    arms: tuple[str, ...]  # the names of the K arms
+    action: IntArray  # (n,), index into arms
+    reward: FloatArray  # (n,)
+    propensity: FloatArray  # (n,)
+    probabilities: FloatArray | None = None  # (n, K), of all arms
+    predictions: FloatArray | None = None  # (n, K), a model's mean reward q of each arm
+    available: BoolArray | None = None  # (n, K); None: every arm
+    user: NDArray[Any] | None = None  # (n,), labels of any kind
+    episode: IntArray | None = None  # (n,)
+    metrics: FloatArray | None = None  # (n, M)
+    targets: Mapping[str, FloatArray] = field(default_factory=dict)  # prefix -> (n, K), probabilities of other policies
+    start: int = 0  # number of the first decision in the whole log
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+    @property
+    def K(self) -> int:
+        """How many arms there are, played or not."""
+        return len(self.arms)
+
+    def rows(self, begin: int, end: int) -> Log:
+        """The decisions begin, ..., end - 1 of this piece."""
+        cut = {f.name: getattr(self, f.name) for f in fields(self)}
+        cut = {name: value[begin:end] if isinstance(value, np.ndarray) else value for name, value in cut.items()}
+        cut["targets"] = {name: p[begin:end] for name, p in self.targets.items()}
+        cut["start"] = self.start + begin
+        return Log(**cut)
+
+    def valued(self, outcome: FloatArray) -> Log:
+        """The same decisions judged by another outcome, a metric say; predictions of the reward do not carry over."""
+        return replace(
+            self, reward=checks.shaped("outcome", checks.finite("outcome", outcome), (len(self),)), predictions=None
+        )
+
+
+def make_log(
+    *,
+    action: Any,
+    reward: Any,
+    propensity: Any = None,
+    probabilities: Any = None,
+    predictions: Any = None,
+    arms: Sequence[str] | int | None = None,
+    available: Any = None,
+    user: Any = None,
+    episode: Any = None,
+    metrics: Any = None,
+    targets: Mapping[str, Any] | None = None,
+    start: int = 0,
+) -> Log:
+    """A log from plain arrays, checked. Actions are indices into `arms`.
+
+    Without `propensity` it is read off `probabilities`, those of all arms.
+
+    >>> log = make_log(action=[0, 1], reward=[1.0, 0.0], propensity=[0.5, 0.5], arms=["old", "new"])
+    >>> log.K
+    2
+    """
+    r = _column("reward", reward, start)
+    n = len(r)
+    names = _names(arms, probabilities, predictions, action)
+    K = len(names)
+    a = _actions(action, n, names, start)
+    p_all = None if probabilities is None else _distributions("probabilities", probabilities, (n, K), start)
+    p = _propensity(propensity, p_all, a, start)
+    allowed = None if available is None else _mask(available, (n, K), a, start)
+    return Log(
+        arms=names,
+        action=a,
+        reward=r,
+        propensity=p,
+        probabilities=p_all,
+        predictions=None if predictions is None else _table("predictions", predictions, (n, K), start),
+        available=allowed,
+        user=None if user is None else _labels("user", user, n),
+        episode=None if episode is None else _labels("episode", episode, n).astype(np.intp),
+        metrics=None if metrics is None else _table("metrics", metrics, (n, -1), start),
+        targets={name: _distributions(f"target {name}", t, (n, K), start) for name, t in (targets or {}).items()},
+        start=start,
+    )
+
+
+def unknown_propensity(log: Log) -> str | None:
+    """Why this log cannot be weighted, or None if every propensity is known."""
+    unknown = np.isnan(log.propensity)
+    if not unknown.any():
+        return None
+    return UNKNOWN_PROPENSITY.format(count=int(unknown.sum()), n=len(log), row=log.start + int(unknown.argmax()))
+
+
+def _column(name: str, value: Any, start: int) -> FloatArray:
+    array = _numbers(name, value)
+    if array.ndim != 1:
+        raise ShapeError(f"{name} must have one number for each decision, got shape {array.shape}")
+    _all_finite(name, array, start)
+    return array
+
+
+def _table(name: str, value: Any, shape: tuple[int, int], start: int) -> FloatArray:
+    array = _numbers(name, value)
+    n, K = shape
+    if array.ndim != 2 or len(array) != n or K not in (-1, array.shape[-1]):
+        raise ShapeError(f"{name} must have shape ({n}, {'any' if K == -1 else K}), got {array.shape}")
+    _all_finite(name, array, start)
+    return array
+
+
+def _numbers(name: str, value: Any) -> FloatArray:
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be numbers, got {np.asarray(value).dtype} data") from error
+
+
+def _all_finite(name: str, array: FloatArray, start: int) -> None:
+    if not np.isfinite(array.sum()):  # a NaN or an infinity never leaves a sum: the common case costs one pass
+        bad = ~np.isfinite(array)
+        if bad.any():
+            where = np.argwhere(bad)[0]
+            raise InputError(
+                f"{name} must be finite, got {array[tuple(where)]} at decision {start + int(where[0])} "
+                f"({int(bad.sum())} such values); drop those decisions or mend them"
+            )
+
+
+def _distributions(name: str, value: Any, shape: tuple[int, int], start: int) -> FloatArray:
+    array = _table(name, value, shape, start)
+    if array.size and array.min() < 0:
+        row = int(np.argwhere(array < 0)[0][0])
+        raise InputError(f"{name} must not be negative, got {float(array.min())}, first at decision {start + row}")
+    total = array.sum(-1)
+    off = np.abs(total - 1)
+    if off.size and off.max() > SUM_TOLERANCE:
+        row = int((off > SUM_TOLERANCE).argmax())
+        raise InputError(f"{name} must sum to 1 over the arms, got {float(total[row])} at decision {start + row}")
+    return array
+
+
+def _names(arms: Sequence[str] | int | None, *sized: Any) -> tuple[str, ...]:
+    if isinstance(arms, int):
+        return tuple(str(k) for k in range(arms))
+    if arms is not None:
+        if len(set(arms)) != len(arms) or not len(arms):
+            raise InputError(f"arms must be different names, at least one, got {list(arms)}")
+        return tuple(arms)
+    probabilities, predictions, action = sized
+    for table in (probabilities, predictions):
+        if table is not None:
+            return _names(int(np.shape(table)[-1]))
+    highest = np.max(np.asarray(action), initial=0)
+    return _names(int(highest) + 1)
+
+
+def _actions(value: Any, n: int, names: tuple[str, ...], start: int) -> IntArray:
+    array = np.asarray(value)
+    if array.shape != (n,):
+        raise ShapeError(f"action must have one arm for each of {n} decisions, got shape {array.shape}")
+    if array.dtype.kind not in "iu" and (array.dtype.kind != "f" or not (array == np.floor(array)).all()):
+        raise InputError(f"action must be the index of an arm, got {array.dtype} data")
+    a = array.astype(np.intp, copy=False)
+    if n and (a.min() < 0 or a.max() >= len(names)):
+        row = int(((a < 0) | (a >= len(names))).argmax())
+        raise InputError(
+            f"action must be an arm from 0 to {len(names) - 1}, got {int(a[row])} at decision {start + row}; "
+            "give `arms` if the log has more of them"
+        )
+    return a
+
+
+def _propensity(value: Any, probabilities: FloatArray | None, action: IntArray, start: int) -> FloatArray:
+    if value is None:
+        if probabilities is None:
+            raise InputError(
+                "a log needs the propensity of the arm played, or the probabilities of all arms; "
+                "write NaN where it is unknown"
+            )
+        p = np.asarray(pick(probabilities, action))
+    else:
+        p = _numbers("propensity", value)
+        if p.shape != action.shape:
+            raise ShapeError(f"propensity must have one number for each of {len(action)} decisions, got {p.shape}")
+    wrong = ~((p > 0) & (p <= 1 + SUM_TOLERANCE)) & ~np.isnan(p)
+    if wrong.any():
+        row = int(wrong.argmax())
+        why = "an arm that was played had some probability" if p[row] <= 0 else "it is a probability"
+        raise InputError(
+            f"propensity must be above 0 and at most 1, got {float(p[row])} at decision {start + row} "
+            f"({int(wrong.sum())} such values): {why}"
+        )
+    if value is not None and probabilities is not None:
+        off = np.abs(pick(probabilities, action) - p)
+        if (off > SUM_TOLERANCE).any():
+            row = int((off > SUM_TOLERANCE).argmax())
+            raise InputError(
+                f"propensity and probabilities disagree at decision {start + row}: {float(p[row])} and "
+                f"{float(probabilities[row, action[row]])}"
+            )
+    return p
+
+
+def _mask(value: Any, shape: tuple[int, int], action: IntArray, start: int) -> BoolArray:
+    array = np.asarray(value, dtype=bool)
+    if array.shape != shape:
+        raise ShapeError(f"available must have shape {shape}, got {array.shape}")
+    played = pick(array, action)
+    if not played.all():
+        row = int((~played).argmax())
+        raise InputError(f"arm {int(action[row])} was played at decision {start + row} although it was not available")
+    return array
+
+
+def _labels(name: str, value: Any, n: int) -> NDArray[Any]:
+    array = np.asarray(value)
+    if array.shape != (n,):
+        raise ShapeError(f"{name} must have one label for each of {n} decisions, got shape {array.shape}")
+    return array

@@ -1,0 +1,249 @@
+"""Columns into logs: `read` makes a stream of checked pieces out of any source.
+
+A log is a table with one row for each decision. Column names by default: action, reward, propensity, user, episode,
+and for the arms A of a trial probability_A, q_A, available_A; metric_NAME for metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drimed.errors import ConfigError, InputError
+from drimed.evaluation.evaluate import ROWS
+from drimed.evaluation.log import Log, make_log
+from drimed.evaluation.sources import Coded, Column, Piece, Source, open_source
+from drimed.linear.arrays import FloatArray, IntArray
+
+OPTIONAL = ("user", "episode", "probabilities", "predictions", "available", "metrics")
+MISSING = "(missing)"  # the label of decisions without a user
+MOST_ARMS = 100_000  # more different actions than this are a sign that the wrong column was read
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Which column holds what; a prefix is followed by the name of an arm or a metric."""
+
+    action: str = "action"
+    reward: str = "reward"
+    propensity: str = "propensity"
+    user: str = "user"
+    episode: str = "episode"
+    probabilities: str = "probability_"
+    predictions: str = "q_"
+    available: str = "available_"
+    metrics: str = "metric_"
+    targets: tuple[str, ...] = ()  # prefixes of the probabilities of policies to evaluate
+    use: frozenset[str] = field(default_factory=lambda: frozenset(OPTIONAL))  # which of the optional ones to read
+
+    def __post_init__(self) -> None:
+        unknown = self.use - frozenset(OPTIONAL)
+        if unknown:
+            raise ConfigError(f"optional parts of a log are {', '.join(OPTIONAL)}; got {', '.join(sorted(unknown))}")
+
+
+@final
+@dataclass(frozen=True)
+class LogStream:
+    """A log in pieces; it can be gone through any number of times."""
+
+    source: Source
+    columns: Columns
+    given: tuple[str, ...] | None  # names of the arms, where the caller knows them
+    rows: int
+
+    def __iter__(self) -> Iterator[Log]:
+        numbers = [c for names in self._wide.values() for c in names] + [self.columns.reward]
+        if self._has(self.columns.propensity):
+            numbers.append(self.columns.propensity)
+        if self._optional("episode"):
+            numbers.append(self.columns.episode)
+        labels = [self.columns.action] + ([self.columns.user] if self._optional("user") else [])
+        start = 0
+        for piece in self.source.pieces(numbers, labels, self.rows):
+            log = self._log(piece, start)
+            start += len(log)
+            yield log
+
+    @cached_property
+    def arms(self) -> tuple[str, ...]:
+        """Names of the arms: as given, else from the columns with one for each arm, else the actions that occur."""
+        if self.given is not None:
+            return self.given
+        for kind, names in self._wide_named.items():
+            if kind != "metrics" and names:
+                return tuple(names)
+        return self._occurring()
+
+    def whole(self) -> Log:
+        """Everything at once, for logs that fit in memory."""
+        pieces = list(self)
+        if not pieces:
+            raise InputError("the log is empty")
+
+        def joined(name: str) -> Any:
+            first = getattr(pieces[0], name)
+            return None if first is None else np.concatenate([getattr(p, name) for p in pieces])
+
+        names = ("action", "reward", "propensity", *OPTIONAL)
+        targets = {t: np.concatenate([p.targets[t] for p in pieces]) for t in pieces[0].targets}
+        return Log(arms=self.arms, targets=targets, **{name: joined(name) for name in names})
+
+    def _log(self, piece: Piece, start: int) -> Log:
+        def number(name: str) -> FloatArray:
+            return _floats(name, piece[name], start)
+
+        def table(kind: str) -> FloatArray | None:
+            names = self._wide.get(kind)
+            return np.stack([number(c) for c in names], axis=-1) if names else None
+
+        columns = self.columns
+        reward = number(columns.reward)
+        available = table("available")
+        user = piece.get(columns.user) if self._optional("user") else None
+        return make_log(
+            arms=self.arms,
+            action=self._actions(piece[columns.action], start),
+            reward=reward,
+            propensity=number(columns.propensity) if self._has(columns.propensity) else self._unknown(len(reward)),
+            probabilities=table("probabilities"),
+            predictions=table("predictions"),
+            available=None if available is None else available > 0,
+            user=None if user is None else _labels(user),
+            episode=number(columns.episode) if self._optional("episode") else None,
+            metrics=table("metrics"),
+            targets={t: table(f"target {t}") for t in columns.targets},
+            start=start,
+        )
+
+    def _unknown(self, n: int) -> FloatArray | None:
+        """No propensity column: read it off the probabilities of all arms, else it is unknown."""
+        return None if self._wide.get("probabilities") else np.full(n, np.nan)
+
+    def _has(self, name: str) -> bool:
+        return name in self._names
+
+    def _optional(self, kind: str) -> bool:
+        return kind in self.columns.use and self._has(getattr(self.columns, kind))
+
+    @cached_property
+    def _names(self) -> list[str]:
+        names = self.source.names()
+        for name in (self.columns.action, self.columns.reward):
+            if name not in names:
+                raise InputError(f"the log has no column {name!r}; it has {', '.join(names)}")
+        return names
+
+    @cached_property
+    def _wide_named(self) -> dict[str, dict[str, str]]:
+        """kind -> name of arm or metric -> column."""
+        found = {}
+        prefixes = {kind: getattr(self.columns, kind) for kind in OPTIONAL[2:] if kind in self.columns.use}
+        for kind, prefix in (prefixes | {f"target {t}": t for t in self.columns.targets}).items():
+            found[kind] = {c.removeprefix(prefix): c for c in self._names if c.startswith(prefix) and c != prefix}
+            if kind.startswith("target ") and not found[kind]:
+                raise InputError(f"no column begins with {prefix!r}; the log has {', '.join(self._names)}")
+        return found
+
+    @cached_property
+    def _wide(self) -> dict[str, list[str]]:
+        """kind -> columns, those of arms in the order of the arms."""
+        ordered = {}
+        for kind, named in self._wide_named.items():
+            if kind == "metrics" or not named:
+                ordered[kind] = list(named.values())
+                continue
+            missing = [arm for arm in self.arms if arm not in named]
+            extra = [arm for arm in named if arm not in self.arms]
+            if missing or extra:
+                what = f"no column for arm {missing[0]!r}" if missing else f"a column for unknown arm {extra[0]!r}"
+                raise InputError(f"{kind} of the log have {what}; the arms are {', '.join(self.arms)}")
+            ordered[kind] = [named[arm] for arm in self.arms]
+        return ordered
+
+    def _occurring(self) -> tuple[str, ...]:
+        seen: set[Any] = set()
+        for piece in self.source.pieces([], [self.columns.action], self.rows):
+            column = piece[self.columns.action]
+            if isinstance(column, Coded):
+                seen.update(str(column.labels[code]) for code in np.unique(column.codes[column.codes >= 0]))
+            else:
+                seen.update(np.unique(column).tolist())
+            if len(seen) > MOST_ARMS:
+                raise InputError(f"column {self.columns.action!r} has more than {MOST_ARMS} different actions")
+        if not seen:
+            raise InputError("the log is empty: there is nothing to evaluate")
+        return tuple(str(arm) for arm in sorted(seen, key=_by_number))
+
+    def _actions(self, column: Column, start: int) -> IntArray:
+        if isinstance(column, Coded):
+            if (column.codes < 0).any():
+                raise InputError(f"action is missing at decision {start + int((column.codes < 0).argmax())}")
+            known = np.array([self._index.get(str(label), -1) for label in column.labels], dtype=np.intp)
+            found = known[column.codes]
+        elif self._numbered and (not column.size or (column.min() >= 0 and column.max() < len(self.arms))):
+            return np.asarray(column, dtype=np.intp)
+        else:
+            labels, codes = np.unique(column, return_inverse=True)
+            found = np.array([self._index.get(str(label), -1) for label in labels.tolist()], dtype=np.intp)[codes]
+        if (found < 0).any():
+            row = int((found < 0).argmax())
+            name = column.labels[column.codes[row]] if isinstance(column, Coded) else column[row]
+            raise InputError(f"arm {str(name)!r} at decision {start + row} is not one of {', '.join(self.arms)}")
+        return found
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {arm: k for k, arm in enumerate(self.arms)}
+
+    @cached_property
+    def _numbered(self) -> bool:
+        return all(arm == str(k) for k, arm in enumerate(self.arms))
+
+
+def read(
+    source: Any, *, columns: Columns | None = None, arms: Sequence[str] | None = None, rows: int = ROWS
+) -> LogStream:
+    """A log from a Parquet or CSV file, a Polars or pandas frame, a PyArrow table, or a dictionary of arrays.
+
+    >>> stream = read({"action": ["a", "b"], "reward": [1.0, 2.0], "propensity": [0.5, 0.5]})
+    >>> stream.arms, [len(piece) for piece in stream]
+    (('a', 'b'), [2])
+    """
+    if rows < 1:
+        raise ConfigError(f"rows must be at least 1, got {rows}")
+    given = None if arms is None else tuple(str(arm) for arm in arms)
+    return LogStream(open_source(source), columns or Columns(), given, rows)
+
+
+def _floats(name: str, column: Column, start: int) -> FloatArray:
+    if isinstance(column, Coded):
+        raise InputError(f"{name} must be numbers, got labels such as {column.labels[:1]}")
+    if column.dtype.kind in "fiub":
+        return column.astype(np.float64, copy=False)
+    for row, value in enumerate(column.tolist()):
+        try:
+            float(value) if value is not None else None
+        except (TypeError, ValueError):
+            raise InputError(f"{name} must be numbers, got {value!r} at decision {start + row}") from None
+    return np.array([np.nan if v is None else float(v) for v in column.tolist()])
+
+
+def _labels(column: Column) -> NDArray[Any]:
+    if not isinstance(column, Coded):
+        return column
+    return np.array([*map(str, column.labels), MISSING])[column.codes]  # -1, a missing label, is the last
+
+
+def _by_number(label: Any) -> tuple[int, float, str]:
+    """Numbers in their order, before names in theirs."""
+    try:
+        return (0, float(label), str(label))
+    except ValueError:
+        return (1, 0.0, str(label))

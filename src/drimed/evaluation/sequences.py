@@ -1,0 +1,274 @@
+"""Confidence sequences: intervals for a mean that hold at all times at once, whatever decided how data were collected.
+
+Observations x_t come in order. They need one mean given the past (else an interval is about the weighted mean of the
+means, with weights that are returned); they need not be independent or equally distributed. Ranges, centres and
+precisions must be known before x_t is seen.
+
+* `Bernstein`, predictable plug-in empirical Bernstein: bounded x, exact. Waudby-Smith and Ramdas (2024), Thm 2; the
+  one-sided form, which needs only one bound, and changing ranges: Waudby-Smith et al. (2024), Thm 1.
+* `betting`, hedged capital: bounded x, exact, tighter and slower. Waudby-Smith and Ramdas (2024), Thm 3.
+* `mixture`, normal mixture: sub-Gaussian x with known variances, exact. Robbins (1970); Howard et al. (2021), Eq. 14.
+* `asymptotic`: any x with a variance; its level is right in the limit of a late start. Waudby-Smith et al. (2024).
+
+Shapes: leading `...` is any batch of runs; the last axis is time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+
+from drimed.errors import ConfigError, InputError
+from drimed.linear import checks
+from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.linear.kernel import kernel
+
+STEP_CAP = 0.5  # share of the largest bet that keeps wealth positive; one half as in the source
+FIRST_SPREAD = 0.25  # variance assumed before any data, in squared units of the range: that of a fair coin
+NARROWEST = 0.25  # of the range: a smaller distance from centre to bound would allow reckless first bets
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Lower and upper ends at each time."""
+
+    low: FloatArray  # (..., n)
+    high: FloatArray  # (..., n)
+
+    def running(self) -> Band:
+        """The intersection over all times so far: still valid, and never wider later on."""
+        return Band(np.maximum.accumulate(self.low, -1), np.minimum.accumulate(self.high, -1))
+
+    def holds(self, mean: Any) -> BoolArray:
+        """Whether `mean` (...) is inside at all times: (...)."""
+        m = np.asarray(mean)[..., None]
+        return np.asarray(((self.low <= m) & (m <= self.high)).all(-1))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Bernstein:
+    """A lower confidence sequence that goes on where it stopped: all it needs to remember of the past.
+
+    >>> first, state = Bernstein.start(alpha=0.05).extend(np.array([0.5, 0.6]))
+    >>> both, _ = Bernstein.start(alpha=0.05).extend(np.array([0.5, 0.6, 0.7]))
+    >>> more, _ = state.extend(np.array([0.7]))
+    >>> bool(np.allclose(np.append(first, more), both))
+    True
+    """
+
+    alpha: float  # the bound may ever fail with this probability
+    unit: FloatArray  # (...), the range of x where it has one: the scale of first guesses
+    most: float  # what the mean is at most
+    horizon: float | None  # the number of observations at which it should be tightest; None: no preference
+    time: int
+    precision: FloatArray  # (...), sum of h; it and the next two begin with one imagined observation
+    weighted: FloatArray  # (...), sum of h x
+    spread: FloatArray  # (...), sum of h (x - centre)^2
+    bets: FloatArray  # (...), sum of lambda
+    gains: FloatArray  # (...), sum of lambda x
+    price: FloatArray  # (...), sum of psi(lambda) (x - centre)^2
+
+    @classmethod
+    def start(
+        cls, *, alpha: float, unit: Any = 1.0, most: float = np.inf, horizon: float | None = None, batch: Any = ()
+    ) -> Bernstein:
+        """Before any data."""
+        _level(alpha)
+        size = checks.positive("unit", np.broadcast_to(np.asarray(unit, np.float64), batch))
+        if horizon is not None and not horizon > 0:
+            raise ConfigError(f"horizon must be positive, got {horizon}")
+        zero = np.zeros(batch)
+        return cls(alpha, size, most, horizon, 0, zero, zero, zero, zero, zero, zero)
+
+    def extend(self, x: Any, *, floor: Any = 0.0, precision: Any = 1.0) -> tuple[FloatArray, Bernstein]:
+        """Lower bounds of the mean after each of x (..., n), and the state behind them.
+
+        `floor` (..., n) is the least that each x could have been, known before. `precision` h (..., n) is proportional
+        to 1 / variance, as guessed before: observations with more of it count more.
+        """
+        x = checks.finite("x", x)
+        n = x.shape[-1]
+        if n == 0:
+            return x, self
+        low, h = (np.broadcast_to(np.asarray(v, np.float64), x.shape) for v in (floor, precision))
+        if (x < low).any():
+            raise InputError(f"x must not be below its floor, got {float((low - x).max())} below it")
+        past = self if self.time else self._imagined(low[..., 0], h[..., 0])
+        unit = self.unit[..., None]
+        P, sums = _before(past.precision, h), _before(past.weighted, h * x)
+        centre = np.minimum(sums / np.where(P > 0, P, 1.0), self.most)
+        y = x - centre
+        c = np.maximum(centre - low, NARROWEST * unit)  # x - centre >= -c
+        t = self.time + np.arange(1, n + 1)
+        variance = np.maximum(_before(past.spread, h * y * y) / t, _tiny(unit) * h)
+        until = P * np.log1p(t) if self.horizon is None else P / t * self.horizon
+        bet = h * np.sqrt(2 * np.log(1 / self.alpha) / np.where(h > 0, variance * until, 1.0))
+        bet = np.minimum(bet, STEP_CAP / c)
+        price = (-np.log1p(-c * bet) - c * bet) / c**2 * y * y
+        bets, gains, prices = (
+            s[..., None] + np.cumsum(v, -1) for s, v in ((self.bets, bet), (self.gains, bet * x), (self.price, price))
+        )
+        bound = (gains - prices - np.log(1 / self.alpha)) / np.where(bets > 0, bets, 1.0)
+        after = replace(
+            past,
+            time=self.time + n,
+            precision=past.precision + h.sum(-1),
+            weighted=past.weighted + (h * x).sum(-1),
+            spread=past.spread + (h * y * y).sum(-1),
+            bets=bets[..., -1],
+            gains=gains[..., -1],
+            price=prices[..., -1],
+        )
+        return np.where(bets > 0, bound, -np.inf), after
+
+    def _imagined(self, low: FloatArray, h: FloatArray) -> Bernstein:
+        """One observation in the middle of the range, with the variance of a fair coin, before any data."""
+        return replace(self, precision=h, weighted=h * (low + self.unit / 2), spread=h * FIRST_SPREAD * self.unit**2)
+
+
+def bernstein(
+    x: Any,
+    alpha: float,
+    *,
+    low: Any = 0.0,
+    high: Any = 1.0,
+    precision: Any = 1.0,
+    unit: Any = None,
+    horizon: float | None = None,
+) -> Band:
+    """Two-sided for x (..., n) within [low, high], which may change from time to time; `unit`: its range at first.
+
+    >>> band = bernstein(np.tile([0.0, 1.0], 500), 0.05)
+    >>> bool(band.low[-1] < 0.5 < band.high[-1])
+    True
+    """
+    x = checks.finite("x", x)
+    bottom, top = (np.broadcast_to(np.asarray(v, np.float64), x.shape) for v in (low, high))
+    unit = (top - bottom)[..., 0] if unit is None else unit
+    state = Bernstein.start(alpha=alpha / 2, unit=unit, horizon=horizon, batch=x.shape[:-1])
+    below, _ = state.extend(x, floor=bottom, precision=precision)
+    above, _ = state.extend(-x, floor=-top, precision=precision)
+    return Band(below, -above).running()
+
+
+def betting(x: Any, alpha: float, *, low: float = 0.0, high: float = 1.0, grid: int = 1000) -> Band:
+    """Two-sided for x (..., n) within [low, high]: a mean is ruled out when betting against it made 2 / alpha.
+
+    Ends are rounded outwards to a `grid` of candidate means.
+
+    >>> band = betting(np.tile([0.0, 1.0], 500), 0.05)
+    >>> bool(band.low[-1] < 0.5 < band.high[-1])
+    True
+    """
+    _level(alpha)
+    x = checks.finite("x", x)
+    if (x < low).any() or (x > high).any():
+        raise InputError(f"x must be within [{low}, {high}], got {float(x.min())} to {float(x.max())}")
+    if grid < 1:
+        raise ConfigError(f"grid must be at least 1, got {grid}")
+    unit = (x - low) / (high - low)
+    candidates = np.linspace(0.0, 1.0, grid + 1)
+    below = _capital(unit, candidates, alpha)
+    above = 1 - _capital(1 - unit, candidates, alpha)
+    return Band(low + (high - low) * below, low + (high - low) * above)
+
+
+def mixture(variance: Any, alpha: float, *, tuned_at: float) -> FloatArray:
+    """How far a sum of centred observations is from zero at any time: `variance` is the sum of theirs, known before.
+
+    Tightest where the variance has reached `tuned_at`.
+
+    >>> round(float(mixture(100.0, 0.05, tuned_at=100.0)), 2)
+    30.35
+    """
+    _level(alpha)
+    if not tuned_at > 0:
+        raise ConfigError(f"tuned_at must be positive, got {tuned_at}")
+    V = np.asarray(variance, np.float64)
+    rho = _rho(tuned_at, alpha)
+    return np.sqrt((V + rho) * np.log((V + rho) / (rho * alpha**2)))
+
+
+def asymptotic(x: Any, alpha: float, *, weight: Any = 1.0, start: int = 50, tuned_at: int | None = None) -> Band:
+    """For the mean of x (..., n) of any size, from time `start` on; infinitely wide before.
+
+    `weight` h (..., n), known before x, makes it the sequence of the weighted mean; h proportional to 1 / (standard
+    deviation of x given the past) stabilises the variance, which is what the limit theorem wants.
+    """
+    _level(alpha)
+    if start < 2:
+        raise ConfigError(f"start must be at least 2, got {start}")
+    x = checks.finite("x", x)
+    h = np.broadcast_to(np.asarray(weight, np.float64), x.shape)
+    n = x.shape[-1]
+    if n < start:
+        return Band(np.full(x.shape, -np.inf), np.full(x.shape, np.inf))
+    shift = x[..., :start].mean(-1, keepdims=True)  # any shift is right; this one keeps digits
+    z = x - shift
+    total = np.cumsum(h, -1)
+    mean = np.cumsum(h * z, -1) / total
+    h2 = h * h
+    V = np.cumsum(h2 * z * z, -1) - 2 * mean * np.cumsum(h2 * z, -1) + mean**2 * np.cumsum(h2, -1)
+    V = np.maximum(V, 0.0)
+    t = np.arange(1, n + 1)
+    at_start = np.maximum(V[..., start - 1 : start], _tiny(1.0))
+    rho = at_start * ((tuned_at or 2 * start) / start) / _ratio(alpha)
+    radius = np.sqrt((V + rho) * np.log((V + rho) / (rho * alpha**2))) / total
+    radius = np.where(t < start, np.inf, radius)
+    return Band(shift + mean - radius, shift + mean + radius)
+
+
+def _level(alpha: float) -> None:
+    if not 0 < alpha < 1:
+        raise ConfigError(f"alpha must be in (0, 1), got {alpha}")
+
+
+def _before(past: FloatArray, values: FloatArray) -> FloatArray:
+    """Sums of everything before each time: (...), (..., n) -> (..., n)."""
+    return past[..., None] + np.cumsum(values, -1) - values
+
+
+def _tiny(unit: Any) -> Any:
+    return np.finfo(np.float64).eps * unit**2  # variances are never quite zero
+
+
+def _ratio(alpha: float) -> float:
+    # Howard et al. (2021), Eq. 26: the mixture is tightest near a variance of rho times this.
+    return float(2 * np.log(1 / alpha) + np.log(1 + 2 * np.log(1 / alpha)))
+
+
+def _rho(tuned_at: float, alpha: float) -> float:
+    return tuned_at / _ratio(alpha)
+
+
+def _capital(x: FloatArray, candidates: FloatArray, alpha: float) -> FloatArray:
+    return np.asarray(_capital_kernel(x, candidates, alpha))
+
+
+@kernel("void(f8[:], f8[:], f8, f8[:])", "(n),(g),()->(n)")
+def _capital_kernel(x, candidates, alpha, lower):  # type: ignore[no-untyped-def]
+    """The largest candidate that every bet so far has ruled out as too low. Capital falls with the candidate."""
+    need = np.log(2 / alpha)
+    G = candidates.shape[0]
+    wealth = np.zeros(G)
+    dead = -1  # candidates up to this one are ruled out for good
+    total, spread = 0.5, 0.25
+    for t in range(x.shape[0]):
+        centre = total / (t + 1)
+        variance = spread / (t + 1)
+        bet = np.sqrt(2 * need / (max(variance, 1e-12) * (t + 1) * np.log(t + 2.0)))
+        for g in range(dead + 1, G):
+            m = candidates[g]
+            b = bet
+            if b * m > 0.5:
+                b = 0.5 / m
+            wealth[g] += np.log(1 + b * (x[t] - m))
+        while dead + 1 < G and wealth[dead + 1] >= need:
+            dead += 1
+        lower[t] = candidates[dead] if dead >= 0 else 0.0
+        total += x[t]
+        spread += (x[t] - centre) ** 2
