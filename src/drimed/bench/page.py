@@ -11,11 +11,9 @@ from drimed.report.page import inline, render
 def write_page(results: dict[str, Any], figures: dict[str, Path], path: Path) -> None:
     """Render the template beside this file."""
     cells = list(dict.fromkeys(row["cell"] for row in results["rows"]))
-    grid: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for row in results["rows"]:
-        grid.setdefault((row["learner"], row["rule"], row["guard"]), {}).setdefault(row["policy"], {})[row["cell"]] = (
-            row
-        )
+    grid: dict[str, dict[str, dict[str, Any]]] = {}  # learner -> policy -> cell -> row
+    for row in sorted(results["rows"], key=lambda row: (row["learner"], row["rule"], row["guard"])):
+        grid.setdefault(row["learner"], {}).setdefault(row["policy"], {})[row["cell"]] = row
     render(
         "drimed.bench",
         "page.html",
