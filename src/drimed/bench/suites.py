@@ -26,7 +26,7 @@ REWARD_BOUND = (
     "d_lin_ucb,greedy"
 )
 REWARD_NOISE = (
-    "w_oful,w_oful:width_squared=2,w_ts,w_lin_med,w_lin_imed,w_spanner_igw,w_ids:width_squared=2,w_solid,"
+    "w_oful,w_oful:width_squared=2,w_ts,w_lin_med,w_lin_imed,w_spanner_igw:eta=1000,w_ids:width_squared=2,w_solid,"
     "w_oplb:width_squared=6,w_clucb:confidence=0.99,w_safe_lucb:confidence=0.99,w_d_lin_ucb,w_greedy"
 )
 VECTOR = "v_oful:width_squared=2,v_ts,v_ids:width_squared=2,v_greedy"
