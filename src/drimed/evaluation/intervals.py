@@ -22,6 +22,7 @@ from drimed.evaluation.sequences import Bernstein
 from drimed.linear.arrays import FloatArray
 
 _POISSON = poisson.cdf(np.arange(12), 1.0)  # a draw of 12 or more has probability 1e-9
+WARM_UP = 50  # decisions before the anytime interval begins: how large weights are is not known beforehand
 _ROWS = 4096  # of the bootstrap at a time: bounded memory for any number of resamples
 
 
@@ -69,7 +70,7 @@ class Anytime:
             raise ConfigError(f"the reward range must be from low to high, got {least} to {most}")
         if not 0 < level < 1:
             raise ConfigError(f"level must be in (0, 1), got {level}")
-        half = Bernstein.start(alpha=(1 - level) / 2, most=1.0)
+        half = Bernstein.start(alpha=(1 - level) / 2, most=1.0, warm_up=WARM_UP)
         return cls(level, least, most, half, half, least, most)
 
     def extend(self, weight: FloatArray, reward: FloatArray) -> Anytime:

@@ -28,7 +28,8 @@ class Weights:
     @classmethod
     def of(cls, weight: FloatArray) -> Weights:
         """From the weights themselves: (n,)."""
-        return cls(len(weight), float(weight.sum()), float(np.dot(weight, weight)), float(weight.max(initial=0.0)))
+        squares = float(np.einsum("i,i->", weight, weight))
+        return cls(len(weight), float(weight.sum()), squares, float(weight.max(initial=0.0)))
 
     def merge(self, other: Weights) -> Weights:
         """Of both sets of decisions."""

@@ -81,6 +81,11 @@ class LogStream:
                 return tuple(names)
         return self._occurring()
 
+    @property
+    def predicts(self) -> bool:
+        """Whether the log has predictions of the reward, which the direct and doubly robust estimators need."""
+        return bool(self._wide_named.get("predictions"))
+
     def whole(self) -> Log:
         """Everything at once, for logs that fit in memory."""
         pieces = list(self)

@@ -26,6 +26,7 @@ from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.linear.kernel import kernel
 
 STEP_CAP = 0.5  # share of the largest bet that keeps wealth positive; one half as in the source
+EPS = 2.0**-52  # in squared units: variances are never quite zero
 FIRST_SPREAD = 0.25  # variance assumed before any data, in squared units of the range: that of a fair coin
 NARROWEST = 0.25  # of the range: a smaller distance from centre to bound would allow reckless first bets
 
@@ -64,70 +65,42 @@ class Bernstein:
     unit: FloatArray  # (...), the range of x where it has one: the scale of first guesses
     most: float  # what the mean is at most
     horizon: float | None  # the number of observations at which it should be tightest; None: no preference
-    time: int
-    precision: FloatArray  # (...), sum of h; it and the next two begin with one imagined observation
-    weighted: FloatArray  # (...), sum of h x
-    spread: FloatArray  # (...), sum of h (x - centre)^2
-    bets: FloatArray  # (...), sum of lambda
-    gains: FloatArray  # (...), sum of lambda x
-    price: FloatArray  # (...), sum of psi(lambda) (x - centre)^2
+    warm_up: int  # observations that only teach the spread, where its first guess may be far off
+    sums: FloatArray  # (..., 7): time, sum of h, of h x, of h y^2, of lambda, of lambda x, of psi(lambda) y^2
 
     @classmethod
     def start(
-        cls, *, alpha: float, unit: Any = 1.0, most: float = np.inf, horizon: float | None = None, batch: Any = ()
+        cls,
+        *,
+        alpha: float,
+        unit: Any = 1.0,
+        most: float = np.inf,
+        horizon: float | None = None,
+        warm_up: int = 0,
+        batch: tuple[int, ...] = (),
     ) -> Bernstein:
         """Before any data."""
         _level(alpha)
         size = checks.positive("unit", np.broadcast_to(np.asarray(unit, np.float64), batch))
         if horizon is not None and not horizon > 0:
             raise ConfigError(f"horizon must be positive, got {horizon}")
-        zero = np.zeros(batch)
-        return cls(alpha, size, most, horizon, 0, zero, zero, zero, zero, zero, zero)
+        return cls(alpha, size, most, horizon, warm_up, np.zeros((*batch, 7)))
 
     def extend(self, x: Any, *, floor: Any = 0.0, precision: Any = 1.0) -> tuple[FloatArray, Bernstein]:
         """Lower bounds of the mean after each of x (..., n), and the state behind them.
 
         `floor` (..., n) is the least that each x could have been, known before. `precision` h (..., n) is proportional
-        to 1 / variance, as guessed before: observations with more of it count more.
+        to 1 / variance, as guessed before: observations with more of it count more, those with none not at all.
         """
         x = checks.finite("x", x)
-        n = x.shape[-1]
-        if n == 0:
+        if x.shape[-1] == 0:
             return x, self
         low, h = (np.broadcast_to(np.asarray(v, np.float64), x.shape) for v in (floor, precision))
         if (x < low).any():
             raise InputError(f"x must not be below its floor, got {float((low - x).max())} below it")
-        past = self if self.time else self._imagined(low[..., 0], h[..., 0])
-        unit = self.unit[..., None]
-        P, sums = _before(past.precision, h), _before(past.weighted, h * x)
-        centre = np.minimum(sums / np.where(P > 0, P, 1.0), self.most)
-        y = x - centre
-        c = np.maximum(centre - low, NARROWEST * unit)  # x - centre >= -c
-        t = self.time + np.arange(1, n + 1)
-        variance = np.maximum(_before(past.spread, h * y * y) / t, _tiny(unit) * h)
-        until = P * np.log1p(t) if self.horizon is None else P / t * self.horizon
-        bet = h * np.sqrt(2 * np.log(1 / self.alpha) / np.where(h > 0, variance * until, 1.0))
-        bet = np.minimum(bet, STEP_CAP / c)
-        price = (-np.log1p(-c * bet) - c * bet) / c**2 * y * y
-        bets, gains, prices = (
-            s[..., None] + np.cumsum(v, -1) for s, v in ((self.bets, bet), (self.gains, bet * x), (self.price, price))
-        )
-        bound = (gains - prices - np.log(1 / self.alpha)) / np.where(bets > 0, bets, 1.0)
-        after = replace(
-            past,
-            time=self.time + n,
-            precision=past.precision + h.sum(-1),
-            weighted=past.weighted + (h * x).sum(-1),
-            spread=past.spread + (h * y * y).sum(-1),
-            bets=bets[..., -1],
-            gains=gains[..., -1],
-            price=prices[..., -1],
-        )
-        return np.where(bets > 0, bound, -np.inf), after
-
-    def _imagined(self, low: FloatArray, h: FloatArray) -> Bernstein:
-        """One observation in the middle of the range, with the variance of a fair coin, before any data."""
-        return replace(self, precision=h, weighted=h * (low + self.unit / 2), spread=h * FIRST_SPREAD * self.unit**2)
+        settings = np.array([np.log(1 / self.alpha), self.most, self.horizon or 0.0, self.warm_up])
+        bound, sums = _bernstein_kernel(x, low, h, self.sums, self.unit, settings)
+        return np.asarray(bound), replace(self, sums=sums)
 
 
 def bernstein(
@@ -227,13 +200,8 @@ def _level(alpha: float) -> None:
         raise ConfigError(f"alpha must be in (0, 1), got {alpha}")
 
 
-def _before(past: FloatArray, values: FloatArray) -> FloatArray:
-    """Sums of everything before each time: (...), (..., n) -> (..., n)."""
-    return past[..., None] + np.cumsum(values, -1) - values
-
-
-def _tiny(unit: Any) -> Any:
-    return np.finfo(np.float64).eps * unit**2  # variances are never quite zero
+def _tiny(unit: float) -> float:
+    return EPS * unit**2
 
 
 def _ratio(alpha: float) -> float:
@@ -247,6 +215,40 @@ def _rho(tuned_at: float, alpha: float) -> float:
 
 def _capital(x: FloatArray, candidates: FloatArray, alpha: float) -> FloatArray:
     return np.asarray(_capital_kernel(x, candidates, alpha))
+
+
+@kernel(
+    "void(f8[:], f8[:], f8[:], f8[:], f8, f8[:], f8[:], f8[:])",
+    "(n),(n),(n),(s),(),(p)->(n),(s)",
+)
+def _bernstein_kernel(x, floor, precision, before, unit, settings, bound, after):  # type: ignore[no-untyped-def]
+    """One observation after the other: predict its centre and variance, bet, pay, bound."""
+    need, most, horizon, warm_up = settings
+    time, P, weighted, spread, bets, gains, price = before
+    for i in range(x.shape[0]):
+        h = precision[i]
+        if time == 0.0 and P == 0.0 and h > 0.0:  # one imagined observation: mid-range, the spread of a fair coin
+            P, weighted, spread = h, h * (floor[i] + unit / 2), h * FIRST_SPREAD * unit * unit
+        if h > 0.0:
+            time += 1.0
+            centre = min(weighted / P, most)
+            c = max(centre - floor[i], NARROWEST * unit)  # x - centre >= -c
+            variance = max(spread / time, EPS * unit * unit * h)  # of sqrt(h) x
+            # Cutting x from above lowers its mean: the bound stays one, and a huge weight cannot cost the whole wealth.
+            y = min(x[i] - centre, max(unit, np.sqrt(variance / h * time)))
+            until = P / time * horizon if horizon > 0.0 else P * np.log1p(time)
+            bet = min(h * np.sqrt(2 * need / (variance * until)), STEP_CAP / c)
+            if time <= warm_up:
+                bet = 0.0
+            bets += bet
+            gains += bet * (centre + y)
+            price += (-np.log1p(-c * bet) - c * bet) / (c * c) * y * y
+            P += h
+            weighted += h * (centre + y)
+            spread += h * y * y
+        bound[i] = (gains - price - need) / bets if bets > 0.0 else -np.inf
+    after[0], after[1], after[2], after[3] = time, P, weighted, spread
+    after[4], after[5], after[6] = bets, gains, price
 
 
 @kernel("void(f8[:], f8[:], f8, f8[:])", "(n),(g),()->(n)")

@@ -1,0 +1,172 @@
+"""`drimed evaluate`: what other policies would have earned, from a log with propensities."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from drimed.errors import ConfigError, InputError
+
+if TYPE_CHECKING:  # SciPy takes a quarter of a second that other commands do not need
+    from drimed.evaluation.evaluate import Evaluation
+    from drimed.evaluation.intervals import Interval
+
+WITHOUT_MODEL = "ips,snips,clipped"
+WITH_MODEL = "dm,ips,snips,clipped,dr,sndr,switch-dr,dros"
+LEAST_USERS = 10  # those with the least overlap are listed; the JSON file has all of them
+REFUSED = 2  # exit code where nothing at all could be estimated
+
+
+def evaluate(
+    log: Annotated[Path, typer.Argument(metavar="LOG", help="A Parquet or CSV file, one row for each decision.")],
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="Policies to evaluate, separated by commas: uniform, control, logged, arm=NAME, columns=PREFIX."
+        ),
+    ] = "uniform",
+    estimators: Annotated[
+        str | None,
+        typer.Option(
+            help="Estimators, separated by commas: dm, ips, snips, clipped=10, dr, sndr, switch-dr=10, dros=100, "
+            "replay=BOUND. Default: those that the log allows."
+        ),
+    ] = None,
+    control: Annotated[str | None, typer.Option(help="The name of the control arm.")] = None,
+    arms: Annotated[
+        str | None, typer.Option(help="Names of all arms, separated by commas. Default: those of the log.")
+    ] = None,
+    action: Annotated[str, typer.Option(help="Column of the arm played.")] = "action",
+    reward: Annotated[
+        str, typer.Option(help="Column of the outcome to judge by; a metric's column works too.")
+    ] = "reward",
+    propensity: Annotated[str, typer.Option(help="Column of the probability of the arm played.")] = "propensity",
+    probabilities: Annotated[
+        str, typer.Option(help="How the columns of all arms' probabilities begin.")
+    ] = "probability_",
+    predictions: Annotated[str, typer.Option(help="How the columns of predicted rewards begin.")] = "q_",
+    user: Annotated[str, typer.Option(help="Column of the user.")] = "user",
+    reward_range: Annotated[
+        str | None,
+        typer.Option(help="Least and greatest possible reward, as 0,1: adds an interval that holds at all times."),
+    ] = None,
+    level: Annotated[float, typer.Option(help="Confidence level of every interval.")] = 0.95,
+    bootstrap: Annotated[int, typer.Option(help="Resamples of a bootstrap interval; 0 for none.")] = 0,
+    by_user: Annotated[bool, typer.Option("--by-user", help="Report the overlap of each user.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of bootstrap and replay.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Write everything as JSON to this file.")] = None,
+) -> None:
+    """Estimate what other policies would have earned on the decisions of LOG.
+
+    The log is read once, piece by piece: it may be larger than memory. Where propensities are unknown or support is
+    missing the answer is a refusal with its reason, never a number.
+    """
+    from drimed.evaluation import estimators as known
+    from drimed.evaluation import target
+    from drimed.evaluation.evaluate import Plan, Tally
+    from drimed.evaluation.readers import OPTIONAL, Columns, read
+
+    console = Console()
+    names = _list("--policy", policy)
+    columns = Columns(
+        action=action,
+        reward=reward,
+        propensity=propensity,
+        probabilities=probabilities,
+        predictions=predictions,
+        user=user,
+        targets=tuple(name.removeprefix("columns=") for name in names if name.startswith("columns=")),
+        use=frozenset(OPTIONAL) - {"episode", "metrics"} - (set() if by_user else {"user"}),
+    )
+    stream = read(log, columns=columns, arms=_list("--arms", arms) if arms else None)
+    default = WITH_MODEL if stream.predicts else WITHOUT_MODEL
+    plan = Plan(
+        targets=[target.parse(name, control=control) for name in names],
+        estimators=[known.parse(name) for name in _list("--estimators", estimators or default)],
+        level=level,
+        reward_range=_range(reward_range),
+        resamples=bootstrap,
+        by_user=by_user,
+        seed=seed,
+    )
+    tally, done = Tally(plan), 0
+    with console.status("reading") as status:
+        for piece in stream:
+            tally.add(piece)
+            done += len(piece)
+            status.update(f"{done:,} decisions")
+    result = tally.result()
+    _show(console, result, level)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(result.as_dict(), indent=2) + "\n", encoding="utf-8")
+        console.print(f"wrote {out}")
+    if all(estimate.refused for estimate in result.estimates):
+        raise typer.Exit(REFUSED)
+
+
+def _show(console: Console, result: Evaluation, level: float) -> None:
+    console.print(f"{result.decisions:,} decisions, {len(result.arms)} arms, mean reward {result.mean_reward:.4g}")
+    anytime = any(e.anytime for e in result.estimates)
+    bootstrap = any(e.bootstrap for e in result.estimates)
+    table = Table("policy", "estimator", "value", "standard error", f"{level:.0%} normal")
+    for shown, title in ((bootstrap, "bootstrap"), (anytime, "at all times")):
+        if shown:
+            table.add_column(f"{level:.0%} {title}")
+    refusals: dict[str, str] = {}
+    for e in result.estimates:
+        if e.refused:
+            refusals[f"{e.target} / {e.estimator}"] = e.refused
+            table.add_row(e.target, e.estimator, "[bold red]refused[/]", "", "")
+            continue
+        cells = [f"{e.value:.5g}", f"{e.standard_error:.2g}", _text(e.interval)]
+        cells += [_text(i) for shown, i in ((bootstrap, e.bootstrap), (anytime, e.anytime)) if shown]
+        table.add_row(e.target, e.estimator, *cells)
+    console.print(table)
+    for name, overlap in result.overlaps.items():
+        if overlap is not None:
+            w = overlap.weights
+            share = w.effective / w.count if w.count else 0.0
+            console.print(
+                f"{name}: effective sample size {w.effective:,.0f} ({share:.0%}), largest weight {w.largest:.4g}"
+            )
+            for user, each in sorted(overlap.by_user.items(), key=lambda item: item[1].effective)[:LEAST_USERS]:
+                console.print(f"  user {user}: {each.effective:,.0f} of {each.count:,}, largest {each.largest:.4g}")
+    for name, told in result.warnings.items():
+        for text in told:
+            console.print(f"[yellow]warning:[/] {name}: {text}", highlight=False)
+    for reason, whose in _grouped(refusals).items():
+        console.print(f"[bold red]refused:[/] {', '.join(whose)}: {reason}", highlight=False, soft_wrap=True)
+
+
+def _text(interval: Interval | None) -> str:
+    return "" if interval is None else f"{interval.low:.5g} .. {interval.high:.5g}"
+
+
+def _grouped(refusals: dict[str, str]) -> dict[str, list[str]]:
+    reasons: dict[str, list[str]] = {}
+    for name, reason in refusals.items():
+        reasons.setdefault(reason, []).append(name)
+    return reasons
+
+
+def _list(option: str, text: str) -> list[str]:
+    names = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not names:
+        raise ConfigError(f"give at least one name with {option}")
+    return names
+
+
+def _range(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise InputError(f"--reward-range is two numbers separated by a comma, such as 0,1; got {text!r}") from error
+    return low, high
