@@ -123,7 +123,6 @@ _SUITES = [
         about="many arms: K = 1000, d = 8, M = 3",
         instances=8,
         episodes=100,
-        drifts=("none", "gradual", "decaying"),
         task={"shape": Shape(d=8, K=1000, M=3, H=10)},
     ),
     Suite(id="one-metric", about="nothing but the reward: M = 1", task={"shape": Shape(d=4, K=5, M=1, H=10)}),
