@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from drimed.bench.abreast import Abreast, abreast
+from drimed.bench.figures import FAR, PANEL, _beside
 from drimed.bench.overall import overall
 from drimed.bench.run import Bench, run
 from drimed.bench.suites import SUITES, suite
@@ -222,3 +223,13 @@ def test_rules_are_compared_only_with_rules_that_know_as_much() -> None:
     assert found["MED"]["worst"] == 2.0
     assert found["MED"]["cells"] == 2
     assert overall([]) == []
+
+
+def test_numbers_are_written_beside_their_points_and_apart_from_each_other() -> None:
+    points = np.log(np.array([[1.0, 1.0], [1.02, 1.0], [1.0, 1.03], [100.0, 50.0], [10.0, 50.0]]))
+    places = _beside(points)
+    at = points / np.ptp(points, axis=0) * PANEL + np.array(places)
+    apart = [float(np.hypot(*(a - b))) for i, a in enumerate(at) for b in at[:i]]
+    assert min(apart) > FAR / 2
+    assert all(math.hypot(*place) == pytest.approx(FAR) for place in places)
+    assert len(_beside(np.zeros((1, 2)))) == 1
