@@ -149,7 +149,9 @@ def _numbers(name: str, value: Any) -> FloatArray:
 
 
 def _all_finite(name: str, array: FloatArray, start: int) -> None:
-    if not np.isfinite(array.sum()):  # a NaN or an infinity never leaves a sum: the common case costs one pass
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = array.sum()
+    if not np.isfinite(total):  # a NaN or an infinity never leaves a sum: the common case costs one pass
         bad = ~np.isfinite(array)
         if bad.any():
             where = np.argwhere(bad)[0]

@@ -119,6 +119,7 @@ def bernstein(
     >>> bool(band.low[-1] < 0.5 < band.high[-1])
     True
     """
+    _level(alpha)
     x = checks.finite("x", x)
     bottom, top = (np.broadcast_to(np.asarray(v, np.float64), x.shape) for v in (low, high))
     unit = (top - bottom)[..., 0] if unit is None else unit

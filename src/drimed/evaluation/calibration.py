@@ -1,0 +1,94 @@
+"""Are the logged propensities true? Realised choices against the probabilities that were logged for them.
+
+If arm a had probability p_t(a), the sum of 1{A_t = a} - p_t(a) is a martingale whose variance is known, whatever the
+policy; over many decisions it is near normal. A propensity that is wrong shows as an arm that was played too often.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from scipy.special import chdtrc, ndtr
+
+from drimed.errors import ConfigError, InputError
+from drimed.evaluation.log import Log
+from drimed.linear import pmf
+from drimed.linear.arrays import FloatArray
+
+RANK = 1e-9  # eigenvalues of the covariance below this share of the largest are the sums that are always zero
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """By arm, and by size of the probability."""
+
+    arms: tuple[str, ...]
+    expected: FloatArray  # (K,), sum of probabilities
+    realised: FloatArray  # (K,), how often it was played
+    z: FloatArray  # (K,), the difference in standard deviations
+    p_value: float  # of all arms together; small: the propensities are wrong
+    edges: FloatArray  # (B + 1,), bins of probability
+    bin_count: FloatArray  # (B,), pairs of decision and arm in each
+    bin_expected: FloatArray  # (B,), mean probability
+    bin_realised: FloatArray  # (B,), share that was played
+    bin_p: FloatArray  # (B,), p-value of the difference; NaN in an empty bin
+
+
+def calibration(log: Log, *, bins: int = 10) -> Calibration:
+    """Compare; needs the probabilities of all arms.
+
+    >>> from drimed.evaluation.log import make_log
+    >>> log = make_log(action=[0, 1] * 50, reward=[0.0] * 100, probabilities=[[0.5, 0.5]] * 100)
+    >>> calibration(log).p_value
+    1.0
+    """
+    if log.probabilities is None:
+        raise InputError(
+            "calibration needs the probabilities of all arms; `inverse_check` does with that of the arm played"
+        )
+    if bins < 1:
+        raise ConfigError(f"bins must be at least 1, got {bins}")
+    p, played = log.probabilities, pmf.one_hot(log.action, log.K)
+    off = (played - p).sum(0)
+    covariance = np.diag(p.sum(0)) - p.T @ p
+    variance = np.diag(covariance)
+    z = np.where(variance > 0, off / np.sqrt(np.where(variance > 0, variance, 1.0)), 0.0)
+    values, vectors = np.linalg.eigh(covariance)
+    free = values > RANK * max(float(values[-1]), 1.0)
+    statistic = float((((vectors.T @ off)[free]) ** 2 / values[free]).sum())
+    overall = float(chdtrc(int(free.sum()), statistic)) if free.any() else 1.0
+    edges = np.linspace(0, 1, bins + 1)
+    at = np.clip(np.digitize(p, edges[1:-1]), 0, bins - 1).ravel()
+    count = np.bincount(at, minlength=bins).astype(np.float64)
+    some = np.where(count > 0, count, 1.0)
+    expected = np.bincount(at, p.ravel(), bins)
+    realised = np.bincount(at, played.ravel(), bins)
+    # Arms of one decision exclude each other; leaving that out makes the variance of a bin larger, the test milder.
+    spread = np.bincount(at, (p * (1 - p)).ravel(), bins)
+    bin_z = np.where(spread > 0, (realised - expected) / np.sqrt(np.where(spread > 0, spread, 1.0)), 0.0)
+    bin_p = np.where(count > 0, 2 * ndtr(-np.abs(bin_z)), np.nan)
+    return Calibration(
+        log.arms, p.sum(0), played.sum(0), z, overall, edges, count, expected / some, realised / some, bin_p
+    )
+
+
+def inverse_check(log: Log) -> tuple[float, float]:
+    """Where only the propensity of the arm played is known: the mean of 1 / propensity, and its p-value.
+
+    Its expectation is the number of arms, if each of them always had some chance; the p-value is against that.
+
+    >>> from drimed.evaluation.log import make_log
+    >>> inverse_check(make_log(action=[0, 1] * 50, reward=[0.0] * 100, propensity=[0.5] * 100))
+    (2.0, 1.0)
+    """
+    if np.isnan(log.propensity).any():
+        raise InputError("some propensities are unknown (NaN): there is nothing to compare choices with")
+    inverse = 1 / log.propensity
+    mean = float(inverse.mean())
+    error = float(inverse.std()) / np.sqrt(len(inverse))
+    if error == 0:
+        return mean, 1.0 if np.isclose(mean, log.K) else 0.0
+    return mean, float(2 * ndtr(-abs(mean - log.K) / error))

@@ -1,0 +1,129 @@
+"""Did the mean itself move? A monitor for the paper's stated limitation: one theta for the whole trial.
+
+An e-process. Against every constant theta it weighs one theta until an episode tau and another afterwards:
+
+    E_l = sum_tau prior(tau) m(rows up to tau) m(rows after tau | rows up to tau) / sup_theta p_theta(rows up to l)
+
+with m normal mixtures of the likelihood of whitened rows (closed forms in the sums V and b), the second one
+centred at what was known at tau. Divided by the supremum, it is below a test martingale under every constant theta:
+E reaches 1 / alpha ever with probability alpha at most (universal inference, Wasserman et al., 2020; Ville's
+inequality), for any policy and any number of episodes. It assumes 1-sub-Gaussian noise of the whitened rows, so a noise
+that is larger than it was said to be raises alarms too: look at the residuals first.
+
+Shapes: leading `...` is any batch; L episodes, n rows in each, d features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from scipy.special import logsumexp
+
+from drimed.errors import ConfigError, ShapeError
+from drimed.evaluation.context_drift import first
+from drimed.linear import checks
+from drimed.linear.arrays import FloatArray, IntArray
+
+# The supremum is taken over |theta| <= norm_bound by a penalty of this size, times |theta|^2 / norm_bound^2 / 2: it
+# costs half of it in evidence, and keeps the fit defined before there are d rows.
+PENALTY = 0.01
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class EpisodeSums:
+    """What the monitor needs of each episode: sums over its whitened rows (z, w)."""
+
+    gram: FloatArray  # (..., L, d, d), sum of z z^T
+    moment: FloatArray  # (..., L, d), sum of z w
+    square: FloatArray  # (..., L), sum of w^2
+
+    @classmethod
+    def of(cls, Z: Any, w: Any) -> EpisodeSums:
+        """From rows Z (..., L, n, d) and w (..., L, n), as a learner with known noise whitens them."""
+        z = checks.shaped("Z", checks.finite("Z", Z), (-1, -1, -1))
+        y = checks.finite("w", w)
+        if y.shape != z.shape[:-1]:
+            raise ShapeError(f"w must have shape {z.shape[:-1]}, got {y.shape}")
+        gram = np.matmul(np.swapaxes(z, -1, -2), z)
+        return cls(gram, np.vecmat(y, z), np.vecdot(y, y))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MeanDrift:
+    """The evidence after each episode."""
+
+    evidence: FloatArray  # (..., L), log E
+    likeliest: IntArray  # (..., L), the episode after which the change is most plausible; 0 while there is none
+    alpha: float
+
+    @property
+    def alarm(self) -> IntArray:
+        """First episode, from 0, at the end of which the alarm is raised; -1: none."""
+        return first(self.evidence >= np.log(1 / self.alpha))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Monitor:
+    """How the mean is watched.
+
+    >>> Monitor(alpha=0.01).jumps
+    (1.0, 0.3, 0.1)
+    """
+
+    alpha: float = 0.01  # the chance that a trial without drift ever raises the alarm
+    norm_bound: float = 1.0  # S: bound on |theta|
+    every: int = 5  # episodes between the candidate change-points
+    jumps: tuple[float, ...] = (1.0, 0.3, 0.1)  # lengths of change to look for, in norm bounds; equally weighted
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < 1:
+            raise ConfigError(f"alpha must be in (0, 1), got {self.alpha}")
+        if not self.norm_bound > 0 or self.every < 1 or not self.jumps or not min(self.jumps) > 0:
+            raise ConfigError("norm_bound, every and jumps must be positive")
+
+    def watch(self, sums: EpisodeSums) -> MeanDrift:
+        """The evidence after each of L episodes."""
+        A, b, s = (np.cumsum(v, axis) for v, axis in ((sums.gram, -3), (sums.moment, -2), (sums.square, -1)))
+        L, d = b.shape[-2:]
+        S2 = self.norm_bound**2
+        constant = _log_mixture(A, b, PENALTY / S2)[0] - PENALTY / 2  # sup over theta, without the -s/2 that cancels
+        before, theta = _log_mixture(A, b, d / S2)  # (..., L) and (..., L, d)
+        before = before - _half_logdet(A, d / S2)
+        evidence = np.full(s.shape, -np.inf)
+        likeliest = np.zeros(s.shape, np.intp)
+        best = np.full(s.shape, -np.inf)
+        for j, tau in enumerate(range(self.every, L, self.every), start=1):
+            first_rows = tau - 1  # sums up to and including episode tau - 1
+            centre = theta[..., first_rows, None, :]
+            more_A = A[..., tau:, :, :] - A[..., first_rows, None, :, :]
+            more_b = b[..., tau:, :] - b[..., first_rows, None, :] - np.matvec(more_A, centre)
+            # The rows after tau are rows of theta - centre, up to terms that the supremum has too.
+            shift = np.vecdot(centre, b[..., tau:, :] - b[..., first_rows, None, :]) - 0.5 * np.vecdot(
+                centre, np.matvec(more_A, centre)
+            )
+            after = [
+                _log_mixture(more_A, more_b, d / (S2 * jump**2))[0] - _half_logdet(more_A, d / (S2 * jump**2))
+                for jump in self.jumps
+            ]
+            gain = logsumexp(np.stack(after), 0) - np.log(len(self.jumps)) + shift
+            here = before[..., first_rows, None] + gain - constant[..., tau:] - np.log(j * (j + 1))
+            evidence[..., tau:] = np.logaddexp(evidence[..., tau:], here)
+            likeliest[..., tau:] = np.where(here > best[..., tau:], tau, likeliest[..., tau:])
+            best[..., tau:] = np.maximum(best[..., tau:], here)
+        return MeanDrift(evidence, likeliest, self.alpha)
+
+
+def _log_mixture(A: FloatArray, b: FloatArray, penalty: float) -> tuple[FloatArray, FloatArray]:
+    """b^T (A + penalty I)^-1 b / 2, and the ridge estimate."""
+    theta: FloatArray = np.linalg.solve(A + penalty * np.eye(A.shape[-1]), b[..., None])[..., 0].astype(np.float64)
+    return 0.5 * np.vecdot(b, theta), theta
+
+
+def _half_logdet(A: FloatArray, penalty: float) -> FloatArray:
+    """log det(A / penalty + I) / 2."""
+    return 0.5 * np.linalg.slogdet(A / penalty + np.eye(A.shape[-1]))[1]

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from drimed.errors import ConfigError, InputError
+from drimed.evaluation.decisions import Decisions
+from drimed.evaluation.estimators import Parts
+from drimed.evaluation.intervals import Anytime, Bootstrap, normal
+from tests.evaluation.logs import MEANS, TARGET, drawn
+
+
+def test_the_anytime_interval_holds_at_all_times_and_shrinks() -> None:
+    """300 logs read decision by decision; the interval is an intersection over time, so its end tells all of it."""
+    truth, failed, widths = float(MEANS @ TARGET), 0, []
+    for seed in range(300):
+        log, _ = drawn(1000, seed=seed)
+        found = Anytime.start((0.0, 1.0), 0.9).extend(Decisions(log, TARGET).weight, log.reward).interval()
+        failed += not found.low <= truth <= found.high
+        widths.append(found.high - found.low)
+    assert failed <= 0.1 * 300  # conservative: the true rate is far below
+    assert np.mean(widths) < 0.35
+
+
+def test_rewards_outside_their_range_are_refused() -> None:
+    log, _ = drawn(100)
+    with pytest.raises(InputError, match=r"rewards must be within 0\.0 to 0\.5"):
+        Anytime.start((0.0, 0.5), 0.9).extend(Decisions(log, TARGET).weight, log.reward)
+    with pytest.raises(ConfigError, match="from low to high"):
+        Anytime.start((1.0, 0.0), 0.9)
+
+
+def test_a_reward_in_other_units_has_its_interval_in_other_units() -> None:
+    log, _ = drawn(500)
+    w = Decisions(log, TARGET).weight
+    here = Anytime.start((0.0, 1.0), 0.9).extend(w, log.reward).interval()
+    there = Anytime.start((-5.0, 15.0), 0.9).extend(w, 20 * log.reward - 5).interval()
+    assert there.low == pytest.approx(20 * here.low - 5)
+    assert there.high == pytest.approx(20 * here.high - 5)
+
+
+def test_a_bootstrap_knows_the_standard_error_of_a_mean() -> None:
+    x = np.random.default_rng(0).standard_normal(2000)
+    found = Bootstrap.of(Parts(base=x), start=0, resamples=2000).interval(0.95)
+    assert found.high - found.low == pytest.approx(2 * 1.96 * x.std() / np.sqrt(2000), rel=0.06)
+
+
+def test_a_bootstrap_without_any_weight_says_so() -> None:
+    found = Bootstrap.of(Parts(correction=np.zeros(5), normaliser=np.zeros(5)), start=0, resamples=4).interval(0.9)
+    assert np.isnan(found.low)
+
+
+def test_levels_and_resamples_are_checked() -> None:
+    with pytest.raises(ConfigError, match="level"):
+        normal(0.0, 1.0, 95)
+    with pytest.raises(ConfigError, match="resamples"):
+        Bootstrap.of(Parts(base=np.ones(3)), start=0, resamples=1)

@@ -1,0 +1,188 @@
+"""One log through every door gives the same pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from drimed.errors import ConfigError, InputError, MissingExtraError
+from drimed.evaluation import sources
+from drimed.evaluation.log import Log
+from drimed.evaluation.readers import Columns, read
+from tests.evaluation.logs import ARMS, TARGET, drawn, table
+
+pd: Any = import_module("pandas")  # without types of their own
+pa: Any = import_module("pyarrow")
+
+LOG, _ = drawn(500)
+COLUMNS: dict[str, Any] = table(LOG)
+WITH_TARGET = Columns(targets=("target_",))
+
+
+def as_parquet(folder: Path) -> Any:
+    pl.DataFrame(COLUMNS).write_parquet(folder / "log.parquet", row_group_size=120)
+    return folder / "log.parquet"
+
+
+def as_csv(folder: Path) -> Any:
+    pl.DataFrame(COLUMNS).write_csv(folder / "log.csv")
+    return str(folder / "log.csv")
+
+
+DOORS: dict[str, Callable[[Path], Any]] = {
+    "parquet": as_parquet,
+    "csv": as_csv,
+    "dict": lambda _: COLUMNS,
+    "pandas": lambda _: pd.DataFrame(COLUMNS),
+    "polars": lambda _: pl.DataFrame(COLUMNS),
+    "polars lazy": lambda _: pl.DataFrame(COLUMNS).lazy(),
+    "arrow": lambda _: pa.table(COLUMNS),
+}
+
+
+def assert_same(found: Log, expected: Log) -> None:
+    assert found.arms == expected.arms
+    for name in ("action", "reward", "propensity", "probabilities", "predictions", "episode", "metrics"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-15)
+    assert found.user is not None
+    assert expected.user is not None
+    assert found.user.astype(str).tolist() == expected.user.astype(str).tolist()
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_door_gives_the_same_log(door: str, tmp_path: Path) -> None:
+    stream = read(DOORS[door](tmp_path), columns=WITH_TARGET, rows=64)
+    assert stream.predicts
+    whole = stream.whole()
+    assert_same(whole, LOG)
+    np.testing.assert_allclose(whole.targets["target_"], np.broadcast_to(TARGET, (500, 3)))
+
+
+@pytest.mark.parametrize("door", ["parquet", "dict", "pandas", "polars"])
+def test_pieces_are_short_and_numbered(door: str, tmp_path: Path) -> None:
+    pieces = list(read(DOORS[door](tmp_path), rows=64))
+    assert len(pieces) > 6
+    assert max(len(p) for p in pieces) <= 64
+    assert [p.start for p in pieces] == np.cumsum([0, *(len(p) for p in pieces[:-1])]).tolist()
+
+
+def test_a_csv_file_is_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "CSV_BLOCK", 20_000)
+    pieces = list(read(as_csv(tmp_path)))
+    assert len(pieces) > 3
+    assert sum(len(p) for p in pieces) == 500
+
+
+def test_a_stream_can_be_gone_through_twice(tmp_path: Path) -> None:
+    stream = read(as_parquet(tmp_path), rows=100)
+    assert sum(len(p) for p in stream) == sum(len(p) for p in stream) == 500
+
+
+def bare(**columns: Any) -> dict[str, Any]:
+    return {"action": [0, 1, 1], "reward": [1.0, 2.0, 3.0], "propensity": [0.5] * 3} | columns
+
+
+def test_without_columns_for_arms_they_are_those_that_occur_numbers_first_and_in_order() -> None:
+    assert read(bare(action=[10, 9, 10])).arms == ("9", "10")
+    assert read(bare(action=["b", "a", "b"])).arms == ("a", "b")
+    assert read(bare(action=[10, 9, 10])).whole().action.tolist() == [1, 0, 1]
+
+
+def test_arms_given_by_the_caller_may_include_some_that_never_occur() -> None:
+    assert read(bare(action=["b", "a", "b"]), arms=["c", "a", "b"]).whole().action.tolist() == [2, 1, 2]
+    with pytest.raises(InputError, match="arm 'b' at decision 0 is not one of a, c"):
+        read(bare(action=["b", "a", "b"]), arms=["a", "c"]).whole()
+    with pytest.raises(InputError, match="arm '1' at decision 1"):
+        read(bare(), arms=["0", "2"]).whole()
+
+
+def test_without_a_propensity_column_it_is_unknown_unless_all_probabilities_are_there() -> None:
+    columns = bare()
+    del columns["propensity"]
+    assert np.isnan(read(columns).whole().propensity).all()
+    full = columns | {"probability_0": [0.3, 0.3, 0.3], "probability_1": [0.7, 0.7, 0.7]}
+    assert read(full).whole().propensity.tolist() == [0.3, 0.7, 0.7]
+
+
+def test_an_empty_cell_is_an_unknown_propensity_but_no_reward(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("action,reward,propensity\na,1,0.5\nb,2,\n")
+    assert np.isnan(read(path).whole().propensity).tolist() == [False, True]
+    path.write_text("action,reward,propensity\na,1,0.5\nb,,0.5\n")
+    with pytest.raises(InputError, match="reward must be finite, got nan at decision 1"):
+        read(path).whole()
+    path.write_text("action,reward,propensity\na,1,0.5\n,1,0.5\n")
+    with pytest.raises(InputError, match="action is missing at decision 1"):
+        read(path, arms=["a"]).whole()
+
+
+def test_users_may_be_missing(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("action,reward,propensity,user\na,1,0.5,ada\na,2,0.5,\n")
+    user = read(path).whole().user
+    assert user is not None
+    assert user.tolist() == ["ada", "(missing)"]
+
+
+def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
+    log = read(as_parquet(tmp_path), columns=Columns(use=frozenset({"user"}))).whole()
+    assert log.predictions is None
+    assert log.user is not None
+    with pytest.raises(ConfigError, match="optional parts"):
+        Columns(use=frozenset({"usr"}))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"action": [0, 1]}, "columns must have one length"),
+        ({"q_0": [1.0] * 3}, "arm '1' at decision 1 is not one of 0"),
+        ({"q_0": [1.0] * 3, "q_1": [1.0] * 3, "probability_0": [0.5] * 3}, "predictions of the log have a column for"),
+        ({"reward": ["x", "y", "z"]}, "reward must be numbers, got 'x' at decision 0"),
+    ],
+)
+def test_tables_that_do_not_fit_are_refused(columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read(bare(**columns)).whole()
+
+
+def test_columns_that_are_not_there_are_told_with_those_that_are() -> None:
+    with pytest.raises(InputError, match="no column 'reward'; it has action"):
+        read({"action": [0]}).whole()
+    with pytest.raises(InputError, match="no column begins with 'pi_'"):
+        read(bare(), columns=Columns(targets=("pi_",))).whole()
+
+
+def test_sources_that_are_no_logs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no log at"):
+        read(tmp_path / "nothing.csv")
+    (tmp_path / "log.txt").write_text("")
+    with pytest.raises(InputError, match=r"a \.parquet or \.csv file, got log\.txt"):
+        read(tmp_path / "log.txt")
+    (tmp_path / "log.parquet").write_text("not really")
+    with pytest.raises(InputError, match="is not a Parquet file"):
+        read(tmp_path / "log.parquet").whole()
+    with pytest.raises(InputError, match="a log is a path"):
+        read(3)
+    with pytest.raises(InputError, match="empty"):
+        read({"action": [], "reward": [], "propensity": []}).whole()
+
+
+def test_numbers_that_are_text_in_a_csv_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("action,reward,propensity\na,good,0.5\n")
+    with pytest.raises(InputError, match="cannot be read"):
+        read(path).whole()
+
+
+def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = as_csv(tmp_path)
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.csv", None)
+    with pytest.raises(MissingExtraError, match=r"drimed\[evaluation\]"):
+        read(path, arms=ARMS).whole()
