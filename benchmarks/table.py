@@ -60,11 +60,12 @@ def _cell(row: dict[str, Any]) -> str:
     return f"{short(row['regret_mean'])} ± {short(half)} ({row['violations_per_10k']:.2f} / {told})"
 
 
-def overall_markdown(results: list[dict[str, Any]]) -> str:
+def overall_markdown(results: list[dict[str, Any]], wanted: list[str] | None = None) -> str:
     """Geometric means of regret over the best rule's with the same information, over all cells and for each suite."""
-    found = overall(results)
+    found = overall({"rows": [r for r in each["rows"] if not wanted or r["cell"] in wanted]} for each in results)
     suites = list(found[0]["by_suite"]) if found else []
-    lines = [f"| rule | all | worst | {' | '.join(suites)} |", "|---" * (len(suites) + 3) + "|"]
+    count = found[0]["cells"] if found else 0
+    lines = [f"| rule | all {count} cells | worst | {' | '.join(suites)} |", "|---" * (len(suites) + 3) + "|"]
     for row in found:
         told = " | ".join(f"{row['by_suite'][s]:.2f}" for s in suites)
         lines.append(f"| {row['rule']} | {row['geometric_mean']:.2f} | {row['worst']:.2f} | {told} |")
@@ -81,7 +82,7 @@ def main() -> None:
     asked = parser.parse_args()
     found = [json.loads((folder / "results.json").read_text(encoding="utf-8")) for folder in asked.folders]
     if asked.overall:
-        print(overall_markdown(found))
+        print(overall_markdown(found, asked.cells))
     elif asked.kept:
         print(kept_markdown(found))
     else:
