@@ -2,10 +2,13 @@
 
     DrimedError
     ├── ConfigError      a setting is out of range or settings do not fit together (also a ValueError)
+    │   └── SpecError          a trial file has faults: all of them, each with its place
     ├── InputError       an array or value that came in is unusable (also a ValueError)
     │   ├── ShapeError         it has the wrong shape
-    │   └── UnknownNameError   a policy, drift or experiment of that name does not exist
+    │   ├── UnknownNameError   a policy, drift, user or decision of that name does not exist
+    │   └── ConflictError      it contradicts what is recorded already, or the trial is not in a state for it
     ├── NumericalError   a computation lost the precision that its result needs
+    ├── StoreError       a store cannot be opened, read or written, or is not one of ours
     └── MissingExtraError      an optional dependency is not installed (also an ImportError)
 
 A message names the field, what was expected, what came, and where it helps, what to do.
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 
 class DrimedError(Exception):
@@ -23,6 +27,27 @@ class DrimedError(Exception):
 
 class ConfigError(DrimedError, ValueError):
     """A setting is out of range, or two settings contradict each other."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong in a trial file."""
+
+    path: tuple[str | int, ...]  # from the top of the file to the field
+    message: str
+    line: int | None = None  # where the file is text
+
+    def __str__(self) -> str:
+        place = f"line {self.line}: " if self.line else ""
+        return f"{place}{'.'.join(map(str, self.path)) or 'the trial'}: {self.message}"
+
+
+class SpecError(ConfigError):
+    """A trial file cannot be used; `faults` lists everything that is wrong with it."""
+
+    def __init__(self, faults: Iterable[Fault]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("\n".join(map(str, self.faults)))
 
 
 class InputError(DrimedError, ValueError):
@@ -41,6 +66,14 @@ class UnknownNameError(InputError):
         close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
         hint = f"; did you mean {close[0]!r}?" if close else "."
         super().__init__(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
+
+
+class ConflictError(InputError):
+    """What was asked for contradicts what is recorded, or cannot be done in the trial's present state."""
+
+
+class StoreError(DrimedError):
+    """A store that cannot be reached or written, or that somebody else's program or a newer drimed has made."""
 
 
 class NumericalError(DrimedError):

@@ -18,6 +18,9 @@ from drimed.linear.arrays import FloatArray, IntArray
 from drimed.linear.ridge import Ridge
 
 
+REFITS = ("scheduled", "converged")
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Learner:
@@ -38,6 +41,9 @@ class Learner:
     # Learned noise starts from this variance, relative to (norm_bound |features|)^2, the largest squared mean. Rather
     # too large than too small: the first outcomes correct it, but a small one trusts them too much.
     noise_guess: float = 1.0
+    # Learned noise is fitted again on a schedule, one pass at a time (fast), or before each decision until it stands
+    # still (converged): then what is decided does not depend on the order in which outcomes came.
+    refits: str = "scheduled"
 
     def __post_init__(self) -> None:
         if self.weighting not in noise.WEIGHTINGS:
@@ -49,6 +55,8 @@ class Learner:
         if not 0 < self.delta < 1:
             raise ConfigError(f"delta must be in (0, 1), got {self.delta}")
         learned.check_guess(self.noise_guess)
+        if self.refits not in REFITS:
+            raise ConfigError(f"refits must be one of {REFITS}, got {self.refits!r}")
         if self.weighting == "learned" and self.discount < 1:
             raise ConfigError(
                 f"learned noise keeps all of the past: it cannot be discounted, got discount {self.discount}; "
@@ -84,9 +92,9 @@ class Learner:
         return ridge.roll(state, self.discount, self.ridge_penalty)
 
     def observe(
-        self, state: Ridge, model: Noise | None, offer: Offer, action: IntArray, outcome: Outcome
+        self, state: Ridge, model: Noise | None, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0
     ) -> tuple[Ridge, Noise | None]:
-        """Add what came of playing `action`."""
+        """Add what came of playing `action`, `late` episodes ago."""
         if self.weighting == "learned":
             if model is None:
                 raise InputError("weighting 'learned' needs what was learned so far; start it with `init_noise`")
@@ -96,7 +104,24 @@ class Learner:
         Z, w = noise.rows(self.weighting, self.feedback, offer, action, outcome)
         if Z.ndim > state.V.ndim:  # a whole episode: the users' blocks of rows, one after the other
             Z, w = Z.reshape(*Z.shape[:-3], -1, Z.shape[-1]), w.reshape(*w.shape[:-2], -1)
-        return ridge.observe(state, Z, w, self.ridge_penalty), None
+        return ridge.observe(state, Z, w, self.ridge_penalty, self.discount**late), None
+
+    def forget(
+        self, state: Ridge, model: Noise | None, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0
+    ) -> tuple[Ridge, Noise | None]:
+        """Take one observation of `late` episodes ago out again, as if it had never come."""
+        if model is not None:
+            for rows in self._rows(model, offer, action, outcome):
+                model = learned.remove(model, rows)
+            return self.refit(state, model)
+        Z, w = noise.rows(self.weighting, self.feedback, offer, action, outcome)
+        return ridge.remove(state, Z, w, self.ridge_penalty, self.discount**late), None
+
+    def settle(self, state: Ridge, model: Noise | None) -> tuple[Ridge, Noise | None]:
+        """What to decide on: with refits "converged", the fit that does not depend on the order of the data."""
+        if model is None or self.refits != "converged" or model.seen == 0:
+            return state, model
+        return self.converge(state, model)
 
     def refit(self, state: Ridge, model: Noise, *, passes: int = 1) -> tuple[Ridge, Noise]:
         """All the past, weighted by the noise model after some more passes."""
@@ -109,14 +134,6 @@ class Learner:
         """The state that does not depend on the order of the observations any more."""
         model, V, b = learned.converge(model, state.b.shape[-1], penalty=self.ridge_penalty, guess=self._guess)
         return self._replaced(state, V, b), model
-
-    def forget(
-        self, state: Ridge, model: Noise, offer: Offer, action: IntArray, outcome: Outcome
-    ) -> tuple[Ridge, Noise]:
-        """Take one observation out again, as if it had never come."""
-        for rows in self._rows(model, offer, action, outcome):
-            model = learned.remove(model, rows)
-        return self.refit(state, model)
 
     def fit(self, state: Ridge, model: Noise | None, pulls: FloatArray, round: int) -> Fit:
         """The view that rules and guards decide on."""
@@ -154,7 +171,7 @@ class Learner:
 
     def _add(self, state: Ridge, model: Noise, rows: learned.Rows) -> tuple[Ridge, Noise]:
         more = learned.add(model, rows)
-        if learned.is_due(more):
+        if self.refits == "scheduled" and learned.is_due(more):
             return self.refit(state, more)
         return ridge.observe(state, *learned.whitened(more, rows), self.ridge_penalty), more
 

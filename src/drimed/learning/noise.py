@@ -10,7 +10,7 @@ import numpy as np
 
 from drimed.errors import InputError
 from drimed.learning.offer import Offer, Outcome
-from drimed.linear.arrays import FloatArray, IntArray, pick_shared
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick_shared
 
 WEIGHTINGS = ("none", "known", "learned")
 FEEDBACKS = ("reward", "vector")
@@ -42,5 +42,25 @@ def rows(
         W = pick_shared(offer.whitening, action, 3)
         if offer.scale is not None:
             W = W / np.sqrt(offer.scale)[..., None, None]
-        Z, y = np.matmul(W, Z), np.matvec(W, y)
+        if outcome.observed is not None:
+            W = marginal(W, outcome.observed)
+        return np.matmul(W, Z), np.matvec(W, y)
+    if outcome.observed is not None:
+        if weighting == "learned":
+            raise InputError("learned noise counts an outcome when all its metrics are there; some are missing")
+        return Z * outcome.observed[..., None], y * outcome.observed
     return Z, y
+
+
+def marginal(W: FloatArray, observed: BoolArray) -> FloatArray:
+    """A whitening of the observed metrics alone, with rows and columns of zeros for the others: (..., M, M).
+
+    >>> W = np.linalg.inv(np.linalg.cholesky(np.array([[4.0, 1.0], [1.0, 2.0]])))
+    >>> marginal(W, np.array([True, False])).tolist()
+    [[0.5, 0.0], [0.0, 0.0]]
+    """
+    both = observed[..., :, None] & observed[..., None, :]
+    covariance = np.linalg.inv(np.matmul(np.swapaxes(W, -1, -2), W))
+    # A metric that is not there stands alone with unit variance: it then leaves the factor of the others as it is.
+    alone = np.where(both, covariance, np.eye(W.shape[-1]))
+    return np.where(both, np.linalg.inv(np.linalg.cholesky(alone)), 0.0)

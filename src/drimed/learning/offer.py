@@ -59,10 +59,11 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a decision: the reward p.Y, and the whole vector Y where it was recorded."""
+    """What came of a decision: the reward p.Y, and the vector Y where it was recorded."""
 
     reward: FloatArray | None = None  # (...)
-    vector: FloatArray | None = None  # (..., M)
+    vector: FloatArray | None = None  # (..., M); anything finite where a metric was not observed
+    observed: BoolArray | None = None  # (..., M), which metrics of the vector are there; None: all
 
     def check(self, offer: Offer) -> None:
         """Refuse NaN, infinities and a wrong number of metrics: in the sums of a regression they would never leave."""
@@ -71,6 +72,8 @@ class Outcome:
         if self.vector is not None:
             M = -1 if offer.maps is None else offer.maps.shape[-2]
             checks.shaped("outcome.vector", checks.finite("outcome.vector", self.vector), (M,))
+            if self.observed is not None and self.observed.shape != self.vector.shape:
+                raise ShapeError(f"outcome.observed must have shape {self.vector.shape}, got {self.observed.shape}")
 
 
 def make_offer(

@@ -51,16 +51,26 @@ def init(d: int, regularisation: float, batch: tuple[int, ...] = (), *, discount
     return Ridge(V, zero, eye / regularisation, zero, np.zeros(batch), V2, 0)
 
 
-def observe(ridge: Ridge, Z: FloatArray, w: FloatArray, regularisation: float) -> Ridge:
-    """Add m whitened rows: Z (..., m, d), w (..., m)."""
+def observe(ridge: Ridge, Z: FloatArray, w: FloatArray, regularisation: float, weight: float = 1.0) -> Ridge:
+    """Add m whitened rows: Z (..., m, d), w (..., m), which count `weight` as much as rows of this episode."""
+    if weight != 1.0:
+        V2 = None if ridge.V2 is None else ridge.V2 + (weight**2 - weight) * _gram(Z)  # the rest comes below
+        ridge, Z, w = replace(ridge, V2=V2), np.sqrt(weight) * Z, np.sqrt(weight) * w
     V, V_inv, b, theta, logdet, gain = _add_rows(ridge.V, ridge.V_inv, ridge.b, ridge.logdet, Z, w)
-    V2 = None if ridge.V2 is None else ridge.V2 + np.matmul(np.swapaxes(Z, -1, -2), Z)
+    V2 = None if ridge.V2 is None else ridge.V2 + _gram(Z)
     new = Ridge(V, b, V_inv, theta, logdet, V2, ridge.age + Z.shape[-2])
     if new.age > REFRESH_EVERY:
         return refresh(new, regularisation)
     if gain.max() > STEEP:
         return _refresh_where(new, gain > STEEP, regularisation)
     return new
+
+
+def remove(ridge: Ridge, Z: FloatArray, w: FloatArray, regularisation: float, weight: float = 1.0) -> Ridge:
+    """Take rows out again that were added with this weight, or with the one that has since become it."""
+    V, b = ridge.V - weight * _gram(Z), ridge.b - weight * np.vecmat(w, Z)
+    V2 = None if ridge.V2 is None else ridge.V2 - weight**2 * _gram(Z)
+    return refresh(replace(ridge, V=V, b=b, V2=V2), regularisation)
 
 
 def roll(ridge: Ridge, discount: float, regularisation: float) -> Ridge:
@@ -86,6 +96,10 @@ def refresh(ridge: Ridge, regularisation: float) -> Ridge:
 def logdet_of(V: FloatArray, regularisation: float) -> FloatArray:
     """log det V - d log lambda: (..., d, d) -> (...)."""
     return _log_diagonal(_cholesky(V)) - V.shape[-1] * np.log(regularisation)
+
+
+def _gram(Z: FloatArray) -> FloatArray:
+    return np.matmul(np.swapaxes(Z, -1, -2), Z)
 
 
 def _refresh_where(ridge: Ridge, steep: BoolArray, regularisation: float) -> Ridge:

@@ -2,11 +2,12 @@
 
     init(shape, batch)                          -> State
     begin_episode(state, offers)                -> State     offers carry the users as their last batch axis
+    settle(state)                               -> State     before a decision
     decide(state, offer, draws)                 -> Decision
     update(state, offer, decision, outcome)     -> State     = observe(commit(...), ...)
 
 `commit` is the part of `update` that belongs to giving a decision out; `observe` the part that belongs to its
-outcome, which may come late and in any order. `decide_together` and `commit_together` serve a whole episode from one
+outcome, which may come late and in any order, and be taken back with `forget`. `decide_together` and `commit_together` serve a whole episode from one
 state, for outcomes that only come at its end.
 """
 
@@ -43,7 +44,11 @@ class AnyPolicy(Protocol):
 
     def commit(self, state: Any, offer: Offer, decision: Decision) -> Any: ...
 
-    def observe(self, state: Any, offer: Offer, action: IntArray, outcome: Outcome) -> Any: ...
+    def observe(self, state: Any, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Any: ...
+
+    def forget(self, state: Any, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Any: ...
+
+    def settle(self, state: Any) -> Any: ...
 
     def update(self, state: Any, offer: Offer, decision: Decision, outcome: Outcome) -> Any: ...
 
@@ -115,10 +120,26 @@ class Policy:
         pulls = state.pulls + pmf.one_hot(decision.action, state.pulls.shape[-1]).sum(-2)
         return State(state.ridge, pulls, guard, memory, state.noise, state.round + decision.action.shape[-1])
 
-    def observe(self, state: State, offer: Offer, action: IntArray, outcome: Outcome) -> State:
-        """Learn from the outcome of one decision, or of a whole episode where offer and action have a users' axis."""
+    def observe(self, state: State, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> State:
+        """Learn from the outcome of one decision, or of a whole episode where offer and action have a users' axis.
+
+        The decision belongs to the present episode, or to the one `late` episodes ago: only a discount sees that.
+        """
         outcome.check(offer)
-        ridge, noise = self.learner.observe(state.ridge, state.noise, offer, action, outcome)
+        ridge, noise = self.learner.observe(state.ridge, state.noise, offer, action, outcome, late)
+        return State(ridge, state.pulls, state.guard, state.rule, noise, state.round)
+
+    def forget(self, state: State, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> State:
+        """Take back what `observe` learned from the outcome of one decision."""
+        outcome.check(offer)
+        ridge, noise = self.learner.forget(state.ridge, state.noise, offer, action, outcome, late)
+        return State(ridge, state.pulls, state.guard, state.rule, noise, state.round)
+
+    def settle(self, state: State) -> State:
+        """The state to decide on: before each decision, whatever the learner had put off is done."""
+        ridge, noise = self.learner.settle(state.ridge, state.noise)
+        if ridge is state.ridge:
+            return state
         return State(ridge, state.pulls, state.guard, state.rule, noise, state.round)
 
     def update(self, state: State, offer: Offer, decision: Decision, outcome: Outcome) -> State:

@@ -136,15 +136,27 @@ class PublishedDri:
         pulls = state.pulls + pmf.one_hot(decision.action, state.pulls.shape[-1])
         return PublishedState(state.ridge, pulls, state.tau, nu, state.episode, state.user + 1)
 
-    def observe(self, state: PublishedState, offer: Offer, action: IntArray, outcome: Outcome) -> PublishedState:
+    def observe(
+        self, state: PublishedState, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0
+    ) -> PublishedState:
         """Alg. 2 l. 14 and 15, with all the data of the text's estimator (I-21)."""
-        outcome.check(offer)
-        if outcome.reward is None:
-            raise InputError("the published algorithms learn from outcome.reward, got none")
-        z = _normalised_arm(offer, action)
-        w = (outcome.reward / pick_shared(_noise(offer.sigma), action, 1))[..., None]
-        learned = ridge.observe(state.ridge, z[..., None, :], w, self.ridge_penalty)
+        z, w = self._row(offer, action, outcome)
+        if late == 0:
+            learned = ridge.observe(state.ridge, z[..., None, :], w[..., None], self.ridge_penalty)
+        else:
+            learned = self._shifted(state.ridge, z, w, late, 1.0)
         return PublishedState(learned, state.pulls, state.tau, state.nu, state.episode, state.user)
+
+    def forget(
+        self, state: PublishedState, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0
+    ) -> PublishedState:
+        """Take back what `observe` learned."""
+        z, w = self._row(offer, action, outcome)
+        return replace(state, ridge=self._shifted(state.ridge, z, w, late, -1.0))
+
+    def settle(self, state: PublishedState) -> PublishedState:
+        """Nothing is put off."""
+        return state
 
     def update(self, state: PublishedState, offer: Offer, decision: Decision, outcome: Outcome) -> PublishedState:
         """Give out and learn at once."""
@@ -192,6 +204,17 @@ class PublishedDri:
             norm=self.norm_bound,
             indexed=indexed,
         )
+
+    def _row(self, offer: Offer, action: IntArray, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
+        outcome.check(offer)
+        if outcome.reward is None:
+            raise InputError("the published algorithms learn from outcome.reward, got none")
+        return _normalised_arm(offer, action), outcome.reward / pick_shared(_noise(offer.sigma), action, 1)
+
+    def _shifted(self, r: Ridge, z: FloatArray, w: FloatArray, late: int, sign: float) -> Ridge:
+        """A row of `late` episodes ago in or out: discounted in V since then, and not in b (I-1)."""
+        V = r.V + sign * self.discount**late * z[..., :, None] * z[..., None, :]
+        return ridge.refresh(replace(r, V=V, b=r.b + sign * w[..., None] * z), self.ridge_penalty)
 
     def _discounted(self, r: Ridge) -> Ridge:
         """I-1: V is discounted and b is not, so theta_hat grows by 1 / gamma. I-20: by gamma, not gamma^(L-l)."""

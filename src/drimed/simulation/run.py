@@ -106,6 +106,7 @@ def _play(
 def _one_by_one(policy: AnyPolicy, state: Any, block: Block, episode: int, draws: FloatArray, log: BlockLog) -> Any:
     for user in range(block.world.shape.H):
         offer = block.offer(episode, user)
+        state = policy.settle(state)
         decision = policy.decide(state, offer, draws[user])
         log.theta[episode, user] = policy.theta(state)
         outcome = block.respond(episode, user, decision.action)
@@ -122,6 +123,7 @@ def _episode_at_once(
     if not isinstance(policy, Policy):
         raise ConfigError("the published algorithms decide one user after the other; run them without together")
     offers = block.offers(episode)
+    state = policy.settle(state)
     decision = policy.decide_together(state, offers, np.swapaxes(draws, 0, 1))
     log.theta[episode] = policy.theta(state)
     log.action[episode] = decision.action.T

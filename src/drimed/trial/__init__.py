@@ -1,0 +1,1 @@
+"""Live trials: ask, tell, and never lose a decision."""

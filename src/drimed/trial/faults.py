@@ -1,0 +1,228 @@
+"""What is wrong with a trial file, in words: single fields, and fields that do not fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from pydantic import BaseModel as _Model
+from pydantic import TypeAdapter, ValidationError
+
+from drimed.errors import DrimedError, Fault, UnknownNameError
+from drimed.linear import checks
+from drimed.trial.build import build_policy
+from drimed.trial.problem import Problem
+from drimed.trial.spec import Arm, ArmNoise, Control, Name, TrialSpec, User
+
+Path = tuple[str | int, ...]
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
+
+
+def readable(error: ValidationError, kind: type[_Model] = TrialSpec) -> list[Fault]:
+    """Pydantic's findings about a trial, or another part of it, as sentences."""
+    faults = []
+    for found in error.errors():
+        path = tuple(p for p in found["loc"] if not _is_type_name(p))
+        if found["type"] == "extra_forbidden":
+            message = str(UnknownNameError("field", str(path[-1]), _fields_at(kind, path[:-1])))
+        else:
+            message = found["msg"].removeprefix("Value error, ")
+            message = message[:1].lower() + message[1:]
+            if found["type"] not in ("missing", "value_error"):
+                message += f", got {_short(found['input'])}"
+        faults.append(Fault(path, message))
+    seen: dict[tuple[Path, str], Fault] = {(f.path, f.message): f for f in faults}
+    return list(seen.values())
+
+
+def cross_faults(spec: TrialSpec) -> list[Fault]:
+    """Everything that only shows when fields are read together."""
+    faults = [*_metric_faults(spec), *_arm_faults(spec), *_control_faults(spec), *_noise_faults(spec)]
+    for name, user in spec.users.items():
+        faults += user_faults(spec, user, ("users", name))
+    if not faults:
+        faults += _policy_faults(spec)
+    return faults
+
+
+def user_faults(spec: TrialSpec, user: User, at: Path) -> Iterator[Fault]:
+    """What is wrong with one user, in the file or added later."""
+    preference = user.preference if user.preference is not None else spec.preference
+    if preference is None:
+        yield Fault(at, "needs a preference (weights of metrics), here or as `preference` for all users")
+    elif user.preference is not None:
+        yield from preference_faults(spec, user.preference, (*at, "preference"))
+    control = user.control if user.control is not None else spec.control
+    if control is None:
+        yield Fault(at, "needs a control (an arm, or shares of arms), here or as `control` for all users")
+    else:
+        if user.control is not None:
+            yield from _one_control(spec, user.control, (*at, "control"))
+        unknown = False
+        for i, arm in enumerate(user.arms or ()):
+            if arm not in spec.arms:
+                unknown = True
+                yield Fault((*at, "arms", i), str(UnknownNameError("arm", arm, spec.arms)))
+        if user.arms is not None and not unknown:
+            missing = [a for a in _support(control) if a not in user.arms]
+            if missing:
+                yield Fault((*at, "arms"), f"must hold the user's control; {missing[0]!r} is not among them")
+
+
+def preference_faults(spec: TrialSpec, preference: dict[str, float], at: Path) -> Iterator[Fault]:
+    """What is wrong with weights of metrics."""
+    for metric in preference:
+        if metric not in spec.metrics:
+            yield Fault((*at, metric), str(UnknownNameError("metric", metric, spec.metrics)))
+    if not any(preference.values()):
+        yield Fault(at, "must give at least one metric a weight other than zero")
+
+
+def name_faults(name: str, at: Path) -> Iterator[Fault]:
+    """What is wrong with the name of a user or an arm that is added later."""
+    try:
+        _NAME.validate_python(name)
+    except ValidationError:
+        yield Fault(at, f"a name must be text without quotes, slashes, commas or semicolons, got {name!r}")
+
+
+def arm_faults(spec: TrialSpec, name: str, arm: Arm) -> Iterator[Fault]:
+    """What is wrong with one arm, in the file or added later."""
+    at: Path = ("arms", name)
+    first_name, first = next(iter(spec.arms.items()))
+    if arm.attributes is not None and arm.map is not None:
+        yield Fault(at, "give attributes or a map, not both")
+    elif arm.kind != first.kind:
+        yield Fault(at, f"all arms must be described in one way; {first_name!r} has {first.kind}, this one {arm.kind}")
+    elif arm.attributes is not None and first.attributes is not None and set(arm.attributes) != set(first.attributes):
+        expected, came = ", ".join(first.attributes), ", ".join(arm.attributes) or "none"
+        yield Fault((*at, "attributes"), f"must be the same for all arms: expected {expected}, got {came}")
+    elif arm.attributes is not None and not arm.attributes:
+        yield Fault((*at, "attributes"), "must name at least one attribute")
+    elif arm.map is not None and first.map is not None:
+        M = len(spec.metrics)
+        widths = {len(row) for row in arm.map}
+        if len(arm.map) != M or len(widths) != 1 or 0 in widths:
+            yield Fault((*at, "map"), f"must have {M} rows, one for each metric, of one length")
+        elif len(arm.map[0]) != len(first.map[0]):
+            yield Fault((*at, "map"), f"must have {len(first.map[0])} columns as {first_name!r}, got {len(arm.map[0])}")
+
+
+def _metric_faults(spec: TrialSpec) -> Iterator[Fault]:
+    if spec.preference is not None:
+        yield from preference_faults(spec, spec.preference, ("preference",))
+    for i, rail in enumerate(spec.guardrails):
+        at: Path = ("guardrails", i)
+        if rail.metric not in spec.metrics:
+            yield Fault((*at, "metric"), str(UnknownNameError("metric", rail.metric, spec.metrics)))
+        if spec.feedback == "difference" and not rail.absolute:
+            yield Fault(at, "with feedback 'difference' the control's level cancels: give `absolute`, not `relative`")
+
+
+def _arm_faults(spec: TrialSpec) -> Iterator[Fault]:
+    for name, arm in spec.arms.items():
+        yield from arm_faults(spec, name, arm)
+
+
+def _control_faults(spec: TrialSpec) -> Iterator[Fault]:
+    if spec.control is not None:
+        yield from _one_control(spec, spec.control, ("control",))
+    if spec.feedback == "difference" and not spec.tolerance.absolute and "tolerance" in spec.model_fields_set:
+        yield Fault(
+            ("tolerance",),
+            "with feedback 'difference' the control's level cancels, and a relative tolerance allows nothing: give "
+            "`absolute`, in the unit of the reward",
+        )
+
+
+def _one_control(spec: TrialSpec, control: Control, at: Path) -> Iterator[Fault]:
+    arms = _support(control)
+    for arm in arms:
+        if arm not in spec.arms:
+            path = at if isinstance(control, str) else (*at, arm)
+            yield Fault(path, str(UnknownNameError("arm", arm, spec.arms)))
+    if isinstance(control, dict):
+        total = sum(control.values())
+        if abs(total - 1) > checks.SUM_TOLERANCE:
+            yield Fault(at, f"shares must sum to 1, got {total:g}")
+        if spec.feedback == "difference" and len(arms) > 1:
+            yield Fault(at, "with feedback 'difference' a site's control plot has one arm; give one arm as control")
+
+
+def _support(control: Control) -> list[str]:
+    return [control] if isinstance(control, str) else [arm for arm, share in control.items() if share > 0]
+
+
+def _noise_faults(spec: TrialSpec) -> Iterator[Fault]:
+    noise = spec.noise
+    if noise.scale not in ("constant", "norm", *spec.context):
+        known = ("constant", "norm", *spec.context)
+        yield Fault(("noise", "scale"), str(UnknownNameError("scale", noise.scale, known)))
+    if noise.kind == "learned":
+        for field in sorted(noise.model_fields_set - {"kind"}):
+            yield Fault(("noise", field), 'belongs to noise that is known; set kind = "known", or leave it out')
+        return
+    yield from _spread_faults(spec, noise, ("noise",), required=set(noise.arms) != set(spec.arms))
+    for name, own in noise.arms.items():
+        if name not in spec.arms:
+            yield Fault(("noise", "arms", name), str(UnknownNameError("arm", name, spec.arms)))
+        yield from _spread_faults(spec, own, ("noise", "arms", name), required=True)
+
+
+def _spread_faults(spec: TrialSpec, noise: ArmNoise, at: Path, *, required: bool) -> Iterator[Fault]:
+    if noise.sd is not None and noise.covariance is not None:
+        yield Fault(at, "give sd or covariance, not both")
+    elif noise.sd is not None:
+        for metric in sorted(noise.sd.keys() ^ spec.metrics.keys()):
+            wrong = f"is missing metric {metric!r}" if metric in spec.metrics else None
+            yield Fault((*at, "sd"), wrong or str(UnknownNameError("metric", metric, spec.metrics)))
+    elif noise.covariance is not None:
+        M = len(spec.metrics)
+        if [len(row) for row in noise.covariance] != [M] * M:
+            yield Fault((*at, "covariance"), f"must have {M} rows and columns, in the order of the metrics")
+            return
+        try:
+            matrix = np.array([noise.covariance])
+            checks.noisy("covariance", checks.covariance("covariance", matrix))
+        except DrimedError as error:
+            yield Fault((*at, "covariance"), str(error).split(": arm")[0].removeprefix("covariance "))
+    elif required:
+        yield Fault(at, "noise that is known needs sd (one for each metric) or covariance")
+
+
+def _policy_faults(spec: TrialSpec) -> Iterable[Fault]:
+    try:
+        problem = Problem(spec)
+        build_policy(spec, problem.shape.d)
+    except DrimedError as error:
+        yield Fault(("policy",), str(error))
+
+
+def _is_type_name(part: str | int) -> bool:
+    """Pydantic names the members of a union in its paths; they are no part of the file."""
+    return isinstance(part, str) and ("[" in part or part in ("float", "constrained-str", "literal"))
+
+
+def _fields_at(root: type[_Model], path: Path) -> Iterable[str]:
+    """The fields that the part of the file at `path` may have."""
+    kind: object = root
+    for step in path:
+        if isinstance(kind, type) and issubclass(kind, _Model):
+            field = kind.model_fields.get(str(step))
+            kind = None if field is None else field.annotation
+        else:
+            kind = _member(kind)
+    while kind is not None and not (isinstance(kind, type) and issubclass(kind, _Model)):
+        kind = _member(kind)
+    return () if kind is None else kind.model_fields
+
+
+def _member(annotation: object) -> object:
+    """What a list or a table of something holds."""
+    inside = getattr(annotation, "__args__", ())
+    return inside[-1] if inside else None
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

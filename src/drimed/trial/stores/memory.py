@@ -1,0 +1,147 @@
+"""A store that lasts as long as the process: for tests, examples and simulations."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from drimed.errors import ConflictError, InputError, UnknownNameError
+from drimed.trial.events import START, Event
+from drimed.trial.stores.store import Snapshot
+
+
+@dataclass
+class _Trial:
+    events: list[Event] = field(default_factory=list)
+    snapshot: Snapshot | None = None
+    by_decision: dict[int, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    by_request: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class MemoryStore:
+    """Trials in lists."""
+
+    def __init__(self) -> None:
+        self._trials: dict[str, _Trial] = {}
+        self._lock = threading.Lock()
+
+    def names(self) -> list[str]:
+        return list(self._trials)
+
+    @contextmanager
+    def create(self, name: str) -> Iterator[MemoryLedger]:
+        with self._lock:
+            if name in self._trials:
+                raise ConflictError(f"there is a trial {name!r} already; open it, or choose another name")
+            trial = _Trial()
+            ledger = MemoryLedger(name, trial, writable=True)
+            yield ledger
+            ledger.commit()
+            self._trials[name] = trial
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[MemoryLedger]:
+        trial = self._trial(name)
+        with trial.lock:
+            ledger = MemoryLedger(name, trial, writable=True)
+            yield ledger
+            ledger.commit()
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[MemoryLedger]:
+        yield MemoryLedger(name, self._trial(name), writable=False)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _trial(self, name: str) -> _Trial:
+        if name not in self._trials:
+            raise UnknownNameError("trial", name, self._trials)
+        return self._trials[name]
+
+
+class MemoryLedger:
+    """The events at the moment of opening, and those that are about to be added."""
+
+    def __init__(self, name: str, trial: _Trial, *, writable: bool) -> None:
+        self.name = name
+        self._trial, self._writable = trial, writable
+        self._length = len(trial.events)
+        self._new: list[Event] = []
+        self._kept: Snapshot | None = None
+
+    @property
+    def seq(self) -> int:
+        return self._length + len(self._new)
+
+    @property
+    def hash(self) -> str:
+        if self._new:
+            return self._new[-1].hash
+        return self._trial.events[self._length - 1].hash if self._length else START
+
+    def events(
+        self,
+        *,
+        after: int = 0,
+        until: int | None = None,
+        kinds: Sequence[str] = (),
+        user: str | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[Event]:
+        last = self._length if until is None else min(until, self._length)
+        numbers = range(last - 1, after - 1, -1) if newest_first else range(after, last)
+        given = 0
+        for i in numbers:
+            event = self._trial.events[i]
+            if (kinds and event.kind not in kinds) or (user is not None and event.user != user):
+                continue
+            if limit is not None and given >= limit:
+                return
+            given += 1
+            yield event
+
+    def of_decisions(self, decisions: Sequence[int]) -> dict[int, list[Event]]:
+        found = {n: self._seen(self._trial.by_decision.get(n, [])) for n in decisions}
+        return {n: events for n, events in found.items() if events}
+
+    def of_request(self, request: str) -> list[Event]:
+        return self._seen(self._trial.by_request.get(request, []))
+
+    def append(self, events: Sequence[Event]) -> None:
+        if not self._writable:
+            raise InputError("this ledger was opened for reading")
+        for event in events:
+            if event.seq != self.seq + 1:
+                raise ConflictError(f"event {event.seq} does not follow event {self.seq}")
+            self._new.append(event)
+
+    def snapshot(self) -> Snapshot | None:
+        kept = self._trial.snapshot
+        return kept if kept is None or kept.seq <= self._length else None
+
+    def snapshot_seq(self) -> int:
+        kept = self.snapshot()
+        return 0 if kept is None else kept.seq
+
+    def keep(self, snapshot: Snapshot) -> None:
+        self._kept = snapshot
+
+    def commit(self) -> None:
+        """Make it so."""
+        for event in self._new:
+            self._trial.events.append(event)
+            if event.decision is not None:
+                self._trial.by_decision[event.decision].append(event)
+            if event.request is not None:
+                self._trial.by_request[event.request].append(event)
+        if self._kept is not None:
+            self._trial.snapshot = self._kept
+
+    def _seen(self, events: list[Event]) -> list[Event]:
+        return [e for e in events if e.seq <= self._length]

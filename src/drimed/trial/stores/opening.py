@@ -1,0 +1,21 @@
+"""A store by its address: a file, sqlite:///FILE, or postgresql://..."""
+
+from __future__ import annotations
+
+from drimed.errors import MissingExtraError
+from drimed.trial.stores.store import Store
+
+DEFAULT = "drimed.db"
+
+
+def open_store(address: str = DEFAULT, *, create: bool = True) -> Store:
+    """The store at an address; a plain path is a SQLite file."""
+    try:
+        from drimed.trial.stores.sql import SqlStore
+    except ImportError as error:
+        raise MissingExtraError("SQLAlchemy", "trial") from error
+    url = address if "://" in address else f"sqlite:///{address}"
+    try:
+        return SqlStore(url, create=create)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("psycopg", "postgres") from error

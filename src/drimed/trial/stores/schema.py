@@ -1,0 +1,87 @@
+"""Tables of the right version: made where there are none, brought up to date where they are older.
+
+Whoever opens a store first prepares it, while the others wait; somebody else's database is left alone.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import OperationalError
+
+from drimed.errors import StoreError
+
+VERSION_TABLE = "drimed_version"
+HEAD = "0001"  # a test holds it to the newest migration
+LOCK = 0x64726D  # of PostgreSQL's advisory locks, for the moment of preparation
+PATIENCE = 60.0  # seconds
+
+
+def prepare(engine: Engine, *, create: bool) -> None:
+    """Make sure that the tables are there and of this version."""
+    lite = engine.dialect.name == "sqlite"
+    with engine.connect() as connection:
+        if _version(connection) == HEAD:
+            return
+        if lite:
+            _wal(connection)
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        else:
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
+        try:
+            found = _version(connection)  # again: another process may have been faster
+            if found != HEAD:
+                _bring_up(connection, found, create=create)
+        except BaseException:
+            connection.exec_driver_sql("ROLLBACK")
+            raise
+        connection.exec_driver_sql("COMMIT")
+
+
+def config(connection: Connection | None = None) -> Config:
+    """Alembic's configuration, without a file."""
+    made = Config()
+    made.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    made.set_main_option("path_separator", "os")
+    made.attributes["connection"] = connection
+    return made
+
+
+def _bring_up(connection: Connection, found: str | None, *, create: bool) -> None:
+    if found is None:
+        others = [t for t in sa.inspect(connection).get_table_names() if not t.startswith("sqlite_")]
+        if others and connection.dialect.name == "sqlite":
+            raise StoreError(
+                f"this file is somebody else's database (it has a table {others[0]!r}); choose another path"
+            )
+        if not create:
+            raise StoreError("there are no trials in this database; create one first, or check the address")
+    elif found not in {r.revision for r in ScriptDirectory.from_config(config()).walk_revisions()}:
+        raise StoreError(f"the store has version {found}, which this drimed does not know; use the newer one")
+    command.upgrade(config(connection), HEAD)
+
+
+def _version(connection: Connection) -> str | None:
+    if not sa.inspect(connection).has_table(VERSION_TABLE):
+        return None
+    found = connection.scalar(sa.text(f"SELECT version_num FROM {VERSION_TABLE}"))
+    return None if found is None else str(found)
+
+
+def _wal(connection: Connection) -> None:
+    """Readers then never wait for a writer. The switch itself wants the file alone for a moment."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+            return
+        except OperationalError as error:
+            if "locked" not in str(error.orig) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)

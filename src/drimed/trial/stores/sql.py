@@ -1,0 +1,262 @@
+"""SQLite and PostgreSQL: one implementation, with what differs between the two in one place each.
+
+SQLite runs in WAL mode and syncs every commit to disk; PostgreSQL is told to. A writer takes its place in the queue at
+the start of its transaction, so two of them never meet in the middle.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, Engine, Row
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
+
+from drimed.errors import ConflictError, DrimedError, InputError, StoreError, UnknownNameError
+from drimed.trial.events import START, Event
+from drimed.trial.stores import schema
+from drimed.trial.stores.store import Snapshot
+from drimed.trial.stores.tables import events as events_table
+from drimed.trial.stores.tables import snapshots, trials
+
+PATIENCE = 120.0  # seconds that a writer waits for its turn; a turn takes milliseconds
+PAGE = 2000  # events that are fetched at a time
+MOST_NAMES = 500  # values in one IN (...): SQLite has a limit
+
+
+class SqlStore:
+    """Trials in a database."""
+
+    def __init__(self, url: str, *, create: bool = True) -> None:
+        self.url = _normal(url)
+        self.lite = self.url.get_backend_name() == "sqlite"
+        with _told(self.url):
+            self._engine = _sqlite(self.url, create=create) if self.lite else _postgres(self.url)
+            schema.prepare(self._engine, create=create)
+
+    def names(self) -> list[str]:
+        with _told(self.url), self._transaction(write=False) as connection:
+            return list(connection.scalars(sa.select(trials.c.name).order_by(trials.c.id)))
+
+    @contextmanager
+    def create(self, name: str) -> Iterator[SqlLedger]:
+        with _told(self.url), self._transaction(write=True) as connection:
+            try:
+                connection.execute(trials.insert().values(name=name, seq=0, hash=START))
+            except IntegrityError:
+                raise ConflictError(f"there is a trial {name!r} already; open it, or choose another name") from None
+            yield self._ledger(connection, name, lock=True)
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[SqlLedger]:
+        with _told(self.url), self._transaction(write=True) as connection:
+            yield self._ledger(connection, name, lock=True)
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[SqlLedger]:
+        with _told(self.url), self._transaction(write=False) as connection:
+            yield self._ledger(connection, name, lock=False)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def _transaction(self, *, write: bool) -> Iterator[Connection]:
+        with self._engine.connect() as connection:
+            if not self.lite:
+                if not write:
+                    connection.execution_options(isolation_level="REPEATABLE READ")
+                with connection.begin():
+                    yield connection
+                return
+            _begin(connection, "IMMEDIATE" if write else "DEFERRED")
+            try:
+                yield connection
+            except BaseException:
+                connection.exec_driver_sql("ROLLBACK")
+                raise
+            connection.exec_driver_sql("COMMIT")
+
+    def _ledger(self, connection: Connection, name: str, *, lock: bool) -> SqlLedger:
+        query = sa.select(trials.c.id, trials.c.seq, trials.c.hash).where(trials.c.name == name)
+        row = connection.execute(query.with_for_update() if lock and not self.lite else query).first()
+        if row is None:
+            known = connection.scalars(sa.select(trials.c.name))
+            raise UnknownNameError("trial", name, list(known))
+        return SqlLedger(connection, name, row, writable=lock)
+
+
+class SqlLedger:
+    """One trial inside one transaction."""
+
+    def __init__(self, connection: Connection, name: str, row: Row[*tuple[Any, ...]], *, writable: bool) -> None:
+        self.name = name
+        self.seq, self.hash = int(row.seq), str(row.hash)
+        self._connection, self._id, self._writable = connection, row.id, writable
+
+    def events(
+        self,
+        *,
+        after: int = 0,
+        until: int | None = None,
+        kinds: Sequence[str] = (),
+        user: str | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[Event]:
+        c = events_table.c
+        low, high = after, self.seq if until is None else until
+        while low < high and (limit is None or limit > 0):
+            query = sa.select(*_COLUMNS).where(c.trial == self._id, c.seq > low, c.seq <= high)
+            if kinds:
+                query = query.where(c.kind.in_(list(kinds)))
+            if user is not None:
+                query = query.where(c.user == user)
+            wanted = PAGE if limit is None else min(PAGE, limit)
+            query = query.order_by(c.seq.desc() if newest_first else c.seq).limit(wanted)
+            page = [_event(row) for row in self._connection.execute(query)]
+            yield from page
+            if len(page) < wanted:
+                return
+            limit = None if limit is None else limit - len(page)
+            if newest_first:
+                high = page[-1].seq - 1
+            else:
+                low = page[-1].seq
+
+    def of_decisions(self, decisions: Sequence[int]) -> dict[int, list[Event]]:
+        found: dict[int, list[Event]] = {}
+        c = events_table.c
+        for start in range(0, len(decisions), MOST_NAMES):
+            some = [n for n in decisions[start : start + MOST_NAMES] if 0 < n < 2**31]
+            about = c.decision == some[0] if len(some) == 1 else c.decision.in_(some)
+            query = sa.select(*_COLUMNS).where(c.trial == self._id, about).order_by(c.decision, c.seq)
+            for row in self._connection.execute(query):
+                found.setdefault(row.decision, []).append(_event(row))
+        return found
+
+    def of_request(self, request: str) -> list[Event]:
+        c = events_table.c
+        query = sa.select(*_COLUMNS).where(c.trial == self._id, c.request == request).order_by(c.seq)
+        return [_event(row) for row in self._connection.execute(query)]
+
+    def append(self, events: Sequence[Event]) -> None:
+        if not self._writable:
+            raise InputError("this ledger was opened for reading")
+        if not events:
+            return
+        for before, event in zip([self.seq, *(e.seq for e in events)], events, strict=False):
+            if event.seq != before + 1:
+                raise ConflictError(f"event {event.seq} does not follow event {before}")
+        rows = [{"trial": self._id} | {name: getattr(e, name) for name in _NAMES} for e in events]
+        self._connection.execute(events_table.insert(), rows)
+        self.seq, self.hash = events[-1].seq, events[-1].hash
+        head = trials.update().where(trials.c.id == self._id).values(seq=self.seq, hash=self.hash)
+        self._connection.execute(head)
+
+    def snapshot(self) -> Snapshot | None:
+        c = snapshots.c
+        row = self._connection.execute(sa.select(c.seq, c.hash, c.data).where(c.trial == self._id)).first()
+        return None if row is None else Snapshot(row.seq, row.hash, bytes(row.data))
+
+    def snapshot_seq(self) -> int:
+        query = sa.select(snapshots.c.seq).where(snapshots.c.trial == self._id)
+        return int(self._connection.scalar(query) or 0)
+
+    def keep(self, snapshot: Snapshot) -> None:
+        values = {"seq": snapshot.seq, "hash": snapshot.hash, "data": snapshot.data}
+        mine = snapshots.c.trial == self._id
+        if self._connection.execute(snapshots.update().where(mine).values(**values)).rowcount == 0:
+            self._connection.execute(snapshots.insert().values(trial=self._id, **values))
+
+
+_NAMES = ("seq", "time", "actor", "kind", "decision", "user", "request", "text", "hash")
+_COLUMNS = [events_table.c[name] for name in _NAMES]
+
+
+def _event(row: Row[*tuple[Any, ...]]) -> Event:
+    return Event(*tuple(row))
+
+
+def _normal(url: str) -> sa.URL:
+    try:
+        made = sa.make_url(url)
+    except SQLAlchemyError as error:
+        raise StoreError(f"{url!r} is no address of a store; expected sqlite:///FILE or postgresql://...") from error
+    backend = made.get_backend_name()
+    if backend not in ("sqlite", "postgresql"):
+        raise StoreError(f"stores are kept in SQLite or PostgreSQL, got {backend!r}")
+    return made.set(drivername="postgresql+psycopg") if made.drivername == "postgresql" else made
+
+
+def _sqlite(url: sa.URL, *, create: bool) -> Engine:
+    if url.database in (None, "", ":memory:"):
+        raise StoreError("a SQLite store needs a file; for one that lasts as long as the process, use MemoryStore")
+    file = Path(str(url.database))
+    if not create and not file.exists():
+        raise StoreError(f"there is no store {file}; create a trial first, or check the path")
+    if not file.parent.is_dir():
+        raise StoreError(f"the folder {file.parent} does not exist; create it first")
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", connect_args={"timeout": PATIENCE})
+
+    @sa.event.listens_for(engine, "connect")
+    def _(connection: Any, _record: Any) -> None:
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA foreign_keys=ON")
+
+    return engine
+
+
+def _postgres(url: sa.URL) -> Engine:
+    engine = sa.create_engine(url, pool_pre_ping=True)
+
+    @sa.event.listens_for(engine, "connect")
+    def _(connection: Any, _record: Any) -> None:
+        connection.execute("SET synchronous_commit TO on")
+        connection.commit()
+
+    return engine
+
+
+def _begin(connection: Connection, kind: str) -> None:
+    """SQLite waits for its turn by itself, but not in every case: a log that is being recovered is one."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            connection.exec_driver_sql(f"BEGIN {kind}")
+            return
+        except OperationalError as error:
+            if "locked" not in str(error.orig) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+@contextmanager
+def _told(url: sa.URL) -> Iterator[None]:
+    """Database errors in our words; the caller's own pass through."""
+    try:
+        yield
+    except DBAPIError as error:
+        if isinstance(error.__cause__, DrimedError):
+            raise error.__cause__ from None
+        where = url.render_as_string(hide_password=True)
+        raise StoreError(f"the store {where} cannot be used: {_reason(error)}") from error
+    except SQLAlchemyError as error:
+        raise StoreError(f"the store {url.render_as_string(hide_password=True)} cannot be used: {error}") from error
+
+
+def _reason(error: DBAPIError) -> str:
+    text = str(error.orig).strip().splitlines()[0]
+    advice = {
+        "readonly": "; check the permissions of the file and its folder",
+        "unable to open": "; check that the folder exists and is writable",
+        "not a database": "; it is not a SQLite file: choose another path",
+        "disk is full": "; free some space, nothing was written",
+        "malformed": "; restore a backup (docs/trial.md)",
+        "refused": "; is the server running?",
+    }
+    return text + next((more for part, more in advice.items() if part in text), "")
