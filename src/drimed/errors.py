@@ -6,7 +6,8 @@
     ├── InputError       an array or value that came in is unusable (also a ValueError)
     │   ├── ShapeError         it has the wrong shape
     │   ├── UnknownNameError   a policy, drift, user or decision of that name does not exist
-    │   └── ConflictError      it contradicts what is recorded already, or the trial is not in a state for it
+    │   ├── ConflictError      it contradicts what is recorded already, or the trial is not in a state for it
+    │   └── BatchError         some of many things that came together are unusable: each with its place
     ├── NumericalError   a computation lost the precision that its result needs
     ├── StoreError       a store cannot be opened, read or written, or is not one of ours
     └── MissingExtraError      an optional dependency is not installed (also an ImportError)
@@ -70,6 +71,15 @@ class UnknownNameError(InputError):
 
 class ConflictError(InputError):
     """What was asked for contradicts what is recorded, or cannot be done in the trial's present state."""
+
+
+class BatchError(InputError):
+    """Of many things that came together some cannot be used, so none was; `errors` says which, from 0, and why."""
+
+    def __init__(self, errors: dict[int, str], what: str = "item") -> None:
+        self.errors = errors
+        told = [f"{what} {i + 1}: {message}" for i, message in sorted(errors.items())]
+        super().__init__("\n".join(told))
 
 
 class StoreError(DrimedError):

@@ -13,7 +13,7 @@ from typing import Any, overload
 import numpy as np
 from pydantic import ValidationError
 
-from drimed.errors import ConflictError, Fault, InputError, SpecError, UnknownNameError
+from drimed.errors import BatchError, ConflictError, Fault, InputError, SpecError, UnknownNameError
 from drimed.trial import events as kinds
 from drimed.trial import faults, outcomes
 from drimed.trial.build import build_policy, notes
@@ -205,11 +205,11 @@ class Trial:
         with self._recorder.writing(dry_run=dry_run) as now:
             if len({r.decision for r in reports}) < len(reports):
                 raise InputError("one decision is reported twice in one call; report each once")
-            stories = self._stories(now.ledger, [r.decision for r in reports])
+            found = now.ledger.of_decisions([r.decision for r in reports])
+            stories = {number: Story.of(events) for number, events in found.items()}
             drafts, answers = [], []
-            for report in reports:
+            for report, outcome in zip(reports, self._merged(now.memory, stories, reports), strict=True):
                 story = stories[report.decision]
-                outcome = outcomes.merged(now.memory, story, report)
                 if outcome == story.outcome:
                     answers.append(outcomes.told(now.memory, story, "already recorded", outcome))
                     continue
@@ -223,6 +223,21 @@ class Trial:
                 answers.append(outcomes.told(now.memory, story, state, outcome))
             now.append(drafts, actor, {n: s.event for n, s in stories.items()})
         return answers
+
+    def _merged(self, memory: Memory, stories: dict[int, Story], reports: Sequence[Report]) -> list[dict[str, Any]]:
+        merged, errors = [], {}
+        for i, report in enumerate(reports):
+            try:
+                if report.decision not in stories:
+                    raise InputError(f"trial {self.name!r} has no decision {report.decision!r}")
+                merged.append(outcomes.merged(memory, stories[report.decision], report))
+            except InputError as error:
+                if len(reports) == 1:
+                    raise
+                errors[i] = str(error)
+        if errors:
+            raise BatchError(errors, "report")
+        return merged
 
     def amend(
         self,
