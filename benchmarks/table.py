@@ -30,15 +30,17 @@ def markdown(results: dict[str, Any], wanted: list[str] | None = None) -> str:
 def kept_markdown(results: list[dict[str, Any]]) -> str:
     """For each suite, over all its cells: the share of runs in which the promise of a policy was ever broken.
 
-    The promise is the policy's own: on the expected reward for the guard `expected`, on every arm played for `certain`;
-    without an absolute part if it was asked for none.
+    The promise is the policy's own: on the expected reward for the guard `expected`, on every arm played for `certain`
+    (or the control, which is judged as a lottery where it is one); without an absolute part if it was asked for none.
     """
     lines = ["| suite | policy | runs | broken |", "|---|---|---|---|"]
     for each in results:
         for policy, found in _by_policy(each).items():
             if "confidence=anytime" not in policy:
                 continue
-            kind = "an_expected" if "guard=" not in policy else "a_strict" if "absolute=0" in policy else "a"
+            mean = "guard=" not in policy or each["suite"] == "mixed-control"
+            strict = "absolute=0" in policy
+            kind = ("a_strict_expected" if strict else "an_expected") if mean else ("a_strict" if strict else "a")
             runs = sum(row["instances"] for row in found.values())
             broken = sum(row["instances"] * row[f"runs_with_{kind}_violation"] for row in found.values())
             lines.append(f"| {each['suite']} | `{policy}` | {runs} | {broken:.0f} ({100 * broken / runs:.2f} %) |")

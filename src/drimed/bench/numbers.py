@@ -55,6 +55,7 @@ def _row(measured: Measured, cell: Cell, spec: PolicySpec) -> dict[str, Any]:
         "runs_with_a_violation": _share(s, "safe.realised"),
         "runs_with_an_expected_violation": None if np.isnan(expected) else _share(s, "safe.expected"),
         "runs_with_a_strict_violation": _share(s, "strict.realised"),
+        "runs_with_a_strict_expected_violation": None if np.isnan(expected) else _share(s, "strict.expected"),
         "shortfall": float(s.total("shortfall").mean()),
         "parameter_error": float(s.total("parameter_error").mean()),
         "microseconds_per_decision": s.microseconds_per_decision,
