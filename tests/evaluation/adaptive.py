@@ -49,7 +49,7 @@ def greedy_trials(
 
 
 def naive_effect(trials: Trials, arm: int, control: int, z: float, *, start: int = 50) -> Band:
-    """Difference of sample means -+ z standard errors, as if arms had been allotted in advance; infinite before `start`."""
+    """Difference of sample means -+ z standard errors, as if arms had been allotted in advance; none before `start`."""
     sides = []
     for k in (arm, control):
         mine = (trials.action == k).astype(np.float64)

@@ -91,7 +91,9 @@ class Monitor:
         A, b, s = (np.cumsum(v, axis) for v, axis in ((sums.gram, -3), (sums.moment, -2), (sums.square, -1)))
         L, d = b.shape[-2:]
         S2 = self.norm_bound**2
-        constant = _log_mixture(A, b, PENALTY / S2)[0] - PENALTY / 2  # sup over theta, without the -s/2 that cancels
+        constant = (
+            _log_mixture(A, b, PENALTY / S2)[0] + PENALTY / 2
+        )  # at least the supremum, less the -s/2 that cancels
         before, theta = _log_mixture(A, b, d / S2)  # (..., L) and (..., L, d)
         before = before - _half_logdet(A, d / S2)
         evidence = np.full(s.shape, -np.inf)

@@ -39,6 +39,7 @@ class Scores:
 
     value: FloatArray  # (..., n); 0 where the decision says nothing
     precision: FloatArray  # (..., n), 1 / sum_a g(a)^2 / e(a); 0 where the decision says nothing
+    chance: FloatArray  # (..., n), the smallest propensity among the arms of the contrast; 0 where one had none
     low: FloatArray | None  # (..., n), the least it could have been, for rewards within a range
     high: FloatArray | None  # (..., n)
     unit: float  # the range of the effect itself, for rewards within a range; else 1
@@ -118,20 +119,21 @@ def effect_scores(
     value = model + pick(ratio, a) * (r - pick(q, a))
     scale = np.vecdot(ratio, g)  # sum_a g(a)^2 / e(a)
     precision = np.where(scale > 0, 1 / np.where(scale > 0, scale, 1.0), 0.0)
+    smallest = np.where(usable, np.where(needed, e, 1.0).min(-1), 0.0)
     if reward_range is None:
-        return Scores(value, precision, None, None, 1.0)
+        return Scores(value, precision, smallest, None, None, 1.0)
     ends = ratio * (least - q), ratio * (most - q)
     low = model + np.minimum(*ends).min(-1)
     high = model + np.maximum(*ends).max(-1)
     unit = (most - least) * float(np.abs(g).sum(-1).max(initial=0.0))
-    return Scores(value, precision, low, high, unit or 1.0)
+    return Scores(value, precision, smallest, low, high, unit or 1.0)
 
 
-def effect_band(scores: Scores, alpha: float, *, method: str, start: int = 50) -> Band:
+def effect_band(scores: Scores, alpha: float, *, method: str, plays: float = 50.0) -> Band:
     """The effect at all times at once.
 
     `bernstein` is exact and needs a reward range. `asymptotic` needs none: its level is right in the limit of a late
-    `start`, counted in decisions that say something.
+    start, and it starts when the arm that was played least has been played `plays` times in expectation.
     """
     if method == "bernstein":
         if scores.low is None or scores.high is None:
@@ -142,7 +144,9 @@ def effect_band(scores: Scores, alpha: float, *, method: str, start: int = 50) -
             scores.value, alpha, low=low, high=high, precision=scores.precision, unit=scores.unit
         )
     if method == "asymptotic":
-        return sequences.asymptotic(scores.value, alpha, weight=np.sqrt(scores.precision), start=start)
+        enough = np.cumsum(scores.chance, -1) >= plays
+        start = np.where(enough.any(-1), enough.argmax(-1) + 1, enough.shape[-1] + 1)
+        return sequences.asymptotic(scores.value, alpha, weight=np.sqrt(scores.precision), start=np.maximum(start, 2))
     raise ConfigError(f"method must be 'bernstein' or 'asymptotic', got {method!r}")
 
 

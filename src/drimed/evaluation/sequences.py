@@ -167,42 +167,41 @@ def mixture(variance: Any, alpha: float, *, tuned_at: float) -> FloatArray:
     return np.sqrt((V + rho) * np.log((V + rho) / (rho * alpha**2)))
 
 
-def asymptotic(x: Any, alpha: float, *, weight: Any = 1.0, start: int = 50, tuned_at: int | None = None) -> Band:
-    """For the mean of x (..., n) of any size, from time `start` on; infinitely wide before.
+def asymptotic(x: Any, alpha: float, *, weight: Any = 1.0, start: Any = 50, tuned_at: float = 2.0) -> Band:
+    """For the mean of x (..., n) of any size, from the time `start` (...) on; infinitely wide before.
 
     `weight` h (..., n), known before x, makes it the sequence of the weighted mean; h proportional to 1 / (standard
-    deviation of x given the past) stabilises the variance, which is what the limit theorem wants.
+    deviation of x given the past) stabilises the variance, which is what the limit theorem wants. It is tightest where
+    the variance has become `tuned_at` times that at the start.
     """
     _level(alpha)
-    if start < 2:
-        raise ConfigError(f"start must be at least 2, got {start}")
     x = checks.finite("x", x)
+    n, batch = x.shape[-1], x.shape[:-1]
     h = np.broadcast_to(np.asarray(weight, np.float64), x.shape)
-    n = x.shape[-1]
-    if n < start:
-        return Band(np.full(x.shape, -np.inf), np.full(x.shape, np.inf))
-    shift = x[..., :start].mean(-1, keepdims=True)  # any shift is right; this one keeps digits
-    z = x - shift
+    begin = np.broadcast_to(np.asarray(start, np.intp), batch)[..., None]  # (..., 1)
+    if (begin < 2).any() or not tuned_at > 0:
+        raise ConfigError(f"start must be at least 2 and tuned_at positive, got {int(begin.min())} and {tuned_at}")
+    t = np.arange(1, n + 1)
+    if n == 0:
+        return Band(x, x)
+    open_ = (t < begin) | (begin > n)
     total = np.cumsum(h, -1)
-    mean = np.cumsum(h * z, -1) / total
+    some = np.where(total > 0, total, 1.0)
+    shift = (h * x).sum(-1, keepdims=True) / some[..., -1:]  # any shift is right; this one keeps digits
+    z = x - shift
+    mean = np.cumsum(h * z, -1) / some
     h2 = h * h
     V = np.cumsum(h2 * z * z, -1) - 2 * mean * np.cumsum(h2 * z, -1) + mean**2 * np.cumsum(h2, -1)
+    at_start = np.take_along_axis(V, np.minimum(begin, n) - 1, -1)
+    rho = np.maximum(at_start, EPS * np.maximum(V.max(-1, keepdims=True), EPS)) * tuned_at / _ratio(alpha)
     V = np.maximum(V, 0.0)
-    t = np.arange(1, n + 1)
-    at_start = np.maximum(V[..., start - 1 : start], _tiny(1.0))
-    rho = at_start * ((tuned_at or 2 * start) / start) / _ratio(alpha)
-    radius = np.sqrt((V + rho) * np.log((V + rho) / (rho * alpha**2))) / total
-    radius = np.where(t < start, np.inf, radius)
+    radius = np.where(open_ | (total <= 0), np.inf, np.sqrt((V + rho) * np.log((V + rho) / (rho * alpha**2))) / some)
     return Band(shift + mean - radius, shift + mean + radius)
 
 
 def _level(alpha: float) -> None:
     if not 0 < alpha < 1:
         raise ConfigError(f"alpha must be in (0, 1), got {alpha}")
-
-
-def _tiny(unit: float) -> float:
-    return EPS * unit**2
 
 
 def _ratio(alpha: float) -> float:

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from drimed.environments.drift import DRIFTS, levels
+from drimed.errors import ConfigError, InputError
+from drimed.evaluation.context_drift import context_drift, mean_features
+from drimed.learning.offer import Offer
+from drimed.linear.arrays import FloatArray
+
+RUNS, L, H, D = 1000, 40, 6, 2
+ALPHA = 0.1
+
+
+def normal(runs: int = RUNS, seed: int = 0) -> FloatArray:
+    return np.random.default_rng(seed).standard_normal((runs, L, H, D))
+
+
+@pytest.mark.parametrize("tails", ["normal", "heavy", "users differ"])
+def test_without_drift_the_alarm_keeps_its_rate_whatever_the_contexts(tails: str) -> None:
+    C = normal()
+    if tails == "heavy":
+        C = np.random.default_rng(1).standard_cauchy(C.shape)
+    elif tails == "users differ":
+        C = C * np.linspace(0.1, 10, H)[:, None] + 100 * np.arange(H)[:, None]
+    found = context_drift(C, alpha=ALPHA)
+    assert (found.alarm >= 0).mean() <= ALPHA
+    assert (found.p_value[:, 1:] < 0.05).mean() < 0.07
+
+
+def test_ties_are_broken_by_draws_of_their_own() -> None:
+    """A seed for each run: runs that shared it would break their ties alike, and fail together."""
+    C = np.round(normal(runs=300))
+    found = [context_drift(each, alpha=ALPHA, seed=i) for i, each in enumerate(C)]
+    assert np.mean([int(f.alarm) >= 0 for f in found]) <= ALPHA
+    assert np.mean([f.p_value[1:] < 0.05 for f in found]) < 0.07
+
+
+@pytest.mark.parametrize("drift", [name for name in DRIFTS if name != "none"])
+def test_every_drift_of_the_paper_is_found(drift: str) -> None:
+    longer = 200  # fifty waves need more than forty episodes to be waves
+    f = levels(drift, longer, 10.0)[:, None, None]
+    z = np.random.default_rng(0).standard_normal((50, longer, H, D))
+    assert (context_drift((1 + f) * z, alpha=ALPHA).alarm >= 0).mean() > 0.9
+
+
+def test_the_size_of_a_drift_is_told() -> None:
+    C = normal(runs=200)
+    C[:, 20:] = 3 * C[:, 20:] + 5
+    found = context_drift(C)
+    assert found.scale[:, 20].mean() > 3
+    assert found.shift[:, 20].mean() == pytest.approx(5, rel=0.15)  # 5 sqrt(2) over a spread of sqrt(2)
+    assert found.scale[:, 19].mean() == pytest.approx(1, abs=0.05)
+    assert (found.alarm >= 20).mean() > 0.95
+    assert found.p_value[:, 20].max() < 0.05
+
+
+def test_one_episode_has_no_past_to_differ_from() -> None:
+    found = context_drift(normal()[:, :1])
+    assert (found.p_value == 1).all()
+    assert (found.alarm == -1).all()
+
+
+def test_a_batch_equals_its_members() -> None:
+    C = normal(runs=3)
+    together = context_drift(C)
+    np.testing.assert_array_equal(together.evidence[1], context_drift(C[1]).evidence)
+
+
+def test_mean_features_are_those_of_the_algorithm() -> None:
+    rng = np.random.default_rng(0)
+    x, sigma = rng.standard_normal((H, 3, D)), rng.uniform(1, 2, (H, 3))
+    offers = Offer(features=x, control=np.ones((H, 3)) / 3, sigma=sigma)
+    np.testing.assert_allclose(mean_features(offers), np.mean([x[h] / sigma[h][:, None] for h in range(H)], axis=0))
+    np.testing.assert_allclose(mean_features(Offer(features=x, control=np.ones((H, 3)) / 3)), x.mean(0))
+
+
+def test_misuse_is_refused() -> None:
+    with pytest.raises(ConfigError, match="alpha"):
+        context_drift(normal(runs=1), alpha=0.0)
+    with pytest.raises(InputError, match="finite"):
+        context_drift([[[np.nan]]])

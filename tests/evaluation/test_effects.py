@@ -1,0 +1,169 @@
+"""Regression effects hold at all times, for all users, arms and metrics at once, whatever the policy and the drift."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from drimed.environments.drift import DRIFTS
+from drimed.errors import ConfigError, InputError
+from drimed.evaluation import effects
+from drimed.evaluation.effects import best_probabilities, group_effects, metric_effects, recommend, reward_effects
+from drimed.learning.fit import Fit
+from drimed.learning.offer import Offer, Shape
+from drimed.linear.arrays import FloatArray
+from drimed.policies.policy import Policy
+from drimed.policies.registry import make
+from tests.examples import fit_of
+from tests.worlds import steps, world
+
+SHAPE = Shape(d=3, K=3, M=2, H=2)
+RUNS, DELTA = 1000, 0.1
+Z = 1.645  # the two-sided 90% normal quantile, as in an analysis that ignores looking all the time
+
+
+def played(drift: str, runs: int = RUNS, episodes: int = 30, **policy: object) -> tuple[float, float, float]:
+    """Share of runs in which any effect ever leaves its interval: ours, and a naive one; mean width at the end."""
+    it = world(episodes=episodes, seeds=range(runs), shape=SHAPE, drift=drift, magnitude=10.0)
+    rule = make("v_med", delta=DELTA, **policy)
+    assert isinstance(rule, Policy)
+    failed, naive = np.zeros(runs, bool), np.zeros(runs, bool)
+    width = 0.0
+    offers = None
+    for step in steps(rule, it):
+        offers = step.offers or offers
+        if step.number % SHAPE.H or offers is None:
+            continue  # once an episode
+        fit = rule.fit(step.before)
+        theta = it.theta[:, None]  # (S, 1, d)
+        w = offers.features - offers.control_features[..., None, :]
+        truth = np.matvec(w, theta)
+        found = reward_effects(fit, offers)
+        failed |= ((truth < found.low - 1e-9) | (truth > found.high + 1e-9)).any((-1, -2))
+        half = Z / float(fit.radius.mean()) * (found.high - found.low) / 2
+        naive |= (np.abs(truth - found.estimate) > half + 1e-9).any((-1, -2))
+        metrics = metric_effects(fit, offers)
+        metric_truth = np.matvec(effects._metric_functionals(offers), theta[..., None, :])
+        failed |= ((metric_truth < metrics.low - 1e-9) | (metric_truth > metrics.high + 1e-9)).any((-1, -2, -3))
+        width = float((found.high - found.low).mean())
+    return float(failed.mean()), float(naive.mean()), width
+
+
+@pytest.mark.parametrize("drift", DRIFTS)
+def test_the_truth_is_inside_at_all_times_under_every_drift_and_naive_intervals_lose_it(drift: str) -> None:
+    failed, naive, width = played(drift)
+    assert failed <= DELTA
+    assert naive > 2 * DELTA
+    assert width < 10
+
+
+def some_fit(theta: FloatArray, *, precision: float = 25.0) -> Fit:
+    return fit_of(precision * np.eye(len(theta)), theta, radius=2.0)
+
+
+OFFER = Offer(features=np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]), control=np.array([1.0, 0.0, 0.0]))
+
+
+def test_the_control_has_no_effect_on_itself() -> None:
+    found = reward_effects(some_fit(np.array([0.3, 0.9])), OFFER)
+    assert found.estimate[0] == found.low[0] == found.high[0] == 0
+    assert found.estimate.tolist() == pytest.approx([0.0, 0.6, 0.3])
+    assert found.high[1] - found.estimate[1] == pytest.approx(2.0 * np.sqrt(2 / 25))
+    assert found.holds == effects.ALL_TIMES
+    assert found.better.tolist() == [False, True, True]
+    assert not found.worse.any()
+
+
+def test_forgetting_and_learned_noise_are_told() -> None:
+    fit = some_fit(np.array([0.3, 0.9]))
+    forgetful = Fit(fit.theta, fit.V_inv, fit.radius, fit.V_inv, fit.pulls, 1, 1.0)
+    learned = Fit(fit.theta, fit.V_inv, fit.radius, None, fit.pulls, 1, 1.0, np.asarray(1.5))
+    assert reward_effects(forgetful, OFFER).holds == effects.EACH_EPISODE
+    wider = reward_effects(learned, OFFER)
+    assert wider.holds == effects.LEARNED
+    assert (wider.high - wider.low)[1] == pytest.approx(np.sqrt(1.5) * 4.0 * np.sqrt(2 / 25))
+
+
+def test_a_metric_effect_weighted_by_the_preference_is_the_reward_effect() -> None:
+    rng = np.random.default_rng(0)
+    maps, p, control = rng.standard_normal((4, 3, 2)), rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(4))
+    offer = Offer(features=np.einsum("kmd,m->kd", maps, p), control=control, maps=maps, preference=p)
+    fit = some_fit(np.array([0.3, 0.9]))
+    np.testing.assert_allclose(metric_effects(fit, offer).estimate @ p, reward_effects(fit, offer).estimate)
+    with pytest.raises(InputError, match="maps"):
+        metric_effects(fit, OFFER)
+
+
+def users(available: bool = False) -> Offer:
+    rng = np.random.default_rng(1)
+    mask = np.array([[True, True, False]] * 4) if available else None
+    return Offer(
+        features=rng.standard_normal((4, 3, 2)),
+        control=np.tile([1.0, 0.0, 0.0], (4, 1)),
+        available=mask,
+        user=np.arange(4),
+    )
+
+
+def test_users_in_one_call_are_users_one_by_one() -> None:
+    fit, offers = some_fit(np.array([0.3, 0.9])), users()
+    together = reward_effects(fit, offers)
+    chances = best_probabilities(fit, offers, seed=1, draws=500)
+    advice = recommend(fit, offers, seed=1, draws=500)
+    for h in range(4):
+        one = Offer(features=offers.features[h], control=offers.control[h])
+        np.testing.assert_allclose(reward_effects(fit, one).low, together.low[h])
+        np.testing.assert_array_equal(best_probabilities(fit, one, seed=1, draws=500), chances[h])
+        alone = recommend(fit, one, seed=1, draws=500)
+        assert int(alone.arm) == advice.arm[h]
+        assert float(alone.certain_margin) == pytest.approx(advice.certain_margin[h])
+
+
+def test_a_group_is_the_mean_of_its_users_with_a_shorter_interval() -> None:
+    fit, offers = some_fit(np.array([0.3, 0.9])), users()
+    each = reward_effects(fit, offers)
+    found = group_effects(fit, offers, {"all": range(4), "one": [2]})
+    np.testing.assert_allclose(found["all"].estimate, each.estimate.mean(0))
+    np.testing.assert_allclose(found["one"].low, each.low[2])
+    assert ((found["all"].high - found["all"].low) <= (each.high - each.low).mean(0) + 1e-12).all()
+    with pytest.raises(InputError, match="group 'far' must be some of the users 0 to 3"):
+        group_effects(fit, offers, {"far": [4]})
+
+
+def test_p_best_sums_to_one_and_knows_two_arms_exactly() -> None:
+    fit = some_fit(np.array([0.3, 0.5]))
+    two = Offer(features=np.eye(2), control=np.array([1.0, 0.0]))
+    p = best_probabilities(fit, two, seed=0, draws=100_000)
+    assert p.sum() == pytest.approx(1.0)
+    expected = 0.7602  # Phi(0.2 / sqrt(2 / 25))
+    assert p[1] == pytest.approx(expected, abs=4 * np.sqrt(expected * (1 - expected) / 100_000))
+
+
+def test_sure_evidence_makes_p_best_one_and_the_margin_certain() -> None:
+    fit = some_fit(np.array([0.3, 0.9]), precision=1e6)
+    found = recommend(fit, OFFER, seed=0, draws=200)
+    assert int(found.arm) == 1
+    assert int(found.runner_up) == 2
+    assert float(found.best) == 1.0
+    assert float(found.margin) == pytest.approx(0.3)
+    assert 0 < float(found.certain_margin) < 0.3
+    assert 0 < float(found.effect_low) < float(found.effect)
+
+
+def test_unavailable_arms_are_never_recommended() -> None:
+    fit, offers = some_fit(np.array([0.3, 0.9])), users(available=True)
+    assert (recommend(fit, offers, seed=0, draws=100).arm < 2).all()
+    assert (best_probabilities(fit, offers, seed=0, draws=100)[:, 2] == 0).all()
+    only = Offer(features=np.eye(2), control=np.array([1.0, 0.0]), available=np.array([True, False]))
+    alone = recommend(fit, only, seed=0, draws=10)
+    assert int(alone.runner_up) == int(alone.arm) == 0
+    assert float(alone.margin) == np.inf
+
+
+def test_draws_are_fixed_by_the_seed() -> None:
+    fit = some_fit(np.array([0.3, 0.5]))
+    first, again = (best_probabilities(fit, OFFER, seed=3, draws=100) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert (best_probabilities(fit, OFFER, seed=4, draws=100) != first).any()
+    with pytest.raises(ConfigError, match="draws"):
+        best_probabilities(fit, OFFER, seed=0, draws=0)
