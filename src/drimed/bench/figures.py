@@ -32,7 +32,7 @@ def _style(i: int) -> dict[str, Any]:
 
 
 def _leaders(measured: Measured) -> list[int]:
-    """The policies worth a curve: the best by the sum of log regrets, and the published one."""
+    """The policies worth a curve: the best by the sum of log regrets, and the landmarks oful, dri_med and published."""
     score = [
         sum(np.log(max(float(measured.regret(c, s).mean()), 0.01)) for c in measured.cells) for s in measured.specs
     ]
@@ -66,7 +66,7 @@ def _curves(measured: Measured) -> Figure:
     axes[0].set_ylabel("Mean regret so far")
     handles, labels = axes[0].get_legend_handles_labels()
     fig.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
-    fig.suptitle(f"{measured.suite.id}: mean regret of the best {SHOWN_CURVES} and the published", fontweight="bold")
+    fig.suptitle(f"{measured.suite.id}: mean regret of the leading policies, dri_med and landmarks", fontweight="bold")
     return fig
 
 
@@ -106,7 +106,7 @@ def _trade_off(measured: Measured) -> Figure:
         title=f"{measured.suite.id}: regret against violations; dashed, what nothing else beats in both",
     )
     known = [ax.plot([], [], ls="", **_style(i))[0] for i in range(len(learners))]
-    ax.legend(known, learners, loc="lower right", fontsize=8, title="What is known", title_fontsize=8)
+    ax.legend(known, learners, loc="best", fontsize=8, title="What is known", title_fontsize=8)
     fig.legend(*ax.get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=7)
     return fig
 
