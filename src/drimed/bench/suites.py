@@ -42,7 +42,7 @@ UNKNOWN_NOISE = (
     "dri_med_reward:weighting=learned+guard=off,dri_med_reward:guard=off,dri_med_reward:weighting=learned,dri_med_reward"
 )
 MEAN_DRIFT = (
-    "w_oful,w_oful:discount=0.99,w_d_lin_ucb,v_oful,v_oful:discount=0.99,dri_med:guard=off,"
+    "w_oful,w_d_lin_ucb,w_d_lin_ucb:discount=0.95,v_oful,v_oful:discount=0.99,dri_med:guard=off,"
     "dri_med:guard=off+discount=0.99,dri_med:guard=off+discount=0.95,dri_med,dri_med:discount=0.99"
 )
 
