@@ -8,9 +8,10 @@ import typer
 from rich.console import Console
 
 from drimed.cli.bench import bench
+from drimed.cli.evaluate import evaluate
 from drimed.cli.policies import policies
 from drimed.cli.reproduce import reproduce
-from drimed.errors import DrimedError
+from drimed.errors import DrimedError, MissingExtraError
 
 app = typer.Typer(
     help="Experiments that learn which treatment is best for each user, and keep every user about as well off as "
@@ -22,6 +23,19 @@ app = typer.Typer(
 app.command()(reproduce)
 app.command()(bench)
 app.command()(policies)
+app.command()(evaluate)
+
+try:
+    from drimed.cli.trial import app as trials
+except MissingExtraError as missing:
+    lacking = missing
+
+    @app.command()
+    def trial() -> None:
+        """Live trials; needs the extra `trial`."""
+        raise lacking
+else:
+    app.add_typer(trials, name="trial")
 
 
 @app.callback(invoke_without_command=True)

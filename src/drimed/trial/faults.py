@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from pydantic import BaseModel as _Model
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from drimed.errors import DrimedError, Fault, UnknownNameError
 from drimed.linear import checks
 from drimed.trial.build import build_policy
 from drimed.trial.problem import Problem
-from drimed.trial.spec import Arm, ArmNoise, Control, Name, TrialSpec, User
+from drimed.trial.spec import ARM, SHARES, Arm, ArmNoise, Control, Name, TrialSpec, User
 
 Path = tuple[str | int, ...]
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
@@ -20,19 +21,7 @@ _NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 def readable(error: ValidationError, kind: type[_Model] = TrialSpec) -> list[Fault]:
     """Pydantic's findings about a trial, or another part of it, as sentences."""
-    faults = []
-    for found in error.errors():
-        path = tuple(p for p in found["loc"] if not _is_type_name(p))
-        if found["type"] == "extra_forbidden":
-            message = str(UnknownNameError("field", str(path[-1]), _fields_at(kind, path[:-1])))
-        else:
-            message = found["msg"].removeprefix("Value error, ")
-            message = message[:1].lower() + message[1:]
-            if found["type"] not in ("missing", "value_error"):
-                message += f", got {_short(found['input'])}"
-        faults.append(Fault(path, message))
-    seen: dict[tuple[Path, str], Fault] = {(f.path, f.message): f for f in faults}
-    return list(seen.values())
+    return [_sentence(found, kind) for found in error.errors(include_url=False)]
 
 
 def cross_faults(spec: TrialSpec) -> list[Fault]:
@@ -83,7 +72,7 @@ def name_faults(name: str, at: Path) -> Iterator[Fault]:
     try:
         _NAME.validate_python(name)
     except ValidationError:
-        yield Fault(at, f"a name must be text without quotes, slashes, commas or semicolons, got {name!r}")
+        yield Fault(at, f"{_NAME_RULE}, got {name!r}")
 
 
 def arm_faults(spec: TrialSpec, name: str, arm: Arm) -> Iterator[Fault]:
@@ -198,9 +187,43 @@ def _policy_faults(spec: TrialSpec) -> Iterable[Fault]:
         yield Fault(("policy",), str(error))
 
 
-def _is_type_name(part: str | int) -> bool:
-    """Pydantic names the members of a union in its paths; they are no part of the file."""
-    return isinstance(part, str) and ("[" in part or part in ("float", "constrained-str", "literal"))
+# What each of pydantic's findings means to somebody who writes a trial file.
+_WORDS = {
+    "missing": "is missing",
+    "string_type": "must be text in quotes",
+    "float_type": "must be a number",
+    "int_type": "must be a whole number",
+    "finite_number": "must be a finite number",
+    "greater_than": "must be above {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than": "must be below {lt:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "literal_error": "must be {expected}",
+    "dict_type": "must be a table of names and values",
+    "model_type": "must be a table of fields",
+    "list_type": "must be a list in brackets",
+    "tuple_type": "must be a list of two numbers",
+    "union_tag_not_found": "must be the name of an arm, or a table of arms and their shares",
+}
+_NAME_RULE = "must be a name: 1 to 100 characters, no quotes, slashes, commas or semicolons, and no space in front"
+_TRIAL_NAME_RULE = "must begin with a letter or digit, then have letters, digits, dots, dashes and underscores only"
+
+
+def _sentence(found: ErrorDetails, kind: type[_Model]) -> Fault:
+    loc = found["loc"][:-1] if found["loc"][-1:] == ("[key]",) else found["loc"]
+    path = tuple(p for p in loc if p not in (ARM, SHARES))
+    what, context = found["type"], found.get("ctx", {})
+    if what == "extra_forbidden":
+        return Fault(path, str(UnknownNameError("field", str(path[-1]), _fields_at(kind, path[:-1]))))
+    if what in ("string_pattern_mismatch", "string_too_short", "string_too_long"):
+        words = _TRIAL_NAME_RULE if path == ("name",) else _NAME_RULE
+    elif what in ("too_short", "too_long", "missing_positional_only_argument"):
+        words = "must have two numbers, the lowest and the highest" if path[-1] == "range" else "must not be empty"
+    elif what == "value_error":
+        words = found["msg"].removeprefix("Value error, ")
+    else:
+        words = _WORDS.get(what, found["msg"][:1].lower() + found["msg"][1:]).format(**context)
+    return Fault(path, words if what == "missing" or ", got " in words else f"{words}, got {_short(found['input'])}")
 
 
 def _fields_at(root: type[_Model], path: Path) -> Iterable[str]:

@@ -53,6 +53,11 @@ class Recorder:
         with self._lock, self.store.reading(self.name) as ledger:
             return self._caught_up(ledger)
 
+    def begun(self) -> bool:
+        """Whether an episode was ever opened; what is known already answers that, once it is so."""
+        known = self._memory
+        return (known is not None and known.episode.number > 0) or self.memory().episode.number > 0
+
     @contextmanager
     def writing(self, *, dry_run: bool = False) -> Iterator[Transaction]:
         """A transaction: durable when the block ends."""

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
 from drimed.errors import Fault, SpecError
 from drimed.trial import lines
@@ -24,16 +24,23 @@ Matrix = list[list[Finite]]
 
 
 def _level(value: object) -> object:
-    if isinstance(value, str) and value != "anytime":
-        raise ValueError("must be a level between 0.5 and 1, or 'anytime'")
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value != "anytime" and not (number and 0.5 < float(value) < 1):  # type: ignore[arg-type]  # a number by then
+        raise ValueError("must be a level between 0.5 and 1, such as 0.99, or 'anytime'")
     return value
 
 
-Confidence = Annotated[
-    Annotated[float, Field(gt=0.5, lt=1)] | Literal["anytime"],
-    BeforeValidator(_level),
+def _control_kind(value: object) -> str | None:
+    return ARM if isinstance(value, str) else SHARES if isinstance(value, dict) else None
+
+
+# In the paths of errors these stand for the two ways to write a control; they are no part of the file.
+ARM, SHARES = "<arm>", "<shares>"
+
+Confidence = Annotated[float | Literal["anytime"], BeforeValidator(_level)]
+Control = Annotated[
+    Annotated[Name, Tag(ARM)] | Annotated[dict[Name, NotNegative], Tag(SHARES)], Discriminator(_control_kind)
 ]
-Control = Name | dict[Name, NotNegative]
 
 
 class Part(BaseModel):

@@ -124,7 +124,7 @@ class Trial:
         actor: str | None,
         dry_run: bool,
     ) -> list[Given]:
-        if not dry_run and self.memory().episode.number == 0:
+        if not dry_run and not self._recorder.begun():
             self.open_episode(number=1, actor=actor)
         with self._recorder.writing(dry_run=dry_run) as now:
             memory, ledger = now.memory, now.ledger
@@ -445,6 +445,13 @@ class Trial:
         if number not in story:
             raise UnknownNameError("decision", str(number), ())
         return self._given(memory, story[number][0]), story[number]
+
+    def decisions(self, numbers: Sequence[int]) -> dict[int, Given]:
+        """Several decisions; those that do not exist are left out."""
+        memory = self.memory()
+        with self.store.reading(self.name) as ledger:
+            found = ledger.of_decisions(list(numbers))
+        return {number: self._given(memory, events[0]) for number, events in found.items()}
 
     def log(
         self,

@@ -16,6 +16,7 @@ from drimed.trial.stores.store import Snapshot
 @dataclass
 class _Trial:
     events: list[Event] = field(default_factory=list)
+    length: int = 0  # of what is committed: readers never see half of a transaction
     snapshot: Snapshot | None = None
     by_decision: dict[int, list[Event]] = field(default_factory=lambda: defaultdict(list))
     by_request: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
@@ -70,7 +71,7 @@ class MemoryLedger:
     def __init__(self, name: str, trial: _Trial, *, writable: bool) -> None:
         self.name = name
         self._trial, self._writable = trial, writable
-        self._length = len(trial.events)
+        self._length = trial.length
         self._new: list[Event] = []
         self._kept: Snapshot | None = None
 
@@ -94,11 +95,11 @@ class MemoryLedger:
         limit: int | None = None,
         newest_first: bool = False,
     ) -> Iterator[Event]:
-        last = self._length if until is None else min(until, self._length)
+        last = self.seq if until is None else min(until, self.seq)
         numbers = range(last - 1, after - 1, -1) if newest_first else range(after, last)
         given = 0
         for i in numbers:
-            event = self._trial.events[i]
+            event = self._trial.events[i] if i < self._length else self._new[i - self._length]
             if (kinds and event.kind not in kinds) or (user is not None and event.user != user):
                 continue
             if limit is not None and given >= limit:
@@ -107,29 +108,34 @@ class MemoryLedger:
             yield event
 
     def of_decisions(self, decisions: Sequence[int]) -> dict[int, list[Event]]:
-        found = {n: self._seen(self._trial.by_decision.get(n, [])) for n in decisions}
+        found: dict[int, list[Event]] = {n: self._seen(self._trial.by_decision.get(n, [])) for n in decisions}
+        for event in self._new:
+            if event.decision in found:
+                found[event.decision].append(event)
         return {n: events for n, events in found.items() if events}
 
     def of_request(self, request: str) -> list[Event]:
-        return self._seen(self._trial.by_request.get(request, []))
+        return self._seen(self._trial.by_request.get(request, [])) + [e for e in self._new if e.request == request]
 
     def append(self, events: Sequence[Event]) -> None:
         if not self._writable:
             raise InputError("this ledger was opened for reading")
-        for event in events:
-            if event.seq != self.seq + 1:
-                raise ConflictError(f"event {event.seq} does not follow event {self.seq}")
-            self._new.append(event)
+        for before, event in zip([self.seq, *(e.seq for e in events)], events, strict=False):
+            if event.seq != before + 1:
+                raise ConflictError(f"event {event.seq} does not follow event {before}")
+        self._new += events
 
     def snapshot(self) -> Snapshot | None:
-        kept = self._trial.snapshot
-        return kept if kept is None or kept.seq <= self._length else None
+        kept = self._kept or self._trial.snapshot
+        return kept if kept is None or kept.seq <= self.seq else None
 
     def snapshot_seq(self) -> int:
         kept = self.snapshot()
         return 0 if kept is None else kept.seq
 
     def keep(self, snapshot: Snapshot) -> None:
+        if not self._writable:
+            raise InputError("this ledger was opened for reading")
         self._kept = snapshot
 
     def commit(self) -> None:
@@ -140,6 +146,7 @@ class MemoryLedger:
                 self._trial.by_decision[event.decision].append(event)
             if event.request is not None:
                 self._trial.by_request[event.request].append(event)
+        self._trial.length += len(self._new)
         if self._kept is not None:
             self._trial.snapshot = self._kept
 

@@ -6,6 +6,7 @@ Whoever opens a store first prepares it, while the others wait; somebody else's 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -13,7 +14,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from drimed.errors import StoreError
 
@@ -27,8 +28,10 @@ def prepare(engine: Engine, *, create: bool) -> None:
     """Make sure that the tables are there and of this version."""
     lite = engine.dialect.name == "sqlite"
     with engine.connect() as connection:
-        if _version(connection) == HEAD:
+        found = _version(connection)
+        if found == HEAD:
             return
+        _refuse(connection, found, create=create)  # before anything is written to the file
         if lite:
             _wal(connection)
             connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -37,9 +40,11 @@ def prepare(engine: Engine, *, create: bool) -> None:
         try:
             found = _version(connection)  # again: another process may have been faster
             if found != HEAD:
-                _bring_up(connection, found, create=create)
+                _refuse(connection, found, create=create)
+                command.upgrade(config(connection), HEAD)
         except BaseException:
-            connection.exec_driver_sql("ROLLBACK")
+            with suppress(SQLAlchemyError):  # the connection may be gone, and the error above says more
+                connection.exec_driver_sql("ROLLBACK")
             raise
         connection.exec_driver_sql("COMMIT")
 
@@ -53,9 +58,12 @@ def config(connection: Connection | None = None) -> Config:
     return made
 
 
-def _bring_up(connection: Connection, found: str | None, *, create: bool) -> None:
+def _refuse(connection: Connection, found: str | None, *, create: bool) -> None:
+    """Leave alone what is not ours to change."""
     if found is None:
         others = [t for t in sa.inspect(connection).get_table_names() if not t.startswith("sqlite_")]
+        if VERSION_TABLE in others:  # another process was faster, just now
+            return
         if others and connection.dialect.name == "sqlite":
             raise StoreError(
                 f"this file is somebody else's database (it has a table {others[0]!r}); choose another path"
@@ -64,7 +72,6 @@ def _bring_up(connection: Connection, found: str | None, *, create: bool) -> Non
             raise StoreError("there are no trials in this database; create one first, or check the address")
     elif found not in {r.revision for r in ScriptDirectory.from_config(config()).walk_revisions()}:
         raise StoreError(f"the store has version {found}, which this drimed does not know; use the newer one")
-    command.upgrade(config(connection), HEAD)
 
 
 def _version(connection: Connection) -> str | None:

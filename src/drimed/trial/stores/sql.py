@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ class SqlStore:
     def create(self, name: str) -> Iterator[SqlLedger]:
         with _told(self.url), self._transaction(write=True) as connection:
             try:
-                connection.execute(trials.insert().values(name=name, seq=0, hash=START))
+                connection.execute(trials.insert(), {"name": name, "seq": 0, "hash": START})
             except IntegrityError:
                 raise ConflictError(f"there is a trial {name!r} already; open it, or choose another name") from None
             yield self._ledger(connection, name, lock=True)
@@ -77,13 +77,13 @@ class SqlStore:
             try:
                 yield connection
             except BaseException:
-                connection.exec_driver_sql("ROLLBACK")
+                with suppress(SQLAlchemyError):  # after some errors SQLite has done so itself
+                    connection.exec_driver_sql("ROLLBACK")
                 raise
             connection.exec_driver_sql("COMMIT")
 
     def _ledger(self, connection: Connection, name: str, *, lock: bool) -> SqlLedger:
-        query = sa.select(trials.c.id, trials.c.seq, trials.c.hash).where(trials.c.name == name)
-        row = connection.execute(query.with_for_update() if lock and not self.lite else query).first()
+        row = connection.execute(_LOCKED_HEAD if lock and not self.lite else _HEAD, {"name": name}).first()
         if row is None:
             known = connection.scalars(sa.select(trials.c.name))
             raise UnknownNameError("trial", name, list(known))
@@ -130,19 +130,16 @@ class SqlLedger:
 
     def of_decisions(self, decisions: Sequence[int]) -> dict[int, list[Event]]:
         found: dict[int, list[Event]] = {}
-        c = events_table.c
-        for start in range(0, len(decisions), MOST_NAMES):
-            some = [n for n in decisions[start : start + MOST_NAMES] if 0 < n < 2**31]
-            about = c.decision == some[0] if len(some) == 1 else c.decision.in_(some)
-            query = sa.select(*_COLUMNS).where(c.trial == self._id, about).order_by(c.decision, c.seq)
-            for row in self._connection.execute(query):
+        possible = [n for n in dict.fromkeys(decisions) if isinstance(n, int) and 0 < n < 2**31]
+        for start in range(0, len(possible), MOST_NAMES):
+            values = {"trial": self._id, "some": possible[start : start + MOST_NAMES]}
+            for row in self._connection.execute(_OF_DECISIONS, values):
                 found.setdefault(row.decision, []).append(_event(row))
         return found
 
     def of_request(self, request: str) -> list[Event]:
-        c = events_table.c
-        query = sa.select(*_COLUMNS).where(c.trial == self._id, c.request == request).order_by(c.seq)
-        return [_event(row) for row in self._connection.execute(query)]
+        rows = self._connection.execute(_OF_REQUEST, {"trial": self._id, "request": request})
+        return [_event(row) for row in rows]
 
     def append(self, events: Sequence[Event]) -> None:
         if not self._writable:
@@ -153,10 +150,9 @@ class SqlLedger:
             if event.seq != before + 1:
                 raise ConflictError(f"event {event.seq} does not follow event {before}")
         rows = [{"trial": self._id} | {name: getattr(e, name) for name in _NAMES} for e in events]
-        self._connection.execute(events_table.insert(), rows)
+        self._connection.execute(_APPEND, rows)
         self.seq, self.hash = events[-1].seq, events[-1].hash
-        head = trials.update().where(trials.c.id == self._id).values(seq=self.seq, hash=self.hash)
-        self._connection.execute(head)
+        self._connection.execute(_ADVANCE, {"trial": self._id, "seq": self.seq, "hash": self.hash})
 
     def snapshot(self) -> Snapshot | None:
         c = snapshots.c
@@ -168,6 +164,8 @@ class SqlLedger:
         return int(self._connection.scalar(query) or 0)
 
     def keep(self, snapshot: Snapshot) -> None:
+        if not self._writable:
+            raise InputError("this ledger was opened for reading")
         values = {"seq": snapshot.seq, "hash": snapshot.hash, "data": snapshot.data}
         mine = snapshots.c.trial == self._id
         if self._connection.execute(snapshots.update().where(mine).values(**values)).rowcount == 0:
@@ -177,6 +175,21 @@ class SqlLedger:
 _NAMES = ("seq", "time", "actor", "kind", "decision", "user", "request", "text", "hash")
 _COLUMNS = [events_table.c[name] for name in _NAMES]
 
+# What every decision and every outcome runs; building a statement takes longer than running it.
+_HEAD = sa.select(trials.c.id, trials.c.seq, trials.c.hash).where(trials.c.name == sa.bindparam("name"))
+_LOCKED_HEAD = _HEAD.with_for_update()
+_OF_TRIAL = sa.select(*_COLUMNS).where(events_table.c.trial == sa.bindparam("trial"))
+_OF_DECISIONS = _OF_TRIAL.where(events_table.c.decision.in_(sa.bindparam("some", expanding=True))).order_by(
+    events_table.c.decision, events_table.c.seq
+)
+_OF_REQUEST = _OF_TRIAL.where(events_table.c.request == sa.bindparam("request")).order_by(events_table.c.seq)
+_APPEND = events_table.insert()
+_ADVANCE = (
+    trials.update()
+    .where(trials.c.id == sa.bindparam("trial"))
+    .values(seq=sa.bindparam("seq"), hash=sa.bindparam("hash"))
+)
+
 
 def _event(row: Row[*tuple[Any, ...]]) -> Event:
     return Event(*tuple(row))
@@ -185,8 +198,11 @@ def _event(row: Row[*tuple[Any, ...]]) -> Event:
 def _normal(url: str) -> sa.URL:
     try:
         made = sa.make_url(url)
-    except SQLAlchemyError as error:
-        raise StoreError(f"{url!r} is no address of a store; expected sqlite:///FILE or postgresql://...") from error
+    except (SQLAlchemyError, ValueError):  # without the text: a password may be in it
+        raise StoreError(
+            "this is no address of a store; expected sqlite:///FILE or postgresql://USER:PASSWORD@HOST:PORT/DATABASE, "
+            "with special characters in the password written as %XX"
+        ) from None
     backend = made.get_backend_name()
     if backend not in ("sqlite", "postgresql"):
         raise StoreError(f"stores are kept in SQLite or PostgreSQL, got {backend!r}")
@@ -243,10 +259,15 @@ def _told(url: sa.URL) -> Iterator[None]:
     except DBAPIError as error:
         if isinstance(error.__cause__, DrimedError):
             raise error.__cause__ from None
-        where = url.render_as_string(hide_password=True)
-        raise StoreError(f"the store {where} cannot be used: {_reason(error)}") from error
+        raise StoreError(f"the store {_shown(url)} cannot be used: {_reason(error)}") from error
     except SQLAlchemyError as error:
-        raise StoreError(f"the store {url.render_as_string(hide_password=True)} cannot be used: {error}") from error
+        raise StoreError(f"the store {_shown(url)} cannot be used: {error}") from error
+
+
+def _shown(url: sa.URL) -> str:
+    """The address without its password."""
+    rest = {name: value for name, value in url.query.items() if "password" not in name}
+    return url.set(query=rest).render_as_string(hide_password=True)
 
 
 def _reason(error: DBAPIError) -> str:

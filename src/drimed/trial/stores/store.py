@@ -1,7 +1,8 @@
 """What a store is. One contract suite holds every kind to it.
 
 A ledger is one trial's events inside one transaction. Writers of one trial wait for each other; what one of them
-appends is durable when the `with` block ends without an error, and has never been there when it ends with one.
+appends is durable when the `with` block ends without an error, and has never been there when it ends with one. It sees
+its own additions; others see them when they are durable, and then all of them.
 """
 
 from __future__ import annotations

@@ -1,0 +1,220 @@
+"""Spreadsheets in and out: users and contexts in, arms out, outcomes back in.
+
+A sheet is CSV (commas, semicolons or tabs) or JSON (a list of records). Whatever is wrong is told with its row, and
+then nothing of the sheet is used.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from drimed.errors import BatchError, InputError, UnknownNameError
+from drimed.trial.memory import Memory
+from drimed.trial.outcomes import Report
+from drimed.trial.records import Given, Row, Told
+from drimed.trial.trial import Trial
+
+FIRST_ROW = 2  # of data in a CSV file: the first line has the names
+CONTROL = "control."  # before the metrics of a control plot
+# Columns that `ask` writes: they may stay when outcomes are filled in beside them.
+WRITTEN = ("episode", "user", "arm", "propensity", "reason")
+
+Record = dict[str, Any]
+
+
+def read(text: str, form: str = "csv") -> list[Record]:
+    """The rows of a sheet; empty cells are left out."""
+    text = text.removeprefix("\ufeff")
+    if form == "json":
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InputError(f"line {error.lineno}: not JSON: {error.msg}") from None
+        if not isinstance(data, list) or not all(isinstance(row, dict) for row in data):
+            raise InputError("expected a list of records: [{...}, {...}]")
+        return [{k: v for k, v in row.items() if v is not None} for row in data]
+    first = text.split("\n", 1)[0]
+    delimiter = max(",;\t", key=first.count)
+    reader = csv.reader(io.StringIO(text), delimiter=delimiter)
+    names = [name.strip() for name in next(reader, [])]
+    if not any(names):
+        raise InputError("the sheet is empty; its first line must name the columns")
+    if len(set(names)) < len(names):
+        raise InputError(f"two columns have the name {next(n for n in names if names.count(n) > 1)!r}")
+    rows, errors = [], {}
+    for i, cells in enumerate(reader):
+        if len(cells) > len(names):
+            errors[i] = f"expected {len(names)} cells, got {len(cells)}"
+        rows.append({n: c.strip() for n, c in zip(names, cells, strict=False) if n and c.strip()})
+    _refuse(errors)
+    while rows and not rows[-1]:
+        rows.pop()  # empty lines at the end
+    return rows
+
+
+def write(rows: Sequence[Mapping[str, Any]], form: str = "csv") -> str:
+    """Rows as a sheet; their columns in the order in which they first appear."""
+    if form == "json":
+        return json.dumps([dict(row) for row in rows], indent=1, ensure_ascii=False) + "\n"
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: "" if value is None else value for name, value in row.items()})
+    return out.getvalue()
+
+
+def contexts(memory: Memory, rows: Sequence[Record]) -> dict[str, dict[str, float]]:
+    """Users and their contexts, from a sheet with a column `user` and one for each context field."""
+    found: dict[str, dict[str, float]] = {}
+    errors: dict[int, str] = {}
+    for i, row in enumerate(rows):
+        try:
+            user = str(_needed(row, "user"))
+            if user not in memory.users:
+                raise UnknownNameError("user", user, memory.users)
+            if user in found:
+                raise InputError(f"user {user!r} is in the sheet twice")
+            found[user] = {f: _number(f, _needed(row, f)) for f in memory.problem.fields}
+        except InputError as error:
+            errors[i] = str(error)
+    _refuse(errors)
+    return found
+
+
+def tell(
+    trial: Trial, rows: Sequence[Record], *, ignore: Iterable[str] = (), actor: str | None = None, dry_run: bool = False
+) -> list[Told]:
+    """Report the outcomes of a sheet with a column `decision` and one for each metric, all or none.
+
+    Empty cells are still to come, and rows without any outcome are passed over, so that the sheet of `ask` can be
+    filled in bit by bit. The columns that `ask` wrote may stay; a user or an arm that is not the decision's is an
+    error: somebody has sorted one column alone.
+    """
+    memory = trial.memory()
+    found: dict[int, Report] = {}  # by the place of their row
+    errors: dict[int, str] = {}
+    for i, row in enumerate(rows):
+        try:
+            report = _report(memory, row, ignore)
+            if report is not None:
+                found[i] = report
+        except InputError as error:
+            errors[i] = str(error)
+    given = trial.decisions([r.decision for r in found.values()])
+    for i, report in found.items():
+        if report.decision in given and (wrong := _misplaced(rows[i], given[report.decision])):
+            errors[i] = wrong
+    _refuse(errors)
+    try:
+        return trial.tell_many(list(found.values()), actor=actor, dry_run=dry_run)
+    except BatchError as error:
+        places = list(found)
+        _refuse({places[n]: message for n, message in error.errors.items()})
+        raise
+    except InputError as error:
+        if len(found) != 1:
+            raise
+        _refuse({next(iter(found)): str(error)})
+        raise
+
+
+def _report(memory: Memory, row: Record, ignore: Iterable[str]) -> Report | None:
+    metrics = memory.problem.metrics
+    known = {"decision", *WRITTEN, *memory.problem.fields, *metrics, *(CONTROL + m for m in metrics), *ignore}
+    for name in row:
+        if name not in known:
+            raise UnknownNameError("column", name, known)
+    number = _number("decision", _needed(row, "decision"))
+    if number != int(number):
+        raise InputError(f"decision must be a whole number, got {number:g}")
+    outcome = {m: _number(m, row[m]) for m in metrics if m in row}
+    control = {m: _number(CONTROL + m, row[CONTROL + m]) for m in metrics if CONTROL + m in row}
+    return Report(int(number), outcome, control or None) if outcome or control else None
+
+
+def _misplaced(row: Record, recorded: Given) -> str | None:
+    for column, truth in (("user", recorded.user), ("arm", recorded.arm)):
+        if column in row and str(row[column]) != truth:
+            return (
+                f"decision {recorded.id} is for {column} {truth!r}, the sheet says {row[column]!r}; was one column "
+                "sorted without the others?"
+            )
+    return None
+
+
+def _refuse(errors: dict[int, str]) -> None:
+    """Rows are counted as a spreadsheet shows them, names in the first."""
+    if errors:
+        raise BatchError({i + FIRST_ROW - 1: message for i, message in errors.items()}, "row")
+
+
+def given_rows(given: Sequence[Given]) -> list[Record]:
+    """Decisions as a sheet to hand out: who gets what."""
+    return [
+        {
+            "decision": g.id,
+            "episode": g.episode,
+            "user": g.user,
+            **(g.context or {}),
+            "arm": g.arm,
+            "propensity": g.propensity,
+            "reason": g.reason,
+        }
+        for g in given
+    ]
+
+
+def told_rows(told: Sequence[Told]) -> list[Record]:
+    """What became of outcomes."""
+    return [
+        {"decision": t.decision, "state": t.state, **(t.outcome or {}), "waits_for": " ".join(t.waits_for)}
+        for t in told
+    ]
+
+
+def export_rows(rows: Iterable[Row]) -> Iterable[Record]:
+    """Decisions with what came of them: one flat record each (data dictionary: docs/trial.md)."""
+    for row in rows:
+        g = row.given
+        yield {
+            "decision": g.id,
+            "episode": g.episode,
+            "user": g.user,
+            "time": g.time,
+            **{f"context.{name}": value for name, value in (g.context or {}).items()},
+            "arm": g.arm,
+            "propensity": g.propensity,
+            **{f"p.{arm}": p for arm, p in g.probabilities.items()},
+            "reason": g.reason,
+            **{f"estimate.{arm}": e.estimate for arm, e in (g.effects or {}).items()},
+            "state": row.state,
+            **{f"y.{metric}": value for metric, value in row.outcome.items()},
+            **{f"control.{metric}": value for metric, value in (row.control or {}).items()},
+            "reward": row.reward,
+            "amendments": row.amendments,
+        }
+
+
+def _needed(row: Record, name: str) -> Any:
+    if name not in row:
+        raise InputError(f"column {name!r} is missing or empty")
+    return row[name]
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool):
+        raise InputError(f"{name} must be a number, got {value!r}")
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        hint = "; write decimals with a point" if "," in str(value) else ""
+        raise InputError(f"{name} must be a number, got {value!r}{hint}") from None
+    if number != number or number in (float("inf"), float("-inf")):
+        raise InputError(f"{name} must be finite, got {value!r}; leave the cell empty if it is not known")
+    return number
