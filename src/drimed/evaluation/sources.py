@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, final
 
@@ -151,7 +152,7 @@ class ParquetFile:
                 yield _from_batch(batch, numbers, labels)
 
     def _open(self) -> Any:
-        arrow, parquet = _pyarrow("parquet")
+        arrow, parquet = pyarrow("parquet")
         try:
             return parquet.ParquetFile(self.path, pre_buffer=False)
         except arrow.ArrowException as error:
@@ -175,7 +176,7 @@ class CsvFile:
     def pieces(self, numbers: Sequence[str], labels: Sequence[str], rows: int) -> Iterator[Piece]:
         """Blocks of the file; their rows depend on the length of lines, not on `rows`."""
         del rows
-        arrow, csv = _pyarrow("csv")
+        arrow, csv = pyarrow("csv")
         types = dict.fromkeys(numbers, arrow.float64()) | dict.fromkeys(labels, arrow.string())
         convert = csv.ConvertOptions(column_types=types, include_columns=[*numbers, *labels], strings_can_be_null=True)
         try:
@@ -188,11 +189,10 @@ class CsvFile:
             raise InputError(f"{self.path} cannot be read: {error}") from error
 
 
-def _pyarrow(part: str) -> tuple[Any, Any]:
+def pyarrow(part: str) -> tuple[Any, Any]:
+    """PyArrow and one of its modules, which are only needed for files."""
     try:
-        import importlib
-
-        return importlib.import_module("pyarrow"), importlib.import_module(f"pyarrow.{part}")
+        return import_module("pyarrow"), import_module(f"pyarrow.{part}")
     except ImportError as error:
         raise MissingExtraError("pyarrow", EXTRA) from error
 

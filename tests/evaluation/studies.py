@@ -1,0 +1,214 @@
+"""The measurements of docs/evaluation.md: `python -m tests.evaluation.studies [effects|regression|mean|context|value]`.
+
+Each study prints a Markdown table. Seeds are fixed; on one core all of them take a few minutes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import numpy as np
+from scipy.special import ndtri
+
+from drimed.environments.control import quantile_control
+from drimed.environments.drift import DRIFTS, levels
+from drimed.environments.instance import authors_instance
+from drimed.environments.world import Setting, World
+from drimed.evaluation.arm_means import difference_band
+from drimed.evaluation.context_drift import context_drift
+from drimed.evaluation.decisions import Decisions
+from drimed.evaluation.effects import reward_effects
+from drimed.evaluation.estimators import IPS
+from drimed.evaluation.intervals import Anytime, normal
+from drimed.evaluation.mean_drift import EpisodeSums, MeanDrift, Monitor
+from drimed.evaluation.scores import contrast, effect_band, effect_scores
+from drimed.evaluation.sequences import Band
+from drimed.evaluation.statistics import Statistics
+from drimed.learning import noise
+from drimed.linear.arrays import FloatArray
+from drimed.policies.policy import Policy
+from drimed.policies.registry import make
+from tests.evaluation.adaptive import MEANS, K, Trials, greedy_trials, naive_effect
+from tests.evaluation.logs import MEANS as LOG_MEANS
+from tests.evaluation.logs import TARGET, drawn
+from tests.worlds import steps
+
+RUNS, ALPHA = 2000, 0.05
+Z = float(ndtri(1 - ALPHA / 2))
+ARM, CONTROL = 2, 0
+
+
+def effects() -> None:
+    """Model-free effects under adaptive allocation: simultaneous coverage and width."""
+    n, truth = 2000, MEANS[ARM] - MEANS[CONTROL]
+    for title, sd in (("coins", None), ("normal, noise doubles half-way", 0.5)):
+        print(f"\n{title}\n\n| interval | explored t^-0.25 | t^-0.5 |\n|---|---|---|")
+        cells: dict[str, list[str]] = {}
+        for decay in (0.25, 0.5):
+            trials = greedy_trials(RUNS, n, decay=decay, sd=sd, seed=11)
+            bands = _bands(trials, sd, n)
+            fixed = _median_width(bands["stabilised, at the end only"])
+            for name, band in bands.items():
+                share = float(band.holds(truth).mean())
+                width = _median_width(band)
+                cells.setdefault(name, []).append(f"{share:.1%}, {width:.2f} ({width / fixed:.1f})")
+        for name, row in cells.items():
+            print(f"| {name} | {' | '.join(row)} |")
+
+
+def _bands(trials: Trials, sd: float | None, n: int) -> dict[str, Band]:
+    def scored(reward_range: tuple[float, float] | None) -> Callable[[str], Band]:
+        scores = effect_scores(
+            action=trials.action,
+            reward=trials.reward,
+            probabilities=trials.probabilities,
+            contrast=contrast(ARM, CONTROL, K),
+            reward_range=reward_range,
+        )
+        if reward_range is not None:
+            return lambda method: effect_band(scores, ALPHA, method=method)
+        h = np.sqrt(scores.precision)
+        mean = ((h * scores.value).sum(-1) / h.sum(-1))[:, None]
+        half = Z * np.sqrt((h**2 * (scores.value - mean) ** 2).sum(-1, keepdims=True)) / h.sum(-1, keepdims=True)
+        return lambda method: (
+            Band(mean - half, mean + half) if method == "end" else effect_band(scores, ALPHA, method=method, plays=25)
+        )
+
+    free = scored(None)
+    naive = naive_effect(trials, ARM, CONTROL, Z)
+    bands = {
+        "naive, looked at all the time": naive,
+        "naive, at the end only": Band(naive.low[:, -1:], naive.high[:, -1:]),
+        "stabilised, at the end only": free("end"),
+        "asymptotic, at all times": free("asymptotic"),
+    }
+    if sd is None:
+        return bands | {"empirical Bernstein, at all times": scored((0.0, 1.0))("bernstein")}
+    sigma = np.where(np.arange(n) >= n // 2, 2 * sd, sd)
+    mixture = difference_band(
+        action=trials.action, reward=trials.reward, arm=ARM, control=CONTROL, sigma=sigma, alpha=ALPHA
+    )
+    return bands | {"normal mixture, at all times": mixture}
+
+
+def regression() -> None:
+    """Regression effects in the paper's world under every drift."""
+    print("\n| drift | at all times | naive, looked at all the time | width over fixed-time |\n|---|---|---|---|")
+    instance, runs, L = authors_instance(), 1000, 100
+    policy = make("dri_med", delta=ALPHA)
+    assert isinstance(policy, Policy)
+    for drift in DRIFTS:
+        world = World(
+            instances=[instance],
+            seeds=range(runs),
+            controls=[quantile_control(instance)],
+            setting=Setting(episodes=L, drift=drift),
+        )
+        held, naive = np.ones(runs, bool), np.ones(runs, bool)
+        offers, ratio = None, 0.0
+        for step in steps(policy, world):
+            offers = step.offers or offers
+            if offers is None or step.number % instance.shape.H:
+                continue
+            fit = policy.fit(step.before)
+            found = reward_effects(fit, offers)
+            truth = np.matvec(offers.features - offers.control_features[..., None, :], world.theta[:, None])
+            error, half = np.abs(truth - found.estimate), (found.high - found.low) / 2
+            held &= (error <= half + 1e-9).all((-1, -2))
+            ratio = float(fit.radius.mean() / Z)
+            naive &= (error <= half * Z / fit.radius[:, None, None] + 1e-9).all((-1, -2))
+        print(f"| {drift} | {held.mean():.1%} | {naive.mean():.1%} | {ratio:.2f} |")
+
+
+def mean() -> None:
+    """The mean-drift monitor on the rows of dri_med in the paper's world."""
+    print("\n| change of theta | alarms | median delay, episodes |\n|---|---|---|")
+    L = 200
+    for drift in ("none", "gradual", "periodic", "abrupt"):
+        found = _watched(1000, L, drift=drift)
+        print(f"| none; contexts: {drift} | {(found.alarm >= 0).mean():.2%} of 1000 trials | |")
+    for rotates in ("abrupt", "gradual"):
+        for degrees in (5, 10, 20, 45, 90):
+            found = _watched(200, L, rotation=np.deg2rad(degrees), rotates=rotates)
+            since = L // 2 if rotates == "abrupt" else 0
+            late = found.alarm[found.alarm >= since] - since
+            delay = f"{np.median(late):.0f}" if len(late) else "-"
+            how = "at half-time" if rotates == "abrupt" else "over the whole trial"
+            print(f"| {degrees} degrees {how} | {len(late) / 200:.0%} of 200 trials | {delay} |")
+
+
+def _watched(runs: int, L: int, **setting: object) -> MeanDrift:
+    instance = authors_instance()
+    world = World(
+        instances=[instance],
+        seeds=range(runs),
+        controls=[quantile_control(instance)],
+        setting=Setting(episodes=L, **({"drift": "gradual"} | setting)),  # type: ignore[arg-type]  # settings by name
+    )
+    H, M, d = instance.shape.H, instance.shape.M, instance.shape.d
+    Z, w = np.empty((runs, L, H * M, d)), np.empty((runs, L, H * M))
+    for step in steps(make("dri_med"), world):
+        episode, h = divmod(step.number, H)
+        rows = slice(h * M, (h + 1) * M)
+        Z[:, episode, rows], w[:, episode, rows] = noise.rows(
+            "known", "vector", step.offer, step.decision.action, step.outcome
+        )
+    return Monitor(alpha=ALPHA).watch(EpisodeSums.of(Z, w))
+
+
+def context() -> None:
+    """The context-drift detector: false alarms, and delays for the paper's drifts."""
+    L, H, D = 200, 10, 2
+    print("\n| drift | alarms | median delay, episodes |\n|---|---|---|")
+    rng = np.random.default_rng(0)
+    calm = rng.standard_normal((1000, L, H, D))
+    found = context_drift(calm, alpha=ALPHA)
+    print(f"| none | {(found.alarm >= 0).mean():.1%} of 1000 trials | |")
+    for magnitude in (1.0, 100.0):
+        for drift in DRIFTS:
+            if drift == "none":
+                continue
+            f: FloatArray = levels(drift, L, magnitude)
+            begins = int((np.abs(f - f[0]) > 0).argmax())
+            alarm = context_drift((1 + f)[:, None, None] * calm[:200], alpha=ALPHA).alarm
+            late = alarm[alarm >= begins] - begins
+            delay = f"{np.median(late):.0f}" if len(late) else "-"
+            print(f"| {drift}, magnitude {magnitude:g} | {len(late) / 200:.0%} of 200 trials | {delay} |")
+
+
+def value() -> None:
+    """Intervals for the value of a target policy."""
+    truth = float(LOG_MEANS @ TARGET)
+    print("\n| decisions | normal | anytime | width of anytime over normal |\n|---|---|---|---|")
+    for n in (200, 1000, 5000):
+        usual, always, ratio = [], [], []
+        for seed in range(1000):
+            log, _ = drawn(n, seed=seed)
+            decisions = Decisions(log, TARGET)
+            s = Statistics.of(IPS().parts(decisions))
+            once = normal(s.value, s.standard_error, 1 - ALPHA)
+            ever = Anytime.start((0.0, 1.0), 1 - ALPHA).extend(decisions.weight, log.reward).interval()
+            usual.append(once.low <= truth <= once.high)
+            always.append(ever.low <= truth <= ever.high)
+            ratio.append((ever.high - ever.low) / (once.high - once.low))
+        print(f"| {n} | {np.mean(usual):.1%} | {np.mean(always):.1%} | {np.median(ratio):.1f} |")
+
+
+def _median_width(band: Band) -> float:
+    return float(np.median((band.high - band.low)[:, -1]))
+
+
+STUDIES: dict[str, Callable[[], None]] = {
+    "effects": effects,
+    "regression": regression,
+    "mean": mean,
+    "context": context,
+    "value": value,
+}
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or STUDIES:
+        print(f"\n## {name}")
+        STUDIES[name]()
