@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -50,10 +49,8 @@ def main() -> None:
     options = _options()
     if options.memory:
         _evaluate(options.memory, options.estimators)
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-        return
-    if options.idle:
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    if options.memory or options.idle:
+        print(_largest())
         return
     with TemporaryDirectory() as folder:
         path = write_log(Path(folder) / "log.parquet", DECISIONS)
@@ -158,6 +155,12 @@ def _memory(path: Path, folder: Path) -> dict[str, float]:
         for name, file in (("1 million", path), ("10 million", long))
         for chosen in (WEIGHING, WITH_MODEL)
     }
+
+
+def _largest() -> int:
+    """The largest resident size of this process so far, in KiB; unlike getrusage's, not that of its parent."""
+    status = Path("/proc/self/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
 
 
 def _peak(*arguments: str) -> int:

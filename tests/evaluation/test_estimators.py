@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -23,6 +25,8 @@ def errors_of(estimator: est.Estimator, wrong_model: float) -> FloatArray:
     found = np.empty(REPLICATIONS)
     for i in range(REPLICATIONS):
         log, means = drawn(N, seed=i, wrong_model=wrong_model)
+        if isinstance(estimator, est.Replay):
+            estimator = replace(estimator, seed=i)
         found[i] = estimator.parts(Decisions(log, TARGET)).terms().mean() - value(means, TARGET)
     return found
 

@@ -40,9 +40,17 @@ def trials(
 
 
 @pytest.mark.parametrize("noise", ["normal", "signs"])
-def test_false_alarms_keep_their_rate_under_adaptive_allocation(noise: str) -> None:
-    found = Monitor(alpha=ALPHA).watch(EpisodeSums.of(*trials(noise=noise)))
+@pytest.mark.parametrize("guarantee", ["every", "average"])
+def test_false_alarms_keep_their_rate_under_adaptive_allocation(noise: str, guarantee: str) -> None:
+    found = Monitor(alpha=ALPHA, guarantee=guarantee).watch(EpisodeSums.of(*trials(noise=noise)))
     assert (found.alarm >= 0).mean() <= ALPHA
+
+
+def test_a_guarantee_on_average_finds_a_turn_sooner() -> None:
+    sums = EpisodeSums.of(*trials(200, angle=0.5))
+    every, average = (Monitor(alpha=ALPHA, guarantee=g).watch(sums) for g in ("every", "average"))
+    assert (average.evidence > every.evidence)[:, 10:].all()
+    assert (average.alarm >= 0).mean() > (every.alarm >= 0).mean()
 
 
 @pytest.mark.parametrize(("angle", "share", "delay"), [(0.5, 0.5, 20), (1.0, 0.9, 6), (np.pi / 2, 0.97, 3)])
@@ -96,7 +104,9 @@ def test_evidence_never_looks_ahead() -> None:
     np.testing.assert_allclose(part, whole[:, :37], rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("wrong", [{"alpha": 0.0}, {"every": 0}, {"jumps": ()}, {"norm_bound": 0.0}])
+@pytest.mark.parametrize(
+    "wrong", [{"alpha": 0.0}, {"every": 0}, {"jumps": ()}, {"norm_bound": 0.0}, {"guarantee": "none"}]
+)
 def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         Monitor(**wrong)

@@ -218,9 +218,19 @@ class Replay:
                 f"replay keeps a decision with probability weight / bound, and a weight of {float(w.max()):g} is above "
                 f"the bound {bound:g}; give a larger one: replay={float(w.max()) * 1.01:.3g}"
             )
-        u = streams.uniforms(self.seed, "replay", log.start, len(log), 1)[:, 0]
+        u = _draws(self.seed, log.start, len(log))
         kept = (u * bound * (1 - BOUND_TOLERANCE) < w).astype(np.float64)
         return Parts(correction=kept * log.reward, normaliser=kept)
+
+
+def _draws(seed: int, start: int, n: int) -> FloatArray:
+    """A uniform for each decision start, ..., start + n - 1, whichever piece it comes in: (n,).
+
+    Four decisions share one address of the stream: it is made of blocks of four numbers.
+    """
+    first = start // 4
+    u = streams.uniforms(seed, "replay", first, -(-(start + n) // 4) - first, 4).ravel()
+    return u[start - 4 * first :][:n]
 
 
 def _positive(name: str, value: float) -> None:

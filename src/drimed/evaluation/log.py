@@ -118,9 +118,9 @@ def make_log(
 
 def unknown_propensity(log: Log) -> str | None:
     """Why this log cannot be weighted, or None if every propensity is known."""
-    unknown = np.isnan(log.propensity)
-    if not unknown.any():
+    if not np.isnan(log.propensity.sum()):  # a NaN never leaves a sum
         return None
+    unknown = np.isnan(log.propensity)
     return UNKNOWN_PROPENSITY.format(count=int(unknown.sum()), n=len(log), row=log.start + int(unknown.argmax()))
 
 
@@ -217,7 +217,8 @@ def _propensity(value: Any, probabilities: FloatArray | None, action: IntArray, 
         p = _numbers("propensity", value)
         if p.shape != action.shape:
             raise ShapeError(f"propensity must have one number for each of {len(action)} decisions, got {p.shape}")
-    wrong = ~((p > 0) & (p <= 1 + SUM_TOLERANCE)) & ~np.isnan(p)
+    fine = bool(len(p) and p.min() > 0 and p.max() <= 1 + SUM_TOLERANCE)  # the common case; false where one is NaN
+    wrong = np.zeros(0, bool) if fine else ~((p > 0) & (p <= 1 + SUM_TOLERANCE)) & ~np.isnan(p)
     if wrong.any():
         row = int(wrong.argmax())
         why = "an arm that was played had some probability" if p[row] <= 0 else "it is a probability"
