@@ -21,6 +21,8 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+MOST_NAMES = 60  # that a message lists: all policies, but not all users of a large trial
+
 
 class DrimedError(Exception):
     """Base of everything below: catch this to catch all of drimed's own errors."""
@@ -63,10 +65,13 @@ class UnknownNameError(InputError):
     """A name that is not in the list it should be in."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        self.kind, self.name = kind, name
         names = sorted(known)
         close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
         hint = f"; did you mean {close[0]!r}?" if close else "."
-        super().__init__(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        shown = ", ".join(names[:MOST_NAMES]) or "none"
+        super().__init__(f"unknown {kind} {name!r}{hint} Known: {shown}{more}")
 
 
 class ConflictError(InputError):

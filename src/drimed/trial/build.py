@@ -51,13 +51,13 @@ def notes(spec: TrialSpec, d: int) -> list[str]:
     policy = build_policy(spec, d)
     tolerance = getattr(getattr(policy, "guard", None), "tolerance", None)
     said = []
-    if tolerance is None:
+    if not isinstance(policy, Policy) or policy.guard.promise.startswith("violations are discouraged"):
+        said.append('this guard only discourages decisions below the control; guard = "certain" excludes them')
+    elif tolerance is None:
         said.append(
             f"policy {spec.policy.name!r} does not protect users: nothing keeps its decisions near the control; "
             'dri_med does, or give guard = "expected"'
         )
-    elif not isinstance(policy, Policy) or policy.guard.promise.startswith("violations are discouraged"):
-        said.append('this guard only discourages decisions below the control; guard = "certain" excludes them')
     elif tolerance.note() is not None and not hasattr(policy.guard, "endowment"):
         said.append(tolerance.note())
     if not spec.users:

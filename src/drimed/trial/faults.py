@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -9,8 +10,10 @@ from pydantic import BaseModel as _Model
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from drimed.errors import DrimedError, Fault, UnknownNameError
+from drimed.errors import ConfigError, DrimedError, Fault, UnknownNameError
 from drimed.linear import checks
+from drimed.policies.policy import AnyPolicy, Policy
+from drimed.policies.registry import REGISTRY, make
 from drimed.trial.build import build_policy
 from drimed.trial.problem import Problem
 from drimed.trial.spec import ARM, SHARES, Arm, ArmNoise, Control, Name, TrialSpec, User
@@ -29,6 +32,7 @@ def cross_faults(spec: TrialSpec) -> list[Fault]:
     faults = [*_metric_faults(spec), *_arm_faults(spec), *_control_faults(spec), *_noise_faults(spec)]
     for name, user in spec.users.items():
         faults += user_faults(spec, user, ("users", name))
+    faults += _setting_faults(spec)
     if not faults:
         faults += _policy_faults(spec)
     return faults
@@ -53,7 +57,7 @@ def user_faults(spec: TrialSpec, user: User, at: Path) -> Iterator[Fault]:
                 unknown = True
                 yield Fault((*at, "arms", i), str(UnknownNameError("arm", arm, spec.arms)))
         if user.arms is not None and not unknown:
-            missing = [a for a in _support(control) if a not in user.arms]
+            missing = [a for a in _support(control) if a in spec.arms and a not in user.arms]
             if missing:
                 yield Fault((*at, "arms"), f"must hold the user's control; {missing[0]!r} is not among them")
 
@@ -92,8 +96,11 @@ def arm_faults(spec: TrialSpec, name: str, arm: Arm) -> Iterator[Fault]:
         M = len(spec.metrics)
         widths = {len(row) for row in arm.map}
         if len(arm.map) != M or len(widths) != 1 or 0 in widths:
-            yield Fault((*at, "map"), f"must have {M} rows, one for each metric, of one length")
-        elif len(arm.map[0]) != len(first.map[0]):
+            came = " and ".join(map(str, sorted(widths)))
+            yield Fault(
+                (*at, "map"), f"must have {M} rows, one for each metric, of one length; got {len(arm.map)} of {came}"
+            )
+        elif first.map and len(arm.map[0]) != len(first.map[0]):
             yield Fault((*at, "map"), f"must have {len(first.map[0])} columns as {first_name!r}, got {len(arm.map[0])}")
 
 
@@ -168,23 +175,92 @@ def _spread_faults(spec: TrialSpec, noise: ArmNoise, at: Path, *, required: bool
     elif noise.covariance is not None:
         M = len(spec.metrics)
         if [len(row) for row in noise.covariance] != [M] * M:
-            yield Fault((*at, "covariance"), f"must have {M} rows and columns, in the order of the metrics")
+            came = f"{len(noise.covariance)} rows of {', '.join(map(str, sorted({len(r) for r in noise.covariance})))}"
+            yield Fault(
+                (*at, "covariance"), f"must have {M} rows of {M}, in the order of the metrics, got {came or 'none'}"
+            )
             return
         try:
             matrix = np.array([noise.covariance])
             checks.noisy("covariance", checks.covariance("covariance", matrix))
         except DrimedError as error:
-            yield Fault((*at, "covariance"), str(error).split(": arm")[0].removeprefix("covariance "))
+            yield Fault((*at, "covariance"), f"is no covariance matrix: {_plainly(error)}")
     elif required:
         yield Fault(at, "noise that is known needs sd (one for each metric) or covariance")
 
 
-def _policy_faults(spec: TrialSpec) -> Iterable[Fault]:
+def _plainly(error: DrimedError) -> str:
+    text = str(error).split(": arm")[0].removeprefix("covariance ")
+    if "semi-definite" in text:
+        text += " (variances must not be negative, nor correlations beyond -1 or 1)"
+    return text
+
+
+def _setting_faults(spec: TrialSpec) -> Iterator[Fault]:
+    """What is wrong with the policy's name and settings, whatever the rest of the file says."""
+    name, settings = spec.policy.name, spec.policy.settings
+    if name not in REGISTRY:
+        yield Fault(("policy", "name"), str(UnknownNameError("policy", name, REGISTRY)))
+        return
+    published = not isinstance(make(name), Policy)
+    sound = {}
+    for setting, value in settings.items():
+        at: Path = ("policy", setting)
+        if setting in ("tolerance", "guardrails") and not published:
+            home = "[tolerance]" if setting == "tolerance" else "[[guardrails]]"
+            yield Fault(at, f"belongs to the trial and not to its policy: give it under {home}")
+        elif not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
+            yield Fault(at, f"must be a finite number, a text, true or false, got {_short(value)}")
+        elif _is_of_the_wrong_kind(name, setting, value):
+            kind = "a number" if isinstance(value, str) else "a text"
+            yield Fault(at, f"must be {kind}, got {_short(value)}")
+        else:
+            sound[setting] = value
     try:
-        problem = Problem(spec)
-        build_policy(spec, problem.shape.d)
+        make(name, **sound)
+    except UnknownNameError as error:
+        yield Fault(("policy", error.name if error.kind == "setting" else error.kind), str(error))
     except DrimedError as error:
         yield Fault(("policy",), str(error))
+
+
+def _is_of_the_wrong_kind(policy: str, setting: str, value: object) -> bool:
+    try:
+        make(policy, **{setting: value})
+    except ConfigError as error:
+        return isinstance(error.__cause__, TypeError)  # a text where numbers are compared, or the like
+    except DrimedError:
+        pass
+    return False
+
+
+def _policy_faults(spec: TrialSpec) -> Iterator[Fault]:
+    """Whether the policy fits the trial: asked only once both are sound on their own."""
+    try:
+        policy = build_policy(spec, Problem(spec).shape.d)
+    except DrimedError as error:
+        yield Fault(("policy",), str(error))
+        return
+    first: Control | None = None
+    for name, user in spec.users.items():
+        control = user.control if user.control is not None else spec.control
+        first = control if first is None else first
+        yield from plot_faults(spec, policy, control, first, ("users", name, "control"))
+
+
+def plot_faults(
+    spec: TrialSpec, policy: AnyPolicy, control: Control | None, first: Control | None, at: Path
+) -> Iterator[Fault]:
+    """Whether a user's control may differ from the first one's."""
+    learner = policy.learner if isinstance(policy, Policy) else None
+    if learner is None or (spec.feedback, learner.weighting, learner.feedback) != ("difference", "learned", "vector"):
+        return
+    if control is not None and first is not None and _support(control) != _support(first):
+        yield Fault(
+            at,
+            f"with feedback 'difference' and noise that is learned, all users must have one control, {first!r}, got "
+            f'{control!r}; or give the noise, or learn from the reward alone: [policy] feedback = "reward"',
+        )
 
 
 # What each of pydantic's findings means to somebody who writes a trial file.
@@ -206,7 +282,7 @@ _WORDS = {
     "union_tag_not_found": "must be the name of an arm, or a table of arms and their shares",
 }
 _NAME_RULE = "must be a name: 1 to 100 characters, no quotes, slashes, commas or semicolons, and no space in front"
-_TRIAL_NAME_RULE = "must begin with a letter or digit, then have letters, digits, dots, dashes and underscores only"
+_TRIAL_NAME_RULE = "must be 1 to 100 letters, digits, dots, dashes and underscores, the first a letter or digit"
 
 
 def _sentence(found: ErrorDetails, kind: type[_Model]) -> Fault:
@@ -217,10 +293,14 @@ def _sentence(found: ErrorDetails, kind: type[_Model]) -> Fault:
         return Fault(path, str(UnknownNameError("field", str(path[-1]), _fields_at(kind, path[:-1]))))
     if what in ("string_pattern_mismatch", "string_too_short", "string_too_long"):
         words = _TRIAL_NAME_RULE if path == ("name",) else _NAME_RULE
-    elif what in ("too_short", "too_long", "missing_positional_only_argument"):
+    elif what in ("too_short", "too_long"):
         words = "must have two numbers, the lowest and the highest" if path[-1] == "range" else "must not be empty"
     elif what == "value_error":
         words = found["msg"].removeprefix("Value error, ")
+    elif path == ("guardrails",):
+        words = "must be a list: one table under [[guardrails]] for each"
+    elif path == ("policy",):
+        words = 'must be a table with a name and settings, such as {name = "dri_med"}'
     else:
         words = _WORDS.get(what, found["msg"][:1].lower() + found["msg"][1:]).format(**context)
     return Fault(path, words if what == "missing" or ", got " in words else f"{words}, got {_short(found['input'])}")

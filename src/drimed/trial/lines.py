@@ -1,7 +1,7 @@
 """Where in a TOML text a value stands, so that an error can point at its line.
 
-tomllib reads values and forgets places. A value's line is found by reading ever longer beginnings of the text: it is
-on the first line after which the value is there.
+tomllib reads values and forgets places. A value's line is found by reading beginnings of the text: it is on the first
+line after which the value is there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,16 @@ def line_of(text: str, path: Path) -> int | None:
     while path and not _holds(whole, path):
         path = path[:-1]
     rows = text.splitlines()
-    for n in range(1, len(rows) + 1) if path else ():
+    low, high = 0, len(rows) if path else 0
+    # What a beginning holds, every longer one holds too: halve the range where the first such beginning ends.
+    while high - low > 1:
+        middle = (low + high) // 2
+        candidates = (*range(middle, high), *range(middle - 1, low, -1))
+        n, data = next(((n, d) for n in candidates for d in _beginning("\n".join(rows[:n]))), (0, None))
+        if n == 0:
+            break
+        low, high = (low, n) if _holds(data, path) else (n, high)
+    for n in range(low + 1, high + 1):
         if any(_holds(data, path) for data in _beginning("\n".join(rows[:n]))):
             return n
     return None

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator
 
 from drimed.errors import Fault, SpecError
 from drimed.trial import lines
@@ -56,11 +56,12 @@ class Metric(Part):
     range: tuple[Finite, Finite] | None = Field(None, strict=False)  # plausible values: they scale the prior
     better: Literal["higher", "lower"] = "higher"  # which direction a guardrail protects
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Metric:
-        if self.range is not None and not self.range[0] < self.range[1]:
-            raise ValueError(f"range must go from low to high, got {list(self.range)}")
-        return self
+    @field_validator("range")
+    @classmethod
+    def _ordered(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value is not None and not value[0] < value[1]:
+            raise ValueError("must go from low to high")
+        return value
 
     @property
     def size(self) -> float:

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+import pytest
+
+from drimed.guards.constraint import Guardrail
+from drimed.learning.learner import Learner
+from drimed.policies.policy import Policy
+from drimed.policies.registry import REGISTRY
+from drimed.published.dri import PublishedDri
+from drimed.trial.build import build_policy, notes
+from drimed.trial.problem import Problem
+from drimed.trial.spec import TrialSpec
+
+KNOWN = {"kind": "known", "sd": {"yield": 0.5, "cost": 5.0}}
+
+
+def spec_of(**changes: Any) -> TrialSpec:
+    return TrialSpec.read(
+        {
+            "name": "t",
+            "metrics": {"yield": {"range": [0, 10]}, "cost": {"range": [0, 200], "better": "lower"}},
+            "arms": {"old": {}, "new": {}},
+            "preference": {"yield": 1.0, "cost": -0.02},
+            "control": "old",
+            "users": {"north": {}},
+            "tolerance": {"relative": 0.05, "absolute": 0.3},
+        }
+        | changes
+    )
+
+
+def built(spec: TrialSpec) -> Policy:
+    policy = build_policy(spec, Problem(spec).shape.d)
+    assert isinstance(policy, Policy)
+    return policy
+
+
+def guard_of(spec: TrialSpec) -> Any:
+    return built(spec).guard
+
+
+def learner_of(spec: TrialSpec) -> Learner:
+    return built(spec).learner
+
+
+def test_tolerance_confidence_and_delta_of_the_file_reach_the_guard() -> None:
+    spec = spec_of(confidence=0.9, delta=0.2)
+    guard = guard_of(spec)
+    assert (guard.tolerance.relative, guard.tolerance.absolute, guard.confidence) == (0.05, 0.3, 0.9)
+    assert learner_of(spec).delta == 0.2
+
+
+@pytest.mark.parametrize("guard", ["expected", "certain"])
+def test_guardrails_reach_the_guard_in_the_learners_units(guard: str) -> None:
+    rails = [{"metric": "cost", "absolute": 20.0, "relative": 0.1}, {"metric": "yield"}]
+    found = guard_of(spec_of(guardrails=rails, policy={"name": "dri_med", "guard": guard})).guardrails
+    assert found == (
+        Guardrail(metric=1, relative=0.1, absolute=0.1, better="lower"),
+        Guardrail(metric=0, relative=0.05, absolute=0.0, better="higher"),
+    )
+
+
+def test_settings_of_the_policy_come_first() -> None:
+    spec = spec_of(policy={"name": "dri_med", "confidence": 0.8, "absolute": 1.0, "delta": 0.5, "regularisation": 3.0})
+    assert (guard_of(spec).confidence, guard_of(spec).tolerance.absolute) == (0.8, 1.0)
+    assert (learner_of(spec).delta, learner_of(spec).ridge_penalty) == (0.5, 3.0)
+
+
+def test_noise_that_is_not_given_is_learned_and_settled_before_each_decision() -> None:
+    learner = learner_of(spec_of())
+    assert (learner.weighting, learner.refits) == ("learned", "converged")
+    assert learner_of(spec_of(noise=KNOWN)).weighting == "known"
+
+
+def test_a_policy_that_needs_no_noise_is_left_without() -> None:
+    assert learner_of(spec_of(policy={"name": "oful"})).weighting == "none"
+
+
+def test_the_prior_follows_from_the_ranges_unless_maps_are_given() -> None:
+    learner = learner_of(spec_of())
+    assert learner.norm_bound == sqrt(Problem(spec_of()).shape.d)
+    assert learner.ridge_penalty == 4.0  # two deviations of 1/2 are the range
+    mapped = spec_of(arms={"old": {"map": [[1, 0], [0, 1]]}, "new": {"map": [[0, 1], [1, 0]]}})
+    assert (learner_of(mapped).norm_bound, learner_of(mapped).ridge_penalty) == (1.0, 1.0)
+
+
+def test_the_published_algorithms_take_the_relative_tolerance() -> None:
+    policy = build_policy(spec_of(noise=KNOWN, policy={"name": "published_dri_med"}), 6)
+    assert isinstance(policy, PublishedDri)
+    assert policy.tolerance == 0.05
+    own = build_policy(spec_of(noise=KNOWN, policy={"name": "published_dri_med", "tolerance": 0.2}), 6)
+    assert isinstance(own, PublishedDri)
+    assert own.tolerance == 0.2
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"policy": {"name": "uniform"}}, "does not protect users"),
+        ({"policy": {"name": "v_med"}}, "does not protect users"),
+        ({"policy": {"name": "dri_med", "guard": "penalty"}}, "only discourages decisions below the control"),
+        ({"policy": {"name": "published_dri_med"}, "noise": KNOWN}, "only discourages decisions below the control"),
+        ({"tolerance": {"relative": 0.1}}, "the tolerance has no absolute part"),
+        ({"users": {}}, "there are no users yet"),
+    ],
+)
+def test_what_a_person_should_know_before_the_start_is_said(changes: dict[str, Any], said: str) -> None:
+    spec = spec_of(**changes)
+    (note,) = notes(spec, Problem(spec).shape.d)
+    assert said in note
+
+
+def test_a_sound_trial_needs_no_note() -> None:
+    assert notes(spec_of(), 6) == []
+    assert notes(spec_of(tolerance={}, policy={"name": "dri_med", "guard": "budget"}), 6) == []
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_policy_can_be_built_and_noted(name: str) -> None:
+    spec = spec_of(noise=KNOWN, policy={"name": name})
+    assert build_policy(spec, 6) == build_policy(spec, 6)
+    assert isinstance(notes(spec, 6), list)

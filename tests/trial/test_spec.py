@@ -1,0 +1,625 @@
+"""The trial file: every fault is found, at its place, in words that say what was expected and what came."""
+
+from __future__ import annotations
+
+import copy
+import json
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drimed.errors import Fault, SpecError
+from drimed.policies.registry import REGISTRY
+from drimed.trial.spec import TrialSpec
+
+GOOD = """\
+name = "maize-2026"
+seed = 7
+feedback = "absolute"
+decisions = "one per episode"
+preference = {yield = 1.0, cost = -0.2}
+control = "none"
+confidence = 0.99
+delta = 0.01
+
+[metrics.yield]
+unit = "t/ha"
+range = [0, 12]
+[metrics.cost]
+range = [0, 300]
+better = "lower"
+
+[arms.none]
+[arms.low]
+[arms.high]
+
+[users.north]
+group = "clay"
+[users.south]
+preference = {yield = 1.0}
+control = {none = 0.5, low = 0.5}
+arms = ["none", "low"]
+
+[tolerance]
+relative = 0.1
+absolute = 0.2
+
+[[guardrails]]
+metric = "cost"
+absolute = 20.0
+
+[context.rain]
+typical = 500
+spread = 150
+
+[noise]
+kind = "known"
+sd = {yield = 0.8, cost = 10.0}
+
+[policy]
+name = "dri_med"
+guard = "certain"
+"""
+NOISE = GOOD[GOOD.index("[noise]") : GOOD.index("[policy]")]
+ARMS = GOOD[GOOD.index("[arms.none]") : GOOD.index("[users.north]")]
+TABLES = GOOD.index("\n[metrics.yield]")  # above it a line without a table can be added
+EYE = "[[1, 0], [0, 1]]"
+RAILS = GOOD[GOOD.index("[[guardrails]]") : GOOD.index("[context")]
+
+
+def arms(field: str, none: str, low: str, high: str) -> str:
+    return f"[arms.none]\n{field} = {none}\n[arms.low]\n{field} = {low}\n[arms.high]\n{field} = {high}\n"
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """GOOD with `old` replaced by `new`; the line with `#!` is where the fault is."""
+
+    old: str  # "" adds a line at the top
+    new: str
+    path: str
+    message: str  # a part of it
+    without: str = ""  # a line that is left out besides
+
+    @property
+    def text(self) -> str:
+        good = GOOD.replace(self.without, "")
+        if not self.old:
+            return good[:TABLES] + self.new + "\n" + good[TABLES:]
+        assert good.count(self.old) == 1, self.old
+        return good.replace(self.old, self.new)
+
+    @property
+    def line(self) -> int:
+        return next(n for n, row in enumerate(self.text.splitlines(), 1) if row.endswith("#!"))
+
+
+SINGLE = [
+    # Fields that do not exist, at every level.
+    Wrong("", "metric = 3 #!", "metric", "unknown field 'metric'; did you mean 'metrics'?"),
+    Wrong("", "zzz = 3 #!", "zzz", "unknown field 'zzz'. Known: about, arms, confidence, context"),
+    Wrong('unit = "t/ha"', 'units = "t/ha" #!', "metrics.yield.units", "did you mean 'unit'?"),
+    Wrong("[arms.low]", '[arms.low]\nabuot = "a" #!', "arms.low.abuot", "did you mean 'about'?"),
+    Wrong('group = "clay"', 'groop = "clay" #!', "users.north.groop", "did you mean 'group'?"),
+    Wrong("relative = 0.1", "relativ = 0.1 #!", "tolerance.relativ", "did you mean 'relative'?"),
+    Wrong("absolute = 20.0", "abs = 20.0 #!", "guardrails.0.abs", "Known: absolute, metric, relative"),
+    Wrong("typical = 500", "typicl = 500 #!", "context.rain.typicl", "did you mean 'typical'?"),
+    Wrong('kind = "known"', 'kind = "known"\nlevle = 1 #!', "noise.levle", "did you mean 'level'?"),
+    Wrong(
+        "sd = {yield = 0.8, cost = 10.0}",
+        "sd = {yield = 0.8, cost = 10.0}\narms.low.sdd = 1 #!",
+        "noise.arms.low.sdd",
+        "did you mean 'sd'?",
+    ),
+    # Values of another kind.
+    Wrong('"maize-2026"', "2026 #!", "name", "must be text in quotes, got 2026"),
+    Wrong('"maize-2026"', '"maize 2026" #!', "name", "must be 1 to 100 letters, digits, dots, dashes"),
+    Wrong('"maize-2026"', '"" #!', "name", "must be 1 to 100 letters"),
+    Wrong("seed = 7", "seed = 7.5 #!", "seed", "must be a whole number, got 7.5"),
+    Wrong("seed = 7", "seed = -1 #!", "seed", "must be at least 0, got -1"),
+    Wrong("seed = 7", 'seed = "7" #!', "seed", "must be a whole number, got '7'"),
+    Wrong("seed = 7", "seed = true #!", "seed", "must be a whole number, got True"),
+    Wrong(
+        'feedback = "absolute"', 'feedback = "diff" #!', "feedback", "must be 'absolute' or 'difference', got 'diff'"
+    ),
+    Wrong(
+        'decisions = "one per episode"',
+        "decisions = 1 #!",
+        "decisions",
+        "must be 'one per episode' or 'any number', got 1",
+    ),
+    Wrong("range = [0, 12]", "range = [0, 6, 12] #!", "metrics.yield.range", "must have two numbers"),
+    Wrong("range = [0, 12]", "range = [0] #!", "metrics.yield.range.1", "is missing"),
+    Wrong("range = [0, 12]", "range = [12, 0] #!", "metrics.yield.range", "must go from low to high, got [12, 0]"),
+    Wrong("range = [0, 12]", "range = [1, 1] #!", "metrics.yield.range", "must go from low to high"),
+    Wrong("range = [0, 12]", "range = [0, nan] #!", "metrics.yield.range.1", "must be a finite number, got nan"),
+    Wrong("range = [0, 12]", "range = 12 #!", "metrics.yield.range", "must be a list of two numbers, got 12"),
+    Wrong(
+        "range = [0, 12]",
+        'range = [\n  0,\n  "12", #!\n]',
+        "metrics.yield.range.1",
+        "must be a number, got '12'",
+    ),
+    Wrong('better = "lower"', 'better = "less" #!', "metrics.cost.better", "must be 'higher' or 'lower', got 'less'"),
+    Wrong('group = "clay"', "group = 5 #!", "users.north.group", "must be text in quotes, got 5"),
+    Wrong("[arms.high]", "[arms]\nhigh = 3 #!", "arms.high", "must be a table of fields, got 3"),
+    Wrong('arms = ["none", "low"]', 'arms = "none" #!', "users.south.arms", "must be a list in brackets, got 'none'"),
+    Wrong('arms = ["none", "low"]', 'arms = ["none", 1] #!', "users.south.arms.1", "must be text in quotes, got 1"),
+    Wrong(RAILS, '[guardrails] #!\nmetric = "cost"\n', "guardrails", "must be a list: one table under [[guardrails]]"),
+    Wrong("[[guardrails]]", "[[guardrails]] #!", "guardrails.0.metric", "is missing", without='metric = "cost"\n'),
+    Wrong("typical = 500", 'typical = "500 mm" #!', "context.rain.typical", "must be a number, got '500 mm'"),
+    Wrong("spread = 150", "spread = 0 #!", "context.rain.spread", "must be above 0, got 0"),
+    Wrong("spread = 150", "spread = inf #!", "context.rain.spread", "must be a finite number, got inf"),
+    Wrong('kind = "known"', 'kind = "guessed" #!', "noise.kind", "must be 'learned' or 'known', got 'guessed'"),
+    Wrong("cost = 10.0}", "cost = 0.0} #!", "noise.sd.cost", "must be above 0, got 0.0"),
+    Wrong("cost = 10.0}", "cost = nan} #!", "noise.sd.cost", "must be a finite number, got nan"),
+    Wrong('kind = "known"', 'kind = "known"\nlevel = 0 #!', "noise.level", "must be above 0, got 0"),
+    Wrong("absolute = 0.2", "absolute = -0.2 #!", "tolerance.absolute", "must be at least 0, got -0.2"),
+    Wrong("absolute = 0.2", "absolute = true #!", "tolerance.absolute", "must be a number, got True"),
+    Wrong("absolute = 0.2", "absolute = nan #!", "tolerance.absolute", "must be a finite number, got nan"),
+    Wrong("relative = 0.1", "relative = 1.0 #!", "tolerance.relative", "must be below 1, got 1.0"),
+    Wrong("relative = 0.1", "relative = -0.1 #!", "tolerance.relative", "must be at least 0, got -0.1"),
+    Wrong("absolute = 20.0", "absolute = -1 #!", "guardrails.0.absolute", "must be at least 0, got -1"),
+    Wrong(
+        "confidence = 0.99",
+        "confidence = 99 #!",
+        "confidence",
+        "a level between 0.5 and 1, such as 0.99, or 'anytime', got 99",
+    ),
+    Wrong("confidence = 0.99", "confidence = 0.5 #!", "confidence", "a level between 0.5 and 1"),
+    Wrong("confidence = 0.99", 'confidence = "always" #!', "confidence", "or 'anytime', got 'always'"),
+    Wrong("confidence = 0.99", "confidence = true #!", "confidence", "or 'anytime', got True"),
+    Wrong("confidence = 0.99", "confidence = nan #!", "confidence", "or 'anytime', got nan"),
+    Wrong("delta = 0.01", "delta = 0 #!", "delta", "must be above 0, got 0"),
+    Wrong("delta = 0.01", "delta = 1.0 #!", "delta", "must be below 1, got 1.0"),
+    Wrong("delta = 0.01", "delta = nan #!", "delta", "got nan"),
+    # Names.
+    Wrong("[users.north]", '[users."north/1"] #!', "users.north/1", "must be a name: 1 to 100 characters, no quotes"),
+    Wrong("[users.north]", '[users.""] #!', "users.", "must be a name"),
+    Wrong("[users.north]", '[users." north"] #!', "users. north", "and no space in front"),
+    # Preferences.
+    Wrong("cost = -0.2}", "costs = -0.2} #!", "preference.costs", "unknown metric 'costs'; did you mean 'cost'?"),
+    Wrong("cost = -0.2}", 'cost = "-0.2"} #!', "preference.cost", "must be a number, got '-0.2'"),
+    Wrong("cost = -0.2}", "cost = inf} #!", "preference.cost", "must be a finite number, got inf"),
+    Wrong("cost = -0.2}", "cost = true} #!", "preference.cost", "must be a number, got True"),
+    Wrong(
+        "{yield = 1.0, cost = -0.2}", "{yield = 0.0} #!", "preference", "at least one metric a weight other than zero"
+    ),
+    Wrong("{yield = 1.0, cost = -0.2}", "{} #!", "preference", "at least one metric a weight other than zero"),
+    Wrong("{yield = 1.0, cost = -0.2}", "1.0 #!", "preference", "must be a table of names and values, got 1.0"),
+    Wrong(
+        "preference = {yield = 1.0}",
+        "preference = {yeild = 1.0} #!",
+        "users.south.preference.yeild",
+        "did you mean 'yield'?",
+    ),
+    Wrong(
+        "[users.north]",
+        "[users.north] #!",
+        "users.north",
+        "needs a preference (weights of metrics)",
+        without="preference = {yield = 1.0, cost = -0.2}\n",
+    ),
+    # Controls.
+    Wrong('control = "none"', 'control = "nothing" #!', "control", "unknown arm 'nothing'; did you mean 'none'?"),
+    Wrong(
+        'control = "none"',
+        "control = 3 #!",
+        "control",
+        "must be the name of an arm, or a table of arms and their shares, got 3",
+    ),
+    Wrong('control = "none"', 'control = ["none"] #!', "control", "or a table of arms and their shares, got ['none']"),
+    Wrong('control = "none"', "control = {} #!", "control", "shares must sum to 1, got 0"),
+    Wrong("low = 0.5}", "low = 0.4} #!", "users.south.control", "shares must sum to 1, got 0.9"),
+    Wrong("low = 0.5}", "lo = 0.5} #!", "users.south.control.lo", "unknown arm 'lo'; did you mean 'low'?"),
+    Wrong("low = 0.5}", "low = -0.5} #!", "users.south.control.low", "must be at least 0, got -0.5"),
+    Wrong("low = 0.5}", 'low = "half"} #!', "users.south.control.low", "must be a number, got 'half'"),
+    Wrong(
+        "[users.north]",
+        "[users.north] #!",
+        "users.north",
+        "needs a control (an arm, or shares of arms)",
+        without='control = "none"\n',
+    ),
+    Wrong(
+        'arms = ["none", "low"]',
+        'arms = ["none", "lo"] #!',
+        "users.south.arms.1",
+        "unknown arm 'lo'; did you mean 'low'?",
+    ),
+    Wrong(
+        'arms = ["none", "low"]',
+        'arms = ["none"] #!',
+        "users.south.arms",
+        "must hold the user's control; 'low' is not among them",
+    ),
+    Wrong('arms = ["none", "low"]', "arms = [] #!", "users.south.arms", "must hold the user's control"),
+    # Guardrails.
+    Wrong(
+        'metric = "cost"', 'metric = "price" #!', "guardrails.0.metric", "unknown metric 'price'; did you mean 'yield'?"
+    ),
+    Wrong(
+        RAILS,
+        RAILS + '[[guardrails]]\nmetric = "yield"\n[[guardrails]]\nmetric = "yeild" #!\n',
+        "guardrails.2.metric",
+        "did you mean 'yield'?",
+    ),
+    # Arms.
+    Wrong(
+        "[arms.high]",
+        "[arms.high] #!\nattributes = {dose = 1.0}",
+        "arms.high",
+        "'none' has own effects, this one attributes",
+    ),
+    Wrong(
+        ARMS,
+        arms("attributes", "{dose = 0}", "{dose = 1, water = 2} #!", "{dose = 2}"),
+        "arms.low.attributes",
+        "must be the same for all arms: expected dose, got dose, water",
+    ),
+    Wrong(
+        ARMS,
+        arms("attributes", "{dose = 0}", "{dose = 1}", "{} #!"),
+        "arms.high.attributes",
+        "expected dose, got none",
+    ),
+    Wrong(
+        ARMS,
+        arms("attributes", "{dose = 0}", '{dose = "1 kg"} #!', "{dose = 2}"),
+        "arms.low.attributes.dose",
+        "must be a number, got '1 kg'",
+    ),
+    Wrong(
+        ARMS,
+        arms("map", EYE, EYE, EYE).replace("[arms.high]", "[arms.high] #!\nattributes = {dose = 2}"),
+        "arms.high",
+        "give attributes or a map, not both",
+    ),
+    Wrong(
+        ARMS,
+        arms("map", EYE, "[[1, 0]] #!", EYE),
+        "arms.low.map",
+        "must have 2 rows, one for each metric, of one length; got 1 of 2",
+    ),
+    Wrong(
+        ARMS,
+        arms("map", EYE, "[[1, 0], [0]] #!", EYE),
+        "arms.low.map",
+        "of one length; got 2 of 1 and 2",
+    ),
+    Wrong(
+        ARMS,
+        arms("map", EYE, "[[1], [0]] #!", EYE),
+        "arms.low.map",
+        "must have 2 columns as 'none', got 1",
+    ),
+    Wrong(
+        ARMS,
+        arms("map", EYE, "[\n  [1, 0],\n  [0, inf], #!\n]", EYE),
+        "arms.low.map.1.1",
+        "must be a finite number, got inf",
+    ),
+    Wrong(
+        ARMS,
+        arms("map", "[] #!", EYE, EYE),
+        "arms.none.map",
+        "must have 2 rows",
+    ),
+    # Noise.
+    Wrong(NOISE, '[noise] #!\nkind = "known"\n', "noise", "needs sd (one for each metric) or covariance"),
+    Wrong("sd = {yield = 0.8, cost = 10.0}", "sd = {yield = 0.8} #!", "noise.sd", "is missing metric 'cost'"),
+    Wrong("cost = 10.0}", "cots = 10.0, cost = 1.0} #!", "noise.sd", "unknown metric 'cots'; did you mean 'cost'?"),
+    Wrong(
+        NOISE,
+        '[noise]\nkind = "learned"\nsd = {yield = 1, cost = 1} #!\n',
+        "noise.sd",
+        'belongs to noise that is known; set kind = "known"',
+    ),
+    Wrong(
+        'kind = "known"',
+        'kind = "known"\nscale = "rian" #!',
+        "noise.scale",
+        "unknown scale 'rian'; did you mean 'rain'?",
+    ),
+    Wrong(
+        NOISE,
+        '[noise] #!\nkind = "known"\nsd = {yield = 1, cost = 1}\ncovariance = [[1, 0], [0, 1]]\n',
+        "noise",
+        "give sd or covariance, not both",
+    ),
+    Wrong(
+        NOISE,
+        '[noise]\nkind = "known"\ncovariance = [[1, 0.5], [0.4, 1]] #!\n',
+        "noise.covariance",
+        "is no covariance matrix: must be symmetric, got entries that differ by 0.09",
+    ),
+    Wrong(
+        NOISE,
+        '[noise]\nkind = "known"\ncovariance = [[1, 2], [2, 1]] #!\n',
+        "noise.covariance",
+        "nor correlations beyond -1 or 1",
+    ),
+    Wrong(
+        NOISE,
+        '[noise]\nkind = "known"\ncovariance = [[0, 0], [0, 0]] #!\n',
+        "noise.covariance",
+        "must not be zero",
+    ),
+    Wrong(
+        NOISE,
+        '[noise]\nkind = "known"\ncovariance = [[1, 0, 0], [0, 1, 0]] #!\n',
+        "noise.covariance",
+        "must have 2 rows of 2, in the order of the metrics, got 2 rows of 3",
+    ),
+    Wrong(
+        NOISE,
+        NOISE + "[noise.arms.lo] #!\nsd = {yield = 1, cost = 1}\n",
+        "noise.arms.lo",
+        "unknown arm 'lo'; did you mean 'low'?",
+    ),
+    Wrong(NOISE, NOISE + "[noise.arms.low] #!\n", "noise.arms.low", "needs sd (one for each metric) or covariance"),
+    # Policies.
+    Wrong('name = "dri_med"', 'name = "drimed" #!', "policy.name", "unknown policy 'drimed'; did you mean 'dri_med'?"),
+    Wrong('name = "dri_med"', "name = 3 #!", "policy.name", "must be text in quotes, got 3"),
+    Wrong(
+        "seed = 7",
+        'policy = "dri_med" #!',
+        "policy",
+        "must be a table with a name and settings",
+        without='[policy]\nname = "dri_med"\nguard = "certain"\n',
+    ),
+    Wrong(
+        'guard = "certain"', 'guard = "certian" #!', "policy.guard", "unknown guard 'certian'; did you mean 'certain'?"
+    ),
+    Wrong('guard = "certain"', "guard = 3 #!", "policy.guard", "must be a text, got 3"),
+    Wrong('guard = "certain"', "temprature = 3.0 #!", "policy.temprature", "did you mean 'temperature'?"),
+    Wrong('guard = "certain"', 'empirical = "most" #!', "policy.empirical", "must be a number, got 'most'"),
+    Wrong(
+        'guard = "certain"', "empirical = nan #!", "policy.empirical", "must be a finite number, a text, true or false"
+    ),
+    Wrong('guard = "certain"', "empirical = [0.9] #!", "policy.empirical", "must be a finite number, a text"),
+    Wrong("[policy]", "[policy] #!\ndiscount = 1.5", "policy", "discount must be in (0, 1], got 1.5"),
+    Wrong('guard = "certain"', "tolerance = 0.1 #!", "policy.tolerance", "give it under [tolerance]"),
+    Wrong('guard = "certain"', "guardrails = 0 #!", "policy.guardrails", "give it under [[guardrails]]"),
+    Wrong(
+        "[policy]",
+        '[policy] #!\nguard = "penalty"',
+        "policy",
+        "knows no guardrails; use guard",
+        without='guard = "certain"\n',
+    ),
+    Wrong("[policy]", '[policy] #!\nweighting = "learnt"', "policy", "weighting must be one of"),
+]
+
+
+def faults_of(text: str) -> tuple[Fault, ...]:
+    with pytest.raises(SpecError) as error:
+        TrialSpec.parse(text)
+    return error.value.faults
+
+
+def dotted(fault: Fault) -> str:
+    return ".".join(map(str, fault.path))
+
+
+@pytest.mark.parametrize("wrong", SINGLE, ids=[f"{w.path}: {w.message[:30]}" for w in SINGLE])
+def test_a_fault_is_found_alone_at_its_path_and_line_and_in_plain_words(wrong: Wrong) -> None:
+    (fault,) = faults_of(wrong.text)
+    assert dotted(fault) == wrong.path
+    assert wrong.message in fault.message
+    assert fault.line == wrong.line
+    assert str(fault).endswith(f"{wrong.path}: {fault.message}")
+    for opaque in ("Input should", "pattern", "valid dictionary", "instance of", "pydantic", "validation"):
+        assert opaque not in fault.message
+
+
+def test_the_good_file_is_good() -> None:
+    spec = TrialSpec.parse(GOOD)
+    assert spec.users["south"].control == {"none": 0.5, "low": 0.5}
+    assert spec.metrics["yield"].size == 12.0
+
+
+def test_several_faults_are_reported_at_once_each_with_its_line() -> None:
+    text = (
+        GOOD.replace("seed = 7", "seed = -7")
+        .replace("absolute = 0.2", "absolute = -0.2")
+        .replace('better = "lower"', 'better = "less"')
+        .replace("spread = 150", "spread = 0")
+    )
+    found = {(dotted(f), f.line) for f in faults_of(text)}
+    rows = text.splitlines()
+    where = {"seed": "seed = -7", "tolerance.absolute": "absolute = -0.2"}
+    where |= {"metrics.cost.better": 'better = "less"', "context.rain.spread": "spread = 0"}
+    assert found == {(path, rows.index(row) + 1) for path, row in where.items()}
+
+
+def test_faults_between_fields_are_reported_at_once_too() -> None:
+    text = (
+        GOOD.replace('control = "none"', 'control = "nothing"')
+        .replace("costs", "cost")
+        .replace('metric = "cost"', 'metric = "price"')
+        .replace("cost = -0.2}", "costs = -0.2}")
+        .replace('name = "dri_med"', 'name = "dri"')
+        .replace("sd = {yield = 0.8, cost = 10.0}", "sd = {yield = 0.8}")
+    )
+    assert {dotted(f) for f in faults_of(text)} == {
+        "control", "guardrails.0.metric", "preference.costs", "policy.name", "noise.sd",
+    }  # fmt: skip
+
+
+def difference(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "d",
+        "feedback": "difference",
+        "metrics": {"yield": {}, "cost": {}},
+        "arms": {"old": {}, "new": {}, "other": {}},
+        "preference": {"yield": 1.0},
+        "control": "old",
+        "users": {"north": {}, "south": {}},
+        "tolerance": {"absolute": 0.5},
+    } | changes
+
+
+def test_the_difference_to_a_control_plot_can_be_a_trial() -> None:
+    assert TrialSpec.read(difference()).feedback == "difference"
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "message"),
+    [
+        ({"tolerance": {"relative": 0.2}}, "tolerance", "a relative tolerance allows nothing: give `absolute`"),
+        ({"control": {"old": 0.5, "new": 0.5}}, "control", "a site's control plot has one arm"),
+        (
+            {"guardrails": [{"metric": "cost", "relative": 0.1}]},
+            "guardrails.0",
+            "the control's level cancels: give `absolute`",
+        ),
+        (
+            {"users": {"north": {}, "south": {"control": "new"}}},
+            "users.south.control",
+            "all users must have one control, 'old', got 'new'",
+        ),
+    ],
+)
+def test_what_a_difference_cannot_carry_is_refused(changes: dict[str, Any], path: str, message: str) -> None:
+    with pytest.raises(SpecError) as error:
+        TrialSpec.read(difference(**changes))
+    (fault,) = error.value.faults
+    assert dotted(fault) == path
+    assert message in fault.message
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"noise": {"kind": "known", "sd": {"yield": 1.0, "cost": 1.0}}},
+        {"policy": {"name": "dri_med_reward"}},
+        {"policy": {"name": "dri_med", "feedback": "reward"}},
+        {"policy": {"name": "uniform"}},
+    ],
+)
+def test_sites_with_different_control_plots_need_known_noise_or_the_reward_alone(changes: dict[str, Any]) -> None:
+    TrialSpec.read(difference(users={"north": {}, "south": {"control": "new"}}, **changes))
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ({"name": "dri_med", "weighting": "known"}, "weighting 'known' needs the noise"),
+        ({"name": "published_dri_med"}, "needs noise that is known; dri_med learns it"),
+        ({"name": "published_dri_imed"}, "needs noise that is known; dri_med learns it"),
+        ({"name": "w_d_lin_ucb"}, "it cannot be discounted"),
+        ({"name": "dri_med", "discount": 0.9}, "it cannot be discounted"),
+        ({"name": "dri_med", "norm_bound": -1}, "norm_bound must be positive"),
+    ],
+)
+def test_a_policy_that_does_not_fit_learned_noise_is_refused(policy: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=r"^policy: ") as error:
+        TrialSpec.read(difference(feedback="absolute", policy=policy))
+    assert message in str(error.value)
+
+
+def test_forgetting_and_a_promise_for_all_times_exclude_each_other() -> None:
+    known = {"kind": "known", "sd": {"yield": 1.0, "cost": 1.0}}
+    policy = {"name": "dri_med", "discount": 0.9}
+    with pytest.raises(SpecError, match="confidence 'anytime' needs discount 1"):
+        TrialSpec.read(difference(feedback="absolute", noise=known, policy=policy, confidence="anytime"))
+
+
+@pytest.mark.parametrize("text", ["name = ", 'name = "a"\nname = "b"', 'name = "a"\n[metrics\n', "= 3", '"""'])
+def test_text_that_is_not_toml_is_refused_with_its_line(text: str) -> None:
+    (fault,) = faults_of(text)
+    assert fault.message.startswith("not TOML: ")
+    assert fault.line is None or 1 <= fault.line <= text.count("\n") + 1
+
+
+def test_the_line_of_a_syntax_error_is_the_right_one() -> None:
+    (fault,) = faults_of(GOOD.replace("spread = 150", "spread 150"))
+    assert fault.line == GOOD.splitlines().index("spread = 150") + 1
+
+
+def test_text_that_is_not_json_is_refused_with_its_line() -> None:
+    with pytest.raises(SpecError, match="line 2: the trial: not JSON"):
+        TrialSpec.parse('{"name": "a",\n nonsense}', "json")
+
+
+@pytest.mark.parametrize("data", [None, 3, [1], "text"])
+def test_data_that_is_no_table_is_refused(data: object) -> None:
+    with pytest.raises(SpecError, match="the trial: must be a table of fields, got"):
+        TrialSpec.read(data)
+
+
+def test_an_empty_file_says_what_a_trial_needs() -> None:
+    assert {dotted(f) for f in faults_of("")} == {"name", "metrics", "arms"}
+
+
+@pytest.mark.parametrize("part", ["metrics", "arms"])
+def test_a_trial_without_metrics_or_arms_is_refused(part: str) -> None:
+    data = difference()
+    data[part] = {}
+    with pytest.raises(SpecError, match=f"^{part}: must not be empty"):
+        TrialSpec.read(data)
+
+
+def test_a_name_with_brackets_keeps_its_place_in_the_path() -> None:
+    data = difference(metrics={"dose [kg]": {"range": "wide"}}, preference={"dose [kg]": 1.0})
+    with pytest.raises(SpecError) as error:
+        TrialSpec.read(data)
+    assert error.value.faults[0].path == ("metrics", "dose [kg]", "range")
+
+
+def test_toml_json_and_python_give_the_same_spec(tmp_path: Path) -> None:
+    data = tomllib.loads(GOOD)
+    toml, js = tmp_path / "trial.toml", tmp_path / "trial.json"
+    toml.write_text(GOOD)
+    js.write_text(json.dumps(data))
+    one, two, three = TrialSpec.load(toml), TrialSpec.load(str(js)), TrialSpec.read(data)
+    assert one == two == three
+
+
+def test_a_spec_round_trips_through_plain_data() -> None:
+    for spec in (TrialSpec.parse(GOOD), TrialSpec.read(difference())):
+        plain = json.loads(json.dumps(spec.plain()))
+        assert TrialSpec.read(plain) == spec
+        assert TrialSpec.read(plain).plain() == spec.plain()
+
+
+def test_defaults_are_left_out_of_plain_data() -> None:
+    assert set(TrialSpec.read(difference()).plain()) == set(difference())
+
+
+@pytest.mark.parametrize("name", ["missing.toml", "latin.toml"])
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "latin.toml").write_bytes('name = "Bjørn"'.encode("latin-1"))
+    with pytest.raises(SpecError, match="cannot read"):
+        TrialSpec.load(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_policy_can_be_named_in_a_file(name: str) -> None:
+    noise = {"kind": "known", "sd": {"yield": 1.0, "cost": 1.0}}
+    assert TrialSpec.read(difference(feedback="absolute", noise=noise, policy={"name": name})).policy.name == name
+
+
+LEAVES: st.SearchStrategy[object] = st.sampled_from(
+    [None, True, -1, 0, 2.5, float("nan"), float("inf"), "", "old", "yield", [], [[1]], {}]
+)
+
+
+@given(
+    st.sampled_from(sorted(tomllib.loads(GOOD))),
+    st.recursive(LEAVES, lambda v: st.lists(v, max_size=2) | st.dictionaries(st.sampled_from(["yield", "x"]), v)),
+)
+def test_whatever_stands_in_a_field_it_is_read_or_refused_as_a_spec_error(field: str, value: object) -> None:
+    data = copy.deepcopy(tomllib.loads(GOOD))
+    data[field] = value
+    try:
+        spec = TrialSpec.read(data)
+    except SpecError:
+        return
+    assert TrialSpec.read(spec.plain()) == spec
