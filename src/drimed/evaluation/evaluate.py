@@ -46,7 +46,7 @@ class Evaluation:
     arms: tuple[str, ...]
     mean_reward: float  # what the logging policy earned
     estimates: list[Estimate]
-    overlaps: dict[str, Overlap | None]  # by target; None where propensities are unknown
+    overlaps: dict[str, Overlap | None]  # by target; None where propensities are unknown or support is missing
     warnings: dict[str, list[str]]  # by target
 
     def estimate(self, target: str, estimator: str) -> Estimate:
@@ -152,7 +152,7 @@ class Tally:
             weighting = self._unknown or sums.unsupported or (sums.overlap and sums.overlap.missing())
             estimates += [self._estimate(target.name, e, sums, weighting or None) for e in self.plan.estimators]
             warnings[target.name] = sums.overlap.warnings() if sums.overlap and not weighting else []
-        overlaps = {name: None if self._unknown else sums.overlap for name, sums in self._targets.items()}
+        overlaps = {n: None if self._unknown or s.unsupported else s.overlap for n, s in self._targets.items()}
         return Evaluation(self._count, self._arms, self._rewards / self._count, estimates, overlaps, warnings)
 
     def _add(self, sums: _OfTarget, piece: Log, target: FloatArray) -> None:
