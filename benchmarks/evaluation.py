@@ -108,17 +108,10 @@ def _timed(path: Path, repeats: int) -> list[Goal]:
 
 
 def _evaluate(path: Path | str, chosen: str) -> None:
-    names = chosen.split(",")
-    estimators: list[Any] = [est.parse(name) for name in names]
-    estimators[2:4] = [_named(e, name) for e, name in zip(estimators[2:4], names[2:4], strict=True)]
+    estimators = [est.parse(name) for name in chosen.split(",")]
     needs = frozenset({"predictions"} if any(e.predicts for e in estimators) else ())
     stream = read(path, columns=Columns(use=needs), arms=ARMS)
     evaluate(stream, Plan(targets=[target.uniform()], estimators=estimators))
-
-
-def _named(estimator: Any, name: str) -> Any:
-    """Two clipped estimators need two names."""
-    return est.ClippedIPS(cap=estimator.cap, name=name) if isinstance(estimator, est.ClippedIPS) else estimator
 
 
 def _two_means(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The measurements of docs/evaluation.md: `python -m tests.evaluation.studies [effects|regression|mean|context|value]`.
+"""The measurements of docs/evaluation.md: `python -m tests.evaluation.studies [NAME ...]`, names as in STUDIES.
 
 Each study prints a Markdown table. Seeds are fixed; on one core all of them take a few minutes.
 """
@@ -23,7 +23,7 @@ from drimed.evaluation.estimators import IPS
 from drimed.evaluation.intervals import Anytime, normal
 from drimed.evaluation.mean_drift import EpisodeSums, Monitor
 from drimed.evaluation.scores import contrast, effect_band, effect_scores
-from drimed.evaluation.sequences import Band
+from drimed.evaluation.sequences import Band, asymptotic, bernstein, betting
 from drimed.evaluation.statistics import Statistics
 from drimed.learning import noise
 from drimed.linear.arrays import FloatArray
@@ -181,6 +181,29 @@ def context() -> None:
             print(f"| {drift}, magnitude {magnitude:g} | {len(late) / 200:.0%} of 200 trials | {delay} |")
 
 
+def sequences() -> None:
+    """Means of coins: each confidence sequence, and a fixed-time interval that is looked at all the time."""
+    runs, n = 1000, 2000
+    print("\n| sequence | p = 0.5 | p = 0.1 |\n|---|---|---|")
+    cells: dict[str, list[str]] = {}
+    for p in (0.5, 0.1):
+        x = (np.random.default_rng(0).random((runs, n)) < p).astype(np.float64)
+        t = np.arange(1, n + 1)
+        mean = x.cumsum(-1) / t
+        half = np.where(t < 50, np.inf, Z * np.sqrt(mean * (1 - mean) / t))
+        bands = {
+            "bernstein": bernstein(x, ALPHA),
+            "betting": betting(x, ALPHA),
+            "asymptotic, from the 50th on": asymptotic(x, ALPHA),
+            "asymptotic, from the 200th on": asymptotic(x, ALPHA, start=200),
+            "fixed-time, from the 50th on": Band(mean - half, mean + half),
+        }
+        for name, band in bands.items():
+            cells.setdefault(name, []).append(f"{band.holds(p).mean():.1%}, {_median_width(band):.3f}")
+    for name, row in cells.items():
+        print(f"| {name} | {' | '.join(row)} |")
+
+
 def value() -> None:
     """Intervals for the value of a target policy."""
     truth = float(LOG_MEANS @ TARGET)
@@ -209,6 +232,7 @@ STUDIES: dict[str, Callable[[], None]] = {
     "mean": mean,
     "context": context,
     "value": value,
+    "sequences": sequences,
 }
 
 

@@ -128,8 +128,8 @@ def test_missing_support_is_seen_where_the_probabilities_tell() -> None:
 
 def test_estimators_are_parsed_with_their_setting() -> None:
     assert [est.parse(name).name for name in est.ESTIMATORS] == list(est.ESTIMATORS)
-    assert est.parse("clipped=3") == est.ClippedIPS(cap=3.0)
-    assert est.parse("replay=20") == est.Replay(bound=20.0)
+    assert est.parse("clipped=3") == est.ClippedIPS(cap=3.0, name="clipped=3")
+    assert est.parse("replay=20") == est.Replay(bound=20.0, name="replay=20")
 
 
 @pytest.mark.parametrize("text", ["ips=3", "clipped=x", "clipped=0", "switch-dr=-1", "dros=-1", "replay=0"])

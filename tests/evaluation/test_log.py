@@ -28,6 +28,7 @@ def test_without_a_propensity_column_it_is_read_off_the_probabilities() -> None:
     [
         ({"reward": [1.0, np.nan, 3.0]}, "reward must be finite, got nan at decision 101"),
         ({"reward": [1.0, np.inf, -np.inf]}, "reward must be finite, got inf at decision 101"),
+        ({"episode": [0.0, np.nan, 1.0]}, "episode must be finite, got nan at decision 101"),
         ({"reward": ["a", "b", "c"]}, "reward must be numbers"),
         ({"propensity": [0.5, 0.0, 1.0]}, "above 0 and at most 1, got 0.0 at decision 101"),
         ({"propensity": [0.5, -0.1, 1.0]}, "above 0 and at most 1, got -0.1"),

@@ -122,6 +122,19 @@ def test_an_empty_cell_is_an_unknown_propensity_but_no_reward(tmp_path: Path) ->
         read(path, arms=["a"]).whole()
 
 
+@pytest.mark.parametrize(
+    "wrap", [lambda c: c, pd.DataFrame, pl.DataFrame, pa.table], ids=["dict", "pandas", "polars", "arrow"]
+)
+def test_numbers_of_arms_may_have_become_floats(wrap: Callable[[Any], Any]) -> None:
+    columns = {"action": np.array([2.0, 0.0, 2.0]), "reward": np.ones(3), "propensity": np.full(3, 0.5)}
+    stream = read(wrap(columns))
+    assert stream.arms == ("0", "2")
+    assert stream.whole().action.tolist() == [1, 0, 1]
+    gap = columns | {"action": np.array([2.0, np.nan, 2.0])}
+    with pytest.raises(InputError, match="action is missing at decision 1"):
+        read(wrap(gap)).whole()
+
+
 def test_users_may_be_missing(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("action,reward,propensity,user\na,1,0.5,ada\na,2,0.5,\n")

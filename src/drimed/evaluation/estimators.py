@@ -11,8 +11,8 @@ Li et al. (2011) for replay.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol, final
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, final
 
 import numpy as np
 
@@ -256,7 +256,7 @@ def parse(text: str) -> Estimator:
     """An estimator as it is written on a command line, with its setting if it has one: `clipped=5`.
 
     >>> parse("switch-dr=3")
-    SwitchDR(threshold=3.0, name='switch-dr', weighs=True, predicts=True)
+    SwitchDR(threshold=3.0, name='switch-dr=3', weighs=True, predicts=True)
     """
     name, _, value = text.partition("=")
     if name not in ESTIMATORS:
@@ -269,4 +269,5 @@ def parse(text: str) -> Estimator:
         number = float(value)
     except ValueError as error:
         raise ConfigError(f"the setting of {name!r} must be a number, got {value!r}") from error
-    return ESTIMATORS[name](number)
+    chosen: Any = ESTIMATORS[name](number)
+    return replace(chosen, name=text)

@@ -109,7 +109,7 @@ def make_log(
         predictions=None if predictions is None else _table("predictions", predictions, (n, K), start),
         available=allowed,
         user=None if user is None else _labels("user", user, n),
-        episode=None if episode is None else _labels("episode", episode, n).astype(np.intp),
+        episode=None if episode is None else _whole("episode", episode, n, start),
         metrics=None if metrics is None else _table("metrics", metrics, (n, -1), start),
         targets={name: _distributions(f"target {name}", t, (n, K), start) for name, t in (targets or {}).items()},
         start=start,
@@ -246,6 +246,11 @@ def _mask(value: Any, shape: tuple[int, int], action: IntArray, start: int) -> B
         row = int((~played).argmax())
         raise InputError(f"arm {int(action[row])} was played at decision {start + row} although it was not available")
     return array
+
+
+def _whole(name: str, value: Any, n: int, start: int) -> IntArray:
+    array = _column(name, _labels(name, value, n), start)
+    return array.astype(np.intp)
 
 
 def _labels(name: str, value: Any, n: int) -> NDArray[Any]:

@@ -262,7 +262,7 @@ def _capital_kernel(x, candidates, alpha, lower):  # type: ignore[no-untyped-def
     for t in range(x.shape[0]):
         centre = total / (t + 1)
         variance = spread / (t + 1)
-        bet = np.sqrt(2 * need / (max(variance, 1e-12) * (t + 1) * np.log(t + 2.0)))
+        bet = np.sqrt(2 * need / (max(variance, EPS) * (t + 1) * np.log(t + 2.0)))
         for g in range(dead + 1, G):
             m = candidates[g]
             b = bet

@@ -204,8 +204,9 @@ def _from_batch(batch: Any, numbers: Sequence[str], labels: Sequence[str]) -> Pi
         piece[name] = column.to_numpy(zero_copy_only=False)  # a null becomes NaN
     for name in labels:
         column = batch.column(name)
-        if column.null_count == 0 and str(column.type).startswith(("int", "uint")):
-            piece[name] = column.to_numpy(zero_copy_only=False)
+        kind = str(column.type)
+        if kind in ("float", "double") or (column.null_count == 0 and kind.startswith(("int", "uint"))):
+            piece[name] = _coded(column.to_numpy(zero_copy_only=False))
             continue
         coded = column if hasattr(column, "dictionary") else column.dictionary_encode()
         indices = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
@@ -216,6 +217,11 @@ def _from_batch(batch: Any, numbers: Sequence[str], labels: Sequence[str]) -> Pi
 def _coded(values: NDArray[Any]) -> Column:
     if values.dtype.kind in "iub":
         return values
+    if values.dtype.kind == "f":  # numbers of arms that became floats because some were missing
+        missing = np.isnan(values)
+        found, codes = np.unique(np.where(missing, 0.0, values), return_inverse=True)
+        named = [int(v) if v == int(v) else v for v in found.tolist()]
+        return Coded(np.where(missing, -1, codes), named)
     if values.dtype.kind == "O":
         missing = np.array([v is None or v != v for v in values], dtype=bool)
         values = np.where(missing, "", values).astype(str)
