@@ -138,8 +138,10 @@ def _growth(measured: Measured) -> Figure:
             y = [max(float(measured.regret(cell, spec).mean()), 0.01) for cell in cells]
             ax.plot([cell.value for cell in cells], y, lw=1.3, ms=5, label=spec.text, **_style(i))
         ax.set(xscale="log", yscale="log", xlabel=name)
+        ax.set_xticks([cell.value for cell in cells], [f"{cell.value:g}" for cell in cells])
+        ax.set_xticks([], minor=True)
     axes[0].set_ylabel("Mean regret")
     handles, labels = axes[0].get_legend_handles_labels()
-    fig.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    fig.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False, fontsize=8)
     fig.suptitle("Growth of regret, one size varied at a time", fontweight="bold")
     return fig
