@@ -166,6 +166,13 @@ def absorb(noise: Noise) -> Noise:
     return replace(noise, n=n, moments=sums, sf=sf, recent=np.zeros_like(noise.recent), waiting=0)
 
 
+def squares(noise: Noise) -> FloatArray:
+    """Of each cell, the sums of squares of what it is made of: (..., E, K, J, U)."""
+    U = noise.recent.shape[-1] - 5
+    at = [s * U - s * (s - 1) // 2 for s in range(U)]  # the diagonal of a packed upper triangle
+    return noise.moments[..., at]
+
+
 def is_due(noise: Noise) -> bool:
     """Whether the model should be fitted again now."""
     return noise.seen <= EVERY_TIME or noise.seen >= GROWTH * noise.refitted

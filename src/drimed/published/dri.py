@@ -100,7 +100,7 @@ class PublishedDri:
         return replace(
             state,
             tau=(1 - self.tolerance) * optimistic,  # I-22: before the discount
-            ridge=self._discounted(state.ridge),
+            ridge=self.aged(state.ridge),
             episode=state.episode + 1,
             user=1,
         )
@@ -171,6 +171,17 @@ class PublishedDri:
         del shape
         return 1
 
+    def aged(self, r: Ridge) -> Ridge:
+        """One episode later. I-1: V is discounted and b is not, so theta_hat grows by 1 / gamma. I-20: by gamma, not gamma^(L-l)."""
+        g = self.discount
+        return replace(
+            r,
+            V=g * r.V,
+            V_inv=r.V_inv / g,
+            theta=r.theta / g,
+            logdet=r.logdet + r.theta.shape[-1] * np.log(g),
+        )
+
     @cached_property
     def _reading(self) -> Reading:
         return reading(self.reading)
@@ -215,17 +226,6 @@ class PublishedDri:
         """A row of `late` episodes ago in or out: discounted in V since then, and not in b (I-1)."""
         V = r.V + sign * self.discount**late * z[..., :, None] * z[..., None, :]
         return ridge.refresh(replace(r, V=V, b=r.b + sign * w[..., None] * z), self.ridge_penalty)
-
-    def _discounted(self, r: Ridge) -> Ridge:
-        """I-1: V is discounted and b is not, so theta_hat grows by 1 / gamma. I-20: by gamma, not gamma^(L-l)."""
-        g = self.discount
-        return replace(
-            r,
-            V=g * r.V,
-            V_inv=r.V_inv / g,
-            theta=r.theta / g,
-            logdet=r.logdet + r.theta.shape[-1] * np.log(g),
-        )
 
 
 def _normalised(x: FloatArray, sigma: FloatArray | None) -> FloatArray:

@@ -29,7 +29,7 @@ def build_policy(spec: TrialSpec, d: int) -> AnyPolicy:
         implied["weighting"] = "learned"
     if "learned" in (learner.weighting, implied.get("weighting")):
         implied["refits"] = "converged"  # what is decided must not depend on the order in which outcomes came
-    if _scaled(spec):
+    if coefficients_are_scaled(spec):
         # Every coefficient is a mean on the scale of its metric's range: of size one at most, two deviations of the
         # prior. A bound on all of them together is what confidence "anytime" needs.
         implied |= {"norm_bound": sqrt(d), "regularisation": (learner.noise_bound / PRIOR_DEVIATION) ** 2}
@@ -75,7 +75,7 @@ def _published(spec: TrialSpec, plain: AnyPolicy) -> AnyPolicy:
     return make(spec.policy.name, **({"tolerance": spec.tolerance.relative} | spec.policy.settings))
 
 
-def _scaled(spec: TrialSpec) -> bool:
+def coefficients_are_scaled(spec: TrialSpec) -> bool:
     """Whether this trial makes its own maps, so that the size of the coefficients is known."""
     return next(iter(spec.arms.values())).map is None
 

@@ -7,17 +7,19 @@ the log. Deciding itself is in drimed.trial.deciding; this only takes in what wa
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from drimed.errors import InputError, StoreError
+from drimed.errors import InputError, NumericalError, StoreError
 from drimed.guards.decision import REASONS, Decision
+from drimed.learning import learned
 from drimed.learning.offer import Offer, Outcome
-from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.policy import AnyPolicy, Policy
 from drimed.policies.state import to_arrays
+from drimed.published.dri import PublishedDri
 from drimed.trial import events as kinds
 from drimed.trial.build import build_policy
 from drimed.trial.events import Event
@@ -25,7 +27,14 @@ from drimed.trial.problem import FEWEST_USERS, Problem, Profile
 from drimed.trial.spec import Arm, ArmNoise, TrialSpec, User
 from drimed.trial.stores.store import Ledger
 
+Group = list[tuple[Event, Event | None]]  # events, each with the decision that it is about
+
 CHUNK = 2000  # events that are folded at a time: their decisions are fetched together
+
+
+# A sum that keeps less than this share of itself when something is taken out has lost its digits. What is left of a
+# mistyped 1e12 among fives is round-off: then everything is added up again.
+LOST_SHARE = 1e-6
 
 
 class OutgrownError(Exception):
@@ -79,6 +88,7 @@ class Memory:
         self.policy: AnyPolicy = build_policy(spec, self.problem.shape.d)
         self.state: Any = self.policy.init(self.problem.shape)
         self._settled: tuple[int, Any] = (-1, None)
+        self.stale = False  # whether the evidence must be added up again before anything else is taken in
         self.profiles: list[Profile] = []
         self.definitions: list[tuple[str, User]] = []  # of the profiles
         self.users: dict[str, int] = {}  # name -> slot of its present profile
@@ -104,14 +114,21 @@ class Memory:
     def caught_up(self, ledger: Ledger, until: int | None = None) -> Memory:
         """This memory after the ledger's newer events; another one where the arrays had to grow."""
         memory = self
+        memory.add_up_again(ledger)
         if memory.seq >= (ledger.seq if until is None else until):
             return memory
         for group in groups(ledger, after=memory.seq, until=until):
-            try:
-                memory.take(group)
-            except OutgrownError:
-                memory = memory.regrown(ledger, group[-1][0].seq)
+            memory = memory.taken(group, ledger)
         return memory
+
+    def taken(self, group: Group, ledger: Ledger) -> Memory:
+        """This memory after a group of events, or another one where the arrays had to grow."""
+        try:
+            self.take(group)
+        except OutgrownError:
+            return self.regrown(ledger, group[-1][0].seq)
+        self.add_up_again(ledger)
+        return self
 
     def regrown(self, ledger: Ledger, until: int) -> Memory:
         """The whole past up to event `until`, in arrays that have room for it."""
@@ -122,7 +139,24 @@ class Memory:
         again = Memory(self.created, _room(arms, users, self.room.users))
         return again.caught_up(ledger, until)
 
-    def take(self, group: list[tuple[Event, Event | None]]) -> None:
+    def add_up_again(self, ledger: Ledger) -> None:
+        """Where taking an outcome out has cost too many digits: all that is known now, from the first decision on."""
+        if not self.stale:
+            return
+        fresh = self.policy.init(self.problem.shape)
+        if isinstance(self.policy, PublishedDri):  # it discounts its prior too
+            for _ in range(self.episode.number):
+                fresh = replace(fresh, ridge=self.policy.aged(fresh.ridge))
+        for first in range(1, self.counts.decisions + 1, CHUNK):
+            numbers = range(first, min(first + CHUNK, self.counts.decisions + 1))
+            for events in ledger.of_decisions(numbers).values():
+                told = [e for e in events if e.kind in (kinds.OUTCOME, kinds.AMENDMENT) and e.seq <= self.seq]
+                if told:
+                    fresh = self._learned(fresh, events[0], told[-1].body["outcome"])
+        evidence = {name: getattr(fresh, name) for name in ("ridge", "noise") if hasattr(fresh, name)}
+        self.state, self.stale = replace(self.state, **evidence), False
+
+    def take(self, group: Group) -> None:
         """One event, or the decisions that were given out together; each with the decision that it is about."""
         event, about = group[0]
         if event.kind == kinds.DECISION:
@@ -289,14 +323,26 @@ class Memory:
         """Replace what was learned from a decision's outcome."""
         if about is None:
             raise InputError("an outcome belongs to a decision")
-        profile, context, mask = self.asked(about)
-        offer = self.problem.offer(profile, context, mask)
+        if was is not None and (old := self.usable(self.profiles[about.body["profile"]], was)) is not None:
+            before = self.state
+            try:
+                self.state = self.policy.forget(self.state, *self._evidence(about, old))
+                self.stale = _lost(before, self.state)
+            except NumericalError:
+                self.stale = True
+        if not self.stale:
+            self.state = self._learned(self.state, about, now)
+
+    def _learned(self, state: Any, about: Event, outcome: dict[str, Any]) -> Any:
+        """A state after the outcome of a decision, if it can be learned from yet."""
+        usable = self.usable(self.profiles[about.body["profile"]], outcome)
+        return state if usable is None else self.policy.observe(state, *self._evidence(about, usable))
+
+    def _evidence(self, about: Event, outcome: Outcome) -> tuple[Offer, IntArray, Outcome, int]:
+        """What was offered, which arm was given, what came of it, and how many episodes ago."""
+        offer = self.problem.offer(*self.asked(about))
         action = np.asarray(self.problem.arm(about.body["arm"]))
-        late = self.episode.number - int(about.body["episode"])
-        if was is not None and (old := self.usable(profile, was)) is not None:
-            self.state = self.policy.forget(self.state, offer, action, old, late)
-        if (new := self.usable(profile, now)) is not None:
-            self.state = self.policy.observe(self.state, offer, action, new, late)
+        return offer, action, outcome, self.episode.number - int(about.body["episode"])
 
     def usable(self, profile: Profile, outcome: dict[str, Any]) -> Outcome | None:
         """An outcome as the policy can learn from it, or None while it must wait for more metrics."""
@@ -322,10 +368,15 @@ class Memory:
         return np.where(there, y, 0.0), there
 
 
-def groups(ledger: Ledger, *, after: int, until: int | None) -> Iterator[list[tuple[Event, Event | None]]]:
+def groups(ledger: Ledger, *, after: int, until: int | None) -> Iterator[Group]:
     """The ledger's events with the decisions they are about; decisions that were given out together stay together."""
-    group: list[tuple[Event, Event | None]] = []
-    for event, about in _with_decisions(ledger, after, until):
+    return grouped(_with_decisions(ledger, after, until))
+
+
+def grouped(pairs: Iterable[tuple[Event, Event | None]]) -> Iterator[Group]:
+    """The same, of events that are at hand."""
+    group: Group = []
+    for event, about in pairs:
         together = (
             group
             and event.kind == kinds.DECISION == group[-1][0].kind
@@ -350,6 +401,17 @@ def _with_decisions(ledger: Ledger, after: int, until: int | None) -> Iterator[t
         if len(chunk) < CHUNK:
             return
         after = chunk[-1].seq
+
+
+def _lost(before: Any, after: Any) -> bool:
+    """Whether something was taken out of the evidence beside which what is left is round-off."""
+    if getattr(before, "noise", None) is not None:  # V and b follow from the sums
+        there = after.noise.n[..., None] > 0
+        square = learned.squares(learned.absorb(before.noise)), learned.squares(after.noise)
+        return bool((there & (square[1] < LOST_SHARE * square[0])).any())
+    V, b = after.ridge.V, after.ridge.b
+    gone = LOST_SHARE * np.linalg.norm(before.ridge.b - b) > np.linalg.norm(b)
+    return bool(gone or (np.diagonal(V) < LOST_SHARE * np.diagonal(before.ridge.V)).any())
 
 
 def _context(values: list[float] | None) -> FloatArray | None:

@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from drimed.errors import ConflictError, InputError, UnknownNameError
 from drimed.trial import events as kinds
 from drimed.trial.events import Event
 from drimed.trial.memory import Memory
+from drimed.trial.problem import number
 from drimed.trial.records import Told
 
 Values = Mapping[str, float | None]
@@ -109,16 +108,13 @@ def _has_control_plots(memory: Memory, values: Values | None) -> bool:
 
 def _checked(memory: Memory, values: Values, what: str) -> dict[str, float | None]:
     """Known metrics and finite numbers, or None."""
+    if not isinstance(values, Mapping):
+        raise InputError(f"an outcome must be a table of metrics and values, got {values!r}")
     checked: dict[str, float | None] = {}
     for name, value in values.items():
         if name not in memory.problem.metrics:
             raise UnknownNameError("metric", name, memory.problem.metrics)
-        number: object = value  # callers are not always typed
-        if number is not None and (
-            isinstance(number, bool) or not isinstance(number, int | float | np.number) or not np.isfinite(number)
-        ):
-            raise InputError(f"{what} {name!r} must be a finite number, got {value!r}; leave out what is not known")
-        checked[name] = None if value is None else float(value)
+        checked[name] = None if value is None else number(f"{what} {name!r}", value)
     return checked
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from drimed.errors import ConflictError, InputError, UnknownNameError
 from drimed.learning.offer import Offer, Shape, quadratic, whiten
 from drimed.linear.arrays import BoolArray, FloatArray
-from drimed.trial.spec import ArmNoise, TrialSpec, User
+from drimed.trial.spec import LARGEST, ArmNoise, TrialSpec, User
 
 DEPARTURE = 0.5  # arms differ from each other by less than levels do from zero: half as much, before any data
 FEWEST_USERS = 16  # room for users is doubled when it is used up, so that joining costs little
@@ -98,10 +98,15 @@ class Problem:
             return None
         if values is None:
             raise InputError(f"a context is needed: {', '.join(self.fields)}")
+        if not isinstance(values, Mapping):
+            raise InputError(f"a context must be a table of {', '.join(self.fields)}, got {values!r}")
         for name in values:
             if name not in self.spec.context:
                 raise UnknownNameError("context field", name, self.fields)
-        return np.array([_number(f"context {f!r}", values.get(f)) for f in self.fields])
+        missing = [f for f in self.fields if f not in values]
+        if missing:
+            raise InputError(f"context {missing[0]!r} is missing; expected {', '.join(self.fields)}")
+        return np.array([number(f"context {f!r}", values[f]) for f in self.fields])
 
     def outcome(self, values: Mapping[str, float | None]) -> tuple[FloatArray, BoolArray]:
         """An outcome in the learner's units, and which metrics are there: (M,) twice."""
@@ -277,7 +282,13 @@ def _stack(arrays: Sequence[FloatArray | None]) -> FloatArray | None:
     return np.stack(there) if there else None
 
 
-def _number(what: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+def number(what: str, value: object) -> float:
+    """A value that was handed in, if it is a number that can be calculated with."""
+    if isinstance(value, np.integer | np.floating):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f"{what} must be a finite number, got {value!r}")
+    if not -LARGEST <= value <= LARGEST:
+        wanted = f"a number of at most {LARGEST:g}" if abs(value) < np.inf else "a finite number"
+        raise InputError(f"{what} must be {wanted}, got {value!r}")
     return float(value)

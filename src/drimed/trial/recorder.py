@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass
 
 from drimed.trial import events as kinds
 from drimed.trial import snapshots
 from drimed.trial.events import Draft, Event, chain
-from drimed.trial.memory import Memory
+from drimed.trial.memory import Memory, grouped
 from drimed.trial.stores.store import Ledger, Store
 
 SNAPSHOT_EVERY = 1000  # events: folding so many takes a fraction of a second
@@ -18,29 +19,36 @@ SNAPSHOT_EVERY = 1000  # events: folding so many takes a fraction of a second
 
 @dataclass
 class Transaction:
-    """What is known inside a transaction, and what it adds."""
+    """What is known inside a transaction, with what it adds."""
 
     memory: Memory
     ledger: Ledger
     time: str
     actor: str
     dry_run: bool
-    taken: list[tuple[Event, Event | None]] = field(default_factory=list)
+    wrote: bool = False
 
     def append(
         self, drafts: Sequence[Draft], actor: str | None, about: Mapping[int, Event] | None = None
     ) -> list[Event]:
-        """Record; a dry run only shows what would be."""
-        head = self.ledger
+        """Record and fold in, as every other process will; a dry run only shows what would be."""
+        head = self.memory
         written = chain(drafts, seq=head.seq, hash=head.hash, time=self.time, actor=actor or self.actor)
-        if written and not self.dry_run:
+        if self.dry_run:
+            if written and written[0].kind == kinds.EPISODE:  # what is shown next happens in it
+                self.memory = copy(self.memory)  # an episode replaces what it changes
+                self.memory.take([(written[0], None)])
+            return written
+        if written:
+            self.wrote = True
             self.ledger.append(written)
-            self.taken += [(e, (about or {}).get(e.decision or 0)) for e in written]
+        for group in grouped((e, (about or {}).get(e.decision or 0)) for e in written):
+            self.memory = self.memory.taken(group, self.ledger)
         return written
 
 
 class Recorder:
-    """Folds in what others wrote before anything is decided, and what this process wrote once it is durable."""
+    """Folds in what others wrote before anything is decided, and what this process writes before it is durable."""
 
     def __init__(self, name: str, store: Store, actor: str, clock: Callable[[], str]) -> None:
         self.name, self.store, self.actor, self.clock = name, store, actor, clock
@@ -53,35 +61,24 @@ class Recorder:
         with self._lock, self.store.reading(self.name) as ledger:
             return self._caught_up(ledger)
 
-    def begun(self) -> bool:
-        """Whether an episode was ever opened; what is known already answers that, once it is so."""
-        known = self._memory
-        return (known is not None and known.episode.number > 0) or self.memory().episode.number > 0
-
     @contextmanager
     def writing(self, *, dry_run: bool = False) -> Iterator[Transaction]:
-        """A transaction: durable when the block ends."""
+        """A transaction: durable when the block ends. What cannot be folded in is never written."""
+        transaction = None
         with self._lock:
-            with (self.store.reading if dry_run else self.store.writing)(self.name) as ledger:
-                memory = self._caught_up(ledger)
-                if not dry_run and memory.seq >= self._snapshot + max(SNAPSHOT_EVERY, len(memory.users)):
-                    self._keep_snapshot(memory, ledger)
-                transaction = Transaction(memory, ledger, self.clock(), self.actor, dry_run)
-                yield transaction
-            if transaction.taken:
-                self._advance(transaction.taken)
-
-    def _advance(self, taken: list[tuple[Event, Event | None]]) -> None:
-        """Fold in what was just written, as every other process will."""
-        memory, self._memory = self._memory, None  # should folding fail half-way, nothing half-done is kept
-        if memory is None:
-            return
-        if taken[0][0].kind == kinds.DECISION:
-            memory.take(taken)
-        elif taken[0][0].kind not in (kinds.ARM, kinds.USER, kinds.PREFERENCE):  # these may need the whole past
-            for pair in taken:
-                memory.take([pair])
-        self._memory = memory
+            try:
+                with (self.store.reading if dry_run else self.store.writing)(self.name) as ledger:
+                    memory = self._caught_up(ledger)
+                    if not dry_run and memory.seq >= self._snapshot + max(SNAPSHOT_EVERY, len(memory.users)):
+                        self._keep_snapshot(memory, ledger)
+                    transaction = Transaction(memory, ledger, self.clock(), self.actor, dry_run)
+                    yield transaction
+                    if transaction.wrote:
+                        self._memory = transaction.memory
+            except BaseException:
+                if transaction is not None and transaction.wrote:
+                    self._memory = None  # it may hold what was not written
+                raise
 
     def _caught_up(self, ledger: Ledger) -> Memory:
         memory, self._memory = self._memory, None

@@ -10,16 +10,35 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    field_validator,
+)
 
 from drimed.errors import Fault, SpecError
 from drimed.trial import lines
 
+
+def _not_tiny(value: float) -> float:
+    if value < SMALLEST:
+        raise ValueError(f"must be at least {SMALLEST:g}")
+    return value
+
+
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\s/,;\"'][^/,;\"'\x00-\x1f]*$")]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+# No unit of measurement makes a number larger or smaller than this; powers of it must stay within a double.
+LARGEST, SMALLEST = 1e30, 1e-30
+Finite = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False), AfterValidator(_not_tiny)]
+NotNegative = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 Matrix = list[list[Finite]]
 
 
@@ -61,6 +80,8 @@ class Metric(Part):
     def _ordered(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
         if value is not None and not value[0] < value[1]:
             raise ValueError("must go from low to high")
+        if value is not None and max(map(abs, value)) < SMALLEST:
+            raise ValueError(f"must reach {SMALLEST:g} at least")
         return value
 
     @property

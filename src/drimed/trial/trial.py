@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, overload
 
 import numpy as np
@@ -27,7 +28,7 @@ from drimed.trial.records import Given, Row, Status, Told
 from drimed.trial.spec import Arm, ArmNoise, TrialSpec, User
 from drimed.trial.stores.store import Ledger, Store
 
-ROWS = 1000  # decisions whose stories are fetched at a time
+STORIES = 1000  # decisions that are fetched at a time
 
 Context = Mapping[str, float]
 
@@ -108,6 +109,9 @@ class Trial:
         Contexts are those of `open_episode` unless given here. `key` is the caller's own name for this request: a
         repeated one is answered with what was decided the first time. A dry run writes nothing.
         """
+        if (contexts if isinstance(users, str) else context) is not None:
+            raise InputError("give `context` when asking for one user, and `contexts` when asking for several")
+        _names("unavailable", unavailable)
         if isinstance(users, str):
             given = self._ask(
                 [users], {users: context} if context is not None else {}, unavailable, key, actor, dry_run
@@ -124,13 +128,13 @@ class Trial:
         actor: str | None,
         dry_run: bool,
     ) -> list[Given]:
-        if not dry_run and not self._recorder.begun():
-            self.open_episode(number=1, actor=actor)
         with self._recorder.writing(dry_run=dry_run) as now:
-            memory, ledger = now.memory, now.ledger
-            if key is not None and (before := self._answered(memory, ledger, key, users)):
+            if key is not None and (before := self._answered(now.memory, now.ledger, key, users)):
                 return before
-            self._can_decide(memory, dry_run)
+            self._can_decide(now.memory)
+            if now.memory.episode.number == 0:  # the first one need not be opened
+                now.append([Draft(kinds.EPISODE, self._episode(now.memory, {}, {}))], actor)
+            memory, ledger = now.memory, now.ledger
             names = list(memory.users) if users is None else list(users)
             if not names:
                 raise InputError("there is nobody to decide for: add users first")
@@ -170,15 +174,17 @@ class Trial:
         return Asked(profile, values, excluded, memory.problem.available(profile, excluded))
 
     def _answered(self, memory: Memory, ledger: Ledger, key: str, users: Sequence[str] | None) -> list[Given]:
-        found = [e for e in ledger.of_request(key) if e.kind == kinds.DECISION]
-        if found and users is not None and not {str(e.user) for e in found} <= set(users):
+        """What this request was answered with before: what it decided, and what had been decided in its episode."""
+        found = {str(e.user): e for e in ledger.of_request(key) if e.kind == kinds.DECISION}
+        if not found:
+            return []
+        same = next(iter(found.values())).body["episode"] == memory.episode.number
+        asked = memory.episode.asked if same else {}
+        names = [u for u in memory.users if u in found or u in asked] if users is None else list(users)
+        if not set(found) <= set(names) or any(u not in found and u not in asked for u in names):
             raise ConflictError(f"request {key!r} was made before, for other users; give each request its own key")
-        by_user = {str(e.user): self._given(memory, e, repeated=True) for e in found}
-        if found and users is not None:
-            rest = {u: memory.episode.asked[u] for u in users if u not in by_user and u in memory.episode.asked}
-            by_user |= self._standing(memory, ledger, rest)
-            return [by_user[u] for u in users if u in by_user]
-        return list(by_user.values())
+        old = self._standing(memory, ledger, {u: asked[u] for u in names if u not in found})
+        return [old[u] if u in old else self._given(memory, found[u], repeated=True) for u in names]
 
     def _standing(self, memory: Memory, ledger: Ledger, decisions: dict[str, int]) -> dict[str, Given]:
         found = ledger.of_decisions(list(decisions.values()))
@@ -187,12 +193,10 @@ class Trial:
     def _given(self, memory: Memory, event: Event, *, repeated: bool = False) -> Given:
         return Given.of(event, memory.problem.arms, memory.problem.fields, repeated=repeated)
 
-    def _can_decide(self, memory: Memory, dry_run: bool) -> None:
+    def _can_decide(self, memory: Memory) -> None:
         if memory.status != "running":
             fix = "; resume it first" if memory.status == "paused" else ""
             raise ConflictError(f"trial {self.name!r} is {memory.status} and decides nothing{fix}")
-        if dry_run and memory.episode.number == 0:
-            raise ConflictError("no episode is open; open one first to see what would be decided")
 
     # Telling
 
@@ -202,6 +206,7 @@ class Trial:
 
     def tell_many(self, reports: Sequence[Report], *, actor: str | None = None, dry_run: bool = False) -> list[Told]:
         """Many outcomes in one transaction: all of them or, if one is refused, none."""
+        reports = [replace(r, decision=_whole(r.decision)) for r in reports]
         with self._recorder.writing(dry_run=dry_run) as now:
             if len({r.decision for r in reports}) < len(reports):
                 raise InputError("one decision is reported twice in one call; report each once")
@@ -251,6 +256,7 @@ class Trial:
     ) -> Told:
         """Correct an outcome; the old value stays in the log. None takes a metric back."""
         _said(reason)
+        decision = _whole(decision)
         with self._recorder.writing(dry_run=dry_run) as now:
             story = self._stories(now.ledger, [decision])[decision]
             new = outcomes.amended(now.memory, story, Report(decision, outcome, control))
@@ -263,6 +269,7 @@ class Trial:
     def mark_missing(self, decision: int, *, reason: str, actor: str | None = None, dry_run: bool = False) -> Told:
         """An outcome that will not come. Should it come after all, it can still be told."""
         _said(reason)
+        decision = _whole(decision)
         with self._recorder.writing(dry_run=dry_run) as now:
             memory, ledger = now.memory, now.ledger
             story = self._stories(ledger, [decision])[decision]
@@ -304,21 +311,30 @@ class Trial:
                 raise ConflictError(f"trial {self.name!r} is {memory.status}; no episode can be opened")
             if number is not None and number != current + 1:
                 raise ConflictError(f"episode {number} cannot be opened: the next one is {current + 1}")
-            body: dict[str, Any] = {"episode": current + 1, "contexts": {}, "unavailable": {}}
-            for user, values in (contexts or {}).items():
-                if user not in memory.users:
-                    raise UnknownNameError("user", user, memory.users)
-                vector = memory.problem.context(values)
-                body["contexts"][user] = [] if vector is None else vector.tolist()
-            for user, arms in (unavailable or {}).items():
-                if user and user not in memory.users:
-                    raise UnknownNameError("user", user, memory.users)
-                for name in [user] if user else memory.users:
-                    memory.problem.available(memory.profile(name), [*memory.retired, *arms])
-                body["unavailable"][user] = sorted(arms)
-            memory.episode_offers(body["contexts"])  # refuses what the policy could not begin with
+            body = self._episode(memory, contexts or {}, unavailable or {})
             now.append([Draft(kinds.EPISODE, body)], actor)
             return current + 1
+
+    def _episode(
+        self, memory: Memory, contexts: Mapping[str, Context], unavailable: Mapping[str, Sequence[str]]
+    ) -> dict[str, Any]:
+        """The next episode, as it is written down."""
+        body: dict[str, Any] = {"episode": memory.episode.number + 1, "contexts": {}, "unavailable": {}}
+        for user, values in contexts.items():
+            if user not in memory.users:
+                raise UnknownNameError("user", user, memory.users)
+            if (vector := memory.problem.context(values)) is not None:
+                body["contexts"][user] = vector.tolist()
+        for user, arms in unavailable.items():
+            if user and user not in memory.users:
+                raise UnknownNameError("user", user, memory.users)
+            for arm in _names("unavailable", arms):
+                memory.problem.arm(arm)
+            for name in [user] if user else memory.users:
+                memory.problem.available(memory.profile(name), [*memory.retired, *arms])
+            body["unavailable"][user] = sorted(arms)
+        memory.episode_offers(body["contexts"])  # refuses what the policy could not begin with
+        return body
 
     def add_user(self, name: str, user: User | Mapping[str, Any], *, actor: str | None = None) -> None:
         """Let somebody join."""
@@ -333,6 +349,12 @@ class Trial:
                     *faults.user_faults(memory.spec, definition, ("users", name)),
                 ]
             )
+            at = ("users", name, "control")
+            controls = [u.control or memory.spec.control for _, u in memory.definitions[:1]]
+            own = definition.control or memory.spec.control
+            _raise(list(faults.plot_faults(memory.spec, memory.policy, own, next(iter(controls), None), at)))
+            profile = memory.problem.profile(name, definition, len(memory.profiles))
+            memory.problem.available(profile, memory.retired)  # refuses a control that is retired
             body = {"definition": definition.model_dump(mode="json", exclude_none=True)}
             now.append([Draft(kinds.USER, body, user=name)], actor)
 
@@ -437,13 +459,29 @@ class Trial:
             notes=notes(spec, memory.problem.shape.d),
         )
 
+    def preview(self) -> list[Given]:
+        """What would be decided now for every user, in its context of this episode or a typical one; writes nothing."""
+        with self._recorder.writing(dry_run=True) as now:
+            memory = now.memory
+            self._can_decide(memory)
+            typical = {name: f.typical for name, f in memory.spec.context.items()}
+            known = {u: None if u in memory.episode.contexts or not typical else typical for u in memory.users}
+            asked = [self._asked(memory, user, context, ()) for user, context in known.items()]
+            bodies = decide(memory, asked) if asked else []
+            first = memory.counts.decisions + 1
+            drafts = [
+                Draft(kinds.DECISION, body, first + i, user)
+                for i, (user, body) in enumerate(zip(known, bodies, strict=True))
+            ]
+            return [self._given(memory, event) for event in now.append(drafts, None)]
+
     def decision(self, number: int) -> tuple[Given, list[Event]]:
         """One decision, and everything recorded about it."""
-        memory = self.memory()
+        number, memory = _whole(number), self.memory()
         with self.store.reading(self.name) as ledger:
             story = ledger.of_decisions([number])
         if number not in story:
-            raise UnknownNameError("decision", str(number), ())
+            raise InputError(f"trial {self.name!r} has no decision {number!r}")
         return self._given(memory, story[number][0]), story[number]
 
     def decisions(self, numbers: Sequence[int]) -> dict[int, Given]:
@@ -466,34 +504,40 @@ class Trial:
         with self.store.reading(self.name) as ledger:
             yield from ledger.events(after=after, kinds=kinds, user=user, limit=limit, newest_first=newest_first)
 
-    def rows(self) -> Iterator[Row]:
-        """Every decision with what came of it, in order."""
-        memory = self.memory()
+    def stories(self) -> Iterator[Story]:
+        """Every decision with its outcome as it stands, in order."""
+        last = self.memory().counts.decisions
         with self.store.reading(self.name) as ledger:
-            chunk: list[int] = []
-            for event in ledger.events(until=memory.seq, kinds=(kinds.DECISION,)):
-                chunk.append(int(event.decision or 0))
-                if len(chunk) == ROWS:
-                    yield from self._rows(memory, ledger, chunk)
-                    chunk = []
-            yield from self._rows(memory, ledger, chunk)
+            for first in range(1, last + 1, STORIES):
+                for events in ledger.of_decisions(range(first, min(first + STORIES, last + 1))).values():
+                    yield Story.of(events)
 
-    def _rows(self, memory: Memory, ledger: Ledger, numbers: list[int]) -> Iterator[Row]:
-        for events in ledger.of_decisions(numbers).values():
-            story = Story.of(events)
+    def rows(self) -> Iterator[Row]:
+        """The same, with everything by its name."""
+        memory = self.memory()
+        for story in self.stories():
             outcome = story.outcome or {"metrics": {}, "control": None}
-            used = None
-            if story.outcome is not None:
-                profile = memory.profiles[story.event.body["profile"]]
-                used = memory.reward(profile, outcome)
+            profile = memory.profiles[story.event.body["profile"]]
             yield Row(
                 given=self._given(memory, story.event),
                 state="told" if story.outcome else "missing" if story.missing else "awaited",
                 outcome={m: outcome["metrics"].get(m) for m in memory.problem.metrics},
                 control=outcome["control"],
-                reward=used,
+                reward=None if story.outcome is None else memory.reward(profile, outcome),
                 amendments=story.amendments,
             )
+
+
+def _whole(decision: object) -> int:
+    if isinstance(decision, bool) or not isinstance(decision, int | np.integer):
+        raise InputError(f"a decision is known by its number, got {decision!r}")
+    return int(decision)
+
+
+def _names(what: str, names: Sequence[str]) -> Sequence[str]:
+    if isinstance(names, str):
+        raise InputError(f"{what} must be a list of arms, got the text {names!r}; write [{names!r}]")
+    return names
 
 
 def _said(reason: str) -> None:
