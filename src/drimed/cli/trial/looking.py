@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -76,6 +77,18 @@ def export(name: Name, out: Out = None, store: Address = DEFAULT) -> None:
     rows = list(sheets.export_rows(open_trial(name, store, None).rows()))
     put(rows, out, rows)
     console.print(f"{len(rows)} decisions")
+
+
+def report(
+    name: Name,
+    out: Annotated[Path | None, typer.Option(help="A folder; default: out/trial/NAME.")] = None,
+    store: Address = DEFAULT,
+) -> None:
+    """Write one page about the trial for everybody: effects, reward against control, drift, data quality."""
+    from drimed.trial.reporting.write import write_report
+
+    page = write_report(open_trial(name, store, None), out or Path("out/trial") / name)
+    console.print(f"Open [bold]{page}[/]; figures and tables are beside it")
 
 
 def verify(

@@ -1,0 +1,1 @@
+"""What a trial has taught: effects with intervals, reward against the control, drift, alarms, data quality."""

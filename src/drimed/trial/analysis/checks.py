@@ -1,0 +1,174 @@
+"""Do the assumptions hold? Contexts that drift, a mean that moves, noise that is not as said, propensities that lie.
+
+Shapes: L episodes, H users, D context fields, K arms, M metrics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from drimed.errors import DrimedError
+from drimed.evaluation import calibration, residuals
+from drimed.evaluation.context_drift import ContextDrift, context_drift
+from drimed.evaluation.mean_drift import EpisodeSums, MeanDrift, Monitor
+from drimed.learning import learned, noise
+from drimed.learning.learned import Noise
+from drimed.linear import ridge
+from drimed.linear.arrays import FloatArray, IntArray
+from drimed.trial.analysis.gather import Gathered, evidence, inference_learner, usable
+
+ALPHA = 0.01  # the chance that a trial without drift ever raises an alarm
+FEWEST_EPISODES = 3
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """Something that a person should look at."""
+
+    what: str
+    episode: int | None
+    advice: str
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What was checked; None where there is too little to say."""
+
+    context: ContextDrift | None
+    context_users: int  # users whose contexts are known in every episode
+    mean: MeanDrift | None
+    residual: residuals.ResidualCheck | None
+    calibration: calibration.Calibration | None
+    alarms: list[Alarm]
+
+
+def check(seen: Gathered) -> Checks:
+    """Check everything that can be."""
+    contexts = _contexts(seen)
+    drift = None if contexts is None else context_drift(contexts, alpha=ALPHA, seed=seen.memory.seed)
+    rows = _rows(seen)
+    mean = None if rows is None else _mean_drift(seen, rows)
+    residual = (
+        None if rows is None else residuals.residual_check(rows.standardised, rows.arm, len(seen.memory.problem.arms))
+    )
+    try:
+        propensities = calibration.calibration(seen.log())
+    except DrimedError:
+        propensities = None
+    found = Checks(drift, 0 if contexts is None else contexts.shape[1], mean, residual, propensities, [])
+    return Checks(drift, found.context_users, mean, residual, propensities, _alarms(seen, found))
+
+
+def _contexts(seen: Gathered) -> FloatArray | None:
+    """Contexts of the users who were asked in every episode: (L, H, D)."""
+    L = seen.memory.episode.number
+    if seen.context is None or L < FEWEST_EPISODES:
+        return None
+    users = seen.users
+    first: dict[tuple[str, int], FloatArray] = {}
+    for i, user in enumerate(users):
+        first.setdefault((user, int(seen.episode[i])), seen.context[i])
+    whole = [u for u in dict.fromkeys(users) if all((u, e) in first for e in range(1, L + 1))]
+    if not whole:
+        return None
+    fields = seen.memory.spec.context.values()
+    raw = np.array([[first[u, e] for u in whole] for e in range(1, L + 1)])
+    return (raw - np.array([f.typical for f in fields])) / np.array([f.spread for f in fields])
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Whole outcomes as whitened rows, in the order of decisions."""
+
+    Z: FloatArray  # (n, M, d)
+    w: FloatArray  # (n, M)
+    arm: IntArray  # (n,)
+    episode: IntArray  # (n,)
+    standardised: FloatArray  # (n, M), one step ahead
+
+
+def _rows(seen: Gathered) -> _Rows | None:
+    learner = inference_learner(seen.memory)
+    chosen = np.flatnonzero(usable(seen, learner) & seen.observed.all(-1))
+    if len(chosen) < residuals.FEWEST:
+        return None
+    shape = seen.memory.problem.shape
+    state, model = learner.init(shape), learner.init_noise(shape)
+    if model is not None:  # weights as they are estimated from everything
+        for i in chosen:
+            state, model = learner.observe(state, model, *evidence(seen, int(i)))
+        state, model = learner.settle(state, model)
+    fresh = learner.init(shape)
+    Z, w, ahead = [], [], []
+    for i in chosen:
+        z, y = _whitened(seen, int(i), model)
+        fit = learner.fit(fresh, None, np.zeros(shape.K), 1)
+        ahead.append(residuals.standardised(fit, z, y))
+        fresh = ridge.observe(fresh, z, y, learner.ridge_penalty)
+        Z.append(z)
+        w.append(y)
+    return _Rows(np.array(Z), np.array(w), seen.arm[chosen], seen.episode[chosen], np.array(ahead))
+
+
+def _whitened(seen: Gathered, i: int, model: Noise | None) -> tuple[FloatArray, FloatArray]:
+    offer, action, outcome = evidence(seen, i)
+    if model is None:
+        return noise.rows("known", "vector", offer, action, outcome)
+    plain = noise.rows("none", "vector", offer, action, outcome)
+    return learned.whitened(model, learned.rows(model, offer, action, *plain))
+
+
+def _mean_drift(seen: Gathered, rows: _Rows) -> MeanDrift | None:
+    L, d = seen.memory.episode.number, rows.Z.shape[-1]
+    if L < FEWEST_EPISODES:
+        return None
+    gram, moment, square = np.zeros((L, d, d)), np.zeros((L, d)), np.zeros(L)
+    at = rows.episode - 1
+    np.add.at(gram, at, np.matmul(np.swapaxes(rows.Z, -1, -2), rows.Z))
+    np.add.at(moment, at, np.vecmat(rows.w, rows.Z))
+    np.add.at(square, at, np.vecdot(rows.w, rows.w))
+    bound = inference_learner(seen.memory).norm_bound
+    every = max(1, L // 20)
+    return Monitor(alpha=ALPHA, norm_bound=bound, every=every).watch(EpisodeSums(gram, moment, square))
+
+
+def _alarms(seen: Gathered, found: Checks) -> list[Alarm]:
+    alarms = []
+    if found.context is not None and int(found.context.alarm) >= 0:
+        alarms.append(
+            Alarm(
+                "the contexts have drifted",
+                int(found.context.alarm) + 1,
+                "expected in such a trial: only the noise may follow them; see whether the mean does too",
+            )
+        )
+    if found.mean is not None and int(found.mean.alarm) >= 0:
+        alarms.append(
+            Alarm(
+                "the effects themselves have moved",
+                int(found.mean.alarm) + 1,
+                "the intervals assume that they do not: look at recent episodes alone, and consider a discount",
+            )
+        )
+    problem = seen.memory.problem
+    if found.residual is not None:
+        for k, m in np.argwhere(found.residual.wrong_variance):
+            ratio = float(found.residual.variance[k, m])
+            alarms.append(
+                Alarm(
+                    f"{problem.metrics[m]} under {problem.arms[k]} has {ratio:.2g} times the variance that is assumed",
+                    None,
+                    "intervals are then too narrow or too wide: give the noise anew, or let it be learned",
+                )
+            )
+    if found.calibration is not None and found.calibration.p_value < ALPHA:
+        alarms.append(
+            Alarm(
+                "arms were not played as often as their logged probabilities say",
+                None,
+                "were decisions that nobody followed left out? propensity-based results cannot be trusted",
+            )
+        )
+    return alarms

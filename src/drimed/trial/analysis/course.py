@@ -1,0 +1,86 @@
+"""The course of a trial, episode by episode: who got what, and reward against what the control would have earned.
+
+Shapes: n decisions, L episodes, K arms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from drimed.guards.margin import Tolerance
+from drimed.learning.fit import Fit
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+from drimed.policies.policy import Policy
+from drimed.trial.analysis.gather import Gathered
+
+
+@dataclass(frozen=True)
+class Course:
+    """Cumulative numbers at the end of each episode, from the estimate as it is now."""
+
+    episode: IntArray  # (L,), from 1
+    allocation: IntArray  # (L, K), decisions by arm
+    held: IntArray  # (L,), choices that the guard changed
+    gain: FloatArray  # (L,), reward earned so far minus what the control is estimated to have earned
+    gain_low: FloatArray  # (L,), at all times at once
+    gain_high: FloatArray  # (L,)
+    allowed: FloatArray  # (L,), minus the tolerance so far: where the promise would be broken
+    expected_shortfalls: int  # decisions expected to fall below the tolerance, judged by the estimate as it is now
+    certain_shortfalls: int  # of these, certainly so
+
+
+def course(seen: Gathered, fit: Fit) -> Course:
+    """The whole course so far."""
+    memory = seen.memory
+    K, L = len(memory.problem.arms), memory.episode.number
+    allocation = np.zeros((L, K), np.intp)
+    np.add.at(allocation, (seen.episode - 1, seen.arm), 1)
+    held = np.bincount(seen.episode - 1, seen.held, L).astype(np.intp) if L else np.zeros(0, np.intp)
+    views = {int(s): memory.problem.offer(memory.profiles[s], _typical(seen), None) for s in np.unique(seen.slot)}
+    d = fit.theta.shape[-1]
+    x0 = np.zeros((len(seen.slot), d))  # (n, d)
+    mixed = np.zeros((len(seen.slot), d))  # sum_a p_a (x_a - x_0)
+    for slot, offer in views.items():
+        at = seen.slot == slot
+        x0[at] = offer.control_features
+        mixed[at] = seen.probabilities[at] @ offer.features[:K] - offer.control_features
+    tolerance = _tolerance(seen)
+    mu0 = x0 @ fit.theta
+    allowed = tolerance.allowed(mu0)
+    radius = float(fit.radius * np.sqrt(fit.inflation))
+    done = ~np.isnan(seen.reward)
+    gain = np.bincount(seen.episode[done] - 1, (seen.reward - mu0)[done], L).cumsum()
+    summed = np.zeros((L, d))
+    np.add.at(summed, seen.episode[done] - 1, x0[done])
+    summed = summed.cumsum(0)
+    half = radius * np.sqrt(np.maximum(np.einsum("ld,de,le->l", summed, fit.metric, summed), 0.0))
+    limit = -np.bincount(seen.episode[done] - 1, allowed[done], L).cumsum()
+    margin = mixed @ fit.theta + allowed
+    wide = radius * np.sqrt(np.maximum(np.einsum("nd,de,ne->n", mixed, fit.metric, mixed), 0.0))
+    short: BoolArray = margin < -1e-9 * (1 + np.abs(mu0))  # round-off of a decision that is the control itself
+    certain = short & (margin + wide < 0)
+    return Course(
+        np.arange(1, L + 1),
+        allocation,
+        held,
+        gain,
+        gain - half,
+        gain + half,
+        limit,
+        int(short.sum()),
+        int(certain.sum()),
+    )
+
+
+def _tolerance(seen: Gathered) -> Tolerance:
+    policy = seen.memory.policy
+    own = getattr(policy.guard, "tolerance", None) if isinstance(policy, Policy) else None
+    said = seen.memory.spec.tolerance
+    return own or Tolerance(relative=said.relative, absolute=said.absolute)
+
+
+def _typical(seen: Gathered) -> FloatArray | None:
+    fields = seen.memory.spec.context.values()
+    return np.array([f.typical for f in fields]) if fields else None
