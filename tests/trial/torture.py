@@ -1,0 +1,227 @@
+"""Processes that are killed at random moments while they ask and tell: `python -m tests.trial.torture`.
+
+Each process writes what it was given to a side file, synced to disk, before it acts on it: what the side files say was
+given out must be in the log, once, whatever happened afterwards. A process that starts again reads its own side file
+and goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+import numpy as np
+
+from drimed.policies.state import to_arrays
+from drimed.trial import events as kinds
+from drimed.trial.memory import Memory
+from drimed.trial.stores.opening import open_store
+from drimed.trial.stores.store import Store
+from drimed.trial.trial import Trial
+from drimed.trial.verify import verify
+from tests.trial import servers, workers
+from tests.trial.trials import BUSY
+
+PATIENCE = 60.0  # seconds that a process may take to show a sign of life
+LONGEST = 0.08  # seconds from a sign of life to the kill: about ten pairs
+AT_THE_DOOR = 0.15  # of the kills come before that sign, while the store is opened and what is known read
+RENEWED = 60  # kills after which a new trial begins, so that proving the log stays quick
+
+
+class Campaign:
+    """Some workers on one store; they are killed one at a time, and everything is checked each time."""
+
+    def __init__(self, address: str, folder: Path, *, team: int, rng: random.Random) -> None:
+        self.address, self.folder, self.rng = address, folder, rng
+        self.context = workers.context()
+        self.names = [f"w{i}" for i in range(team)]
+        self.running: dict[str, ForkServerProcess] = {}
+        self.trial = ""
+        self.kills, self.trials = 0, 0
+        self.totals: Counter[str] = Counter()
+
+    def run(self, kills: int, tick: Callable[[], None] = lambda: None) -> None:
+        """Kill so many times."""
+        store = open_store(self.address)
+        try:
+            for n in range(kills):
+                if n % RENEWED == 0:
+                    self._renew(store)
+                worker = self.rng.choice(self.names)
+                self._kill(worker)
+                self.kills += 1
+                with self._others_held():
+                    self.check(store)
+                self._start(worker)
+                tick()
+            self._renew(store, again=False)
+        finally:
+            for process in self.running.values():
+                process.kill()
+                process.join()
+            store.close()
+
+    def side(self, worker: str) -> Path:
+        """What a worker says it was given."""
+        return self.folder / f"{self.trial}-{worker}.jsonl"
+
+    def _renew(self, store: Store, *, again: bool = True) -> None:
+        """Finish one trial, with a last look when all is quiet, and begin the next."""
+        for name in list(self.running):
+            process = self.running.pop(name)
+            process.kill()
+            process.join()
+        if self.trial:
+            decisions, outcomes = self.check(store)
+            self.totals += Counter(decisions=decisions, outcomes=outcomes)
+        if again:
+            self.trials += 1
+            self.trial = f"busy-{self.trials}"
+            Trial.create(BUSY | {"name": self.trial}, store)
+            for name in self.names:
+                self._start(name)
+
+    def _start(self, worker: str) -> None:
+        process = self.context.Process(
+            target=workers.without_end, args=(self.address, self.trial, self.side(worker), worker)
+        )
+        process.start()
+        self.running[worker] = process
+
+    def _kill(self, worker: str) -> None:
+        process, side = self.running[worker], self.side(worker)
+        if self.rng.random() < AT_THE_DOOR:
+            time.sleep(self.rng.uniform(0, 4 * LONGEST))
+        else:
+            before, deadline = _size(side), time.monotonic() + PATIENCE
+            while _size(side) == before:  # it has opened the store, and works
+                if not process.is_alive() or time.monotonic() > deadline:
+                    raise AssertionError(f"{worker} stopped by itself with {process.exitcode}")
+                time.sleep(0.002)
+            time.sleep(self.rng.uniform(0, LONGEST))
+        if not process.is_alive():
+            raise AssertionError(f"{worker} stopped by itself with {process.exitcode}: an error reached it")
+        process.kill()
+        process.join()
+        process.close()
+        del self.running[worker]
+
+    @contextmanager
+    def _others_held(self) -> Iterator[None]:
+        """Stopped where they are, perhaps in the middle of a transaction, so that the check has the processor."""
+        for sign in (signal.SIGSTOP, signal.SIGCONT):
+            for process in self.running.values():
+                os.kill(process.pid or 0, sign)
+            if sign == signal.SIGSTOP:
+                yield
+
+    def check(self, store: Store) -> tuple[int, int]:
+        """What was given out is there, once; nothing is counted twice; the log proves itself. Decisions, outcomes."""
+        sides = {name: workers.lines(self.side(name)) for name in self.names}  # first: the log only grows
+        found = verify(store, self.trial)
+        _expect(found.ok, f"verify: {found.faults}")
+        _expect(found.exact == found.decisions, f"{found.decisions - found.exact} decisions differ in the last digits")
+        with store.reading(self.trial) as ledger:
+            log = list(ledger.events())
+            quick = Trial.open(self.trial, store).memory().caught_up(ledger)
+            slow = Memory.at_start(ledger).caught_up(ledger)
+        decisions = [e for e in log if e.kind == kinds.DECISION]
+        outcomes = Counter(e.decision for e in log if e.kind == kinds.OUTCOME)
+        _expect([e.decision for e in decisions] == list(range(1, len(decisions) + 1)), "decisions are not in order")
+        keys = Counter(e.request for e in decisions)
+        _expect(max(keys.values(), default=1) == 1, f"a request was decided twice: {keys.most_common(1)}")
+        _expect(max(outcomes.values(), default=1) == 1, f"an outcome was counted twice: {outcomes.most_common(1)}")
+        by_key = {e.request: e for e in decisions}
+        for lines in sides.values():
+            for line in lines:
+                if "told" in line:
+                    _expect(line["told"] in outcomes, f"the outcome of {line['told']} was taken and is lost")
+                    continue
+                event = by_key.get(line["key"])
+                _expect(event is not None, f"decision {line['given']} was given out and is lost")
+                assert event is not None
+                seen = (event.decision, event.user, event.body["arm"])
+                _expect(seen == (line["given"], line["user"], line["arm"]), f"{line} was given out, the log has {seen}")
+        if slow.seq == quick.seq:  # nobody wrote in between
+            _expect(same(quick, slow), "what is known from the snapshot is not what the log amounts to")
+        counts = slow.counts
+        _expect((counts.decisions, counts.answered) == (len(decisions), len(outcomes)), f"counts are off: {counts}")
+        return len(decisions), len(outcomes)
+
+
+def same(one: Memory, other: Memory) -> bool:
+    """Whether two memories know the same, to the last bit."""
+    a, b = to_arrays(one.state), to_arrays(other.state)
+    arrays = a.keys() == b.keys() and all(np.array_equal(a[k], b[k], equal_nan=True) for k in a)
+    return arrays and (one.seq, one.hash, one.counts, one.pulls) == (other.seq, other.hash, other.counts, other.pulls)
+
+
+def _size(side: Path) -> int:
+    return side.stat().st_size if side.exists() else 0
+
+
+def _expect(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise AssertionError(otherwise)
+
+
+# By hand
+
+
+@contextmanager
+def _address(kind: str, folder: Path) -> Iterator[str]:
+    if kind == "sqlite":
+        yield f"sqlite:///{folder / 'trials.db'}"
+        return
+    with servers.server() as running, running.database() as address:
+        yield address
+
+
+def main() -> None:
+    """Kill, check, and say how often it went well."""
+    parser = argparse.ArgumentParser(prog="python -m tests.trial.torture", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--kills", type=int, default=300, help="on each store (%(default)s)")
+    parser.add_argument("--store", choices=("sqlite", "postgresql", "both"), default="both", help="(%(default)s)")
+    parser.add_argument("--workers", type=int, default=3, help="processes at work at once (%(default)s)")
+    parser.add_argument("--seed", type=int, default=None, help="of the moments; they are never quite the same again")
+    options = parser.parse_args()
+    for kind in ("sqlite", "postgresql") if options.store == "both" else (options.store,):
+        with tempfile.TemporaryDirectory(prefix="drimed-torture-") as folder, _address(kind, Path(folder)) as address:
+            _campaign(kind, address, Path(folder), options)
+
+
+def _campaign(kind: str, address: str, folder: Path, options: argparse.Namespace) -> None:
+    from rich.progress import Progress
+
+    start = time.perf_counter()
+    campaign = Campaign(address, folder, team=options.workers, rng=random.Random(options.seed))
+    shown = Progress() if sys.stdout.isatty() else nullcontext()
+    with shown:
+        bar = shown.add_task(kind, total=options.kills) if isinstance(shown, Progress) else None
+
+        def tick() -> None:
+            if isinstance(shown, Progress) and bar is not None:
+                shown.advance(bar)
+            elif campaign.kills % 10 == 0:
+                print(f"{kind}: {campaign.kills} of {options.kills} kills", flush=True)
+
+        campaign.run(options.kills, tick)
+    print(
+        f"{kind}: {campaign.kills} kills in {time.perf_counter() - start:.0f} s; of {campaign.totals['decisions']} "
+        f"decisions none was lost and none given twice, of {campaign.totals['outcomes']} outcomes none was lost or "
+        "counted twice, and every proof of the log held"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Other processes that ask and tell. They start fast: what they need is imported and compiled once, and forked."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from typing import Any
+
+from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.stores.opening import open_store
+from drimed.trial.trial import Trial
+from tests.trial.trials import BUSY, outcome
+
+
+def context() -> ForkServerContext:
+    """Where these processes come from."""
+    made = multiprocessing.get_context("forkserver")
+    made.set_forkserver_preload(["tests.trial.warm"])
+    return made
+
+
+def warm() -> None:
+    """Load all that a trial uses."""
+    from drimed.trial.stores import sql
+
+    del sql
+    trial = Trial.create(BUSY, MemoryStore())
+    for _ in range(8):
+        pair(trial, next(iter(BUSY["users"])), None)
+
+
+def pair(trial: Trial, user: str, key: str | None) -> int:
+    """Ask, and tell what came of it."""
+    given = trial.ask(user, key=key)
+    trial.tell(given.id, outcome(given.id, given.arm))
+    return given.id
+
+
+def some_pairs(address: str, name: str, worker: str, n: int, barrier: Any, results: Any) -> None:
+    """A number of pairs, all at once with the others; the decisions that were given out, or what went wrong."""
+    try:
+        store = open_store(address)
+        trial = Trial.open(name, store, actor=worker)
+        users = list(trial.memory().users)
+        barrier.wait(60)
+        ids = [pair(trial, users[i % len(users)], f"{worker}-{i}") for i in range(n)]
+        store.close()
+        results.put((worker, ids))
+    except BaseException as error:
+        results.put((worker, repr(error)))
+
+
+def without_end(address: str, name: str, side: Path, worker: str) -> None:
+    """Ask and tell until killed. Whatever was given out is written to the side file before anybody acts on it."""
+    trial = Trial.open(name, open_store(address), actor=worker)
+    users = list(trial.memory().users)
+    _mend(side)
+    n = len({line["told"] for line in lines(side) if "told" in line})
+    with side.open("a", encoding="utf-8") as stream:
+        while True:  # a decision whose outcome may not have arrived is asked for again, with its key
+            given = trial.ask(users[n % len(users)], key=f"{worker}-{n}")
+            _put(stream, {"given": given.id, "key": f"{worker}-{n}", "user": given.user, "arm": given.arm})
+            state = trial.tell(given.id, outcome(given.id, given.arm)).state
+            _put(stream, {"told": given.id, "state": state})
+            n += 1
+
+
+def lines(side: Path) -> list[dict[str, Any]]:
+    """A side file; a line that a kill cut off was not finished, and nobody acted on it."""
+    text = side.read_bytes() if side.exists() else b""
+    return [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
+
+
+def _mend(side: Path) -> None:
+    if side.exists():
+        text = side.read_bytes()
+        os.truncate(side, text.rfind(b"\n") + 1)
+
+
+def _put(stream: Any, line: dict[str, Any]) -> None:
+    """A line that no crash can take back."""
+    stream.write(json.dumps(line) + "\n")
+    stream.flush()
+    os.fsync(stream.fileno())
