@@ -121,6 +121,66 @@ def regression() -> None:
         print(f"| {drift} | {held.mean():.1%} | {naive.mean():.1%} | {ratio:.2f} |")
 
 
+def world() -> None:
+    """Each user's effects in the paper's world: regression, the arms' own means, and propensities."""
+    print("\n| policy | drift | way | holds throughout, each effect | median width | effects with an interval |")
+    print("|---|---|---|---|---|---|")
+    for name, settings in (("uniform", {"weighting": "known", "feedback": "vector"}), ("dri_med", {})):
+        policy = make(name, delta=ALPHA, **settings)
+        assert isinstance(policy, Policy)
+        for drift in DRIFTS:
+            for way, rows in _ways(policy, drift, 1000, 200).items():
+                held, width, known = (np.array(column) for column in zip(*rows, strict=True))
+                told = f"{np.mean(width[known > 0]):.2f}" if known.any() else "-"
+                print(f"| {name} | {drift} | {way} | {held.mean():.1%} | {told} | {known.mean():.0%} |", flush=True)
+
+
+def _ways(policy: Policy, drift: str, runs: int, L: int) -> dict[str, list[tuple[float, float, float]]]:
+    """For each way and effect: share of trials in which it holds throughout, width at the end, share with any."""
+    instance = authors_instance()
+    H, arms = instance.shape.H, instance.shape.K
+    control = quantile_control(instance)
+    setting = Setting(episodes=L, drift=drift)
+    it = World(instances=[instance], seeds=range(runs), controls=[control], setting=setting)
+    action, sigma = np.empty((H, runs, L), np.intp), np.empty((H, runs, L, arms))
+    reward, chances = np.empty((H, runs, L)), np.empty((H, runs, L, arms))
+    low, high, width = np.full((3, runs, H, arms), -np.inf) * np.array([1, -1, -1])[:, None, None, None]
+    for step in steps(policy, it):
+        episode, h = divmod(step.number, H)
+        a = step.decision.action
+        assert step.offer.sigma is not None
+        action[h, :, episode], reward[h, :, episode] = a, step.outcome.reward
+        sigma[h, :, episode] = step.offer.sigma
+        chances[h, :, episode] = step.decision.probabilities
+        if step.offers is not None:
+            found = reward_effects(policy.fit(step.before), step.offers)
+            low, high = np.maximum(low, found.low), np.minimum(high, found.high)
+            width = found.high - found.low
+    rows: dict[str, list[tuple[float, float, float]]] = {"regression": [], "own means": [], "propensities": []}
+    means = instance.means(instance.preferences)
+    for h in range(H):
+        base = int(control[h].argmax())
+        mine = np.take_along_axis(sigma[h], action[h][..., None], -1)[..., 0]  # of the arm played
+        for arm in (k for k in range(arms) if k != base):
+            truth = means[h, arm] - means[h, base]
+            held = ((low[:, h, arm] <= truth) & (truth <= high[:, h, arm])).mean()
+            rows["regression"].append((float(held), float(np.median(width[:, h, arm])), 1.0))
+            given = {"action": action[h], "reward": reward[h]}
+            g = contrast(arm, base, arms)
+            scores = effect_scores(**given, probabilities=chances[h], contrast=g, sigma=sigma[h])
+            own = difference_band(**given, arm=arm, control=base, sigma=mine, alpha=ALPHA, tuned_at=20.0)
+            rows["own means"].append(_summary(own, truth))
+            rows["propensities"].append(_summary(effect_band(scores, ALPHA, method="asymptotic", plays=25), truth))
+    return rows
+
+
+def _summary(band: Band, truth: float) -> tuple[float, float, float]:
+    width = (band.high - band.low)[:, -1]
+    known = np.isfinite(width)
+    middle = float(np.median(width[known])) if known.any() else np.nan
+    return float(band.holds(truth).mean()), middle, float(known.mean())
+
+
 def mean() -> None:
     """The mean-drift monitor on the rows of dri_med in the paper's world."""
     L, guarantees = 200, ("every", "average")
@@ -229,6 +289,7 @@ def _median_width(band: Band) -> float:
 STUDIES: dict[str, Callable[[], None]] = {
     "effects": effects,
     "regression": regression,
+    "world": world,
     "mean": mean,
     "context": context,
     "value": value,

@@ -59,6 +59,8 @@ def theirs() -> Iterator[Any]:
     try:
         yield importlib.import_module("_obp.ope.estimators")
     finally:
+        for name in [name for name in sys.modules if name.startswith("_obp.") and name not in added]:
+            del sys.modules[name]
         for name, module in before.items():
             if module is None:
                 sys.modules.pop(name, None)

@@ -57,6 +57,36 @@ def test_the_usual_interval_does_not_hold_at_all_times(trials: Trials) -> None:
     assert (~band.holds(MEANS[2] - MEANS[0])).mean() > 0.3
 
 
+def test_with_a_policy_as_contrast_the_band_is_that_of_its_value() -> None:
+    """The doubly robust value of a target, exact and at all times."""
+    target = np.array([0.2, 0.3, 0.5])
+    scores = effect_scores(
+        action=COINS.action,
+        reward=COINS.reward,
+        probabilities=COINS.probabilities,
+        contrast=target,
+        reward_range=(0.0, 1.0),
+    )
+    band = effect_band(scores, ALPHA, method="bernstein")
+    assert (~band.holds(float(MEANS @ target))).mean() <= ALPHA
+    assert np.median((band.high - band.low)[:, -1]) < 0.4
+
+
+def test_known_noise_narrows_the_band_and_it_still_holds() -> None:
+    truth, sigma = MEANS[2] - MEANS[0], np.where(np.arange(N) >= N // 2, 1.0, 0.5)
+    blind = scored(NORMAL, 2, 0, None)
+    told = effect_scores(
+        action=NORMAL.action,
+        reward=NORMAL.reward,
+        probabilities=NORMAL.probabilities,
+        contrast=contrast(2, 0, K),
+        sigma=np.broadcast_to(sigma[:, None], (N, K)),
+    )
+    narrow, wide = (effect_band(s, ALPHA, method="asymptotic") for s in (told, blind))
+    assert (~narrow.holds(truth)).mean() <= ALPHA
+    assert np.median((narrow.high - narrow.low)[:, -1]) < 0.95 * np.median((wide.high - wide.low)[:, -1])
+
+
 def test_at_a_planned_end_the_stabilised_interval_covers() -> None:
     scores = scored(COINS, 2, 0, (0.0, 1.0))
     inside = 0

@@ -38,7 +38,7 @@ class Scores:
     """One number for each decision, with what was known about it before."""
 
     value: FloatArray  # (..., n); 0 where the decision says nothing
-    precision: FloatArray  # (..., n), 1 / sum_a g(a)^2 / e(a); 0 where the decision says nothing
+    precision: FloatArray  # (..., n), 1 / sum_a g(a)^2 sigma(a)^2 / e(a); 0 where the decision says nothing
     chance: FloatArray  # (..., n), the smallest propensity among the arms of the contrast; 0 where one had none
     low: FloatArray | None  # (..., n), the least it could have been, for rewards within a range
     high: FloatArray | None  # (..., n)
@@ -86,12 +86,14 @@ def effect_scores(
     probabilities: Any,
     contrast: Any,
     predictions: Any = None,
+    sigma: Any = None,
     reward_range: tuple[float, float] | None = None,
 ) -> Scores:
     """The scores of n decisions (..., n) with the logged probabilities of all arms (..., n, K).
 
-    `predictions` (..., n, K) must come from the past alone; without any, each arm's running mean serves. With a
-    `reward_range`, predictions are kept within it and the scores' own ranges are known too.
+    `predictions` (..., n, K) must come from the past alone; without any, each arm's running mean serves. `sigma`
+    (..., n, K), each arm's noise as known before, lets loud decisions count less. With a `reward_range`, predictions
+    are kept within it and the scores' own ranges are known too.
     """
     e = checks.probabilities("probabilities", checks.finite("probabilities", probabilities))
     K = e.shape[-1]
@@ -117,7 +119,8 @@ def effect_scores(
     ratio = np.where(usable[..., None] & needed, g / np.where(chance, e, 1.0), 0.0)  # g(a) / e(a)
     model = np.where(usable, np.vecdot(g, q), 0.0)
     value = model + pick(ratio, a) * (r - pick(q, a))
-    scale = np.vecdot(ratio, g)  # sum_a g(a)^2 / e(a)
+    noise = 1.0 if sigma is None else checks.positive("sigma", checks.finite("sigma", sigma)) ** 2
+    scale = (ratio * g * noise).sum(-1)  # sum_a g(a)^2 sigma(a)^2 / e(a)
     precision = np.where(scale > 0, 1 / np.where(scale > 0, scale, 1.0), 0.0)
     smallest = np.where(usable, np.where(needed, e, 1.0).min(-1), 0.0)
     if reward_range is None:
