@@ -15,7 +15,7 @@ from typing import Any
 from drimed.errors import BatchError, InputError, UnknownNameError
 from drimed.trial.memory import Memory
 from drimed.trial.outcomes import Report
-from drimed.trial.records import Given, Row, Told
+from drimed.trial.records import Given, Told
 from drimed.trial.trial import Trial
 
 FIRST_ROW = 2  # of data in a CSV file: the first line has the names
@@ -176,29 +176,6 @@ def told_rows(told: Sequence[Told]) -> list[Record]:
         {"decision": t.decision, "state": t.state, **(t.outcome or {}), "waits_for": " ".join(t.waits_for)}
         for t in told
     ]
-
-
-def export_rows(rows: Iterable[Row]) -> Iterable[Record]:
-    """Decisions with what came of them: one flat record each (data dictionary: docs/trial.md)."""
-    for row in rows:
-        g = row.given
-        yield {
-            "decision": g.id,
-            "episode": g.episode,
-            "user": g.user,
-            "time": g.time,
-            **{f"context.{name}": value for name, value in (g.context or {}).items()},
-            "arm": g.arm,
-            "propensity": g.propensity,
-            **{f"p.{arm}": p for arm, p in g.probabilities.items()},
-            "reason": g.reason,
-            **{f"estimate.{arm}": e.estimate for arm, e in (g.effects or {}).items()},
-            "state": row.state,
-            **{f"y.{metric}": value for metric, value in row.outcome.items()},
-            **{f"control.{metric}": value for metric, value in (row.control or {}).items()},
-            "reward": row.reward,
-            "amendments": row.amendments,
-        }
 
 
 def _needed(row: Record, name: str) -> Any:

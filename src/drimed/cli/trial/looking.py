@@ -10,9 +10,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from drimed.cli.trial.common import Address, Name, Out, console, open_trial, put
+from drimed.cli.trial.common import Address, Name, console, open_trial
 from drimed.errors import UnknownNameError
-from drimed.trial import sheets
 from drimed.trial.events import AMENDMENT, DECISION, EPISODE, KINDS, Event
 from drimed.trial.stores.opening import DEFAULT, open_store
 from drimed.trial.trial import Trial
@@ -72,11 +71,17 @@ def log(
     console.print(table)
 
 
-def export(name: Name, out: Out = None, store: Address = DEFAULT) -> None:
-    """Every decision with what came of it, one row each (columns: docs/trial.md)."""
-    rows = list(sheets.export_rows(open_trial(name, store, None).rows()))
-    put(rows, out, rows)
-    console.print(f"{len(rows)} decisions")
+def export(
+    name: Name,
+    out: Annotated[Path, typer.Option(help="A .csv, .json or .parquet file, or .npz for the Open Bandit Pipeline.")],
+    whole: Annotated[bool, typer.Option("--whole", help="Only decisions whose reward is known in full.")] = False,
+    store: Address = DEFAULT,
+) -> None:
+    """Every decision with what came of it, one row each, and a data dictionary beside it."""
+    from drimed.trial.export import write
+
+    count = write(open_trial(name, store, None), out, whole=whole)
+    console.print(f"wrote {out}: {count} decisions; columns are explained in {out.with_suffix('.dictionary.csv')}")
 
 
 def report(

@@ -1,0 +1,107 @@
+"""A trial's decisions with what came of them, for others: CSV, JSON, Parquet, or the Open Bandit Pipeline.
+
+Columns are named as `drimed evaluate` expects them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from drimed.errors import InputError
+from drimed.evaluation import export as logs
+from drimed.evaluation import sources
+from drimed.trial import sheets
+from drimed.trial.analysis.gather import gather
+from drimed.trial.trial import Trial
+
+FORMS = (".csv", ".json", ".parquet", ".npz")
+MEANING = {
+    "decision": "number of the decision, from 1",
+    "episode": "its episode, from 1",
+    "user": "whom it was for",
+    "time": "when it was given out (UTC)",
+    "context_*": "what was known before it, in the unit of the trial file",
+    "action": "the arm that was given",
+    "propensity": "probability that this arm had when it was drawn; empty: the policy's draw has no closed form",
+    "probability_*": "probability of each arm",
+    "reason": "whether the guard changed the learner's wish, and why",
+    "effect_*": "each arm's reward against this user's control, as estimated at that moment",
+    "state": "told, awaited or missing",
+    "metric_*": "outcome; empty: not told",
+    "control_*": "outcome of the control plot, where there is one",
+    "reward": "what the outcome was worth to the user, with the preference of that moment; empty: not told in full",
+    "amendments": "how often the outcome was corrected",
+}
+
+
+def records(trial: Trial, *, whole: bool = False) -> Iterator[dict[str, Any]]:
+    """One flat record for each decision, or (whole) for those whose reward is known."""
+    for row in trial.rows():
+        if whole and row.reward is None:
+            continue
+        g = row.given
+        yield {
+            "decision": g.id,
+            "episode": g.episode,
+            "user": g.user,
+            "time": g.time,
+            **{f"context_{name}": value for name, value in (g.context or {}).items()},
+            "action": g.arm,
+            "propensity": g.propensity,
+            **{f"probability_{arm}": p for arm, p in g.probabilities.items()},
+            "reason": g.reason,
+            **{f"effect_{arm}": e.estimate for arm, e in (g.effects or {}).items()},
+            "state": row.state,
+            **{f"metric_{metric}": value for metric, value in row.outcome.items()},
+            **{f"control_{metric}": value for metric, value in (row.control or {}).items()},
+            "reward": row.reward,
+            "amendments": row.amendments,
+        }
+
+
+def dictionary() -> str:
+    """What each column means, as a sheet."""
+    return sheets.write([{"column": name, "meaning": meaning} for name, meaning in MEANING.items()])
+
+
+def write(trial: Trial, path: Path, *, whole: bool = False) -> int:
+    """Write a file by its suffix, and the data dictionary beside it; returns the number of decisions in it."""
+    form = path.suffix.lower()
+    if form not in FORMS:
+        raise InputError(f"an export is written as {', '.join(FORMS)}, got {path.name!r}")
+    try:
+        count = _npz(trial, path) if form == ".npz" else _table(trial, path, form, whole=whole)
+        path.with_suffix(".dictionary.csv").write_text(dictionary(), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error}") from None
+    return count
+
+
+def _table(trial: Trial, path: Path, form: str, *, whole: bool) -> int:
+    rows = list(records(trial, whole=whole))
+    if form == ".json":
+        path.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    elif form == ".csv":
+        path.write_text(sheets.write(rows), encoding="utf-8")
+    else:
+        arrow, parquet = sources.pyarrow("parquet")
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        table = arrow.table({name: [row.get(name) for row in rows] for name in names})
+        parquet.write_table(table, path)
+    return len(rows)
+
+
+def _npz(trial: Trial, path: Path) -> int:
+    """The arrays of the Open Bandit Pipeline's `bandit_feedback`: decisions whose reward and propensity are known."""
+    seen = gather(trial)
+    done = ~np.isnan(seen.reward)
+    context = seen.context[done] if seen.context is not None else np.zeros((int(done.sum()), 1))
+    feedback = logs.open_bandit(seen.log(), context=context)
+    arrays: dict[str, Any] = {name: np.asarray(value) for name, value in feedback.items() if value is not None}
+    np.savez(path, **arrays)
+    return int(feedback["n_rounds"])
