@@ -1,6 +1,6 @@
 """The measurements of docs/evaluation.md: `python -m tests.evaluation.studies [NAME ...]`, names as in STUDIES.
 
-Each study prints a Markdown table. Seeds are fixed; on one core all of them take a few minutes.
+Each study prints a Markdown table. Seeds are fixed; on one core all of them take a quarter of an hour.
 """
 
 from __future__ import annotations
