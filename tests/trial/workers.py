@@ -40,15 +40,41 @@ def pair(trial: Trial, user: str, key: str | None) -> int:
 
 
 def some_pairs(address: str, name: str, worker: str, n: int, barrier: Any, results: Any) -> None:
-    """A number of pairs, all at once with the others; the decisions that were given out, or what went wrong."""
+    """A number of pairs, all at once with the others; the decisions that were given out."""
+
+    def task(trial: Trial) -> list[int]:
+        users = list(trial.memory().users)
+        return [pair(trial, users[i % len(users)], f"{worker}-{i}") for i in range(n)]
+
+    _report(task, address, name, worker, barrier, results)
+
+
+def one_request(address: str, name: str, worker: str, n: int, barrier: Any, results: Any) -> None:
+    """The same requests as everybody else; the decisions that were given out."""
+
+    def task(trial: Trial) -> list[int]:
+        return [pair(trial, "site 0", f"request {i}") for i in range(n)]
+
+    _report(task, address, name, worker, barrier, results)
+
+
+def one_episode(address: str, name: str, worker: str, n: int, barrier: Any, results: Any) -> None:
+    """Open the same episode as everybody else and ask for all; who was given what."""
+
+    def task(trial: Trial) -> list[tuple[int, str, str]]:
+        trial.open_episode(number=n)
+        return [(given.id, given.user, given.arm) for given in trial.ask()]
+
+    _report(task, address, name, worker, barrier, results)
+
+
+def _report(task: Any, address: str, name: str, worker: str, barrier: Any, results: Any) -> None:
     try:
         store = open_store(address)
         trial = Trial.open(name, store, actor=worker)
-        users = list(trial.memory().users)
         barrier.wait(60)
-        ids = [pair(trial, users[i % len(users)], f"{worker}-{i}") for i in range(n)]
+        results.put((worker, task(trial)))
         store.close()
-        results.put((worker, ids))
     except BaseException as error:
         results.put((worker, repr(error)))
 

@@ -5,18 +5,20 @@ Shapes: L episodes, H users, D context fields, K arms, M metrics.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from drimed.errors import DrimedError
+from drimed.errors import DrimedError, InputError
 from drimed.evaluation import calibration, residuals
 from drimed.evaluation.context_drift import ContextDrift, context_drift
 from drimed.evaluation.mean_drift import EpisodeSums, MeanDrift, Monitor
 from drimed.learning import learned, noise
 from drimed.learning.learned import Noise
-from drimed.linear import ridge
+from drimed.learning.offer import Offer
+from drimed.linear import forms, ridge
 from drimed.linear.arrays import FloatArray, IntArray
+from drimed.linear.ridge import Ridge
 from drimed.trial.analysis.gather import Gathered, evidence, inference_learner, usable
 
 ALPHA = 0.01  # the chance that a trial without drift ever raises an alarm
@@ -103,21 +105,30 @@ def _rows(seen: Gathered) -> _Rows | None:
     fresh = learner.init(shape)
     Z, w, ahead = [], [], []
     for i in chosen:
-        z, y = _whitened(seen, int(i), model)
-        fit = learner.fit(fresh, None, np.zeros(shape.K), 1)
-        ahead.append(residuals.standardised(fit, z, y))
-        fresh = ridge.observe(fresh, z, y, learner.ridge_penalty)
-        Z.append(z)
-        w.append(y)
+        offer, action, outcome = evidence(seen, int(i))
+        plain = noise.rows("none", "vector", offer, action, outcome)
+        W = _whitening(model, offer, action, plain)
+        ahead.append(_one_step_ahead(fresh, W, *plain))
+        Z.append(np.matmul(W, plain[0]))
+        w.append(np.matvec(W, plain[1]))
+        fresh = ridge.observe(fresh, Z[-1], w[-1], learner.ridge_penalty)
     return _Rows(np.array(Z), np.array(w), seen.arm[chosen], seen.episode[chosen], np.array(ahead))
 
 
-def _whitened(seen: Gathered, i: int, model: Noise | None) -> tuple[FloatArray, FloatArray]:
-    offer, action, outcome = evidence(seen, i)
-    if model is None:
-        return noise.rows("known", "vector", offer, action, outcome)
-    plain = noise.rows("none", "vector", offer, action, outcome)
-    return learned.whitened(model, learned.rows(model, offer, action, *plain))
+def _whitening(model: Noise | None, offer: Offer, action: IntArray, plain: tuple[FloatArray, FloatArray]) -> FloatArray:
+    """W with W Sigma W^T = I, for the arm that was played: (M, M)."""
+    if model is not None:
+        rows = learned.rows(model, offer, action, *plain)
+        return learned.whitened(model, replace(rows, Z=np.eye(len(plain[1]))))[0]
+    if offer.whitening is None or offer.scale is None:
+        raise InputError("noise that is known comes with every offer")
+    return offer.whitening[int(action)] / np.sqrt(offer.scale)
+
+
+def _one_step_ahead(before: Ridge, W: FloatArray, Z: FloatArray, y: FloatArray) -> FloatArray:
+    """Each metric's own residual over the deviation that was predicted for it, noise and estimate together: (M,)."""
+    noise_variance = np.diagonal(np.linalg.inv(np.matmul(W.T, W)))
+    return (y - np.matvec(Z, before.theta)) / np.sqrt(noise_variance + forms.leverages(Z, before.V_inv))
 
 
 def _mean_drift(seen: Gathered, rows: _Rows) -> MeanDrift | None:

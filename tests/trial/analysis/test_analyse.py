@@ -1,0 +1,167 @@
+"""What a trial has taught: effects that are true, numbers that can be checked by hand, and honest silence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drimed.trial.analysis.analyse import Analysis, analyse
+from drimed.trial.analysis.effects import EVERYBODY
+from drimed.trial.analysis.gather import gather, inference_fit, offers_now
+from drimed.trial.outcomes import Report
+from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.trial import Trial
+
+SPEC: dict[str, Any] = {
+    "name": "t",
+    "seed": 5,
+    "metrics": {"yield": {"range": [0.0, 10.0]}, "cost": {"range": [0.0, 100.0], "better": "lower"}},
+    "arms": {"old": {}, "good": {}, "bad": {}},
+    "control": "old",
+    "preference": {"yield": 2.0, "cost": -0.1},
+    "users": {f"u{i}": {"group": "even" if i % 2 == 0 else "odd"} for i in range(6)},
+    "tolerance": {"absolute": 4.0},
+    "noise": {"kind": "known", "sd": {"yield": 0.5, "cost": 3.0}},
+    "context": {"rain": {"typical": 5.0, "spread": 2.0}},
+}
+YIELD = {"old": 5.0, "good": 6.0, "bad": 4.0}
+COST = {"old": 30.0, "good": 30.0, "bad": 20.0}
+EFFECT = {"old": 0.0, "good": 2.0, "bad": -1.0}  # 2 dyield - 0.1 dcost
+
+
+def play(spec: dict[str, Any], episodes: int, *, seed: int = 3, shift: int | None = None, wet: float = 0.0) -> Trial:
+    """A trial with known truth; from episode `shift` on the good arm is bad."""
+    rng = np.random.default_rng(seed)
+    trial = Trial.create(spec, MemoryStore())
+    for episode in range(1, episodes + 1):
+        rain = {u: {"rain": 5 + 2 * rng.standard_normal() + wet * episode} for u in spec["users"]}
+        trial.open_episode(rain if spec.get("context") else None)
+        reports = []
+        for g in trial.ask():
+            moved = shift is not None and episode >= shift and g.arm != "old"
+            y = YIELD[g.arm] + (-4.0 if moved else 0.0) + 0.5 * rng.standard_normal()
+            reports.append(Report(g.id, {"yield": y, "cost": COST[g.arm] + 3 * rng.standard_normal()}))
+        trial.tell_many(reports)
+    return trial
+
+
+@pytest.fixture(scope="module")
+def done() -> Analysis:
+    return analyse(play(SPEC, 40))
+
+
+def test_every_guaranteed_range_holds_the_truth(done: Analysis) -> None:
+    """At 1 % for all of them together, over one fixed seed."""
+    truth = {"reward": EFFECT, "yield": {a: YIELD[a] - 5 for a in YIELD}, "cost": {a: COST[a] - 30 for a in COST}}
+    checked = 0
+    for line in done.lines:
+        assert line.low <= truth[line.on][line.arm] <= line.high, line
+        assert line.low <= line.likely_low <= line.estimate <= line.likely_high <= line.high, line
+        checked += line.kind == "regression"
+    assert checked == 3 * (3 * 3 + 6)  # arms x (groups x (reward and metrics) + users)
+
+
+def test_groups_and_everybody_are_reported_and_control_has_no_effect(done: Analysis) -> None:
+    assert {x.who for x in done.lines} == {EVERYBODY, "even", "odd", *SPEC["users"]}
+    control = [x for x in done.lines if x.arm == "old" and x.kind == "regression"]
+    assert all((x.estimate, x.low, x.high) == (0.0, 0.0, 0.0) for x in control)
+
+
+def test_the_better_arm_is_recommended(done: Analysis) -> None:
+    assert [a.arm for a in done.advice] == ["good"] * 6
+    assert all(a.p_best > 0.99 and a.likely_low > 0 for a in done.advice)
+
+
+def test_the_course_counts_every_decision_and_gain(done: Analysis) -> None:
+    course = done.course
+    assert course.allocation.sum() == 240 == done.quality.decisions
+    seen = done.seen
+    control = 2 * 5.0 - 0.1 * 30.0  # the true mean of the control's reward
+    _, offers = offers_now(seen.memory)
+    estimated = float(offers.control_features[0] @ done.fit.theta)
+    assert course.gain[-1] == pytest.approx(seen.reward.sum() - 240 * estimated)
+    assert course.gain_low[-1] <= seen.reward.sum() - 240 * control <= course.gain_high[-1]
+    assert (np.diff(course.allowed) < 0).all()
+    assert course.certain_shortfalls == 0
+
+
+def test_a_quiet_trial_raises_no_alarm(done: Analysis) -> None:
+    assert done.checks.context is not None
+    assert done.checks.mean is not None
+    assert done.checks.residual is not None
+    assert done.checks.calibration is not None
+    assert done.checks.alarms == []
+
+
+def test_a_mean_that_moves_raises_the_alarm() -> None:
+    found = analyse(play(SPEC, 40, shift=20)).checks
+    assert any("effects themselves have moved" in a.what and (a.episode or 0) >= 20 for a in found.alarms)
+    assert any(a.what.startswith("yield under good has") for a in found.alarms)
+    assert not any(a.what.startswith("cost") for a in found.alarms)
+
+
+def test_contexts_that_move_raise_the_alarm() -> None:
+    found = analyse(play(SPEC, 20, wet=1.5))
+    assert any("contexts have drifted" in a.what for a in found.checks.alarms)
+
+
+def test_noise_that_is_larger_than_said_raises_the_alarm() -> None:
+    quiet = SPEC | {"noise": {"kind": "known", "sd": {"yield": 0.2, "cost": 3.0}}}
+    found = analyse(play(quiet, 30))
+    assert any("times the variance" in a.what for a in found.checks.alarms)
+
+
+@pytest.mark.parametrize("policy", ["dri_med", "dri_med_reward", "w_oful", "oful", "published_dri_med", "lin_ts"])
+def test_inference_is_the_same_kind_whatever_the_policy_learns_from(policy: str) -> None:
+    found = analyse(play(SPEC | {"policy": {"name": policy}}, 12))
+    assert found.fit.theta.shape == (found.seen.memory.problem.shape.d,)
+    assert {x.arm for x in found.lines} == set(EFFECT)
+
+
+def test_a_policy_with_vector_feedback_and_one_without_lead_to_the_same_fit() -> None:
+    """The same data: the second fit is made from the log of the first trial's data, not from its policy."""
+    trial = play(SPEC, 10)
+    seen = gather(trial)
+    from drimed.trial.analysis import gather as module
+
+    own = inference_fit(seen)
+    learner = module.inference_learner(seen.memory)
+    ridge, noise = learner.init(seen.memory.problem.shape), None
+    for i in np.flatnonzero(module.usable(seen, learner)):
+        ridge, noise = learner.observe(ridge, noise, *module.evidence(seen, int(i)))
+    np.testing.assert_allclose(ridge.theta, own.theta, rtol=1e-9)
+
+
+def test_learned_noise_and_missing_outcomes_are_reported_honestly() -> None:
+    trial = play(SPEC | {"noise": {}}, 6)
+    trial.open_episode({u: {"rain": 5.0} for u in SPEC["users"]})
+    given = trial.ask()
+    trial.mark_missing(given[0].id, reason="lost")
+    trial.tell(given[1].id, {"yield": 5.0})
+    found = analyse(trial).quality
+    assert (found.awaited, found.missing, found.partial, found.oldest_awaited) == (4, 1, 1, 7)
+
+
+def test_a_trial_without_data_can_be_analysed() -> None:
+    found = analyse(Trial.create(SPEC, MemoryStore()))
+    assert found.quality.decisions == 0
+    assert found.checks.alarms == []
+    assert len(found.advice) == 6
+
+
+def test_a_stopped_trial_says_why_nothing_comes_next() -> None:
+    trial = play(SPEC, 2)
+    trial.stop(reason="over")
+    found = analyse(trial)
+    assert found.next == []
+    assert "stopped" in str(found.why_not_next)
+
+
+def test_looking_ahead_writes_nothing() -> None:
+    trial = play(SPEC, 3)
+    before = trial.status().events
+    ahead = analyse(trial).next
+    assert trial.status().events == before
+    assert len(ahead) == 6

@@ -1,0 +1,321 @@
+"""From a trial's words to offers."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drimed.errors import ConflictError, InputError, UnknownNameError
+from drimed.learning.offer import Offer, make_offer
+from drimed.linear.arrays import FloatArray
+from drimed.trial.problem import DEPARTURE, Problem, Profile
+from drimed.trial.spec import TrialSpec, User
+
+COVARIANCE = [[4.0, 3.0], [3.0, 9.0]]
+
+
+def spec_of(**changes: Any) -> TrialSpec:
+    return TrialSpec.read(
+        {
+            "name": "t",
+            "metrics": {"yield": {}, "cost": {}},
+            "arms": {"old": {}, "new": {}, "third": {}},
+            "preference": {"yield": 1.0, "cost": -0.5},
+            "control": "old",
+            "users": {"north": {}, "south": {"preference": {"cost": 2.0}, "control": {"old": 0.25, "new": 0.75}}},
+        }
+        | changes
+    )
+
+
+def known(**changes: Any) -> dict[str, Any]:
+    return {"kind": "known", "covariance": COVARIANCE} | changes
+
+
+def profile_of(problem: Problem, user: str = "north") -> Profile:
+    return problem.profile(user, problem.spec.users[user], list(problem.spec.users).index(user))
+
+
+def offered(spec: TrialSpec, user: str = "north", context: FloatArray | None = None) -> Offer:
+    problem = Problem(spec)
+    return problem.offer(profile_of(problem, user), context, None)
+
+
+def maps_of(spec: TrialSpec) -> FloatArray:
+    maps = offered(spec).maps
+    assert maps is not None
+    return maps
+
+
+def test_arms_with_their_own_effects_share_a_level_and_depart_from_it() -> None:
+    maps = maps_of(spec_of())
+    assert maps.shape == (3, 2, 8)
+    theta = np.array([1.0, 2.0, 10, 20, 30, 40, 50, 60])
+    for arm in range(3):
+        np.testing.assert_array_equal(maps[arm] @ theta, [1.0, 2.0] + DEPARTURE * theta[2 + 2 * arm : 4 + 2 * arm])
+
+
+def test_attributes_have_coefficients_for_each_metric_and_an_intercept() -> None:
+    arms = {"old": {"attributes": {"dose": 0.0, "water": -4.0}}, "new": {"attributes": {"dose": 50.0, "water": 2.0}}}
+    maps = maps_of(spec_of(arms=arms, users={"north": {}}))
+    assert maps.shape == (2, 2, 6)
+    # In units of the largest: dose 0 and 1, water -1 and 1/2.
+    np.testing.assert_array_equal(maps[0], [[1, 0, -1, 0, 0, 0], [0, 0, 0, 1, 0, -1]])
+    np.testing.assert_array_equal(maps[1], [[1, 1, 0.5, 0, 0, 0], [0, 0, 0, 1, 1, 0.5]])
+
+
+def test_an_attribute_that_is_always_zero_divides_by_nothing() -> None:
+    arms = {"old": {"attributes": {"dose": 0.0}}, "new": {"attributes": {"dose": 0.0}}}
+    np.testing.assert_array_equal(maps_of(spec_of(arms=arms, users={"north": {}}))[1], [[1, 0, 0, 0], [0, 0, 1, 0]])
+
+
+def test_arms_that_come_later_leave_the_units_of_attributes_alone() -> None:
+    arms = {"old": {"attributes": {"dose": 1.0}}, "new": {"attributes": {"dose": 2.0}}}
+    more = arms | {"huge": {"attributes": {"dose": 100.0}}}
+    spec = spec_of(arms=more, users={"north": {}})
+    problem = Problem(spec, founders=2)
+    maps = problem.offer(profile_of(problem), None, None).maps
+    assert maps is not None
+    np.testing.assert_array_equal(maps[:2], maps_of(spec_of(arms=arms, users={"north": {}})))
+    assert maps[2, 0, 1] == 50.0
+
+
+def test_explicit_maps_are_taken_as_they_are() -> None:
+    arms = {"old": {"map": [[1, 2, 3], [4, 5, 6]]}, "new": {"map": [[0, 1, 0], [1, 0, 1]]}}
+    np.testing.assert_array_equal(
+        maps_of(spec_of(arms=arms, users={"north": {}})), [[[1, 2, 3], [4, 5, 6]], [[0, 1, 0], [1, 0, 1]]]
+    )
+
+
+def test_an_offer_is_the_one_that_is_made_of_plain_arrays() -> None:
+    spec = spec_of(noise=known())
+    mine = offered(spec, "south")
+    plain = make_offer(
+        maps=maps_of(spec), preference=[0.0, 2.0], covariance=[COVARIANCE] * 3, control=[0.25, 0.75, 0.0], user=1
+    )
+    np.testing.assert_allclose(mine.features, plain.features, rtol=1e-15)
+    assert mine.sigma is not None
+    assert plain.sigma is not None
+    np.testing.assert_allclose(mine.sigma, plain.sigma, rtol=1e-14)
+    np.testing.assert_array_equal(mine.control, plain.control)
+    assert mine.user == 1
+
+
+def test_ranges_scale_the_learner_and_leave_rewards_in_the_users_unit() -> None:
+    ranged = {"yield": {"range": [0, 12]}, "cost": {"range": [-300, 100]}}
+    problem = Problem(spec_of(metrics=ranged, noise=known()))
+    profile = profile_of(problem)
+    np.testing.assert_array_equal(profile.preference, [12.0, -150.0])
+    y, there = problem.outcome({"yield": 6.0, "cost": 30.0})
+    np.testing.assert_array_equal(y, [0.5, 0.1])
+    assert there.all()
+    assert float(profile.preference @ y) == pytest.approx(6.0 - 0.5 * 30.0)
+    scaled = problem.offer(profile, None, None)
+    plain = offered(spec_of(noise=known()))
+    assert scaled.sigma is not None
+    assert plain.sigma is not None
+    np.testing.assert_allclose(scaled.sigma, plain.sigma)  # of the reward, which has the same unit
+
+
+def test_an_outcome_says_which_metrics_are_there() -> None:
+    y, there = Problem(spec_of()).outcome({"cost": 0.0, "yield": None})
+    assert there.tolist() == [False, True]
+    assert y.tolist() == [0.0, 0.0]
+
+
+def test_differences_subtract_the_controls_map_and_add_its_noise() -> None:
+    arm_noise = {"new": {"covariance": [[1.0, 0.0], [0.0, 2.0]]}}
+    users = {"north": {}, "south": {"control": "new"}}
+    noise = known(arms=arm_noise)
+    tolerance = {"absolute": 1.0}
+    absolute = spec_of(noise=noise, users=users, tolerance=tolerance)
+    difference = spec_of(noise=noise, users=users, tolerance=tolerance, feedback="difference")
+    maps = maps_of(absolute)
+    both = np.array([COVARIANCE, arm_noise["new"]["covariance"], COVARIANCE])
+    for user, control in (("north", 0), ("south", 1)):
+        plain = make_offer(
+            maps=maps - maps[control],
+            preference=[1.0, -0.5],
+            covariance=both + both[control],
+            control=np.eye(3)[control],
+        )
+        mine = offered(difference, user)
+        assert mine.maps is not None
+        assert mine.sigma is not None
+        assert plain.sigma is not None
+        np.testing.assert_array_equal(mine.maps, maps - maps[control])
+        np.testing.assert_allclose(mine.features, plain.features, atol=1e-15)
+        np.testing.assert_allclose(mine.sigma, plain.sigma)
+        assert not mine.control_features.any()
+
+
+@pytest.mark.parametrize("feedback", ["absolute", "difference"])
+@pytest.mark.parametrize("noise", ["learned", "constant", "norm", "field"])
+def test_offers_of_many_are_the_stacked_single_ones_bit_for_bit(feedback: str, noise: str) -> None:
+    scale = {"constant": {}, "norm": {"scale": "norm"}, "field": {"scale": "rain"}, "learned": None}[noise]
+    rng = np.random.default_rng(3)
+    users = {
+        f"u{i}": {
+            "preference": {"yield": float(rng.standard_normal()), "cost": float(rng.standard_normal())},
+            "control": "old" if noise == "learned" else str(rng.choice(["old", "new"])),
+        }
+        for i in range(7)
+    }
+    spec = spec_of(
+        feedback=feedback,
+        users=users,
+        tolerance={"absolute": 1.0},
+        context={"rain": {"typical": 400, "spread": 150}, "heat": {}},
+        **({} if scale is None else {"noise": known(level=0.3, **scale)}),
+    )
+    problem = Problem(spec)
+    profiles = [profile_of(problem, u) for u in spec.users]
+    contexts = [np.abs(rng.normal(400, 150, 2)) for _ in profiles]
+    masks = [None if i % 2 else np.array([True, True, i % 4 == 0]) for i in range(7)]
+    many = problem.offers(profiles, contexts, masks)
+    for i, profile in enumerate(profiles):
+        one = problem.offer(profile, contexts[i], masks[i])
+        for f in fields(Offer):
+            mine, stacked = getattr(one, f.name), getattr(many, f.name)
+            if f.name == "available":
+                assert np.array_equal(stacked[i], np.ones(3, bool) if mine is None else mine)
+            elif mine is None:
+                assert stacked is None, f.name
+            else:
+                same = stacked[0] if np.ndim(stacked) == np.ndim(mine) + 1 and len(stacked) == 1 else stacked[i]
+                assert np.array_equal(same, mine), f.name
+
+
+def test_the_context_is_seen_as_departures_from_the_typical_and_kept_as_given() -> None:
+    spec = spec_of(context={"rain": {"typical": 400, "spread": 200}, "heat": {"typical": -5}})
+    problem = Problem(spec)
+    raw = problem.context({"heat": 20, "rain": 500.0})
+    assert raw is not None
+    np.testing.assert_array_equal(raw, [500.0, 20.0])
+    seen = problem.offer(profile_of(problem), raw, None).context
+    assert seen is not None
+    np.testing.assert_array_equal(seen, [0.5, 25.0])
+
+
+@pytest.mark.parametrize(
+    ("noise", "factor"),
+    [
+        ({}, 1.0),
+        ({"level": 0.25}, 0.25),
+        ({"scale": "norm"}, 1 + np.hypot(0.5, 3.0)),
+        ({"scale": "norm", "level": 0.1}, 0.1 * (1 + np.hypot(0.5, 3.0))),
+        ({"scale": "rain"}, 500.0),  # the field's own value, not its departure from the typical
+        ({"scale": "heat", "level": 2.0}, 6.0),
+    ],
+)
+def test_the_noise_is_scaled_as_the_file_says(noise: dict[str, Any], factor: float) -> None:
+    context = {"rain": {"typical": 400, "spread": 200}, "heat": {}}
+    plain = offered(spec_of(noise=known()))
+    mine = offered(spec_of(noise=known(**noise), context=context), context=np.array([500.0, 3.0]))
+    assert mine.scale is not None
+    assert mine.sigma is not None
+    assert plain.sigma is not None
+    assert float(mine.scale) == pytest.approx(factor)
+    np.testing.assert_allclose(mine.sigma, np.sqrt(factor) * plain.sigma)
+
+
+def test_a_field_that_scales_the_noise_must_be_positive() -> None:
+    spec = spec_of(noise=known(scale="rain"), context={"rain": {}})
+    with pytest.raises(InputError, match="context 'rain' scales the noise and must be positive, got -3"):
+        offered(spec, context=np.array([-3.0]))
+
+
+def test_learned_noise_is_not_offered() -> None:
+    offer = offered(spec_of())
+    assert (offer.sigma, offer.whitening, offer.scale) == (None, None, None)
+
+
+def test_an_arms_own_noise_comes_before_that_of_all() -> None:
+    spec = spec_of(
+        noise={"kind": "known", "sd": {"yield": 1.0, "cost": 1.0}, "arms": {"new": {"covariance": COVARIANCE}}}
+    )
+    problem = Problem(spec)
+    profile = problem.profile("north", User(preference={"yield": 1.0}), 0)
+    assert problem.offer(profile, None, None).sigma == pytest.approx([1.0, 2.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "message"),
+    [
+        (None, InputError, "a context is needed: rain"),
+        ({}, InputError, "context 'rain' is missing; expected rain"),
+        ({"rain": None}, InputError, "context 'rain' must be a finite number, got None"),
+        ({"rain": "wet"}, InputError, "must be a finite number, got 'wet'"),
+        ({"rain": True}, InputError, "must be a finite number, got True"),
+        ({"rain": float("nan")}, InputError, "must be a finite number, got nan"),
+        ({"rain": float("-inf")}, InputError, "must be a finite number, got -inf"),
+        ({"rain": 1e200}, InputError, r"must be a number of at most 1e\+30, got 1e\+200"),
+        ({"rain": 10**400}, InputError, r"must be a number of at most 1e\+30"),
+        ({"rain": 1.0, "wind": 1.0}, UnknownNameError, "unknown context field 'wind'"),
+        ([1.0], InputError, "a context must be a table of rain"),
+    ],
+)
+def test_a_context_that_cannot_be_used_is_refused(values: Any, error: type[InputError], message: str) -> None:
+    with pytest.raises(error, match=message):
+        Problem(spec_of(context={"rain": {}})).context(values)
+
+
+def test_numbers_of_any_library_are_numbers() -> None:
+    values: list[Any] = [3, 3.0, np.int64(3), np.float32(3.0)]
+    for value in values:
+        found = Problem(spec_of(context={"rain": {}})).context({"rain": value})
+        assert found is not None
+        assert found.tolist() == [3.0]
+
+
+def test_a_context_nobody_declared_is_refused() -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown context field 'rain'\. Known: none"):
+        Problem(spec_of()).context({"rain": 3.0})
+    assert Problem(spec_of()).context({}) is None
+
+
+def test_arms_are_available_unless_the_user_the_call_or_the_calendar_says_no() -> None:
+    spec = spec_of(users={"north": {"arms": ["old", "third"]}, "south": {}})
+    problem = Problem(spec)
+    north, south = profile_of(problem), profile_of(problem, "south")
+    assert problem.available(south, []) is None
+    for profile, excluded, expected in (
+        (north, [], [True, False, True]),
+        (north, ["third"], [True, False, False]),
+        (south, ["new"], [True, False, True]),
+    ):
+        mask = problem.available(profile, excluded)
+        assert mask is not None
+        assert mask.tolist() == expected
+    roomy = Problem(spec, arms=5)
+    mask = roomy.available(profile_of(roomy, "south"), [])
+    assert mask is not None
+    assert mask.tolist() == [True, True, True, False, False]
+
+
+def test_the_control_cannot_be_unavailable() -> None:
+    problem = Problem(spec_of())
+    with pytest.raises(ConflictError, match="arm 'old' is the control of user 'north'"):
+        problem.available(profile_of(problem), ["old"])
+    with pytest.raises(ConflictError, match="arm 'new' is the control of user 'south'"):
+        problem.available(profile_of(problem, "south"), ["third", "new"])
+    with pytest.raises(UnknownNameError, match="unknown arm 'odl'; did you mean 'old'"):
+        problem.available(profile_of(problem), ["odl"])
+
+
+def test_room_for_arms_to_come_changes_nothing_for_those_there_are() -> None:
+    spec = spec_of(noise=known())
+    small, large = Problem(spec), Problem(spec, arms=6)
+    one, other = (p.offer(profile_of(p), None, None) for p in (small, large))
+    assert small.shape.d == 8
+    assert large.shape.d == 14
+    np.testing.assert_array_equal(other.features[:3, :8], one.features)
+    assert not other.features[3:].any()
+    assert not other.features[:, 8:].any()
+    assert one.sigma is not None
+    assert other.sigma is not None
+    np.testing.assert_array_equal(other.sigma[:3], one.sigma)
+    assert (other.sigma > 0).all()
