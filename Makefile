@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup run test check bench format clean
+.PHONY: setup run test check bench torture format clean
 
 setup: $(STAMP)
 
@@ -12,6 +12,8 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("drimed needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	# The tests compare with obp; what it pins is older than what we use, so it comes without.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps obp==0.4.1
 	touch $@
 
 run: setup
@@ -28,6 +30,9 @@ check: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+torture: setup
+	$(BIN)/python -m tests.trial.torture
 
 format: setup
 	$(BIN)/ruff check --fix .
