@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from drimed.cli.main import app
+from drimed.cli.trial.common import console
 from drimed.errors import BatchError, ConflictError, DrimedError, InputError, SpecError, StoreError, UnknownNameError
 
 SHEET = "user,rain\nnorth,400\nhill,520\nriver,380\n"
@@ -21,10 +22,11 @@ class Desk:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.runner = CliRunner()
+        console.width = 200  # nothing is folded
 
     def run(self, *words: str) -> Result:
         store = str(self.folder / "t.db")
-        return self.runner.invoke(app, ["trial", *words], env={"DRIMED_STORE": store, "COLUMNS": "200"})
+        return self.runner.invoke(app, ["trial", *words], env={"DRIMED_STORE": store})
 
     def ok(self, *words: str) -> str:
         result = self.run(*words)
