@@ -9,10 +9,11 @@ import pytest
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.learning.learner import Learner
 from drimed.learning.offer import Offer, Outcome, Shape, make_offer
-from drimed.linear.arrays import FloatArray
+from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.linear.ridge import Ridge
 from drimed.policies.policy import State
 from drimed.policies.registry import make
+from drimed.policies.state import to_arrays
 from tests.examples import learning
 
 SHAPE = Shape(d=2, K=2, M=3, H=1)
@@ -243,3 +244,135 @@ def test_an_outcome_that_would_poison_the_sums_is_refused(
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Learner(**settings)
+
+
+SEEN = np.array([True, False, True])
+
+
+def partly(y: FloatArray, seen: BoolArray, p: FloatArray) -> Outcome:
+    return Outcome(np.asarray(p @ y), np.where(seen, y, 77.0), seen)  # the unseen number must not matter
+
+
+@pytest.mark.parametrize("seen", [[1, 0, 1], [0, 1, 0], [1, 1, 0], [1, 1, 1]])
+def test_a_metric_that_is_not_there_is_as_if_it_had_never_been_measured(seen: list[int]) -> None:
+    """Known noise: the regression of the sub-problem without that metric."""
+    mask = np.array(seen, bool)
+    p = np.array([0.2, 0.3, 0.5])
+    sub = make_offer(
+        maps=MAPS[:, mask], preference=p[mask], covariance=COVARIANCE[:, mask][:, :, mask], control=[1.0, 0.0]
+    )
+    for arm in (0, 1):
+        found = regression(Learner(), (OFFER, arm, partly(Y, mask, p)), (OFFER, arm, OUTCOME))
+        want = regression(Learner(), (sub, arm, Outcome(None, Y[mask])), (OFFER, arm, OUTCOME))
+        np.testing.assert_allclose(found.V, want.V, rtol=1e-9)
+        np.testing.assert_allclose(found.theta, want.theta, rtol=1e-9)
+
+
+def test_a_scaled_noise_scales_what_is_there_of_an_outcome() -> None:
+    scaled = replace(OFFER, scale=np.asarray(4.0))
+    doubled = make_offer(maps=MAPS, preference=[0.2, 0.3, 0.5], covariance=4 * COVARIANCE, control=[1.0, 0.0])
+    outcome = partly(Y, SEEN, np.array([0.2, 0.3, 0.5]))
+    one, other = (regression(Learner(), (offer, 0, outcome)) for offer in (scaled, doubled))
+    np.testing.assert_allclose(one.V, other.V, rtol=1e-10)
+    np.testing.assert_allclose(one.b, other.b, rtol=1e-10)
+
+
+def test_without_weights_only_the_rows_that_are_there_count() -> None:
+    found = regression(Learner(weighting="none"), (OFFER, 0, partly(Y, SEEN, np.array([0.2, 0.3, 0.5]))))
+    Z = MAPS[0][SEEN]
+    np.testing.assert_allclose(found.V, np.eye(2) + Z.T @ Z)
+    np.testing.assert_allclose(found.b, Z.T @ Y[SEEN])
+
+
+def test_learned_noise_waits_for_the_whole_outcome() -> None:
+    with pytest.raises(InputError, match="counts an outcome when all its metrics are there"):
+        after(Learner(weighting="learned"), (OFFER, 0, partly(Y, SEEN, np.array([0.2, 0.3, 0.5]))))
+
+
+def test_what_is_there_must_be_said_for_every_metric() -> None:
+    with pytest.raises(ShapeError, match=r"outcome\.observed must have shape \(3,\), got \(2,\)"):
+        Outcome(None, Y, np.array([True, False])).check(OFFER)
+
+
+def equal_states(one: State, other: State, *, rtol: float) -> None:
+    mine, its = to_arrays(one), to_arrays(other)
+    assert mine.keys() == its.keys()
+    for name in mine.keys() - {"ridge.age"}:  # only says when to factorise next
+        scale = float(np.abs(its[name]).max(initial=0.0))
+        np.testing.assert_allclose(mine[name], its[name], rtol=rtol, atol=rtol * max(scale, 1.0), err_msg=name)
+
+
+WHOLE = [(w, f, False) for w in ("none", "known", "learned") for f in ("reward", "vector")]
+
+
+@pytest.mark.parametrize(
+    ("weighting", "feedback", "partial"), [*WHOLE, ("none", "vector", True), ("known", "vector", True)]
+)
+def test_what_was_learned_from_an_outcome_can_be_taken_back(weighting: str, feedback: str, partial: bool) -> None:
+    policy = learning(Learner(weighting=weighting, feedback=feedback, refits="converged"))
+    rng = np.random.default_rng(4)
+    state = policy.init(SHAPE)
+    for i in range(12):
+        y = Y + rng.standard_normal(3)
+        state = policy.observe(state, OFFER, np.asarray(i % 2), Outcome(np.asarray(y @ [0.2, 0.3, 0.5]), y))
+    y = rng.standard_normal(3)
+    outcome = partly(y, SEEN, np.array([0.2, 0.3, 0.5])) if partial else Outcome(np.asarray(y @ [0.2, 0.3, 0.5]), y)
+    more = policy.observe(state, OFFER, np.asarray(1), outcome)
+    assert not np.allclose(policy.theta(more), policy.theta(state), rtol=1e-3)
+    back = policy.forget(more, OFFER, np.asarray(1), outcome)
+    if weighting == "learned":  # the sums are exact; the model that follows from them has converged to 1e-8
+        np.testing.assert_allclose(policy.theta(policy.settle(back)), policy.theta(policy.settle(state)), rtol=1e-6)
+    else:
+        equal_states(back, state, rtol=1e-9)
+
+
+@pytest.mark.parametrize("feedback", ["reward", "vector"])
+def test_with_converged_refits_the_settled_state_is_a_fixpoint_and_free_of_order(feedback: str) -> None:
+    policy = learning(Learner(weighting="learned", feedback=feedback, refits="converged"))
+    rng = np.random.default_rng(6)
+    seen = []
+    for i in range(40):
+        y = MAPS[i % 2] @ [0.5, -1.0] + 0.3 * rng.standard_normal(3) * (1 + i % 2)
+        seen.append((np.asarray(i % 2), Outcome(np.asarray(y @ [0.2, 0.3, 0.5]), y)))
+
+    def settled(order: list[int], *, often: bool) -> State:
+        state = policy.init(SHAPE)
+        for n, i in enumerate(order):
+            state = policy.observe(state, OFFER, *seen[i])
+            if often and n % 3 == 0:
+                state = policy.settle(state)
+        return policy.settle(state)
+
+    first = settled(list(range(40)), often=False)
+    again = policy.settle(first)
+    np.testing.assert_allclose(policy.theta(again), policy.theta(first), rtol=1e-6)
+    for order, often in ((list(range(39, -1, -1)), False), (list(rng.permutation(40)), True)):
+        other = settled(order, often=often)
+        np.testing.assert_allclose(policy.theta(other), policy.theta(first), rtol=1e-6)
+        np.testing.assert_allclose(other.ridge.V, first.ridge.V, rtol=1e-6)
+        assert other.noise is not None
+        assert first.noise is not None
+        for name in ("whitening", "slope", "inflation"):
+            np.testing.assert_allclose(getattr(other.noise, name), getattr(first.noise, name), rtol=1e-6, atol=1e-9)
+
+
+def test_settling_changes_nothing_where_nothing_was_put_off() -> None:
+    for learner in (Learner(), Learner(weighting="none"), Learner(weighting="learned")):
+        policy = learning(learner)
+        state = after(learner, (OFFER, 0, OUTCOME), (OFFER, 1, OUTCOME))
+        assert policy.settle(state) is state
+    nothing = learning(Learner(weighting="learned", refits="converged"))
+    start = nothing.init(SHAPE)
+    assert nothing.settle(start) is start
+
+
+def test_an_outcome_that_was_never_counted_cannot_be_taken_back() -> None:
+    policy = learning(Learner(weighting="learned"))
+    state = policy.observe(policy.init(SHAPE), OFFER, np.asarray(0), OUTCOME)
+    with pytest.raises(InputError, match="only if it was counted in"):
+        policy.forget(state, OFFER, np.asarray(1), OUTCOME)
+
+
+def test_refits_have_two_kinds() -> None:
+    with pytest.raises(ConfigError, match=r"refits must be one of .*'converged'.*, got 'often'"):
+        Learner(refits="often")

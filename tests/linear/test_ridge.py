@@ -256,3 +256,50 @@ def test_observing_leaves_the_old_state_alone() -> None:
     state = r1_ridge()
     ridge.observe(state, np.ones((1, 2)), np.ones(1), 1.0)
     assert same(state, r1_ridge())
+
+
+@given(st.data())
+def test_taking_rows_out_undoes_adding_them(data: st.DataObject) -> None:
+    gamma = data.draw(st.sampled_from([1.0, 0.9]))
+    before = discounted_run(gamma, data.draw(st.integers(0, 6)), noise=0.1)
+    Z, w = data.draw(matrices(2, 3)), data.draw(matrices(1, 2))[0]
+    weight = data.draw(st.sampled_from([1.0, gamma, gamma**3]))
+    after = ridge.remove(ridge.observe(before, Z, w, LAM, weight), Z, w, LAM, weight)
+    assert_equal_evidence(after, before, rtol=1e-9)
+
+
+def assert_equal_evidence(one: Ridge, other: Ridge, *, rtol: float) -> None:
+    for name in ("V", "b", "V_inv", "theta", "logdet", "V2"):
+        mine, its = getattr(one, name), getattr(other, name)
+        assert (mine is None) == (its is None), name
+        if mine is not None:
+            np.testing.assert_allclose(mine, its, rtol=rtol, atol=rtol * max(1.0, np.abs(its).max()), err_msg=name)
+
+
+@given(st.data())
+def test_late_rows_count_as_if_they_had_come_in_time_in_any_order(data: st.DataObject) -> None:
+    """A row of an episode is told in that one or in any later one, at the weight that it has by then."""
+    episodes, gamma = 4, data.draw(st.sampled_from([1.0, 0.95, 0.5]))
+    rng = np.random.default_rng(data.draw(st.integers(0, 100)))
+    rows = [(e, rng.standard_normal((2, 3)), rng.standard_normal(2)) for e in range(episodes) for _ in range(3)]
+    told = [data.draw(st.integers(e, episodes - 1)) for e, _, _ in rows]
+    order = data.draw(st.permutations(range(len(rows))))
+    in_time = late = ridge.init(3, LAM, discounted=gamma < 1)
+    for episode in range(episodes):
+        in_time, late = ridge.roll(in_time, gamma, LAM), ridge.roll(late, gamma, LAM)
+        for e, Z, w in rows:
+            if e == episode:
+                in_time = ridge.observe(in_time, Z, w, LAM)
+        for i in order:
+            e, Z, w = rows[i]
+            if told[i] == episode:
+                late = ridge.observe(late, Z, w, LAM, gamma ** (episode - e))
+    assert_equal_evidence(late, in_time, rtol=1e-10)
+
+
+def test_rows_that_have_aged_are_taken_out_at_the_weight_they_have_now() -> None:
+    Z, w = np.array([[1.0, 2.0, -1.0]]), np.array([3.0])
+    state = ridge.observe(ridge.init(3, LAM, discounted=True), Z, w, LAM)
+    for _ in range(4):
+        state = ridge.roll(state, 0.8, LAM)
+    assert_equal_evidence(ridge.remove(state, Z, w, LAM, 0.8**4), ridge.init(3, LAM, discounted=True), rtol=1e-12)

@@ -310,3 +310,33 @@ def test_noise_and_reward_are_needed() -> None:
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         PublishedDri(**settings)
+
+
+@pytest.mark.parametrize("text", READINGS)
+@pytest.mark.parametrize("step", ["med", "imed"])
+def test_a_late_outcome_has_the_weight_that_it_would_have_kept(text: str, step: str) -> None:
+    """In V a row of two episodes ago counts gamma^2, in b it counts in full (I-1)."""
+    policy = PublishedDri(step=step, reading=text, discount=0.7)
+    offer, reward = user(offers(), 3), Outcome(np.asarray(1.3))
+    in_time = policy.begin_episode(policy.init(PAPER), offers())
+    in_time = policy.observe(in_time, offer, np.asarray(2), reward)
+    late = policy.begin_episode(policy.init(PAPER), offers())
+    for _ in range(2):
+        in_time, late = policy.begin_episode(in_time, offers()), policy.begin_episode(late, offers())
+    late = policy.observe(late, offer, np.asarray(2), reward, 2)
+    for name in ("V", "b", "V_inv", "theta", "logdet"):
+        np.testing.assert_allclose(getattr(late.ridge, name), getattr(in_time.ridge, name), rtol=1e-12, err_msg=name)
+
+
+def test_a_published_policy_forgets_an_outcome_but_not_the_decision() -> None:
+    policy = PublishedDri(discount=0.7)
+    state = after_data(policy)
+    more = policy.update(state, user(offers(), 1), chose(1, 5), Outcome(np.asarray(9.0)))
+    for _ in range(2):
+        more, state = policy.begin_episode(more, offers()), policy.begin_episode(state, offers())
+    back = policy.forget(more, user(offers(), 1), np.asarray(1), Outcome(np.asarray(9.0)), 2)
+    for name in ("V", "b", "V_inv", "theta", "logdet"):
+        np.testing.assert_allclose(getattr(back.ridge, name), getattr(state.ridge, name), rtol=1e-9, err_msg=name)
+    assert np.array_equal(back.pulls, more.pulls)
+    assert float(back.nu) == float(more.nu)
+    assert policy.settle(back) is back

@@ -17,7 +17,6 @@ from drimed.linear import radius, ridge
 from drimed.linear.arrays import FloatArray, IntArray
 from drimed.linear.ridge import Ridge
 
-
 REFITS = ("scheduled", "converged")
 
 
@@ -164,6 +163,8 @@ class Learner:
 
     def _rows(self, model: Noise, offer: Offer, action: IntArray, outcome: Outcome) -> list[learned.Rows]:
         """One outcome as it came, or those of a whole episode, one user after the other."""
+        if self.feedback == "vector" and outcome.observed is not None and not outcome.observed.all():
+            raise InputError("learned noise counts an outcome when all its metrics are there; some are missing")
         rows = learned.rows(model, offer, action, *noise.rows("none", self.feedback, offer, action, outcome))
         if action.ndim == len(model.batch):
             return [rows]

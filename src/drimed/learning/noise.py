@@ -46,8 +46,6 @@ def rows(
             W = marginal(W, outcome.observed)
         return np.matmul(W, Z), np.matvec(W, y)
     if outcome.observed is not None:
-        if weighting == "learned":
-            raise InputError("learned noise counts an outcome when all its metrics are there; some are missing")
         return Z * outcome.observed[..., None], y * outcome.observed
     return Z, y
 

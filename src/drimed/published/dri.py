@@ -172,7 +172,10 @@ class PublishedDri:
         return 1
 
     def aged(self, r: Ridge) -> Ridge:
-        """One episode later. I-1: V is discounted and b is not, so theta_hat grows by 1 / gamma. I-20: by gamma, not gamma^(L-l)."""
+        """One episode later.
+
+        I-1: V is discounted and b is not, so theta_hat grows by 1 / gamma. I-20: by gamma, not gamma^(L-l).
+        """
         g = self.discount
         return replace(
             r,
