@@ -19,7 +19,7 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from drimed.errors import StoreError
 
 VERSION_TABLE = "drimed_version"
-HEAD = "0001"  # a test holds it to the newest migration
+HEAD = "0002"  # a test holds it to the newest migration
 LOCK = 0x64726D  # of PostgreSQL's advisory locks, for the moment of preparation
 PATIENCE = 60.0  # seconds
 

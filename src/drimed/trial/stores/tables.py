@@ -40,3 +40,32 @@ snapshots = Table(
     Column("hash", String(64), nullable=False),
     Column("data", LargeBinary, nullable=False),
 )
+
+# Who may use the service (drimed.service.tokens); what is stored of a token is a hash.
+tokens = Table(
+    "drimed_tokens",
+    metadata,
+    Column("id", String(16), primary_key=True),
+    Column("hash", String(64), nullable=False),
+    Column("label", String(100), nullable=False, unique=True),
+    Column("role", String(20), nullable=False),
+    Column("trial", String(100)),  # NULL: all trials
+    Column("created", String(40), nullable=False),
+    Column("expires", String(40)),
+    Column("revoked", String(40)),
+)
+
+# Answers to writes that carried an Idempotency-Key (drimed.service.retries), written together with what they did.
+requests = Table(
+    "drimed_requests",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("actor", String(100), nullable=False),
+    Column("key", String(255), nullable=False),
+    Column("time", String(40), nullable=False),
+    Column("fingerprint", String(64), nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("answer", LargeBinary, nullable=False),
+    Index("drimed_requests_by_key", "actor", "key", unique=True),
+    Index("drimed_requests_by_time", "time"),
+)

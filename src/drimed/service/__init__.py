@@ -1,0 +1,1 @@
+"""HTTP for live trials: it takes no decision of its own."""

@@ -1,0 +1,206 @@
+"""What is answered, field by field."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from drimed.trial.events import Event
+from drimed.trial.outcomes import Story
+from drimed.trial.records import Effect, Given, Status, Told
+from drimed.trial.trial import Trial
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One field that is wrong."""
+
+    field: str  # from the top of the body, with dots; empty: the whole of it
+    detail: str
+    line: int | None = None  # of a trial file
+    # (in: query, path or header, where it is not the body)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An error (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    errors: list[Fault] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A trial that could be created, and what its author should know."""
+
+    name: str
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Some trials, in the order of their creation."""
+
+    items: list[Status]
+    next: str | None  # give it as `after` to get what follows; null: that was all
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The episode that is open now."""
+
+    episode: int
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Decisions, in the order of the request."""
+
+    decisions: list[Given]
+
+
+@dataclass(frozen=True)
+class ToldMany:
+    """What became of outcomes, in the order of the request."""
+
+    told: list[Told]
+
+
+@dataclass(frozen=True)
+class Done:
+    """Something was changed."""
+
+    trial: str
+    events: int  # how many the log has now
+
+
+@dataclass(frozen=True)
+class LogEvent:
+    """Something that was recorded."""
+
+    seq: int
+    time: str
+    actor: str
+    kind: str
+    decision: int | None
+    user: str | None
+    request: str | None
+    body: dict[str, Any]
+    hash: str
+
+    @staticmethod
+    def of(event: Event) -> LogEvent:
+        """As it is shown."""
+        e = event
+        return LogEvent(e.seq, e.time, e.actor, e.kind, e.decision, e.user, e.request, e.body, e.hash)
+
+
+@dataclass(frozen=True)
+class Log:
+    """Some events."""
+
+    items: list[LogEvent]
+    next: str | None  # give it as `cursor` to get what follows; null: that was all
+
+
+@dataclass(frozen=True)
+class DecisionStory:
+    """One decision: what was known and decided, what came of it, and everything recorded about it."""
+
+    decision: Given
+    state: str  # awaited, told, missing
+    outcome: dict[str, float | None] | None
+    control: dict[str, float | None] | None
+    reward: float | None  # to the user; null while a metric that counts is not there
+    amendments: int
+    events: list[LogEvent]
+
+    @staticmethod
+    def of(trial: Trial, number: int) -> DecisionStory:
+        """The story of decision `number`."""
+        given, events = trial.decision(number)
+        memory, story = trial.memory(), Story.of(events)
+        reward = None
+        if story.outcome is not None:
+            reward = memory.reward(memory.profiles[story.event.body["profile"]], story.outcome)
+        return DecisionStory(
+            given,
+            "told" if story.outcome is not None else "missing" if story.missing else "awaited",
+            None if story.outcome is None else story.outcome["metrics"],
+            None if story.outcome is None else story.outcome["control"],
+            reward,
+            story.amendments,
+            [LogEvent.of(e) for e in events],
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a replay of the whole log found."""
+
+    ok: bool
+    events: int
+    decisions: int
+    exact: int  # decisions that came out again to the last bit
+    rounded: int  # that came out to round-off
+    faults: list[str]
+    hash: str  # of the last event
+
+
+@dataclass(frozen=True)
+class ArmNow:
+    """An arm as it stands for one user."""
+
+    decisions: int  # for this arm, so far
+    available: bool
+    effect: Effect | None  # its reward against the control's; null: the policy has no such estimate
+
+
+@dataclass(frozen=True)
+class UserEffects:
+    """Every arm against the control, for one user."""
+
+    user: str
+    group: str | None
+    control: dict[str, float]  # arm -> share
+    arms: dict[str, ArmNow]
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What is known now."""
+
+    trial: str
+    events: int  # of the log that this rests on
+    confidence: float | str
+    users: list[UserEffects]
+    next: str | None  # give it as `after` to get what follows; null: that was all
+
+
+@dataclass(frozen=True)
+class UserNow:
+    """A user as described last."""
+
+    name: str
+    preference: dict[str, float] | None
+    control: str | dict[str, float] | None
+    arms: list[str] | None
+    group: str | None
+
+
+@dataclass(frozen=True)
+class Users:
+    """Some users, in the order in which they joined."""
+
+    items: list[UserNow]
+    next: str | None
+
+
+@dataclass(frozen=True)
+class Health:
+    """Whether the service can do its work."""
+
+    status: str

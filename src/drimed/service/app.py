@@ -1,0 +1,132 @@
+"""The application: every endpoint under /v1, its errors, and what happens when it starts and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import TypeAdapter
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from drimed import __version__
+from drimed.service.answers import Problem
+from drimed.service.endpoints import changing, deciding, health, looking, trials
+from drimed.service.observing import Observed
+from drimed.service.problems import Refusal
+from drimed.service.service import Service
+from drimed.service.settings import Settings
+
+ABOUT = """Live trials over HTTP: create one, ask which arm each user gets, tell what came of it, and prove it all
+afterwards.
+
+* **Who**: `Authorization: Bearer TOKEN`. `drimed token create` makes one, with a role: `read`, `ask-tell` (also asks
+  and tells) or `manage` (also creates and changes trials). `x-role` says what each endpoint needs. Everything that is
+  recorded carries the token's label.
+* **Again**: every write takes an `Idempotency-Key`. The same request with the same key is answered with the same bytes,
+  after a crash too; nothing is done twice. A request that is refused is not remembered.
+* **Errors** are `application/problem+json` with `type`, `title`, `status`, `detail`, and, where it can be told,
+  `errors`: the fields at fault.
+* **Pages** of lists end with `next`; give it back to get what follows.
+"""
+TAGS = [
+    {"name": "trials", "description": "Create trials and see which there are."},
+    {"name": "asking and telling", "description": "The daily work. Role `ask-tell`."},
+    {"name": "changing a trial", "description": "While it runs. Role `manage`."},
+    {"name": "looking back", "description": "Decisions, the log, exports, proofs, effects. Role `read`."},
+    {"name": "health", "description": "For whoever watches the service."},
+]
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The application for one process; the store is opened when it starts."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service = await asyncio.get_running_loop().run_in_executor(None, Service, settings)
+        app.state.service = service
+        purging = asyncio.create_task(service.purging())
+        try:
+            yield
+        finally:
+            service.stopping = True
+            purging.cancel()
+            with suppress(asyncio.CancelledError):
+                await purging
+            await asyncio.get_running_loop().run_in_executor(None, service.close)
+
+    app = FastAPI(
+        title="drimed",
+        summary="Experiments that keep every user about as well off as under the control.",
+        description=ABOUT,
+        version=__version__,
+        openapi_url="/v1/openapi.json",
+        docs_url=None,  # they would fetch their scripts from elsewhere
+        redoc_url=None,
+        openapi_tags=TAGS,
+        redirect_slashes=False,
+        lifespan=lifespan,
+    )
+    for part in (trials, deciding, changing, looking):
+        app.include_router(part.routes, prefix="/v1")
+    app.include_router(health.routes)
+    app.add_middleware(Observed, largest_body=settings.largest_body)
+    app.add_exception_handler(Refusal, _refused)
+    app.add_exception_handler(HTTPException, _http)
+    app.openapi = lambda: _described(app)  # type: ignore[method-assign]  # the way FastAPI documents
+    return app
+
+
+def from_environment() -> FastAPI:
+    """The application as DRIMED_* say; every worker process begins here."""
+    return create_app(Settings.resolve({}, os.environ))
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Refusal)
+    return error.response()
+
+
+async def _http(_: Request, error: Exception) -> Response:
+    """What Starlette itself refuses: addresses and methods that do not exist."""
+    assert isinstance(error, HTTPException)
+    kinds = {404: "unknown", 405: "method", 400: "malformed"}
+    detail = (
+        "there is nothing at this address; /v1/openapi.json lists what there is"
+        if error.status_code == 404
+        else error.detail
+    )
+    return Refusal(
+        error.status_code, kinds.get(error.status_code, "malformed"), detail, headers=error.headers
+    ).response()
+
+
+def _described(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        made = get_openapi(
+            title=app.title,
+            version=app.version,
+            summary=app.summary,
+            description=app.description,
+            tags=app.openapi_tags,
+            routes=app.routes,
+        )
+        parts = made.setdefault("components", {})
+        schema = TypeAdapter(Problem).json_schema(ref_template="#/components/schemas/{model}")
+        parts.setdefault("schemas", {}).update(schema.pop("$defs", {}))
+        parts["schemas"][Problem.__name__] = schema
+        parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        for path, methods in made["paths"].items():
+            for operation in methods.values():
+                if path not in ("/healthz", "/readyz"):
+                    operation["security"] = [{"token": []}]
+                if operation.get("x-media"):
+                    operation.pop("x-media")
+        app.openapi_schema = made
+    return app.openapi_schema

@@ -1,0 +1,109 @@
+"""Around every request: an id, a line in the log, numbers for Prometheus, and a limit to what is read."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from drimed.service import metrics
+from drimed.service.logs import FIELDS
+from drimed.service.problems import Refusal
+
+log = logging.getLogger("drimed.service.requests")
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+QUIET = ("/healthz", "/readyz", "/metrics")  # asked for every few seconds: only logged in detail
+
+
+class Observed:
+    """The outermost layer."""
+
+    def __init__(self, app: ASGIApp, largest_body: int) -> None:
+        self._app, self._largest = app, largest_body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        await _Exchange(self._app, scope, receive, send, self._largest).run()
+
+
+class _Exchange:
+    def __init__(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send, largest: int) -> None:
+        self._app, self._scope, self._receive, self._send, self._largest = app, scope, receive, send, largest
+        self._headers = dict(scope["headers"])
+        given = self._headers.get(b"x-request-id", b"").decode("latin-1")
+        self._id = given if _ID.fullmatch(given) else secrets.token_hex(8)
+        self._status, self._read = 0, 0
+        scope.setdefault("state", {})["request_id"] = self._id
+
+    async def run(self) -> None:
+        start = time.perf_counter()
+        try:
+            length = self._headers.get(b"content-length", b"0")
+            if not length.isdigit() or int(length) > self._largest:
+                raise self._too_large()
+            await self._app(self._scope, self._limited, self._noted)
+        except Refusal as refusal:
+            await self._refuse(refusal)
+        except Exception:
+            log.exception("request failed", extra={FIELDS: {"request_id": self._id}})
+            await self._refuse(
+                Refusal(500, "internal", f"this is a fault of the service; its log has more: {self._id}")
+            )
+        finally:
+            self._account(time.perf_counter() - start)
+
+    async def _limited(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._read += len(message.get("body", b""))
+            if self._read > self._largest:
+                raise self._too_large()
+        return message
+
+    async def _noted(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            more = [
+                (b"x-request-id", self._id.encode()),
+                (b"x-content-type-options", b"nosniff"),
+            ]
+            if not any(name.lower() == b"cache-control" for name, _ in message["headers"]):
+                more.append((b"cache-control", b"no-store"))
+            message = {**message, "headers": [*message["headers"], *more]}
+        await self._send(message)
+
+    def _too_large(self) -> Refusal:
+        return Refusal(
+            413,
+            "too-large",
+            f"a body may have {self._largest} bytes; send it in parts",
+            headers={"Connection": "close"},
+        )
+
+    async def _refuse(self, refusal: Refusal) -> None:
+        if not self._status:
+            await refusal.response()(self._scope, self._receive, self._noted)
+
+    def _account(self, seconds: float) -> None:
+        route = getattr(self._scope.get("route"), "path", "unmatched")
+        method = self._scope["method"] if self._scope["method"] in _METHODS else "other"
+        metrics.REQUESTS.labels(method, route, str(self._status)).inc()
+        metrics.LATENCY.labels(method, route).observe(seconds)
+        caller = self._scope.get("state", {}).get("caller")
+        fields = {
+            "request_id": self._id,
+            "method": method,
+            "path": self._scope["path"],
+            "status": self._status,
+            "ms": round(seconds * 1000, 3),
+            "actor": getattr(caller, "actor", None),
+        }
+        log.log(logging.DEBUG if self._scope["path"] in QUIET else logging.INFO, "request", extra={FIELDS: fields})
+
+
+_METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}

@@ -1,0 +1,105 @@
+"""Writes that may be repeated: what was answered to an Idempotency-Key, kept in the transaction of the write itself.
+
+So there is no moment at which a write is done and its answer is not known: a request that is repeated after a crash,
+or that arrives twice at once, is answered with the same bytes. After the draft of the IETF (Idempotency-Key header).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
+
+from drimed.errors import ConflictError
+from drimed.service import database
+from drimed.service.problems import Refusal
+from drimed.trial.events import now
+from drimed.trial.stores.sql import SqlStore
+from drimed.trial.stores.tables import requests as table
+
+LONGEST_KEY = 200  # characters
+PURGED_AT_ONCE = 500  # answers: writers wait no longer than this takes
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer, as it is sent."""
+
+    status: int
+    text: bytes
+    repeated: bool = False
+
+
+@dataclass(frozen=True)
+class Retry:
+    """A request that may have been made before."""
+
+    actor: str  # keys of different callers never meet
+    key: str
+    fingerprint: str
+
+    @staticmethod
+    def of(actor: str, key: str, method: str, target: str, media: str, body: bytes) -> Retry:
+        """The request with this key."""
+        key = key[1:-1] if len(key) > 1 and key[0] == key[-1] == '"' else key  # the draft writes it in quotes
+        if not 0 < len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable():
+            raise Refusal(400, "malformed", f"Idempotency-Key must be 1 to {LONGEST_KEY} printable ASCII characters")
+        digest = hashlib.sha256()
+        for part in (method.encode(), target.encode(), media.encode(), body):
+            digest.update(len(part).to_bytes(8, "big") + part)
+        return Retry(actor, key, digest.hexdigest())
+
+    @property
+    def name(self) -> str:
+        """As the trial's log keeps it beside a decision."""
+        return f"{self.actor}/{self.key}"
+
+
+def find(connection: Connection, retry: Retry) -> Reply | None:
+    """What was answered the first time."""
+    row = connection.execute(_FIND, {"actor": retry.actor, "key": retry.key}).first()
+    if row is None:
+        return None
+    if row.fingerprint != retry.fingerprint:
+        raise Refusal(
+            422,
+            "key-reused",
+            "this Idempotency-Key came before with another request; give each request a key of its own",
+            errors=[{"field": "Idempotency-Key", "detail": "was used for another request", "in": "header"}],
+        )
+    return Reply(row.status, zlib.decompress(row.answer), repeated=True)
+
+
+def keep(connection: Connection, retry: Retry, reply: Reply) -> None:
+    """Remember an answer."""
+    row = vars(retry) | {"time": now(), "status": reply.status, "answer": zlib.compress(reply.text, 1)}
+    try:
+        connection.execute(_KEEP, row)
+    except IntegrityError:
+        raise ConflictError("this Idempotency-Key came with another request at the same time; repeat it") from None
+
+
+def purge(store: SqlStore, hours: float) -> int:
+    """Forget answers that are older; how many there were."""
+    before = (datetime.now(UTC) - timedelta(hours=hours)).isoformat(timespec="microseconds")
+    old = sa.select(table.c.id).where(table.c.time < before).limit(PURGED_AT_ONCE)
+    purged = 0
+    while True:
+        with database.transaction(store, write=True) as connection:
+            ids = list(connection.scalars(old))
+            if ids:
+                connection.execute(table.delete().where(table.c.id.in_(ids)))
+        purged += len(ids)
+        if len(ids) < PURGED_AT_ONCE:
+            return purged
+
+
+_FIND = sa.select(table.c.fingerprint, table.c.status, table.c.answer).where(
+    table.c.actor == sa.bindparam("actor"), table.c.key == sa.bindparam("key")
+)
+_KEEP = table.insert()

@@ -1,0 +1,120 @@
+"""What every request shares: the store, the trials, who may do what, and threads for work that waits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+from starlette.requests import HTTPConnection
+
+from drimed.service import access, database, retries
+from drimed.service.access import Access, Caller
+from drimed.service.desk import Desk
+from drimed.service.problems import Refusal
+from drimed.service.rates import Buckets
+from drimed.service.retries import Reply, Retry
+from drimed.service.settings import Settings
+from drimed.trial.spec import TrialSpec
+from drimed.trial.trial import Trial
+
+FAILURES = 5.0, 20  # a second, and at once: tokens that are not recognised, from one address
+PURGE_EVERY = 3600.0  # seconds
+HEAVY = 2  # exports and proofs at a time: each takes a while and much of a core
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Service:
+    """One process of the service."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.store = database.opened(settings.store)
+        self.desk = Desk(self.store)
+        self.access = Access(self.store, settings)
+        self.stopping = False
+        self._requests, self._failures = Buckets(settings.rate, settings.burst), Buckets(*FAILURES)
+        # Threads of their own for each kind of work: readers never queue behind writers, nor behind a long proof.
+        self._reads = ThreadPoolExecutor(settings.threads, "read")
+        self._writes = ThreadPoolExecutor(settings.threads, "write")
+        self._heavy = ThreadPoolExecutor(HEAVY, "heavy")
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    # Work that waits
+
+    async def read(self, trial: str, look: Callable[[Trial], T]) -> T:
+        """Look at a trial."""
+        return await self.run(lambda: self.desk.read(trial, look))
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Short work on the store."""
+        return await asyncio.get_running_loop().run_in_executor(self._reads, work)
+
+    async def run_heavy(self, work: Callable[[], T]) -> T:
+        """Long work; a second one waits for the first."""
+        return await asyncio.get_running_loop().run_in_executor(self._heavy, work)
+
+    async def write(self, trial: str, act: Callable[[Trial], Reply], retry: Retry | None) -> Reply:
+        """Change a trial. Writers of one trial take turns here already, so that they fill no threads by waiting."""
+        turn = self._turns.get(trial)
+        if turn is None:
+            turn = self._turns[trial] = asyncio.Lock()
+        async with turn:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._writes, lambda: self.desk.write(trial, act, retry))
+
+    async def create(
+        self, spec: TrialSpec, answer: Callable[[Trial], Reply], *, actor: str, retry: Retry | None
+    ) -> Reply:
+        """A new trial."""
+        loop = asyncio.get_running_loop()
+        work = lambda: self.desk.create(spec, answer, actor=actor, retry=retry)  # noqa: E731
+        return await loop.run_in_executor(self._writes, work)
+
+    # Who asks
+
+    async def identify(self, connection: HTTPConnection) -> Caller:
+        """Who makes a request; refuses whom it does not know, and who makes too many."""
+        text = access.text_of(connection)
+        token = self.access.fresh(text)
+        if token is None and not (text is None and self.access.known_to_be_open()):
+            address = connection.client.host if connection.client else ""
+            if text is not None and not self.access.knew(text):
+                _wait(self._failures.wait(address))
+            token = await self.run(lambda: self.access.look_up(text))
+            if text is not None and token is None:
+                self._failures.take(address)
+        caller = self.access.caller(connection, text, token)
+        if caller.token is not None:
+            _wait(self._requests.take(caller.token))
+        return caller
+
+    # Beginning and end
+
+    async def purging(self) -> None:
+        """Forget old answers, for as long as the service runs."""
+        while True:
+            with suppress(Exception):  # the next time will do
+                purged = await self.run_heavy(lambda: retries.purge(self.store, self.settings.keep_answers))
+                if purged:
+                    log.info("forgot %d answers", purged)
+            await asyncio.sleep(PURGE_EVERY)
+
+    def close(self) -> None:
+        """Wait for work that has begun, and give everything back."""
+        for pool in (self._reads, self._writes, self._heavy):
+            pool.shutdown(wait=True, cancel_futures=True)
+        self.store.close()
+
+
+def _wait(seconds: float) -> None:
+    if seconds:
+        after = max(1, math.ceil(seconds))
+        raise Refusal(429, "too-many", f"try again in {after} s", headers={"Retry-After": str(after)})
