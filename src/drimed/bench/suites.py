@@ -39,7 +39,9 @@ EVERYTHING = f"{REWARD_BOUND},{REWARD_NOISE},{VECTOR},{PUBLISHED},{OURS}"
 UNKNOWN_NOISE = (
     "oful,lin_ts,lin_med,greedy,dri_med:weighting=none+guard=off,dri_med:weighting=learned+guard=off,dri_med:guard=off,"
     "dri_med:weighting=learned,dri_med,dri_med:weighting=learned+guard=certain,dri_med:guard=certain,"
-    "dri_med_reward:weighting=learned+guard=off,dri_med_reward:guard=off,dri_med_reward:weighting=learned,dri_med_reward"
+    "dri_med_reward:weighting=none+guard=off,dri_med_reward:weighting=learned+guard=off,dri_med_reward:guard=off,"
+    "dri_med_reward:weighting=learned,dri_med_reward,dri_med_reward:weighting=learned+guard=certain,"
+    "dri_med_reward:guard=certain"
 )
 MEAN_DRIFT = (
     "w_oful,w_d_lin_ucb,w_d_lin_ucb:discount=0.95,v_oful,v_oful:discount=0.99,dri_med:guard=off,"
