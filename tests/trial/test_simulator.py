@@ -1,0 +1,155 @@
+"""A simulated world that is asked and told through the live interface gives the decisions of the simulator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drimed.environments.world import Block, World
+from drimed.learning.offer import Shape
+from drimed.linear.arrays import FloatArray, IntArray
+from drimed.policies.registry import make
+from drimed.simulation.metrics import BlockLog
+from drimed.simulation.run import _play
+from drimed.trial.outcomes import Report
+from drimed.trial.problem import FEWEST_USERS
+from drimed.trial.records import Given
+from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.trial import Trial
+from drimed.trial.verify import verify
+from tests.worlds import world
+
+SEED, EPISODES = 5, 4
+TOLERANCE = {"relative": 0.1, "absolute": 0.3}
+SETTINGS = {"relative": 0.1, "absolute": 0.3, "confidence": 0.9, "delta": 0.01}
+
+# name -> the policy of the trial file, and the settings that make the same policy in a simulation
+POLICIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "dri_med": ({"name": "dri_med"}, SETTINGS),
+    "dri_med, certain": ({"name": "dri_med", "guard": "certain"}, SETTINGS | {"guard": "certain"}),
+    "dri_med, budget": ({"name": "dri_med", "guard": "budget"}, SETTINGS | {"guard": "budget"}),
+    "dri_med, discounted": ({"name": "dri_med", "discount": 0.9}, SETTINGS | {"discount": 0.9}),
+    "w_oful": ({"name": "w_oful"}, {}),
+    "d_lin_ucb": ({"name": "d_lin_ucb"}, {}),
+    "lin_ts": ({"name": "lin_ts"}, {}),
+    "w_solid": ({"name": "w_solid"}, {}),
+    "dri_med, learned": ({"name": "dri_med", "weighting": "learned"}, SETTINGS | {"weighting": "learned"}),
+    "dri_med_reward, learned": (
+        {"name": "dri_med_reward", "weighting": "learned"},
+        SETTINGS | {"weighting": "learned"},
+    ),
+}  # fmt: skip
+POLICIES |= {"published_dri_med": ({"name": "published_dri_med"}, {"tolerance": 0.1})}
+
+
+def small_world() -> World:
+    """As many users as a trial has room for: noise that is learned per user is then added up in the same portions."""
+    return world(seeds=[SEED], episodes=EPISODES, magnitude=5.0, shape=Shape(d=3, K=4, M=3, H=FEWEST_USERS))
+
+
+def simulated(policy: dict[str, Any], settings: dict[str, Any], it: World, *, together: bool) -> BlockLog:
+    if settings.get("weighting") == "learned":
+        settings = settings | {"refits": "converged"}
+    (block,) = it.blocks()
+    built: Any = make(policy["name"], **settings)
+    _, log = _play(built, built.init(it.shape, (it.batch,)), block, together, None)
+    return log
+
+
+def live(policy: dict[str, Any], it: World, store: MemoryStore) -> Trial:
+    instance, control = it.instances[0], it.control[:, 0]
+    M, K = it.shape.M, it.shape.K
+    metrics, arms = [f"m{i}" for i in range(M)], [f"a{k}" for k in range(K)]
+    return Trial.create(
+        {
+            "name": "world",
+            "seed": SEED,
+            "metrics": {m: {} for m in metrics},
+            "arms": {a: {"map": instance.maps[k].tolist()} for k, a in enumerate(arms)},
+            "users": {
+                f"u{h}": {
+                    "preference": dict(zip(metrics, instance.preferences[h].tolist(), strict=True)),
+                    "control": {a: float(c) for a, c in zip(arms, control[h], strict=True) if c > 0},
+                }
+                for h in range(it.shape.H)
+            },
+            "tolerance": TOLERANCE,
+            "confidence": 0.9,
+            "context": {f"c{i}": {} for i in range(it.setting.context_dim)},
+            "noise": {
+                "kind": "known",
+                "scale": "norm",
+                "level": it.setting.reward_noise,
+                "arms": {a: {"covariance": instance.covariances[k].tolist()} for k, a in enumerate(arms)},
+            },
+            "policy": policy,
+        },
+        store,
+    )
+
+
+def contexts(block: Block, episode: int) -> dict[str, dict[str, float]]:
+    return {
+        f"u{h}": {f"c{i}": float(c) for i, c in enumerate(block.contexts[episode, h, 0])}
+        for h in range(block.world.shape.H)
+    }
+
+
+def report(block: Block, episode: int, user: int, given: Given) -> Report:
+    vector = block.respond(episode, user, np.array([int(given.arm[1:])])).vector
+    assert vector is not None
+    return Report(given.id, {f"m{i}": float(y) for i, y in enumerate(vector[0])})
+
+
+def arms_and_probabilities(given: list[Given]) -> tuple[IntArray, FloatArray]:
+    return np.array([int(g.arm[1:]) for g in given]), np.array([list(g.probabilities.values()) for g in given])
+
+
+@pytest.mark.parametrize(("policy", "settings"), POLICIES.values(), ids=POLICIES)
+def test_one_user_after_the_other_gives_exactly_the_simulators_decisions(
+    policy: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    it = small_world()
+    log = simulated(policy, settings, it, together=False)
+    (block,) = it.blocks()
+    store = MemoryStore()
+    trial = live(policy, it, store)
+    given = []
+    for episode in range(EPISODES):
+        trial.open_episode(contexts(block, episode))
+        for h in range(it.shape.H):
+            given.append(trial.ask(f"u{h}"))
+            one = report(block, episode, h, given[-1])
+            trial.tell(one.decision, one.outcome)
+    arms, probabilities = arms_and_probabilities(given)
+    assert np.array_equal(arms, log.action[:, :, 0].reshape(-1))
+    assert np.array_equal(probabilities, log.probabilities[:, :, 0].reshape(probabilities.shape))
+    assert len(set(arms.tolist())) > 1
+    verdict = verify(store, "world")
+    assert (verdict.faults, verdict.exact) == ([], EPISODES * it.shape.H)
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings"),
+    [p for name, p in POLICIES.items() if "published" not in name],
+    ids=[name for name in POLICIES if "published" not in name],
+)
+def test_a_whole_episode_at_once_gives_the_simulators_decisions(
+    policy: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    """Arms exactly; probabilities to 1e-9, because the simulator adds an episode's outcomes in one step of V^-1."""
+    it = small_world()
+    log = simulated(policy, settings, it, together=True)
+    (block,) = it.blocks()
+    store = MemoryStore()
+    trial = live(policy, it, store)
+    for episode in range(EPISODES):
+        trial.open_episode(contexts(block, episode))
+        given = trial.ask()
+        arms, probabilities = arms_and_probabilities(given)
+        assert np.array_equal(arms, log.action[episode, :, 0])
+        np.testing.assert_allclose(probabilities, log.probabilities[episode, :, 0], rtol=0, atol=1e-9)
+        trial.tell_many([report(block, episode, h, g) for h, g in enumerate(given)])
+    assert verify(store, "world").faults == []
