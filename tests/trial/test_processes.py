@@ -22,11 +22,12 @@ def at_once(target: Any, address: str, *, n: int) -> dict[str, Any]:
     barrier, results = context.Barrier(PROCESSES), context.Queue()
     names = [f"w{i}" for i in range(PROCESSES)]
     processes = [
-        context.Process(target=target, args=(address, BUSY["name"], name, n, barrier, results)) for name in names
+        context.Process(target=target, args=(address, BUSY["name"], name, n, barrier, results), daemon=True)
+        for name in names
     ]
     for process in processes:
         process.start()
-    said = dict(results.get(timeout=120) for _ in processes)
+    said = dict(results.get(timeout=60) for _ in processes)
     for process in processes:
         process.join(60)
         process.close()

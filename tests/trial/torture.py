@@ -93,7 +93,7 @@ class Campaign:
 
     def _start(self, worker: str) -> None:
         process = self.context.Process(
-            target=workers.without_end, args=(self.address, self.trial, self.side(worker), worker)
+            target=workers.without_end, args=(self.address, self.trial, self.side(worker), worker), daemon=True
         )
         process.start()
         self.running[worker] = process

@@ -81,12 +81,13 @@ def _report(task: Any, address: str, name: str, worker: str, barrier: Any, resul
 
 def without_end(address: str, name: str, side: Path, worker: str) -> None:
     """Ask and tell until killed. Whatever was given out is written to the side file before anybody acts on it."""
+    parent = os.getppid()
     trial = Trial.open(name, open_store(address), actor=worker)
     users = list(trial.memory().users)
     _mend(side)
     n = len({line["told"] for line in lines(side) if "told" in line})
     with side.open("a", encoding="utf-8") as stream:
-        while True:  # a decision whose outcome may not have arrived is asked for again, with its key
+        while os.getppid() == parent:  # a decision whose outcome may not have arrived is asked for again, with its key
             given = trial.ask(users[n % len(users)], key=f"{worker}-{n}")
             _put(stream, {"given": given.id, "key": f"{worker}-{n}", "user": given.user, "arm": given.arm})
             state = trial.tell(given.id, outcome(given.id, given.arm)).state

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from drimed.trial.stores import schema
 from drimed.trial.stores.opening import open_store
 from drimed.trial.stores.sql import SqlStore
 from drimed.trial.stores.tables import metadata
+from tests.trial import workers
 
 PROCESSES = 8
 
@@ -82,10 +82,11 @@ def open_at(address: str, barrier: Any, results: Any) -> None:
 
 @pytest.mark.parametrize("_", range(3))
 def test_eight_processes_may_open_an_empty_store_at_once(address: str, _: int) -> None:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.trial.stores.test_schema"])
+    context = workers.context()
     barrier, results = context.Barrier(PROCESSES), context.Queue()
-    processes = [context.Process(target=open_at, args=(address, barrier, results)) for _ in range(PROCESSES)]
+    processes = [
+        context.Process(target=open_at, args=(address, barrier, results), daemon=True) for _ in range(PROCESSES)
+    ]
     for process in processes:
         process.start()
     found = [results.get(timeout=60) for _ in processes]
