@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup run test check bench torture format clean
+.PHONY: setup browser run test check bench torture format clean
 
 setup: $(STAMP)
 
@@ -19,7 +19,13 @@ $(STAMP): pyproject.toml
 run: setup
 	$(BIN)/drimed reproduce
 
-test: setup
+# The pages are tested in a real browser: Debian's, installed where that is possible.
+browser:
+	command -v chromium > /dev/null || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null && \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium > /dev/null; } || \
+	  echo "no chromium here: tests in a browser are skipped"
+
+test: setup browser
 	$(BIN)/python -m pytest -n auto
 
 check: setup

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from drimed import __version__
 from drimed.errors import InputError
 from drimed.report.figure import save_all, style
 from drimed.report.page import inline, render, short
@@ -46,7 +46,7 @@ def write_report(trial: Trial, out: Path) -> Path:
         level=_level(analysis),
         alpha=ALPHA,
         written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
-        version=__version__,
+        version=version("drimed"),
     )
     return page
 
