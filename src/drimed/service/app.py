@@ -19,6 +19,7 @@ from drimed import __version__
 from drimed.service.answers import Problem
 from drimed.service.endpoints import changing, deciding, health, looking, trials
 from drimed.service.observing import Observed
+from drimed.service.pages.routes import routes as pages
 from drimed.service.problems import Refusal
 from drimed.service.service import Service
 from drimed.service.settings import Settings
@@ -76,6 +77,7 @@ def create_app(settings: Settings) -> FastAPI:
     for part in (trials, deciding, changing, looking):
         app.include_router(part.routes, prefix="/v1")
     app.include_router(health.routes)
+    app.include_router(pages)
     app.add_middleware(Observed, largest_body=settings.largest_body)
     app.add_exception_handler(Refusal, _refused)
     app.add_exception_handler(HTTPException, _http)

@@ -1,0 +1,125 @@
+"""What each trial has taught, worked out once for each state of its log, without keeping asks waiting.
+
+A page waits a moment for the newest analysis; if that takes longer it shows the one before and says so. Analyses share
+a budget of computing time: however often pages are looked at, they take a small part of a core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from starlette.requests import Request
+
+from drimed.errors import DrimedError
+from drimed.service.desk import Held
+from drimed.service.route import service_of
+from drimed.trial.analysis.analyse import Analysis, analyse
+from drimed.trial.stores.store import Store
+from drimed.trial.trial import Trial
+
+PATIENCE = 4.0  # seconds that a page waits
+MOST = 50  # analyses that are kept
+AT_A_TIME = 2
+SHARE = 0.1  # of a core, in the long run
+BURST = 20.0  # seconds of computing that may be spent at once
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Worked:
+    """An analysis, or why there is none."""
+
+    hash: str  # of the event up to which it goes
+    events: int
+    analysis: Analysis | None
+    failure: str | None = None
+
+
+@dataclass
+class Budget:
+    """Seconds of computing; they come back slowly."""
+
+    clock: Callable[[], float] = time.monotonic
+    left: float = BURST
+    since: float | None = None
+
+    def any_left(self) -> bool:
+        """Whether something may be begun."""
+        now = self.clock()
+        self.left = min(BURST, self.left + SHARE * (now - (self.since if self.since is not None else now)))
+        self.since = now
+        return self.left > 0
+
+    def spend(self, seconds: float) -> None:
+        """Something was done."""
+        self.left -= seconds
+
+
+class Analyses:
+    """Analyses of every trial that somebody looked at."""
+
+    def __init__(self, store: Store, budget: Budget | None = None) -> None:
+        self._store = store
+        self._done: OrderedDict[str, Worked] = OrderedDict()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._limiter = CapacityLimiter(AT_A_TIME)
+        self.budget = budget or Budget()
+
+    @staticmethod
+    def of(request: Request) -> Analyses:
+        """Those of the service that a request came to."""
+        state = request.app.state
+        if getattr(state, "analyses", None) is None or state.analyses._store is not service_of(request).store:
+            state.analyses = Analyses(service_of(request).store)
+        found: Analyses = state.analyses
+        return found
+
+    def known(self, name: str) -> Worked | None:
+        """The newest one that is there; never waits."""
+        return self._done.get(name)
+
+    async def get(self, name: str, hash: str, patience: float = PATIENCE) -> Worked | None:
+        """The analysis after the event with this hash, or an older one, or (None) none yet."""
+        done = self._done.get(name)
+        if done is not None and done.hash == hash:
+            self._done.move_to_end(name)
+            return done
+        if name not in self._tasks and (done is None or self.budget.any_left()):
+            self._tasks[name] = asyncio.create_task(self._work(name))
+        if name in self._tasks:
+            await asyncio.wait([self._tasks[name]], timeout=patience)
+        return self._done.get(name)
+
+    async def _work(self, name: str) -> None:
+        try:
+            worked, seconds = await anyio.to_thread.run_sync(lambda: self._analyse(name), limiter=self._limiter)
+            self.budget.spend(seconds)
+            self._done[name] = worked
+            self._done.move_to_end(name)
+            if len(self._done) > MOST:
+                self._done.popitem(last=False)
+        finally:
+            del self._tasks[name]
+
+    def _analyse(self, name: str) -> tuple[Worked, float]:
+        start = time.thread_time()
+        hash, events = "", 0
+        try:
+            held = Held(self._store)
+            with self._store.reading(name) as ledger, held.within(ledger):  # one state, whatever others write meanwhile
+                hash, events = ledger.hash, ledger.seq
+                worked = Worked(hash, events, analyse(Trial(name, held)))
+        except DrimedError as error:
+            worked = Worked(hash, events, None, str(error))
+        except Exception:
+            log.exception("trial %s cannot be analysed", name)
+            worked = Worked(hash, events, None, "the service's log has more about it")
+        return worked, time.thread_time() - start

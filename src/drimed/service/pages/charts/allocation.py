@@ -1,0 +1,121 @@
+"""Who got what: shares of the arms in each episode, or what each user got.
+
+Shapes: L episodes, K arms, n decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from markupsafe import Markup
+
+from drimed.service.pages.charts import svg
+from drimed.service.pages.charts.svg import Chart, Key, Scale, Table, el
+from drimed.trial.analysis.analyse import Analysis
+
+MOST_BARS = 60  # episodes beyond which neighbours are put together
+MOST_COLUMNS = 40  # episodes of the table of users: the last ones
+ROW = 26  # height of a user
+
+
+def by_arm(analysis: Analysis) -> Chart | None:
+    """Shares of the arms, episode by episode."""
+    counts = analysis.course.allocation  # (L, K)
+    if not counts.sum():
+        return None
+    arms = analysis.seen.memory.problem.arms
+    together = -(-len(counts) // MOST_BARS)
+    firsts = list(range(0, len(counts), together))
+    sums = np.add.reduceat(counts, firsts, axis=0)
+    names = [_span(f + 1, min(f + together, len(counts))) for f in firsts]
+
+    def draw(width: int) -> tuple[float, list[Markup]]:
+        left, right, top, bottom = 44.0, width - 6.0, 10.0, 230.0
+        y = Scale(0, 1, bottom, top)
+        step = (right - left) / len(names)
+        wide = min(step * 0.86, 64.0)
+        middle = lambda i: left + (i + 0.5) * step  # noqa: E731
+        made = [svg.line(left, y(s), right, y(s), "grid") for s in (0, 0.25, 0.5, 0.75, 1)]
+        made += [svg.text(left - 6, y(s) + 4, f"{100 * s:.0f} %", anchor="end") for s in (0, 0.5, 1)]
+        for i, row in enumerate(sums):
+            total, below = int(row.sum()), 0.0
+            for k in np.flatnonzero(row):
+                share = float(row[k]) / total
+                box = {
+                    "x": middle(i) - wide / 2,
+                    "y": y(below + share),
+                    "width": wide,
+                    "height": y(below) - y(below + share),
+                }
+                tip = f"episode {names[i]}, {arms[k]}: {100 * share:.0f} % ({row[k]} of {total})"
+                made.append(el("rect", **box, class_=f"{svg.colour(int(k))} bar m-{k}", data_tip=tip))
+                if svg.striped(int(k)):
+                    made.append(el("rect", **box, class_=f"stripes m-{k}"))
+                below += share
+        shown = [f + 1 for f in firsts]
+        return 272.0, made + svg.episodes_axis(middle, shown, bottom, right - left, right)
+
+    rows = [[names[i], *(str(int(n)) for n in row)] for i, row in enumerate(sums)]
+    table = Table("Decisions by episode and arm", ["episode", *arms], rows)
+    last = sums[-1] / max(1, int(sums[-1].sum()))
+    best = int(last.argmax())
+    says = f"Share of decisions by arm in each episode. In episode {names[-1]}: {100 * last[best]:.0f} % {arms[best]}."
+    keys = [Key(arm, svg.colour(k), k) for k, arm in enumerate(arms) if sums[:, k].any()]
+    return svg.drawn("allocation-chart", "Share of decisions by arm and episode", says, draw, table, keys)
+
+
+def by_user(analysis: Analysis, users: Sequence[str]) -> Chart | None:
+    """What each of these users got in each episode."""
+    seen, L = analysis.seen, analysis.seen.memory.episode.number
+    if not len(seen.arm) or not users:
+        return None
+    arms = seen.memory.problem.arms
+    first = max(0, L - MOST_COLUMNS)  # episodes before it are not shown
+    place = {name: h for h, name in enumerate(users)}
+    counts = np.zeros((len(users), L - first, len(arms)), np.intp)
+    for user, episode, arm in zip(seen.users, seen.episode, seen.arm, strict=True):
+        if user in place and episode > first:
+            counts[place[user], episode - 1 - first, arm] += 1
+
+    def draw(width: int) -> tuple[float, list[Markup]]:
+        left, right = (150.0 if width > 500 else 84.0), width - 6.0
+        step = min((right - left) / (L - first), 60.0)
+        middle = lambda i: left + (i + 0.5) * step  # noqa: E731
+        bottom = 8.0 + ROW * len(users)
+        made: list[Markup] = []
+        for h, user in enumerate(users):
+            top = 8.0 + ROW * h
+            made.append(svg.text(left - 8, top + 17, user, anchor="end", most=int(left / svg.TEXT) - 1))
+            for i, row in enumerate(counts[h]):
+                total, y = int(row.sum()), top + 2
+                said = ", ".join(f"{arms[k]} ({row[k]})" if total > 1 else arms[k] for k in np.flatnonzero(row))
+                for k in np.flatnonzero(row):
+                    height = (ROW - 4) * float(row[k]) / total
+                    box = {"x": middle(i) - step / 2 + 1, "y": y, "width": max(1.0, step - 2), "height": height}
+                    tip = f"{user}, episode {first + i + 1}: {said}"
+                    made.append(el("rect", **box, class_=f"{svg.colour(int(k))} bar m-{k}", data_tip=tip))
+                    if svg.striped(int(k)):
+                        made.append(el("rect", **box, class_=f"stripes m-{k}"))
+                    y += height
+        shown = list(range(first + 1, L + 1))
+        return bottom + 42, made + svg.episodes_axis(
+            middle, shown, bottom, step * len(shown), max(left + step * len(shown), left + 60)
+        )
+
+    rows = [
+        [
+            user,
+            *(", ".join(f"{arms[k]} × {n[k]}" if n[k] > 1 else arms[k] for k in np.flatnonzero(n)) for n in counts[h]),
+        ]
+        for h, user in enumerate(users)
+    ]
+    table = Table("What each user got, by episode", ["user", *map(str, range(first + 1, L + 1))], rows)
+    cut = f" Only the last {MOST_COLUMNS} of {L} episodes are shown." if first else ""
+    says = f"What {len(users)} users got in each episode; each colour is an arm.{cut}"
+    keys = [Key(arm, svg.colour(k), k) for k, arm in enumerate(arms) if counts[..., k].any()]
+    return svg.drawn("allocation-chart", "What each user got in each episode", says, draw, table, keys)
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"

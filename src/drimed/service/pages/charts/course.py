@@ -1,0 +1,172 @@
+"""The course of a trial: reward against the control's, how far contexts moved, and whether effects did.
+
+Shapes: L episodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from markupsafe import Markup
+
+from drimed.report.page import short
+from drimed.service.pages.charts import svg
+from drimed.service.pages.charts.svg import Chart, Key, Scale, Table, el
+from drimed.trial.analysis.analyse import Analysis
+
+MOST_POINTS = 150  # episodes that are drawn and listed; of more, every so many
+REACH = 3.0  # spans of the line itself beyond which a wide band is cut off
+LEAST_EVIDENCE = -10.0  # shown: there may be none at all
+
+
+def reward(analysis: Analysis) -> Chart | None:
+    """Reward so far, minus what the control is estimated to have earned."""
+    c = analysis.course
+    if not np.isfinite(analysis.seen.reward).any():
+        return None
+    at = _some(len(c.episode))
+    gain, allowed, low, high = (v[at].tolist() for v in (c.gain, c.allowed, c.gain_low, c.gain_high))
+    bottom, top = _window([0.0, *gain, *allowed], [*low, *high])
+
+    def draw(width: int) -> tuple[float, list[Markup]]:
+        made, x, y, frame = _frame(width, (bottom, top), 250.0, at)
+        edge = [(x(i), y(v)) for i, v in enumerate(high)] + [(x(i), y(v)) for i, v in reversed(list(enumerate(low)))]
+        if len(at) > 1:
+            made += [svg.path(edge, "band", closed=True), svg.path(_through(x, y, allowed), "allowed")]
+        else:
+            made += [
+                svg.line(x(0), y(low[0]), x(0), y(high[0]), "band-line"),
+                svg.line(x(0) - 24, y(allowed[0]), x(0) + 24, y(allowed[0]), "allowed"),
+            ]
+        made += [svg.line(frame[0], y(0), frame[1], y(0), "zero"), svg.path(_through(x, y, gain), "gain")]
+        if len(at) <= 60:
+            made += [el("circle", cx=x(i), cy=y(v), r=3.2, class_="gain-dot") for i, v in enumerate(gain)]
+        tips = [
+            f"episode {at[i] + 1}: {short(gain[i])} (guaranteed {short(low[i])} to {short(high[i])}); the tolerance allows {short(allowed[i])}"
+            for i in range(len(at))
+        ]
+        return 296.0, made + _columns(x, tips, frame, 250.0)
+
+    rows = [[str(at[i] + 1), *(short(v[i]) for v in (gain, low, high, allowed))] for i in range(len(at))]
+    table = Table(
+        "Reward so far against the control's, at the end of each episode",
+        ["episode", "reward minus control's", "guaranteed from", "guaranteed to", "tolerance allows"],
+        rows,
+    )
+    side = "above" if gain[-1] >= allowed[-1] else "below"
+    says = (
+        f"After episode {at[-1] + 1}: {short(gain[-1])} against the control's reward, guaranteed {short(low[-1])} to "
+        f"{short(high[-1])}; {side} what the tolerance allows, {short(allowed[-1])}."
+    )
+    keys = [
+        Key("reward minus control's", "key-gain"),
+        Key("guaranteed at all times", "key-band"),
+        Key("the tolerance allows", "key-allowed"),
+    ]
+    return svg.drawn(
+        "reward-chart", "Reward so far against what the control would have earned", says, draw, table, keys
+    )
+
+
+def contexts(analysis: Analysis) -> Chart | None:
+    """How far the contexts of each episode are from those before."""
+    found = analysis.checks.context
+    if found is None:
+        return None
+    at = _some(len(found.shift))
+    shift = [float(v) if math.isfinite(v) else 0.0 for v in found.shift[at]]
+
+    def draw(width: int) -> tuple[float, list[Markup]]:
+        made, x, y, frame = _frame(width, (0.0, max(*shift, 1.0) * 1.08), 150.0, at)
+        wide = max(1.0, min(40.0, (frame[1] - frame[0]) / len(at) * 0.8))
+        for i, v in enumerate(shift):
+            tip = f"episode {at[i] + 1}: {short(v)} standard deviations"
+            made.append(
+                el("rect", x=x(i) - wide / 2, y=y(v), width=wide, height=y(0) - y(v), class_="s0 bar", data_tip=tip)
+            )
+        return 196.0, made
+
+    table = Table(
+        "Move of the contexts against the past",
+        ["episode", "standard deviations"],
+        [[str(at[i] + 1), short(v)] for i, v in enumerate(shift)],
+    )
+    most = int(np.argmax(shift))
+    says = f"Distance of the mean context from that of earlier episodes; largest in episode {at[most] + 1}: {short(shift[most])} standard deviations."
+    return svg.drawn("context-chart", "How far contexts moved, in standard deviations", says, draw, table)
+
+
+def evidence(analysis: Analysis) -> Chart | None:
+    """The evidence that effects have moved, with the line at which an alarm is raised."""
+    found = analysis.checks.mean
+    if found is None:
+        return None
+    at = _some(len(found.evidence))
+    values = np.maximum(found.evidence[at], LEAST_EVIDENCE).tolist()
+    alarm = math.log(1 / found.alpha)
+
+    def draw(width: int) -> tuple[float, list[Markup]]:
+        made, x, y, frame = _frame(width, svg.spread([*values, alarm, 0.0]), 150.0, at)
+        made += [svg.line(frame[0], y(alarm), frame[1], y(alarm), "allowed"), svg.path(_through(x, y, values), "gain")]
+        tips = [f"episode {at[i] + 1}: log evidence {short(v)}; alarm at {short(alarm)}" for i, v in enumerate(values)]
+        return 196.0, made + _columns(x, tips, frame, 150.0)
+
+    table = Table(
+        "Evidence that the effects moved",
+        ["episode", "log evidence", "alarm at"],
+        [[str(at[i] + 1), short(v), short(alarm)] for i, v in enumerate(values)],
+    )
+    says = f"Log evidence that effects have moved: {short(values[-1])} after episode {at[-1] + 1}; an alarm is raised at {short(alarm)}."
+    keys = [Key("evidence", "key-gain"), Key("alarm", "key-allowed")]
+    return svg.drawn("evidence-chart", "Evidence that the effects themselves moved", says, draw, table, keys)
+
+
+Placed = tuple[list[Markup], Callable[[float], float], Scale, tuple[float, float]]
+
+
+def _frame(width: int, values: tuple[float, float], bottom: float, at: list[int]) -> Placed:
+    """Axes: their elements, the places of points and values, and the left and right edge."""
+    left, right = 62.0, width - 10.0
+    y = Scale(*values, bottom, 10.0)
+    step = (right - left) / len(at)
+
+    def x(i: float) -> float:
+        return left + (i + 0.5) * step
+
+    made = []
+    for t in svg.ticks(*values):
+        made += [
+            svg.line(left, y(t), right, y(t), "grid"),
+            svg.text(left - 8, y(t) + 4, svg.tick_text(t), anchor="end"),
+        ]
+    return made + svg.episodes_axis(x, [i + 1 for i in at], bottom, right - left, right), x, y, (left, right)
+
+
+def _columns(
+    x: Callable[[float], float], tips: Sequence[str], frame: tuple[float, float], bottom: float
+) -> list[Markup]:
+    """Something to point at above every episode."""
+    step = (frame[1] - frame[0]) / len(tips)
+    return [
+        el("rect", x=x(i) - step / 2, y=8, width=step, height=bottom - 8, class_="touch", data_tip=tip)
+        for i, tip in enumerate(tips)
+    ]
+
+
+def _through(x: Callable[[float], float], y: Scale, values: Sequence[float]) -> list[tuple[float, float]]:
+    return [(x(i), y(v)) for i, v in enumerate(values)]
+
+
+def _window(inner: Sequence[float], outer: Sequence[float]) -> tuple[float, float]:
+    """What is shown: the lines whole, and of a wide band as much as leaves them readable."""
+    low, high = min(inner), max(inner)
+    size = (high - low) or 1.0
+    return svg.spread([max(min(*outer, low), low - REACH * size), min(max(*outer, high), high + REACH * size)])
+
+
+def _some(n: int) -> list[int]:
+    """Places of at most so many of n episodes, the last among them."""
+    step = -(-n // MOST_POINTS)
+    return list(range(n - 1, -1, -step))[::-1]

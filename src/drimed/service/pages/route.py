@@ -1,0 +1,271 @@
+"""How a page is asked for: first who asks, then whether the form is ours, then the work; whatever fails is a page too."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
+from starlette.datastructures import FormData, UploadFile
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from drimed.errors import DrimedError, UnknownNameError
+from drimed.service import access, problems
+from drimed.service.access import Caller
+from drimed.service.pages import words
+from drimed.service.pages.rendering import render
+from drimed.service.problems import TITLES, Refusal
+from drimed.service.retries import Reply, Retry
+from drimed.service.route import ROLE, TRIAL, service_of
+from drimed.service.service import Service
+from drimed.service.tokens import ASK_TELL, MANAGE, READ, ROLES
+from drimed.trial.trial import Trial
+
+FORM_COOKIE = "drimed_form"  # a random text that only this browser knows
+KEY, ONCE = "form_key", "once"  # hidden fields of every form
+MOST_FIELDS = 20_000
+MOST_BYTES = 4 * 1024 * 1024  # of one field; the body as a whole has its own limit
+PUBLIC = "public"  # the role of a page that everybody may see
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; form-action 'self'; "
+        "base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+_ONCE = re.compile(r"[A-Za-z0-9_-]{8,64}")
+
+
+@dataclass
+class Visit:
+    """One request for a page."""
+
+    request: Request
+    service: Service
+    caller: Caller | None  # None: a page that everybody may see
+    form: FormData = field(default_factory=FormData)
+
+    @property
+    def trial(self) -> str:
+        """The trial that the address names."""
+        return str(self.request.path_params["trial"])
+
+    @property
+    def actor(self) -> str:
+        """Who acts, as the log names them."""
+        return self.caller.actor if self.caller is not None else ""
+
+    def may(self, role: str, trial: str | None = None) -> bool:
+        """Whether something that needs a role is shown."""
+        if self.caller is None:
+            return False
+        return self.caller.may(role, trial if trial is not None else self.caller.trial)
+
+    def query(self, name: str, default: str = "") -> str:
+        """A part of the address after the question mark."""
+        return self.request.query_params.get(name, default)[:200]
+
+    def field(self, name: str) -> str:
+        """A field of the form, as text."""
+        value = self.form.get(name)
+        return value.strip() if isinstance(value, str) else ""
+
+    def said(self) -> str | None:
+        """What was just done, in words."""
+        return words.DONE.get(self.query("done"))
+
+    async def upload(self, name: str) -> tuple[str, bytes] | None:
+        """A file of the form."""
+        value = self.form.get(name)
+        if not isinstance(value, UploadFile) or not value.filename:
+            return None
+        return value.filename, await value.read()
+
+    def page(self, template: str, status: int = 200, **context: Any) -> Response:
+        """A page, with what every page needs."""
+        secret = self.request.cookies.get(FORM_COOKIE) or secrets.token_urlsafe(24)
+        text = render(
+            template,
+            visit=self,
+            form_key=form_key(self.request, secret),
+            once=secrets.token_urlsafe(12),
+            roles={"read": READ, "ask": ASK_TELL, "manage": MANAGE},
+            **context,
+        )
+        response = HTMLResponse(text, status)
+        if FORM_COOKIE not in self.request.cookies:
+            keep(self.request, response, FORM_COOKIE, secret)
+        return response
+
+    async def act(self, act: Callable[[Trial, str, str | None], str]) -> Response:
+        """Change the trial, once however often the form is sent, and go where `act` says.
+
+        `act` gets the trial, who acts, and the name of this request for the log.
+        """
+        retry = self.retry()
+        name = None if retry is None else retry.name
+
+        def work(trial: Trial) -> Reply:
+            return Reply(303, act(trial, self.actor, name).encode())
+
+        reply = await self.service.write(self.trial, work, retry)
+        return go(reply.text.decode())
+
+    def retry(self) -> Retry | None:
+        """The form as a request that may come twice: the same page, sent with the same content."""
+        once = self.field(ONCE)
+        if not _ONCE.fullmatch(once):
+            return None
+        digest = hashlib.sha256(self.request.url.path.encode())
+        for name, value in sorted((k, v) for k, v in self.form.multi_items() if isinstance(v, str)):
+            if name not in (KEY, ONCE):
+                digest.update(f"{len(name)}:{name}{len(value)}:{value}".encode())
+        for name, value in self.form.multi_items():
+            if isinstance(value, UploadFile):
+                value.file.seek(0)
+                digest.update(name.encode() + hashlib.sha256(value.file.read()).digest())
+                value.file.seek(0)
+        return Retry(self.actor, f"form-{once}-{digest.hexdigest()[:32]}", digest.hexdigest())
+
+
+class Paged(APIRoute):
+    """A route whose endpoint takes a Visit."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        role = str((self.openapi_extra or {})[ROLE])
+        visited: Callable[[Visit], Awaitable[Response]] = self.endpoint.visited  # type: ignore[attr-defined]
+
+        async def handler(request: Request) -> Response:
+            visit = Visit(request, service_of(request), None)
+            try:
+                response = await self._answer(visit, role, visited)
+            except Refusal as refusal:
+                response = await refused(visit, refusal)
+            except HTTPException as error:
+                response = await refused(visit, Refusal(error.status_code, "malformed", str(error.detail)))
+            except DrimedError as error:
+                response = await refused(visit, problems.of_error(error))
+            finally:
+                await visit.form.close()
+            response.headers.update(HEADERS)
+            return response
+
+        return handler
+
+    @staticmethod
+    async def _answer(visit: Visit, role: str, visited: Callable[[Visit], Awaitable[Response]]) -> Response:
+        request = visit.request
+        writes = request.method == "POST"
+        if writes:
+            access.refuse_other_sites(request)
+        if role != PUBLIC:
+            visit.caller = request.state.caller = await visit.service.identify(request)
+            trial = request.path_params.get("trial")
+            visit.caller.must(role, trial if trial is not None else visit.caller.trial)
+            if trial is not None and not TRIAL.fullmatch(trial):
+                raise problems.of_error(UnknownNameError("trial", trial[:100], ()))
+        if writes:
+            visit.form = await request.form(max_files=2, max_fields=MOST_FIELDS, max_part_size=MOST_BYTES)
+            _check_form(visit)
+        return await visited(visit)
+
+
+class Pages(APIRouter):
+    """A router of pages."""
+
+    def __init__(self) -> None:
+        super().__init__(route_class=Paged, include_in_schema=False)
+
+    def page(
+        self, path: str, role: str, *, method: str = "GET"
+    ) -> Callable[[Callable[[Visit], Any]], Callable[[Visit], Any]]:
+        """The page at an address, for those who have a role."""
+
+        def added(visited: Callable[[Visit], Any]) -> Callable[[Visit], Any]:
+            async def endpoint() -> None:
+                """Answered by the route itself."""
+
+            endpoint.visited = visited  # type: ignore[attr-defined]
+            endpoint.__name__ = visited.__name__
+            self.add_api_route(path, endpoint, methods=[method], openapi_extra={ROLE: role})
+            return visited
+
+        return added
+
+
+async def refused(visit: Visit, refusal: Refusal) -> Response:
+    """A page that says why not; whoever is not known is asked to sign in."""
+    if refusal.status == 401:
+        return await _sign_in_first(visit)
+    status = refusal.status
+    title = TITLES.get(refusal.kind, "That did not work")
+    response = visit.page("refused.html", status, title=title, detail=refusal.detail)
+    for name in ("Retry-After",):
+        if name in refusal.headers:
+            response.headers[name] = refusal.headers[name]
+    return response
+
+
+async def _sign_in_first(visit: Visit) -> Response:
+    request = visit.request
+    here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    response = go("/sign-in" + (f"?next={quote(here, safe='')}" if request.method == "GET" and here != "/" else ""))
+    if access.COOKIE in request.cookies:
+        response.delete_cookie(access.COOKIE, path="/")
+    return response
+
+
+def go(address: str) -> Response:
+    """Elsewhere in these pages, with GET."""
+    return RedirectResponse(address, 303)
+
+
+def local_address(text: str) -> str:
+    """An address in these pages; anything else becomes the first page.
+
+    >>> [local_address(a) for a in ("/trials/t?who=a", "//elsewhere.org", "https://elsewhere.org", "/\\\\x")]
+    ['/trials/t?who=a', '/', '/', '/']
+    """
+    plain = text.startswith("/") and not text.startswith("//") and "\\" not in text and text.isprintable()
+    return text if plain else "/"
+
+
+def keep(request: Request, response: Response, name: str, value: str) -> None:
+    """A cookie that scripts cannot read and other sites cannot send."""
+    response.set_cookie(name, value, path="/", httponly=True, samesite="strict", secure=request.url.scheme == "https")
+
+
+def form_key(request: Request, secret: str) -> str:
+    """What a form must bring along: only pages that this browser got with this token know it."""
+    token = request.cookies.get(access.COOKIE, "")
+    return hmac.new(secret.encode(), b"drimed form " + token.encode(), hashlib.sha256).hexdigest()
+
+
+def _check_form(visit: Visit) -> None:
+    secret, came = visit.request.cookies.get(FORM_COOKIE, ""), visit.field(KEY)
+    if not secret or not hmac.compare_digest(form_key(visit.request, secret).encode(), came.encode()):
+        raise Refusal(
+            403,
+            "forbidden",
+            "this form is out of date or was not made by these pages; go back, reload the page, and send it again",
+        )
+
+
+def role_of(caller: Caller | None) -> str:
+    """What somebody may do, in words."""
+    if caller is None:
+        return ""
+    return dict(zip(ROLES, ("may look", "may ask and tell", "may do everything"), strict=True))[caller.role]

@@ -1,0 +1,11 @@
+"""Every page, for the application to include."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from drimed.service.pages import asking, assets, history, home, managing, overview, signing, telling
+
+routes = APIRouter()
+for _part in (assets, signing, home, overview, asking, telling, history, managing):
+    routes.include_router(_part.routes)
