@@ -367,7 +367,9 @@ class Trial:
             memory = now.memory
             if user not in memory.users:
                 raise UnknownNameError("user", user, memory.users)
-            new = _valid(User, {"preference": dict(preference)}, ("users", user))
+            given: Any = preference  # callers are not always typed
+            weights = dict(given) if isinstance(given, Mapping) else given
+            new = _valid(User, {"preference": weights}, ("users", user))
             _raise(list(faults.preference_faults(memory.spec, new.preference or {}, ("users", user, "preference"))))
             body = {"preference": new.preference, "reason": reason}
             now.append([Draft(kinds.PREFERENCE, body, user=user)], actor)
