@@ -1,0 +1,292 @@
+"""Telling: late, in parts, twice, corrected, given up, or wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drimed.errors import BatchError, ConflictError, DrimedError, InputError, NumericalError, UnknownNameError
+from drimed.trial.outcomes import Report
+from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.trial import Trial
+from drimed.trial.verify import verify
+from tests.trial.test_trial import KNOWN, new, nothing_written, refused, verified
+
+WHOLE = {"yield": 5.0, "cost": 9.0}
+
+
+def asked(**changes: Any) -> Trial:
+    trial = new(**changes)
+    trial.ask()
+    return trial
+
+
+def theta(trial: Trial) -> list[float]:
+    memory = trial.memory()
+    found: list[float] = memory.policy.theta(memory.policy.settle(memory.state)).tolist()
+    return found
+
+
+def test_an_outcome_is_recorded_once_and_telling_it_again_is_safe() -> None:
+    trial = asked()
+    told = trial.tell(1, WHOLE)
+    assert (told.decision, told.state, told.outcome, told.waits_for) == (1, "recorded", WHOLE, [])
+    before = theta(trial)
+    with nothing_written(trial):
+        again = trial.tell(1, WHOLE)
+        part = trial.tell(1, {"cost": 9.0})
+        whole_number = trial.tell(1, {"cost": 9})
+    assert [t.state for t in (again, part, whole_number)] == ["already recorded"] * 3
+    assert part.outcome == WHOLE
+    assert theta(trial) == before
+    assert trial.status().answered == 1
+
+
+def test_a_different_second_outcome_is_refused_and_points_to_the_amendment() -> None:
+    trial = asked()
+    trial.tell(1, WHOLE)
+    for second in ({"yield": 5.1}, {"yield": 5.0, "cost": 8.0}):
+        refused(
+            trial,
+            lambda second=second: trial.tell(1, second),  # type: ignore[misc]  # mypy cannot see the default
+            ConflictError,
+            r"decision 1 already has .* is another value; if the first was wrong, amend it with `drimed trial amend",
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "waits"),
+    [
+        ({}, ["yield"]),  # learned noise waits for the whole outcome
+        ({"noise": KNOWN}, []),  # known noise learns from what is there
+        ({"noise": KNOWN, "policy": {"name": "w_oful"}}, ["yield"]),  # a reward needs all that it is made of
+        ({"policy": {"name": "v_oful", "weighting": "none"}}, []),
+    ],
+)
+def test_an_outcome_may_come_in_parts(changes: dict[str, Any], waits: list[str]) -> None:
+    trial, whole = asked(**changes), asked(**changes)
+    start = theta(trial)
+    first = trial.tell(1, {"cost": 9.0, "yield": None})
+    assert (first.state, first.outcome, first.waits_for) == ("recorded", {"cost": 9.0}, waits)
+    assert (theta(trial) == start) == bool(waits)
+    assert next(trial.rows()).reward is None
+    second = trial.tell(1, {"yield": 5.0})
+    assert (second.state, second.outcome, second.waits_for) == ("completed", WHOLE, [])
+    whole.tell(1, WHOLE)
+    assert theta(trial) == pytest.approx(theta(whole), rel=1e-9, abs=1e-12)
+    assert trial.status().answered == 1
+    assert next(trial.rows()).reward == pytest.approx(5.0 - 0.9)
+    verified(trial)
+
+
+def test_a_metric_that_counts_nothing_for_the_user_is_not_waited_for_by_a_reward() -> None:
+    trial = asked(users={"north": {"preference": {"yield": 1.0}}}, policy={"name": "oful"})
+    assert trial.tell(1, {"yield": 5.0}).waits_for == []
+    assert next(trial.rows()).reward == 5.0
+
+
+def test_an_amendment_corrects_and_keeps_what_was() -> None:
+    trial, right = asked(noise=KNOWN), asked(noise=KNOWN)
+    trial.tell(1, {"yield": 50.0, "cost": 9.0})
+    told = trial.amend(1, {"yield": 5.0}, reason="a point was lost", actor="Ann")
+    assert (told.state, told.outcome) == ("amended", WHOLE)
+    right.tell(1, WHOLE)
+    assert theta(trial) == pytest.approx(theta(right), rel=1e-9)
+    event = trial.decision(1)[1][-1]
+    assert (event.kind, event.actor, event.body["reason"]) == ("amendment", "Ann", "a point was lost")
+    assert event.body["was"]["metrics"] == {"yield": 50.0, "cost": 9.0}
+    assert next(trial.rows()).amendments == 1
+    assert (trial.status().amended, trial.status().answered) == (1, 1)
+    with nothing_written(trial):
+        assert trial.amend(1, {"yield": 5.0}, reason="again").state == "already recorded"
+    verified(trial)
+
+
+@pytest.mark.parametrize("changes", [{}, {"noise": KNOWN}, {"policy": {"name": "oful"}}])
+def test_a_metric_can_be_taken_back_and_told_anew(changes: dict[str, Any]) -> None:
+    trial, part = asked(**changes), asked(**changes)
+    trial.tell(1, WHOLE)
+    back = trial.amend(1, {"cost": None}, reason="the scale was broken")
+    assert back.outcome == {"yield": 5.0}
+    part.tell(1, {"yield": 5.0})
+    assert theta(trial) == pytest.approx(theta(part), rel=1e-9, abs=1e-12)
+    assert trial.tell(1, {"cost": 7.0}).state == "completed"
+    refused(
+        trial,
+        lambda: trial.amend(1, {"cost": None, "yield": None}, reason="r"),
+        InputError,
+        "cannot take back every metric",
+    )
+    verified(trial)
+
+
+def test_an_outcome_that_was_given_up_can_still_be_told() -> None:
+    trial, plain = asked(noise=KNOWN), asked(noise=KNOWN)
+    assert trial.mark_missing(1, reason="hail").state == "missing"
+    with nothing_written(trial):
+        assert trial.mark_missing(1, reason="hail").state == "already recorded"
+    status = trial.status()
+    assert (status.missing, status.awaited, status.answered) == (1, 2, 0)
+    assert [r.state for r in trial.rows()] == ["missing", "awaited", "awaited"]
+    trial.tell(1, {"yield": 5.0})
+    trial.tell(1, {"cost": 9.0})
+    status = trial.status()
+    assert (status.missing, status.awaited, status.answered) == (0, 2, 1)
+    refused(trial, lambda: trial.mark_missing(1, reason="r"), ConflictError, "decision 1 has an outcome")
+    plain.tell(1, WHOLE)
+    assert theta(trial) == pytest.approx(theta(plain), rel=1e-9)
+    verified(trial)
+
+
+def test_only_what_was_told_can_be_amended() -> None:
+    trial = asked()
+    refused(trial, lambda: trial.amend(1, WHOLE, reason="r"), ConflictError, "has no outcome to amend; tell it first")
+    trial.mark_missing(1, reason="hail")
+    refused(trial, lambda: trial.amend(1, WHOLE, reason="r"), ConflictError, "tell it first")
+
+
+Do = Callable[[Trial, Any], object]
+TELL: Do = lambda t, v: t.tell(1, v)  # noqa: E731
+AMEND: Do = lambda t, v: t.amend(2, v, reason="r")  # noqa: E731
+MANY: Do = lambda t, v: t.tell_many([Report(1, v)])  # noqa: E731
+
+
+@pytest.mark.parametrize("do", [TELL, AMEND, MANY], ids=["tell", "amend", "tell_many"])
+@pytest.mark.parametrize(
+    ("values", "error", "match"),
+    [
+        ({"yield": float("nan")}, InputError, "metric 'yield' must be a finite number, got nan"),
+        ({"yield": float("inf")}, InputError, "must be a finite number, got inf"),
+        ({"yield": -float("inf")}, InputError, "must be a finite number, got -inf"),
+        ({"yield": True}, InputError, "must be a finite number, got True"),
+        ({"yield": "5,1"}, InputError, "must be a finite number, got '5,1'"),
+        ({"yield": [5.0]}, InputError, r"must be a finite number, got \[5.0\]"),
+        ({"yield": 1e40}, InputError, r"must be a number of at most 1e\+30"),
+        ({"yield": 10**400}, InputError, r"must be a number of at most 1e\+30"),
+        ({"yeild": 5.0}, UnknownNameError, "unknown metric 'yeild'; did you mean 'yield'"),
+        (5.0, InputError, "an outcome must be a table of metrics and values, got 5.0"),
+    ],
+)
+def test_an_outcome_that_cannot_be_used_is_refused(do: Do, values: Any, error: type[DrimedError], match: str) -> None:
+    trial = asked()
+    trial.tell(2, WHOLE)
+    refused(trial, lambda: do(trial, values), error, match)
+
+
+@pytest.mark.parametrize("values", [{}, {"yield": None}])
+def test_an_outcome_without_a_value_is_none(values: Any) -> None:
+    trial = asked()
+    refused(trial, lambda: trial.tell(1, values), InputError, "needs at least one value; or mark it missing")
+
+
+@pytest.mark.parametrize(
+    ("decision", "match"),
+    [
+        (0, "trial 't' has no decision 0"),
+        (4, "trial 't' has no decision 4"),
+        (-1, "has no decision -1"),
+        ("1", "a decision is known by its number, got '1'"),
+        (True, "a decision is known by its number, got True"),
+        (1.0, "a decision is known by its number, got 1.0"),
+        (None, "a decision is known by its number, got None"),
+    ],
+)
+def test_a_decision_nobody_made_has_no_outcome(decision: Any, match: str) -> None:
+    trial = asked()
+    for do in (
+        lambda: trial.tell(decision, WHOLE),
+        lambda: trial.amend(decision, WHOLE, reason="r"),
+        lambda: trial.mark_missing(decision, reason="r"),
+    ):
+        refused(trial, do, InputError, match)
+
+
+def test_numbers_of_any_library_are_taken() -> None:
+    trial = asked()
+    number: Any = np.int64(1)
+    values: Any = {"yield": np.float32(5.0), "cost": np.int64(9)}
+    assert trial.tell(number, values).outcome == WHOLE
+    assert trial.amend(number, {"yield": 6}, reason="r").decision == 1
+    verified(trial)
+
+
+def test_many_outcomes_are_told_together_or_not_at_all() -> None:
+    trial, one_by_one = asked(), asked()
+    reports = [Report(i, {"yield": 4.0 + i, "cost": 9.0}) for i in (3, 1, 2)]
+    with nothing_written(trial), pytest.raises(BatchError) as error:
+        trial.tell_many([reports[0], Report(9, WHOLE), Report(1, {"yield": float("nan")})])
+    assert set(error.value.errors) == {1, 2}
+    refused(trial, lambda: trial.tell_many([reports[0], reports[0]]), InputError, "reported twice in one call")
+    with nothing_written(trial):
+        shown = trial.tell_many(reports, dry_run=True)
+    assert trial.tell_many(reports) == shown
+    for report in reports:
+        one_by_one.tell(report.decision, report.outcome)
+    assert theta(trial) == theta(one_by_one)
+    assert trial.tell_many([]) == []
+    verified(trial)
+
+
+def test_a_dry_run_of_any_report_shows_the_answer_and_writes_nothing() -> None:
+    trial = asked()
+    trial.tell(1, WHOLE)
+    with nothing_written(trial):
+        amended = trial.amend(1, {"yield": 6.0}, reason="r", dry_run=True)
+        missing = trial.mark_missing(2, reason="r", dry_run=True)
+    assert trial.amend(1, {"yield": 6.0}, reason="r") == amended
+    assert trial.mark_missing(2, reason="r") == missing
+
+
+def test_outcomes_may_come_in_any_later_episode() -> None:
+    trial = asked(policy={"name": "d_lin_ucb", "discount": 0.5})
+    late = asked(policy={"name": "d_lin_ucb", "discount": 0.5})
+    trial.tell(1, WHOLE)
+    for one in (trial, late):
+        one.open_episode()
+        one.open_episode()
+    late.tell(1, WHOLE)
+    assert theta(late) == pytest.approx(theta(trial), rel=1e-12)
+    verified(late)
+
+
+def test_what_cannot_be_learned_from_is_refused_before_it_is_written() -> None:
+    """Noise of 1e-12 makes V singular to a double: the outcome is refused, and the trial goes on without it."""
+    trial = asked(noise={"kind": "known", "sd": {"yield": 1e-12, "cost": 1e-12}})
+    refused(trial, lambda: trial.tell(1, WHOLE), NumericalError, "rescale the features or raise the regularisation")
+    refused(trial, lambda: trial.tell_many([Report(2, WHOLE)]), NumericalError, "not positive definite")
+    trial.open_episode()
+    assert trial.ask("north").id == 4
+    verified(trial)
+
+
+def test_a_typo_by_far_can_be_put_right() -> None:
+    """Told 5e11 in place of 5: after the amendment the trial knows what it would have known."""
+    for changes in ({}, {"noise": KNOWN}, {"policy": {"name": "dri_med_reward"}}, {"policy": {"name": "oful"}}):
+        trial, right = asked(**changes), asked(**changes)
+        for one in (trial, right):
+            one.tell(1, {"yield": 4.5, "cost": 8.0})
+            one.tell(3, {"yield": 5.5, "cost": 8.5})
+        trial.tell(2, {"yield": 5e11, "cost": 9.0})
+        right.tell(2, WHOLE)
+        trial.open_episode()
+        right.open_episode()
+        trial.amend(2, {"yield": 5.0}, reason="a point was lost")
+        assert theta(trial) == pytest.approx(theta(right), rel=1e-6)
+        trial.ask("north")
+        assert trial.decision(4)[0].probabilities == pytest.approx(right.ask("north").probabilities, abs=1e-5)
+        assert theta(Trial.open("t", trial.store)) == theta(trial)
+        verified(trial)
+
+
+def test_telling_is_kept_by_another_view_of_the_store() -> None:
+    store = MemoryStore()
+    trial = Trial.create(new().memory().spec, store)
+    trial.ask()
+    trial.tell(1, {"yield": 5.0})
+    other = Trial.open("t", store)
+    other.tell(1, {"cost": 9.0})
+    assert theta(other) == theta(trial)
+    assert verify(store, "t").ok
