@@ -42,7 +42,8 @@ def main() -> None:
         shares = ", ".join(f"{arms.count(arm)} {arm}" for arm in spec.arms if arm in arms)
         print(f"season {season}: {shares}; {held} choices held back by the guard")
     verdict = verify(store, spec.name)
-    print(f"{verdict.exact} of {verdict.decisions} decisions replay to the last bit; the log is {'whole' if verdict.ok else 'broken'}")
+    whole = "whole" if verdict.ok else "broken"
+    print(f"{verdict.exact} of {verdict.decisions} decisions replay to the last bit; the log is {whole}")
 
 
 def outcome(spec: TrialSpec, arm: str, drought: float, rng: np.random.Generator) -> dict[str, float | None]:

@@ -50,7 +50,8 @@ def main() -> None:
             trial.tell(given.id, {"minutes": minutes, "complaint": complains})
         print(f"day {day}: " + ", ".join(f"{shown.count(arm)} {arm}" for arm in spec.arms if arm in shown))
     verdict = verify(store, spec.name)
-    print(f"{verdict.exact} of {verdict.decisions} decisions replay to the last bit; the log is {'whole' if verdict.ok else 'broken'}")
+    whole = "whole" if verdict.ok else "broken"
+    print(f"{verdict.exact} of {verdict.decisions} decisions replay to the last bit; the log is {whole}")
 
 
 if __name__ == "__main__":

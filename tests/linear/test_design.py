@@ -244,3 +244,16 @@ def test_a_batch_of_designs_is_its_members_bit_for_bit() -> None:
 def test_an_unknown_method_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"design must be one of .*'frank_wolfe'.*, got 'optimal'"):
         designs.design(ARMS, "optimal")
+
+
+LENGTHS = [30, 1e-5, 1e-5, 2e-7, 3e-8, 2e-8, 1e-8, 1e-8, 5e-11, 4e-13, 1e-15, 4e-16, 4e-16, 2e-17, 2e-18, 1e-18, 1e-21]
+
+
+def test_arms_of_all_lengths_get_a_cover() -> None:
+    """As the published algorithm weighs a thousand arms. Without a basis of arms, one seed in fifteen was singular."""
+    for seed in range(300):
+        W = np.random.default_rng(seed).standard_normal((17, 8))
+        W *= np.array(LENGTHS)[:, None] / np.linalg.norm(W, axis=1, keepdims=True)
+        q = design.approx(W)
+        assert np.isfinite(q).all()
+        assert q.sum() == pytest.approx(1)

@@ -48,8 +48,8 @@ def approx(W: FloatArray, mask: BoolArray | None = None) -> FloatArray:
     [0.3333, 0.3333, 0.3333]
     """
     allowed = _allowed(W, mask)
-    T, rank, _ = _span(W, allowed)
-    counts = _cover(W, T, rank, allowed)
+    T, rank, order = _span(W, allowed)
+    counts = _cover(W, T, rank, allowed, order)
     return counts / counts.sum(-1, keepdims=True)
 
 
@@ -131,8 +131,8 @@ def _span(W, allowed, T, rank, order):  # type: ignore[no-untyped-def]
     rank[0] = r
 
 
-@kernel("void(f8[:,:], f8[:,:], i8, b1[:], f8[:])", "(k,d),(k,d),(),(k)->(k)")
-def _cover(W, span, rank, allowed, counts):  # type: ignore[no-untyped-def]
+@kernel("void(f8[:,:], f8[:,:], i8, b1[:], i8[:], f8[:])", "(k,d),(k,d),(),(k),(k)->(k)")
+def _cover(W, span, rank, allowed, order, counts):  # type: ignore[no-untyped-def]
     """The start of Kumar and Yildirim (2005), then the arm of largest leverage while it exceeds 1."""
     (K, d), r, n, largest = W.shape, rank, 0, 0.0
     for k in range(K):
@@ -179,11 +179,45 @@ def _cover(W, span, rank, allowed, counts):  # type: ignore[no-untyped-def]
             for i in range(r):
                 for j in range(r):
                     free[i, j] -= covered[i] * covered[j] / size
-    V = np.zeros((r, r))
+    # Leverages do not change under w -> A w: with the spanning arms as the basis, arms whose lengths lie many powers of
+    # ten apart become coordinates of the order of 1. The basis is triangular: solve from its last row.
+    basis = np.zeros((r, r))
     for k in range(K):
+        if order[k] > 0:
+            for j in range(r):
+                basis[order[k] - 1, j] = span[k, j]
+    for k in range(K):
+        for j in range(r - 1, -1, -1):
+            s = span[k, j]
+            for i in range(j + 1, r):
+                s -= T[k, i] * basis[i, j]
+            T[k, j] = s / basis[j, j]
+    V = np.zeros((r, r))
+    L = np.zeros((r, r))
+    spans = False
+    while True:
         for i in range(r):
             for j in range(r):
-                V[i, j] += counts[k] * T[k, i] * T[k, j]
+                V[i, j] = 0.0
+                for k in range(K):
+                    V[i, j] += counts[k] * T[k, i] * T[k, j]
+        full = True
+        for i in range(r):
+            for j in range(i + 1):
+                s = V[i, j]
+                for p in range(j):
+                    s -= L[i, p] * L[j, p]
+                if i == j:
+                    full = full and s > COLLINEAR * V[i, i]
+                    L[i, i] = np.sqrt(max(s, COLLINEAR * V[i, i]))
+                else:
+                    L[i, j] = s / L[j, j] if L[j, j] > 0.0 else 0.0
+        if full or spans:
+            break
+        spans = True  # the start has missed a direction by round-off: the spanning arms have them all
+        for k in range(K):
+            if order[k] > 0:
+                counts[k] = max(counts[k], 1.0)
     V_inv = np.linalg.inv(V)
     u = np.zeros(r)
     while True:

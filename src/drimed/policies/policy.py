@@ -7,8 +7,8 @@
     update(state, offer, decision, outcome)     -> State     = observe(commit(...), ...)
 
 `commit` is the part of `update` that belongs to giving a decision out; `observe` the part that belongs to its
-outcome, which may come late and in any order, and be taken back with `forget`. `decide_together` and `commit_together` serve a whole episode from one
-state, for outcomes that only come at its end.
+outcome, which may come late and in any order, and be taken back with `forget`. `decide_together` and `commit_together`
+serve a whole episode from one state, for outcomes that only come at its end.
 """
 
 from __future__ import annotations
