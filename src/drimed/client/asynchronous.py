@@ -209,7 +209,7 @@ class AsyncClient:
                     file.write(piece)
         return Path(path)
 
-    async def _run(self, call: Call[T], timeout: float | httpx.Timeout | None = TIMEOUT) -> T:
+    async def _run(self, call: Call[T]) -> T:
         for attempt in range(self._attempts):
             last = attempt == self._attempts - 1
             try:

@@ -205,7 +205,7 @@ class Client:
                     file.write(piece)
         return Path(path)
 
-    def _run(self, call: Call[T], timeout: float | httpx.Timeout | None = TIMEOUT) -> T:
+    def _run(self, call: Call[T]) -> T:
         for attempt in range(self._attempts):
             last = attempt == self._attempts - 1
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from drimed.errors import UnknownNameError
 from drimed.trial.events import Event
 from drimed.trial.outcomes import Story
 from drimed.trial.records import Effect, Given, Status, Told
@@ -121,6 +122,8 @@ class DecisionStory:
     @staticmethod
     def of(trial: Trial, number: int) -> DecisionStory:
         """The story of decision `number`."""
+        if number not in trial.decisions([number]):
+            raise UnknownNameError("decision", str(number), ())
         given, events = trial.decision(number)
         memory, story = trial.memory(), Story.of(events)
         reward = None

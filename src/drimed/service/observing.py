@@ -15,6 +15,7 @@ from drimed.service.problems import Refusal
 
 log = logging.getLogger("drimed.service.requests")
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+VERSION = "/v1"
 QUIET = ("/healthz", "/readyz", "/metrics")  # asked for every few seconds: only logged in detail
 
 
@@ -91,6 +92,8 @@ class _Exchange:
 
     def _account(self, seconds: float) -> None:
         route = getattr(self._scope.get("route"), "path", "unmatched")
+        if self._scope["path"].startswith(VERSION + "/") and route.startswith("/"):
+            route = VERSION + route.removeprefix(VERSION)  # a route does not know where its router is
         method = self._scope["method"] if self._scope["method"] in _METHODS else "other"
         metrics.REQUESTS.labels(method, route, str(self._status)).inc()
         metrics.LATENCY.labels(method, route).observe(seconds)

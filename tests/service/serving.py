@@ -1,0 +1,120 @@
+"""A service that runs for a test: in a thread of this process, or as `drimed serve` in processes of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import uvicorn
+
+from drimed.service.app import create_app
+from drimed.service.service import Service
+from drimed.service.settings import Settings
+
+PATIENCE = 60.0  # seconds for a service to start on a busy machine
+
+
+@dataclass
+class Running:
+    """A service in this process."""
+
+    address: str
+    service: Service
+    http: httpx.Client
+
+
+@contextmanager
+def served(settings: Settings) -> Iterator[Running]:
+    """The application behind a real socket."""
+    app = create_app(settings)
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5))
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+    thread.start()
+    deadline = time.monotonic() + PATIENCE
+    while not server.started:
+        assert thread.is_alive()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    try:
+        with httpx.Client(base_url=address, timeout=30) as http:
+            yield Running(address, app.state.service, http)
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        listening.close()
+
+
+@dataclass
+class Processes:
+    """A service in processes of its own."""
+
+    address: str
+    log: Path
+
+    def workers(self) -> list[int]:
+        """Those that answer now; each says in the log when it starts."""
+        started = re.findall(r"Started server process \[(\d+)\]", self.log.read_text())
+        return [int(pid) for pid in started if _lives(int(pid))]
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def free_port() -> int:
+    """One that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def processes(store: str, log: Path, *flags: str) -> Iterator[Processes]:
+    """`drimed serve`, stopped as an operator stops it."""
+    port = free_port()
+    command = [sys.executable, "-m", "drimed.cli.serve", "--store", store, "--port", str(port), *flags]
+    with log.open("wb") as out:
+        started = subprocess.Popen(command, stdout=out, stderr=out, env=dict(os.environ, COLUMNS="200"))
+    address = f"http://127.0.0.1:{port}"
+    try:
+        _wait_until_ready(address, started, log)
+        yield Processes(address, log)
+    finally:
+        started.send_signal(signal.SIGTERM)
+        try:
+            started.wait(30)
+        except subprocess.TimeoutExpired:
+            for pid in [*Processes(address, log).workers(), started.pid]:
+                os.kill(pid, signal.SIGKILL)
+            started.wait(10)
+            raise
+
+
+def _wait_until_ready(address: str, started: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        assert started.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        try:
+            if httpx.get(f"{address}/readyz").status_code == httpx.codes.OK:
+                return
+        except httpx.TransportError:
+            time.sleep(0.1)

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import httpx
+import pytest
+import sqlalchemy as sa
+
+from drimed.errors import ConfigError, ConflictError, InputError, UnknownNameError
+from drimed.service import access, database, running, tokens
+from drimed.service.rates import Buckets
+from drimed.service.settings import Settings
+from drimed.trial.stores.tables import tokens as table
+from tests.service.conftest import Bearer
+from tests.service.serving import Running, served
+from tests.service.test_endpoints import T, ok, problem
+
+READS = ["/v1/trials", T, f"{T}/log", f"{T}/effects", f"{T}/users", f"{T}/spec", f"{T}/export", f"{T}/verify"]
+ASKS: list[tuple[str, dict[str, Any]]] = [(f"{T}/ask", {}), (f"{T}/episodes", {}), (f"{T}/tell", {"reports": []})]
+CHANGES: list[tuple[str, dict[str, Any]]] = [
+    (f"{T}/pause", {"reason": "r"}),
+    (f"{T}/users", {"name": "x"}),
+    (f"{T}/stop", {"reason": "r"}),
+    ("/v1/trials", {}),
+]
+
+
+def test_without_tokens_this_machine_may_do_everything_but_no_one_else(http: httpx.Client) -> None:
+    ok(http.get(T))
+    for headers in (
+        {"X-Forwarded-For": "203.0.113.7"},
+        {"Forwarded": "for=203.0.113.7"},
+        {"Host": "trials.example.org"},
+        {"Host": "127.0.0.1.example.org:80"},
+    ):
+        assert "token" in problem(http.get(T, headers=headers), 403)["detail"]
+    ok(http.get(T, headers={"Host": "localhost:1234"}))
+    ok(http.get(T, headers={"Host": "[::1]:1234"}))
+
+
+def test_the_first_token_closes_the_door(http: httpx.Client, bearer: Bearer) -> None:
+    ok(http.get(T))
+    headers = bearer("read")
+    answer = http.get(T)
+    problem(answer, 401)
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+    ok(http.get(T, headers=headers))
+    ok(http.get("/healthz"))
+    ok(http.get("/readyz"))
+    problem(http.get("/metrics"), 401)
+    assert http.get("/metrics", headers=headers).status_code == 200
+
+
+def test_each_role_may_do_its_own_and_what_the_lower_ones_may(http: httpx.Client, bearer: Bearer) -> None:
+    read, ask, manage = bearer("read"), bearer("ask-tell"), bearer("manage")
+    for headers in (read, ask, manage):
+        for path in READS:
+            assert http.get(path, headers=headers).status_code == 200
+    for path, body in ASKS:
+        problem(http.post(path, json=body, headers=read), 403)
+        for headers in (ask, manage):
+            assert http.post(path, json=body, headers=headers).status_code in (200, 422)
+    for path, body in CHANGES:
+        for headers in (read, ask):
+            problem(http.post(path, json=body, headers=headers), 403)
+        assert http.post(path, json=body, headers=manage).status_code in (200, 409, 422)
+
+
+def test_a_token_for_one_trial_sees_and_does_nothing_elsewhere(http: httpx.Client, bearer: Bearer) -> None:
+    own = bearer("manage", "busy")
+    assert [t["name"] for t in ok(http.get("/v1/trials", headers=own))["items"]] == ["busy"]
+    ok(http.get("/v1/trials/busy", headers=own))
+    for path in (T, "/v1/trials/nobody", f"{T}/log", f"{T}/decisions/1"):
+        problem(http.get(path, headers=own), 403)
+    problem(http.post(f"{T}/ask", json={}, headers=own), 403)
+    problem(http.get("/metrics", headers=own), 403)
+    spec = ok(http.get("/v1/trials/busy/spec", headers=own))
+    problem(http.post("/v1/trials", json=spec | {"name": "mine"}, headers=own), 403)
+    problem(http.post("/v1/trials", json=spec, headers=own), 409)
+
+
+def test_events_carry_the_label_of_the_token(http: httpx.Client, bearer: Bearer) -> None:
+    headers = bearer("manage", label="field office")
+    ok(http.post(f"{T}/ask", json={}, headers=headers))
+    ok(http.post(f"{T}/tell", json={"reports": [{"decision": 1, "outcome": {"yield": 5}}]}, headers=headers))
+    ok(http.post(f"{T}/pause", json={"reason": "r"}, headers=headers))
+    items = ok(http.get(f"{T}/log", headers=headers))["items"]
+    assert [e["actor"] for e in items] == ["local"] + ["field office"] * (len(items) - 1)
+
+
+def test_expired_revoked_foreign_and_mangled_tokens_are_refused(running: Running, bearer: Bearer) -> None:
+    http, store = running.http, running.service.store
+    good = bearer("manage", label="good")
+    text = good["Authorization"].removeprefix("Bearer ")
+    soon = bearer("read", label="soon", days=1e-7)
+    revoked = bearer("read", label="revoked")
+    tokens.revoke(store, "revoked")
+    other = tokens.BEGINNING + "_" + text.split("_")[1] + "_" + "A" * 43
+    before = ok(http.get(T, headers=good))["events"]
+    bad = [
+        soon["Authorization"],
+        revoked["Authorization"],
+        f"Bearer {other}",
+        f"Bearer {text}x",
+        f"Bearer {text[:-1]}",
+        "Bearer",
+        "Bearer x",
+        "Basic dXNlcjpwYXNz",
+        text,
+        "Bearer drimed_00000000_" + "A" * 43,
+        f"Bearer {'x' * 5000}",
+    ]
+    for header in bad:
+        answer = http.post(f"{T}/ask", json={}, headers={"Authorization": header})
+        assert answer.status_code in (401, 429), header
+        assert text not in answer.text
+    assert ok(http.get(T, headers=good))["events"] == before
+
+
+def test_a_revoked_token_stops_working_within_seconds(
+    running: Running, bearer: Bearer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = bearer("read", label="short")
+    ok(running.http.get(T, headers=headers))
+    tokens.revoke(running.service.store, "short")
+    moment = running.service.access._clock()
+    monkeypatch.setattr(running.service.access, "_clock", lambda: moment + access.TRUST + 0.1)
+    problem(running.http.get(T, headers=headers), 401)
+
+
+def test_guessing_tokens_is_slowed_down(running: Running, bearer: Bearer) -> None:
+    good = bearer("read")
+    ok(running.http.get(T, headers=good))
+    statuses = {
+        running.http.get(T, headers={"Authorization": f"Bearer drimed_00000000_{i}"}).status_code for i in range(40)
+    }
+    assert statuses == {401, 429}
+    ok(running.http.get(T, headers=good))
+
+
+def test_the_store_knows_no_token(running: Running, bearer: Bearer) -> None:
+    text = bearer("manage")["Authorization"].removeprefix("Bearer ")
+    with database.transaction(running.service.store, write=False) as connection:
+        row = connection.execute(sa.select(table)).one()
+    assert text.split("_", 2)[2] not in str(row)
+    assert len(row.hash) == 64
+
+
+def test_no_secret_is_logged(running: Running, bearer: Bearer, caplog: pytest.LogCaptureFixture) -> None:
+    headers = bearer("manage", label="office")
+    text = headers["Authorization"].removeprefix("Bearer ")
+    with caplog.at_level(logging.DEBUG):
+        ok(running.http.get(f"{T}/log?user=north", headers=headers))
+        problem(running.http.get(T, headers={"Authorization": f"Bearer {text}x"}), 401)
+        problem(running.http.get(f"{T}?token={text}", headers={"Cookie": f"{access.COOKIE}={text}y"}), 401)
+    lines = [record for record in caplog.records if record.name == "drimed.service.requests"]
+    assert len(lines) == 3
+    assert text.split("_", 2)[2] not in "".join(
+        str(vars(record)) for record in caplog.records if not record.name.startswith("http")
+    )
+    assert vars(lines[0])["drimed_fields"]["actor"] == "office"
+
+
+def test_one_token_may_not_make_too_many_requests(tmp_path: object) -> None:
+    with served(Settings(store=f"{tmp_path}/s.db", rate=1, burst=3)) as running:
+        headers = []
+        for label in ("one", "other"):
+            _, text = tokens.create(running.service.store, label=label, role="read")
+            headers.append({"Authorization": f"Bearer {text}"})
+        codes = [running.http.get("/v1/trials", headers=headers[0]).status_code for _ in range(6)]
+        assert codes.count(429) >= 2
+        refused = running.http.get("/v1/trials", headers=headers[0])
+        problem(refused, 429)
+        assert int(refused.headers["retry-after"]) >= 1
+        ok(running.http.get("/v1/trials", headers=headers[1]))
+
+
+def test_a_bucket_fills_again() -> None:
+    moment = [0.0]
+    buckets = Buckets(10.0, 2, clock=lambda: moment[0])
+    assert [buckets.take("a") for _ in range(3)] == [0.0, 0.0, pytest.approx(0.1)]
+    moment[0] = 0.1
+    assert buckets.take("a") == 0.0
+    assert buckets.wait("a") > 0
+    assert buckets.take("b") == 0.0
+
+
+def test_pages_of_other_sites_cannot_write(http: httpx.Client) -> None:
+    problem(http.post(f"{T}/ask", json={}, headers={"Sec-Fetch-Site": "cross-site"}), 403)
+    ok(http.post(f"{T}/ask", json={}, headers={"Sec-Fetch-Site": "same-origin"}))
+
+
+def test_the_cookie_of_the_pages_is_as_good_as_the_header(http: httpx.Client, bearer: Bearer) -> None:
+    text = bearer("read")["Authorization"].removeprefix("Bearer ")
+    ok(http.get(T, headers={"Cookie": f"{access.COOKIE}={text}"}))
+    problem(http.post(f"{T}/ask", json={}, headers={"Cookie": f"{access.COOKIE}={text}"}), 403)
+
+
+def test_the_service_listens_beyond_this_machine_only_with_tokens(tmp_path: object) -> None:
+    settings = Settings(store=f"{tmp_path}/s.db", host="0.0.0.0")
+    with pytest.raises(ConfigError, match="drimed token create"):
+        running.prepare(settings)
+    store = database.opened(settings.store)
+    tokens.create(store, label="x", role="read")
+    assert not running.prepare(settings).open
+    tokens.revoke(store, "x")
+    assert not running.prepare(settings).open  # a store whose tokens are all revoked is closed, not open
+    store.close()
+    for host in ("127.0.0.1", "::1", "localhost", "127.5.5.5"):
+        assert Settings(host=host).local
+    for host in ("0.0.0.0", "::", "192.168.1.4", "example.org", ""):
+        assert not Settings(host=host).local
+
+
+def test_bad_tokens_are_not_made(running: Running) -> None:
+    store = running.service.store
+    with pytest.raises(UnknownNameError, match="ask-tell"):
+        tokens.create(store, label="x", role="ask")
+    for label in ("", "local", " x", 'x"', "x\n", "x" * 200):
+        with pytest.raises(InputError, match="label"):
+            tokens.create(store, label=label, role="read")
+    for days in (0, -1, float("nan"), 1e9):
+        with pytest.raises(InputError, match="days"):
+            tokens.create(store, label="x", role="read", days=days)
+    tokens.create(store, label="x", role="read")
+    with pytest.raises(ConflictError, match="'x'"):
+        tokens.create(store, label="x", role="read")
+    with pytest.raises(UnknownNameError, match="Known: x"):
+        tokens.revoke(store, "y")
+    assert [t.label for t in tokens.listed(store)] == ["x"]

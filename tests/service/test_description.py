@@ -1,0 +1,119 @@
+"""The OpenAPI description against the service itself: what it does not say, the service does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from drimed.service.app import create_app
+from drimed.service.settings import Settings
+from tests.service.serving import Running, served
+from tests.trial.trials import BUSY, SMALL
+
+EXAMPLES = 12  # of each operation
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    response_headers_conformance,
+]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A service whose trials have a past, so that generated requests find something."""
+    with served(Settings(store=str(tmp_path_factory.mktemp("described") / "trials.db"), rate=0)) as running:
+        for spec in (SMALL, BUSY):
+            running.http.post("/v1/trials", json=spec)
+        running.http.post("/v1/trials/small/ask", json={})
+        running.http.post("/v1/trials/small/tell", json={"reports": [{"decision": 1, "outcome": {"yield": 5}}]})
+        yield running
+
+
+@pytest.fixture(scope="module")
+def description(service: Running) -> dict[str, Any]:
+    found: dict[str, Any] = service.http.get("/v1/openapi.json").json()
+    return found
+
+
+def _operations() -> list[Any]:
+    described = schemathesis.openapi.from_dict(create_app(Settings()).openapi())
+    return [found.ok() for found in described.get_all_operations()]
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["sound", "unsound"])
+@pytest.mark.parametrize("operation", _operations(), ids=lambda operation: operation.label)
+def test_whatever_is_sent_the_answer_is_one_of_those_described(
+    operation: Any, mode: GenerationMode, service: Running
+) -> None:
+    try:
+        cases = operation.as_strategy(generation_mode=mode)
+    except Unsatisfiable:  # there is no wrong way to ask
+        return
+
+    @given(case=cases, there=st.booleans())
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    def check(case: Any, there: bool) -> None:
+        if there and isinstance(case.path_parameters, dict) and "trial" in case.path_parameters:
+            case.path_parameters["trial"] = "small"
+        case.call_and_validate(base_url=service.address, checks=CHECKS)
+
+    with suppress(Unsatisfiable):
+        check()
+
+
+def test_every_operation_reads_well(description: dict[str, Any]) -> None:
+    names = set()
+    for path, methods in description["paths"].items():
+        for method, operation in methods.items():
+            assert operation["summary"]
+            assert operation["description"], path
+            assert operation["tags"], path
+            names.add(operation["operationId"])
+            for status, answer in operation["responses"].items():
+                assert answer["description"], (path, status)
+                if int(status) >= 400:
+                    assert list(answer["content"]) == ["application/problem+json"]
+            if path.startswith("/v1/"):
+                assert operation["x-role"] in ("read", "ask-tell", "manage")
+                assert {"401", "403", "429", "503"} <= set(operation["responses"])
+            if method == "post":
+                assert {"400", "409", "413", "415", "422"} <= set(operation["responses"])
+                assert "Idempotency-Key" in {p["name"] for p in operation["parameters"]}
+                assert "example" in str(operation["requestBody"]) or "$ref" in str(operation["requestBody"])
+    assert len(names) == sum(len(methods) for methods in description["paths"].values())
+
+
+def test_every_body_has_an_example_that_can_be_sent(description: dict[str, Any]) -> None:
+    bodies = {name: part for name, part in description["components"]["schemas"].items() if name.endswith("Body")}
+    assert len(bodies) >= 12
+    for name, part in bodies.items():
+        assert part["examples"], name
+
+
+def test_an_unknown_address_is_a_problem_too(service: Running) -> None:
+    answer = service.http.get("/v1/nothing")
+    assert answer.status_code == httpx.codes.NOT_FOUND
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_the_description_needs_nothing_from_elsewhere(description: dict[str, Any]) -> None:
+    assert "http://" not in str(description)
+    assert "cdn" not in str(description)

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+import httpx
+import pytest
+
+from drimed.service.settings import Settings
+from tests.service.serving import Running, served
+from tests.service.test_endpoints import T, ok, problem
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"{", 400),
+        (b"[1,", 400),
+        (b'{"user": NaN}', 400),
+        (b'{"user": "north", "context": {"rain": Infinity}}', 400),
+        (b'{"user": "north", "user": "south"}', 400),
+        (b'{"user": "\\ud800"}', 400),
+        (b'{"user": "\xff"}', 400),
+        (b'{"number": ' + b"9" * 5000 + b"}", 400),
+        (b"[" * 100_000, 400),
+        (b"null", 422),
+        (b"[]", 422),
+        (b'"north"', 422),
+        (b'{"user": 7}', 422),
+        (b'{"user": ""}', 422),
+        (b'{"users": []}', 422),
+        (b'{"users": "north"}', 422),
+        (b'{"user": "north", "users": ["south"]}', 422),
+        (b'{"context": {}}', 422),
+        (b'{"user": "north", "context": {"rain": 1e999}}', 422),
+        (b'{"user": "north", "context": {"rain": 1}}', 422),
+        (b'{"user": "north", "dry_run": 1}', 422),
+        (b'{"user": "north", "unavailable": ["old"]}', 409),
+        (b'{"user": "north", "unavailable": ["older"]}', 422),
+        (b'{"users": ["north", "north"]}', 422),
+        (b'{"user": "north\\u0000"}', 422),
+    ],
+)
+def test_a_bad_body_is_refused_and_nothing_is_written(http: httpx.Client, body: bytes, status: int) -> None:
+    before = http.get(T).content
+    problem(http.post(f"{T}/ask", content=body, headers=JSON), status)
+    assert http.get(T).content == before
+
+
+@pytest.mark.parametrize("media", ["text/plain", "application/x-www-form-urlencoded", "application/toml", "json", ""])
+def test_other_content_types_are_refused(http: httpx.Client, media: str) -> None:
+    headers = {"Content-Type": media} if media else {}
+    found = problem(http.post(f"{T}/ask", content=b'{"user": "north"}', headers=headers), 415)
+    assert "application/json" in found["detail"]
+    assert ok(http.get(T))["decisions"] == 0
+
+
+def test_a_charset_is_no_other_content_type(http: httpx.Client) -> None:
+    ok(http.post(f"{T}/ask", content=b"{}", headers={"Content-Type": "application/json; charset=utf-8"}))
+
+
+def test_a_body_that_is_too_large_is_refused_unread(running: Running) -> None:
+    largest = running.service.settings.largest_body
+    body = json.dumps({"user": "n" * largest}).encode()
+    problem(running.http.post(f"{T}/ask", content=body, headers=JSON), 413)
+    # Its length is told, its bytes never come: the answer must not wait for them.
+    host, port = running.address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=5) as raw:
+        head = f"POST {T}/ask HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        raw.sendall(f"{head}Content-Length: {10 * largest}\r\n\r\n".encode())
+        assert b"413" in raw.recv(4096).splitlines()[0]
+
+
+def test_a_body_of_unknown_length_is_read_up_to_the_limit(tmp_path: object) -> None:
+    with served(Settings(store=f"{tmp_path}/s.db", largest_body=2048)) as running:
+
+        def pieces() -> object:
+            for _ in range(100):
+                yield b" " * 100
+
+        answer = running.http.post("/v1/trials", content=pieces(), headers=JSON)  # type: ignore[arg-type]
+        problem(answer, 413)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/trials/nobody",
+        "/v1/trials/%00",
+        "/v1/trials/..%2f..%2fetc%2fpasswd",
+        "/v1/trials/%2e%2e",
+        "/v1/trials/small/",
+        "/v1//trials",
+        "/v1/trials/" + "a" * 5000,
+        "/v1/trials/small'--",
+        "/v1/trials/sm%C3%A4ll",
+        "/v2/trials",
+        "/v1/trials/small/decisions/0x1/extra",
+    ],
+)
+def test_path_tricks_lead_nowhere(http: httpx.Client, path: str) -> None:
+    problem(http.get(path), 404)
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "1.5", "one", "99999999999999999999", "%00"])
+def test_decisions_have_numbers(http: httpx.Client, number: str) -> None:
+    problem(http.get(f"{T}/decisions/{number}"), 422)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["limit=0", "limit=100000", "limit=x", "cursor=-1", "cursor=99999999999", "order=up", "kind=nothing", "user=%00"],
+)
+def test_bad_queries_of_the_log_are_refused(http: httpx.Client, query: str) -> None:
+    problem(http.get(f"{T}/log?{query}"), 422)
+
+
+def test_methods_that_an_address_does_not_take_are_refused(http: httpx.Client) -> None:
+    for method in ("PUT", "DELETE", "PATCH"):
+        answer = http.request(method, T)
+        problem(answer, 405)
+        assert answer.headers["allow"] == "GET"
+
+
+def test_text_in_every_script_is_kept(http: httpx.Client) -> None:
+    ok(http.post(f"{T}/users", json={"name": "Łąka nad rzeką 🌾"}))
+    given = ok(http.post(f"{T}/ask", json={"user": "Łąka nad rzeką 🌾"}))["decisions"][0]
+    assert given["user"] == "Łąka nad rzeką 🌾"
+    ok(http.post(f"{T}/pause", json={"reason": "a\u0000b\n"}))
+    assert ok(http.get(f"{T}/log", params={"kind": "paused"}))["items"][0]["body"] == {"reason": "a\u0000b\n"}
+
+
+def test_a_reason_is_needed(http: httpx.Client) -> None:
+    for verb in ("pause", "stop"):
+        problem(http.post(f"{T}/{verb}", json={"reason": "  "}), 422)
+        problem(http.post(f"{T}/{verb}", json={}), 422)
+
+
+def test_a_specification_that_is_no_object_is_refused(http: httpx.Client) -> None:
+    bodies: list[Any] = [[], "x", 1, {}, {"name": "../x"}, {"name": "x", "metrics": 7}]
+    for body in bodies:
+        problem(http.post("/v1/trials", json=body), 422)
+    deep = b"a = " + b"[" * 5000 + b"]" * 5000
+    problem(http.post("/v1/trials", content=deep, headers={"Content-Type": "application/toml"}), 422)
+    problem(http.post("/v1/trials", content=b"\xff", headers={"Content-Type": "application/toml"}), 422)
+    long = b"# " + b"x" * 2_000_000
+    problem(http.post("/v1/trials", content=long, headers={"Content-Type": "application/toml"}), 413)
+    assert len(ok(http.get("/v1/trials"))["items"]) == 2
