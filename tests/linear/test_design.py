@@ -254,6 +254,6 @@ def test_arms_of_all_lengths_get_a_cover() -> None:
     for seed in range(300):
         W = np.random.default_rng(seed).standard_normal((17, 8))
         W *= np.array(LENGTHS)[:, None] / np.linalg.norm(W, axis=1, keepdims=True)
-        q = design.approx(W)
+        q = designs.approx(W)
         assert np.isfinite(q).all()
         assert q.sum() == pytest.approx(1)
