@@ -37,51 +37,57 @@ def decide(memory: Memory, asked: Sequence[Asked]) -> list[dict[str, Any]]:
     if len(asked) == 1:
         offer = memory.problem.offer(asked[0].profile, asked[0].context, asked[0].available)
         one = memory.policy.decide(state, offer, draws[0])
-        return [_body(memory, asked[0], first, _row(one, ...), _effects(memory, state, offer))]
+        return _bodies(memory, asked, first, one, _effects(memory, state, offer))
     if isinstance(memory.policy, Policy):
         offers = memory.problem.offers(*zip(*((a.profile, a.context, a.available) for a in asked), strict=True))
         many = memory.policy.decide_together(state, offers, draws)
-        effects = _effects(memory, state, offers)
-        each = [None if effects is None else (effects[0][i], effects[1][i]) for i in range(len(asked))]
-        return [_body(memory, a, first + i, _row(many, i), each[i]) for i, a in enumerate(asked)]
+        return _bodies(memory, asked, first, many, _effects(memory, state, offers))
     bodies = []  # the published algorithms know one user after the other only
     for i, a in enumerate(asked):
         offer = memory.problem.offer(a.profile, a.context, a.available)
         one = memory.policy.decide(state, offer, draws[i])
         state = memory.policy.commit(state, offer, one)
-        bodies.append(_body(memory, a, first + i, _row(one, ...), None))
+        bodies += _bodies(memory, [a], first + i, one, None)
     return bodies
 
 
-def _row(decision: Decision, i: Any) -> dict[str, Any]:
-    """One decision of a batch, as plain numbers."""
-    return {
-        "arm": int(decision.action[i]),
-        "probabilities": decision.probabilities[i].tolist(),
-        "propensity": float(decision.propensity[i]) if decision.exact else None,
-        "reason": REASONS[int(decision.reason[i])],
-        "share": None if decision.share is None else float(decision.share[i]),
-        "certified": None if decision.certified is None else int(decision.certified[i]),
-    }
+def _bodies(
+    memory: Memory,
+    asked: Sequence[Asked],
+    first: int,
+    decision: Decision,
+    effects: tuple[FloatArray, FloatArray] | None,
+) -> list[dict[str, Any]]:
+    """What is written down of n decisions: arrays with a user's axis, or without one for a single decision."""
+    n, arms = len(asked), memory.problem.arms
 
+    def numbers(values: Any, *core: int) -> list[Any]:
+        return [None] * n if values is None else np.reshape(values, (n, *core)).tolist()
 
-def _body(
-    memory: Memory, asked: Asked, number: int, row: dict[str, Any], effects: tuple[FloatArray, FloatArray] | None
-) -> dict[str, Any]:
-    arms = len(memory.problem.arms)
-    return {
-        "episode": memory.episode.number,
-        "profile": asked.profile.slot,
-        "context": None if asked.context is None else asked.context.tolist(),
-        "unavailable": asked.excluded,
-        "state": memory.seq,
-        "draw": number,
-        **row,
-        "arm": memory.problem.arms[row["arm"]],
-        "probabilities": row["probabilities"][:arms],
-        "estimate": None if effects is None else effects[0][:arms].tolist(),
-        "half": None if effects is None else effects[1][:arms].tolist(),
-    }
+    action, reason = numbers(decision.action), numbers(decision.reason)
+    probabilities = numbers(decision.probabilities, -1)
+    propensity = numbers(decision.propensity if decision.exact else None)
+    share, certified = numbers(decision.share), numbers(decision.certified)
+    estimate, half = (numbers(values, -1) for values in effects or (None, None))
+    return [
+        {
+            "episode": memory.episode.number,
+            "profile": a.profile.slot,
+            "context": None if a.context is None else a.context.tolist(),
+            "unavailable": a.excluded,
+            "state": memory.seq,
+            "draw": first + i,
+            "arm": arms[action[i]],
+            "probabilities": probabilities[i][: len(arms)],
+            "propensity": propensity[i],
+            "reason": REASONS[reason[i]],
+            "share": share[i],
+            "certified": certified[i],
+            "estimate": None if effects is None else estimate[i][: len(arms)],
+            "half": None if effects is None else half[i][: len(arms)],
+        }
+        for i, a in enumerate(asked)
+    ]
 
 
 def _effects(memory: Memory, state: Any, offer: Offer) -> tuple[FloatArray, FloatArray] | None:

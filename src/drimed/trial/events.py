@@ -59,43 +59,25 @@ class Event:
 
     def chained_to(self, previous: str) -> str:
         """The hash that this event must have after one whose hash is `previous`."""
-        parts = [
-            previous,
-            self.seq,
-            self.time,
-            self.actor,
-            self.kind,
-            self.decision,
-            self.user,
-            self.request,
-            self.text,
-        ]
-        return hashlib.sha256(written(parts).encode()).hexdigest()
+        return _digest(
+            previous, self.seq, self.time, self.actor, self.kind, self.decision, self.user, self.request, self.text
+        )
 
 
 def chain(drafts: Sequence[Draft], *, seq: int, hash: str, time: str, actor: str) -> list[Event]:
     """The drafts as the next events after number `seq`, whose hash is `hash`."""
     events = []
-    for draft in drafts:
-        seq += 1
-        open_end = Event(
-            seq, time, actor, draft.kind, draft.decision, draft.user, draft.request, written(draft.body), START
-        )
-        hash = open_end.chained_to(hash)
-        events.append(
-            Event(
-                seq,
-                time,
-                actor,
-                draft.kind,
-                draft.decision,
-                draft.user,
-                draft.request,
-                open_end.text,
-                hash,
-            )
-        )
+    for i, draft in enumerate(drafts, seq + 1):
+        text = written(draft.body)
+        hash = _digest(hash, i, time, actor, draft.kind, draft.decision, draft.user, draft.request, text)
+        event = Event(i, time, actor, draft.kind, draft.decision, draft.user, draft.request, text, hash)
+        vars(event)["body"] = draft.body  # what reading the text would give, and takes as long as writing it
+        events.append(event)
     return events
+
+
+def _digest(*parts: str | int | None) -> str:
+    return hashlib.sha256(written(parts).encode()).hexdigest()
 
 
 def written(data: Any) -> str:

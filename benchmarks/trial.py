@@ -1,0 +1,317 @@
+"""Live trials: what a durable decision costs beside the bare store, and what a long trial costs.
+
+Times are those of a clock on the wall, because what is waited for here is the disk; the yardstick waits for the same
+disk just before and just after. The long trial is built from whole episodes, each asked and told in one transaction,
+on a store that does not sync: building it is not what is measured.
+"""
+
+from __future__ import annotations
+
+import gc
+import resource
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import sqlalchemy as sa
+from rich.table import Table
+from tests.trial import servers
+
+from benchmarks import layout
+from benchmarks.measure import Comparison, Goal, Spread, Tick, in_turn
+from drimed.trial.outcomes import Report
+from drimed.trial.records import Given
+from drimed.trial.stores.opening import open_store
+from drimed.trial.stores.sql import SqlStore
+from drimed.trial.trial import Trial
+
+MOST_BARE_PAIRS = 2.0  # bare transactions in pairs, that a durable ask + tell may cost
+MOST_SINGLE_ASKS = 20.0  # that an episode of all users may cost
+MOST_SECONDS = 1.0  # to open a long trial
+MOST_GROWTH = 1.05  # of the memory, from a tenth of the long trial to its end
+USERS = 1000
+ROWS = ("time", "actor", "kind", "decision", "user", "request", "text", "hash")
+_WARM_UP_PAIRS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much to run."""
+
+    pairs: int  # per repeat
+    repeats: int
+    decisions: int  # of the long trial
+    seconds: float  # of durable pairs in a row, for the memory they take
+
+    @classmethod
+    def sized(cls, quick: bool) -> Plan:
+        """Six minutes, or a first look."""
+        return cls(50, 5, 10_000, 10.0) if quick else cls(200, 9, 100_000, 180.0)
+
+    @property
+    def ticks(self) -> int:
+        """How many pieces of work the run has."""
+        return 2 * (2 * self.repeats + self.decisions // USERS) + self.repeats + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """A long trial on one store."""
+
+    decisions: int
+    events: int
+    open_seconds: Spread  # from a closed store to a trial that can be asked
+    megabytes: Spread  # of this process while the trial grew, from a tenth of it on
+    growth: float  # the memory at the end over that at a tenth
+
+
+@dataclass(frozen=True, slots=True)
+class Endurance:
+    """Durable pairs, one after the other."""
+
+    pairs: int
+    seconds: float
+    megabytes: Spread
+    growth: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Everything that was measured."""
+
+    plan: Plan
+    pair: list[Comparison]  # beside two bare transactions of the same size on the same store
+    episode: list[Comparison]  # beside one ask
+    long: dict[str, Length]
+    endurance: Endurance
+
+
+def run(plan: Plan, tick: Tick) -> Result:
+    """SQLite and PostgreSQL in turn."""
+    pair, episode, long = list[Comparison](), list[Comparison](), dict[str, Length]()
+    with tempfile.TemporaryDirectory(prefix="drimed-bench-") as name, servers.server() as server:
+        folder = Path(name)
+        with server.database() as database:
+            places = {"SQLite": f"sqlite:///{folder / 'short.db'}", "PostgreSQL": database}
+            for kind, address in places.items():
+                pair.append(_pairs(kind, address, plan, tick))
+                episode.append(_episodes(kind, address, plan, tick))
+        with server.database() as database:
+            places = {"SQLite": f"sqlite:///{folder / 'long.db'}", "PostgreSQL": database}
+            long = {kind: _long(address, plan, tick) for kind, address in places.items()}
+        endurance = _endurance(f"sqlite:///{folder / 'pairs.db'}", plan)
+        tick()
+    return Result(plan, pair, episode, long, endurance)
+
+
+def table(result: Result) -> Table:
+    """Milliseconds and ratios."""
+    plan = result.plan
+    view = layout.table(
+        "Live trials",
+        f"{plan.repeats} repeats of {plan.pairs} pairs. The long trial has {plan.decisions:,} decisions; memory: its "
+        f"end over a tenth of it. {result.endurance.pairs:,} durable pairs took {result.endurance.seconds:.0f} s.",
+        "what",
+        *("ms", "ratio", "range"),
+    )
+    for row in (*result.pair, *result.episode):
+        view.add_row(row.name, f"{row.microseconds.median / 1000:.2f}", f"{row.ratio.median:.2f}", row.ratio.range(2))
+    for kind, found in result.long.items():
+        seconds = found.open_seconds
+        view.add_row(f"opening the long trial, {kind}", f"{1000 * seconds.median:.0f}", "", "")
+        view.add_row(f"memory of the long trial, {kind}", "", f"{found.growth:.3f}", f"{found.megabytes.range(0)} MB")
+    end = result.endurance
+    view.add_row("memory of durable pairs, SQLite", "", f"{end.growth:.3f}", f"{end.megabytes.range(0)} MB")
+    return view
+
+
+def goals(result: Result) -> list[Goal]:
+    """Those of SQLite, which every machine has; PostgreSQL is measured beside it."""
+    found = result.long["SQLite"]
+    growth = max(found.growth, result.endurance.growth)
+    return [
+        Goal("trial: ask + tell / two bare commits", result.pair[0].ratio, MOST_BARE_PAIRS, at_least=False),
+        Goal(f"trial: {USERS} users at once / one ask", result.episode[0].ratio, MOST_SINGLE_ASKS, at_least=False),
+        Goal("trial: seconds to open a long one", found.open_seconds, MOST_SECONDS, at_least=False),
+        Goal("trial: memory at the end / at a tenth", Spread(growth, growth, growth), MOST_GROWTH, at_least=False),
+    ]
+
+
+# A pair beside two bare transactions
+
+
+def _pairs(kind: str, address: str, plan: Plan, tick: Tick) -> Comparison:
+    store = open_store(address)
+    trial = Trial.create(_spec("pairs", 12), store)
+    _ask_and_tell(trial, _WARM_UP_PAIRS)
+    with store.reading("pairs") as ledger:
+        sample = [tuple(getattr(e, name) for name in ROWS) for e in ledger.events(newest_first=True, limit=2)]
+    with _bare(address) as write:
+        found = in_turn(
+            {kind: partial(_ask_and_tell, trial, plan.pairs)},
+            lambda: _each(plan.pairs, lambda: (write(sample[1]), write(sample[0]))),
+            plan.repeats,
+            tick,
+        )
+    store.close()
+    return Comparison.of(f"ask + tell / two bare commits, {kind}", found[kind], lambda p: p.seconds / p.plain)
+
+
+def _ask_and_tell(trial: Trial, n: int) -> float:
+    users = list(trial.memory().users)
+    numbers = iter(range(n))
+
+    def pair() -> None:
+        given = trial.ask(users[next(numbers) % len(users)])
+        trial.tell(given.id, _outcome(given))
+
+    return _each(n, pair)
+
+
+@contextmanager
+def _bare(address: str) -> Iterator[Callable[[tuple[Any, ...]], None]]:
+    """Writes one row in one durable transaction, with nothing in between."""
+    url = sa.make_url(address)
+    columns = ", ".join(f'"{name}"' for name in ROWS)
+    create = f"CREATE TABLE bare (seq INTEGER PRIMARY KEY, {columns.replace(',', ' TEXT,')} TEXT)"
+    if url.get_backend_name() == "sqlite":
+        lite = sqlite3.connect(f"{url.database}-bare", isolation_level=None)
+        lite.execute("PRAGMA journal_mode=WAL")
+        lite.execute("PRAGMA synchronous=FULL")
+        lite.execute(create)
+        statement = f"INSERT INTO bare ({columns}) VALUES ({', '.join('?' * len(ROWS))})"
+
+        def write(row: tuple[Any, ...]) -> None:
+            lite.execute("BEGIN IMMEDIATE")
+            lite.execute(statement, row)
+            lite.execute("COMMIT")
+
+        yield write
+        lite.close()
+        return
+    with psycopg.connect(url.set(drivername="postgresql").render_as_string(hide_password=False)) as connection:
+        connection.execute(create.replace("INTEGER", "SERIAL"))
+        connection.commit()
+        insert = f"INSERT INTO bare ({columns}) VALUES ({', '.join(['%s'] * len(ROWS))})"
+
+        def write_there(row: tuple[Any, ...]) -> None:
+            connection.execute(insert.encode(), row)
+            connection.commit()
+
+        yield write_there
+
+
+# All users beside one of them
+
+
+def _episodes(kind: str, address: str, plan: Plan, tick: Tick) -> Comparison:
+    store = open_store(address)
+    trial = Trial.create(_spec("episodes", USERS), store)
+    users = list(trial.memory().users)
+    trial.tell_many([Report(given.id, _outcome(given)) for given in trial.ask()])
+    few = max(5, plan.pairs // 10)
+
+    def one() -> float:
+        numbers = iter(range(few))
+        return _each(few, lambda: trial.ask(users[next(numbers)]))
+
+    found = in_turn({kind: lambda: _each(1, trial.ask)}, one, plan.repeats, tick)
+    store.close()
+    return Comparison.of(f"{USERS} users at once / one ask, {kind}", found[kind], lambda p: p.seconds / p.plain)
+
+
+# A long trial
+
+
+def _long(address: str, plan: Plan, tick: Tick) -> Length:
+    store = open_store(address)
+    assert isinstance(store, SqlStore)
+    _without_sync(store)
+    trial = Trial.create(_spec("long", USERS, decisions="one per episode"), store)
+    episodes, memory = plan.decisions // USERS, list[float]()
+    for _ in range(episodes):
+        trial.open_episode()
+        trial.tell_many([Report(given.id, _outcome(given)) for given in trial.ask()])
+        memory.append(_megabytes())
+        tick()
+    status = trial.status()
+    store.close()
+    del trial
+    seconds = [_opening(address) for _ in range(plan.repeats)]
+    kept = memory[episodes // 10 :]
+    return Length(status.decisions, status.events, Spread.of(seconds), Spread.of(kept), kept[-1] / kept[0])
+
+
+def _opening(address: str) -> float:
+    start = time.perf_counter()
+    store = open_store(address)
+    Trial.open("long", store).status()
+    took = time.perf_counter() - start
+    store.close()
+    return took
+
+
+def _without_sync(store: SqlStore) -> None:
+    """Do not wait for the disk."""
+
+    @sa.event.listens_for(store._engine, "engine_connect")
+    def _(connection: sa.Connection) -> None:
+        statement = "PRAGMA synchronous=OFF" if store.lite else "SET synchronous_commit TO off"
+        connection.connection.cursor().execute(statement)
+        connection.connection.commit()
+
+
+def _endurance(address: str, plan: Plan) -> Endurance:
+    store = open_store(address)
+    trial = Trial.create(_spec("pairs", 12), store)
+    pairs, memory, start = 0, list[float](), time.perf_counter()
+    while time.perf_counter() - start < plan.seconds:
+        _ask_and_tell(trial, 100)
+        pairs += 100
+        memory.append(_megabytes())
+    took = time.perf_counter() - start
+    store.close()
+    kept = memory[len(memory) // 10 :]
+    return Endurance(pairs, took, Spread.of(kept), kept[-1] / kept[0])
+
+
+def _megabytes() -> float:
+    """What this process holds now; where the system does not tell, the most it ever held."""
+    gc.collect()
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * resource.getpagesize() / 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+
+
+def _each(n: int, task: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    for _ in range(n):
+        task()
+    return (time.perf_counter() - start) / n
+
+
+def _spec(name: str, users: int, *, decisions: str = "any number") -> dict[str, Any]:
+    return {
+        "name": name,
+        "seed": 1,
+        "decisions": decisions,
+        "metrics": {"yield": {"range": [0.0, 10.0]}, "cost": {"range": [0.0, 4.0]}},
+        "arms": {arm: {} for arm in ("none", "low", "middle", "high", "split")},
+        "control": "none",
+        "preference": {"yield": 1.0, "cost": -0.5},
+        "users": {f"field {i}": {} for i in range(users)},
+        "tolerance": {"absolute": 0.5},
+    }
+
+
+def _outcome(given: Given) -> dict[str, float]:
+    level = {"none": 4.0, "low": 4.5, "middle": 5.0, "high": 5.5, "split": 6.0}[given.arm]
+    return {"yield": level + (given.id * 7919 % 97) / 97, "cost": 1.0 + (given.id * 104729 % 89) / 89}
