@@ -182,6 +182,7 @@ async def _story(visit: Visit, *, error: str | None = None, wrong: str = "") -> 
         for arm, e in (given.effects or {}).items()
         if not e.estimate == e.low == e.high == 0
     ]
+    level = "anytime" if confidence == "anytime" else f"{100 * float(confidence):g} %"
     title = "What was known of each arm, against this user's control"
     return visit.page(
         "decision.html",
@@ -194,9 +195,9 @@ async def _story(visit: Visit, *, error: str | None = None, wrong: str = "") -> 
         first=events[0],
         units=units,
         plots=plots,
-        level="at all decisions at once" if confidence == "anytime" else f"{100 * float(confidence):g} %",
+        level=level,
         probabilities=bars.probabilities(given.probabilities, given.arm),
-        effects=forest.forest("then-chart", title, then, unit="reward", caption=title),
+        effects=forest.forest("then-chart", title, then, unit="reward", caption=title, promise=level),
         error=error,
         wrong=wrong,
     )

@@ -1,4 +1,4 @@
-"""How a page is asked for: first who asks, then whether the form is ours, then the work; whatever fails is a page too."""
+"""How a page is asked for: who asks, whether the form is ours, then the work; whatever fails is a page too."""
 
 from __future__ import annotations
 
@@ -130,14 +130,15 @@ class Visit:
         if not _ONCE.fullmatch(once):
             return None
         digest = hashlib.sha256(self.request.url.path.encode())
-        for name, value in sorted((k, v) for k, v in self.form.multi_items() if isinstance(v, str)):
-            if name not in (KEY, ONCE):
-                digest.update(f"{len(name)}:{name}{len(value)}:{value}".encode())
         for name, value in self.form.multi_items():
             if isinstance(value, UploadFile):
                 value.file.seek(0)
-                digest.update(name.encode() + hashlib.sha256(value.file.read()).digest())
+                content = value.file.read()
                 value.file.seek(0)
+            else:
+                content = value.encode()
+            if name not in (KEY, ONCE):
+                digest.update(f"{len(name)}:{name}:{len(content)}:".encode() + content)
         return Retry(self.actor, f"form-{once}-{digest.hexdigest()[:32]}", digest.hexdigest())
 
 

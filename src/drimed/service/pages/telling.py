@@ -123,7 +123,7 @@ async def _form(
         sheet=sheet,
         text=text,
         row_errors=row_errors or {},
-        said=_said(visit),
+        recorded=_said(visit),
     )
 
 

@@ -35,7 +35,10 @@ def by_arm(analysis: Analysis) -> Chart | None:
         y = Scale(0, 1, bottom, top)
         step = (right - left) / len(names)
         wide = min(step * 0.86, 64.0)
-        middle = lambda i: left + (i + 0.5) * step  # noqa: E731
+
+        def middle(i: float) -> float:
+            return left + (i + 0.5) * step
+
         made = [svg.line(left, y(s), right, y(s), "grid") for s in (0, 0.25, 0.5, 0.75, 1)]
         made += [svg.text(left - 6, y(s) + 4, f"{100 * s:.0f} %", anchor="end") for s in (0, 0.5, 1)]
         for i, row in enumerate(sums):
@@ -81,7 +84,10 @@ def by_user(analysis: Analysis, users: Sequence[str]) -> Chart | None:
     def draw(width: int) -> tuple[float, list[Markup]]:
         left, right = (150.0 if width > 500 else 84.0), width - 6.0
         step = min((right - left) / (L - first), 60.0)
-        middle = lambda i: left + (i + 0.5) * step  # noqa: E731
+
+        def middle(i: float) -> float:
+            return left + (i + 0.5) * step
+
         bottom = 8.0 + ROW * len(users)
         made: list[Markup] = []
         for h, user in enumerate(users):

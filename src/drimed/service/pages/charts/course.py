@@ -44,7 +44,8 @@ def reward(analysis: Analysis) -> Chart | None:
         if len(at) <= 60:
             made += [el("circle", cx=x(i), cy=y(v), r=3.2, class_="gain-dot") for i, v in enumerate(gain)]
         tips = [
-            f"episode {at[i] + 1}: {short(gain[i])} (guaranteed {short(low[i])} to {short(high[i])}); the tolerance allows {short(allowed[i])}"
+            f"episode {at[i] + 1}: {short(gain[i])} (guaranteed {short(low[i])} to {short(high[i])}); "
+            f"the tolerance allows {short(allowed[i])}"
             for i in range(len(at))
         ]
         return 296.0, made + _columns(x, tips, frame, 250.0)
@@ -94,7 +95,10 @@ def contexts(analysis: Analysis) -> Chart | None:
         [[str(at[i] + 1), short(v)] for i, v in enumerate(shift)],
     )
     most = int(np.argmax(shift))
-    says = f"Distance of the mean context from that of earlier episodes; largest in episode {at[most] + 1}: {short(shift[most])} standard deviations."
+    says = (
+        f"Distance of the mean context from that of earlier episodes; largest in episode {at[most] + 1}: "
+        f"{short(shift[most])} standard deviations."
+    )
     return svg.drawn("context-chart", "How far contexts moved, in standard deviations", says, draw, table)
 
 
@@ -118,7 +122,10 @@ def evidence(analysis: Analysis) -> Chart | None:
         ["episode", "log evidence", "alarm at"],
         [[str(at[i] + 1), short(v), short(alarm)] for i, v in enumerate(values)],
     )
-    says = f"Log evidence that effects have moved: {short(values[-1])} after episode {at[-1] + 1}; an alarm is raised at {short(alarm)}."
+    says = (
+        f"Log evidence that effects have moved: {short(values[-1])} after episode {at[-1] + 1}; "
+        f"an alarm is raised at {short(alarm)}."
+    )
     keys = [Key("evidence", "key-gain"), Key("alarm", "key-allowed")]
     return svg.drawn("evidence-chart", "Evidence that the effects themselves moved", says, draw, table, keys)
 

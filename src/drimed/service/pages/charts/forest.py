@@ -31,9 +31,9 @@ class Row:
     def verdict(self) -> str:
         """Against the control, in words."""
         if self.low > 0:
-            return "more, certainly"
+            return "more" if self.likely is None else "more, certainly"
         if self.high < 0:
-            return "less, certainly"
+            return "less" if self.likely is None else "less, certainly"
         if self.likely is not None and not self.model_free and self.likely[0] > 0:
             return "more, likely"
         if self.likely is not None and not self.model_free and self.likely[1] < 0:
@@ -46,8 +46,10 @@ class Row:
         return "up" if self.verdict.startswith("more") else "down" if self.verdict.startswith("less") else "open"
 
 
-def forest(id: str, title: str, rows: Sequence[Row], *, unit: str, caption: str) -> Chart | None:
-    """The effects as a picture."""
+def forest(
+    id: str, title: str, rows: Sequence[Row], *, unit: str, caption: str, promise: str = "guaranteed"
+) -> Chart | None:
+    """The effects as a picture; `promise` says what the long range is."""
     if not rows:
         return None
     low, high = _reach(rows)
@@ -68,7 +70,7 @@ def forest(id: str, title: str, rows: Sequence[Row], *, unit: str, caption: str)
         for i, row in enumerate(rows):
             y = 12.0 + step * (i + (0.5 if roomy else 0.72))
             made += _labels(row, y, width, left, right, roomy)
-            made.append(_marks(row, x, y, low, high))
+            made.append(_marks(row, x, y, promise))
         made.append(
             svg.text(
                 (left + right) / 2,
@@ -91,11 +93,11 @@ def forest(id: str, title: str, rows: Sequence[Row], *, unit: str, caption: str)
         ]
         for r in rows
     ]
-    columns = ["arm", "effect", "likely", "guaranteed", "from", "against control"]
+    columns = ["arm", "effect", "likely", promise, "from", "against control"]
     if all(r.likely is None for r in rows):
         columns, cells = [c for c in columns if c not in ("likely", "from")], [[*c[:2], c[3], c[5]] for c in cells]
     says = "; ".join(f"{r.label}: {short(r.estimate)}, {r.verdict}" for r in rows[:8])
-    keys = [Key("guaranteed range", "key-thin")]
+    keys = [Key(f"{promise} range", "key-thin")]
     if any(r.likely is not None and not r.model_free for r in rows):
         keys.insert(0, Key("likely range (95 %)", "key-thick"))
     if any(r.model_free for r in rows):
@@ -117,9 +119,9 @@ def _labels(row: Row, y: float, width: int, left: float, right: float, roomy: bo
     ]
 
 
-def _marks(row: Row, x: Scale, y: float, low: float, high: float) -> Markup:
+def _marks(row: Row, x: Scale, y: float, promise: str) -> Markup:
     parts = [svg.line(x(row.low), y, x(row.high), y, "thin")]
-    for end, beyond, way in ((row.low, row.low < low, 1), (row.high, row.high > high, -1)):
+    for end, beyond, way in ((row.low, row.low < x.low, 1), (row.high, row.high > x.high, -1)):
         if beyond:
             parts.append(svg.path([(x(end) + 7 * way, y - 5), (x(end), y), (x(end) + 7 * way, y + 5)], "thin arrow"))
         else:
@@ -132,7 +134,7 @@ def _marks(row: Row, x: Scale, y: float, low: float, high: float) -> Markup:
         parts.append(el("circle", cx=x(row.estimate), cy=y, r=5, class_="dot"))
     parts.append(el("rect", x=x.start, y=y - 14, width=x.end - x.start, height=28, class_="touch"))
     likely = f"; likely {short(row.likely[0])} to {short(row.likely[1])}" if row.likely and not row.model_free else ""
-    kind = "95 %" if row.model_free else "guaranteed"
+    kind = "95 %" if row.model_free else promise
     tip = f"{row.label}: {short(row.estimate)}{likely}; {kind} {short(row.low)} to {short(row.high)}{row.note}"
     return el("g", *parts, class_=f"effect {row.look}", data_tip=tip)
 

@@ -130,9 +130,8 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     >>> ticks(-13, 41, 5)
     [-10.0, 0.0, 10.0, 20.0, 30.0, 40.0]
     """
-    rough = (high - low) / max(1, about)
-    size = 10.0 ** math.floor(math.log10(rough))
-    step = next(size * n for n in (1, 2, 5, 10) if size * n >= rough * 0.999)
+    size = 10.0 ** math.floor(math.log10((high - low) / (about + 1)))
+    step = next(size * n for n in (1, 2, 5, 10, 20) if (high - low) / (size * n) <= about + 1)
     first = math.ceil(low / step)
     return [float(f"{n * step:.12g}") for n in range(first, math.floor(high / step) + 1)]
 

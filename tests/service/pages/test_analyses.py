@@ -1,0 +1,115 @@
+"""Analyses: once for each state of a trial, and never more than a small part of a core."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drimed.errors import NumericalError
+from drimed.service import database
+from drimed.service.pages import analyses
+from drimed.service.pages.analyses import Analyses, Budget
+from drimed.trial.stores.sql import SqlStore
+from drimed.trial.trial import Trial
+from tests.trial.trials import SMALL
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqlStore]:
+    opened = database.opened(str(tmp_path / "t.db"))
+    Trial.create(SMALL, opened)
+    yield opened
+    opened.close()
+
+
+def test_a_state_is_analysed_once(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = _counted(monkeypatch)
+
+    async def look() -> None:
+        found, trial = Analyses(store), Trial("small", store)
+        first = await asyncio.gather(*(found.get("small", trial.status().hash, 30) for _ in range(5)))
+        assert len({id(w) for w in first}) == 1
+        await found.get("small", trial.status().hash, 30)
+        assert len(calls) == 1
+        trial.ask("north")
+        again = await found.get("small", trial.status().hash, 30)
+        assert again is not None
+        assert again.hash == trial.status().hash
+        assert again.analysis is not None
+        assert again.analysis.quality.decisions == 1
+        assert len(calls) == 2
+
+    asyncio.run(look())
+
+
+def test_a_slow_analysis_keeps_no_page_waiting(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial, gate, whole = Trial("small", store), threading.Event(), analyses.analyse
+
+    async def look() -> None:
+        found = Analyses(store)
+        old = await found.get("small", trial.status().hash, 30)
+        assert old is not None
+
+        def slow(opened: Trial) -> Any:
+            gate.wait(30)
+            return whole(opened)
+
+        monkeypatch.setattr(analyses, "analyse", slow)
+        trial.ask("north")
+        assert await found.get("small", trial.status().hash, 0.05) is old
+        gate.set()
+        new = await found.get("small", trial.status().hash, 30)
+        assert new is not None
+        assert new.hash == trial.status().hash
+
+    asyncio.run(look())
+
+
+def test_without_budget_the_old_analysis_is_shown(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, trial = _counted(monkeypatch), Trial("small", store)
+
+    async def look() -> None:
+        time = [0.0]
+        found = Analyses(store, Budget(clock=lambda: time[0], left=0.0))
+        first = await found.get("small", trial.status().hash, 30)
+        assert first is not None, "the first one is always worked out"
+        found.budget.left = -1.0
+        trial.ask("north")
+        assert await found.get("small", trial.status().hash, 30) is first
+        assert len(calls) == 1
+        time[0] = 11.0  # ten seconds give one back
+        second = await found.get("small", trial.status().hash, 30)
+        assert second is not None
+        assert second is not first
+
+    asyncio.run(look())
+
+
+def test_an_analysis_that_fails_says_why(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: Trial) -> Any:
+        raise NumericalError("a matrix is singular")
+
+    monkeypatch.setattr(analyses, "analyse", fails)
+
+    async def look() -> None:
+        found = await Analyses(store).get("small", Trial("small", store).status().hash, 30)
+        assert found is not None
+        assert found.failure == "a matrix is singular"
+
+    asyncio.run(look())
+
+
+def _counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    calls, whole = [], analyses.analyse
+
+    def counted(trial: Trial) -> Any:
+        calls.append(trial.name)
+        return whole(trial)
+
+    monkeypatch.setattr(analyses, "analyse", counted)
+    return calls

@@ -1,0 +1,266 @@
+"""The pages in a real browser: a season from file to stop, by people with and without a mouse, in light and dark."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
+
+from drimed.service import demo, tokens
+from drimed.service.settings import Settings
+from drimed.trial.template import TEMPLATE
+from tests.service.serving import Running, served
+
+CHROMIUM = shutil.which("chromium")
+PHONE = 360
+DEMO = "/trials/maize-demo"
+PAGES = (
+    "/", "/new?example=1", DEMO, f"{DEMO}?by=user&who=all+users+and+groups", f"{DEMO}/ask", f"{DEMO}/tell",
+    f"{DEMO}/log", f"{DEMO}/log?show=changes", f"{DEMO}/decisions/100", f"{DEMO}/decisions/137", f"{DEMO}/manage",
+    f"{DEMO}/given?decisions=133-144", "/trials/nothing",
+)  # fmt: skip
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+
+
+@dataclass
+class Tab:
+    """A page of the browser, and what its console said."""
+
+    page: Page
+    address: str
+    console: list[str] = field(default_factory=list)
+
+    def go(self, path: str) -> None:
+        """Open an address."""
+        self.page.goto(self.address + path)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Debian's chromium."""
+    with sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A service with a simulated season."""
+    with served(Settings(store=str(tmp_path_factory.mktemp("pages") / "trials.db"))) as running:
+        demo.fill(running.service.store)
+        yield running
+
+
+@pytest.fixture
+def context(browser: Browser, request: pytest.FixtureRequest) -> Iterator[BrowserContext]:
+    """As a new reader comes; `light` or `dark`, and a width."""
+    scheme, width = getattr(request, "param", ("light", 1100))
+    opened = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800}, accept_downloads=True)
+    opened.set_default_timeout(20_000)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def tab(context: BrowserContext, service: Running) -> Iterator[Tab]:
+    """A page that must not complain."""
+    made = Tab(context.new_page(), service.address)
+
+    def note(message: ConsoleMessage) -> None:
+        expected = re.search(r"status of (403|404|409|422)", message.text)  # an answer that the test asks for
+        if message.type in ("error", "warning") and not expected:
+            made.console.append(message.text)
+
+    made.page.on("console", note)
+    made.page.on("pageerror", lambda error: made.console.append(str(error)))
+    made.page.on("requestfailed", lambda r: made.console.append(f"{r.url}: {r.failure}"))
+    yield made
+    assert made.console == []
+
+
+def test_a_season_from_file_to_stop(tab: Tab, tmp_path: Path) -> None:
+    page = tab.page
+    wrong, right = tmp_path / "wrong.toml", tmp_path / "right.toml"
+    right.write_text(TEMPLATE)
+    wrong.write_text(TEMPLATE.replace("preference = { yield = 200, leaching = -1 }", "preference = { yeild = 200 }"))
+
+    # Create, with a fault at a line first.
+    tab.go("/")
+    page.get_by_role("link", name="New trial").click()
+    page.get_by_label("A trial file").set_input_files(wrong)
+    page.get_by_role("button", name="Create the trial").click()
+    expect(page.get_by_role("alert")).to_contain_text("unknown metric 'yeild'; did you mean 'yield'?")
+    expect(page.locator("#line-39")).to_have_class("line wrong")
+    expect(page.locator("#line-39")).to_contain_text("yeild = 200")
+    page.get_by_label("A trial file").set_input_files(right)
+    page.get_by_role("button", name="Create the trial").click()
+    expect(page.get_by_role("status").first).to_contain_text("The trial was created.")
+    expect(page.get_by_role("heading", level=1)).to_have_text("maize-nitrogen")
+
+    # Ask by hand for everybody; the answer can be downloaded.
+    page.get_by_role("link", name="Ask").first.click()
+    for user, rain in (("north", "400"), ("hill", "520"), ("river", "380")):
+        page.get_by_label(f"rain of {user}").fill(rain)
+    page.get_by_role("button", name="Ask", exact=True).click()
+    expect(page.get_by_role("status").first).to_contain_text("3 decisions in episode 1")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download as CSV").click()
+    sheet = Path(download.value.path()).read_text(encoding="utf-8-sig").splitlines()
+    assert [line.split(",")[:4] for line in sheet[1:]] == [
+        ["1", "1", "north", "400.0"],
+        ["2", "1", "hill", "520.0"],
+        ["3", "1", "river", "380.0"],
+    ]
+
+    # Tell with the same sheet, with an error at a row first.
+    values = ["8.7,31", "9.1,x", "9.4,24"]
+    filled = [f"{sheet[0]},yield,leaching"] + [f"{line},{value}" for line, value in zip(sheet[1:], values, strict=True)]
+    harvest = tmp_path / "harvest.csv"
+    harvest.write_text("\n".join(filled))
+    page.get_by_role("link", name="Tell outcomes").click()
+    page.get_by_label("A sheet").set_input_files(harvest)
+    page.get_by_role("button", name="Record the sheet").click()
+    expect(page.get_by_role("alert")).to_contain_text("Row 3: leaching must be a number, got 'x'")
+    expect(page.locator("#row-3")).to_have_class("wrong")
+    page.get_by_label("Text of the sheet").fill("\n".join(filled).replace("9.1,x", "9.1,28"))
+    page.get_by_role("button", name="Record the sheet").click()
+    expect(page.get_by_role("status").first).to_contain_text("3 outcomes recorded.")
+
+    # The charts know it.
+    page.get_by_role("link", name="Overview").click()
+    reward = page.locator("#reward-chart svg.wide")
+    expect(reward).to_be_visible()
+    assert reward.locator("circle").count() == 1
+    before = page.locator("#allocation-chart svg.wide rect.bar").count()
+    page.get_by_role("link", name="Ask", exact=True).first.click()
+    page.get_by_label("begin 2").first.check()
+    for user, rain in (("north", "410"), ("hill", "500"), ("river", "390")):
+        page.get_by_label(f"rain of {user}").fill(rain)
+    page.get_by_role("button", name="Ask", exact=True).click()
+    page.get_by_role("link", name="Tell outcomes").click()
+    for decision, (crop, nitrate) in zip((4, 5, 6), (("8.9", "30"), ("9.0", "27"), ("9.5", "25")), strict=True):
+        page.get_by_label(f"yield of decision {decision}").fill(crop)
+        page.get_by_label(f"leaching of decision {decision}").fill(nitrate)
+    page.get_by_role("button", name="Record", exact=True).click()
+    expect(page.get_by_role("status").first).to_contain_text("3 outcomes recorded.")
+    page.get_by_role("link", name="Overview").click()
+    expect(page.locator("#reward-chart svg.wide circle")).to_have_count(2)
+    assert page.locator("#allocation-chart svg.wide rect.bar").count() > before
+
+    # One decision's story, and a correction.
+    page.get_by_role("link", name="Decisions").click()
+    page.get_by_label("Decision number").fill("2")
+    page.get_by_role("button", name="Search").click()
+    expect(page.get_by_role("heading", level=2)).to_contain_text("for hill")
+    expect(page.locator("#probability-chart svg.wide")).to_be_visible()
+    page.get_by_text("Correct it").click()
+    page.get_by_label("yield (t/ha)").fill("8.6")
+    page.get_by_label("Why").fill("the scale was off by half a tonne")
+    page.get_by_role("button", name="Correct", exact=True).click()
+    expect(page.get_by_role("status").first).to_contain_text("The outcome was corrected.")
+    expect(page.get_by_role("region", name="What was recorded about it")).to_contain_text("yield 9.1 → 8.6")
+
+    # Stop for good; not without saying so.
+    page.get_by_role("link", name="Manage").click()
+    stop = page.locator("form.danger")
+    stop.get_by_label("Why").fill("two seasons, as planned")
+    stop.get_by_role("button").click()
+    expect(page.locator(".badge")).to_have_text("running")
+    stop.get_by_label("I am sure").check()
+    stop.get_by_role("button").click()
+    expect(page.locator(".badge")).to_have_text("stopped")
+    page.get_by_role("link", name="Ask").first.click()
+    expect(page.get_by_text("is stopped and decides nothing")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    "context", [("light", 1100), ("dark", 1100), ("light", PHONE), ("dark", PHONE)], indirect=True, ids=str
+)
+def test_everybody_can_use_every_page(tab: Tab) -> None:
+    axe = Axe()
+    for address in PAGES:
+        tab.go(address)
+        for closed in tab.page.locator("details:not([open]) > summary").all():
+            closed.click()
+        found = axe.run(tab.page)
+        bad = [v for v in found.response["violations"] if v["impact"] in ("serious", "critical")]
+        assert not bad, (address, [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in bad])
+        width = tab.page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+        assert width[0] <= width[1], f"{address} is wider than the screen"
+        assert tab.page.locator("h1").count() == 1
+
+
+def test_charts_answer_to_pointer_keys_and_legend(tab: Tab) -> None:
+    page = tab.page
+    tab.go(DEMO)
+    tip = page.locator("#tip")
+    page.locator("#allocation-chart svg.wide rect.bar").first.hover()
+    expect(tip).to_contain_text(re.compile(r"episode 1, practice: \d+ % \(\d+ of 12\)"))
+    page.locator("#effects-chart").focus()
+    page.keyboard.press("ArrowRight")
+    expect(tip).to_contain_text(re.compile(r"lean: .*likely .* to .*; guaranteed .* to "))
+    page.keyboard.press("ArrowRight")
+    expect(tip).to_contain_text("rich: ")
+    page.keyboard.press("Escape")
+    expect(tip).to_be_hidden()
+    key = page.locator("#allocation-chart").locator("xpath=..").get_by_role("button", name="practice")
+    key.press("Enter")
+    expect(key).to_have_attribute("aria-pressed", "false")
+    expect(page.locator("#allocation-chart svg.wide rect.m-0").first).to_have_class(re.compile(r"\boff\b"))
+
+
+def test_a_page_is_walked_with_the_keyboard(tab: Tab) -> None:
+    page = tab.page
+    tab.go(f"{DEMO}/manage")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="All trials")).to_be_focused()
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineWidth")
+    assert outline != "0px", "one sees where one is"
+
+
+def test_pages_work_without_scripts(browser: Browser, service: Running) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{service.address}{DEMO}")
+    expect(page.locator("#effects-chart svg.wide")).to_be_visible()
+    page.get_by_label("For").select_option("clay")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_text("Effects on reward against control: clay").first).to_be_visible()
+    page.get_by_role("link", name="By user").click()
+    expect(page.get_by_text("What each user got in each episode").first).to_be_visible()
+    context.close()
+
+
+def test_signing_in_and_out(browser: Browser, tmp_path: Path) -> None:
+    with served(Settings(store=str(tmp_path / "tokens.db"))) as running:
+        _, text = tokens.create(running.service.store, label="field office", role="manage")
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(f"{running.address}/new?example=1")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+        assert not [v for v in Axe().run(page).response["violations"] if v["impact"] in ("serious", "critical")]
+        page.get_by_label("Token").fill("drimed_00000000_wrong")
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("alert")).to_contain_text("not known")
+        page.get_by_label("Token").fill(text)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page).to_have_url(f"{running.address}/new?example=1")
+        page.get_by_role("button", name="Create the trial").click()
+        expect(page.get_by_role("status").first).to_contain_text("The trial was created.")
+        assert text not in page.evaluate("document.cookie")
+        page.get_by_role("button", name="Sign out").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+        page.goto(f"{running.address}/trials/maize-nitrogen")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+        context.close()
