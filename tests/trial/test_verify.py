@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from drimed.errors import UnknownNameError
 from drimed.trial import recorder
 from drimed.trial.events import START, Event, chain
 from drimed.trial.memory import Memory
@@ -441,3 +442,15 @@ def test_an_empty_chain_starts_at_the_start() -> None:
     Trial.create(SMALL, store)
     found = verify(store, "small")
     assert (found.ok, found.events, found.decisions) == (True, 1, 0)
+
+
+def test_a_snapshot_that_was_rolled_back_with_its_transaction_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "SNAPSHOT_EVERY", 2)
+    store = MemoryStore()
+    trial = Trial.create(SMALL, store)
+    trial.open_episode()
+    with pytest.raises(UnknownNameError):
+        trial.ask("nobody")  # the transaction in which a snapshot was due
+    trial.ask("north")
+    with store.reading("small") as ledger:
+        assert ledger.snapshot_seq() == 2

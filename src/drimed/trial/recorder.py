@@ -76,6 +76,7 @@ class Recorder:
                     if transaction.wrote:
                         self._memory = transaction.memory
             except BaseException:
+                self._snapshot = 0  # one that was taken just now is gone; the next writer looks
                 if transaction is not None and transaction.wrote:
                     self._memory = None  # it may hold what was not written
                 raise

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
@@ -95,3 +96,24 @@ def test_eight_processes_may_open_an_empty_store_at_once(address: str, _: int) -
         process.close()
     results.close()
     assert found == [[]] * PROCESSES
+
+
+def revisions() -> list[str]:
+    return [r.revision for r in ScriptDirectory.from_config(schema.config()).walk_revisions()]
+
+
+@pytest.mark.parametrize("old", [r for r in revisions() if r != schema.HEAD])
+def test_a_store_of_an_older_version_is_brought_up_to_date_with_all_it_holds(address: str, old: str) -> None:
+    engine = sa.create_engine(address)
+    with engine.begin() as connection:
+        command.upgrade(schema.config(connection), old)
+        connection.exec_driver_sql("INSERT INTO drimed_trials (name, seq, hash) VALUES ('kept', 7, 'abc')")
+    engine.dispose()
+    store = open_store(address)
+    with store.reading("kept") as ledger:
+        assert (ledger.seq, ledger.hash) == (7, "abc")
+    store.close()
+    engine = sa.create_engine(address)
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql(f"SELECT version_num FROM {schema.VERSION_TABLE}").scalar() == schema.HEAD
+    engine.dispose()

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, Engine, Row
+from sqlalchemy import Connection, Engine
+from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
 from drimed.errors import ConflictError, DrimedError, InputError, StoreError, UnknownNameError
 from drimed.trial.events import START, Event
 from drimed.trial.stores import schema
+from drimed.trial.stores.prepared import Prepared
 from drimed.trial.stores.store import Snapshot
 from drimed.trial.stores.tables import events as events_table
 from drimed.trial.stores.tables import snapshots, trials
@@ -37,6 +39,7 @@ class SqlStore:
         self.lite = self.url.get_backend_name() == "sqlite"
         with _told(self.url):
             self._engine = _sqlite(self.url, create=create) if self.lite else _postgres(self.url)
+            self._run = _Statements(self._engine.dialect)
             try:
                 schema.prepare(self._engine, create=create)
             except BaseException:
@@ -78,30 +81,33 @@ class SqlStore:
                 with connection.begin():
                     yield connection
                 return
-            _begin(connection, "IMMEDIATE" if write else "DEFERRED")
+            _patiently(self._run.begin_writing if write else self._run.begin_reading, connection)
             try:
                 yield connection
             except BaseException:
                 with suppress(SQLAlchemyError):  # after some errors SQLite has done so itself
-                    connection.exec_driver_sql("ROLLBACK")
+                    self._run.rollback(connection)
                 raise
-            connection.exec_driver_sql("COMMIT")
+            self._run.commit(connection)
 
     def _ledger(self, connection: Connection, name: str, *, lock: bool) -> SqlLedger:
-        row = connection.execute(_LOCKED_HEAD if lock and not self.lite else _HEAD, {"name": name}).first()
+        head = self._run.locked_head if lock and not self.lite else self._run.head
+        row = head(connection, {"name": name}).fetchone()
         if row is None:
             known = connection.scalars(sa.select(trials.c.name))
             raise UnknownNameError("trial", name, list(known))
-        return SqlLedger(connection, name, row, writable=lock)
+        return SqlLedger(connection, self._run, name, row, writable=lock)
 
 
 class SqlLedger:
     """One trial inside one transaction."""
 
-    def __init__(self, connection: Connection, name: str, row: Row[*tuple[Any, ...]], *, writable: bool) -> None:
+    def __init__(
+        self, connection: Connection, run: _Statements, name: str, row: tuple[int, int, str], *, writable: bool
+    ) -> None:
         self.name = name
-        self.seq, self.hash = int(row.seq), str(row.hash)
-        self._connection, self._id, self._writable = connection, row.id, writable
+        self._id, self.seq, self.hash = row
+        self._connection, self._run, self._writable = connection, run, writable
 
     def events(
         self,
@@ -123,7 +129,7 @@ class SqlLedger:
                 query = query.where(c.user == user)
             wanted = PAGE if limit is None else min(PAGE, limit)
             query = query.order_by(c.seq.desc() if newest_first else c.seq).limit(wanted)
-            page = [_event(row) for row in self._connection.execute(query)]
+            page = [Event(*row) for row in self._connection.execute(query)]
             yield from page
             if len(page) < wanted:
                 return
@@ -136,15 +142,18 @@ class SqlLedger:
     def of_decisions(self, decisions: Sequence[int]) -> dict[int, list[Event]]:
         found: dict[int, list[Event]] = {}
         possible = [n for n in dict.fromkeys(decisions) if _can_be_there(n)]
+        if len(possible) == 1:
+            rows = self._run.of_decision(self._connection, {"trial": self._id, "decision": possible[0]}).fetchall()
+            return {possible[0]: [Event(*row) for row in rows]} if rows else {}
         for start in range(0, len(possible), MOST_NAMES):
             values = {"trial": self._id, "some": possible[start : start + MOST_NAMES]}
             for row in self._connection.execute(_OF_DECISIONS, values):
-                found.setdefault(row.decision, []).append(_event(row))
+                found.setdefault(row.decision, []).append(Event(*row))
         return found
 
     def of_request(self, request: str) -> list[Event]:
-        rows = self._connection.execute(_OF_REQUEST, {"trial": self._id, "request": request})
-        return [_event(row) for row in rows]
+        rows = self._run.of_request(self._connection, {"trial": self._id, "request": request}).fetchall()
+        return [Event(*row) for row in rows]
 
     def append(self, events: Sequence[Event]) -> None:
         if not self._writable:
@@ -155,9 +164,9 @@ class SqlLedger:
             if event.seq != before + 1:
                 raise ConflictError(f"event {event.seq} does not follow event {before}")
         rows = [{"trial": self._id} | {name: getattr(e, name) for name in _NAMES} for e in events]
-        self._connection.execute(_APPEND, rows)
+        self._run.append(self._connection, *rows)
         self.seq, self.hash = events[-1].seq, events[-1].hash
-        self._connection.execute(_ADVANCE, {"trial": self._id, "seq": self.seq, "hash": self.hash})
+        self._run.advance(self._connection, {"trial": self._id, "seq": self.seq, "hash": self.hash})
 
     def snapshot(self) -> Snapshot | None:
         c = snapshots.c
@@ -180,24 +189,28 @@ class SqlLedger:
 _NAMES = ("seq", "time", "actor", "kind", "decision", "user", "request", "text", "hash")
 _COLUMNS = [events_table.c[name] for name in _NAMES]
 
-# What every decision and every outcome runs; building a statement takes longer than running it.
-_HEAD = sa.select(trials.c.id, trials.c.seq, trials.c.hash).where(trials.c.name == sa.bindparam("name"))
-_LOCKED_HEAD = _HEAD.with_for_update()
 _OF_TRIAL = sa.select(*_COLUMNS).where(events_table.c.trial == sa.bindparam("trial"))
 _OF_DECISIONS = _OF_TRIAL.where(events_table.c.decision.in_(sa.bindparam("some", expanding=True))).order_by(
     events_table.c.decision, events_table.c.seq
 )
-_OF_REQUEST = _OF_TRIAL.where(events_table.c.request == sa.bindparam("request")).order_by(events_table.c.seq)
-_APPEND = events_table.insert()
-_ADVANCE = (
-    trials.update()
-    .where(trials.c.id == sa.bindparam("trial"))
-    .values(seq=sa.bindparam("seq"), hash=sa.bindparam("hash"))
-)
 
 
-def _event(row: Row[*tuple[Any, ...]]) -> Event:
-    return Event(*tuple(row))
+class _Statements:
+    """What every decision and every outcome runs."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        c, name = events_table.c, sa.bindparam
+        head = sa.select(trials.c.id, trials.c.seq, trials.c.hash).where(trials.c.name == name("name"))
+        advance = trials.update().where(trials.c.id == name("trial")).values(seq=name("seq"), hash=name("hash"))
+        self.head = Prepared(head, dialect)
+        self.locked_head = Prepared(head.with_for_update(), dialect)
+        self.of_decision = Prepared(_OF_TRIAL.where(c.decision == name("decision")).order_by(c.seq), dialect)
+        self.of_request = Prepared(_OF_TRIAL.where(c.request == name("request")).order_by(c.seq), dialect)
+        self.append = Prepared(events_table.insert(), dialect)
+        self.advance = Prepared(advance, dialect)
+        self.begin_writing = Prepared("BEGIN IMMEDIATE", dialect)
+        self.begin_reading = Prepared("BEGIN DEFERRED", dialect)
+        self.commit, self.rollback = Prepared("COMMIT", dialect), Prepared("ROLLBACK", dialect)
 
 
 def _can_be_there(decision: object) -> bool:
@@ -257,15 +270,15 @@ def _postgres(url: sa.URL) -> Engine:
     return engine
 
 
-def _begin(connection: Connection, kind: str) -> None:
+def _patiently(begin: Prepared, connection: Connection) -> None:
     """SQLite waits for its turn by itself, but not in every case: a log that is being recovered is one."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            connection.exec_driver_sql(f"BEGIN {kind}")
+            begin(connection)
             return
         except OperationalError as error:
-            if "locked" not in str(error.orig) or time.monotonic() > deadline:
+            if "lock" not in str(error.orig) or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
 
