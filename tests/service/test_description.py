@@ -72,7 +72,9 @@ def test_whatever_is_sent_the_answer_is_one_of_those_described(
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
     def check(case: Any, there: bool) -> None:
         if there and isinstance(case.path_parameters, dict) and "trial" in case.path_parameters:
-            case.path_parameters["trial"] = "small"
+            case.path_parameters["trial"] = "busy" if operation.label.endswith(("stop", "pause")) else "small"
+        if there:
+            case.headers.pop("Authorization", None)  # else most would be refused for their token
         case.call_and_validate(base_url=service.address, checks=CHECKS)
 
     with suppress(Unsatisfiable):

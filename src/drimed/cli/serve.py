@@ -17,9 +17,11 @@ try:
 except ModuleNotFoundError as error:  # the base install leaves the service out
     raise MissingExtraError(str(error.name), "service") from error
 
+app = typer.Typer(add_completion=False)
 console = Console(stderr=True)
 
 
+@app.command()
 def serve(
     store: Annotated[str | None, typer.Option(help="A SQLite file, or postgresql://user@host/database.")] = None,
     host: Annotated[str | None, typer.Option(help="Where to listen; beyond 127.0.0.1 only with tokens.")] = None,
@@ -71,4 +73,4 @@ def serve(
 
 
 if __name__ == "__main__":
-    typer.run(serve)
+    app()

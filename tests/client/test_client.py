@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from drimed.client import AccessError, AsyncClient, Client, ServiceError, calls
+from drimed.errors import BatchError, ConflictError, InputError, SpecError, StoreError, UnknownNameError
+from drimed.service.settings import Settings
+from drimed.trial.template import TEMPLATE
+from tests.service.serving import served
+from tests.trial.trials import SMALL
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    with served(Settings(store=str(tmp_path / "s.db"))) as running:
+        yield running.address
+
+
+def test_a_season_with_the_client(address: str, tmp_path: Path) -> None:
+    with Client(address) as client:
+        assert client.create(SMALL).users == 2
+        given = client.ask("small")
+        assert [g.user for g in given] == ["north", "south"]
+        assert given[0].effects is not None
+        assert given[0].effects["old"].estimate == 0
+        told = client.tell("small", given[0].id, {"yield": 5.0})
+        assert told.state == "recorded"
+        reports = [{"decision": given[1].id, "outcome": {"yield": 4.0}}]
+        assert [t.state for t in client.tell_many("small", reports)] == ["recorded"]
+        assert client.amend("small", 1, {"yield": 5.5}, reason="typo").outcome == {"yield": 5.5}
+        assert client.open_episode("small") == 2
+        third = client.ask("small", "north", unavailable=["new"])[0]
+        assert third.arm == "old"
+        assert client.ask("small", ["south"], dry_run=True)[0].user == "south"
+        assert client.mark_missing("small", third.id, reason="hail").state == "missing"
+        client.add_user("small", "west", group="sand")
+        client.add_arm("small", "late", about="a third arm")
+        client.retire_arm("small", "new", reason="gone")
+        client.change_preference("small", "west", {"yield": 2.0}, reason="prices")
+        client.pause("small", reason="rain")
+        client.resume("small")
+        assert [u.name for u in client.users("small").items] == ["north", "south", "west"]
+        story = client.decision("small", 1)
+        assert (story.state, story.reward, story.amendments) == ("told", 5.5, 1)
+        assert [e.kind for e in story.events] == ["decision", "outcome", "amendment"]
+        events = list(client.log("small", page=3))
+        assert [e.seq for e in events] == list(range(1, client.status("small").events + 1))
+        assert [e.seq for e in client.log("small", page=3, newest_first=True)] == [e.seq for e in events][::-1]
+        assert {e.user for e in client.log("small", kinds=["decision"], user="north")} == {"north"}
+        effects = client.effects("small", user="north").items[0]
+        assert effects.arms["old"].effect is not None
+        assert not effects.arms["new"].available
+        assert client.verify("small", expect=events[-1].hash).ok
+        assert client.spec("small")["control"] == "old"
+        rows = json.loads(client.export("small", tmp_path / "out.json", "json").read_text())
+        assert [r["decision"] for r in rows] == [1, 2, 3]
+        assert client.trials().items[0].name == "small"
+        client.stop("small", reason="enough")
+        assert client.create(TEMPLATE).name == "maize-nitrogen"
+
+
+def test_the_same_with_asyncio(address: str, tmp_path: Path) -> None:
+    async def season() -> None:
+        async with AsyncClient(address) as client:
+            await client.create(SMALL)
+            given = await client.ask("small")
+            told = await asyncio.gather(*(client.tell("small", g.id, {"yield": 5.0}) for g in given))
+            assert [t.state for t in told] == ["recorded", "recorded"]
+            assert [e.seq async for e in client.log("small", page=2)] == list(range(1, 7))
+            assert (await client.verify("small")).exact == 2
+            await client.export("small", tmp_path / "out.csv")
+            with pytest.raises(UnknownNameError):
+                await client.status("nobody")
+
+    asyncio.run(season())
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 3
+
+
+def test_refusals_are_drimeds_own_errors(address: str, tmp_path: Path) -> None:
+    with Client(address) as client:
+        client.create(SMALL)
+        client.ask("small")
+        with pytest.raises(UnknownNameError, match="unknown trial 'nobody'"):
+            client.status("nobody")
+        with pytest.raises(UnknownNameError) as unknown:
+            client.ask("small", "nort")
+        assert (unknown.value.kind, unknown.value.name) == ("user", "nort")
+        with pytest.raises(ConflictError, match="already"):
+            client.create(SMALL)
+        with pytest.raises(SpecError) as spec:
+            client.create(TEMPLATE.replace('control = "practice"', 'control = "x"'))
+        assert spec.value.faults[0].line is not None
+        outcome = {"yield": 5.0}
+        with pytest.raises(BatchError) as batch:
+            client.tell_many("small", [{"decision": n, "outcome": outcome} for n in (1, 8, 9)])
+        assert set(batch.value.errors) == {1, 2}
+        with pytest.raises(InputError):
+            client.tell("small", 1, {})
+        with pytest.raises(UnknownNameError, match="unknown decision"):
+            client.decision("small", 99)
+        with pytest.raises(UnknownNameError):
+            client.export("nobody", tmp_path / "x.csv")
+        with pytest.raises(InputError, match="Idempotency-Key"):
+            client.ask("small", "south", key="k" * 300)
+    with Client(address, token="drimed_00000000_x") as stranger, pytest.raises(AccessError, match="unknown"):
+        stranger.status("small")
+
+
+class Scripted:
+    """A service that answers, fails or breaks off as it is told, and remembers what it was asked."""
+
+    def __init__(self, *script: Callable[[], httpx.Response]) -> None:
+        self.script, self.asked, self.slept = list(script), list[httpx.Request](), list[float]()
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request)
+        return self.script.pop(0)()
+
+    def client(self, **settings: Any) -> Client:
+        return Client("http://x", transport=httpx.MockTransport(self), sleep=self.slept.append, **settings)
+
+
+def breaks() -> httpx.Response:
+    raise httpx.RemoteProtocolError("the worker died")
+
+
+def busy() -> httpx.Response:
+    return httpx.Response(429, json={"detail": "too many"}, headers={"Retry-After": "3"})
+
+
+def fails() -> httpx.Response:
+    return httpx.Response(503, json={"detail": "the disk is full"})
+
+
+def opened() -> httpx.Response:
+    return httpx.Response(200, json={"episode": 2})
+
+
+def test_a_request_is_repeated_with_the_same_key_until_it_is_answered() -> None:
+    service = Scripted(breaks, busy, fails, opened)
+    assert service.client().open_episode("t") == 2
+    keys = {r.headers["idempotency-key"] for r in service.asked}
+    assert len(service.asked) == 4
+    assert len(keys) == 1
+    assert len({r.content for r in service.asked}) == 1
+    assert service.slept[1] >= 3
+    assert service.slept[2] > service.slept[0]
+
+
+def test_it_gives_up_after_so_many_attempts() -> None:
+    service = Scripted(*[breaks] * 5)
+    with pytest.raises(ServiceError, match="no answer"):
+        service.client(attempts=3).status("t")
+    assert len(service.asked) == 3
+    with pytest.raises(StoreError, match="disk"):
+        Scripted(fails, fails).client(attempts=2).status("t")
+
+
+def test_what_is_refused_is_not_repeated() -> None:
+    for status, error in ((409, ConflictError), (422, InputError), (401, AccessError), (500, ServiceError)):
+        service = Scripted(lambda status=status: httpx.Response(status, json={"detail": "no", "type": "x"}))  # type: ignore[misc]
+        with pytest.raises(error, match="no"):
+            service.client().pause("t", reason="r")
+        assert len(service.asked) == 1
+
+
+def test_answers_of_other_services_are_told_apart() -> None:
+    with pytest.raises(ServiceError, match="is it a drimed service"):
+        Scripted(lambda: httpx.Response(200, text="<html>")).client().status("t")
+    with pytest.raises(ServiceError, match="status 418"):
+        Scripted(lambda: httpx.Response(418, text="teapot")).client().status("t")
+
+
+def test_names_cannot_lead_to_other_addresses() -> None:
+    assert calls.status("../x?y#z").path == "/v1/trials/..%2Fx%3Fy%23z"
+
+
+def test_both_clients_can_do_the_same() -> None:
+    public = [
+        {n: inspect.signature(m).parameters.keys() for n, m in inspect.getmembers(kind) if not n.startswith("_")}
+        for kind in (Client, AsyncClient)
+    ]
+    assert public[0] == public[1]
