@@ -54,7 +54,7 @@ def description(service: Running) -> dict[str, Any]:
 
 
 def _operations() -> list[Any]:
-    described = schemathesis.openapi.from_dict(create_app(Settings()).openapi())
+    described: Any = schemathesis.openapi.from_dict(create_app(Settings()).openapi())
     return [found.ok() for found in described.get_all_operations()]
 
 

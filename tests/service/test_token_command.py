@@ -3,21 +3,24 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from drimed.cli import token
 from drimed.cli.token import app
 from drimed.errors import UnknownNameError
 from drimed.service import database, tokens
 
 
 def run(store: Path, *words: str) -> str:
-    result = CliRunner().invoke(app, [*words, "--store", str(store)], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(app, [*words, "--store", str(store)])
     if result.exception is not None:
         raise result.exception
     return result.output
 
 
-def test_a_token_is_made_listed_and_revoked(tmp_path: Path) -> None:
+def test_a_token_is_made_listed_and_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token, "console", Console(width=200))
     store = tmp_path / "s.db"
     said = run(store, "create", "--label", "field office", "--role", "ask-tell", "--trial", "maize", "--days", "30")
     assert "no trial 'maize' yet" in said
