@@ -20,6 +20,7 @@ from drimed.trial.spec import Arm, TrialSpec, User
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
+from tests.trial.trials import SMALL
 
 KNOWN = {"kind": "known", "sd": {"yield": 0.5, "cost": 1.0}}
 
@@ -745,3 +746,32 @@ def test_the_log_can_be_read_in_parts() -> None:
     assert list(trial.log(kinds=["decision"])) == [e for e in everything if e.kind == "decision"]
     assert list(trial.log(user="south")) == [e for e in everything if e.user == "south"]
     assert list(trial.log(newest_first=True, limit=2)) == everything[:-3:-1]
+
+
+def test_a_user_may_get_another_control_and_the_old_decisions_keep_theirs() -> None:
+    store = MemoryStore()
+    trial = Trial.create(SMALL, store)
+    for _ in range(3):
+        trial.open_episode()
+        trial.tell_many([Report(g.id, {"yield": 5.0}) for g in trial.ask()])
+    trial.change_control("north", "new", reason="practice has changed")
+    trial.open_episode()
+    north, south = trial.ask(["north", "south"])
+    assert north.effects is not None
+    assert south.effects is not None
+    assert north.effects["new"].estimate == 0 == south.effects["old"].estimate
+    found = verify(store, "small")
+    assert found.ok
+    assert found.exact == found.decisions
+
+
+@pytest.mark.parametrize(
+    ("user", "control", "reason"),
+    [("nobody", "new", "x"), ("north", "newer", "x"), ("north", {"old": 0.5, "new": 0.6}, "x"), ("north", "new", " ")],
+)
+def test_a_control_that_makes_no_sense_is_refused(user: str, control: Any, reason: str) -> None:
+    trial = Trial.create(SMALL, MemoryStore())
+    before = trial.status().events
+    with pytest.raises(DrimedError):
+        trial.change_control(user, control, reason=reason)
+    assert trial.status().events == before

@@ -7,6 +7,7 @@ from math import sqrt
 from typing import Any
 
 from drimed.errors import ConfigError
+from drimed.guards.certain import Certain
 from drimed.guards.constraint import Guardrail
 from drimed.policies.policy import AnyPolicy, Policy
 from drimed.policies.registry import make
@@ -60,6 +61,13 @@ def notes(spec: TrialSpec, d: int) -> list[str]:
         )
     elif tolerance.note() is not None and not hasattr(policy.guard, "endowment"):
         said.append(tolerance.note())
+    own_effects = next(iter(spec.arms.values())).kind == "own effects"
+    if isinstance(policy, Policy) and isinstance(policy.guard, Certain) and own_effects:
+        said.append(
+            "guard 'certain' with arms that teach nothing about each other: an arm that nobody has had cannot be "
+            "certified unless the tolerance covers most of the metrics' range, and the trial may stay on the control; "
+            'describe the arms by attributes, or use guard = "expected"'
+        )
     if not spec.users:
         said.append("there are no users yet; add them before asking")
     return said

@@ -14,15 +14,19 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
+from drimed.errors import InputError
+
+LONGEST_KEY = 500  # characters of a caller's key
 START = ""  # what the first event of a trial is chained to
 
 # The kinds of events.
 CREATED, EPISODE, DECISION = "created", "episode", "decision"
 OUTCOME, AMENDMENT, MISSING = "outcome", "amendment", "missing"
-USER, PREFERENCE, ARM, RETIRED = "user", "preference", "arm", "retired"
+USER, PREFERENCE, CONTROL, ARM, RETIRED = "user", "preference", "control", "arm", "retired"
 PAUSED, RESUMED, STOPPED = "paused", "resumed", "stopped"
 KINDS = (
-    CREATED, EPISODE, DECISION, OUTCOME, AMENDMENT, MISSING, USER, PREFERENCE, ARM, RETIRED, PAUSED, RESUMED, STOPPED,
+    CREATED, EPISODE, DECISION, OUTCOME, AMENDMENT, MISSING, USER, PREFERENCE, CONTROL, ARM, RETIRED, PAUSED, RESUMED,
+    STOPPED,
 )  # fmt: skip
 
 
@@ -67,13 +71,27 @@ class Event:
 def chain(drafts: Sequence[Draft], *, seq: int, hash: str, time: str, actor: str) -> list[Event]:
     """The drafts as the next events after number `seq`, whose hash is `hash`."""
     events = []
+    storable("actor", actor)
     for i, draft in enumerate(drafts, seq + 1):
         text = written(draft.body)
+        storable("text", text)
         hash = _digest(hash, i, time, actor, draft.kind, draft.decision, draft.user, draft.request, text)
         event = Event(i, time, actor, draft.kind, draft.decision, draft.user, draft.request, text, hash)
         vars(event)["body"] = draft.body  # what reading the text would give, and takes as long as writing it
         events.append(event)
     return events
+
+
+def storable(what: str, text: str, most: int | None = None) -> None:
+    """Refuse what a database cannot keep, or not in an index."""
+    if most is not None and len(text) > most:
+        raise InputError(f"{what} has {len(text)} characters; {most} are allowed")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{what} has a character that is not Unicode, {text[error.start]!r}") from None
+    if "\0" in text:
+        raise InputError(f"{what} has a zero byte, which not every database can keep; leave it out")
 
 
 def _digest(*parts: str | int | None) -> str:

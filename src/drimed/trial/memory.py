@@ -135,7 +135,7 @@ class Memory:
         arms, users = len(self.spec.arms), len(self.profiles)
         for event in ledger.events(after=self.seq, until=until):
             arms += event.kind == kinds.ARM
-            users += event.kind in (kinds.USER, kinds.PREFERENCE)
+            users += event.kind in (kinds.USER, kinds.PREFERENCE, kinds.CONTROL)
         again = Memory(self.created, _room(arms, users, self.room.users))
         return again.caught_up(ledger, until)
 
@@ -214,9 +214,15 @@ class Memory:
         self.enter(name, user)
 
     def _on_preference(self, event: Event, _: Event | None) -> None:
+        self._change(event, "preference")
+
+    def _on_control(self, event: Event, _: Event | None) -> None:
+        self._change(event, "control")
+
+    def _change(self, event: Event, what: str) -> None:
         name = str(event.user)
         self._has_room_for_a_profile()
-        self.enter(name, self.definition(name).model_copy(update={"preference": event.body["preference"]}))
+        self.enter(name, self.definition(name).model_copy(update={what: event.body[what]}))
 
     def _on_arm(self, event: Event, _: Event | None) -> None:
         if len(self.spec.arms) == self.room.arms:

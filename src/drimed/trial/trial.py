@@ -128,6 +128,8 @@ class Trial:
         actor: str | None,
         dry_run: bool,
     ) -> list[Given]:
+        if key is not None:
+            kinds.storable("key", key, kinds.LONGEST_KEY)
         with self._recorder.writing(dry_run=dry_run) as now:
             if key is not None and (before := self._answered(now.memory, now.ledger, key, users)):
                 return before
@@ -373,6 +375,23 @@ class Trial:
             _raise(list(faults.preference_faults(memory.spec, new.preference or {}, ("users", user, "preference"))))
             body = {"preference": new.preference, "reason": reason}
             now.append([Draft(kinds.PREFERENCE, body, user=user)], actor)
+
+    def change_control(
+        self, user: str, control: str | Mapping[str, float], *, reason: str, actor: str | None = None
+    ) -> None:
+        """From now on this user is compared with another control; past decisions keep theirs."""
+        _said(reason)
+        with self._recorder.writing() as now:
+            memory = now.memory
+            if user not in memory.users:
+                raise UnknownNameError("user", user, memory.users)
+            at = ("users", user)
+            wanted = dict(control) if isinstance(control, Mapping) else control
+            new = memory.definition(user).model_copy(update={"control": _valid(User, {"control": wanted}, at).control})
+            _raise(list(faults.user_faults(memory.spec, new, at)))
+            memory.problem.available(memory.problem.profile(user, new, 0), memory.retired)
+            body = {"control": new.control, "reason": reason}
+            now.append([Draft(kinds.CONTROL, body, user=user)], actor)
 
     def add_arm(
         self,

@@ -66,6 +66,20 @@ def prefer(
     console.print(f"{user} prefers {' '.join(weights)} from now on")
 
 
+def control(
+    name: Name,
+    user: Annotated[str, typer.Argument(help="The user.")],
+    arms: Annotated[list[str], typer.Argument(metavar="ARM...", help="An arm, or shares: old=0.7 new=0.3")],
+    reason: Why = ...,  # type: ignore[assignment]  # required
+    store: Address = DEFAULT,
+    actor: Who = None,
+) -> None:
+    """Compare a user with another control, from now on."""
+    shares = arms[0] if len(arms) == 1 and "=" not in arms[0] else numbers(arms)
+    open_trial(name, store, actor).change_control(user, shares, reason=reason)
+    console.print(f"the control of {user} is {' '.join(arms)} from now on")
+
+
 def pause(name: Name, reason: Why = ..., store: Address = DEFAULT, actor: Who = None) -> None:  # type: ignore[assignment]  # required
     """Decide nothing for a while; outcomes are still taken."""
     open_trial(name, store, actor).pause(reason=reason)

@@ -14,6 +14,8 @@ from sqlalchemy import Connection
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 
+from drimed.errors import InputError
+
 
 @final
 class Prepared:
@@ -36,6 +38,8 @@ class Prepared:
                 cursor.executemany(self._text, values)
             else:
                 cursor.execute(self._text, *values)
+        except UnicodeError:
+            raise InputError("a text has a character that is not Unicode, and no database keeps it") from None
         except self._error as error:
             raise DBAPIError.instance(self._text, None, error, self._error, dialect=connection.dialect) from error
         return cursor
