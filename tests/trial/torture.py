@@ -35,7 +35,7 @@ from tests.trial.trials import BUSY
 PATIENCE = 60.0  # seconds that a process may take to show a sign of life
 LONGEST = 0.08  # seconds from a sign of life to the kill: about ten pairs
 AT_THE_DOOR = 0.15  # of the kills come before that sign, while the store is opened and what is known read
-RENEWED = 60  # kills after which a new trial begins, so that proving the log stays quick
+RENEWED = 20  # kills after which a new trial begins, so that proving the log stays quick
 
 
 class Campaign:

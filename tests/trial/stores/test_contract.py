@@ -14,6 +14,9 @@ from drimed.errors import ConflictError, InputError, UnknownNameError
 from drimed.trial.events import START, Draft, Event, chain
 from drimed.trial.stores import sql
 from drimed.trial.stores.store import Ledger, Snapshot, Store
+from drimed.trial.trial import Trial
+from drimed.trial.verify import verify
+from tests.trial.trials import SMALL
 
 WAIT = 20.0  # seconds: far more than any of this takes
 
@@ -436,3 +439,39 @@ def test_a_closed_store_can_be_left_behind(store: Store) -> None:
     made(store, event_drafts(1))
     store.close()
     store.close()
+
+
+# Texts that not every database keeps: refused by all, so that a trial can be moved
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"key": "\ud800"}, "key has a character that is not Unicode"),
+        ({"key": "a\0b"}, "key has a zero byte"),
+        ({"key": "k" * 501}, "key has 501 characters; 500 are allowed"),
+        ({"actor": "\ud800"}, "actor has a character that is not Unicode"),
+        ({"actor": "a\0b"}, "actor has a zero byte"),
+    ],
+)
+def test_a_text_that_cannot_be_kept_is_refused_everywhere(store: Store, words: dict[str, str], message: str) -> None:
+    trial = Trial.create(SMALL, store)
+    with pytest.raises(InputError, match=message):
+        trial.ask("north", **words)
+    assert trial.status().events == 1
+
+
+def test_texts_as_long_and_strange_as_they_may_be(store: Store) -> None:
+    trial = Trial.create(SMALL, store)
+    key, actor = "🌾" * 500, "\t\n\x01 Ünïcødé 北"
+    given = trial.ask("north", key=key, actor=actor)
+    again = trial.ask("north", key=key)
+    assert (again.id, again.repeated, again.actor) == (given.id, True, actor)
+    trial.pause(reason="zero \0 and all")
+    assert verify(store, "small").ok
+
+
+def test_a_name_that_cannot_be_kept_is_not_there(store: Store) -> None:
+    made(store, [])
+    with pytest.raises(InputError), store.reading("\ud800"):
+        pass
