@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from queue import Queue
+from typing import Any
 
 import pytest
 
@@ -454,7 +455,7 @@ def test_a_closed_store_can_be_left_behind(store: Store) -> None:
         ({"actor": "a\0b"}, "actor has a zero byte"),
     ],
 )
-def test_a_text_that_cannot_be_kept_is_refused_everywhere(store: Store, words: dict[str, str], message: str) -> None:
+def test_a_text_that_cannot_be_kept_is_refused_everywhere(store: Store, words: dict[str, Any], message: str) -> None:
     trial = Trial.create(SMALL, store)
     with pytest.raises(InputError, match=message):
         trial.ask("north", **words)
