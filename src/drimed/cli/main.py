@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 import typer
 from rich.console import Console
@@ -25,17 +26,28 @@ app.command()(bench)
 app.command()(policies)
 app.command()(evaluate)
 
-try:
-    from drimed.cli.trial import app as trials
-except MissingExtraError as missing:
-    lacking = missing
 
-    @app.command()
-    def trial() -> None:
-        """Live trials; needs the extra `trial`."""
-        raise lacking
-else:
-    app.add_typer(trials, name="trial")
+def _offer(module: str, name: str, *, group: bool, about: str) -> None:
+    """A command whose own dependencies may not be installed: then it says which extra brings them."""
+    try:
+        loaded = import_module(module)
+    except MissingExtraError as error:
+        lacking = error
+
+        @app.command(name, help=about, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+        def refuse() -> None:
+            raise lacking
+
+        return
+    if group:
+        app.add_typer(loaded.app, name=name)
+    else:
+        app.command(name)(getattr(loaded, name))
+
+
+_offer("drimed.cli.trial", "trial", group=True, about="Live trials; needs the extra `trial`.")
+_offer("drimed.cli.serve", "serve", group=False, about="Trials over HTTP; needs the extra `service`.")
+_offer("drimed.cli.token", "token", group=True, about="Tokens for the service; needs the extra `service`.")
 
 
 @app.callback(invoke_without_command=True)
@@ -53,7 +65,9 @@ def main() -> None:
     try:
         app()
     except DrimedError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False)
+        console = Console(stderr=True)
+        console.print("[bold red]error:[/]", end=" ")
+        console.print(str(error), highlight=False, markup=False)
         sys.exit(2)
 
 
