@@ -14,6 +14,7 @@ from drimed.errors import NumericalError
 from drimed.service import database
 from drimed.service.pages import analyses
 from drimed.service.pages.analyses import Analyses, Budget
+from drimed.trial.analysis.analyse import analyse
 from drimed.trial.stores.sql import SqlStore
 from drimed.trial.trial import Trial
 from tests.trial.trials import SMALL
@@ -48,7 +49,7 @@ def test_a_state_is_analysed_once(store: SqlStore, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_slow_analysis_keeps_no_page_waiting(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    trial, gate, whole = Trial("small", store), threading.Event(), analyses.analyse
+    trial, gate, whole = Trial("small", store), threading.Event(), analyse
 
     async def look() -> None:
         found = Analyses(store)
@@ -82,7 +83,7 @@ def test_without_budget_the_old_analysis_is_shown(store: SqlStore, monkeypatch: 
         trial.ask("north")
         assert await found.get("small", trial.status().hash, 30) is first
         assert len(calls) == 1
-        time[0] = 11.0  # ten seconds give one back
+        time[0] = 11.0  # ten seconds give one second back
         second = await found.get("small", trial.status().hash, 30)
         assert second is not None
         assert second is not first
@@ -105,7 +106,7 @@ def test_an_analysis_that_fails_says_why(store: SqlStore, monkeypatch: pytest.Mo
 
 
 def _counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    calls, whole = [], analyses.analyse
+    calls, whole = [], analyse
 
     def counted(trial: Trial) -> Any:
         calls.append(trial.name)

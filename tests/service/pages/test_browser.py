@@ -7,9 +7,10 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]  # it has no types
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 from drimed.service import demo, tokens
@@ -61,8 +62,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture
 def context(browser: Browser, request: pytest.FixtureRequest) -> Iterator[BrowserContext]:
-    """As a new reader comes; `light` or `dark`, and a width."""
-    scheme, width = getattr(request, "param", ("light", 1100))
+    """As a new reader comes; whether dark, and how wide."""
+    dark, width = getattr(request, "param", (False, 1100))
+    scheme: Literal["dark", "light"] = "dark" if dark else "light"
     opened = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800}, accept_downloads=True)
     opened.set_default_timeout(20_000)
     yield opened
@@ -181,7 +183,7 @@ def test_a_season_from_file_to_stop(tab: Tab, tmp_path: Path) -> None:
     expect(page.get_by_text("is stopped and decides nothing")).to_be_visible()
 
 
-@pytest.mark.parametrize("context", [("light", 1100), ("dark", PHONE)], indirect=True, ids=["light", "dark, phone"])
+@pytest.mark.parametrize("context", [(False, 1100), (True, PHONE)], indirect=True, ids=["light", "dark, phone"])
 def test_everybody_can_use_every_page(tab: Tab) -> None:
     axe = Axe()
     for address in PAGES:

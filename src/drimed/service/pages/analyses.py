@@ -24,11 +24,11 @@ from drimed.trial.analysis.analyse import Analysis, analyse
 from drimed.trial.stores.store import Store
 from drimed.trial.trial import Trial
 
-PATIENCE = 4.0  # seconds that a page waits
+PATIENCE = 2.5  # seconds that a page waits
 MOST = 50  # analyses that are kept
 AT_A_TIME = 2
 SHARE = 0.1  # of a core, in the long run
-BURST = 20.0  # seconds of computing that may be spent at once
+BURST = 3.0  # seconds of computing that may be spent at once
 
 log = logging.getLogger(__name__)
 
@@ -86,13 +86,16 @@ class Analyses:
         """The newest one that is there; never waits."""
         return self._done.get(name)
 
-    async def get(self, name: str, hash: str, patience: float = PATIENCE) -> Worked | None:
-        """The analysis after the event with this hash, or an older one, or (None) none yet."""
+    async def get(self, name: str, hash: str, patience: float = PATIENCE, *, needed: bool = True) -> Worked | None:
+        """The analysis after the event with this hash, or an older one, or (None) none yet.
+
+        One that is `needed` is begun whatever is left of the budget, if there is none at all.
+        """
         done = self._done.get(name)
         if done is not None and done.hash == hash:
             self._done.move_to_end(name)
             return done
-        if name not in self._tasks and (done is None or self.budget.any_left()):
+        if name not in self._tasks and ((done is None and needed) or self.budget.any_left()):
             self._tasks[name] = asyncio.create_task(self._work(name))
         if name in self._tasks:
             await asyncio.wait([self._tasks[name]], timeout=patience)

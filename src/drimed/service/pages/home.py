@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 
 from starlette.responses import Response
@@ -20,6 +21,7 @@ from drimed.trial.template import TEMPLATE
 from drimed.trial.trial import Trial
 
 PAGE = 30  # trials
+AROUND = 3  # lines shown on either side of a fault
 PATIENCE = 1.5  # seconds that the page waits for alarms
 
 routes = Pages()
@@ -40,6 +42,7 @@ class Numbered:
     number: int
     text: str
     faults: list[Fault]
+    skipped: int = 0  # lines before it that are not shown
 
 
 @routes.page("/", READ)
@@ -51,12 +54,14 @@ async def trials(visit: Visit) -> Response:
     page = min(_whole(visit.query("page")), max(0, (len(names) - 1) // PAGE))
     shown = names[::-1][page * PAGE : (page + 1) * PAGE]  # the newest first
     found = await asyncio.gather(*(service.read(name, lambda t: t.status()) for name in shown))
-    analyses = Analyses.of(visit.request)
-    worked = await asyncio.gather(*(analyses.get(s.name, s.hash, PATIENCE) for s in found))
-    glances = [
-        Glance(s, None if w is None or w.analysis is None else [a.what for a in w.analysis.checks.alarms])
-        for s, w in zip(found, worked, strict=True)
-    ]
+    analyses, until = Analyses.of(visit.request), time.monotonic() + PATIENCE
+    glances = []
+    for s in found:  # one after the other, as far as the budget and the reader's patience go
+        left = until - time.monotonic()
+        w = await analyses.get(s.name, s.hash, left, needed=False) if left > 0 else analyses.known(s.name)
+        glances.append(
+            Glance(s, None if w is None or w.analysis is None else [a.what for a in w.analysis.checks.alarms])
+        )
     return visit.page("home.html", glances=glances, page=page, pages=-(-len(names) // PAGE), total=len(names))
 
 
@@ -103,8 +108,18 @@ def _form(visit: Visit, text: str, *, faults: list[Fault] | None = None, status:
     for fault in faults or []:
         if fault.line is not None:
             at.setdefault(fault.line, []).append(fault)
-    lines = [Numbered(i, line, at.get(i, [])) for i, line in enumerate(text.split("\n"), 1)] if at else []
-    return visit.page("new.html", status, text=text, faults=faults or [], lines=lines)
+    listed = sorted(faults or [], key=lambda f: f.line or 0)
+    return visit.page("new.html", status, text=text, faults=listed, lines=_near(text, at))
+
+
+def _near(text: str, at: dict[int, list[Fault]]) -> list[Numbered]:
+    """Lines with faults, and those around them."""
+    wanted = {n + d for n in at for d in range(-AROUND, AROUND + 1)}
+    found: list[Numbered] = []
+    for i, line in enumerate(text.split("\n"), 1):
+        if i in wanted:
+            found.append(Numbered(i, line, at.get(i, []), i - 1 - (found[-1].number if found else 0)))
+    return found
 
 
 def _line(text: str, key: str) -> int | None:

@@ -13,12 +13,12 @@ from drimed.service.pages.analyses import Analyses, Worked
 from drimed.service.pages.charts import allocation, course, forest
 from drimed.service.pages.charts.svg import Chart
 from drimed.service.pages.route import Pages, Visit
+from drimed.service.pages.sentences import sentences
 from drimed.service.tokens import READ
 from drimed.trial.analysis.analyse import Analysis
 from drimed.trial.analysis.checks import ALPHA
 from drimed.trial.analysis.effects import EVERYBODY, Line
 from drimed.trial.records import Status
-from drimed.trial.reporting.write import summary
 
 USERS = 20  # on one page of a table
 MOST_NAMES = 300  # that a list to choose from holds
@@ -61,7 +61,7 @@ def _worked_out(visit: Visit, a: Analysis) -> dict[str, Any]:
     by_user = visit.query("by") == "user"
     choice = _choice(visit, a)
     return {
-        "summary": summary(a),
+        "summary": sentences(a),
         "level": f"{100 * (1 - memory.spec.delta):g} %",
         "alpha": ALPHA,
         "by_user": by_user,

@@ -42,9 +42,15 @@ def moment(time: str) -> str:
     return datetime.fromisoformat(time).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def percent(share: float, digits: int = 0) -> str:
-    """A share in per cent; a small one is not called none."""
-    return "< 1 %" if 0 < share < 0.005 and not digits else f"{100 * share:.{digits}f} %"
+def percent(share: float) -> str:
+    """A share in per cent; a small one is not called none, nor a large one all.
+
+    >>> [percent(p) for p in (0.0, 0.001, 0.42, 0.999, 1.0)]
+    ['0 %', '< 1 %', '42 %', '> 99 %', '100 %']
+    """
+    if 0 < share < 0.005:
+        return "< 1 %"
+    return "> 99 %" if 0.995 <= share < 1 else f"{100 * share:.0f} %"
 
 
 def _signed(value: float) -> str:

@@ -18,7 +18,7 @@ def probabilities(given: Mapping[str, float], chosen: str) -> Chart:
 
     def draw(width: int) -> tuple[float, list[Markup]]:
         roomy = width > 500
-        left, right = (190.0 if roomy else 104.0), width - (120.0 if roomy else 92.0)
+        left, right = (190.0 if roomy else 104.0), width - (120.0 if roomy else 110.0)
         x = Scale(0, 1, left, right)
         made: list[Markup] = []
         for i, arm in enumerate(arms):
