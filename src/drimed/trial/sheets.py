@@ -80,7 +80,7 @@ def contexts(memory: Memory, rows: Sequence[Record]) -> dict[str, dict[str, floa
                 raise UnknownNameError("user", user, memory.users)
             if user in found:
                 raise InputError(f"user {user!r} is in the sheet twice")
-            found[user] = {f: _number(f, _needed(row, f)) for f in memory.problem.fields}
+            found[user] = {f: number(f, _needed(row, f)) for f in memory.problem.fields}
         except InputError as error:
             errors[i] = str(error)
     _refuse(errors)
@@ -130,12 +130,12 @@ def _report(memory: Memory, row: Record, ignore: Iterable[str]) -> Report | None
     for name in row:
         if name not in known:
             raise UnknownNameError("column", name, known)
-    number = _number("decision", _needed(row, "decision"))
-    if number != int(number):
-        raise InputError(f"decision must be a whole number, got {number:g}")
-    outcome = {m: _number(m, row[m]) for m in metrics if m in row}
-    control = {m: _number(CONTROL + m, row[CONTROL + m]) for m in metrics if CONTROL + m in row}
-    return Report(int(number), outcome, control or None) if outcome or control else None
+    which = number("decision", _needed(row, "decision"))
+    if which != int(which):
+        raise InputError(f"decision must be a whole number, got {which:g}")
+    outcome = {m: number(m, row[m]) for m in metrics if m in row}
+    control = {m: number(CONTROL + m, row[CONTROL + m]) for m in metrics if CONTROL + m in row}
+    return Report(int(which), outcome, control or None) if outcome or control else None
 
 
 def _misplaced(row: Record, recorded: Given) -> str | None:
@@ -184,7 +184,8 @@ def _needed(row: Record, name: str) -> Any:
     return row[name]
 
 
-def _number(name: str, value: Any) -> float:
+def number(name: str, value: Any) -> float:
+    """A cell as a finite number."""
     if isinstance(value, bool):
         raise InputError(f"{name} must be a number, got {value!r}")
     try:

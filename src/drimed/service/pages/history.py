@@ -78,6 +78,7 @@ def _change(event: Event) -> str:
         kinds.MISSING: f"outcome of decision {event.decision} given up",
         kinds.USER: f"user {user} added",
         kinds.PREFERENCE: f"preference of {user} changed",
+        kinds.CONTROL: f"control of {user} changed",
         kinds.ARM: f"arm {body.get('arm')} added",
         kinds.RETIRED: f"arm {body.get('arm')} retired",
     }
@@ -121,7 +122,7 @@ async def amend(visit: Visit) -> Response:
             metric = rest.partition(":")[2]
             had = known is not None and metric in (known.outcome if kind == "y" else known.control)
             if value.strip():
-                values[kind][metric] = sheets._number(metric, value.strip())
+                values[kind][metric] = sheets.number(metric, value.strip())
             elif had:
                 values[kind][metric] = None
         told = trial.amend(number, values["y"], reason=visit.field("reason"), control=values["k"] or None, actor=actor)

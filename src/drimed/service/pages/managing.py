@@ -137,7 +137,7 @@ def _desk(trial: Trial) -> Desk:
 def _values(visit: Visit, prefix: str) -> dict[str, float]:
     """Numbers of the fields whose names begin so."""
     return {
-        name.removeprefix(prefix): sheets._number(name.removeprefix(prefix), value.strip())
+        name.removeprefix(prefix): sheets.number(name.removeprefix(prefix), value.strip())
         for name, value in visit.form.multi_items()
         if name.startswith(prefix) and isinstance(value, str) and value.strip()
     }

@@ -13,11 +13,11 @@ from drimed.service.pages.analyses import Analyses, Worked
 from drimed.service.pages.charts import allocation, course, forest
 from drimed.service.pages.charts.svg import Chart
 from drimed.service.pages.route import Pages, Visit
-from drimed.service.pages.sentences import sentences
 from drimed.service.tokens import READ
 from drimed.trial.analysis.analyse import Analysis
 from drimed.trial.analysis.checks import ALPHA
 from drimed.trial.analysis.effects import EVERYBODY, Line
+from drimed.trial.analysis.sentences import sentences
 from drimed.trial.records import Status
 
 USERS = 20  # on one page of a table

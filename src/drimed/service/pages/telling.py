@@ -86,7 +86,7 @@ def read_rows(visit: Visit) -> list[Report]:
         if kind not in ("y", "k") or not number.isdecimal() or not isinstance(value, str) or not value.strip():
             continue
         try:
-            made = sheets._number(metric, value.strip())
+            made = sheets.number(metric, value.strip())
         except InputError as error:
             errors[int(number)] = str(error)
             continue

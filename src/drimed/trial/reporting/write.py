@@ -11,11 +11,12 @@ from typing import Any
 
 from drimed.errors import InputError
 from drimed.report.figure import save_all, style
-from drimed.report.page import inline, render, short
+from drimed.report.page import inline, render
 from drimed.trial import sheets
-from drimed.trial.analysis.analyse import Analysis, analyse, share_of_arms
+from drimed.trial.analysis.analyse import Analysis, analyse
 from drimed.trial.analysis.checks import ALPHA
 from drimed.trial.analysis.effects import EVERYBODY
+from drimed.trial.analysis.sentences import sentences
 from drimed.trial.reporting.figures import all_figures
 from drimed.trial.trial import Trial
 
@@ -53,34 +54,12 @@ def write_report(trial: Trial, out: Path) -> Path:
 
 def summary(analysis: Analysis) -> list[str]:
     """The trial in a few sentences that need no statistics."""
-    s, course = analysis.status, analysis.course
-    said = [
+    s = analysis.status
+    return [
         f"The trial is {s.status}, in episode {s.episode}, with {s.users} users and {len(s.arms)} arms: {s.decisions} "
-        f"decisions, {s.answered} with an outcome, {s.awaited} awaited."
+        f"decisions, {s.answered} with an outcome, {s.awaited} awaited.",
+        *sentences(analysis),
     ]
-    if s.decisions:
-        shares = ", ".join(f"{arm} {100 * share:.0f} %" for arm, share in share_of_arms(analysis) if share > 0)
-        said.append(f"So far given: {shares}.")
-    sure = [x for x in analysis.advice if x.effect_low > 0 and x.arm != x.control]
-    if sure:
-        arms = sorted({x.arm for x in sure})
-        said.append(f"For {len(sure)} of {s.users} users an arm is certainly better than control: {', '.join(arms)}.")
-    likely = [x for x in analysis.advice if x.likely_low > 0 >= x.effect_low and x.arm != x.control]
-    if likely:
-        arms = sorted({x.arm for x in likely})
-        said.append(f"For {len(likely)} of {s.users} users an arm is likely better than control: {', '.join(arms)}.")
-    if s.answered and not sure and not likely:
-        said.append("For no user an arm is likely better than control yet.")
-    if s.answered and len(course.gain):
-        gain, low, high = course.gain[-1], course.gain_low[-1], course.gain_high[-1]
-        side = "more" if gain >= 0 else "less"
-        said.append(
-            f"In all, users earned {short(abs(gain))} {side} than the control is estimated to have earned "
-            f"(guaranteed: {short(low)} to {short(high)})."
-        )
-    if not analysis.checks.alarms:
-        said.append("No check of the assumptions has raised an alarm.")
-    return said
 
 
 def _level(analysis: Analysis) -> str:

@@ -1,7 +1,4 @@
-"""A trial in a few sentences that need no statistics.
-
-Not those of drimed.trial.reporting, which draws its figures with a library that a service does without.
-"""
+"""A trial in a few sentences that need no statistics."""
 
 from __future__ import annotations
 
