@@ -499,7 +499,9 @@ def test_an_outcome_that_is_taken_out_again_leaves_nothing_behind(feedback: str)
     wrong = data(1, seed=5)[0]
     never = learned.absorb(after(learner, seen)[1])
     state, model = after(learner, [*seen[:20], wrong, *seen[20:]])
-    state, model = learner.forget(state, model, wrong.offer, wrong.action, wrong.outcome)
+    state, less = learner.forget(state, model, wrong.offer, wrong.action, wrong.outcome)
+    assert less is not None
+    model = less
     assert model.seen == never.seen
     assert np.array_equal(model.n, never.n)
     np.testing.assert_allclose(model.moments, never.moments, rtol=1e-10, atol=1e-10)
@@ -515,7 +517,9 @@ def test_forgetting_everything_is_knowing_nothing(feedback: str) -> None:
     seen = data(3)
     known = after(learner, seen)
     for one in seen:
-        known = learner.forget(*known, one.offer, one.action, one.outcome)
+        state, less = learner.forget(*known, one.offer, one.action, one.outcome)
+        assert less is not None
+        known = state, less
     np.testing.assert_allclose(known[0].V, np.eye(2))
     assert not known[1].n.any()
     assert not known[1].moments.any()
