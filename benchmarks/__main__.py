@@ -1,7 +1,7 @@
 """Speed, as ratios measured in one run: `python -m benchmarks`.
 
-Times are processor time, so that what others run on the machine is not counted; those of live trials are by the clock on
-the wall, because what they wait for is the disk. Prints tables, writes results.json
+Times are processor time, so that what others run on the machine is not counted; those of live trials are by the clock
+on the wall, because what they wait for is the disk. Prints tables, writes results.json
 and the scaling figure, and says which goals are met. A missed goal is a finding, not a failure: the exit code is 0
 either way.
 """
@@ -101,8 +101,8 @@ def _with_bar(console: Console, name: str, ticks: int, run: Callable[[Tick], R])
 def _verdicts(goals: list[Goal]) -> Table:
     view = layout.table(
         "Goals, as ratios",
-        "simulated: times faster than the plain loop; live: plain steps per decision and update; trials: by the clock on "
-        "the wall, beside the bare store (opening: seconds). The median decides.",
+        "simulated: times faster than the plain loop; live: plain steps per decision and update; trials: by the clock "
+        "on the wall, beside the bare store (opening: seconds). The median decides.",
         "goal",
         *("wanted", "ratio", "range", "verdict"),
     )
