@@ -156,34 +156,45 @@ def direct(store: str, asks: int, run: str) -> Load:
     return found
 
 
-def _look(address: str, stop: Any, results: Any) -> None:
+async def _dashboards(address: str, stop: Any, ready: Any) -> tuple[int, int]:
     looks, errors = 0, 0
-    with httpx.Client(base_url=address, timeout=60) as http:
+
+    async def one(open_to: Connection) -> None:
+        nonlocal looks, errors
         while not stop.is_set():
             for path in ("", "/effects", "/log?order=newest&limit=50", "/decisions/1"):
-                errors += http.get(f"/v1/trials/busy{path}").status_code != httpx.codes.OK
+                try:
+                    await open_to.get(f"/v1/trials/busy{path}")
+                except RuntimeError:
+                    errors += 1
                 looks += 1
-            stop.wait(REFRESH)
-    results.put((looks, errors))
+            ready.set()
+            await asyncio.sleep(REFRESH)
+
+    await asyncio.gather(*[one(await Connection.to(address)) for _ in range(READERS)])
+    return looks, errors
+
+
+def _look(address: str, stop: Any, ready: Any, results: Any) -> None:
+    results.put(asyncio.run(_dashboards(address, stop, ready)))
 
 
 @contextmanager
-def looking(address: str, readers: int) -> Iterator[list[tuple[int, int]]]:
-    """Dashboards in processes of their own, for as long as the block lasts; then their looks and errors."""
+def looking(address: str) -> Iterator[list[tuple[int, int]]]:
+    """Dashboards in a process of their own, for as long as the block lasts; then their looks and errors."""
     context = multiprocessing.get_context("spawn")
-    stop, results = context.Event(), context.Queue()
-    started = [context.Process(target=_look, args=(address, stop, results)) for _ in range(readers)]
-    for process in started:
-        process.start()
-    time.sleep(2.0)  # they import
+    stop, ready, results = context.Event(), context.Event(), context.Queue()
+    process = context.Process(target=_look, args=(address, stop, ready, results))
+    process.start()
+    if not ready.wait(60):  # what it takes to start is not what it costs to look
+        raise RuntimeError("the dashboards do not start")
     found: list[tuple[int, int]] = []
     try:
         yield found
     finally:
         stop.set()
-        found += [results.get(timeout=60) for _ in started]
-        for process in started:
-            process.join(30)
+        found.append(results.get(timeout=60))
+        process.join(30)
 
 
 @contextmanager
@@ -243,7 +254,7 @@ def readers(folder: Path, asks: int, repeats: int, workers: int) -> dict[str, An
     with serving(f"sqlite:///{folder / 'readers.db'}", folder, workers) as service:
         for turn in range(repeats):
             before = ask(service.address, asks, CONNECTIONS, f"{turn} before")
-            with looking(service.address, READERS) as seen:
+            with looking(service.address) as seen:
                 beside = ask(service.address, asks, CONNECTIONS, f"{turn} beside")
             after = ask(service.address, asks, CONNECTIONS, f"{turn} after")
             looks, errors = looks + sum(n for n, _ in seen), errors + sum(e for _, e in seen)

@@ -26,7 +26,7 @@ from drimed.service.settings import Settings
 from tests.service.serving import Running, served
 from tests.trial.trials import BUSY, SMALL
 
-EXAMPLES = 12  # of each operation
+EXAMPLES = 8  # of each operation
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
