@@ -56,8 +56,7 @@ def create(spec: Mapping[str, Any] | str, key: str | None) -> Call[Status]:
 
 def trials(limit: int, after: str | None) -> Call[Page[Status]]:
     """Some trials."""
-    read = lambda d: Page([made(Status, s) for s in d["items"]], d["next"])  # noqa: E731
-    return Call("GET", "/v1/trials", read, _given(limit=limit, after=after))
+    return Call("GET", "/v1/trials", _page(Status), _given(limit=limit, after=after))
 
 
 def status(trial: str) -> Call[Status]:
@@ -72,8 +71,7 @@ def spec(trial: str) -> Call[dict[str, Any]]:
 
 def users(trial: str, limit: int, after: str | None) -> Call[Page[User]]:
     """Some users."""
-    read = lambda d: Page([made(User, u) for u in d["items"]], d["next"])  # noqa: E731
-    return Call("GET", _of(trial, "users"), read, _given(limit=limit, after=after))
+    return Call("GET", _of(trial, "users"), _page(User), _given(limit=limit, after=after))
 
 
 def open_episode(
@@ -146,8 +144,7 @@ def log(
     params = _given(user=user, limit=limit, cursor=cursor, order="newest" if newest_first else "oldest")
     if kinds:
         params["kind"] = list(kinds)
-    read = lambda d: Page([made(Event, e) for e in d["items"]], d["next"])  # noqa: E731
-    return Call("GET", _of(trial, "log"), read, params)
+    return Call("GET", _of(trial, "log"), _page(Event), params)
 
 
 def export(trial: str, form: str) -> Call[None]:
@@ -164,6 +161,11 @@ def effects(trial: str, user: str | None, limit: int, after: str | None) -> Call
     """Arms against the control."""
     read = lambda d: Page([UserEffects.of(u) for u in d["users"]], d["next"])  # noqa: E731
     return Call("GET", _of(trial, "effects"), read, _given(user=user, limit=limit, after=after))
+
+
+def _page(kind: type[T]) -> Callable[[Any], Page[T]]:
+    """How one page of a list is read."""
+    return lambda d: Page([made(kind, item) for item in d["items"]], d["next"])
 
 
 def _write(path: str, body: Mapping[str, Any], key: str | None, read: Callable[[Any], T]) -> Call[T]:

@@ -44,7 +44,7 @@ def add_arm(
 def retire_arm(
     name: Name,
     arm: Annotated[str, typer.Argument(help="The arm.")],
-    reason: Why = ...,  # type: ignore[assignment]  # required
+    reason: Why,
     store: Address = DEFAULT,
     actor: Who = None,
 ) -> None:
@@ -57,7 +57,7 @@ def prefer(
     name: Name,
     user: Annotated[str, typer.Argument(help="The user.")],
     weights: Annotated[list[str], typer.Argument(metavar="METRIC=WEIGHT...", help="yield=1 cost=-0.01")],
-    reason: Why = ...,  # type: ignore[assignment]  # required
+    reason: Why,
     store: Address = DEFAULT,
     actor: Who = None,
 ) -> None:
@@ -70,7 +70,7 @@ def control(
     name: Name,
     user: Annotated[str, typer.Argument(help="The user.")],
     arms: Annotated[list[str], typer.Argument(metavar="ARM...", help="An arm, or shares: old=0.7 new=0.3")],
-    reason: Why = ...,  # type: ignore[assignment]  # required
+    reason: Why,
     store: Address = DEFAULT,
     actor: Who = None,
 ) -> None:
@@ -80,7 +80,7 @@ def control(
     console.print(f"the control of {user} is {' '.join(arms)} from now on")
 
 
-def pause(name: Name, reason: Why = ..., store: Address = DEFAULT, actor: Who = None) -> None:  # type: ignore[assignment]  # required
+def pause(name: Name, reason: Why, store: Address = DEFAULT, actor: Who = None) -> None:
     """Decide nothing for a while; outcomes are still taken."""
     open_trial(name, store, actor).pause(reason=reason)
     console.print(f"{name} is paused")
@@ -92,7 +92,7 @@ def resume(name: Name, reason: Why = "", store: Address = DEFAULT, actor: Who = 
     console.print(f"{name} is running")
 
 
-def stop(name: Name, reason: Why = ..., store: Address = DEFAULT, actor: Who = None) -> None:  # type: ignore[assignment]  # required
+def stop(name: Name, reason: Why, store: Address = DEFAULT, actor: Who = None) -> None:
     """Decide nothing any more, for good; outcomes are still taken."""
     open_trial(name, store, actor).stop(reason=reason)
     console.print(f"{name} is stopped")

@@ -133,8 +133,9 @@ def tell(
 def amend(
     name: Name,
     values: Values = None,
-    decision: Annotated[int, typer.Option(help="Which decision.")] = ...,  # type: ignore[assignment]  # required
-    reason: Why = ...,  # type: ignore[assignment]  # required
+    *,
+    decision: Annotated[int, typer.Option(help="Which decision.")],
+    reason: Why,
     control: Annotated[list[str] | None, typer.Option(help="The same of the control plot.")] = None,
     store: Address = DEFAULT,
     actor: Who = None,
@@ -153,8 +154,8 @@ def amend(
 
 def missing(
     name: Name,
-    decision: Annotated[int, typer.Option(help="Which decision.")] = ...,  # type: ignore[assignment]  # required
-    reason: Why = ...,  # type: ignore[assignment]  # required
+    decision: Annotated[int, typer.Option(help="Which decision.")],
+    reason: Why,
     store: Address = DEFAULT,
     actor: Who = None,
     dry_run: Dry = False,

@@ -8,15 +8,16 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from drimed.errors import StoreError
+
+if TYPE_CHECKING:  # Alembic is loaded where tables are made or changed: a store that is up to date opens without it
+    from alembic.config import Config
 
 VERSION_TABLE = "drimed_version"
 HEAD = "0002"  # a test holds it to the newest migration
@@ -41,6 +42,8 @@ def prepare(engine: Engine, *, create: bool) -> None:
             found = _version(connection)  # again: another process may have been faster
             if found != HEAD:
                 _refuse(connection, found, create=create)
+                from alembic import command
+
                 command.upgrade(config(connection), HEAD)
         except BaseException:
             with suppress(SQLAlchemyError):  # the connection may be gone, and the error above says more
@@ -51,6 +54,8 @@ def prepare(engine: Engine, *, create: bool) -> None:
 
 def config(connection: Connection | None = None) -> Config:
     """Alembic's configuration, without a file."""
+    from alembic.config import Config
+
     made = Config()
     made.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     made.set_main_option("path_separator", "os")
@@ -70,7 +75,7 @@ def _refuse(connection: Connection, found: str | None, *, create: bool) -> None:
             )
         if not create:
             raise StoreError("there are no trials in this database; create one first, or check the address")
-    elif found not in {r.revision for r in ScriptDirectory.from_config(config()).walk_revisions()}:
+    elif found not in _revisions():
         raise StoreError(f"the store has version {found}, which this drimed does not know; use the newer one")
 
 
@@ -92,3 +97,10 @@ def _wal(connection: Connection) -> None:
             if "locked" not in str(error.orig) or time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
+
+
+def _revisions() -> set[str]:
+    """Every version that this drimed knows."""
+    from alembic.script import ScriptDirectory
+
+    return {r.revision for r in ScriptDirectory.from_config(config()).walk_revisions()}
