@@ -45,6 +45,7 @@ def test_a_season_with_the_client(address: str, tmp_path: Path) -> None:
         client.add_arm("small", "late", about="a third arm")
         client.retire_arm("small", "new", reason="gone")
         client.change_preference("small", "west", {"yield": 2.0}, reason="prices")
+        client.change_control("small", "west", {"old": 0.5, "late": 0.5}, reason="the farm mixes them")
         client.pause("small", reason="rain")
         client.resume("small")
         assert [u.name for u in client.users("small").items] == ["north", "south", "west"]

@@ -8,9 +8,10 @@ import pytest
 import sqlalchemy as sa
 
 from drimed.errors import ConfigError, ConflictError, InputError, UnknownNameError
-from drimed.service import access, database, running, tokens
+from drimed.service import access, running, tokens
 from drimed.service.rates import Buckets
 from drimed.service.settings import Settings
+from drimed.trial.stores.opening import open_store
 from drimed.trial.stores.tables import tokens as table
 from tests.service.conftest import Bearer
 from tests.service.serving import Running, served
@@ -141,7 +142,7 @@ def test_guessing_tokens_is_slowed_down(running: Running, bearer: Bearer) -> Non
 
 def test_the_store_knows_no_token(running: Running, bearer: Bearer) -> None:
     text = bearer("manage")["Authorization"].removeprefix("Bearer ")
-    with database.transaction(running.service.store, write=False) as connection:
+    with running.service.store.transaction(write=False) as connection:
         row = connection.execute(sa.select(table)).one()
     assert text.split("_", 2)[2] not in str(row)
     assert len(row.hash) == 64
@@ -201,7 +202,7 @@ def test_the_service_listens_beyond_this_machine_only_with_tokens(tmp_path: obje
     settings = Settings(store=f"{tmp_path}/s.db", host="0.0.0.0")
     with pytest.raises(ConfigError, match="drimed token create"):
         running.prepare(settings)
-    store = database.opened(settings.store)
+    store = open_store(settings.store)
     tokens.create(store, label="x", role="read")
     assert not running.prepare(settings).open
     tokens.revoke(store, "x")

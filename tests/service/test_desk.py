@@ -8,9 +8,10 @@ import httpx
 import pytest
 
 from drimed.errors import StoreError, UnknownNameError
-from drimed.service import database, desk, wire
+from drimed.service import desk, wire
 from drimed.service.desk import Desk, Held
 from drimed.service.retries import Reply
+from drimed.trial.stores.opening import open_store
 from drimed.trial.trial import Trial
 from tests.service.serving import Running
 from tests.service.test_endpoints import T, ok
@@ -53,7 +54,7 @@ def test_whoever_looks_does_not_wait_for_a_slow_write(running: Running, monkeypa
 
 def test_only_so_many_trials_are_kept_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(desk, "MOST_TRIALS", 2)
-    store = database.opened(str(tmp_path / "s.db"))
+    store = open_store(str(tmp_path / "s.db"))
     kept = Desk(store)
     for i in range(4):
         Trial.create(SMALL | {"name": f"t{i}"}, store)
@@ -71,7 +72,7 @@ def test_only_so_many_trials_are_kept_in_memory(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_trial_that_is_held_cannot_write_by_itself(tmp_path: Path) -> None:
-    store = database.opened(str(tmp_path / "s.db"))
+    store = open_store(str(tmp_path / "s.db"))
     Trial.create(SMALL, store)
     with pytest.raises(StoreError, match="nobody has opened"):
         Trial("small", Held(store)).ask("north")

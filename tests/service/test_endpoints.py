@@ -70,6 +70,8 @@ def test_a_trial_is_changed_while_it_runs(http: httpx.Client) -> None:
     ok(http.post(f"{T}/arms", json={"name": "newest", "about": "a third"}))
     ok(http.post(f"{T}/retire", json={"arm": "new", "reason": "out of stock"}))
     ok(http.post(f"{T}/preference", json={"user": "north", "preference": {"yield": 3}, "reason": "prices"}))
+    ok(http.post(f"{T}/control", json={"user": "south", "control": "newest", "reason": "its practice changed"}))
+    problem(http.post(f"{T}/control", json={"user": "south", "control": "new", "reason": "as before"}), 409)
     ok(http.post(f"{T}/pause", json={"reason": "rain"}))
     assert "paused" in problem(http.post(f"{T}/ask", json={}), 409)["detail"]
     ok(http.post(f"{T}/resume", json={}))
@@ -81,6 +83,7 @@ def test_a_trial_is_changed_while_it_runs(http: httpx.Client) -> None:
     users = ok(http.get(f"{T}/users", params={"limit": 2}))
     assert [u["name"] for u in users["items"]] == ["north", "south"]
     assert users["items"][0]["preference"] == {"yield": 3}
+    assert users["items"][1]["control"] == "newest"
     rest = ok(http.get(f"{T}/users", params={"limit": 2, "after": users["next"]}))
     assert [u["name"] for u in rest["items"]] == ["west"]
     assert rest["next"] is None

@@ -13,7 +13,8 @@ import httpx
 import pytest
 
 from drimed.client import Client
-from drimed.service import database, tokens
+from drimed.service import tokens
+from drimed.trial.stores.opening import open_store
 from drimed.trial.verify import verify
 from tests.service.serving import PATIENCE, Processes, processes
 from tests.trial.trials import BUSY, outcome
@@ -22,7 +23,7 @@ CLIENTS, PAIRS, KILLS = 3, 60, 2
 
 
 def test_workers_may_be_killed_and_nothing_is_lost_or_doubled(address: str, tmp_path: Path) -> None:
-    store = database.opened(address)
+    store = open_store(address)
     _, token = tokens.create(store, label="field", role="manage")
     given: dict[str, int] = {}
     failures: list[BaseException] = []
@@ -107,7 +108,7 @@ def test_a_stop_finishes_what_has_begun(tmp_path: Path) -> None:
         time.sleep(1)
     for thread in threads:
         thread.join(30)
-    store = database.opened(address)
+    store = open_store(address)
     verdict = verify(store, "busy")
     store.close()
     assert verdict.ok

@@ -26,6 +26,7 @@ ONCE: list[tuple[str, dict[str, Any]]] = [
     ("/v1/trials/busy/arms", {"name": "fourth"}),
     ("/v1/trials/busy/retire", {"arm": "newer", "reason": "r"}),
     ("/v1/trials/busy/preference", {"user": "site 0", "preference": {"yield": 2}, "reason": "r"}),
+    ("/v1/trials/busy/control", {"user": "site 0", "control": "new", "reason": "r"}),
     ("/v1/trials/busy/pause", {"reason": "r"}),
     ("/v1/trials/busy/resume", {}),
     ("/v1/trials/busy/stop", {"reason": "r"}),

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 from drimed.cli import token
 from drimed.cli.token import app
 from drimed.errors import UnknownNameError
-from drimed.service import database, tokens
+from drimed.service import tokens
+from drimed.trial.stores.opening import open_store
 
 
 def run(store: Path, *words: str) -> str:
@@ -25,7 +26,7 @@ def test_a_token_is_made_listed_and_revoked(tmp_path: Path, monkeypatch: pytest.
     said = run(store, "create", "--label", "field office", "--role", "ask-tell", "--trial", "maize", "--days", "30")
     assert "no trial 'maize' yet" in said
     text = said.split()[-1]
-    opened = database.opened(str(store))
+    opened = open_store(str(store))
     found = tokens.recognised(opened, text)
     assert found is not None
     assert (found.label, found.role, found.trial) == ("field office", "ask-tell", "maize")

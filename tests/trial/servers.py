@@ -19,7 +19,8 @@ _NUMBERS = itertools.count(1)
 class Server:
     """A running server."""
 
-    def __init__(self, address: str, folder: Path) -> None:
+    def __init__(self, address: str, folder: Path, programs: Path) -> None:
+        self.programs = programs  # pg_dump and the like
         self._address = sa.make_url(address).set(drivername="postgresql+psycopg")
         self._folder = folder
 
@@ -68,6 +69,6 @@ def server() -> Iterator[Server]:
     folder = tempfile.mkdtemp(prefix="drimed-postgres-")
     running = postgres_server.get_server(folder, cleanup_mode="delete")
     try:
-        yield Server(running.get_uri(), Path(folder))
+        yield Server(running.get_uri(), Path(folder), Path(running.bin_path))
     finally:
         running.cleanup()

@@ -181,7 +181,9 @@ SINGLE = [
     # Names.
     Wrong("[users.north]", '[users."north/1"] #!', "users.north/1", "must be a name: 1 to 100 characters, no quotes"),
     Wrong("[users.north]", '[users.""] #!', "users.", "must be a name"),
-    Wrong("[users.north]", '[users." north"] #!', "users. north", "and no space in front"),
+    Wrong("[users.north]", '[users." north"] #!', "users. north", "in front no space"),
+    Wrong("[users.north]", '[users."=1+1"] #!', "users.=1+1", "which spreadsheets take for a formula"),
+    Wrong("[users.north]", '[users."-north"] #!', "users.-north", "which spreadsheets take for a formula"),
     # Preferences.
     Wrong("cost = -0.2}", "costs = -0.2} #!", "preference.costs", "unknown metric 'costs'; did you mean 'cost'?"),
     Wrong("cost = -0.2}", 'cost = "-0.2"} #!', "preference.cost", "must be a number, got '-0.2'"),

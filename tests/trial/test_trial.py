@@ -361,10 +361,15 @@ def test_a_control_can_be_neither_retired_nor_given_to_somebody_once_it_is() -> 
     trial.retire_arm("third", reason="r")
     with nothing_written(trial):
         trial.retire_arm("third", reason="again")
-    refused(trial, lambda: trial.add_user("east", {"control": "third"}), ConflictError, "'third' is the control")
+    refused(
+        trial,
+        lambda: trial.add_user("east", {"control": "third"}),
+        ConflictError,
+        "'third' is retired and cannot be a control",
+    )
     empty = new(users={})
     empty.retire_arm("old", reason="r")
-    refused(empty, lambda: empty.add_user("east", {}), ConflictError, "'old' is the control of user 'east'")
+    refused(empty, lambda: empty.add_user("east", {}), ConflictError, "'old' is retired")
     assert trial.status().retired == ["third"]
 
 

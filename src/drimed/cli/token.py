@@ -11,9 +11,9 @@ from rich.table import Table
 from drimed.errors import MissingExtraError
 
 try:
-    from drimed.service import database, tokens
+    from drimed.service import tokens
     from drimed.trial.events import now
-    from drimed.trial.stores.opening import DEFAULT
+    from drimed.trial.stores.opening import DEFAULT, open_store
 except ModuleNotFoundError as error:  # the base install leaves the service out
     raise MissingExtraError(str(error.name), "service") from error
 
@@ -34,7 +34,7 @@ def create(
     store: Address = DEFAULT,
 ) -> None:
     """Make a token. It is shown once: the store keeps a hash of it only."""
-    opened = database.opened(store)
+    opened = open_store(store)
     token, text = tokens.create(opened, label=label, role=role, trial=trial, days=days)
     if trial is not None and trial not in opened.names():
         typer.echo(f"note: there is no trial {trial!r} yet", err=True)
@@ -47,7 +47,7 @@ def create(
 @app.command("list")
 def listed(store: Address = DEFAULT) -> None:
     """Show every token there has been; not the tokens themselves."""
-    opened = database.opened(store, create=False)
+    opened = open_store(store, create=False)
     table, moment = Table("id", "label", "role", "trial", "created (UTC)", "expires (UTC)", "state"), now()
     for token in tokens.listed(opened):
         times = (t[:16].replace("T", " ") if t else "" for t in (token.created, token.expires))
@@ -62,7 +62,7 @@ def revoke(
     store: Address = DEFAULT,
 ) -> None:
     """Never accept a token again. A running service notices within seconds."""
-    opened = database.opened(store, create=False)
+    opened = open_store(store, create=False)
     token = tokens.revoke(opened, name)
     console.print(f"token {token.label!r} ({token.id}) is revoked")
     opened.close()

@@ -163,6 +163,13 @@ class AsyncClient:
         body = {"user": user, "preference": dict(preference), "reason": reason}
         return await self._run(calls.change(trial, "preference", body, key))
 
+    async def change_control(
+        self, trial: str, user: str, control: str | Mapping[str, float], *, reason: str, key: str | None = None
+    ) -> int:
+        """From now on this user is compared with another control: an arm, or arms with shares."""
+        body = {"user": user, "control": control if isinstance(control, str) else dict(control), "reason": reason}
+        return await self._run(calls.change(trial, "control", body, key))
+
     # Looking back
 
     async def decision(self, trial: str, number: int) -> Story:

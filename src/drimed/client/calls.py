@@ -128,7 +128,7 @@ def mark_missing(trial: str, decision: int, reason: str, key: str | None) -> Cal
 
 
 def change(trial: str, what: str, body: Mapping[str, Any], key: str | None) -> Call[int]:
-    """Pause, resume, stop, users, arms, retire, preference; answers how many events the log has."""
+    """Pause, resume, stop, users, arms, retire, preference, control; answers how many events the log has."""
     return _write(_of(trial, what), _given(**body), key, lambda d: int(d["events"]))
 
 

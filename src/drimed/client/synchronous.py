@@ -160,6 +160,13 @@ class Client:
         body = {"user": user, "preference": dict(preference), "reason": reason}
         return self._run(calls.change(trial, "preference", body, key))
 
+    def change_control(
+        self, trial: str, user: str, control: str | Mapping[str, float], *, reason: str, key: str | None = None
+    ) -> int:
+        """From now on this user is compared with another control: an arm, or arms with shares."""
+        body = {"user": user, "control": control if isinstance(control, str) else dict(control), "reason": reason}
+        return self._run(calls.change(trial, "control", body, key))
+
     # Looking back
 
     def decision(self, trial: str, number: int) -> Story:

@@ -19,6 +19,7 @@ from drimed import __version__
 from drimed.service.answers import Problem
 from drimed.service.endpoints import changing, deciding, health, looking, trials
 from drimed.service.observing import Observed
+from drimed.service.pages.route import nothing_here
 from drimed.service.pages.routes import routes as pages
 from drimed.service.problems import Refusal
 from drimed.service.service import Service
@@ -95,18 +96,16 @@ async def _refused(_: Request, error: Exception) -> Response:
     return error.response()
 
 
-async def _http(_: Request, error: Exception) -> Response:
-    """What Starlette itself refuses: addresses and methods that do not exist."""
+async def _http(request: Request, error: Exception) -> Response:
+    """What Starlette itself refuses: addresses and methods that do not exist. People get a page."""
     assert isinstance(error, HTTPException)
-    kinds = {404: "unknown", 405: "method", 400: "malformed"}
-    detail = (
-        "there is nothing at this address; /v1/openapi.json lists what there is"
-        if error.status_code == 404
-        else error.detail
-    )
-    return Refusal(
-        error.status_code, kinds.get(error.status_code, "malformed"), detail, headers=error.headers
-    ).response()
+    kind = {404: "unknown", 405: "method"}.get(error.status_code, "malformed")
+    if not request.url.path.startswith("/v1/") and "text/html" in request.headers.get("accept", ""):
+        return nothing_here(request, Refusal(error.status_code, kind, "there is no such page"))
+    detail = error.detail
+    if error.status_code == 404:
+        detail = "there is nothing at this address; /v1/openapi.json lists what there is"
+    return Refusal(error.status_code, kind, detail, headers=error.headers).response()
 
 
 def _described(app: FastAPI) -> dict[str, Any]:

@@ -183,3 +183,13 @@ class PreferenceBody(Body):
     user: Label
     preference: Context
     reason: Reason
+
+
+class ControlBody(Body):
+    """What a user is compared with from now on."""
+
+    model_config = _example(user="north", control="usual", reason="the farm changed its practice")
+
+    user: Label
+    control: Control = Field(description="An arm, or arm → share.")
+    reason: Reason

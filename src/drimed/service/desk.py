@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from drimed.errors import ConflictError, StoreError, UnknownNameError
-from drimed.service import database, retries
+from drimed.service import retries
 from drimed.service.retries import Reply, Retry
 from drimed.trial.spec import TrialSpec
 from drimed.trial.stores.sql import SqlStore
@@ -51,8 +51,7 @@ class Desk:
             try:
                 with self.store.writing(name) as ledger:
                     begun = reached = ledger.seq
-                    connection = database.connection_of(ledger)
-                    if retry is not None and (before := retries.find(connection, retry)) is not None:
+                    if retry is not None and (before := retries.find(ledger.connection, retry)) is not None:
                         return before
                     try:
                         with entry.held.within(ledger):
@@ -60,7 +59,7 @@ class Desk:
                     finally:
                         reached = ledger.seq
                     if retry is not None:
-                        retries.keep(connection, retry, reply)
+                        retries.keep(ledger.connection, retry, reply)
             except BaseException as error:
                 if reached != begun:
                     entry.renew()  # it has taken in what was not made durable
@@ -76,18 +75,17 @@ class Desk:
         held = Held(self.store)
         try:
             with self.store.create(spec.name) as ledger:
-                connection = database.connection_of(ledger)
-                if retry is not None and retries.find(connection, retry) is not None:
+                if retry is not None and retries.find(ledger.connection, retry) is not None:
                     raise StoreError(
                         "an answer is kept to the creation of a trial that does not exist; restore a backup"
                     )
                 with held.within(ledger):
                     reply = answer(Trial.create(spec, held, actor=actor))
                 if retry is not None:
-                    retries.keep(connection, retry, reply)
+                    retries.keep(ledger.connection, retry, reply)
         except ConflictError:
             if retry is not None:
-                with database.transaction(self.store, write=False) as connection:
+                with self.store.transaction(write=False) as connection:
                     before = retries.find(connection, retry)
                 if before is not None:
                     return before

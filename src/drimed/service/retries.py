@@ -16,7 +16,6 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from drimed.errors import ConflictError
-from drimed.service import database
 from drimed.service.problems import Refusal
 from drimed.trial.events import now
 from drimed.trial.stores.sql import SqlStore
@@ -90,7 +89,7 @@ def purge(store: SqlStore, hours: float) -> int:
     old = sa.select(table.c.id).where(table.c.time < before).limit(PURGED_AT_ONCE)
     purged = 0
     while True:
-        with database.transaction(store, write=True) as connection:
+        with store.transaction(write=True) as connection:
             ids = list(connection.scalars(old))
             if ids:
                 connection.execute(table.delete().where(table.c.id.in_(ids)))

@@ -7,9 +7,10 @@ import tempfile
 from dataclasses import dataclass
 
 from drimed.errors import ConfigError
-from drimed.service import database, demo, logs, tokens
+from drimed.service import demo, logs, tokens
 from drimed.service.access import HOW_TO
 from drimed.service.settings import Settings
+from drimed.trial.stores.opening import open_store
 
 APPLICATION = "drimed.service.app:from_environment"
 HEALTH = 30  # seconds in which a worker must answer its supervisor: a busy machine is slow to import
@@ -27,7 +28,7 @@ class Prepared:
 
 def prepare(settings: Settings, *, with_demo: bool = False) -> Prepared:
     """Open the store once before any worker does, and refuse to serve strangers without tokens."""
-    store = database.opened(settings.store)
+    store = open_store(settings.store)
     try:
         guarded = tokens.any_made(store)
         if not guarded and not settings.local:

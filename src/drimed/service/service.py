@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from starlette.requests import HTTPConnection
 
-from drimed.service import access, database, retries
+from drimed.service import access, retries
 from drimed.service.access import Access, Caller
 from drimed.service.desk import Desk
 from drimed.service.problems import Refusal
@@ -21,6 +21,7 @@ from drimed.service.rates import Buckets
 from drimed.service.retries import Reply, Retry
 from drimed.service.settings import Settings
 from drimed.trial.spec import TrialSpec
+from drimed.trial.stores.opening import open_store
 from drimed.trial.trial import Trial
 
 FAILURES = 5.0, 20  # a second, and at once: tokens that are not recognised, from one address
@@ -36,7 +37,7 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.store = database.opened(settings.store)
+        self.store = open_store(settings.store)
         self.desk = Desk(self.store)
         self.access = Access(self.store, settings)
         self.stopping = False

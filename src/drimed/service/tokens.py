@@ -13,7 +13,6 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from drimed.errors import ConflictError, InputError, UnknownNameError
-from drimed.service import database
 from drimed.trial.events import now
 from drimed.trial.stores.sql import SqlStore
 from drimed.trial.stores.tables import tokens as table
@@ -61,7 +60,7 @@ def create(
         expires = (datetime.now(UTC) + timedelta(days=days)).isoformat(timespec="microseconds")
     token = Token(secrets.token_hex(4), label, role, trial, now(), expires, None)
     text = f"{BEGINNING}_{token.id}_{secrets.token_urlsafe(32)}"
-    with database.transaction(store, write=True) as connection:
+    with store.transaction(write=True) as connection:
         try:
             connection.execute(table.insert().values(**vars(token), hash=_hash(text)))
         except IntegrityError:
@@ -73,14 +72,14 @@ def create(
 
 def listed(store: SqlStore) -> list[Token]:
     """Every token there has been, oldest first."""
-    with database.transaction(store, write=False) as connection:
+    with store.transaction(write=False) as connection:
         rows = connection.execute(sa.select(*_COLUMNS).order_by(table.c.created, table.c.id)).all()
     return [Token(*row) for row in rows]
 
 
 def revoke(store: SqlStore, name: str) -> Token:
     """Never accept a token again, by its label or id; it stays in the list."""
-    with database.transaction(store, write=True) as connection:
+    with store.transaction(write=True) as connection:
         rows = connection.execute(sa.select(*_COLUMNS)).all()
         found = next((t for t in (Token(*row) for row in rows) if name in (t.label, t.id)), None)
         if found is None:
@@ -92,7 +91,7 @@ def revoke(store: SqlStore, name: str) -> Token:
 
 def any_made(store: SqlStore) -> bool:
     """Whether there ever was one."""
-    with database.transaction(store, write=False) as connection:
+    with store.transaction(write=False) as connection:
         return connection.execute(sa.select(table.c.id).limit(1)).first() is not None
 
 
@@ -102,7 +101,7 @@ def recognised(store: SqlStore, text: str) -> Token | None:
     id, _, secret = rest.partition("_")
     if beginning != BEGINNING or not secret or not re.fullmatch("[0-9a-f]{8}", id):
         return None
-    with database.transaction(store, write=False) as connection:
+    with store.transaction(write=False) as connection:
         row = connection.execute(sa.select(*_COLUMNS, table.c.hash).where(table.c.id == id)).first()
     stored = row.hash if row is not None else _hash("")
     same = hmac.compare_digest(_hash(text), stored)  # also where there is none: both take the same time

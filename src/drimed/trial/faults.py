@@ -281,7 +281,10 @@ _WORDS = {
     "tuple_type": "must be a list of two numbers",
     "union_tag_not_found": "must be the name of an arm, or a table of arms and their shares",
 }
-_NAME_RULE = "must be a name: 1 to 100 characters, no quotes, slashes, commas or semicolons, and no space in front"
+_NAME_RULE = (
+    "must be a name: 1 to 100 characters, no quotes, slashes, commas or semicolons, and in front no space and none of "
+    "= + - @, which spreadsheets take for a formula"
+)
 _TRIAL_NAME_RULE = "must be 1 to 100 letters, digits, dots, dashes and underscores, the first a letter or digit"
 
 

@@ -28,12 +28,13 @@ class Transaction:
     dry_run: bool
     wrote: bool = False
 
-    def append(
-        self, drafts: Sequence[Draft], actor: str | None, about: Mapping[int, Event] | None = None
-    ) -> list[Event]:
-        """Record and fold in, as every other process will; a dry run only shows what would be."""
+    def append(self, drafts: Sequence[Draft], about: Mapping[int, Event] | None = None) -> list[Event]:
+        """Record and fold in, as every other process will; a dry run only shows what would be.
+
+        `about` has the decisions that outcomes belong to.
+        """
         head = self.memory
-        written = chain(drafts, seq=head.seq, hash=head.hash, time=self.time, actor=actor or self.actor)
+        written = chain(drafts, seq=head.seq, hash=head.hash, time=self.time, actor=self.actor)
         if self.dry_run:
             if written and written[0].kind == kinds.EPISODE:  # what is shown next happens in it
                 self.memory = copy(self.memory)  # an episode replaces what it changes
@@ -62,7 +63,7 @@ class Recorder:
             return self._caught_up(ledger)
 
     @contextmanager
-    def writing(self, *, dry_run: bool = False) -> Iterator[Transaction]:
+    def writing(self, actor: str | None, *, dry_run: bool = False) -> Iterator[Transaction]:
         """A transaction: durable when the block ends. What cannot be folded in is never written."""
         transaction = None
         with self._lock:
@@ -71,7 +72,7 @@ class Recorder:
                     memory = self._caught_up(ledger)
                     if not dry_run and memory.seq >= self._snapshot + max(SNAPSHOT_EVERY, len(memory.users)):
                         self._keep_snapshot(memory, ledger)
-                    transaction = Transaction(memory, ledger, self.clock(), self.actor, dry_run)
+                    transaction = Transaction(memory, ledger, self.clock(), actor or self.actor, dry_run)
                     yield transaction
                     if transaction.wrote:
                         self._memory = transaction.memory

@@ -32,7 +32,8 @@ def _not_tiny(value: float) -> float:
     return value
 
 
-Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\s/,;\"'][^/,;\"'\x00-\x1f]*$")]
+# Sheets take names from here: what begins like a formula would be run by a spreadsheet.
+Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\s/,;\"'=+@-][^/,;\"'\x00-\x1f]*$")]
 # No unit of measurement makes a number larger or smaller than this; powers of it must stay within a double.
 LARGEST, SMALLEST = 1e30, 1e-30
 Finite = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]

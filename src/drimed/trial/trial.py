@@ -8,29 +8,24 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, overload
 
 import numpy as np
-from pydantic import ValidationError
 
-from drimed.errors import BatchError, ConflictError, Fault, InputError, SpecError, UnknownNameError
+from drimed.errors import InputError
+from drimed.trial import asking, running, telling
 from drimed.trial import events as kinds
-from drimed.trial import faults, outcomes
-from drimed.trial.build import build_policy, notes
-from drimed.trial.deciding import Asked, decide
+from drimed.trial.build import notes
 from drimed.trial.events import Draft, Event, chain, now
 from drimed.trial.memory import Memory
 from drimed.trial.outcomes import Report, Story, Values
-from drimed.trial.problem import Problem
 from drimed.trial.recorder import Recorder
 from drimed.trial.records import Given, Row, Status, Told
+from drimed.trial.running import Context
 from drimed.trial.spec import Arm, ArmNoise, TrialSpec, User
-from drimed.trial.stores.store import Ledger, Store
+from drimed.trial.stores.store import Store
 
 STORIES = 1000  # decisions that are fetched at a time
-
-Context = Mapping[str, float]
 
 
 class Trial:
@@ -111,94 +106,17 @@ class Trial:
         """
         if (contexts if isinstance(users, str) else context) is not None:
             raise InputError("give `context` when asking for one user, and `contexts` when asking for several")
-        _names("unavailable", unavailable)
-        if isinstance(users, str):
-            given = self._ask(
-                [users], {users: context} if context is not None else {}, unavailable, key, actor, dry_run
-            )
-            return given[0]
-        return self._ask(users, dict(contexts or {}), unavailable, key, actor, dry_run)
+        one = isinstance(users, str)
+        names = [users] if isinstance(users, str) else users
+        own = {str(users): context} if context is not None else dict(contexts or {})
+        with self._recorder.writing(actor, dry_run=dry_run) as now:
+            given = asking.ask(now, names, own, running.arm_names(unavailable), key)
+        return given[0] if one else given
 
-    def _ask(
-        self,
-        users: Sequence[str] | None,
-        contexts: dict[str, Context],
-        unavailable: Sequence[str],
-        key: str | None,
-        actor: str | None,
-        dry_run: bool,
-    ) -> list[Given]:
-        if key is not None:
-            kinds.storable("key", key, kinds.LONGEST_KEY)
-        with self._recorder.writing(dry_run=dry_run) as now:
-            if key is not None and (before := self._answered(now.memory, now.ledger, key, users)):
-                return before
-            self._can_decide(now.memory)
-            if now.memory.episode.number == 0:  # the first one need not be opened
-                now.append([Draft(kinds.EPISODE, self._episode(now.memory, {}, {}))], actor)
-            memory, ledger = now.memory, now.ledger
-            names = list(memory.users) if users is None else list(users)
-            if not names:
-                raise InputError("there is nobody to decide for: add users first")
-            if len(set(names)) < len(names):
-                twice = next(u for u in names if names.count(u) > 1)
-                raise InputError(f"user {twice!r} is asked for twice in one call")
-            for name in [*names, *contexts]:
-                if name not in memory.users:
-                    raise UnknownNameError("user", name, memory.users)
-            standing = {u: memory.episode.asked[u] for u in names if u in memory.episode.asked}
-            new = [u for u in names if u not in standing]
-            asked = [self._asked(memory, u, contexts.get(u), unavailable) for u in new]
-            bodies = decide(memory, asked) if asked else []
-            first = memory.counts.decisions + 1
-            drafts = [
-                Draft(kinds.DECISION, body, first + i, user, key)
-                for i, (user, body) in enumerate(zip(new, bodies, strict=True))
-            ]
-            written = now.append(drafts, actor)
-            old = self._standing(memory, ledger, standing)
-        fresh = {str(e.user): self._given(memory, e) for e in written}
-        return [fresh[u] if u in fresh else old[u] for u in names]
-
-    def _asked(self, memory: Memory, user: str, context: Context | None, unavailable: Sequence[str]) -> Asked:
-        profile = memory.profile(user)
-        if context is not None:
-            values = memory.problem.context(context)
-        elif memory.problem.fields and user not in memory.episode.contexts:
-            raise InputError(
-                f"user {user!r} has no context in episode {memory.episode.number}; expected "
-                f"{', '.join(memory.problem.fields)}: give it here or to open_episode"
-            )
-        else:
-            known = memory.episode.contexts.get(user)
-            values = None if known is None else np.array(known, dtype=np.float64)
-        excluded = memory.excluded(user, unavailable)
-        return Asked(profile, values, excluded, memory.problem.available(profile, excluded))
-
-    def _answered(self, memory: Memory, ledger: Ledger, key: str, users: Sequence[str] | None) -> list[Given]:
-        """What this request was answered with before: what it decided, and what had been decided in its episode."""
-        found = {str(e.user): e for e in ledger.of_request(key) if e.kind == kinds.DECISION}
-        if not found:
-            return []
-        same = next(iter(found.values())).body["episode"] == memory.episode.number
-        asked = memory.episode.asked if same else {}
-        names = [u for u in memory.users if u in found or u in asked] if users is None else list(users)
-        if not set(found) <= set(names) or any(u not in found and u not in asked for u in names):
-            raise ConflictError(f"request {key!r} was made before, for other users; give each request its own key")
-        old = self._standing(memory, ledger, {u: asked[u] for u in names if u not in found})
-        return [old[u] if u in old else self._given(memory, found[u], repeated=True) for u in names]
-
-    def _standing(self, memory: Memory, ledger: Ledger, decisions: dict[str, int]) -> dict[str, Given]:
-        found = ledger.of_decisions(list(decisions.values()))
-        return {u: self._given(memory, found[n][0], repeated=True) for u, n in decisions.items()}
-
-    def _given(self, memory: Memory, event: Event, *, repeated: bool = False) -> Given:
-        return Given.of(event, memory.problem.arms, memory.problem.fields, repeated=repeated)
-
-    def _can_decide(self, memory: Memory) -> None:
-        if memory.status != "running":
-            fix = "; resume it first" if memory.status == "paused" else ""
-            raise ConflictError(f"trial {self.name!r} is {memory.status} and decides nothing{fix}")
+    def preview(self) -> list[Given]:
+        """What would be decided now for every user, in its context of this episode or a typical one; writes nothing."""
+        with self._recorder.writing(None, dry_run=True) as now:
+            return asking.preview(now)
 
     # Telling
 
@@ -208,43 +126,8 @@ class Trial:
 
     def tell_many(self, reports: Sequence[Report], *, actor: str | None = None, dry_run: bool = False) -> list[Told]:
         """Many outcomes in one transaction: all of them or, if one is refused, none."""
-        reports = [replace(r, decision=_whole(r.decision)) for r in reports]
-        with self._recorder.writing(dry_run=dry_run) as now:
-            if len({r.decision for r in reports}) < len(reports):
-                raise InputError("one decision is reported twice in one call; report each once")
-            found = now.ledger.of_decisions([r.decision for r in reports])
-            stories = {number: Story.of(events) for number, events in found.items()}
-            drafts, answers = [], []
-            for report, outcome in zip(reports, self._merged(now.memory, stories, reports), strict=True):
-                story = stories[report.decision]
-                if outcome == story.outcome:
-                    answers.append(outcomes.told(now.memory, story, "already recorded", outcome))
-                    continue
-                body = {
-                    "outcome": outcome,
-                    "was": story.outcome,
-                    "late": story.missing and story.outcome is None,  # it had been given up
-                }
-                drafts.append(Draft(kinds.OUTCOME, body, report.decision, story.event.user))
-                state = "recorded" if story.outcome is None else "completed"
-                answers.append(outcomes.told(now.memory, story, state, outcome))
-            now.append(drafts, actor, {n: s.event for n, s in stories.items()})
-        return answers
-
-    def _merged(self, memory: Memory, stories: dict[int, Story], reports: Sequence[Report]) -> list[dict[str, Any]]:
-        merged, errors = [], {}
-        for i, report in enumerate(reports):
-            try:
-                if report.decision not in stories:
-                    raise InputError(f"trial {self.name!r} has no decision {report.decision!r}")
-                merged.append(outcomes.merged(memory, stories[report.decision], report))
-            except InputError as error:
-                if len(reports) == 1:
-                    raise
-                errors[i] = str(error)
-        if errors:
-            raise BatchError(errors, "report")
-        return merged
+        with self._recorder.writing(actor, dry_run=dry_run) as now:
+            return telling.tell(now, reports)
 
     def amend(
         self,
@@ -257,39 +140,15 @@ class Trial:
         dry_run: bool = False,
     ) -> Told:
         """Correct an outcome; the old value stays in the log. None takes a metric back."""
-        _said(reason)
-        decision = _whole(decision)
-        with self._recorder.writing(dry_run=dry_run) as now:
-            story = self._stories(now.ledger, [decision])[decision]
-            new = outcomes.amended(now.memory, story, Report(decision, outcome, control))
-            if new == story.outcome:
-                return outcomes.told(now.memory, story, "already recorded", new)
-            body = {"outcome": new, "was": story.outcome, "reason": reason}
-            now.append([Draft(kinds.AMENDMENT, body, decision, story.event.user)], actor, {decision: story.event})
-            return outcomes.told(now.memory, story, "amended", new)
+        with self._recorder.writing(actor, dry_run=dry_run) as now:
+            return telling.amend(now, Report(decision, outcome, control), reason)
 
     def mark_missing(self, decision: int, *, reason: str, actor: str | None = None, dry_run: bool = False) -> Told:
         """An outcome that will not come. Should it come after all, it can still be told."""
-        _said(reason)
-        decision = _whole(decision)
-        with self._recorder.writing(dry_run=dry_run) as now:
-            memory, ledger = now.memory, now.ledger
-            story = self._stories(ledger, [decision])[decision]
-            if story.outcome is not None:
-                raise ConflictError(f"decision {decision} has an outcome; it is not missing")
-            if not story.missing:
-                draft = Draft(kinds.MISSING, {"reason": reason}, decision, story.event.user)
-                now.append([draft], actor, {decision: story.event})
-            return outcomes.told(memory, story, "already recorded" if story.missing else "missing", None)
+        with self._recorder.writing(actor, dry_run=dry_run) as now:
+            return telling.mark_missing(now, decision, reason)
 
-    def _stories(self, ledger: Ledger, decisions: Sequence[int]) -> dict[int, Story]:
-        found = ledger.of_decisions(list(decisions))
-        for number in decisions:
-            if number not in found:
-                raise InputError(f"trial {self.name!r} has no decision {number!r}")
-        return {number: Story.of(events) for number, events in found.items()}
-
-    # Running the trial
+    # Running
 
     def open_episode(
         self,
@@ -304,94 +163,27 @@ class Trial:
         `unavailable` names arms for each user that cannot get them, or under "" for all. With `number`, opening an
         episode that is open already does nothing: safe to repeat.
         """
-        with self._recorder.writing() as now:
-            memory = now.memory
-            current = memory.episode.number
-            if number is not None and number == current:
-                return current
-            if memory.status != "running":
-                raise ConflictError(f"trial {self.name!r} is {memory.status}; no episode can be opened")
-            if number is not None and number != current + 1:
-                raise ConflictError(f"episode {number} cannot be opened: the next one is {current + 1}")
-            body = self._episode(memory, contexts or {}, unavailable or {})
-            now.append([Draft(kinds.EPISODE, body)], actor)
-            return current + 1
-
-    def _episode(
-        self, memory: Memory, contexts: Mapping[str, Context], unavailable: Mapping[str, Sequence[str]]
-    ) -> dict[str, Any]:
-        """The next episode, as it is written down."""
-        body: dict[str, Any] = {"episode": memory.episode.number + 1, "contexts": {}, "unavailable": {}}
-        for user, values in contexts.items():
-            if user not in memory.users:
-                raise UnknownNameError("user", user, memory.users)
-            if (vector := memory.problem.context(values)) is not None:
-                body["contexts"][user] = vector.tolist()
-        for user, arms in unavailable.items():
-            if user and user not in memory.users:
-                raise UnknownNameError("user", user, memory.users)
-            for arm in _names("unavailable", arms):
-                memory.problem.arm(arm)
-            for name in [user] if user else memory.users:
-                memory.problem.available(memory.profile(name), [*memory.retired, *arms])
-            body["unavailable"][user] = sorted(arms)
-        memory.episode_offers(body["contexts"])  # refuses what the policy could not begin with
-        return body
+        with self._recorder.writing(actor) as now:
+            return running.open_episode(now, contexts or {}, number, unavailable or {})
 
     def add_user(self, name: str, user: User | Mapping[str, Any], *, actor: str | None = None) -> None:
         """Let somebody join."""
-        definition = _valid(User, user, ("users", name))
-        with self._recorder.writing() as now:
-            memory = now.memory
-            if name in memory.users:
-                raise ConflictError(f"there is a user {name!r} already")
-            _raise(
-                [
-                    *faults.name_faults(name, ("users", name)),
-                    *faults.user_faults(memory.spec, definition, ("users", name)),
-                ]
-            )
-            at = ("users", name, "control")
-            controls = [u.control or memory.spec.control for _, u in memory.definitions[:1]]
-            own = definition.control or memory.spec.control
-            _raise(list(faults.plot_faults(memory.spec, memory.policy, own, next(iter(controls), None), at)))
-            profile = memory.problem.profile(name, definition, len(memory.profiles))
-            memory.problem.available(profile, memory.retired)  # refuses a control that is retired
-            body = {"definition": definition.model_dump(mode="json", exclude_none=True)}
-            now.append([Draft(kinds.USER, body, user=name)], actor)
+        with self._recorder.writing(actor) as now:
+            running.add_user(now, name, user)
 
     def change_preference(
         self, user: str, preference: Mapping[str, float], *, reason: str, actor: str | None = None
     ) -> None:
         """From now on this user weighs the metrics differently; what was learned about the arms is kept."""
-        _said(reason)
-        with self._recorder.writing() as now:
-            memory = now.memory
-            if user not in memory.users:
-                raise UnknownNameError("user", user, memory.users)
-            given: Any = preference  # callers are not always typed
-            weights = dict(given) if isinstance(given, Mapping) else given
-            new = _valid(User, {"preference": weights}, ("users", user))
-            _raise(list(faults.preference_faults(memory.spec, new.preference or {}, ("users", user, "preference"))))
-            body = {"preference": new.preference, "reason": reason}
-            now.append([Draft(kinds.PREFERENCE, body, user=user)], actor)
+        with self._recorder.writing(actor) as now:
+            running.change_preference(now, user, preference, reason)
 
     def change_control(
         self, user: str, control: str | Mapping[str, float], *, reason: str, actor: str | None = None
     ) -> None:
         """From now on this user is compared with another control; past decisions keep theirs."""
-        _said(reason)
-        with self._recorder.writing() as now:
-            memory = now.memory
-            if user not in memory.users:
-                raise UnknownNameError("user", user, memory.users)
-            at = ("users", user)
-            wanted = dict(control) if isinstance(control, Mapping) else control
-            new = memory.definition(user).model_copy(update={"control": _valid(User, {"control": wanted}, at).control})
-            _raise(list(faults.user_faults(memory.spec, new, at)))
-            memory.problem.available(memory.problem.profile(user, new, 0), memory.retired)
-            body = {"control": new.control, "reason": reason}
-            now.append([Draft(kinds.CONTROL, body, user=user)], actor)
+        with self._recorder.writing(actor) as now:
+            running.change_control(now, user, control, reason)
 
     def add_arm(
         self,
@@ -402,53 +194,28 @@ class Trial:
         actor: str | None = None,
     ) -> None:
         """Offer one more arm from now on. A changed arm is a new arm."""
-        definition = _valid(Arm, arm or {}, ("arms", name))
-        own = None if noise is None else _valid(ArmNoise, noise, ("noise", "arms", name))
-        with self._recorder.writing() as now:
-            memory = now.memory
-            if name in memory.spec.arms:
-                raise ConflictError(f"there is an arm {name!r} already; a changed arm is a new arm with a new name")
-            _raise([*faults.name_faults(name, ("arms", name)), *faults.arm_faults(memory.spec, name, definition)])
-            body: dict[str, Any] = {"arm": name, "definition": definition.model_dump(mode="json", exclude_none=True)}
-            if own is not None:
-                body["noise"] = {name: own.model_dump(mode="json", exclude_none=True)}
-            grown = memory.with_arm(body)
-            _raise(faults.cross_faults(grown))
-            build_policy(grown, Problem(grown).shape.d)
-            now.append([Draft(kinds.ARM, body)], actor)
+        with self._recorder.writing(actor) as now:
+            running.add_arm(now, name, arm or {}, noise)
 
     def retire_arm(self, name: str, *, reason: str, actor: str | None = None) -> None:
         """Never decide for this arm again; what was decided and learned stays."""
-        _said(reason)
-        with self._recorder.writing() as now:
-            memory = now.memory
-            memory.problem.arm(name)
-            if name in memory.retired:
-                return
-            for user in memory.users:
-                memory.problem.available(memory.profile(user), [*memory.retired, name])
-            now.append([Draft(kinds.RETIRED, {"arm": name, "reason": reason})], actor)
+        with self._recorder.writing(actor) as now:
+            running.retire_arm(now, name, reason)
 
     def pause(self, *, reason: str, actor: str | None = None) -> None:
         """Decide nothing until `resume`; outcomes are still taken."""
-        self._turn(kinds.PAUSED, ("running",), reason, actor)
+        with self._recorder.writing(actor) as now:
+            running.turn(now, kinds.PAUSED, reason)
 
     def resume(self, *, reason: str = "", actor: str | None = None) -> None:
         """Decide again."""
-        self._turn(kinds.RESUMED, ("paused",), reason, actor)
+        with self._recorder.writing(actor) as now:
+            running.turn(now, kinds.RESUMED, reason)
 
     def stop(self, *, reason: str, actor: str | None = None) -> None:
         """Decide nothing any more, for good; outcomes are still taken."""
-        self._turn(kinds.STOPPED, ("running", "paused"), reason, actor)
-
-    def _turn(self, kind: str, allowed: tuple[str, ...], reason: str, actor: str | None) -> None:
-        if kind != kinds.RESUMED:
-            _said(reason)
-        with self._recorder.writing() as now:
-            memory = now.memory
-            if memory.status not in allowed:
-                raise ConflictError(f"trial {self.name!r} is {memory.status}; it cannot be {kind}")
-            now.append([Draft(kind, {"reason": reason})], actor)
+        with self._recorder.writing(actor) as now:
+            running.turn(now, kinds.STOPPED, reason)
 
     # Looking
 
@@ -480,37 +247,21 @@ class Trial:
             notes=notes(spec, memory.problem.shape.d),
         )
 
-    def preview(self) -> list[Given]:
-        """What would be decided now for every user, in its context of this episode or a typical one; writes nothing."""
-        with self._recorder.writing(dry_run=True) as now:
-            memory = now.memory
-            self._can_decide(memory)
-            typical = {name: f.typical for name, f in memory.spec.context.items()}
-            known = {u: None if u in memory.episode.contexts or not typical else typical for u in memory.users}
-            asked = [self._asked(memory, user, context, ()) for user, context in known.items()]
-            bodies = decide(memory, asked) if asked else []
-            first = memory.counts.decisions + 1
-            drafts = [
-                Draft(kinds.DECISION, body, first + i, user)
-                for i, (user, body) in enumerate(zip(known, bodies, strict=True))
-            ]
-            return [self._given(memory, event) for event in now.append(drafts, None)]
-
     def decision(self, number: int) -> tuple[Given, list[Event]]:
         """One decision, and everything recorded about it."""
-        number, memory = _whole(number), self.memory()
+        number, memory = telling.whole(number), self.memory()
         with self.store.reading(self.name) as ledger:
             story = ledger.of_decisions([number])
         if number not in story:
-            raise InputError(f"trial {self.name!r} has no decision {number!r}")
-        return self._given(memory, story[number][0]), story[number]
+            raise telling.unknown_decision(self.name, number)
+        return asking.given(memory, story[number][0]), story[number]
 
     def decisions(self, numbers: Sequence[int]) -> dict[int, Given]:
         """Several decisions; those that do not exist are left out."""
         memory = self.memory()
         with self.store.reading(self.name) as ledger:
             found = ledger.of_decisions(list(numbers))
-        return {number: self._given(memory, events[0]) for number, events in found.items()}
+        return {number: asking.given(memory, events[0]) for number, events in found.items()}
 
     def log(
         self,
@@ -540,41 +291,10 @@ class Trial:
             outcome = story.outcome or {"metrics": {}, "control": None}
             profile = memory.profiles[story.event.body["profile"]]
             yield Row(
-                given=self._given(memory, story.event),
+                given=asking.given(memory, story.event),
                 state="told" if story.outcome else "missing" if story.missing else "awaited",
                 outcome={m: outcome["metrics"].get(m) for m in memory.problem.metrics},
                 control=outcome["control"],
                 reward=None if story.outcome is None else memory.reward(profile, outcome),
                 amendments=story.amendments,
             )
-
-
-def _whole(decision: object) -> int:
-    if isinstance(decision, bool) or not isinstance(decision, int | np.integer):
-        raise InputError(f"a decision is known by its number, got {decision!r}")
-    return int(decision)
-
-
-def _names(what: str, names: Sequence[str]) -> Sequence[str]:
-    if isinstance(names, str):
-        raise InputError(f"{what} must be a list of arms, got the text {names!r}; write [{names!r}]")
-    return names
-
-
-def _said(reason: str) -> None:
-    if not reason.strip():
-        raise InputError("a reason is needed: it is kept in the log")
-
-
-def _raise(found: Sequence[Fault]) -> None:
-    if found:
-        raise SpecError(found)
-
-
-def _valid(kind: Any, value: Any, at: tuple[str, ...]) -> Any:
-    if isinstance(value, kind):
-        return value
-    try:
-        return kind.model_validate(value)
-    except ValidationError as error:
-        raise SpecError([Fault((*at, *f.path), f.message) for f in faults.readable(error, kind)]) from None

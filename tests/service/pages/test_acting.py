@@ -10,6 +10,7 @@ import pytest
 
 from drimed.trial.template import TEMPLATE
 from tests.service.pages.visiting import Visitor, readable
+from tests.trial.trials import SMALL
 
 MAIZE = "/trials/maize-nitrogen"
 
@@ -179,11 +180,27 @@ def test_users_and_arms_join_and_leave(visitor: Visitor, http: httpx.Client) -> 
     assert "The arm was added" in visitor.done(visitor.send(page, {"name": "newest"}, to=f"{page}/arm"))
     changed = visitor.send(page, {"user": "lake", "w:yield": "3", "reason": "levy"}, to=f"{page}/preference")
     assert "The preference was changed" in visitor.done(changed)
+    control = {"user": "lake", "control": "new", "reason": "another practice"}
+    assert "The control was changed" in visitor.done(visitor.send(page, control, to=f"{page}/control"))
+    unknown = visitor.send(page, control | {"user": "sea"}, to=f"{page}/control")
+    assert "unknown user 'sea'" in readable(unknown.text)
     retired = visitor.send(page, {"arm": "newest", "reason": "no more"}, to=f"{page}/retire")
     assert "The arm is retired" in visitor.done(retired)
     lake = next(u for u in http.get("/v1/trials/small/users").json()["items"] if u["name"] == "lake")
-    assert (lake["preference"], lake["control"], lake["arms"], lake["group"]) == ({"yield": 3.0}, "old", None, "wet")
+    assert (lake["preference"], lake["control"], lake["arms"], lake["group"]) == ({"yield": 3.0}, "new", None, "wet")
     assert http.get("/v1/trials/small").json()["retired"] == ["newest"]
+
+
+def test_where_noise_is_known_a_new_arm_may_have_its_own(visitor: Visitor, http: httpx.Client) -> None:
+    spec = SMALL | {"name": "known", "noise": {"kind": "known", "sd": {"yield": 0.5}}}
+    http.post("/v1/trials", json=spec).raise_for_status()
+    page = "/trials/known/manage"
+    assert "standard deviation of yield" in readable(visitor.look(page))
+    wrong = visitor.send(page, {"name": "late", "sd:yield": "-1"}, to=f"{page}/arm")
+    assert "must be above 0" in readable(wrong.text)
+    visitor.done(visitor.send(page, {"name": "late", "sd:yield": "0.8"}, to=f"{page}/arm"))
+    assert http.get("/v1/trials/known/spec").json()["noise"]["arms"] == {"late": {"sd": {"yield": 0.8}}}
+    assert "standard deviation" not in readable(visitor.look("/trials/small/manage"))
 
 
 def test_names_cannot_smuggle_anything_into_a_page(visitor: Visitor, http: httpx.Client) -> None:

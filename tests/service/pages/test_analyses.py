@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from drimed.errors import NumericalError
-from drimed.service import database
 from drimed.service.pages import analyses
 from drimed.service.pages.analyses import Analyses, Budget
 from drimed.trial.analysis.analyse import analyse
+from drimed.trial.stores.opening import open_store
 from drimed.trial.stores.sql import SqlStore
 from drimed.trial.trial import Trial
 from tests.trial.trials import SMALL
@@ -22,7 +22,7 @@ from tests.trial.trials import SMALL
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqlStore]:
-    opened = database.opened(str(tmp_path / "t.db"))
+    opened = open_store(str(tmp_path / "t.db"))
     Trial.create(SMALL, opened)
     yield opened
     opened.close()

@@ -125,6 +125,18 @@ def test_what_is_not_there_is_said_on_a_page(visitor: Visitor, address: str, sta
     assert "Traceback" not in answer.text
 
 
+@pytest.mark.parametrize("address", ["/nothing", "/trials/busy/nothing", "/trials/"])
+def test_an_address_that_nobody_serves_is_a_page_for_people_and_a_problem_for_programs(
+    visitor: Visitor, address: str
+) -> None:
+    page = visitor.http.get(address, headers={"Accept": "text/html"})
+    assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "there is no such page" in page.text
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    plain = visitor.http.get(address, headers={"Accept": "application/json"})
+    assert (plain.status_code, plain.headers["content-type"]) == (404, "application/problem+json")
+
+
 @pytest.mark.parametrize("address", PAGES)
 def test_pages_run_no_script_but_ours_and_stay_in_no_frame(visitor: Visitor, address: str) -> None:
     answer = visitor.http.get(address)

@@ -1,4 +1,4 @@
-"""Change a running trial: pause, resume, stop; users, arms and preferences."""
+"""Change a running trial: pause, resume, stop; users, arms, preferences and controls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from drimed.service.answers import Done
-from drimed.service.bodies import ArmBody, MaybeReasonBody, PreferenceBody, ReasonBody, RetireBody, UserBody
+from drimed.service.bodies import (
+    ArmBody,
+    ControlBody,
+    MaybeReasonBody,
+    PreferenceBody,
+    ReasonBody,
+    RetireBody,
+    UserBody,
+)
 from drimed.service.endpoints.acting import done, write
 from drimed.service.endpoints.documented import Key, TrialName, writing
 from drimed.service.route import guarded_router
@@ -108,6 +116,23 @@ async def preference(request: Request, trial: TrialName, body: PreferenceBody, k
 
     def act(opened: Trial, actor: str) -> Done:
         opened.change_preference(body.user, body.preference, reason=body.reason, actor=actor)
+        return done(opened)
+
+    return await write(request, trial, act)
+
+
+@routes.post(
+    "/trials/{trial}/control",
+    summary="Change a control",
+    operation_id="change_control",
+    **writing(MANAGE, Done, example=_DONE),
+)
+async def control(request: Request, trial: TrialName, body: ControlBody, key: Key = None) -> Response:
+    """From now on this user is compared with another control; past decisions keep theirs."""
+    del key
+
+    def act(opened: Trial, actor: str) -> Done:
+        opened.change_control(body.user, body.control, reason=body.reason, actor=actor)
         return done(opened)
 
     return await write(request, trial, act)

@@ -1,4 +1,4 @@
-"""Change a running trial: pause, resume, stop; users, arms and preferences."""
+"""Change a running trial: pause, resume, stop; users, arms, preferences and controls."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class Desk:
     arms: list[str]  # that are not retired
     attributes: list[str]  # that describe arms; empty: they have effects of their own
     mapped: bool  # arms are described by matrices, which no form takes
+    known_noise: bool  # an arm may have noise of its own
     has_control: bool  # the trial has one for users that give none
     has_preference: bool
 
@@ -88,7 +89,8 @@ def _arm(visit: Visit, trial: Trial, actor: str) -> None:
     arm: dict[str, Any] = {"about": visit.field("about")} if visit.field("about") else {}
     if attributes := _values(visit, "a:"):
         arm["attributes"] = attributes
-    trial.add_arm(_name(visit), arm, actor=actor)
+    scatter = _values(visit, "sd:")
+    trial.add_arm(_name(visit), arm, noise={"sd": scatter} if scatter else None, actor=actor)
 
 
 def _retire(visit: Visit, trial: Trial, actor: str) -> None:
@@ -97,6 +99,10 @@ def _retire(visit: Visit, trial: Trial, actor: str) -> None:
 
 def _prefer(visit: Visit, trial: Trial, actor: str) -> None:
     trial.change_preference(visit.field("user"), _values(visit, "w:"), reason=visit.field("reason"), actor=actor)
+
+
+def _control(visit: Visit, trial: Trial, actor: str) -> None:
+    trial.change_control(visit.field("user"), visit.field("control"), reason=visit.field("reason"), actor=actor)
 
 
 # what: (message, act)
@@ -108,6 +114,7 @@ ACTS: dict[str, tuple[str, Callable[[Visit, Trial, str], None]]] = {
     "arm": ("arm", _arm),
     "retire": ("retired", _retire),
     "preference": ("preference", _prefer),
+    "control": ("control", _control),
 }
 
 
@@ -129,6 +136,7 @@ def _desk(trial: Trial) -> Desk:
         [a for a in memory.problem.arms if a not in memory.retired],
         list(described[0]) if described else [],
         any(arm.map is not None for arm in spec.arms.values()),
+        spec.noise.kind == "known",
         spec.control is not None,
         spec.preference is not None,
     )

@@ -154,11 +154,11 @@ class Paged(APIRoute):
             try:
                 response = await self._answer(visit, role, visited)
             except Refusal as refusal:
-                response = await refused(visit, refusal)
+                response = refused(visit, refusal)
             except HTTPException as error:
-                response = await refused(visit, Refusal(error.status_code, "malformed", str(error.detail)))
+                response = refused(visit, Refusal(error.status_code, "malformed", str(error.detail)))
             except DrimedError as error:
-                response = await refused(visit, problems.of_error(error))
+                response = refused(visit, problems.of_error(error))
             finally:
                 await visit.form.close()
             response.headers.update(HEADERS)
@@ -207,10 +207,17 @@ class Pages(APIRouter):
         return added
 
 
-async def refused(visit: Visit, refusal: Refusal) -> Response:
+def nothing_here(request: Request, refusal: Refusal) -> Response:
+    """A page for addresses that nobody serves."""
+    response = refused(Visit(request, service_of(request), None), refusal)
+    response.headers.update(HEADERS)
+    return response
+
+
+def refused(visit: Visit, refusal: Refusal) -> Response:
     """A page that says why not; whoever is not known is asked to sign in."""
     if refusal.status == 401:
-        return await _sign_in_first(visit)
+        return _sign_in_first(visit)
     status = refusal.status
     title = TITLES.get(refusal.kind, "That did not work")
     response = visit.page("refused.html", status, title=title, detail=refusal.detail)
@@ -220,7 +227,7 @@ async def refused(visit: Visit, refusal: Refusal) -> Response:
     return response
 
 
-async def _sign_in_first(visit: Visit) -> Response:
+def _sign_in_first(visit: Visit) -> Response:
     request = visit.request
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     response = go("/sign-in" + (f"?next={quote(here, safe='')}" if request.method == "GET" and here != "/" else ""))

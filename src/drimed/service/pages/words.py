@@ -32,6 +32,7 @@ DONE = {
     "arm": "The arm was added.",
     "retired": "The arm is retired.",
     "preference": "The preference was changed; it holds from the next decision on.",
+    "control": "The control was changed; it holds from the next decision on.",
     "episode": "The episode is open.",
     "told": "The outcome was recorded.",
     "amended": "The outcome was corrected. The old values stay in the log.",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from drimed.errors import MissingExtraError
-from drimed.trial.stores.store import Store
+
+if TYPE_CHECKING:
+    from drimed.trial.stores.sql import SqlStore
 
 DEFAULT = "drimed.db"
 
 
-def open_store(address: str = DEFAULT, *, create: bool = True) -> Store:
+def open_store(address: str = DEFAULT, *, create: bool = True) -> SqlStore:
     """The store at an address; a plain path is a SQLite file."""
     try:
         from drimed.trial.stores.sql import SqlStore

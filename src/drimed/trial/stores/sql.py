@@ -47,12 +47,12 @@ class SqlStore:
                 raise
 
     def names(self) -> list[str]:
-        with _told(self.url), self._transaction(write=False) as connection:
+        with self.transaction(write=False) as connection:
             return list(connection.scalars(sa.select(trials.c.name).order_by(trials.c.id)))
 
     @contextmanager
     def create(self, name: str) -> Iterator[SqlLedger]:
-        with _told(self.url), self._transaction(write=True) as connection:
+        with self.transaction(write=True) as connection:
             try:
                 connection.execute(trials.insert(), {"name": name, "seq": 0, "hash": START})
             except IntegrityError:
@@ -61,16 +61,22 @@ class SqlStore:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[SqlLedger]:
-        with _told(self.url), self._transaction(write=True) as connection:
+        with self.transaction(write=True) as connection:
             yield self._ledger(connection, name, lock=True)
 
     @contextmanager
     def reading(self, name: str) -> Iterator[SqlLedger]:
-        with _told(self.url), self._transaction(write=False) as connection:
+        with self.transaction(write=False) as connection:
             yield self._ledger(connection, name, lock=False)
 
     def close(self) -> None:
         self._engine.dispose()
+
+    @contextmanager
+    def transaction(self, *, write: bool) -> Iterator[Connection]:
+        """One on no trial in particular: for those who keep tables of their own beside the trials."""
+        with _told(self.url), self._transaction(write=write) as connection:
+            yield connection
 
     @contextmanager
     def _transaction(self, *, write: bool) -> Iterator[Connection]:
@@ -107,7 +113,7 @@ class SqlLedger:
     ) -> None:
         self.name = name
         self._id, self.seq, self.hash = row
-        self._connection, self._run, self._writable = connection, run, writable
+        self.connection, self._run, self._writable = connection, run, writable
 
     def events(
         self,
@@ -129,7 +135,7 @@ class SqlLedger:
                 query = query.where(c.user == user)
             wanted = PAGE if limit is None else min(PAGE, limit)
             query = query.order_by(c.seq.desc() if newest_first else c.seq).limit(wanted)
-            page = [Event(*row) for row in self._connection.execute(query)]
+            page = [Event(*row) for row in self.connection.execute(query)]
             yield from page
             if len(page) < wanted:
                 return
@@ -143,17 +149,17 @@ class SqlLedger:
         found: dict[int, list[Event]] = {}
         possible = [n for n in dict.fromkeys(decisions) if _can_be_there(n)]
         if len(possible) == 1:
-            rows = self._run.of_decision(self._connection, {"trial": self._id, "decision": possible[0]}).fetchall()
-            return {possible[0]: [Event(*row) for row in rows]} if rows else {}
+            rows = self._run.of_decision(self.connection, {"trial": self._id, "decision": possible[0]}).fetchall()
+            return {possible[0]: _in_order(rows)} if rows else {}
         for start in range(0, len(possible), MOST_NAMES):
             values = {"trial": self._id, "some": possible[start : start + MOST_NAMES]}
-            for row in self._connection.execute(_OF_DECISIONS, values):
+            for row in self.connection.execute(_OF_DECISIONS, values):
                 found.setdefault(row.decision, []).append(Event(*row))
         return found
 
     def of_request(self, request: str) -> list[Event]:
-        rows = self._run.of_request(self._connection, {"trial": self._id, "request": request}).fetchall()
-        return [Event(*row) for row in rows]
+        rows = self._run.of_request(self.connection, {"trial": self._id, "request": request}).fetchall()
+        return _in_order(rows)
 
     def append(self, events: Sequence[Event]) -> None:
         if not self._writable:
@@ -164,26 +170,26 @@ class SqlLedger:
             if event.seq != before + 1:
                 raise ConflictError(f"event {event.seq} does not follow event {before}")
         rows = [{"trial": self._id} | {name: getattr(e, name) for name in _NAMES} for e in events]
-        self._run.append(self._connection, *rows)
+        self._run.append(self.connection, *rows)
         self.seq, self.hash = events[-1].seq, events[-1].hash
-        self._run.advance(self._connection, {"trial": self._id, "seq": self.seq, "hash": self.hash})
+        self._run.advance(self.connection, {"trial": self._id, "seq": self.seq, "hash": self.hash})
 
     def snapshot(self) -> Snapshot | None:
         c = snapshots.c
-        row = self._connection.execute(sa.select(c.seq, c.hash, c.data).where(c.trial == self._id)).first()
+        row = self.connection.execute(sa.select(c.seq, c.hash, c.data).where(c.trial == self._id)).first()
         return None if row is None else Snapshot(row.seq, row.hash, bytes(row.data))
 
     def snapshot_seq(self) -> int:
         query = sa.select(snapshots.c.seq).where(snapshots.c.trial == self._id)
-        return int(self._connection.scalar(query) or 0)
+        return int(self.connection.scalar(query) or 0)
 
     def keep(self, snapshot: Snapshot) -> None:
         if not self._writable:
             raise InputError("this ledger was opened for reading")
         values = {"seq": snapshot.seq, "hash": snapshot.hash, "data": snapshot.data}
         mine = snapshots.c.trial == self._id
-        if self._connection.execute(snapshots.update().where(mine).values(**values)).rowcount == 0:
-            self._connection.execute(snapshots.insert().values(trial=self._id, **values))
+        if self.connection.execute(snapshots.update().where(mine).values(**values)).rowcount == 0:
+            self.connection.execute(snapshots.insert().values(trial=self._id, **values))
 
 
 _NAMES = ("seq", "time", "actor", "kind", "decision", "user", "request", "text", "hash")
@@ -204,13 +210,18 @@ class _Statements:
         advance = trials.update().where(trials.c.id == name("trial")).values(seq=name("seq"), hash=name("hash"))
         self.head = Prepared(head, dialect)
         self.locked_head = Prepared(head.with_for_update(), dialect)
-        self.of_decision = Prepared(_OF_TRIAL.where(c.decision == name("decision")).order_by(c.seq), dialect)
-        self.of_request = Prepared(_OF_TRIAL.where(c.request == name("request")).order_by(c.seq), dialect)
+        self.of_decision = Prepared(_OF_TRIAL.where(c.decision == name("decision")), dialect)
+        self.of_request = Prepared(_OF_TRIAL.where(c.request == name("request")), dialect)
         self.append = Prepared(events_table.insert(), dialect)
         self.advance = Prepared(advance, dialect)
         self.begin_writing = Prepared("BEGIN IMMEDIATE", dialect)
         self.begin_reading = Prepared("BEGIN DEFERRED", dialect)
         self.commit, self.rollback = Prepared("COMMIT", dialect), Prepared("ROLLBACK", dialect)
+
+
+def _in_order(rows: Sequence[Any]) -> list[Event]:
+    """Sorted here: asked to do so, SQLite walks through the whole trial in order rather than sort three rows."""
+    return sorted((Event(*row) for row in rows), key=lambda e: e.seq)
 
 
 def _can_be_there(decision: object) -> bool:
