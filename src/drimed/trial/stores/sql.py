@@ -6,6 +6,7 @@ the start of its transaction, so two of them never meet in the middle.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -26,6 +27,7 @@ from drimed.trial.stores.tables import events as events_table
 from drimed.trial.stores.tables import snapshots, trials
 
 PATIENCE = 120.0  # seconds that a writer waits for its turn; a turn takes milliseconds
+POLL = 0.0005, 0.002  # seconds between two looks whether it is one's turn
 PAGE = 2000  # events that are fetched at a time
 MAGIC = b"SQLite format 3\0"  # the first bytes of every SQLite file
 MOST_NAMES = 500  # values in one IN (...): SQLite has a limit
@@ -87,7 +89,7 @@ class SqlStore:
                 with connection.begin():
                     yield connection
                 return
-            _patiently(self._run.begin_writing if write else self._run.begin_reading, connection)
+            self._begin(connection, write=write)
             try:
                 yield connection
             except BaseException:
@@ -95,6 +97,26 @@ class SqlStore:
                     self._run.rollback(connection)
                 raise
             self._run.commit(connection)
+
+    def _begin(self, connection: Connection, *, write: bool) -> None:
+        """Wait for one's turn. SQLite would do that itself, but sleeps ever longer, up to a tenth of a second, while
+        others come and go; and it does not wait at all while a log is being recovered.
+        """
+        begin, deadline = self._run.begin_writing if write else self._run.begin_reading, time.monotonic() + PATIENCE
+        if write:
+            self._run.do_not_wait(connection)
+        try:
+            while True:
+                try:
+                    begin(connection)
+                    return
+                except OperationalError as error:
+                    if "lock" not in str(error.orig) or time.monotonic() > deadline:
+                        raise
+                    time.sleep(random.uniform(*POLL))
+        finally:
+            if write:
+                self._run.wait(connection)
 
     def _ledger(self, connection: Connection, name: str, *, lock: bool) -> SqlLedger:
         head = self._run.locked_head if lock and not self.lite else self._run.head
@@ -215,6 +237,8 @@ class _Statements:
         self.append = Prepared(events_table.insert(), dialect)
         self.advance = Prepared(advance, dialect)
         self.begin_writing = Prepared("BEGIN IMMEDIATE", dialect)
+        self.do_not_wait = Prepared("PRAGMA busy_timeout=0", dialect)
+        self.wait = Prepared(f"PRAGMA busy_timeout={int(1000 * PATIENCE)}", dialect)
         self.begin_reading = Prepared("BEGIN DEFERRED", dialect)
         self.commit, self.rollback = Prepared("COMMIT", dialect), Prepared("ROLLBACK", dialect)
 
@@ -279,19 +303,6 @@ def _postgres(url: sa.URL) -> Engine:
         connection.commit()
 
     return engine
-
-
-def _patiently(begin: Prepared, connection: Connection) -> None:
-    """SQLite waits for its turn by itself, but not in every case: a log that is being recovered is one."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            begin(connection)
-            return
-        except OperationalError as error:
-            if "lock" not in str(error.orig) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
 
 
 @contextmanager
