@@ -7,6 +7,7 @@ the log. Deciding itself is in drimed.trial.deciding; this only takes in what wa
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -164,6 +165,16 @@ class Memory:
         else:
             getattr(self, f"_on_{event.kind}")(event, about)
         self.seq, self.hash = group[-1][0].seq, group[-1][0].hash
+
+    def as_it_stands(self) -> Memory:
+        """A copy that later events leave alone. States are never changed in place; what is counted and listed is."""
+        same = copy(self)
+        same.episode = replace(self.episode, asked=dict(self.episode.asked))
+        same.counts = replace(self.counts)
+        same.pulls = {user: list(pulls) for user, pulls in self.pulls.items()}
+        same.profiles, same.definitions = list(self.profiles), list(self.definitions)
+        same.users, same.retired = dict(self.users), list(self.retired)
+        return same
 
     def settled(self) -> Any:
         """The policy's state, ready to decide on. It becomes the state when a decision is really given out."""

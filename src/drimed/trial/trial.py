@@ -276,12 +276,12 @@ class Trial:
         with self.store.reading(self.name) as ledger:
             yield from ledger.events(after=after, kinds=kinds, user=user, limit=limit, newest_first=newest_first)
 
-    def stories(self) -> Iterator[Story]:
-        """Every decision with its outcome as it stands, in order."""
-        last = self.memory().counts.decisions
+    def stories(self, numbers: Sequence[int] | None = None) -> Iterator[Story]:
+        """Decisions with their outcomes as they stand, in order: some, or (None) all."""
+        wanted = range(1, self.memory().counts.decisions + 1) if numbers is None else sorted(numbers)
         with self.store.reading(self.name) as ledger:
-            for first in range(1, last + 1, STORIES):
-                for events in ledger.of_decisions(range(first, min(first + STORIES, last + 1))).values():
+            for first in range(0, len(wanted), STORIES):
+                for events in ledger.of_decisions(wanted[first : first + STORIES]).values():
                     yield Story.of(events)
 
     def rows(self) -> Iterator[Row]:

@@ -56,9 +56,9 @@ def test_a_slow_analysis_keeps_no_page_waiting(store: SqlStore, monkeypatch: pyt
         old = await found.get("small", trial.status().hash, 30)
         assert old is not None
 
-        def slow(opened: Trial) -> Any:
+        def slow(opened: Trial, before: Any) -> Any:
             gate.wait(30)
-            return whole(opened)
+            return whole(opened, before)
 
         monkeypatch.setattr(analyses, "analyse", slow)
         trial.ask("north")
@@ -92,7 +92,7 @@ def test_without_budget_the_old_analysis_is_shown(store: SqlStore, monkeypatch: 
 
 
 def test_an_analysis_that_fails_says_why(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(_: Trial) -> Any:
+    def fails(_: Trial, __: Any) -> Any:
         raise NumericalError("a matrix is singular")
 
     monkeypatch.setattr(analyses, "analyse", fails)
@@ -108,9 +108,9 @@ def test_an_analysis_that_fails_says_why(store: SqlStore, monkeypatch: pytest.Mo
 def _counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     calls, whole = [], analyse
 
-    def counted(trial: Trial) -> Any:
+    def counted(trial: Trial, before: Any) -> Any:
         calls.append(trial.name)
-        return whole(trial)
+        return whole(trial, before)
 
     monkeypatch.setattr(analyses, "analyse", counted)
     return calls

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -165,3 +167,54 @@ def test_looking_ahead_writes_nothing() -> None:
     ahead = analyse(trial).next
     assert trial.status().events == before
     assert len(ahead) == 6
+
+
+def changes(trial: Trial) -> Iterator[None]:
+    """Everything that can change what is gathered, one after the other."""
+    wet = {"rain": 5.0}
+    trial.open_episode(dict.fromkeys(SPEC["users"], wet))
+    yield
+    given = trial.ask()
+    yield
+    trial.tell(given[0].id, {"yield": 5.0})
+    trial.mark_missing(given[1].id, reason="hail")
+    yield
+    trial.tell(given[0].id, {"cost": 30.0})
+    trial.tell(given[1].id, {"yield": 4.0, "cost": 20.0})
+    trial.amend(1, {"yield": 4.5}, reason="typo")
+    yield
+    trial.add_arm("fourth")
+    trial.add_user("u6", {"preference": {"yield": 1.0}})
+    trial.change_preference("u0", {"yield": 1.0, "cost": -1.0}, reason="prices")
+    yield
+    trial.open_episode(dict.fromkeys((*SPEC["users"], "u6"), wet))
+    late = trial.ask()
+    trial.tell_many([Report(g.id, {"yield": 5.0, "cost": 25.0}) for g in late])
+    yield
+
+
+def test_reading_only_what_is_new_gathers_the_same_as_reading_everything() -> None:
+    trial = play(SPEC, 3)
+    kept = gather(trial)
+    for _ in changes(trial):
+        before, kept = kept, gather(trial, kept)
+        whole = gather(trial)
+        for field in (f.name for f in fields(whole) if f.name != "memory"):
+            np.testing.assert_array_equal(getattr(kept, field), getattr(whole, field), err_msg=field)
+        assert kept.users == whole.users
+        assert before.memory.seq < kept.memory.seq == trial.memory().seq
+
+
+def test_what_was_gathered_stays_as_it_was() -> None:
+    trial = play(SPEC, 2)
+    seen = gather(trial)
+    was = (seen.memory.seq, dict(seen.memory.users), seen.memory.problem.arms, vars(seen.memory.counts).copy())
+    theta = seen.memory.settled().ridge.theta.copy()
+    for _ in changes(trial):
+        pass
+    trial.retire_arm("bad", reason="r")
+    now = (seen.memory.seq, seen.memory.users, seen.memory.problem.arms, vars(seen.memory.counts))
+    assert now == was
+    assert len(seen.memory.profiles) == 6
+    assert seen.memory.retired == []
+    np.testing.assert_array_equal(seen.memory.settled().ridge.theta, theta)

@@ -21,6 +21,7 @@ from drimed.errors import DrimedError
 from drimed.service.desk import Held
 from drimed.service.route import service_of
 from drimed.trial.analysis.analyse import Analysis, analyse
+from drimed.trial.analysis.gather import Gathered
 from drimed.trial.stores.store import Store
 from drimed.trial.trial import Trial
 
@@ -63,12 +64,42 @@ class Budget:
         self.left -= seconds
 
 
+class Analyst:
+    """Reads one trial again and again: each time only what is new."""
+
+    def __init__(self, name: str, store: Store) -> None:
+        self._name, self._store, self._held = name, store, Held(store)
+        self._trial = Trial(name, self._held)
+        self._seen: Gathered | None = None
+
+    def work(self) -> Worked:
+        """The analysis of one state, whatever others write meanwhile."""
+        hash, events = "", 0
+        try:
+            with self._store.reading(self._name) as ledger, self._held.within(ledger):
+                hash, events = ledger.hash, ledger.seq
+                analysis = analyse(self._trial, self._seen)
+        except DrimedError as error:
+            return self._failed(hash, events, str(error))
+        except Exception:
+            log.exception("trial %s cannot be analysed", self._name)
+            return self._failed(hash, events, "the service's log has more about it")
+        self._seen = analysis.seen
+        return Worked(hash, events, analysis)
+
+    def _failed(self, hash: str, events: int, why: str) -> Worked:
+        """The next time everything is read again."""
+        self._trial, self._seen = Trial(self._name, self._held), None
+        return Worked(hash, events, None, why)
+
+
 class Analyses:
     """Analyses of every trial that somebody looked at."""
 
     def __init__(self, store: Store, budget: Budget | None = None) -> None:
         self._store = store
         self._done: OrderedDict[str, Worked] = OrderedDict()
+        self._analysts: dict[str, Analyst] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._limiter = CapacityLimiter(AT_A_TIME)
         self.budget = budget or Budget()
@@ -108,21 +139,11 @@ class Analyses:
             self._done[name] = worked
             self._done.move_to_end(name)
             if len(self._done) > MOST:
-                self._done.popitem(last=False)
+                self._analysts.pop(self._done.popitem(last=False)[0], None)
         finally:
             del self._tasks[name]
 
     def _analyse(self, name: str) -> tuple[Worked, float]:
         start = time.thread_time()
-        hash, events = "", 0
-        try:
-            held = Held(self._store)
-            with self._store.reading(name) as ledger, held.within(ledger):  # one state, whatever others write meanwhile
-                hash, events = ledger.hash, ledger.seq
-                worked = Worked(hash, events, analyse(Trial(name, held)))
-        except DrimedError as error:
-            worked = Worked(hash, events, None, str(error))
-        except Exception:
-            log.exception("trial %s cannot be analysed", name)
-            worked = Worked(hash, events, None, "the service's log has more about it")
+        worked = self._analysts.setdefault(name, Analyst(name, self._store)).work()
         return worked, time.thread_time() - start

@@ -45,9 +45,9 @@ class Analysis:
     why_not_next: str | None  # if it would do nothing
 
 
-def analyse(trial: Trial) -> Analysis:
-    """Read the trial and work everything out."""
-    seen = gather(trial)
+def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
+    """Read the trial, or what has changed in it since `before`, and work everything out."""
+    seen = gather(trial, before)
     fit = inference_fit(seen)
     upcoming, why = _next(trial)
     return Analysis(

@@ -5,7 +5,8 @@ Shapes: n decisions in order, K arms, M metrics, D context fields, H users as th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from drimed.learning.offer import Offer, Outcome
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.policy import Policy
 from drimed.trial.build import PRIOR_DEVIATION, coefficients_are_scaled
+from drimed.trial.events import AMENDMENT, DECISION, MISSING, OUTCOME
 from drimed.trial.memory import Memory
+from drimed.trial.outcomes import Story
 from drimed.trial.trial import Trial
 
 
@@ -67,12 +70,36 @@ class Gathered:
         )
 
 
-def gather(trial: Trial) -> Gathered:
-    """Read a whole trial."""
-    memory = trial.memory()
+def gather(trial: Trial, before: Gathered | None = None) -> Gathered:
+    """Read a trial: the whole of it, or what has changed since it was gathered before."""
+    memory = trial.memory().as_it_stands()
+    if before is None:
+        return _gathered(memory, trial.stories())
+    kinds = (DECISION, OUTCOME, AMENDMENT, MISSING)
+    changed = {int(e.decision or 0) for e in trial.log(after=before.memory.seq, kinds=kinds) if e.seq <= memory.seq}
+    return _joined(before, _gathered(memory, trial.stories(list(changed))))
+
+
+def _joined(before: Gathered, changed: Gathered) -> Gathered:
+    """What was gathered before, with the decisions that were taken or told since. Decision i is in row i - 1."""
+    known = changed.number <= len(before.number)
+    columns: dict[str, Any] = {}
+    for name in (f.name for f in fields(Gathered) if f.name != "memory"):
+        old, new = getattr(before, name), getattr(changed, name)
+        if new is None:
+            columns[name] = None
+            continue
+        if new.ndim == 2 and (wider := new.shape[1] - old.shape[1]):  # an arm was added
+            old = np.pad(old, ((0, 0), (0, wider)))
+        columns[name] = np.concatenate([old, new[~known]])
+        columns[name][changed.number[known] - 1] = new[known]
+    return Gathered(changed.memory, **columns)
+
+
+def _gathered(memory: Memory, stories: Iterable[Story]) -> Gathered:
     problem, K = memory.problem, len(memory.problem.arms)
     rows: list[tuple[Any, ...]] = []
-    for story in trial.stories():
+    for story in stories:
         body = story.event.body
         p = body["probabilities"]
         outcome = story.outcome or {"metrics": {}, "control": None}
@@ -109,7 +136,7 @@ def gather(trial: Trial) -> Gathered:
         np.array(columns[4], np.float64).reshape(n, K),
         np.array(columns[5], np.float64),
         np.array(columns[6], bool),
-        np.array(columns[7], np.float64) if problem.fields else None,
+        np.array(columns[7], np.float64).reshape(n, len(problem.fields)) if problem.fields else None,
         np.array(columns[8], np.float64).reshape(n, M),
         np.array(columns[9], bool).reshape(n, M),
         np.array(columns[10], np.float64),
