@@ -1,0 +1,58 @@
+"""docs/service.md: every example request and the example program, in order, against a running service."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from drimed.service import tokens
+from drimed.service.settings import Settings
+from drimed.trial.stores.opening import open_store
+from drimed.trial.template import TEMPLATE
+from tests.service.serving import served
+
+PAGE = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
+
+
+def test_the_examples_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    address = str(tmp_path / "trials.db")
+    store = open_store(address)
+    _, token = tokens.create(store, label="admin", role="manage")
+    store.close()
+    examples = PAGE.partition("## By example")[2].partition("### Again, safely")[0]
+    posts = re.findall(r"^    post (\S+) '(.*?)'", examples, re.M)
+    gets = re.findall(r"^    get '?([^'\s]+)", examples, re.M)
+    assert len(posts) > 6
+    assert len(gets) > 6
+    with served(Settings(store=address)) as running:
+        headers = {"Authorization": f"Bearer {token}"}
+        toml = headers | {"Content-Type": "application/toml"}
+        assert running.http.post("/v1/trials", content=TEMPLATE, headers=toml).status_code == 201
+        for path, body in posts:
+            answer = running.http.post(f"/v1/{path}", json=json.loads(body), headers=headers)
+            assert answer.is_success, (path, answer.text)
+        for path in gets:
+            answer = running.http.get(f"/v1/{path}", headers=headers)
+            assert answer.is_success, (path, answer.text)
+
+        (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+        program = program.replace("http://127.0.0.1:8000", running.address).replace("drimed_...", token)
+        program = program.replace(
+            '{"yield": 8.4, "leaching": 21}', '{"yield": 4.8, "leaching": 21}'
+        )  # as amended above
+        exec(program, {})
+        said = capsys.readouterr().out
+        assert "north" in said
+        assert "two digits were swapped" in said
+
+
+def test_every_setting_is_on_the_page() -> None:
+    table = PAGE.partition("## Settings")[2].partition("## Tokens")[0]
+    for name, value in vars(Settings()).items():
+        assert f"`--{name.replace('_', '-')}`" in table
+        assert f"`DRIMED_{name.upper()}`" in table
+        shown = f"{value:g}" if isinstance(value, float) else str(value)
+        assert f"`{shown}`" in table, name
