@@ -10,6 +10,8 @@
     │   └── BatchError         some of many things that came together are unusable: each with its place
     ├── NumericalError   a computation lost the precision that its result needs
     ├── StoreError       a store cannot be opened, read or written, or is not one of ours
+    ├── ServiceError     a service did not answer, or not as one of ours (the client raises it)
+    ├── AccessError      a token is not accepted there, or may not do this
     └── MissingExtraError      an optional dependency is not installed (also an ImportError)
 
 A message names the field, what was expected, what came, and where it helps, what to do.
@@ -89,6 +91,14 @@ class BatchError(InputError):
 
 class StoreError(DrimedError):
     """A store that cannot be reached or written, or that somebody else's program or a newer drimed has made."""
+
+
+class ServiceError(DrimedError):
+    """The service did not answer, or not as one of its kind."""
+
+
+class AccessError(DrimedError):
+    """The token is not accepted, or may not do this."""
 
 
 class NumericalError(DrimedError):

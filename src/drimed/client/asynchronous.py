@@ -12,9 +12,10 @@ import httpx
 
 from drimed.client import calls
 from drimed.client.calls import AGAIN, Call, Context, Values
-from drimed.client.failures import ServiceError, error_of
+from drimed.client.failures import error_of
 from drimed.client.records import Decision, Event, Page, Status, Story, Told, User, UserEffects, Verdict
 from drimed.client.synchronous import ATTEMPTS, TIMEOUT, data_of
+from drimed.errors import ServiceError
 
 T = TypeVar("T")
 

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from drimed.errors import (
+    AccessError,
     BatchError,
     ConflictError,
     DrimedError,
     Fault,
     InputError,
+    ServiceError,
     SpecError,
     StoreError,
     UnknownNameError,
@@ -19,14 +21,6 @@ from drimed.errors import (
 
 _REPORT = re.compile(r"reports\.(\d+)")
 _UNKNOWN = re.compile(r"unknown (\w+) '([^']*)'")
-
-
-class ServiceError(DrimedError):
-    """The service did not answer, or not as one of its kind."""
-
-
-class AccessError(DrimedError):
-    """The token is not accepted, or may not do this."""
 
 
 def error_of(status: int, data: object) -> DrimedError:

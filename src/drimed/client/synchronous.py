@@ -12,8 +12,9 @@ import httpx
 
 from drimed.client import calls
 from drimed.client.calls import AGAIN, Call, Context, Values
-from drimed.client.failures import ServiceError, error_of
+from drimed.client.failures import error_of
 from drimed.client.records import Decision, Event, Page, Status, Story, Told, User, UserEffects, Verdict
+from drimed.errors import ServiceError
 
 T = TypeVar("T")
 ATTEMPTS = 8  # the last after some fifteen seconds of waiting: a worker that died is replaced by then
