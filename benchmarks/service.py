@@ -290,9 +290,18 @@ def _beside(address: str, paths: Sequence[str], asks: int, repeats: int) -> dict
     }
 
 
-def endurance(folder: Path, requests: int, workers: int, console: Console) -> dict[str, Any]:
-    """Ask and tell; memory of the workers at every tenth of the way."""
-    store = f"sqlite:///{folder / 'long.db'}"
+def endurance(folder: Path, requests: int, workers: int, console: Console) -> list[dict[str, Any]]:
+    """Ask and tell, on both stores."""
+    with stores(folder) as made:
+        rows = []
+        for kind, address in made.items():
+            rows.append({"store": kind, **_endure(address(), folder, requests, workers, console)})
+            console.print({k: v for k, v in rows[-1].items() if k != "megabytes"})
+        return rows
+
+
+def _endure(store: str, folder: Path, requests: int, workers: int, console: Console) -> dict[str, Any]:
+    """Memory of the workers at every tenth of the way."""
     memory: list[dict[str, float]] = []
     with serving(store, folder, workers) as service:
         start = time.perf_counter()
@@ -379,7 +388,6 @@ def main() -> None:
             console.print(_readers_table(report["readers"]))
         if "endurance" in parts:
             report["endurance"] = endurance(folder, chosen.requests, 2, console)
-            console.print({k: v for k, v in report["endurance"].items() if k != "megabytes"})
     report["load_after"] = os.getloadavg()
     out = Path(chosen.out)
     out.mkdir(parents=True, exist_ok=True)
