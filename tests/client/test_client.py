@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from drimed.client import AccessError, AsyncClient, Client, ServiceError, calls
-from drimed.errors import BatchError, ConflictError, InputError, SpecError, StoreError, UnknownNameError
+from drimed.errors import BatchError, ConfigError, ConflictError, InputError, SpecError, StoreError, UnknownNameError
 from drimed.service.settings import Settings
 from drimed.trial.template import TEMPLATE
 from tests.service.serving import served
@@ -190,3 +191,49 @@ def test_both_clients_can_do_the_same() -> None:
         for kind in (Client, AsyncClient)
     ]
     assert public[0] == public[1]
+
+
+def test_a_token_is_stripped_and_never_shown() -> None:
+    service = Scripted(opened)
+    service.client(token=" drimed_1_secret\n").open_episode("t")
+    assert service.asked[0].headers["authorization"] == "Bearer drimed_1_secret"
+    for token in ("drimed_1_\nsecret", "drimed_1_sécret", "drimed_1_secret\x00", "", " \n"):
+        for kind in (Client, AsyncClient):
+            with pytest.raises(ConfigError, match="token must be one line") as error:
+                kind("http://x", token=token)
+            assert "cret" not in str(error.value)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float64("nan"), np.float32("-inf")])
+def test_what_is_no_finite_number_is_refused_by_its_name(value: float) -> None:
+    client = Scripted().client()
+    with pytest.raises(InputError, match="^outcome.yield must be a finite number, got -?(nan|inf)"):
+        client.tell("t", 1, {"cost": 1.0, "yield": value})
+    with pytest.raises(InputError, match="^control.yield must be"):
+        client.amend("t", 1, {"yield": 1.0}, control={"yield": value}, reason="r")
+    with pytest.raises(InputError, match="^reports.1.outcome.yield must be"):
+        client.tell_many("t", [{"decision": 1, "outcome": {}}, {"decision": 2, "outcome": {"yield": value}}])
+    with pytest.raises(InputError, match="^contexts.north.rain must be"):
+        client.open_episode("t", {"north": {"rain": value}})
+    with pytest.raises(InputError, match="^outcome.yield must be a number, a text, a list or a mapping, got object"):
+        client.tell("t", 1, {"yield": object()})  # type: ignore[dict-item]
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    service = Scripted(opened)
+    rain, count = np.array([1.5, 2.0]), np.array([3])
+    service.client().open_episode("t", {"north": {"rain": rain[0]}, "hill": {"rain": count[0]}}, number=count[0] - 1)
+    assert json.loads(service.asked[0].content) == {
+        "contexts": {"north": {"rain": 1.5}, "hill": {"rain": 3}},
+        "number": 2,
+    }
+
+
+@pytest.mark.parametrize("key", ["", "k" * 201, "a\nb", "é"])
+def test_a_key_that_no_header_may_have_is_refused(key: str) -> None:
+    service = Scripted()
+    with pytest.raises(InputError, match="Idempotency-Key of 1 to 200"):
+        service.client().open_episode("t", key=key)
+    with pytest.raises(InputError, match="Idempotency-Key of 1 to 200"):
+        service.client().create("name = 't'", key=key)
+    assert not service.asked

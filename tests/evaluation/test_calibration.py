@@ -7,7 +7,7 @@ import pytest
 
 from drimed.errors import ConfigError, InputError
 from drimed.evaluation.calibration import calibration, inverse_check
-from drimed.evaluation.log import Log
+from drimed.evaluation.log import Log, make_log
 from tests.evaluation.logs import drawn
 
 
@@ -33,6 +33,22 @@ def test_wrong_propensities_are_found_and_the_arm_named() -> None:
     assert calibration(log).p_value > 1e-3
 
 
+def test_betting_is_not_fooled_by_rare_arms_and_many_looks_but_finds_what_is_wrong() -> None:
+    """At 1 %: one draw of a rare arm is no evidence, at whatever decision one looks; 60 of 100 heads is, in time."""
+    rng = np.random.default_rng(5)
+
+    def alarms(said: list[float], true: list[float], n: int, runs: int) -> float:
+        p = np.tile(said, (n, 1))
+        drawn = (rng.choice(len(true), n, p=true) for _ in range(runs))
+        logs = (make_log(action=a, reward=[0.0] * n, probabilities=p) for a in drawn)
+        return float(np.mean([calibration(log).anytime_p < 0.01 for log in logs]))  # the largest stake ever: any look
+
+    for n in (4, 20, 144):
+        assert alarms([0.97, 0.015, 0.015], [0.97, 0.015, 0.015], n, 500) <= 0.02
+    assert alarms([0.5, 0.5], [0.5, 0.5], 600, 300) <= 0.02
+    assert alarms([0.5, 0.5], [0.6, 0.4], 1000, 50) > 0.9
+
+
 def test_the_table_counts_every_pair_of_decision_and_arm() -> None:
     log, _ = drawn(300)
     found = calibration(log, bins=5)
@@ -43,8 +59,6 @@ def test_the_table_counts_every_pair_of_decision_and_arm() -> None:
 
 
 def test_a_deterministic_log_has_nothing_to_test() -> None:
-    from drimed.evaluation.log import make_log
-
     log = make_log(action=[0, 1], reward=[0.0, 0.0], probabilities=[[1.0, 0.0], [0.0, 1.0]])
     assert calibration(log).p_value == 1.0
     lying = make_log(

@@ -64,6 +64,7 @@ class Processes:
 
     address: str
     log: Path
+    parent: subprocess.Popen[bytes]
 
     def workers(self) -> list[int]:
         """Those that answer now; each says in the log when it starts."""
@@ -96,13 +97,13 @@ def processes(store: str, log: Path, *flags: str) -> Iterator[Processes]:
     address = f"http://127.0.0.1:{port}"
     try:
         _wait_until_ready(address, started, log)
-        yield Processes(address, log)
+        yield Processes(address, log, started)
     finally:
-        started.send_signal(signal.SIGTERM)
+        started.send_signal(signal.SIGTERM)  # none, if it has ended
         try:
             started.wait(30)
         except subprocess.TimeoutExpired:
-            for pid in [*Processes(address, log).workers(), started.pid]:
+            for pid in [*Processes(address, log, started).workers(), started.pid]:
                 os.kill(pid, signal.SIGKILL)
             started.wait(10)
             raise

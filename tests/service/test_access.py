@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from typing import Any
 
 import httpx
@@ -38,6 +39,24 @@ def test_without_tokens_this_machine_may_do_everything_but_no_one_else(http: htt
         assert "token" in problem(http.get(T, headers=headers), 403)["detail"]
     ok(http.get(T, headers={"Host": "localhost:1234"}))
     ok(http.get(T, headers={"Host": "[::1]:1234"}))
+
+
+def test_without_tokens_what_a_proxy_passes_on_is_refused_however_it_shows(running: Running) -> None:
+    names = ("X-Forwarded-Proto", "X-Forwarded-Server", "x-forwarded-anything", "Via", "X-Real-IP", "X-Client-IP")
+    for name in names:
+        problem(running.http.get(T, headers={name: "x"}), 403)
+    # As nginx does it when it is told nothing but where to go: HTTP/1.0, and the host as it knows it.
+    host = running.address.removeprefix("http://")
+    statuses = []
+    for version in ("1.0", "1.1"):
+        with socket.create_connection(("127.0.0.1", int(host.rpartition(":")[2]))) as connection:
+            connection.sendall(f"GET {T} HTTP/{version}\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+            statuses.append(connection.recv(100).split()[1])
+    assert statuses == [b"403", b"200"]
+
+
+def test_with_a_token_a_proxy_may_pass_on_what_it_likes(running: Running, bearer: Bearer) -> None:
+    ok(running.http.get(T, headers=bearer("read") | {"Via": "1.0 proxy", "X-Forwarded-Proto": "https"}))
 
 
 def test_the_first_token_closes_the_door(http: httpx.Client, bearer: Bearer) -> None:

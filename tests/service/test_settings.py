@@ -31,6 +31,7 @@ def test_workers_see_what_the_first_process_was_told() -> None:
         ("workers = true", "whole number"),
         ("port = 99999", "port"),
         ("port =", "cannot read"),
+        (f"port = {'9' * 5000}", "cannot read"),
         ('log_level = "loud"', "log level"),
     ],
 )

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from drimed.cli import token
+from drimed.cli import serve, token
 from drimed.cli.token import app
 from drimed.errors import UnknownNameError
-from drimed.service import tokens
+from drimed.service import running, tokens
+from drimed.service.settings import Settings
 from drimed.trial.stores.opening import open_store
 
 
@@ -42,3 +44,49 @@ def test_a_token_is_made_listed_and_revoked(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(UnknownNameError):
         run(store, "revoke", "nobody")
     opened.close()
+
+
+def test_the_store_is_found_as_the_service_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "serve.toml"
+    file.write_text('store = "file.db"\nport = 9000\n')
+    made = ["create", "--role", "read", "--label"]
+    monkeypatch.setenv("DRIMED_CONFIG", str(file))
+    assert CliRunner().invoke(app, [*made, "by file"]).exit_code == 0
+    monkeypatch.setenv("DRIMED_STORE", "variable.db")
+    assert CliRunner().invoke(app, [*made, "by variable"]).exit_code == 0
+    assert CliRunner().invoke(app, [*made, "by flag", "--store", "flag.db"]).exit_code == 0
+    monkeypatch.delenv("DRIMED_STORE")
+    monkeypatch.delenv("DRIMED_CONFIG")
+    assert CliRunner().invoke(app, [*made, "by default"]).exit_code == 0
+    assert CliRunner().invoke(app, [*made, "by config", "--config", str(file)]).exit_code == 0
+    for store, labels in {
+        "file.db": ["by file", "by config"],
+        "variable.db": ["by variable"],
+        "flag.db": ["by flag"],
+        "drimed.db": ["by default"],
+    }.items():
+        opened = open_store(store, create=False)
+        assert [t.label for t in tokens.listed(opened)] == labels
+        opened.close()
+
+
+@pytest.mark.parametrize("name", ["trials.db", "a [b] store.db"])
+def test_the_service_says_how_to_close_the_store_that_it_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(running, "run", lambda settings: None)
+    monkeypatch.setattr(serve, "console", Console(width=80))
+    store = str(tmp_path / name)
+    said = CliRunner().invoke(serve.app, ["--store", store]).output
+    command = said.partition("close it with: drimed token ")[2].splitlines()[0]
+    words = shlex.split(command.replace("NAME", "admin"))
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert not running.prepare(Settings(store=store)).open
+    assert "close it" not in CliRunner().invoke(serve.app, ["--store", store]).output
+
+
+def test_the_password_of_a_database_is_not_repeated() -> None:
+    said = running.how_to("postgresql://u:secret@h/d")
+    assert "secret" not in said
+    assert "DRIMED_STORE" in said

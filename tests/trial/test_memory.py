@@ -16,7 +16,9 @@ from drimed.trial.memory import Memory, groups
 from drimed.trial.outcomes import Report
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
+from drimed.trial.verify import verify
 from tests.trial.test_trial import KNOWN, new, play
+from tests.trial.trials import SMALL
 
 KINDS: dict[str, dict[str, Any]] = {
     "learned": {},
@@ -159,3 +161,41 @@ def test_a_decision_is_learned_from_with_the_profile_that_it_was_made_for() -> N
     late.tell_many([Report(i, {"yield": 5.0 + i, "cost": 9.0}) for i in (1, 2, 3)])
     one, other = (t.memory().policy.theta(t.memory().state) for t in (early, late))
     assert np.array_equal(one, other)
+
+
+def test_stories_are_told_as_a_memory_knows_them() -> None:
+    """Whoever reads a trial while others write to it sees one state of it."""
+    trial = Trial.create(SMALL, MemoryStore())
+    given = trial.ask()
+    memory = trial.memory().as_it_stands()
+    trial.tell(given[0].id, {"yield": 5.0})
+    trial.open_episode()
+    trial.ask()
+    assert [(s.decision, s.outcome) for s in trial.stories(memory)] == [(1, None), (2, None)]
+    assert [s.outcome is not None for s in trial.stories(trial.memory())] == [True, False, False, False]
+
+
+def test_a_process_that_knows_more_than_the_log_forgets_it() -> None:
+    """After a backup was put back the log may end earlier, or go on differently."""
+    store = MemoryStore()
+    trial = Trial.create(SMALL, store)
+    trial.ask("north")
+    known = trial._recorder._memory
+    assert known is not None
+    known.seq, known.hash = known.seq + 5, "another log"
+    assert trial.status().decisions == 1
+    known = trial._recorder._memory
+    assert known is not None
+    known.hash = "another log"
+    trial.ask("south")
+    assert verify(store, "small").ok
+
+
+def test_an_arm_that_joins_leaves_a_snapshot_so_that_nobody_folds_the_whole_past_again() -> None:
+    store = MemoryStore()
+    trial = Trial.create(SMALL, store)
+    trial.ask()
+    trial.add_arm("late")
+    with store.reading("small") as ledger:
+        assert ledger.snapshot_seq() == ledger.seq
+    assert Trial.open("small", store).memory().problem.arms == ["old", "new", "late"]

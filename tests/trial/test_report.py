@@ -51,4 +51,4 @@ def test_the_summary_needs_no_statistics() -> None:
 
     said = " ".join(summary(analyse(play(SPEC, 30))))
     assert "6 of 6 users" in said
-    assert "more than the control" in said
+    assert "more than giving the control" in said

@@ -34,6 +34,14 @@ def test_a_byte_order_mark_empty_cells_and_empty_lines_do_no_harm() -> None:
     ]
 
 
+def test_every_kind_of_line_end_is_read() -> None:
+    for end in ("\n", "\r\n", "\r"):
+        assert sheets.read(end.join(("user;rain", 'north;"4', '5"', "south;3", ""))) == [
+            {"user": "north", "rain": "4\n5"},
+            {"user": "south", "rain": "3"},
+        ]
+
+
 @pytest.mark.parametrize("form", ["csv", "json"])
 def test_what_is_written_is_read_again(form: str) -> None:
     rows = [{"decision": 1, "user": "a, b", "yield": 0.1}, {"decision": 2, "user": 'c"d', "yield": None}]
@@ -50,6 +58,15 @@ def test_what_is_written_is_read_again(form: str) -> None:
         ("a,b\n1,2,3\n", "csv", "row 2: expected 2 cells, got 3"),
         ("{", "json", "line 1: not JSON"),
         ('{"a": 1}', "json", "list of records"),
+        ("[1]", "json", "list of records"),
+        ("a,b\n1,2\n3," + "x" * 140_000, "csv", "row 3: a cell is too long"),
+        ("x" * 140_000 + ",y\n", "csv", "row 1: a cell is too long"),
+        ("a\n\ud800\n", "csv", "half of a character"),
+        ("[" * 100_000, "json", "nested too deeply"),
+        ('[{"a": ' + "9" * 5000 + "}]", "json", "too many digits"),
+        ('[{"a": 1}, {"a": "\\ud800"}]', "json", "row 3: a text has half of a character"),
+        ('[{"\\ud800": 1}]', "json", "row 2: a text has half of a character"),
+        ('[{"a": 1, "b": 2, "a": 3}]', "json", "row 2: two fields have the name 'a'"),
     ],
 )
 def test_a_sheet_that_is_none_is_refused(text: str, form: str, said: str) -> None:
@@ -65,6 +82,11 @@ def test_a_sheet_that_is_none_is_refused(text: str, form: str, said: str) -> Non
         ([{"user": "north"}], "row 2: column 'rain' is missing or empty"),
         ([{"user": "north", "rain": "4,5"}], "row 2: rain must be a number, got '4,5'; write decimals with a point"),
         ([{"user": "north", "rain": "nan"}], "row 2: rain must be finite"),
+        ([{"user": "north", "rain": 10**400}], "row 2: rain must be finite, got 1000.*[.]{3};"),
+        ([{"user": "north", "rain": 16**5000}], "row 2: rain must be finite"),
+        ([{"user": "north", "rain": "9" * 5000}], "row 2: rain must be finite, got '999.*[.]{3};"),
+        (sheets.read('[{"user": "north", "rain": ' + "[" * 300 + "]" * 300 + "}]", "json"), "rain must be a number"),
+        (sheets.read('[{"user": [1], "rain": 1}]', "json"), "row 2: unknown user"),
     ],
 )
 def test_contexts_are_refused_with_their_row(trial: Trial, rows: list[sheets.Record], said: str) -> None:
@@ -90,6 +112,8 @@ def test_the_sheet_of_ask_is_filled_in_bit_by_bit(trial: Trial) -> None:
         ({"yeild": "3"}, "row 2: unknown column 'yeild'; did you mean 'yield'"),
         ({"decision": "99"}, "row 2: trial 'small' has no decision 99"),
         ({"decision": "1.5"}, "row 2: decision must be a whole number"),
+        ({"decision": "1e300"}, "row 2: decision must be a whole number"),
+        ({"decision": "-1"}, "row 2: decision must be a whole number"),
         ({"decision": ""}, "row 2: column 'decision' is missing"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from drimed.errors import Fault, SpecError
 from drimed.policies.registry import REGISTRY
+from drimed.trial.faults import MOST_COEFFICIENTS
 from drimed.trial.spec import TrialSpec
 
 GOOD = """\
@@ -548,6 +550,64 @@ def test_the_line_of_a_syntax_error_is_the_right_one() -> None:
 def test_text_that_is_not_json_is_refused_with_its_line() -> None:
     with pytest.raises(SpecError, match="line 2: the trial: not JSON"):
         TrialSpec.parse('{"name": "a",\n nonsense}', "json")
+
+
+@pytest.mark.parametrize("text", ['{"seed": ' + "9" * 5000 + "}", "[" * 100_000])
+def test_json_that_is_too_much_for_the_reader_is_refused(text: str) -> None:
+    with pytest.raises(SpecError, match="not JSON: .*too"):
+        TrialSpec.parse(text, "json")
+
+
+def test_half_a_character_is_refused() -> None:
+    with pytest.raises(SpecError, match="about: must be text of whole characters"):
+        TrialSpec.parse(json.dumps(difference(about="\ud800")), "json")
+
+
+def test_a_file_with_very_many_faults_has_their_lines_soon() -> None:
+    text = GOOD + "".join(f"[users.u{i}]\nx = 1\n" for i in range(2000))
+    start = time.perf_counter()
+    first = GOOD.count("\n") + 2
+    assert [f.line for f in faults_of(text)] == [first + 2 * i for i in range(2000)]
+    assert time.perf_counter() - start < 10
+
+
+@pytest.mark.parametrize("number", ["9" * 400, "0x" + "f" * 5000], ids=["decimal", "hexadecimal"])
+@pytest.mark.parametrize(
+    ("old", "field", "path"),
+    [
+        ("confidence = 0.99", "confidence = {}", "confidence"),
+        ("seed = 7", "seed = {}", "seed"),
+        ("absolute = 0.2", "absolute = {}", "tolerance.absolute"),
+        ("typical = 500", "typical = {}", "context.rain.typical"),
+        ("[0, 12]", "[0, {}]", "metrics.yield.range.1"),
+        ('guard = "certain"', "absolute = {}", "policy.absolute"),
+        ('guard = "certain"', "absolute = [{}]", "policy.absolute"),
+        ('"maize-2026"', "{}", "name"),
+    ],
+)
+def test_a_number_of_hundreds_of_digits_is_out_of_range(old: str, field: str, path: str, number: str) -> None:
+    (fault,) = faults_of(GOOD.replace(old, field.format(number)))
+    assert dotted(fault) == path
+    assert "must be" in fault.message
+    assert len(fault.message) < 200
+
+
+@pytest.mark.parametrize("value", [10**31, -1e31])
+def test_settings_of_the_policy_are_of_a_size_that_can_be_calculated_with(value: float) -> None:
+    with pytest.raises(SpecError, match="policy.absolute: must be a number of at most 1e.30, got"):
+        TrialSpec.read(difference(policy={"name": "dri_med", "absolute": value}))
+
+
+def test_a_trial_learns_no_more_coefficients_than_fit_in_memory() -> None:
+    def arms_of(columns: int) -> dict[str, Any]:
+        row = [0.0] * columns
+        return {"old": {"map": [row, row]}, "new": {"map": [row, row]}}
+
+    TrialSpec.read(difference(arms=arms_of(MOST_COEFFICIENTS)))
+    with pytest.raises(SpecError, match="arms: a trial learns at most 2000 coefficients, .* need 50000"):
+        TrialSpec.read(difference(arms=arms_of(50_000)))
+    with pytest.raises(SpecError, match="need 2004"):
+        TrialSpec.read(difference(arms={"old": {}} | {f"a{i}": {} for i in range(1000)}))
 
 
 @pytest.mark.parametrize("data", [None, 3, [1], "text"])

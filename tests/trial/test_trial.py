@@ -780,3 +780,46 @@ def test_a_control_that_makes_no_sense_is_refused(user: str, control: Any, reaso
     with pytest.raises(DrimedError):
         trial.change_control(user, control, reason=reason)
     assert trial.status().events == before
+
+
+# Requests that come again in another season
+
+
+def test_a_request_is_answered_as_it_was_also_in_a_later_episode() -> None:
+    """Those who had a decision before the request got it again; they do so when the request is repeated."""
+    trial = new()
+    trial.open_episode()
+    trial.ask("north")
+    first = trial.ask(key="all")
+    trial.add_user("lake", {})
+    trial.ask("lake")
+    assert [g.user for g in trial.ask(key="all")] == ["north", "south", "west"], "somebody joined"
+    trial.open_episode()
+    with nothing_written(trial):
+        assert [g.id for g in trial.ask(key="all")] == [g.id for g in first]
+        assert [g.id for g in trial.ask(["north", "south", "west"], key="all")] == [g.id for g in first]
+    refused(trial, lambda: trial.ask(["south", "lake"], key="all"), ConflictError, "for other users")
+
+
+def test_the_control_plots_of_a_trial_stay_comparable_when_a_control_changes() -> None:
+    """Differences to control plots are learned from with one map for each arm: another control would need another."""
+    trial = new(feedback="difference", users={"north": {}, "south": {}})
+    refused(trial, lambda: trial.add_user("west", {"control": "new"}), SpecError, "control")
+    refused(trial, lambda: trial.change_control("north", "new", reason="r"), SpecError, "control")
+
+
+def test_a_metric_that_never_varies_does_not_stop_a_trial() -> None:
+    trial, rng = new(users={f"u{i}": {} for i in range(100)}, tolerance={"absolute": 30.0}), np.random.default_rng(0)
+    for _ in range(45):
+        trial.open_episode()
+        given = trial.ask()
+        trial.tell_many([Report(g.id, {"yield": float(rng.normal(5, 1)), "cost": 1.0}) for g in given])
+    assert trial.ask("u0").propensity is not None
+
+
+def test_everything_constant_does_not_stop_a_trial() -> None:
+    trial = new(users={f"u{i}": {} for i in range(100)}, tolerance={"absolute": 30.0})
+    for _ in range(25):
+        trial.open_episode()
+        trial.tell_many([Report(g.id, {"yield": 5.0, "cost": 1.0}) for g in trial.ask()])
+    assert trial.ask("u0").propensity is not None

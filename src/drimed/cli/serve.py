@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from drimed.errors import MissingExtraError
 
@@ -65,8 +66,9 @@ def serve(
     if prepared.open:
         console.print(
             "[yellow]note:[/] there are no tokens, so every program on this machine may do everything, as 'local'; "
-            "close it with: drimed token create --role manage --label NAME",
+            f"close it with: {escape(running.how_to(settings.store))}",
             highlight=False,
+            soft_wrap=True,
         )
     console.print(f"serving on http://{settings.host}:{settings.port} (description: /v1/openapi.json)", highlight=False)
     running.run(settings)

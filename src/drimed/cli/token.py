@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,8 +14,9 @@ from drimed.errors import MissingExtraError
 
 try:
     from drimed.service import tokens
+    from drimed.service.settings import Settings
     from drimed.trial.events import now
-    from drimed.trial.stores.opening import DEFAULT, open_store
+    from drimed.trial.stores.opening import open_store
 except ModuleNotFoundError as error:  # the base install leaves the service out
     raise MissingExtraError(str(error.name), "service") from error
 
@@ -21,7 +24,11 @@ app = typer.Typer(help="Tokens for the service: make, list and revoke them.", no
 console = Console()
 
 Address = Annotated[
-    str, typer.Option("--store", envvar="DRIMED_STORE", help="A SQLite file, or postgresql://user@host/database.")
+    str | None,
+    typer.Option("--store", help="A SQLite file, or postgresql://user@host/database; or DRIMED_STORE, or in --config."),
+]
+Config = Annotated[
+    Path | None, typer.Option(envvar="DRIMED_CONFIG", help="The TOML file that `drimed serve` has its settings from.")
 ]
 
 
@@ -31,10 +38,11 @@ def create(
     role: Annotated[str, typer.Option(help="read, ask-tell (also asks and tells) or manage (also changes trials).")],
     trial: Annotated[str | None, typer.Option(help="The only trial it is for; default: all.")] = None,
     days: Annotated[float | None, typer.Option(help="How long it is good for; default: until it is revoked.")] = None,
-    store: Address = DEFAULT,
+    store: Address = None,
+    config: Config = None,
 ) -> None:
     """Make a token. It is shown once: the store keeps a hash of it only."""
-    opened = open_store(store)
+    opened = open_store(_address(store, config))
     token, text = tokens.create(opened, label=label, role=role, trial=trial, days=days)
     if trial is not None and trial not in opened.names():
         typer.echo(f"note: there is no trial {trial!r} yet", err=True)
@@ -45,9 +53,9 @@ def create(
 
 
 @app.command("list")
-def listed(store: Address = DEFAULT) -> None:
+def listed(store: Address = None, config: Config = None) -> None:
     """Show every token there has been; not the tokens themselves."""
-    opened = open_store(store, create=False)
+    opened = open_store(_address(store, config), create=False)
     table, moment = Table("id", "label", "role", "trial", "created (UTC)", "expires (UTC)", "state"), now()
     for token in tokens.listed(opened):
         times = (t[:16].replace("T", " ") if t else "" for t in (token.created, token.expires))
@@ -59,10 +67,16 @@ def listed(store: Address = DEFAULT) -> None:
 @app.command()
 def revoke(
     name: Annotated[str, typer.Argument(metavar="LABEL", help="The label or the id of a token.")],
-    store: Address = DEFAULT,
+    store: Address = None,
+    config: Config = None,
 ) -> None:
     """Never accept a token again. A running service notices within seconds."""
-    opened = open_store(store, create=False)
+    opened = open_store(_address(store, config), create=False)
     token = tokens.revoke(opened, name)
     console.print(f"token {token.label!r} ({token.id}) is revoked")
     opened.close()
+
+
+def _address(store: str | None, config: Path | None) -> str:
+    """The store that `drimed serve` would serve here."""
+    return Settings.resolve({"store": store}, os.environ, config).store

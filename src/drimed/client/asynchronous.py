@@ -37,7 +37,7 @@ class AsyncClient:
         transport: httpx.AsyncBaseTransport | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        headers = calls.authorization(token)
         self._http = httpx.AsyncClient(base_url=address, headers=headers, timeout=timeout, transport=transport)
         self._attempts, self._sleep = attempts, sleep
 

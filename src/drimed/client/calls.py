@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
+import numpy as np
+
 from drimed.client.records import Decision, Event, Page, Status, Story, Told, User, UserEffects, Verdict, made
+from drimed.errors import ConfigError, InputError
 
 T = TypeVar("T")
 Context = Mapping[str, float]
@@ -17,6 +21,7 @@ Values = Mapping[str, float | None]
 
 AGAIN = (429, 502, 503, 504)  # answers after which the same request is worth another try
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0  # seconds
+LONGEST_KEY = 200
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,16 @@ class Call(Generic[T]):
         return found | ({"Content-Type": "application/toml"} if self.toml is not None else {})
 
 
+def authorization(token: str | None) -> dict[str, str]:
+    """The header that shows a token; no message ever does."""
+    if token is None:
+        return {}
+    text = token.strip()
+    if not text or not text.isascii() or not text.isprintable():
+        raise ConfigError("token must be one line of printable ASCII characters, such as `drimed token create` shows")
+    return {"Authorization": f"Bearer {text}"}
+
+
 def pause_before(attempt: int, retry_after: str | None) -> float:
     """Seconds before another try: longer each time, never all clients at once, and as the service asked."""
     wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0**attempt) * random.uniform(0.5, 1.0)
@@ -50,8 +65,8 @@ def pause_before(attempt: int, retry_after: str | None) -> float:
 def create(spec: Mapping[str, Any] | str, key: str | None) -> Call[Status]:
     """A trial from its file: as data, or as the text of a TOML file."""
     if isinstance(spec, str):
-        return Call("POST", "/v1/trials", lambda d: made(Status, d), toml=spec, key=key or _key())
-    return Call("POST", "/v1/trials", lambda d: made(Status, d), json=dict(spec), key=key or _key())
+        return Call("POST", "/v1/trials", lambda d: made(Status, d), toml=spec, key=_key(key))
+    return Call("POST", "/v1/trials", lambda d: made(Status, d), json=_plain(spec), key=_key(key))
 
 
 def trials(limit: int, after: str | None) -> Call[Page[Status]]:
@@ -169,7 +184,7 @@ def _page(kind: type[T]) -> Callable[[Any], Page[T]]:
 
 
 def _write(path: str, body: Mapping[str, Any], key: str | None, read: Callable[[Any], T]) -> Call[T]:
-    return Call("POST", path, read, json=dict(body), key=key or _key())
+    return Call("POST", path, read, json=_plain(body), key=_key(key))
 
 
 def _of(trial: str, *steps: str | int) -> str:
@@ -180,5 +195,27 @@ def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _key() -> str:
-    return uuid.uuid4().hex
+def _key(given: str | None) -> str:
+    if given is None:
+        return uuid.uuid4().hex
+    if not 0 < len(given) <= LONGEST_KEY or not given.isascii() or not given.isprintable():
+        raise InputError(
+            f"key must be an Idempotency-Key of 1 to {LONGEST_KEY} printable ASCII characters, or None to have one "
+            f"made, got {given[:LONGEST_KEY]!r}"
+        )
+    return given
+
+
+def _plain(value: Any, at: tuple[str, ...] = ()) -> Any:
+    """A body as JSON has it; NumPy's numbers are numbers."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {name: _plain(inner, (*at, str(name))) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner, (*at, str(i))) for i, inner in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{'.'.join(at)} must be a finite number, got {value}; leave it out if it is not known")
+    if value is not None and not isinstance(value, str | int | float):
+        raise InputError(f"{'.'.join(at)} must be a number, a text, a list or a mapping, got {type(value).__name__}")
+    return value

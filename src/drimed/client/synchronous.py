@@ -38,7 +38,7 @@ class Client:
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        headers = calls.authorization(token)
         self._http = httpx.Client(base_url=address, headers=headers, timeout=timeout, transport=transport)
         self._attempts, self._sleep = attempts, sleep
 

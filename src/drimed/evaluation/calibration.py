@@ -2,6 +2,11 @@
 
 If arm a had probability p_t(a), the sum of 1{A_t = a} - p_t(a) is a martingale whose variance is known, whatever the
 policy; over many decisions it is near normal. A propensity that is wrong shows as an arm that was played too often.
+
+The near-normal test needs some plays of every arm to be right, and holds for one look. The other one bets: before each
+decision it tilts the logged probabilities towards arms that were played more often than they said, and multiplies its
+stake by tilted over logged probability of what was played. If the propensities are true, the stake is a martingale
+from 1, and reaches 1 / alpha with a chance of at most alpha, at any size and however often one looks.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from drimed.evaluation.log import Log
 from drimed.linear import pmf
 from drimed.linear.arrays import FloatArray
 
+PRIOR_PLAYS = 5.0  # of each arm, as often as it was said: before there is evidence, bets are small
 RANK = 1e-9  # eigenvalues of the covariance below this share of the largest are the sums that are always zero
 
 
@@ -29,7 +35,8 @@ class Calibration:
     expected: FloatArray  # (K,), sum of probabilities
     realised: FloatArray  # (K,), how often it was played
     z: FloatArray  # (K,), the difference in standard deviations
-    p_value: float  # of all arms together; small: the propensities are wrong
+    p_value: float  # of all arms together, in a large log that is looked at once; small: the propensities are wrong
+    anytime_p: float  # the same by betting: at any size, however often one looks
     edges: FloatArray  # (B + 1,), bins of probability
     bin_count: FloatArray  # (B,), pairs of decision and arm in each
     bin_expected: FloatArray  # (B,), mean probability
@@ -71,8 +78,27 @@ def calibration(log: Log, *, bins: int = 10) -> Calibration:
     bin_z = np.where(spread > 0, (realised - expected) / np.sqrt(np.where(spread > 0, spread, 1.0)), 0.0)
     bin_p = np.where(count > 0, 2 * ndtr(-np.abs(bin_z)), np.nan)
     return Calibration(
-        log.arms, p.sum(0), played.sum(0), z, overall, edges, count, expected / some, realised / some, bin_p
+        arms=log.arms,
+        expected=p.sum(0),
+        realised=played.sum(0),
+        z=z,
+        p_value=overall,
+        anytime_p=_by_betting(p, played),
+        edges=edges,
+        bin_count=count,
+        bin_expected=expected / some,
+        bin_realised=realised / some,
+        bin_p=bin_p,
     )
+
+
+def _by_betting(p: FloatArray, played: FloatArray) -> float:
+    """One over the largest stake that betting against the probabilities ever reached."""
+    before = np.cumsum(played, axis=0) - played, np.cumsum(p, axis=0) - p
+    tilt = (before[0] + PRIOR_PLAYS) / (before[1] + PRIOR_PLAYS)
+    chosen, average = np.vecdot(tilt, played), np.vecdot(tilt, p)
+    stake = np.cumsum(np.log(chosen / average))
+    return float(np.exp(-max(0.0, stake.max(initial=0.0))))
 
 
 def inverse_check(log: Log) -> tuple[float, float]:

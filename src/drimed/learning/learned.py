@@ -26,7 +26,7 @@ import numpy as np
 from drimed.errors import ConfigError, InputError, NumericalError
 from drimed.learning import moments
 from drimed.learning.offer import Offer, Shape
-from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick, pick_shared
 
 BINS = 40
 BIN_WIDTH = 0.3  # of log(1 + |c|): the grid covers |c| up to exp(11.7) = 120,000; the last bin is open above
@@ -236,10 +236,15 @@ def inflation(meier: FloatArray, scatter: FloatArray, squared_radius: float = RE
 
 def whitened(noise: Noise, rows: Rows) -> tuple[FloatArray, FloatArray]:
     """Z and y divided by the noise as it is estimated now."""
+    W = whitening(noise, rows)
+    return np.matmul(W, rows.Z), np.matvec(W, rows.y)
+
+
+def whitening(noise: Noise, rows: Rows) -> FloatArray:
+    """W with W Sigma W^T = I, for the noise of each observation as it is estimated now: (..., m, m)."""
     W = _at(noise.whitening, rows.subgroup, rows.arm)
     log_scale = _log_scale(noise.slope, noise.centre, rows.feature)
-    W = W * np.exp(-0.5 * log_scale)[..., None, None]
-    return np.matmul(W, rows.Z), np.matvec(W, rows.y)
+    return W * np.exp(-0.5 * log_scale)[..., None, None]
 
 
 def reward_noise(noise: Noise, offer: Offer) -> FloatArray:
@@ -285,7 +290,7 @@ def _log_scale(slope: FloatArray, centre: FloatArray, feature: FloatArray) -> Fl
 def _at(array: FloatArray, subgroup: int | IntArray, arm: IntArray) -> FloatArray:
     """array[..., subgroup, arm, *rest]: (..., E, K, m, m) -> (..., m, m)."""
     if isinstance(subgroup, int):
-        return pick(array[..., subgroup, :, :, :], arm)
+        return pick_shared(array[..., subgroup, :, :, :], arm, 3)
     E, K = array.shape[-4:-2]
     cells = array.reshape(*array.shape[:-4], E * K, *array.shape[-2:])
     return pick(cells, subgroup * K + arm)

@@ -24,6 +24,8 @@ GUESS_WEIGHT = 0.5  # observations that the guessed variance counts as, until th
 PRIOR_EXCESS = 2.0  # nu0 - m: an arm's covariance is pulled to the pooled variances as by a Wishart prior of nu0
 CELL_PULL = 4.0  # kappa: a user's level is pulled to its arm's, and that to the pooled one, as by so many outcomes
 SLOPE_PRECISION = 1.0  # rho: the slope is pulled to 0 as by one observation of unit information
+LEAST_VARIANCE = 1e-8  # of a metric, as a share of its mean square: what never varies must not weigh infinitely much
+IDLE, SETTLED = 200, 1e-3  # passes that do not halve a change below the second number: round-off is all that moves
 PIVOT = 1e-12  # a pivot below this share of its diagonal is round-off: keeps estimated covariances invertible
 
 
@@ -133,6 +135,18 @@ def estimate(  # type: ignore[no-untyped-def]
     for s in range(m):
         guessed[s] = guess * guessed[s] / size if guessed[s] > 0.0 else guess
 
+    least = np.zeros(m)
+    for s in range(m):
+        square = (s + 1) * U - (s + 1) * s // 2 if fixed else C - 1  # its place among the moments
+        for e in range(E):
+            for k in range(K):
+                for j in range(J):
+                    least[s] += moments[e, k, j, square]
+        for o in range(waiting):
+            x = recent[o, 6 + s] if fixed else recent[o, 4 + U]
+            least[s] += recent[o, 4] * x * x
+        least[s] = LEAST_VARIANCE * (guessed[s] + max(least[s], 0.0) / max(total, 1.0))
+
     Om = np.zeros((E, K, m, m))
     for e in range(E):
         for k in range(K):
@@ -188,8 +202,8 @@ def estimate(  # type: ignore[no-untyped-def]
                     x += B[o, p] * B[o, q]
                 inverse[p, q] = x
 
-    done = 0
-    moved = np.inf
+    done, idle = 0, 0
+    moved, smallest = np.inf, np.inf
     while True:
         # The regression at the present weights.
         for j in range(J):
@@ -250,7 +264,11 @@ def estimate(  # type: ignore[no-untyped-def]
             theta[i] = 0.0
             for o in range(d):
                 theta[i] += V_inv[i, o] * b[o]
-        if done >= passes or moved <= tolerance:
+        if moved < 0.5 * smallest:
+            smallest, idle = moved, 0
+        else:
+            idle += 1
+        if done >= passes or moved <= tolerance or (idle >= IDLE and moved <= SETTLED):
             break
 
         # Residuals of each group, and the pooled variance of each metric.
@@ -293,7 +311,7 @@ def estimate(  # type: ignore[no-untyped-def]
                         c += 1
                     R[e, k, 0, 0] = x + S[e, k, c]
                 for s in range(m):
-                    R[e, k, s, s] = max(R[e, k, s, s], 0.0)
+                    R[e, k, s, s] = max(R[e, k, s, s], n_cell[e, k] * least[s])
                     pooled[s] += R[e, k, s, s]
         for s in range(m):
             pooled[s] = (pooled[s] + trust * guessed[s]) / (total + trust)

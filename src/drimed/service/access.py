@@ -20,7 +20,8 @@ from drimed.trial.stores.sql import SqlStore
 COOKIE = "drimed_token"  # where pages keep it
 TRUST = 2.0  # seconds for which a token that was looked up is not looked up again: so long does a revoked one work
 MOST_KNOWN = 1000
-FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+# Headers that proxies add; besides, nginx speaks HTTP/1.0 to what is behind it, which browsers and clients do not.
+FORWARDED = ("x-forwarded-", "forwarded", "via", "x-real-ip", "x-client-ip")
 HOW_TO = "drimed token create --role manage --label NAME"
 
 
@@ -118,7 +119,8 @@ def refuse_other_sites(connection: HTTPConnection) -> None:
 def _refuse_strangers(connection: HTTPConnection) -> None:
     """Without tokens only this machine may come: not what a proxy passes on, and no name somebody else points here."""
     host = connection.headers.get("host", "").rsplit(":", 1)[0] if connection.headers.get("host") else ""
-    if any(name in connection.headers for name in FORWARDED) or not is_loopback(host):
+    passed_on = any(name.startswith(FORWARDED) for name in connection.headers)
+    if passed_on or connection.scope.get("http_version") == "1.0" or not is_loopback(host):
         raise Refusal(
             403,
             "forbidden",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from drimed.errors import UnknownNameError
+from drimed.trial import events as kinds
 from drimed.trial.events import Event
 from drimed.trial.outcomes import Story
 from drimed.trial.records import Effect, Given, Status, Told
@@ -93,10 +95,13 @@ class LogEvent:
     hash: str
 
     @staticmethod
-    def of(event: Event) -> LogEvent:
-        """As it is shown."""
+    def of(event: Event, *, seed: bool) -> LogEvent:
+        """As it is shown, with the seed or without."""
         e = event
-        return LogEvent(e.seq, e.time, e.actor, e.kind, e.decision, e.user, e.request, e.body, e.hash)
+        body = e.body
+        if e.kind == kinds.CREATED and not seed:
+            body = unseeded(body) | {"spec": unseeded(body["spec"])}
+        return LogEvent(e.seq, e.time, e.actor, e.kind, e.decision, e.user, e.request, body, e.hash)
 
 
 @dataclass(frozen=True)
@@ -136,7 +141,7 @@ class DecisionStory:
             None if story.outcome is None else story.outcome["control"],
             reward,
             story.amendments,
-            [LogEvent.of(e) for e in events],
+            [LogEvent.of(e, seed=False) for e in events],
         )
 
 
@@ -207,3 +212,8 @@ class Health:
     """Whether the service can do its work."""
 
     status: str
+
+
+def unseeded(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the seed: whoever knows it can tell arms before they are drawn."""
+    return {name: value for name, value in data.items() if name != "seed"}

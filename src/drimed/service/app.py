@@ -16,6 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from drimed import __version__
+from drimed.errors import DrimedError
+from drimed.service import problems
 from drimed.service.answers import Problem
 from drimed.service.endpoints import changing, deciding, health, looking, trials
 from drimed.service.observing import Observed
@@ -81,6 +83,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(pages)
     app.add_middleware(Observed, largest_body=settings.largest_body)
     app.add_exception_handler(Refusal, _refused)
+    app.add_exception_handler(DrimedError, _failed)
     app.add_exception_handler(HTTPException, _http)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]  # the way FastAPI documents
     return app
@@ -94,6 +97,12 @@ def from_environment() -> FastAPI:
 async def _refused(_: Request, error: Exception) -> Response:
     assert isinstance(error, Refusal)
     return error.response()
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    """Before or beside the work itself: whoever asks cannot be looked up while the store does not answer."""
+    assert isinstance(error, DrimedError)
+    return problems.of_error(error).response()
 
 
 async def _http(request: Request, error: Exception) -> Response:

@@ -36,12 +36,11 @@ class Desk:
     def read(self, name: str, look: Callable[[Trial], T]) -> T:
         """Look at a trial as it stands now."""
         entry = self._entry(name)
-        with entry.reading:
-            try:
-                return look(entry.reader)
-            except UnknownNameError as error:
-                self._drop_unknown(error, name)
-                raise
+        try:
+            return look(entry.reader)
+        except UnknownNameError as error:
+            self._drop_unknown(error, name)
+            raise
 
     def write(self, name: str, act: Callable[[Trial], Reply], retry: Retry | None = None) -> Reply:
         """Change a trial: what `act` did and what it answered become durable together, or nothing does."""
@@ -151,7 +150,7 @@ class _Entry:
     def __init__(self, name: str, store: SqlStore) -> None:
         self._name = name
         self.held = Held(store)
-        self.writing, self.reading = threading.Lock(), threading.Lock()
+        self.writing = threading.Lock()
         self.writer, self.reader = Trial(name, self.held), Trial(name, store)
 
     def renew(self) -> None:

@@ -52,6 +52,10 @@ class _Exchange:
             await self._app(self._scope, self._limited, self._noted)
         except Refusal as refusal:
             await self._refuse(refusal)
+        except asyncio.CancelledError:  # the service stops, and its grace is over
+            await self._refuse(
+                Refusal(503, "unavailable", "the service stops; repeat this", headers={"Retry-After": "1"})
+            )
         except Exception:
             log.exception("request failed", extra={FIELDS: {"request_id": self._id}})
             await self._refuse(

@@ -14,6 +14,7 @@ from drimed.errors import (
     ConflictError,
     DrimedError,
     InputError,
+    NumericalError,
     SpecError,
     StoreError,
     UnknownNameError,
@@ -77,7 +78,7 @@ def of_error(error: DrimedError, body: object = None) -> Refusal:
     if isinstance(error, SpecError):
         return Refusal(422, "invalid", detail, errors=[_fault(f.path, f.message, f.line) for f in error.faults])
     if isinstance(error, UnknownNameError) and error.kind in ("trial", "decision"):
-        return Refusal(404, "unknown", detail)
+        return Refusal(404, "unknown", f"unknown {error.kind} {error.name!r}")  # which others there are is not for all
     if isinstance(error, BatchError):
         errors = [_fault(("reports", i), message) for i, message in sorted(error.errors.items())]
         return Refusal(422, "invalid", detail, errors=errors)
@@ -85,6 +86,9 @@ def of_error(error: DrimedError, body: object = None) -> Refusal:
         return Refusal(409, "conflict", detail, errors=_placed(_named(error), detail, body))
     if isinstance(error, InputError | ConfigError):
         return Refusal(422, "invalid", detail, errors=_placed(_named(error), detail, body))
+    if isinstance(error, NumericalError):
+        advice = "; look for outcomes of quite another size than the rest, and amend them"
+        return Refusal(409, "conflict", detail + advice)
     if isinstance(error, StoreError):
         return Refusal(503, "unavailable", detail, headers={"Retry-After": "1"})
     return Refusal(500, "internal", detail)

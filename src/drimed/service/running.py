@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from dataclasses import dataclass
 
@@ -34,13 +35,24 @@ def prepare(settings: Settings, *, with_demo: bool = False) -> Prepared:
         if not guarded and not settings.local:
             raise ConfigError(
                 f"{settings.host} can be reached from other machines, and the store has no tokens, so anybody could "
-                f"decide; make one first:\n  {HOW_TO} --store {store.url.render_as_string(hide_password=True)}\n"
+                f"decide; make one first:\n  {how_to(settings.store)}\n"
                 "or listen on 127.0.0.1 only"
             )
         filled = demo.fill(store).name if with_demo and not store.names() else None
     finally:
         store.close()
     return Prepared(not guarded, filled)
+
+
+def how_to(store: str) -> str:
+    """Make a token for a store; the address of a database has a password, and is not repeated.
+
+    >>> how_to("my trials.db")
+    "drimed token create --role manage --label NAME --store 'my trials.db'"
+    """
+    if "://" in store and not store.startswith("sqlite"):
+        return f"{HOW_TO} (with DRIMED_STORE or --store as for drimed serve)"
+    return f"{HOW_TO} --store {shlex.quote(store)}"
 
 
 def run(settings: Settings) -> None:

@@ -26,6 +26,8 @@ from drimed.trial.trial import Trial
 
 FAILURES = 5.0, 20  # a second, and at once: tokens that are not recognised, from one address
 PURGE_EVERY = 3600.0  # seconds
+DOORS = 2  # tokens that are looked up at a time
+ANALYSES = 2  # that pages work out at a time
 HEAVY = 2  # exports and proofs at a time: each takes a while and much of a core
 
 log = logging.getLogger(__name__)
@@ -37,12 +39,15 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.store = open_store(settings.store)
+        connections = 2 * settings.threads + DOORS + HEAVY + ANALYSES  # as many as there are threads that may want one
+        self.store = open_store(settings.store, connections=connections)
         self.desk = Desk(self.store)
         self.access = Access(self.store, settings)
         self.stopping = False
         self._requests, self._failures = Buckets(settings.rate, settings.burst), Buckets(*FAILURES)
-        # Threads of their own for each kind of work: readers never queue behind writers, nor behind a long proof.
+        # Threads of their own for each kind of work: nobody queues behind readers to be let in, no reader behind
+        # writers, nor behind a long proof.
+        self._doors = ThreadPoolExecutor(DOORS, "door")
         self._reads = ThreadPoolExecutor(settings.threads, "read")
         self._writes = ThreadPoolExecutor(settings.threads, "write")
         self._heavy = ThreadPoolExecutor(HEAVY, "heavy")
@@ -89,7 +94,8 @@ class Service:
             address = connection.client.host if connection.client else ""
             if text is not None and not self.access.knew(text):
                 _wait(self._failures.wait(address))
-            token = await self.run(lambda: self.access.look_up(text))
+            loop = asyncio.get_running_loop()
+            token = await loop.run_in_executor(self._doors, lambda: self.access.look_up(text))
             if text is not None and token is None:
                 self._failures.take(address)
         caller = self.access.caller(connection, text, token)
@@ -109,8 +115,9 @@ class Service:
             await asyncio.sleep(PURGE_EVERY)
 
     def close(self) -> None:
-        """Wait for work that has begun, and give everything back."""
-        for pool in (self._reads, self._writes, self._heavy):
+        """Wait for work that has begun, but not for its turn in the store, and give everything back."""
+        self.store.stop_waiting()
+        for pool in (self._doors, self._reads, self._writes, self._heavy):
             pool.shutdown(wait=True, cancel_futures=True)
         self.store.close()
 

@@ -89,7 +89,7 @@ def is_loopback(host: str) -> bool:
 def _read(file: Path) -> dict[str, Any]:
     try:
         data = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"cannot read {file}: {error}") from None
     known = {f.name: type(f.default) for f in fields(Settings)}
     for name, value in data.items():

@@ -95,14 +95,18 @@ def _answered(now: Transaction, key: str, users: Sequence[str] | None) -> list[G
     found = {str(e.user): e for e in now.ledger.of_request(key) if e.kind == kinds.DECISION}
     if not found:
         return []
-    memory = now.memory
-    same = next(iter(found.values())).body["episode"] == memory.episode.number
-    asked = memory.episode.asked if same else {}
-    names = [u for u in memory.users if u in found or u in asked] if users is None else list(users)
-    if not set(found) <= set(names) or any(u not in found and u not in asked for u in names):
+    memory, stood = now.memory, dict[str, Event]()
+    if memory.spec.decisions == "one per episode":
+        before = min(e.seq for e in found.values()) - 1
+        for event in now.ledger.events(until=before, kinds=(kinds.EPISODE, kinds.DECISION), newest_first=True):
+            if event.kind == kinds.EPISODE:
+                break
+            stood[str(event.user)] = event
+    whole = stood | found
+    names = [u for u in memory.users if u in whole] if users is None else list(users)
+    if not set(found) <= set(names) <= set(whole):
         raise ConflictError(f"request {key!r} was made before, for other users; give each request its own key")
-    old = _standing(now, {u: asked[u] for u in names if u not in found})
-    return [old[u] if u in old else given(memory, found[u], repeated=True) for u in names]
+    return [given(memory, whole[u], repeated=True) for u in names]
 
 
 def _standing(now: Transaction, decisions: dict[str, int]) -> dict[str, Given]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -16,10 +15,11 @@ from drimed.policies.policy import AnyPolicy, Policy
 from drimed.policies.registry import REGISTRY, make
 from drimed.trial.build import build_policy
 from drimed.trial.problem import Problem
-from drimed.trial.spec import ARM, SHARES, Arm, ArmNoise, Control, Name, TrialSpec, User
+from drimed.trial.spec import ARM, LARGEST, SHARES, Arm, ArmNoise, Control, Name, TrialSpec, User
 
 Path = tuple[str | int, ...]
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
+MOST_COEFFICIENTS = 2000  # to learn in one trial: matrices have the square of it
 
 
 def readable(error: ValidationError, kind: type[_Model] = TrialSpec) -> list[Fault]:
@@ -209,11 +209,13 @@ def _setting_faults(spec: TrialSpec) -> Iterator[Fault]:
         if setting in ("tolerance", "guardrails") and not published:
             home = "[tolerance]" if setting == "tolerance" else "[[guardrails]]"
             yield Fault(at, f"belongs to the trial and not to its policy: give it under {home}")
-        elif not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
-            yield Fault(at, f"must be a finite number, a text, true or false, got {_short(value)}")
+        elif not isinstance(value, str | int | float) or (isinstance(value, float) and not abs(value) < np.inf):
+            yield Fault(at, f"must be a finite number, a text, true or false, got {short(value)}")
+        elif not isinstance(value, str) and abs(value) > LARGEST:
+            yield Fault(at, f"must be a number of at most {LARGEST:g}, got {short(value)}")
         elif _is_of_the_wrong_kind(name, setting, value):
             kind = "a number" if isinstance(value, str) else "a text"
-            yield Fault(at, f"must be {kind}, got {_short(value)}")
+            yield Fault(at, f"must be {kind}, got {short(value)}")
         else:
             sound[setting] = value
     try:
@@ -236,6 +238,14 @@ def _is_of_the_wrong_kind(policy: str, setting: str, value: object) -> bool:
 
 def _policy_faults(spec: TrialSpec) -> Iterator[Fault]:
     """Whether the policy fits the trial: asked only once both are sound on their own."""
+    d = _coefficients(spec)
+    if d > MOST_COEFFICIENTS:
+        yield Fault(
+            ("arms",),
+            f"a trial learns at most {MOST_COEFFICIENTS} coefficients, these arms and metrics need {d}: describe the "
+            "arms by fewer attributes or narrower maps, or have fewer of them",
+        )
+        return
     try:
         policy = build_policy(spec, Problem(spec).shape.d)
     except DrimedError as error:
@@ -246,6 +256,14 @@ def _policy_faults(spec: TrialSpec) -> Iterator[Fault]:
         control = user.control if user.control is not None else spec.control
         first = control if first is None else first
         yield from plot_faults(spec, policy, control, first, ("users", name, "control"))
+
+
+def _coefficients(spec: TrialSpec) -> int:
+    """d, before anything is made that has the size of it."""
+    M, first = len(spec.metrics), next(iter(spec.arms.values()))
+    if first.map is not None:
+        return len(first.map[0])
+    return M * (1 + len(spec.arms if first.attributes is None else first.attributes))
 
 
 def plot_faults(
@@ -267,6 +285,7 @@ def plot_faults(
 _WORDS = {
     "missing": "is missing",
     "string_type": "must be text in quotes",
+    "string_unicode": "must be text of whole characters, without lone surrogates",
     "float_type": "must be a number",
     "int_type": "must be a whole number",
     "finite_number": "must be a finite number",
@@ -300,13 +319,15 @@ def _sentence(found: ErrorDetails, kind: type[_Model]) -> Fault:
         words = "must have two numbers, the lowest and the highest" if path[-1] == "range" else "must not be empty"
     elif what == "value_error":
         words = found["msg"].removeprefix("Value error, ")
+    elif what == "float_type" and isinstance(found["input"], int) and not isinstance(found["input"], bool):
+        words = f"must be a number of at most {LARGEST:g}"
     elif path == ("guardrails",):
         words = "must be a list: one table under [[guardrails]] for each"
     elif path == ("policy",):
         words = 'must be a table with a name and settings, such as {name = "dri_med"}'
     else:
         words = _WORDS.get(what, found["msg"][:1].lower() + found["msg"][1:]).format(**context)
-    return Fault(path, words if what == "missing" or ", got " in words else f"{words}, got {_short(found['input'])}")
+    return Fault(path, words if what == "missing" or ", got " in words else f"{words}, got {short(found['input'])}")
 
 
 def _fields_at(root: type[_Model], path: Path) -> Iterable[str]:
@@ -329,6 +350,10 @@ def _member(annotation: object) -> object:
     return inside[-1] if inside else None
 
 
-def _short(value: object) -> str:
-    text = repr(value)
+def short(value: object) -> str:
+    """A value as a message shows it."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # thousands of digits, or of lists in lists
+        return "something too long to show"
     return text if len(text) <= 60 else text[:57] + "..."

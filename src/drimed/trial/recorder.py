@@ -58,9 +58,9 @@ class Recorder:
         self._snapshot = 0  # the event after which the last snapshot was taken
 
     def memory(self) -> Memory:
-        """Everything that is known now."""
+        """Everything that is known now; it stays as it is, whatever other threads fold in."""
         with self._lock, self.store.reading(self.name) as ledger:
-            return self._caught_up(ledger)
+            return self._caught_up(ledger).as_it_stands()
 
     @contextmanager
     def writing(self, actor: str | None, *, dry_run: bool = False) -> Iterator[Transaction]:
@@ -75,6 +75,8 @@ class Recorder:
                     transaction = Transaction(memory, ledger, self.clock(), actor or self.actor, dry_run)
                     yield transaction
                     if transaction.wrote:
+                        if transaction.memory.room != memory.room:  # nobody else need fold the whole past for that
+                            ledger.keep(snapshots.take(transaction.memory))
                         self._memory = transaction.memory
             except BaseException:
                 self._snapshot = 0  # one that was taken just now is gone; the next writer looks
@@ -84,7 +86,7 @@ class Recorder:
 
     def _caught_up(self, ledger: Ledger) -> Memory:
         memory, self._memory = self._memory, None
-        if memory is None:
+        if memory is None or memory.seq > ledger.seq or (memory.seq == ledger.seq and memory.hash != ledger.hash):
             memory = snapshots.recall(ledger)
             self._snapshot = ledger.snapshot_seq()
         else:

@@ -97,7 +97,9 @@ def change_control(now: Transaction, user: str, control: str | Mapping[str, floa
     _known(memory, user)
     wanted = dict(control) if isinstance(control, Mapping) else control
     new = memory.definition(user).model_copy(update={"control": _valid(User, {"control": wanted}, at).control})
-    _raise(list(faults.user_faults(memory.spec, new, at)))
+    first = memory.definitions[0][1].control or memory.spec.control
+    plots = faults.plot_faults(memory.spec, memory.policy, new.control, first, (*at, "control"))
+    _raise([*faults.user_faults(memory.spec, new, at), *plots])
     _not_retired(memory, memory.problem.profile(user, new, 0))
     now.append([Draft(kinds.CONTROL, {"control": new.control, "reason": reason}, user=user)])
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from drimed.errors import BatchError, InputError, UnknownNameError
+from drimed.trial.faults import short
 from drimed.trial.memory import Memory
 from drimed.trial.outcomes import Report
 from drimed.trial.records import Given, Told
@@ -28,32 +29,10 @@ Record = dict[str, Any]
 
 def read(text: str, form: str = "csv") -> list[Record]:
     """The rows of a sheet; empty cells are left out."""
-    text = text.removeprefix("\ufeff")
-    if form == "json":
-        try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InputError(f"line {error.lineno}: not JSON: {error.msg}") from None
-        if not isinstance(data, list) or not all(isinstance(row, dict) for row in data):
-            raise InputError("expected a list of records: [{...}, {...}]")
-        return [{k: v for k, v in row.items() if v is not None} for row in data]
-    first = text.split("\n", 1)[0]
-    delimiter = max(",;\t", key=first.count)
-    reader = csv.reader(io.StringIO(text), delimiter=delimiter)
-    names = [name.strip() for name in next(reader, [])]
-    if not any(names):
-        raise InputError("the sheet is empty; its first line must name the columns")
-    if len(set(names)) < len(names):
-        raise InputError(f"two columns have the name {next(n for n in names if names.count(n) > 1)!r}")
-    rows, errors = [], {}
-    for i, cells in enumerate(reader):
-        if len(cells) > len(names):
-            errors[i] = f"expected {len(names)} cells, got {len(cells)}"
-        rows.append({n: c.strip() for n, c in zip(names, cells, strict=False) if n and c.strip()})
-    _refuse(errors)
-    while rows and not rows[-1]:
-        rows.pop()  # empty lines at the end
-    return rows
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    if not _is_whole(text):
+        raise InputError(f"the sheet {_HALF}; save it as UTF-8")
+    return _read_json(text) if form == "json" else _read_csv(text)
 
 
 def write(rows: Sequence[Mapping[str, Any]], form: str = "csv") -> str:
@@ -131,8 +110,8 @@ def _report(memory: Memory, row: Record, ignore: Iterable[str]) -> Report | None
         if name not in known:
             raise UnknownNameError("column", name, known)
     which = number("decision", _needed(row, "decision"))
-    if which != int(which):
-        raise InputError(f"decision must be a whole number, got {which:g}")
+    if which != int(which) or not 0 < which < 2**31:
+        raise InputError(f"decision must be a whole number from 1, got {which:g}")
     outcome = {m: number(m, row[m]) for m in metrics if m in row}
     control = {m: number(CONTROL + m, row[CONTROL + m]) for m in metrics if CONTROL + m in row}
     return Report(int(which), outcome, control or None) if outcome or control else None
@@ -191,8 +170,77 @@ def number(name: str, value: Any) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
-        hint = "; write decimals with a point" if "," in str(value) else ""
-        raise InputError(f"{name} must be a number, got {value!r}{hint}") from None
+        hint = "; write decimals with a point" if isinstance(value, str) and "," in value else ""
+        raise InputError(f"{name} must be a number, got {short(value)}{hint}") from None
+    except OverflowError:
+        number = float("inf")
     if number != number or number in (float("inf"), float("-inf")):
-        raise InputError(f"{name} must be finite, got {value!r}; leave the cell empty if it is not known")
+        raise InputError(f"{name} must be finite, got {short(value)}; leave the cell empty if it is not known")
     return number
+
+
+def _read_json(text: str) -> list[Record]:
+    try:
+        data = json.loads(text, object_pairs_hook=_Pairs)
+    except json.JSONDecodeError as error:
+        raise InputError(f"line {error.lineno}: not JSON: {error.msg}") from None
+    except ValueError:
+        raise InputError("not JSON: a number has too many digits") from None
+    except RecursionError:
+        raise InputError("not JSON: lists or records are nested too deeply") from None
+    if not isinstance(data, list) or not all(isinstance(row, _Pairs) for row in data):
+        raise InputError("expected a list of records: [{...}, {...}]")
+    rows, errors = [], {}
+    for i, row in enumerate(data):
+        twice = _twice([name for name, _ in row])
+        if twice is not None:
+            errors[i] = f"two fields have the name {twice!r}"
+        elif not all(_is_whole(text) for pair in row for text in pair if isinstance(text, str)):
+            errors[i] = f"a text {_HALF}"
+        rows.append({k: "[...]" if isinstance(v, list) else v for k, v in row if v is not None})
+    _refuse(errors)
+    return rows
+
+
+def _read_csv(text: str) -> list[Record]:
+    first = text.split("\n", 1)[0]
+    delimiter = max(",;\t", key=first.count)
+    reader = csv.reader(io.StringIO(text), delimiter=delimiter)
+    names: list[str] = []
+    rows, errors = [], {}
+    try:
+        names = [name.strip() for name in next(reader, [])]
+        if not any(names):
+            raise InputError("the sheet is empty; its first line must name the columns")
+        if (twice := _twice(names)) is not None:
+            raise InputError(f"two columns have the name {twice!r}")
+        for i, cells in enumerate(reader):
+            if len(cells) > len(names):
+                errors[i] = f"expected {len(names)} cells, got {len(cells)}"
+            rows.append({n: c.strip() for n, c in zip(names, cells, strict=False) if n and c.strip()})
+    except csv.Error:  # a field of more than 128 KiB: a quote that is not closed, as a rule
+        errors[len(rows) if names else -1] = "a cell is too long; is a quote not closed?"
+    _refuse(errors)
+    while rows and not rows[-1]:
+        rows.pop()  # empty lines at the end
+    return rows
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A record of JSON, before a name that comes twice is lost."""
+
+
+_HALF = "has half of a character (a lone surrogate)"
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def _twice(names: list[str]) -> str | None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None

@@ -45,7 +45,7 @@ Matrix = list[list[Finite]]
 
 def _level(value: object) -> object:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if value != "anytime" and not (number and 0.5 < float(value) < 1):  # type: ignore[arg-type]  # a number by then
+    if value != "anytime" and not (number and 0.5 < value < 1):  # type: ignore[operator]  # a number by then
         raise ValueError("must be a level between 0.5 and 1, such as 0.99, or 'anytime'")
     return value
 
@@ -226,11 +226,18 @@ class TrialSpec(Part):
                 return TrialSpec.read(json.loads(text))
             except json.JSONDecodeError as error:
                 raise SpecError([Fault((), f"not JSON: {error.msg}", error.lineno)]) from None
+            except SpecError:
+                raise
+            except (ValueError, RecursionError):
+                raise SpecError([Fault((), "not JSON: a number is too long, or lists are nested too deeply")]) from None
         data = lines.parse(text)
         try:
             return TrialSpec.read(data)
         except SpecError as error:
-            raise SpecError([Fault(f.path, f.message, lines.line_of(text, f.path)) for f in error.faults]) from None
+            found = lines.lines_of(text, [f.path for f in error.faults])
+            raise SpecError(
+                [Fault(f.path, f.message, line) for f, line in zip(error.faults, found, strict=True)]
+            ) from None
 
     def plain(self) -> dict[str, Any]:
         """As JSON data, without what was left to its default."""

@@ -276,18 +276,19 @@ class Trial:
         with self.store.reading(self.name) as ledger:
             yield from ledger.events(after=after, kinds=kinds, user=user, limit=limit, newest_first=newest_first)
 
-    def stories(self, numbers: Sequence[int] | None = None) -> Iterator[Story]:
-        """Decisions with their outcomes as they stand, in order: some, or (None) all."""
-        wanted = range(1, self.memory().counts.decisions + 1) if numbers is None else sorted(numbers)
+    def stories(self, memory: Memory, numbers: Sequence[int] | None = None) -> Iterator[Story]:
+        """Decisions with their outcomes as this memory knows them, in order: some, or (None) all."""
+        wanted = range(1, memory.counts.decisions + 1) if numbers is None else sorted(numbers)
+        until = memory.seq
         with self.store.reading(self.name) as ledger:
             for first in range(0, len(wanted), STORIES):
                 for events in ledger.of_decisions(wanted[first : first + STORIES]).values():
-                    yield Story.of(events)
+                    yield Story.of([e for e in events if e.seq <= until])
 
     def rows(self) -> Iterator[Row]:
         """The same, with everything by its name."""
         memory = self.memory()
-        for story in self.stories():
+        for story in self.stories(memory):
             outcome = story.outcome or {"metrics": {}, "control": None}
             profile = memory.profiles[story.event.body["profile"]]
             yield Row(

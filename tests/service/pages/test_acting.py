@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -26,6 +27,13 @@ def test_a_trial_is_made_from_a_file(visitor: Visitor) -> None:
     answer = visitor.send("/new", {}, file=("maize.toml", TEMPLATE.encode()))
     assert answer.headers["location"] == f"{MAIZE}?done=created"
     assert "The trial was created." in readable(visitor.done(answer))
+
+
+def test_a_pasted_text_that_begins_with_a_brace_is_json(visitor: Visitor) -> None:
+    text = "\n" + json.dumps(SMALL | {"name": "pasted"}, indent=1)
+    assert "The trial was created." in readable(visitor.done(visitor.send("/new", {"text": text})))
+    wrong = visitor.send("/new", {"text": text.replace('"control"', '"kontrol"')})
+    assert "did you mean" in readable(wrong.text)
 
 
 def test_faults_of_a_file_are_shown_at_their_lines(visitor: Visitor) -> None:
@@ -91,6 +99,81 @@ def test_a_context_that_is_missing_or_no_number_is_said(visitor: Visitor, maize:
     assert "episode 0" in readable(visitor.look(maize)), "nothing was written"
 
 
+def _value(page: str, name: str) -> str:
+    """What a field of a page is filled in with."""
+    found = re.search(rf'name="{re.escape(name)}"[^>]* value="([^"]*)"', page)
+    assert found is not None, name
+    return found[1]
+
+
+def test_a_new_episode_begins_with_empty_contexts(visitor: Visitor, maize: str) -> None:
+    data = {"how": "hand", "episode": "next", "user": ["0:north"], "c:0:rain": "400"}
+    visitor.done(visitor.send(f"{maize}/ask", data))
+    now, then = visitor.look(f"{maize}/ask"), visitor.look(f"{maize}/ask?episode=next")
+    assert (_value(now, "episode"), _value(now, "number"), _value(now, "c:0:rain")) == ("now", "1", "400.0")
+    assert (_value(then, "episode"), _value(then, "number"), _value(then, "c:0:rain")) == ("next", "2", "")
+    assert "last 400" in readable(then)
+    answer = visitor.send(f"{maize}/ask", data | {"c:0:rain": ""})
+    assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY
+    why = re.search(r'<div id="why-c%3A0%3Arain">(.*?)</div>', answer.text)
+    assert why is not None
+    assert "'north' needs a value for rain" in readable(why[1])
+    assert _value(answer.text, "episode") == "next"
+    assert "episode 1" in readable(visitor.look(maize)), "none was begun"
+
+
+def test_values_of_an_episode_are_not_taken_for_one_that_was_opened_meanwhile(
+    visitor: Visitor, maize: str, http: httpx.Client
+) -> None:
+    data = {"how": "hand", "episode": "next", "number": "1", "user": ["0:north"], "c:0:rain": "400"}
+    visitor.done(visitor.send(f"{maize}/ask", data))
+    http.post(f"/v1{maize}/episodes", json={"contexts": {"north": {"rain": 300.0}}}).raise_for_status()
+    late = visitor.send(f"{maize}/ask", data | {"episode": "now", "number": "1"})
+    assert "episode 2 was opened since this page was shown" in readable(late.text)
+    assert (_value(late.text, "number"), _value(late.text, "c:0:rain")) == ("2", "300.0")
+    same = visitor.send(f"{maize}/ask", data | {"number": "2", "c:0:rain": "310"})
+    assert "1 decision in episode 2" in readable(visitor.done(same)), "the one that was meant, not a third"
+
+
+def test_every_wrong_value_is_said_at_its_row_and_what_was_sent_stays(visitor: Visitor, maize: str) -> None:
+    data = {"how": "hand", "episode": "next", "user": ["0:north", "2:river"], "c:0:rain": "4,5", "c:1:rain": "520"}
+    page = visitor.send(f"{maize}/ask", data).text
+    for place, said in ((0, "write decimals with a point"), (2, "'river' needs a value for rain")):
+        at = f"c%3A{place}%3Arain"
+        assert re.search(rf'id="{at}"[^>]* aria-invalid="true" aria-describedby="why-{at}"', page)
+        why = re.search(rf'id="why-{at}">(.*?)</div>', page)
+        assert why is not None
+        assert said in readable(why[1])
+    assert page.count('aria-invalid="true"') == 2
+    assert "2 values cannot be used" in readable(page)
+    assert (_value(page, "c:0:rain"), _value(page, "c:1:rain")) == ("4,5", "520")
+    ticked = re.findall(r'name="user" value="([^"]+)"[^>]* checked', page)
+    assert ticked == ["0:north", "2:river"]
+
+
+def test_asking_again_says_what_had_been_decided(visitor: Visitor, maize: str) -> None:
+    data = {"how": "hand", "episode": "next", "user": ["0:north"], "c:0:rain": "400"}
+    visitor.done(visitor.send(f"{maize}/ask", data))
+    data |= {"episode": "now", "c:0:rain": "90"}
+    again = readable(visitor.done(visitor.send(f"{maize}/ask", data)))
+    assert "Nothing new was decided. 1 user: already decided earlier in this episode; a context given now" in again
+    assert "recorded" not in again
+    both = visitor.send(f"{maize}/ask", data | {"user": ["0:north", "1:hill"], "c:0:rain": "", "c:1:rain": "500"})
+    assert both.headers["location"].endswith("/given?decisions=1-2&again=1")
+    page = readable(visitor.done(both))
+    assert "1 decision in episode 1. It is recorded" in page
+    assert "1 user: already decided earlier in this episode" in page
+
+
+def test_why_an_arm_is_given_is_said_in_plain_words(visitor: Visitor, maize: str) -> None:
+    data = {"how": "hand", "episode": "next", "user": ["0:north"], "c:0:rain": "400"}
+    page = visitor.done(visitor.send(f"{maize}/ask", data))
+    why = re.search(r'<td class="why-cell">(.*?)</td>', page)
+    assert why is not None
+    assert why[1].startswith(("The ", "Some ", "Only ", "Arms ", "Past ", "In "))
+    assert "_" not in why[1]
+
+
 def test_asking_with_a_sheet_shows_errors_at_their_rows(visitor: Visitor, maize: str) -> None:
     data = {"how": "sheet", "episode": "next"}
     wrong = visitor.send(f"{maize}/ask", data, file=("s.csv", b"user;rain\nnorth;400\nhil;520\nriver;\n"))
@@ -132,6 +215,112 @@ def test_telling_with_a_wrong_sheet_shows_its_rows_and_writes_nothing(visitor: V
         "/trials/busy/tell", {"how": "sheet"}, file=("h.csv", b"decision,yield,cost\n21,5.1,1\n22,5.2,\n")
     )
     assert "2 outcomes recorded" in readable(visitor.done(right))
+
+
+@pytest.mark.usefixtures("season")
+def test_what_was_told_in_part_is_listed_until_it_is_whole(visitor: Visitor, http: httpx.Client) -> None:
+    page = "/trials/busy/tell"
+    assert "4 decisions wait for their outcome." in readable(visitor.look(page))
+    visitor.done(visitor.send(page, {"how": "hand", "y:22:yield": "4.25"}))
+    listed = visitor.look(page)
+    assert "3 decisions wait for their outcome; 1 was told in part." in readable(listed)
+    assert http.get("/v1/trials/busy").json()["awaited"] == 3
+    assert "22 told in part" in readable(listed)
+    assert "<td>4.25</td>" in listed
+    assert 'name="y:22:yield"' not in listed
+    assert 'name="y:22:cost"' in listed
+    own = visitor.look("/trials/busy/decisions/22")
+    form = own.partition("Tell the rest")[2].partition("</form>")[0]
+    assert "yield, told: 4.25" in readable(form)
+    assert 'name="y:22:yield"' not in form
+    assert 'name="y:22:cost"' in form
+    visitor.done(visitor.send(page, {"how": "hand", "y:22:cost": "1"}))
+    assert "3 decisions wait for their outcome." in readable(visitor.look(page))
+    assert "22" not in re.findall(r'href="/trials/busy/decisions/(\d+)"', visitor.look(page))
+    amend = {"outcome": {"cost": None}, "reason": "another scale"}
+    http.post("/v1/trials/busy/decisions/22/amend", json=amend).raise_for_status()
+    http.post("/v1/trials/busy/decisions/23/missing", json={"reason": "hail"}).raise_for_status()
+    assert "2 decisions wait for their outcome; 1 was told in part." in readable(visitor.look(page))
+
+
+@pytest.mark.usefixtures("season")
+def test_a_decision_that_was_told_elsewhere_is_named_with_the_reason(visitor: Visitor, http: httpx.Client) -> None:
+    elsewhere = {"reports": [{"decision": 21, "outcome": {"yield": 6.0, "cost": 2.0}}]}
+    http.post("/v1/trials/busy/tell", json=elsewhere).raise_for_status()
+    for others in ({}, {"y:22:yield": "5"}):
+        page = visitor.send("/trials/busy/tell", {"how": "hand", "y:21:yield": "5"} | others).text
+        top = readable(page.partition('role="alert"')[2].partition("</div>")[0])
+        assert "1 row cannot be used" in top
+        assert "Decision 21 : decision 21 already has yield = 6.0, and 5.0 is another value" in top
+        assert 'id="why-21">' in page, "and at its row, which is shown once more"
+    assert _value(page, "y:22:yield") == "5"
+
+
+@pytest.mark.usefixtures("season")
+def test_values_outside_their_range_are_recorded_when_they_are_confirmed(visitor: Visitor, http: httpx.Client) -> None:
+    page, before = "/trials/busy/tell", http.get("/v1/trials/busy").json()["events"]
+    data = {"how": "hand", "y:21:yield": "51", "y:21:cost": "1", "y:22:yield": "5", "y:22:cost": "1"}
+    asked = visitor.send(page, data)
+    assert asked.status_code == httpx.codes.UNPROCESSABLE_ENTITY
+    assert "yield 51 is outside 0 to 10, the range in the trial file" in readable(asked.text)
+    assert asked.text.count("these values are right") == 1
+    assert http.get("/v1/trials/busy").json()["events"] == before
+    sure = {"sure:21": _value(asked.text, "sure:21")}
+    other = visitor.send(page, data | sure | {"y:21:yield": "52"})
+    assert "yield 52 is outside" in readable(other.text), "other values are asked for again"
+    assert http.get("/v1/trials/busy").json()["events"] == before
+    assert "2 outcomes recorded" in readable(visitor.done(visitor.send(page, data | sure)))
+
+
+@pytest.mark.usefixtures("season")
+def test_a_sheet_with_values_outside_their_range_is_recorded_when_it_is_confirmed(
+    visitor: Visitor, http: httpx.Client
+) -> None:
+    page, before = "/trials/busy/tell", http.get("/v1/trials/busy").json()["events"]
+    sheet = "decision,yield,cost\n21,5,1\n22,51,-1\n"
+    asked = visitor.send(page, {"how": "sheet"}, file=("h.csv", sheet.encode()))
+    assert asked.status_code == httpx.codes.UNPROCESSABLE_ENTITY
+    assert "Row 3, decision 22: yield 51 is outside 0 to 10" in readable(asked.text)
+    assert "cost -1 is outside 0 to 4" in readable(asked.text)
+    assert http.get("/v1/trials/busy").json()["events"] == before
+    wrong = visitor.send(page, {"how": "sheet", "text": sheet + "99,5,1\n"})
+    assert "has no decision 99" in readable(wrong.text), "what cannot be used is said first"
+    data = {"how": "sheet", "text": sheet, "sure": _value(asked.text, "sure")}
+    assert "2 outcomes recorded" in readable(visitor.done(visitor.send(page, data)))
+    again = visitor.send(page, {"how": "sheet", "text": sheet + "23,5,1\n"})
+    assert "1 outcome recorded" in readable(visitor.done(again)), "what is recorded is not asked for again"
+
+
+def test_without_a_range_in_the_file_any_value_is_recorded(visitor: Visitor, http: httpx.Client) -> None:
+    http.post("/v1/trials", json=SMALL | {"name": "free", "metrics": {"yield": {}}}).raise_for_status()
+    http.post("/v1/trials/free/ask", json={}).raise_for_status()
+    answer = visitor.send("/trials/free/tell", {"how": "hand", "y:1:yield": "1e6"})
+    assert "1 outcome recorded" in readable(visitor.done(answer))
+
+
+def test_all_awaited_decisions_can_be_reached_and_downloaded(visitor: Visitor, http: httpx.Client) -> None:
+    for _ in range(15):
+        http.post("/v1/trials/busy/ask", json={}).raise_for_status()  # four each
+    http.post("/v1/trials/busy/tell", json={"reports": [{"decision": 3, "outcome": {"yield": 5.5}}]}).raise_for_status()
+    page, seen = "/trials/busy/tell", []
+    while page:
+        text = visitor.look(page)
+        seen += [int(n) for n in re.findall(r'name="y:(\d+):cost"', text)]
+        older = re.search(r'href="(/trials/busy/tell\?before=\d+)"', text)
+        page = older[1] if older else ""
+    assert seen == list(range(60, 0, -1))
+    wrong = visitor.send("/trials/busy/tell?before=11", {"how": "hand", "before": "11", "y:2:yield": "x"})
+    assert 'name="y:10:cost"' in wrong.text, "the same page of the list"
+    assert 'name="y:11:cost"' not in wrong.text
+    assert 'href="/trials/busy/awaited.csv"' in text
+    sheet = http.get("/trials/busy/awaited.csv").content.decode("utf-8-sig").splitlines()
+    assert sheet[0] == "decision,episode,user,arm,propensity,reason,yield,cost"
+    assert [line.partition(",")[0] for line in sheet[1:]] == [str(n) for n in range(1, 61)]
+    assert sheet[1].endswith(",,")
+    assert sheet[3].endswith(",5.5,")
+    filled = "\n".join([sheet[0], sheet[1].removesuffix(",,") + ",5,1", sheet[3] + "1", *sheet[4:]])
+    told = visitor.send("/trials/busy/tell", {"how": "sheet"}, file=("h.csv", filled.encode()))
+    assert "2 outcomes recorded." in readable(visitor.done(told))
 
 
 @pytest.mark.usefixtures("season")
@@ -191,6 +380,42 @@ def test_users_and_arms_join_and_leave(visitor: Visitor, http: httpx.Client) -> 
     assert http.get("/v1/trials/small").json()["retired"] == ["newest"]
 
 
+def test_weights_are_given_for_all_metrics_or_for_none(visitor: Visitor, http: httpx.Client) -> None:
+    page = "/trials/busy/manage"
+    some = {"w:yield": "2", "w:cost": ""}
+    for what, data in (
+        ("preference", {"user": "site 0", "reason": "levy"}),
+        ("user", {"name": "lake", "control": "old", "arms": ["old", "new", "newer"]}),
+    ):
+        refused = visitor.send(page, data | some, to=f"{page}/{what}")
+        assert refused.status_code == httpx.codes.UNPROCESSABLE_ENTITY
+        assert "cost has no weight; write 0 for a metric that does not count" in readable(refused.text)
+    none = visitor.send(page, {"user": "site 0", "reason": "levy"}, to=f"{page}/preference")
+    assert "a preference needs a weight for every metric" in readable(none.text)
+    lake = {"name": "lake", "control": "old", "arms": ["old", "new", "newer"], "w:yield": "", "w:cost": ""}
+    visitor.done(visitor.send(page, lake, to=f"{page}/user"))
+    visitor.done(
+        visitor.send(page, {"user": "site 0", "reason": "levy", "w:yield": "2", "w:cost": "0"}, to=f"{page}/preference")
+    )
+    users = {u["name"]: u for u in http.get("/v1/trials/busy/users").json()["items"]}
+    assert users["site 0"]["preference"] == {"yield": 2.0, "cost": 0.0}
+
+
+def test_what_users_prefer_and_are_compared_with_is_shown(visitor: Visitor, maize: str) -> None:
+    page = f"{maize}/manage"
+    visitor.done(visitor.send(page, {"user": "hill", "control": "split", "reason": "x"}, to=f"{page}/control"))
+    user = {"name": "lake", "w:yield": "100", "w:leaching": "-2.5", "arms": ["practice", "split"]}
+    visitor.done(visitor.send(page, user, to=f"{page}/user"))
+    table = visitor.look(page).partition('aria-label="Users as they are"')[2].partition("</table>")[0]
+    rows = [readable(row).strip() for row in table.split("<tr>")[2:]]
+    assert rows == [
+        "north yield 200, leaching −3 practice (the trial's) sand all",
+        "hill yield 200, leaching −1 split loam all",
+        "river yield 150, leaching −6 practice (the trial's) sand all",
+        "lake yield 100, leaching −2.5 practice (the trial's) practice, split",
+    ]
+
+
 def test_where_noise_is_known_a_new_arm_may_have_its_own(visitor: Visitor, http: httpx.Client) -> None:
     spec = SMALL | {"name": "known", "noise": {"kind": "known", "sd": {"yield": 0.5}}}
     http.post("/v1/trials", json=spec).raise_for_status()
@@ -234,3 +459,17 @@ def test_names_cannot_smuggle_anything_into_a_page(visitor: Visitor, http: httpx
     answer = visitor.send("/trials/evil/ask", {"how": "sheet"}, file=("<b>.csv", sheet))
     assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY
     assert answer.text.count("<script") == 1
+
+
+def test_a_decision_s_own_page_asks_about_values_outside_the_range_too(visitor: Visitor, http: httpx.Client) -> None:
+    http.post("/v1/trials/small/ask", json={"user": "north"}).raise_for_status()
+    page = "/trials/small/decisions/1"
+    asked = visitor.send(page, {"y:1:yield": "84"}, to=f"{page}/outcome")
+    assert "nothing was recorded yet: yield 84 is outside 0 to 10" in readable(asked.text)
+    (mark,) = re.findall(r'name="sure" value="(\w+)"', asked.text)
+    other = visitor.send(page, {"y:1:yield": "85", "sure": mark}, to=f"{page}/outcome")
+    assert "nothing was recorded yet" in readable(other.text), "other values were confirmed"
+    visitor.done(visitor.send(page, {"y:1:yield": "84", "sure": mark}, to=f"{page}/outcome"))
+    amended = visitor.send(page, {"y:1:yield": "48", "reason": "typo"}, to=f"{page}/amend")
+    assert "nothing was recorded yet: yield 48" in readable(amended.text)
+    assert http.get("/v1/trials/small/decisions/1").json()["outcome"] == {"yield": 84.0}

@@ -24,7 +24,8 @@ DEMO = "/trials/maize-demo"
 PAGES = (
     "/", "/new?example=1", DEMO, f"{DEMO}?by=user&who=all+users+and+groups", f"{DEMO}/ask", f"{DEMO}/tell",
     f"{DEMO}/log", f"{DEMO}/log?show=changes", f"{DEMO}/decisions/100", f"{DEMO}/decisions/137", f"{DEMO}/manage",
-    f"{DEMO}/given?decisions=133-144", "/trials/nothing",
+    f"{DEMO}/given?decisions=133-144", f"{DEMO}/plan", f"{DEMO}?on=leaching", f"{DEMO}/ask?episode=next",
+    "/trials/nothing", "/nothing",
 )  # fmt: skip
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
@@ -143,7 +144,7 @@ def test_a_season_from_file_to_stop(tab: Tab, tmp_path: Path) -> None:
     assert reward.locator("circle").count() == 1
     before = page.locator("#allocation-chart svg.wide rect.bar").count()
     page.get_by_role("link", name="Ask", exact=True).first.click()
-    page.get_by_label("begin 2").first.check()
+    page.get_by_role("link", name="Begin episode 2").click()
     for user, rain in (("north", "410"), ("hill", "500"), ("river", "390")):
         page.get_by_label(f"rain of {user}").fill(rain)
     page.get_by_role("button", name="Ask", exact=True).click()

@@ -21,7 +21,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "crowd": {"users": {f"user {i}": {"group": f"g{i % 2}"} for i in range(320)}, "context": {"rain": {}}},
     "arms": {"arms": {"old": {}, "new": {}} | {f"arm {i}": {} for i in range(12)}},
 }
-PAGES = ("", "?by=user", "/ask", "/tell", "/log", "/manage", "/log?show=changes")
+PAGES = ("", "?by=user", "/plan", "/ask", "/tell", "/log", "/manage", "/log?show=changes")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import html
 import re
 import xml.etree.ElementTree as ET
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx
 import pytest
 
 from tests.service.pages.visiting import Visitor, readable
+from tests.trial.trials import SMALL
 
 BUSY = "/trials/busy"
-PAGES = ("/", "/new", BUSY, f"{BUSY}?by=user", f"{BUSY}/ask", f"{BUSY}/tell", f"{BUSY}/log", f"{BUSY}/manage")
+PAGES = (
+    "/",
+    "/new",
+    BUSY,
+    f"{BUSY}?by=user",
+    f"{BUSY}/plan",
+    f"{BUSY}/ask",
+    f"{BUSY}/tell",
+    f"{BUSY}/log",
+    f"{BUSY}/manage",
+)
 
 
 def test_the_first_page_shows_every_trial_at_a_glance(visitor: Visitor, season: list[int]) -> None:
@@ -35,7 +48,7 @@ def test_a_trial_shows_what_it_taught(visitor: Visitor) -> None:
     said = readable(page)
     assert "episode 6 decisions 24 told 20 awaited 4" in said
     assert "awaited 4 (oldest of episode 6)" in said
-    assert re.search(r"newer: [-\d.]+, (more|less|open)", said), "the chart in words"
+    assert re.search(r"newer \(given \d+ times?\): [−\d.]+, (more|less|open)", said), "the chart in words"
 
 
 @pytest.mark.usefixtures("season")
@@ -56,6 +69,137 @@ def test_effects_are_shown_for_whom_and_on_what_one_chooses(visitor: Visitor) ->
     assert "Effects on cost against control: all users" in visitor.look(f"{BUSY}?on=cost")
     assert "Effects on reward against control: site 2" in visitor.look(f"{BUSY}?who=site+2&on=cost")
     assert "Effects on reward against control: all users" in visitor.look(f"{BUSY}?who=nobody&on=nothing")
+
+
+@pytest.mark.usefixtures("season")
+def test_effects_on_what_costs_are_better_when_they_are_less(visitor: Visitor, http: httpx.Client) -> None:
+    assert "more (better)" in visitor.look(f"{BUSY}?on=yield")
+    assert "more (worse)" in visitor.look(f"{BUSY}?on=cost"), "everybody counts it as a cost"
+    metrics = {"yield": {"range": [0.0, 10.0], "better": "lower"}}
+    http.post("/v1/trials", json=SMALL | {"name": "lower", "metrics": metrics}).raise_for_status()
+    http.post("/v1/trials/lower/ask", json={}).raise_for_status()
+    assert "more (worse)" in visitor.look("/trials/lower?on=yield")
+
+
+def test_effects_count_the_decisions_of_those_whom_they_are_about(
+    visitor: Visitor, http: httpx.Client, season: list[int]
+) -> None:
+    given = [http.get(f"/v1/trials/busy/decisions/{n}").json()["decision"] for n in season]
+    for who, users in (("all users", {f"site {i}" for i in range(4)}), ("site 2", {"site 2"})):
+        said = readable(visitor.look(f"{BUSY}?who={who}"))
+        for arm in ("new", "newer"):
+            n = sum(d["arm"] == arm and d["user"] in users for d in given)
+            assert f"{arm} ({f'given {n} times' if n > 1 else 'given 1 time' if n else 'never given'}): " in said
+
+
+def test_a_plan_says_what_a_trial_is(visitor: Visitor, http: httpx.Client) -> None:
+    spec = {
+        "name": "whole",
+        "about": "Which plan for which farm",
+        "seed": 987654321,
+        "metrics": {"yield": {"unit": "t/ha", "range": [0, 15]}, "leaching": {"unit": "kg", "better": "lower"}},
+        "arms": {"old": {"about": "120 kg at sowing"}, "new": {}, "split": {}},
+        "control": {"old": 0.75, "new": 0.25},
+        "preference": {"yield": 200, "leaching": -3.5},
+        "users": {
+            "north": {"group": "sand", "preference": {"yield": 150, "leaching": -6}, "control": "old"},
+            "south": {"arms": ["old", "new"]},
+        },
+        "tolerance": {"relative": 0.1, "absolute": 60},
+        "guardrails": [{"metric": "leaching", "relative": 0.05, "absolute": 2}],
+        "context": {"rain": {"unit": "mm", "typical": 450, "spread": 120}},
+        "noise": {"kind": "known", "sd": {"yield": 0.8, "leaching": 6}, "scale": "norm"},
+        "policy": {"name": "dri_med", "temperature": 3, "guard": "certain"},
+    }
+    http.post("/v1/trials", json=spec).raise_for_status()
+    http.post("/v1/trials/whole/arms", json={"name": "late", "about": "for dry years"}).raise_for_status()
+    http.post("/v1/trials/whole/retire", json={"arm": "split", "reason": "too dear"}).raise_for_status()
+    page = visitor.look("/trials/whole/plan")
+    said = readable(page)
+    for words in (
+        "Which plan for which farm",
+        "reward = 200 × yield − 3.5 × leaching",
+        "yield t/ha higher 0 to 15",
+        "leaching kg lower not said",
+        "users would get 75 % old, 25 % new",
+        "old 120 kg at sowing its own effects offered",
+        "split its own effects retired",
+        "late for dry years its own effects offered, added later",
+        "Guard certain: every arm played is certified against the control.",
+        "a decision may be expected to earn less than the control, by 10 % of the control's reward plus 60 at most",
+        "leaching may be expected to rise above the control's, by 5 % of the control's leaching plus 2 kg at most",
+        "Confidence: 99 % for each decision.",
+        "but for a chance of 1 %",
+        "Policy dri_med (recommended: ",
+        "temperature = 3, guard = certain",
+        "There is one decision for each user in an episode.",
+        "Outcomes are told as they are measured.",
+        "standard deviation of yield 0.8 t/ha, leaching 6 kg",
+        "multiplied by 1 + the size of the context",
+        "rain mm 450 120",
+        "north sand 150 × yield − 6 × leaching old all",
+        "south as the trial as the trial old, new",
+    ):
+        assert words in said, (words, said)
+    assert 'href="/v1/trials/whole/spec" download' in page
+    assert "987654321" not in page + http.get("/v1/trials/whole/spec").text
+
+
+def test_a_plan_shows_what_holds_now_and_changes_say_from_what_to_what(visitor: Visitor) -> None:
+    manage = f"{BUSY}/manage"
+    for weight in ("2", "3"):
+        data = {"user": "site 1", "w:yield": weight, "w:cost": "-1", "reason": "prices"}
+        visitor.done(visitor.send(manage, data, to=f"{manage}/preference"))
+        data = {"user": "site 1", "control": "new" if weight == "2" else "newer", "reason": "practice"}
+        visitor.done(visitor.send(manage, data, to=f"{manage}/control"))
+    assert re.search(r"site 1 3 × yield − cost newer all", readable(visitor.look(f"{BUSY}/plan")))
+    said = readable(visitor.look(f"{BUSY}/log?show=changes"))
+    for words in (
+        "preference of site 1 changed: yield − 0.5 × cost → 2 × yield − cost",
+        "preference of site 1 changed: 2 × yield − cost → 3 × yield − cost",
+        "control of site 1 changed: old → new",
+        "control of site 1 changed: new → newer",
+    ):
+        assert words in said, (words, said)
+
+
+def test_a_plan_with_many_users_has_pages(visitor: Visitor, http: httpx.Client) -> None:
+    users: dict[str, dict[str, str]] = {f"u{i}": {} for i in range(150)}
+    http.post("/v1/trials", json=SMALL | {"name": "many", "users": users}).raise_for_status()
+    first, last = visitor.look("/trials/many/plan"), visitor.look("/trials/many/plan?users=1")
+    assert "Users 1 to 100 of 150" in first
+    assert "Users 101 to 150 of 150" in last
+    assert re.findall(r'<th scope="row">(u\d+)', first + last) == list(users)
+    assert visitor.look("/trials/many/plan?users=999999").count('scope="row">u') == 50
+
+
+def test_links_on_a_page_keep_what_was_chosen(visitor: Visitor, http: httpx.Client) -> None:
+    users: dict[str, dict[str, str]] = {f"u{i}": {"group": "a & b"} for i in range(50)}
+    http.post("/v1/trials", json=SMALL | {"name": "many", "users": users}).raise_for_status()
+    http.post("/v1/trials/many/ask", json={}).raise_for_status()
+    page = visitor.look("/trials/many?who=a+%26+b&on=yield&by=user&users=1&done=created")
+    chosen = {"who": "a & b", "on": "yield", "by": "user", "users": "1"}
+    links = {
+        name: dict(parse_qsl(urlsplit(html.unescape(address)).query))
+        for address, name in re.findall(r'<a href="([^"]+)"[^>]*>(By arm|By user|Before|Next)</a>', page)
+    }
+    assert links == {
+        "By arm": chosen | {"by": "arm"},
+        "By user": chosen,
+        "Before": chosen | {"users": "0"},
+        "Next": chosen | {"users": "2"},
+    }
+    kept = dict(re.findall(r'<input type="hidden" name="(by|users)" value="([^"]*)"', page))
+    assert kept == {"by": "user", "users": "1"}
+
+
+@pytest.mark.usefixtures("season")
+def test_pages_write_negative_numbers_with_a_minus_sign(visitor: Visitor) -> None:
+    for address in (BUSY, f"{BUSY}?on=cost", f"{BUSY}/plan", f"{BUSY}/decisions/9"):
+        page = visitor.look(address)
+        said = readable(page) + " ".join(re.findall(r'data-tip="([^"]*)"', page))
+        assert "−" in said
+        assert not re.search(r'(?<![\w"-])-\d', said), address
 
 
 @pytest.mark.usefixtures("season")

@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from drimed.service.access import COOKIE
+from drimed.service.pages.rendering import environment
 from drimed.service.pages.route import FORM_COOKIE
 from tests.service.pages.conftest import Token
 from tests.service.pages.visiting import Visitor, readable
@@ -144,3 +145,28 @@ def test_a_huge_or_broken_form_is_refused_on_a_page(visitor: Visitor, running: R
     headers = {"Content-Type": "multipart/form-data; boundary=x"}
     answer = visitor.http.post("/new", content=b"not a form", headers=headers)
     assert answer.status_code in (400, 403)
+
+
+@pytest.mark.parametrize("charset", ["undefined", "punycode", "unicode_escape", "idna", "hex", "nobody-knows"])
+@pytest.mark.parametrize("address", ["/sign-in", "/new"])
+def test_a_form_in_another_charset_is_refused(visitor: Visitor, address: str, charset: str) -> None:
+    body = b'--x\r\nContent-Disposition: form-data; name="form_key"\r\n\r\n\\ud800\r\n--x--\r\n'
+    kinds = ("multipart/form-data; boundary=x", "application/x-www-form-urlencoded")
+    for kind in kinds:
+        answer = visitor.http.post(address, content=body, headers={"Content-Type": f"{kind}; charset={charset}"})
+        assert answer.status_code == httpx.codes.BAD_REQUEST
+        assert "UTF-8" in readable(answer.text)
+    for same in ("utf-8", "UTF8"):
+        headers = {"Content-Type": f"{kinds[0]}; charset={same}"}
+        assert visitor.http.post(address, content=body, headers=headers).status_code == httpx.codes.FORBIDDEN
+
+
+@pytest.mark.parametrize("text", [b'{"\\ud800": 1}', b'{"name": "t", "users": {"\\ud800": {"x": 1}}}'])
+def test_half_a_character_does_not_break_the_page_that_shows_it(visitor: Visitor, text: bytes) -> None:
+    answer = visitor.send("/new", {}, file=("trial.json", text))
+    assert answer.status_code < httpx.codes.INTERNAL_SERVER_ERROR
+    assert "was not created" in readable(answer.text)
+
+
+def test_half_a_character_in_an_address_is_replaced() -> None:
+    assert environment().from_string("{{ name | seg }}").render(name="a/\ud800") == "a%2F%3F"

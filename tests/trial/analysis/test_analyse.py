@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from drimed.trial.analysis.analyse import Analysis, analyse
-from drimed.trial.analysis.effects import EVERYBODY
+from drimed.trial.analysis.course import Course
+from drimed.trial.analysis.effects import EVERYBODY, Line
 from drimed.trial.analysis.gather import gather, inference_fit, offers_now
+from drimed.trial.analysis.sentences import sentences
 from drimed.trial.outcomes import Report
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
@@ -80,13 +82,49 @@ def test_the_course_counts_every_decision_and_gain(done: Analysis) -> None:
     course = done.course
     assert course.allocation.sum() == 240 == done.quality.decisions
     seen = done.seen
-    control = 2 * 5.0 - 0.1 * 30.0  # the true mean of the control's reward
+    arms = seen.memory.problem.arms
     _, offers = offers_now(seen.memory)
-    estimated = float(offers.control_features[0] @ done.fit.theta)
-    assert course.gain[-1] == pytest.approx(seen.reward.sum() - 240 * estimated)
-    assert course.gain_low[-1] <= seen.reward.sum() - 240 * control <= course.gain_high[-1]
+    effect = (offers.features[0] - offers.control_features[0]) @ done.fit.theta  # all users weigh alike
+    assert course.gain[-1] == pytest.approx(effect[seen.arm].sum())
+    truth = sum(EFFECT[arms[a]] for a in seen.arm)
+    assert course.gain_low[-1] <= truth <= course.gain_high[-1]
+    assert course.verdict == "certainly within the tolerance"
     assert (np.diff(course.allowed) < 0).all()
     assert course.certain_shortfalls == 0
+
+
+def test_a_trial_that_only_gave_the_control_has_gained_nothing() -> None:
+    trial = Trial.create(SPEC | {"users": {"u0": {}}, "tolerance": {"absolute": 1e-6}}, MemoryStore())
+    for episode in range(3):
+        trial.open_episode({"u0": {"rain": 5.0}})
+        given = trial.ask("u0", unavailable=["good", "bad"])
+        trial.tell(given.id, {"yield": 7.0 + episode, "cost": 20.0})
+    found = analyse(trial)
+    assert (found.course.gain.tolist(), found.course.gain_high.tolist()) == ([0.0] * 3, [0.0] * 3)
+    assert any("Only the control was given" in s for s in sentences(found))
+
+
+def test_the_promise_is_judged_by_the_guaranteed_range() -> None:
+    def judged(gain: float, half: float) -> str:
+        one = np.ones(1, np.intp)
+        middle, low, high, allowed = (np.array([v]) for v in (gain, gain - half, gain + half, -2.0))
+        return Course(one, one[:, None], one, middle, low, high, allowed, 0, 0).verdict
+
+    assert judged(0.0, 1.0) == "certainly within the tolerance"
+    assert judged(0.0, 3.0) == "within the tolerance as estimated, but not certainly so"
+    assert judged(-3.0, 3.0) == "below what the tolerance allows as estimated, but not certainly so"
+    assert judged(-9.0, 3.0) == "certainly below what the tolerance allows"
+
+
+def test_the_sentences_look_at_every_arm_not_only_at_the_largest_estimate(done: Analysis) -> None:
+    """An arm that is likely better counts, also where another one with a wide range is estimated higher."""
+    users = list(done.seen.memory.users)
+    lines = [
+        Line(users[0], "good", "reward", 1.0, -0.5, 2.5, 0.2, 1.8, "regression"),
+        Line(users[0], "bad", "reward", 3.0, -9.0, 15.0, -4.0, 10.0, "regression"),
+    ]
+    said = sentences(replace(done, lines=lines))
+    assert any("For 1 of 6 users an arm is likely better than control: good." in s for s in said)
 
 
 def test_a_quiet_trial_raises_no_alarm(done: Analysis) -> None:

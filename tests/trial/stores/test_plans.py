@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
+from contextlib import ExitStack
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 
+from drimed.errors import StoreError
+from drimed.trial.stores import sql
 from drimed.trial.stores.opening import open_store
 from drimed.trial.trial import Trial
 from tests.trial.trials import BUSY, outcome
 
 
-def test_no_statement_of_the_daily_work_walks_through_the_whole_trial(tmp_path: Path) -> None:
+def test_no_statement_of_the_daily_work_walks_through_the_whole_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql, "MOST_NAMES", 3)  # of four decisions the last is fetched alone
     store = open_store(str(tmp_path / "trials.db"))
     seen: set[str] = set()
 
@@ -43,3 +52,34 @@ def test_no_statement_of_the_daily_work_walks_through_the_whole_trial(tmp_path: 
             for step in steps:
                 assert not step.startswith("SCAN"), (statement, step)
                 assert not step.endswith("(trial=?)"), (statement, step)
+
+
+def test_as_many_threads_as_said_may_use_a_store_at_a_time(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "trials.db"), connections=30)
+    Trial.create(BUSY, store)
+    with ExitStack() as held:
+        ledgers = [held.enter_context(store.reading("busy")) for _ in range(30)]
+        assert {ledger.seq for ledger in ledgers} == {1}
+    store.close()
+
+
+def test_whoever_waits_for_a_turn_gives_up_when_told_to(tmp_path: Path) -> None:
+    store, other = (open_store(str(tmp_path / "trials.db")) for _ in range(2))
+    trial = Trial.create(BUSY, store)
+    failures: Queue[Exception] = Queue()
+
+    def ask() -> None:
+        try:
+            trial.ask("site 0")
+        except StoreError as error:
+            failures.put(error)
+
+    with other.writing("busy"):
+        waiting = threading.Thread(target=ask)
+        waiting.start()
+        store.stop_waiting()
+        assert "locked" in str(failures.get(timeout=30))
+        waiting.join()
+    assert Trial.open("busy", other).status().decisions == 0
+    store.close()
+    other.close()

@@ -15,8 +15,8 @@ from drimed.service import exports
 from drimed.service.answers import DecisionStory, Effects, Log, LogEvent, Verdict
 from drimed.service.effects import effects as arms_against_control
 from drimed.service.endpoints.documented import DecisionNumber, TrialName, reading
-from drimed.service.route import JSON, answer, guarded_router, service_of
-from drimed.service.tokens import READ
+from drimed.service.route import JSON, answer, caller_of, guarded_router, service_of
+from drimed.service.tokens import MANAGE, READ
 from drimed.trial.events import KINDS
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify as replay
@@ -52,12 +52,15 @@ async def log(
         str | None, Query(max_length=100, pattern=_PRINTABLE, description="Only what is about this user.")
     ] = None,
 ) -> Response:
-    """Events as they were recorded. Following `next` gives every event once, also while more are written."""
+    """Events as they were recorded. Following `next` gives every event once, also while more are written.
+
+    The seed, from which arms can be told before they are drawn, is shown to the role `manage` only.
+    """
     for name in kind or ():
         if name not in KINDS:
             raise UnknownNameError("kind", name[:100], KINDS)
     service = service_of(request)
-    newest = order == "newest"
+    newest, seed = order == "newest", caller_of(request).may(MANAGE, trial)
 
     def look() -> Log:
         with service.store.reading(trial) as ledger:
@@ -72,7 +75,7 @@ async def log(
                 )
             )
         more = str(found[limit].seq) if len(found) > limit else None
-        return Log([LogEvent.of(e) for e in found[:limit]], more)
+        return Log([LogEvent.of(e, seed=seed) for e in found[:limit]], more)
 
     return answer(asdict(await service.run(look)))
 

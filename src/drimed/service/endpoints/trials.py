@@ -12,7 +12,7 @@ from starlette.responses import Response
 from drimed.errors import Fault, InputError, SpecError
 from drimed.service import wire
 from drimed.service.access import Caller
-from drimed.service.answers import Checked, Trials, UserNow, Users
+from drimed.service.answers import Checked, Trials, UserNow, Users, unseeded
 from drimed.service.endpoints.documented import Key, TrialName, reading, writing
 from drimed.service.problems import Refusal
 from drimed.service.retries import Reply
@@ -115,8 +115,8 @@ async def status(request: Request, trial: TrialName) -> Response:
     **reading(READ, dict[str, Any], example=_EXAMPLE),
 )
 async def spec(request: Request, trial: TrialName) -> Response:
-    """As it stands: with arms that were added since. Users are listed under /users."""
-    return answer(await service_of(request).read(trial, lambda t: t.memory().spec.plain()))
+    """As it stands, with arms that were added since and without the seed. Users are listed under /users."""
+    return answer(unseeded(await service_of(request).read(trial, lambda t: t.memory().spec.plain())))
 
 
 @routes.get("/trials/{trial}/users", summary="List users", operation_id="list_users", **reading(READ, Users))

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from drimed.errors import DrimedError
 from drimed.service.desk import Held
 from drimed.service.route import service_of
+from drimed.service.service import ANALYSES
 from drimed.trial.analysis.analyse import Analysis, analyse
 from drimed.trial.analysis.gather import Gathered
 from drimed.trial.stores.store import Store
@@ -27,7 +28,6 @@ from drimed.trial.trial import Trial
 
 PATIENCE = 2.5  # seconds that a page waits
 MOST = 50  # analyses that are kept
-AT_A_TIME = 2
 SHARE = 0.1  # of a core, in the long run
 BURST = 3.0  # seconds of computing that may be spent at once
 
@@ -101,7 +101,7 @@ class Analyses:
         self._done: OrderedDict[str, Worked] = OrderedDict()
         self._analysts: dict[str, Analyst] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._limiter = CapacityLimiter(AT_A_TIME)
+        self._limiter = CapacityLimiter(ANALYSES)
         self.budget = budget or Budget()
 
     @staticmethod

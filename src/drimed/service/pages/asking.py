@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from starlette.responses import Response
 
-from drimed.errors import DrimedError, InputError
+from drimed.errors import ConflictError, DrimedError, InputError, UnknownNameError
 from drimed.service import metrics
 from drimed.service.pages import uploads
 from drimed.service.pages.route import Pages, Visit
@@ -29,8 +29,8 @@ class Asker:
 
     name: str
     group: str | None
-    context: dict[str, float]  # as it is known in this episode
-    decision: int | None  # that it has in this episode
+    context: dict[str, float]  # as it is known in the open episode
+    decision: int | None  # that it has in the open episode
 
 
 @dataclass(frozen=True)
@@ -53,30 +53,54 @@ async def form(visit: Visit) -> Response:
 @routes.page("/trials/{trial}/ask", ASK_TELL, method="POST")
 async def ask(visit: Visit) -> Response:
     """Decide, and show it."""
-    by_sheet = visit.field("how") == "sheet"
+    return await (_by_sheet(visit) if visit.field("how") == "sheet" else _by_hand(visit))
+
+
+async def _by_sheet(visit: Visit) -> Response:
     came = uploads.Sent("", "")
     try:
-        if by_sheet:
-            came = await uploads.sent(visit, "a sheet")
-            rows = sheets.read(came.text, came.form)
-            if not rows:
-                raise InputError("the sheet has no rows; it needs a column “user” and one for each context field")
-
-        def act(trial: Trial, actor: str, key: str | None) -> str:
-            memory = trial.memory()
-            known = sheets.contexts(memory, rows) if by_sheet else _by_hand(visit, memory.problem.fields)
-            contexts = known if memory.problem.fields else None
-            if visit.field("episode") == "next":
-                trial.open_episode(contexts, number=memory.episode.number + 1, actor=actor)
-            given = trial.ask(list(known), contexts=contexts, key=key, actor=actor)
-            metrics.DECISIONS.inc(sum(not g.repeated for g in given))
-            return f"/trials/{trial.name}/given?decisions={written([g.id for g in given])}"
-
-        return await visit.act(act)
+        came = await uploads.sent(visit, "a sheet")
+        rows = sheets.read(came.text, came.form)
+        if not rows:
+            raise InputError("the sheet has no rows; it needs a column “user” and one for each context field")
+        return await visit.act(
+            lambda trial, actor, key: _decide(visit, trial, sheets.contexts(trial.memory(), rows), actor, key)
+        )
     except DrimedError as error:
-        if by_sheet:
-            return await _form(visit, sheet=uploads.bad_sheet(came, error), text=came.text)
+        return await _form(visit, sheet=uploads.bad_sheet(came, error), text=came.text)
+
+
+async def _by_hand(visit: Visit) -> Response:
+    known, errors = await visit.service.read(visit.trial, lambda trial: _read_rows(visit, trial))
+    if errors:
+        return await _form(visit, errors=errors)
+    if not known:
+        return await _form(visit, error="choose at least one user")
+    try:
+        return await visit.act(lambda trial, actor, key: _decide(visit, trial, known, actor, key))
+    except DrimedError as error:
         return await _form(visit, error=str(error))
+
+
+def _decide(visit: Visit, trial: Trial, known: dict[str, dict[str, float]], actor: str, key: str | None) -> str:
+    """Decide for these users, in the episode that the form spoke of; where the answer is shown."""
+    memory = trial.memory()
+    now, meant = memory.episode.number, visit.field("number")
+    contexts = {user: context for user, context in known.items() if context}
+    if begins(visit, now):
+        number = int(meant) if meant.isdecimal() and len(meant) < 10 else now + 1
+        trial.open_episode(contexts, number=number, actor=actor)
+    elif meant and meant != str(now):
+        raise ConflictError(
+            f"episode {now} was opened since this page was shown, and the values were those of episode {meant}; "
+            "look at them again"
+        )
+    given = trial.ask(list(known), contexts=contexts or None, key=key, actor=actor)
+    metrics.DECISIONS.inc(sum(not g.repeated for g in given))
+    again = [g.id for g in given if g.repeated]
+    return f"/trials/{trial.name}/given?decisions={written([g.id for g in given])}" + (
+        f"&again={written(again)}" if again else ""
+    )
 
 
 @routes.page("/trials/{trial}/episodes", ASK_TELL, method="POST")
@@ -99,8 +123,16 @@ async def given(visit: Visit) -> Response:
     found = await _found(visit)
     status = await visit.service.read(visit.trial, lambda t: t.status())
     fields = list(found[0].context or {}) if found else []
+    again = visit.request.query_params.get("again", "")
+    earlier = {g.id for g in found}.intersection(numbers(again) if again else ())
     return visit.page(
-        "given.html", s=status, tab="ask", given=found, fields=fields, numbers=written([g.id for g in found])
+        "given.html",
+        s=status,
+        tab="ask",
+        given=found,
+        earlier=earlier,
+        fields=fields,
+        numbers=written([g.id for g in found]),
     )
 
 
@@ -108,7 +140,7 @@ async def given(visit: Visit) -> Response:
 async def given_csv(visit: Visit) -> Response:
     """The same as a sheet, to which outcomes can be added."""
     found = await _found(visit)
-    return _sheet(f"{visit.trial}-decisions.csv", sheets.write(sheets.given_rows(found)))
+    return uploads.download(f"{visit.trial}-decisions.csv", sheets.write(sheets.given_rows(found)))
 
 
 @routes.page("/trials/{trial}/users.csv", READ)
@@ -120,7 +152,7 @@ async def users_csv(visit: Visit) -> Response:
         return [{"user": user, **dict.fromkeys(memory.problem.fields)} for user in memory.users]
 
     rows = await visit.service.read(visit.trial, look)
-    return _sheet(f"{visit.trial}-users.csv", sheets.write(rows))
+    return uploads.download(f"{visit.trial}-users.csv", sheets.write(rows))
 
 
 def written(numbers: Sequence[int]) -> str:
@@ -155,10 +187,40 @@ def numbers(text: str) -> list[int]:
     return found
 
 
-async def _form(visit: Visit, *, error: str | None = None, sheet: BadSheet | None = None, text: str = "") -> Response:
+def begins(visit: Visit, episode: int) -> bool:
+    """Whether the form is about the episode that comes next; without an open one it is."""
+    chosen = visit.field("episode") if visit.request.method == "POST" else visit.query("episode")
+    return chosen == "next" or episode == 0
+
+
+async def _form(
+    visit: Visit,
+    *,
+    error: str | None = None,
+    sheet: BadSheet | None = None,
+    text: str = "",
+    errors: dict[str, str] | None = None,
+) -> Response:
     desk = await visit.service.read(visit.trial, _desk)
-    status = 422 if error or sheet else 200
-    return visit.page("ask.html", status, s=desk.status, tab="ask", desk=desk, error=error, sheet=sheet, text=text)
+    status = 422 if error or sheet or errors else 200
+    posted = visit.request.method == "POST" and visit.field("how") == "hand"
+    number, meant = desk.status.episode, visit.field("number")
+    begin = begins(visit, number)
+    if meant and meant != str(number + begin):  # another episode was opened meanwhile
+        posted, begin = posted and meant == str(number), False
+    return visit.page(
+        "ask.html",
+        status,
+        s=desk.status,
+        tab="ask",
+        desk=desk,
+        error=error,
+        sheet=sheet,
+        text=text,
+        errors=errors or {},
+        posted=posted,
+        begin=begin,
+    )
 
 
 def _desk(trial: Trial) -> Desk:
@@ -179,36 +241,43 @@ def _desk(trial: Trial) -> Desk:
     return Desk(trial.status(), fields, typical, askers, spec.decisions == "one per episode")
 
 
-def _by_hand(visit: Visit, fields: Sequence[str]) -> Mapping[str, dict[str, float]]:
-    """Users and contexts of the form: `user` is ticked, `one` typed; `c:<place>:<field>` are the values."""
+def _read_rows(visit: Visit, trial: Trial) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
+    """Users and contexts of the form, and what is wrong with its fields, by their names.
+
+    `user` is ticked, `one` typed; `c:<place>:<field>` are the values. Who has a decision already needs none.
+    """
+    memory = trial.memory()
     found: dict[str, dict[str, float]] = {}
+    errors: dict[str, str] = {}
+    decided = {} if begins(visit, memory.episode.number) else memory.episode.asked
     typed = [f"one:{visit.field('one')}"] if visit.field("one") else []
     for value in [*visit.form.getlist("user"), *typed]:
         place, _, name = str(value).partition(":")
-        if not name.strip():
+        name = name.strip()
+        if not name:
             continue
-        found[name.strip()] = {f: _number(name, f, visit.field(f"c:{place}:{f}")) for f in fields}
-    if not found:
-        raise InputError("choose at least one user")
-    return found
+        if name not in memory.users:
+            errors["one" if place == "one" else f"user:{place}"] = str(UnknownNameError("user", name, memory.users))
+            continue
+        values = {field: f"c:{place}:{field}" for field in memory.problem.fields}
+        found[name] = {}
+        if name in decided and not any(visit.field(at) for at in values.values()):
+            continue
+        for field, at in values.items():
+            try:
+                found[name][field] = _number(name, field, visit.field(at))
+            except InputError as error:
+                errors[at] = str(error)
+    return found, errors
 
 
 def _number(user: str, field: str, text: str) -> float:
     if not text:
         raise InputError(f"user {user!r} needs a value for {field}")
-    try:
-        return float(text)
-    except ValueError:
-        hint = "; write decimals with a point" if "," in text else ""
-        raise InputError(f"user {user!r}: {field} must be a number, got {text!r}{hint}") from None
+    return sheets.number(f"user {user!r}: {field}", text)
 
 
 async def _found(visit: Visit) -> list[Given]:
     wanted = numbers(visit.request.query_params.get("decisions", ""))
     known = await visit.service.read(visit.trial, lambda t: t.decisions(wanted))
     return [known[n] for n in wanted if n in known]
-
-
-def _sheet(name: str, text: str) -> Response:
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return Response(text.encode("utf-8-sig"), headers=headers, media_type="text/csv; charset=utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from starlette.responses import Response
@@ -9,19 +10,24 @@ from starlette.responses import Response
 from drimed.errors import BatchError, DrimedError, InputError
 from drimed.report.page import short
 from drimed.service import metrics
-from drimed.service.pages import listing, telling
+from drimed.service.pages import listing, plan, telling
 from drimed.service.pages.charts import bars, forest
 from drimed.service.pages.listing import STATES, Entry, Wanted
 from drimed.service.pages.route import Pages, Visit, go
+from drimed.service.pages.telling import Doubt
 from drimed.service.problems import Refusal
 from drimed.service.tokens import ASK_TELL, READ
 from drimed.trial import events as kinds
 from drimed.trial import sheets
 from drimed.trial.events import Event
+from drimed.trial.memory import Memory
+from drimed.trial.outcomes import Report
 from drimed.trial.records import Status, Told
+from drimed.trial.spec import User
 from drimed.trial.trial import Trial
 
 CHANGES = tuple(k for k in kinds.KINDS if k not in (kinds.DECISION, kinds.OUTCOME))
+WISHES = (kinds.PREFERENCE, kinds.CONTROL)
 MOST_CHANGES = 50
 
 routes = Pages()
@@ -56,16 +62,37 @@ async def _changes(visit: Visit) -> Response:
     before = visit.query("before")
     until = int(before) - 1 if before.isdecimal() and 0 < len(before) < 10 else None
 
-    def look(trial: Trial) -> tuple[Status, list[Event]]:
+    def look(trial: Trial) -> tuple[Status, list[Event], dict[int, str]]:
         status = trial.status()
         with trial.store.reading(trial.name) as ledger:
-            found = ledger.events(until=until, kinds=CHANGES, limit=MOST_CHANGES + 1, newest_first=True)
-            return status, list(found)
+            found = list(ledger.events(until=until, kinds=CHANGES, limit=MOST_CHANGES + 1, newest_first=True))
+            wishes = [e for e in found if e.kind in WISHES]
+            told = list(ledger.events(until=wishes[0].seq, kinds=WISHES)) if wishes else []
+        return status, found, _from_to(trial.memory(), told)
 
-    status, events = await visit.service.read(visit.trial, look)
+    status, events, from_to = await visit.service.read(visit.trial, look)
     more = events[MOST_CHANGES - 1].seq if len(events) > MOST_CHANGES else None
-    rows = [(e, _change(e)) for e in events[:MOST_CHANGES]]
+    rows = [(e, _change(e) + from_to.get(e.seq, "")) for e in events[:MOST_CHANGES]]
     return visit.page("changes.html", s=status, tab="log", rows=rows, more=more)
+
+
+def _from_to(memory: Memory, events: list[Event]) -> dict[int, str]:
+    """What preferences and controls were before each of these changes, and after; by the number of the event."""
+    spec = memory.spec
+    was: dict[str, list[User]] = {}
+    for name, definition in memory.definitions:
+        was.setdefault(name, []).append(definition)
+    said, turns = {}, Counter[str]()
+    for event in events:
+        user = str(event.user)
+        old, new = was[user][turns[user] : turns[user] + 2]
+        turns[user] += 1
+        if event.kind == kinds.PREFERENCE:
+            sides = [plan.reward(u.preference or spec.preference or {}) for u in (old, new)]
+        else:
+            sides = [plan.control(u.control or spec.control or {}) for u in (old, new)]
+        said[event.seq] = ": " + " → ".join(sides)
+    return said
 
 
 def _change(event: Event) -> str:
@@ -99,6 +126,7 @@ async def outcome(visit: Visit) -> Response:
         reports = [r for r in telling.read_rows(visit) if r.decision == _number(visit)]
         if not reports:
             raise InputError("fill in at least one value")
+        _confirmed(visit, trial, reports[0])
         told = trial.tell(reports[0].decision, reports[0].outcome, control=reports[0].control, actor=actor)
         return _after(trial, told, "told")
 
@@ -125,6 +153,7 @@ async def amend(visit: Visit) -> Response:
                 values[kind][metric] = sheets.number(metric, value.strip())
             elif had:
                 values[kind][metric] = None
+        _confirmed(visit, trial, Report(number, values["y"], values["k"] or None))
         told = trial.amend(number, values["y"], reason=visit.field("reason"), control=values["k"] or None, actor=actor)
         return _after(trial, told, "amended")
 
@@ -141,9 +170,25 @@ async def missing(visit: Visit) -> Response:
     return await _acted(visit, act, "missing")
 
 
+class _DoubtfulError(InputError):
+    """Values that somebody must confirm."""
+
+    def __init__(self, doubt: Doubt) -> None:
+        super().__init__(f"nothing was recorded yet: {doubt.said}")
+        self.doubt = doubt
+
+
+def _confirmed(visit: Visit, trial: Trial, report: Report) -> None:
+    for doubt in telling.doubts(trial, [report]).values():
+        if visit.field("sure") != doubt.mark:
+            raise _DoubtfulError(doubt)
+
+
 async def _acted(visit: Visit, act: Any, what: str) -> Response:
     try:
         return await visit.act(act)
+    except _DoubtfulError as error:
+        return await _story(visit, error=str(error), wrong=what, doubt=error.doubt)
     except BatchError as error:
         return await _story(visit, error="; ".join(error.errors.values()), wrong=what)
     except DrimedError as error:
@@ -156,7 +201,7 @@ def _after(trial: Trial, told: Told, done: str) -> str:
     return f"/trials/{trial.name}/decisions/{told.decision}?done={'nothing' if again else done}"
 
 
-async def _story(visit: Visit, *, error: str | None = None, wrong: str = "") -> Response:
+async def _story(visit: Visit, *, error: str | None = None, wrong: str = "", doubt: Doubt | None = None) -> Response:
     number = _number(visit)
 
     def look(trial: Trial) -> tuple[Status, Entry, list[Event], dict[str, str], bool, float | str]:
@@ -201,6 +246,7 @@ async def _story(visit: Visit, *, error: str | None = None, wrong: str = "") -> 
         effects=forest.forest("then-chart", title, then, unit="reward", caption=title, promise=level),
         error=error,
         wrong=wrong,
+        doubt=doubt,
     )
 
 
@@ -224,7 +270,7 @@ def _came(event: Event) -> str:
 
 
 def _exact(value: float) -> str:
-    return f"{value:.12g}"
+    return f"{value:.12g}".replace("-", "−")
 
 
 def _number(visit: Visit) -> int:

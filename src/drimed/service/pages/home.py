@@ -80,8 +80,8 @@ async def create(visit: Visit) -> Response:
         text = came.text
         if len(text.encode()) > LARGEST_TOML:
             raise InputError(f"a trial file may have {LARGEST_TOML} bytes")
-        form = "json" if came.name.lower().endswith(".json") else "toml"
-        spec = await visit.service.run(lambda: TrialSpec.parse(text, "json" if form == "json" else "toml"))
+        json = came.name.lower().endswith(".json") or text.lstrip().startswith("{")  # no TOML begins so
+        spec = await visit.service.run(lambda: TrialSpec.parse(text, "json" if json else "toml"))
     except SpecError as error:
         return _form(visit, text, faults=list(error.faults), status=422)
     except RecursionError:

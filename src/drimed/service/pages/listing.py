@@ -14,7 +14,7 @@ from drimed.trial.trial import Trial
 
 PAGE = 25
 CHUNK = 500  # decisions that are read at a time
-MOST_READ = 20_000  # for one page; a search that finds little goes on from there
+MOST_READ = 5_000  # for one page; a search that finds little goes on from there
 
 STATES = ("awaited", "told", "partial", "missing", "amended")
 

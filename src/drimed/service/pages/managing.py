@@ -12,10 +12,26 @@ from drimed.errors import DrimedError, InputError
 from drimed.service.pages.route import Pages, Visit
 from drimed.service.tokens import MANAGE
 from drimed.trial import sheets
+from drimed.trial.memory import Memory
 from drimed.trial.records import Status
 from drimed.trial.trial import Trial
 
+MOST_USERS = 300  # that the page lists
+
 routes = Pages()
+
+
+@dataclass(frozen=True)
+class Member:
+    """A user as it is now."""
+
+    name: str
+    preference: str
+    own_preference: bool  # or that of the trial
+    control: str
+    own_control: bool
+    group: str
+    arms: list[str] | None  # None: all
 
 
 @dataclass(frozen=True)
@@ -24,7 +40,7 @@ class Desk:
 
     status: Status
     metrics: dict[str, str]  # metric -> unit
-    users: list[str]
+    users: list[Member]  # empty: too many, or none
     arms: list[str]  # that are not retired
     attributes: list[str]  # that describe arms; empty: they have effects of their own
     mapped: bool  # arms are described by matrices, which no form takes
@@ -73,7 +89,7 @@ def _stop(visit: Visit, trial: Trial, actor: str) -> None:
 
 def _user(visit: Visit, trial: Trial, actor: str) -> None:
     user: dict[str, Any] = {}
-    if preference := _values(visit, "w:"):
+    if preference := _weights(visit, trial):
         user["preference"] = preference
     for name in ("control", "group"):
         if visit.field(name):
@@ -98,7 +114,10 @@ def _retire(visit: Visit, trial: Trial, actor: str) -> None:
 
 
 def _prefer(visit: Visit, trial: Trial, actor: str) -> None:
-    trial.change_preference(visit.field("user"), _values(visit, "w:"), reason=visit.field("reason"), actor=actor)
+    weights = _weights(visit, trial)
+    if not weights:
+        raise InputError("a preference needs a weight for every metric; write 0 for a metric that does not count")
+    trial.change_preference(visit.field("user"), weights, reason=visit.field("reason"), actor=actor)
 
 
 def _control(visit: Visit, trial: Trial, actor: str) -> None:
@@ -132,7 +151,7 @@ def _desk(trial: Trial) -> Desk:
     return Desk(
         trial.status(),
         {name: metric.unit for name, metric in spec.metrics.items()},
-        list(memory.users),
+        [_member(memory, name) for name in memory.users] if len(memory.users) <= MOST_USERS else [],
         [a for a in memory.problem.arms if a not in memory.retired],
         list(described[0]) if described else [],
         any(arm.map is not None for arm in spec.arms.values()),
@@ -140,6 +159,36 @@ def _desk(trial: Trial) -> Desk:
         spec.control is not None,
         spec.preference is not None,
     )
+
+
+def _member(memory: Memory, name: str) -> Member:
+    user, spec = memory.definition(name), memory.spec
+    weights = user.preference if user.preference is not None else spec.preference or {}
+    control = user.control if user.control is not None else spec.control or ""
+    shares = {control: 1.0} if isinstance(control, str) else control
+    return Member(
+        name,
+        ", ".join(f"{metric} {_written(weight)}" for metric, weight in weights.items()),
+        user.preference is not None,
+        ", ".join(arm if isinstance(control, str) else f"{arm} {_written(share)}" for arm, share in shares.items()),
+        user.control is not None,
+        user.group or "",
+        user.arms,
+    )
+
+
+def _written(value: float) -> str:
+    return f"{value:.12g}".replace("-", "−")
+
+
+def _weights(visit: Visit, trial: Trial) -> dict[str, float]:
+    """Weights of all metrics, or of none."""
+    weights = _values(visit, "w:")
+    missing = [m for m in trial.memory().problem.metrics if m not in weights]
+    if weights and missing:
+        has = "have" if len(missing) > 1 else "has"
+        raise InputError(f"{', '.join(missing)} {has} no weight; write 0 for a metric that does not count")
+    return weights
 
 
 def _values(visit: Visit, prefix: str) -> dict[str, float]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from starlette.responses import Response
 
 from drimed.report.page import short
+from drimed.service.pages import plan
 from drimed.service.pages.analyses import Analyses, Worked
 from drimed.service.pages.charts import allocation, course, forest
 from drimed.service.pages.charts.svg import Chart
@@ -18,11 +20,13 @@ from drimed.trial.analysis.analyse import Analysis
 from drimed.trial.analysis.checks import ALPHA
 from drimed.trial.analysis.effects import EVERYBODY, Line
 from drimed.trial.analysis.sentences import sentences
+from drimed.trial.memory import Memory
 from drimed.trial.records import Status
 
 USERS = 20  # on one page of a table
 MOST_NAMES = 300  # that a list to choose from holds
 GROUPED = "all users and groups"
+KEPT = ("who", "on", "by", "users")  # what a reader has chosen
 
 routes = Pages()
 
@@ -45,8 +49,22 @@ async def trial(visit: Visit) -> Response:
     worked = await Analyses.of(visit.request).get(visit.trial, status.hash)
     found = worked.analysis if worked is not None else None
     more = await visit.service.run(lambda: _worked_out(visit, found)) if found is not None else {}
+    kept = {name: value for name, value in visit.request.query_params.items() if name in KEPT}
+
+    def here(**changed: object) -> str:
+        """This page with something chosen differently, and all else as it is."""
+        return f"/trials/{visit.trial}?{urlencode(kept | changed)}"
+
     return visit.page(
-        "overview.html", s=status, tab="overview", worked=worked, a=found, behind=_behind(status, worked), **more
+        "overview.html",
+        s=status,
+        tab="overview",
+        worked=worked,
+        a=found,
+        behind=_behind(status, worked),
+        kept=kept,
+        here=here,
+        **more,
     )
 
 
@@ -103,10 +121,13 @@ def _effects(a: Analysis, choice: Choice) -> Chart | None:
     metric = a.seen.memory.spec.metrics.get(choice.on)
     unit = choice.on + (f" ({metric.unit})" if metric is not None and metric.unit else "")
     title = f"Effects on {choice.on} against control: {choice.who}"
-    return forest.forest("effects-chart", title, _rows(lines, several), unit=unit, caption=title)
+    return forest.forest("effects-chart", title, _rows(a.seen.memory, lines, several), unit=unit, caption=title)
 
 
-def _rows(lines: Sequence[Line], several: bool) -> list[forest.Row]:
+def _rows(memory: Memory, lines: Sequence[Line], several: bool) -> list[forest.Row]:
+    """Lines about one measure, as they are drawn."""
+    better = {on: plan.better(memory, on) for on in {x.on for x in lines} if on in memory.spec.metrics}
+    given = {who: _given(memory, who) for who in {x.who for x in lines}}
     return [
         forest.Row(
             (f"{x.who}: " if several else "") + x.arm,
@@ -116,9 +137,18 @@ def _rows(lines: Sequence[Line], several: bool) -> list[forest.Row]:
             (x.likely_low, x.likely_high),
             model_free=x.kind != "regression",
             note=f" (95 %: {short(x.low)} to {short(x.high)}, without a model)" if x.kind != "regression" else "",
+            better=better.get(x.on),
+            given=given[x.who][memory.problem.arm(x.arm)],
         )
         for x in lines
     ]
+
+
+def _given(memory: Memory, who: str) -> list[int]:
+    """How often each arm was given to a user, to the members of a group, or to everybody."""
+    members = [u for u in memory.users if who in (EVERYBODY, u, memory.profile(u).group)]
+    pulls = [memory.pulls.get(u, []) for u in members]
+    return [sum(p[k] for p in pulls if k < len(p)) for k in range(len(memory.problem.arms))]
 
 
 def _behind(status: Status, worked: Worked | None) -> int:

@@ -23,7 +23,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"short": _signed, "moment": moment, "percent": percent, "seg": lambda s: quote(str(s), safe="")}
+    made.filters |= {"short": _signed, "moment": moment, "percent": percent, "seg": _segment}
     made.globals |= {"asset": assets.address, "guard_did": words.guard_did, "in_words": words.state}
     return made
 
@@ -51,6 +51,10 @@ def percent(share: float) -> str:
     if 0 < share < 0.005:
         return "< 1 %"
     return "> 99 %" if 0.995 <= share < 1 else f"{100 * share:.0f} %"
+
+
+def _segment(name: object) -> str:
+    return quote(str(name), safe="", errors="replace")
 
 
 def _signed(value: float) -> str:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -105,7 +106,7 @@ class Visit:
             roles={"read": READ, "ask": ASK_TELL, "manage": MANAGE},
             **context,
         )
-        response = HTMLResponse(text, status)
+        response = HTMLResponse(text, status)  # what was sent may hold half characters
         if FORM_COOKIE not in self.request.cookies:
             keep(self.request, response, FORM_COOKIE, secret)
         return response
@@ -179,6 +180,7 @@ class Paged(APIRoute):
             if trial is not None and not TRIAL.fullmatch(trial):
                 raise problems.of_error(UnknownNameError("trial", trial[:100], ()))
         if writes:
+            _refuse_other_charsets(request)
             visit.form = await request.form(max_files=2, max_fields=MOST_FIELDS, max_part_size=MOST_BYTES)
             _check_form(visit)
         return await visited(visit)
@@ -260,6 +262,13 @@ def form_key(request: Request, secret: str) -> str:
     """What a form must bring along: only pages that this browser got with this token know it."""
     token = request.cookies.get(access.COOKIE, "")
     return hmac.new(secret.encode(), b"drimed form " + token.encode(), hashlib.sha256).hexdigest()
+
+
+def _refuse_other_charsets(request: Request) -> None:
+    """Browsers send the forms of these pages as UTF-8; Python knows charsets that cannot be read, or only half."""
+    _, options = parse_options_header(request.headers.get("content-type"))
+    if options.get(b"charset", b"utf-8").lower() not in (b"utf-8", b"utf8"):
+        raise Refusal(400, "malformed", "a form must be sent as UTF-8")
 
 
 def _check_form(visit: Visit) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from drimed.service.pages import asking, assets, history, home, managing, overview, signing, telling
+from drimed.service.pages import asking, assets, history, home, managing, overview, plan, signing, telling
 
 routes = APIRouter()
-for _part in (assets, signing, home, overview, asking, telling, history, managing):
+for _part in (assets, signing, home, overview, plan, asking, telling, history, managing):
     routes.include_router(_part.routes)

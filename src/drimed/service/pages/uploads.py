@@ -1,4 +1,4 @@
-"""Files and pasted texts of forms, and sheets with what is wrong beside the row."""
+"""Files and pasted texts of forms, and sheets: to keep, or with what is wrong beside the row."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import csv
 import io
 import json
 from dataclasses import dataclass, field
+
+from starlette.responses import Response
 
 from drimed.errors import BatchError, InputError
 from drimed.service.pages.route import Visit
@@ -70,6 +72,12 @@ async def sent(visit: Visit, what: str) -> Sent:
         raise InputError(
             f"{name} is not UTF-8 (byte {error.start}); save it as “CSV UTF-8” or as text in UTF-8"
         ) from None
+
+
+def download(name: str, text: str) -> Response:
+    """A sheet that the browser keeps."""
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(text.encode("utf-8-sig"), headers=headers, media_type="text/csv; charset=utf-8")
 
 
 def bad_sheet(text: Sent, error: Exception) -> BadSheet:

@@ -5,7 +5,7 @@ Shapes: L episodes, H users, D context fields, K arms, M metrics.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,14 +15,13 @@ from drimed.evaluation.context_drift import ContextDrift, context_drift
 from drimed.evaluation.mean_drift import EpisodeSums, MeanDrift, Monitor
 from drimed.learning import learned, noise
 from drimed.learning.learned import Noise
-from drimed.learning.offer import Offer
-from drimed.linear import forms, ridge
-from drimed.linear.arrays import FloatArray, IntArray
-from drimed.linear.ridge import Ridge
-from drimed.trial.analysis.gather import Gathered, evidence, inference_learner, usable
+from drimed.linear.ahead import one_step_ahead
+from drimed.linear.arrays import FloatArray, IntArray, pick_shared
+from drimed.trial.analysis.gather import Gathered, evidence, inference_learner, inference_noise, usable
 
 ALPHA = 0.01  # the chance that a trial without drift ever raises an alarm
 FEWEST_EPISODES = 3
+CHUNK = 2000  # outcomes that are weighed at a time
 
 
 @dataclass(frozen=True)
@@ -96,39 +95,25 @@ def _rows(seen: Gathered) -> _Rows | None:
     chosen = np.flatnonzero(usable(seen, learner) & seen.observed.all(-1))
     if len(chosen) < residuals.FEWEST:
         return None
-    shape = seen.memory.problem.shape
-    state, model = learner.init(shape), learner.init_noise(shape)
-    if model is not None:  # weights as they are estimated from everything
-        for i in chosen:
-            state, model = learner.observe(state, model, *evidence(seen, int(i)))
-        state, model = learner.settle(state, model)
-    fresh = learner.init(shape)
-    Z, w, ahead = [], [], []
-    for i in chosen:
-        offer, action, outcome = evidence(seen, int(i))
-        plain = noise.rows("none", "vector", offer, action, outcome)
-        W = _whitening(model, offer, action, plain)
-        ahead.append(_one_step_ahead(fresh, W, *plain))
-        Z.append(np.matmul(W, plain[0]))
-        w.append(np.matvec(W, plain[1]))
-        fresh = ridge.observe(fresh, Z[-1], w[-1], learner.ridge_penalty)
-    return _Rows(np.array(Z), np.array(w), seen.arm[chosen], seen.episode[chosen], np.array(ahead))
+    noise_model = inference_noise(seen, learner)  # as it is estimated from everything
+    parts = [_whitened(seen, noise_model, chosen[i : i + CHUNK]) for i in range(0, len(chosen), CHUNK)]
+    Z, w, X, y, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
+    mean, leverage = one_step_ahead(learner.ridge_penalty, Z, w, X)
+    return _Rows(Z, w, seen.arm[chosen], seen.episode[chosen], (y - mean) / np.sqrt(variance + leverage))
 
 
-def _whitening(model: Noise | None, offer: Offer, action: IntArray, plain: tuple[FloatArray, FloatArray]) -> FloatArray:
-    """W with W Sigma W^T = I, for the arm that was played: (M, M)."""
+def _whitened(seen: Gathered, model: Noise | None, some: IntArray) -> tuple[FloatArray, ...]:
+    """Of some outcomes: rows with unit noise (Z, w), the same in their own unit (X, y), and their noise variance."""
+    offer, action, outcome = evidence(seen, some)
+    X, y = noise.rows("none", "vector", offer, action, outcome)
     if model is not None:
-        rows = learned.rows(model, offer, action, *plain)
-        return learned.whitened(model, replace(rows, Z=np.eye(len(plain[1]))))[0]
-    if offer.whitening is None or offer.scale is None:
+        W = learned.whitening(model, learned.rows(model, offer, action, X, y))
+    elif offer.whitening is None or offer.scale is None:
         raise InputError("noise that is known comes with every offer")
-    return offer.whitening[int(action)] / np.sqrt(offer.scale)
-
-
-def _one_step_ahead(before: Ridge, W: FloatArray, Z: FloatArray, y: FloatArray) -> FloatArray:
-    """Each metric's own residual over the deviation that was predicted for it, noise and estimate together: (M,)."""
-    noise_variance = np.diagonal(np.linalg.inv(np.matmul(W.T, W)))
-    return (y - np.matvec(Z, before.theta)) / np.sqrt(noise_variance + forms.leverages(Z, before.V_inv))
+    else:
+        W = pick_shared(offer.whitening, action, 3) / np.sqrt(offer.scale)[..., None, None]
+    variance = np.diagonal(np.linalg.inv(np.matmul(np.swapaxes(W, -1, -2), W)), axis1=-2, axis2=-1)
+    return np.matmul(W, X), np.matvec(W, y), X, y, variance
 
 
 def _mean_drift(seen: Gathered, rows: _Rows) -> MeanDrift | None:
@@ -174,7 +159,7 @@ def _alarms(seen: Gathered, found: Checks) -> list[Alarm]:
                     "intervals are then too narrow or too wide: give the noise anew, or let it be learned",
                 )
             )
-    if found.calibration is not None and found.calibration.p_value < ALPHA:
+    if found.calibration is not None and found.calibration.anytime_p < ALPHA:
         alarms.append(
             Alarm(
                 "arms were not played as often as their logged probabilities say",

@@ -1,5 +1,7 @@
-"""The course of a trial, episode by episode: who got what, and reward against what the control would have earned.
+"""The course of a trial, episode by episode: who got what, and what that is worth against giving everybody the control.
 
+What arms are worth is estimated with everything that is known now; chance in single outcomes is not part of it, so a
+trial that only gave the control has gained exactly nothing.
 Shapes: n decisions, L episodes, K arms.
 """
 
@@ -23,12 +25,23 @@ class Course:
     episode: IntArray  # (L,), from 1
     allocation: IntArray  # (L, K), decisions by arm
     held: IntArray  # (L,), choices that the guard changed
-    gain: FloatArray  # (L,), reward earned so far minus what the control is estimated to have earned
+    gain: FloatArray  # (L,), expected reward of the arms that were given so far, minus the control's, as estimated
     gain_low: FloatArray  # (L,), at all times at once
     gain_high: FloatArray  # (L,)
-    allowed: FloatArray  # (L,), minus the tolerance so far: where the promise would be broken
+    allowed: FloatArray  # (L,), minus the tolerance so far: below it the promise is broken
     expected_shortfalls: int  # decisions expected to fall below the tolerance, judged by the estimate as it is now
     certain_shortfalls: int  # of these, certainly so
+
+    @property
+    def verdict(self) -> str:
+        """Whether the promise was kept so far, all decisions together."""
+        if not len(self.gain) or self.gain_low[-1] >= self.allowed[-1]:
+            return "certainly within the tolerance"
+        if self.gain_high[-1] < self.allowed[-1]:
+            return "certainly below what the tolerance allows"
+        if self.gain[-1] >= self.allowed[-1]:
+            return "within the tolerance as estimated, but not certainly so"
+        return "below what the tolerance allows as estimated, but not certainly so"
 
 
 def course(seen: Gathered, fit: Fit) -> Course:
@@ -41,22 +54,23 @@ def course(seen: Gathered, fit: Fit) -> Course:
     views = {int(s): memory.problem.offer(memory.profiles[s], _typical(seen), None) for s in np.unique(seen.slot)}
     d = fit.theta.shape[-1]
     x0 = np.zeros((len(seen.slot), d))  # (n, d)
+    given = np.zeros((len(seen.slot), d))  # x_a - x_0 of the arm that was drawn
     mixed = np.zeros((len(seen.slot), d))  # sum_a p_a (x_a - x_0)
     for slot, offer in views.items():
         at = seen.slot == slot
         x0[at] = offer.control_features
+        given[at] = offer.features[seen.arm[at]] - offer.control_features
         mixed[at] = seen.probabilities[at] @ offer.features[:K] - offer.control_features
     tolerance = _tolerance(seen)
     mu0 = x0 @ fit.theta
     allowed = tolerance.allowed(mu0)
     radius = float(fit.radius * np.sqrt(fit.inflation))
-    done = ~np.isnan(seen.reward)
-    gain = np.bincount(seen.episode[done] - 1, (seen.reward - mu0)[done], L).cumsum()
     summed = np.zeros((L, d))
-    np.add.at(summed, seen.episode[done] - 1, x0[done])
+    np.add.at(summed, seen.episode - 1, given)
     summed = summed.cumsum(0)
+    gain = summed @ fit.theta
     half = radius * np.sqrt(np.maximum(np.einsum("ld,de,le->l", summed, fit.metric, summed), 0.0))
-    limit = -np.bincount(seen.episode[done] - 1, allowed[done], L).cumsum()
+    limit = -np.bincount(seen.episode - 1, allowed, L).cumsum()
     margin = mixed @ fit.theta + allowed
     wide = radius * np.sqrt(np.maximum(np.einsum("nd,de,ne->n", mixed, fit.metric, mixed), 0.0))
     short: BoolArray = margin < -1e-9 * (1 + np.abs(mu0))  # round-off of a decision that is the control itself

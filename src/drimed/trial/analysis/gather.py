@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from drimed.errors import InputError
 from drimed.evaluation.log import Log, make_log
 from drimed.learning.fit import Fit
+from drimed.learning.learned import Noise
 from drimed.learning.learner import Learner
 from drimed.learning.offer import Offer, Outcome
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
-from drimed.policies.policy import Policy
+from drimed.linear.ridge import Ridge
+from drimed.policies.policy import AnyPolicy, Policy
 from drimed.trial.build import PRIOR_DEVIATION, coefficients_are_scaled
 from drimed.trial.events import AMENDMENT, DECISION, MISSING, OUTCOME
 from drimed.trial.memory import Memory
@@ -72,12 +74,12 @@ class Gathered:
 
 def gather(trial: Trial, before: Gathered | None = None) -> Gathered:
     """Read a trial: the whole of it, or what has changed since it was gathered before."""
-    memory = trial.memory().as_it_stands()
+    memory = trial.memory()
     if before is None:
-        return _gathered(memory, trial.stories())
+        return _gathered(memory, trial.stories(memory))
     kinds = (DECISION, OUTCOME, AMENDMENT, MISSING)
     changed = {int(e.decision or 0) for e in trial.log(after=before.memory.seq, kinds=kinds) if e.seq <= memory.seq}
-    return _joined(before, _gathered(memory, trial.stories(list(changed))))
+    return _joined(before, _gathered(memory, trial.stories(memory, list(changed))))
 
 
 def _joined(before: Gathered, changed: Gathered) -> Gathered:
@@ -157,22 +159,39 @@ def offers_now(memory: Memory) -> tuple[list[str], Offer]:
 
 
 def inference_fit(seen: Gathered) -> Fit:
-    """The regression on whole outcome vectors, whatever the policy itself learns from.
+    """The regression on whole outcome vectors, whatever the policy itself learns from."""
+    policy = seen.memory.policy
+    if _infers(policy):
+        return policy.fit(seen.memory.settled())
+    learner = inference_learner(seen.memory)
+    ridge, noise = _learned(seen, learner)
+    K = seen.memory.problem.shape.K
+    fit = learner.fit(ridge, noise, np.bincount(seen.arm, minlength=K).astype(np.float64), len(seen.arm) + 1)
+    return replace(fit, radius=np.asarray(fit.radius))
 
-    A policy that learns from vectors and weighs them already has it; for the others the past is read again.
-    """
-    memory = seen.memory
-    policy = memory.policy
-    if isinstance(policy, Policy) and policy.learner.feedback == "vector" and policy.learner.weighting != "none":
-        return policy.fit(memory.settled())
-    learner = inference_learner(memory)
-    shape = memory.problem.shape
+
+def inference_noise(seen: Gathered, learner: Learner) -> Noise | None:
+    """The noise as it is estimated now, where it is learned."""
+    if learner.weighting != "learned":
+        return None
+    policy = seen.memory.policy
+    if _infers(policy) and policy.learner.weighting == "learned":
+        noise: Noise | None = seen.memory.settled().noise
+        return noise
+    return _learned(seen, learner)[1]
+
+
+def _infers(policy: AnyPolicy) -> TypeGuard[Policy]:
+    """Whether the policy itself learns from vectors and weighs them: then it has everything; else the past is read."""
+    return isinstance(policy, Policy) and policy.learner.feedback == "vector" and policy.learner.weighting != "none"
+
+
+def _learned(seen: Gathered, learner: Learner) -> tuple[Ridge, Noise | None]:
+    shape = seen.memory.problem.shape
     ridge, noise = learner.init(shape), learner.init_noise(shape)
     for i in np.flatnonzero(usable(seen, learner)):
         ridge, noise = learner.observe(ridge, noise, *evidence(seen, int(i)))
-    ridge, noise = learner.settle(ridge, noise)
-    fit = learner.fit(ridge, noise, np.bincount(seen.arm, minlength=shape.K).astype(np.float64), len(seen.arm) + 1)
-    return replace(fit, radius=np.asarray(fit.radius))
+    return learner.settle(ridge, noise)
 
 
 def inference_learner(memory: Memory) -> Learner:
@@ -190,11 +209,14 @@ def usable(seen: Gathered, learner: Learner) -> BoolArray:
     return np.asarray(seen.observed.all(-1) if learner.weighting == "learned" else seen.told)
 
 
-def evidence(seen: Gathered, i: int) -> tuple[Offer, IntArray, Outcome]:
-    """One decision's outcome, as a learner takes it."""
-    memory = seen.memory
-    profile = memory.profiles[seen.slot[i]]
-    offer = memory.problem.offer(profile, None if seen.context is None else seen.context[i], None)
+def evidence(seen: Gathered, i: int | IntArray) -> tuple[Offer, IntArray, Outcome]:
+    """A decision's outcome, or those of several decisions at once, as a learner takes them."""
+    problem, profiles = seen.memory.problem, seen.memory.profiles
+    context = None if seen.context is None else seen.context[i]
+    if isinstance(i, int):
+        offer = problem.offer(profiles[seen.slot[i]], context, None)
+    else:
+        asked = [profiles[s] for s in seen.slot[i]]
+        offer = problem.offers(asked, [None] * len(i) if context is None else list(context), [None] * len(i))
     there = seen.observed[i]
-    y = seen.vector[i] / memory.problem.sizes
-    return offer, np.asarray(seen.arm[i]), Outcome(None, y, None if there.all() else there)
+    return offer, np.asarray(seen.arm[i]), Outcome(None, seen.vector[i] / problem.sizes, None if there.all() else there)

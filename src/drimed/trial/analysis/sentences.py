@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from drimed.report.page import short
 from drimed.trial.analysis.analyse import Analysis, share_of_arms
-from drimed.trial.analysis.effects import Advice
+from drimed.trial.analysis.effects import Line
 
 LEAST_SHARE = 0.005  # of the decisions, for an arm to be named
 
@@ -18,23 +18,27 @@ def sentences(a: Analysis) -> list[str]:
     if s.decisions:
         shares = [(arm, share) for arm, share in share_of_arms(a) if share >= LEAST_SHARE]
         said.append("So far given: " + ", ".join(f"{arm} {100 * share:.0f} %" for arm, share in shares) + ".")
-    other = [x for x in a.advice if x.arm != x.control]
-    sure = [x for x in other if x.effect_low > 0]
-    likely = [x for x in other if x.likely_low > 0 >= x.effect_low]
+    users = a.seen.memory.users
+    own = [x for x in a.lines if x.who in users and x.on == "reward" and x.kind == "regression"]
+    sure = [x for x in own if x.low > 0]
+    certain = {x.who for x in sure}
+    likely = [x for x in own if x.likely_low > 0 and x.who not in certain]
     for found, word in ((sure, "certainly"), (likely, "likely")):
         if found:
-            said.append(
-                f"For {len(found):,} of {s.users:,} users an arm is {word} better than control: {_arms(found)}."
-            )
+            n = len({x.who for x in found})
+            said.append(f"For {n:,} of {s.users:,} users an arm is {word} better than control: {_arms(found)}.")
     if s.answered and not sure and not likely:
         said.append("For no user an arm is likely better than control yet.")
     if s.answered and len(course.gain):
         gain, low, high = course.gain[-1], course.gain_low[-1], course.gain_high[-1]
-        side = "more" if gain >= 0 else "less"
-        said.append(
-            f"In all, users earned {short(abs(gain))} {side} than the control is estimated to have earned "
-            f"(guaranteed: {short(low)} to {short(high)})."
-        )
+        if low == high == 0:
+            said.append("Only the control was given, so nothing was gained or lost against it.")
+        else:
+            side = "more" if gain >= 0 else "less"
+            said.append(
+                f"In all, what was given is estimated to be worth {short(abs(gain))} {side} than giving the control "
+                f"(guaranteed: {short(low)} to {short(high)}); {course.verdict}."
+            )
     if not s.decisions:
         said.append("Nothing was decided yet.")
     elif not a.checks.alarms:
@@ -42,5 +46,5 @@ def sentences(a: Analysis) -> list[str]:
     return said
 
 
-def _arms(advice: Iterable[Advice]) -> str:
-    return ", ".join(sorted({x.arm for x in advice}))
+def _arms(lines: Iterable[Line]) -> str:
+    return ", ".join(sorted({x.arm for x in lines}))

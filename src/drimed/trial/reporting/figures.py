@@ -77,11 +77,11 @@ def reward(analysis: Analysis) -> Figure | None:
     figure = Figure(figsize=(7.2, 3.2))
     axes = figure.add_subplot()
     axes.fill_between(course.episode, course.gain_low, course.gain_high, color=SKY, alpha=0.35, label="at all times")
-    axes.plot(course.episode, course.gain, color=BLUE, marker="o", markersize=3, label="reward minus control's")
+    axes.plot(course.episode, course.gain, color=BLUE, marker="o", markersize=3, label="given minus control")
     axes.plot(course.episode, course.allowed, color=ORANGE, linestyle="--", label="the tolerance allows")
     axes.axhline(0, color=BLACK, linewidth=1)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set(xlabel="episode", ylabel="reward so far", title="Reward against what the control would have earned")
+    axes.set(xlabel="episode", ylabel="expected reward so far", title="What was given against the control")
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
     return figure
 

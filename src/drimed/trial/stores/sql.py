@@ -27,6 +27,7 @@ from drimed.trial.stores.tables import events as events_table
 from drimed.trial.stores.tables import snapshots, trials
 
 PATIENCE = 120.0  # seconds that a writer waits for its turn; a turn takes milliseconds
+KEPT, CONNECTIONS = 5, 15  # to the database: that stay open, and that there may be at a time
 POLL = 0.0005, 0.002  # seconds between two looks whether it is one's turn
 PAGE = 2000  # events that are fetched at a time
 MAGIC = b"SQLite format 3\0"  # the first bytes of every SQLite file
@@ -36,11 +37,13 @@ MOST_NAMES = 500  # values in one IN (...): SQLite has a limit
 class SqlStore:
     """Trials in a database."""
 
-    def __init__(self, url: str, *, create: bool = True) -> None:
+    def __init__(self, url: str, *, create: bool = True, connections: int = CONNECTIONS) -> None:
         self.url = _normal(url)
+        self._waits = True
         self.lite = self.url.get_backend_name() == "sqlite"
         with _told(self.url):
-            self._engine = _sqlite(self.url, create=create) if self.lite else _postgres(self.url)
+            pool = {"pool_size": KEPT, "max_overflow": max(0, connections - KEPT)}
+            self._engine = _sqlite(self.url, pool, create=create) if self.lite else _postgres(self.url, pool)
             self._run = _Statements(self._engine.dialect)
             try:
                 schema.prepare(self._engine, create=create)
@@ -70,6 +73,10 @@ class SqlStore:
     def reading(self, name: str) -> Iterator[SqlLedger]:
         with self.transaction(write=False) as connection:
             yield self._ledger(connection, name, lock=False)
+
+    def stop_waiting(self) -> None:
+        """Whoever waits for a turn to write to SQLite gives up: nothing of it was written."""
+        self._waits = False
 
     def close(self) -> None:
         self._engine.dispose()
@@ -111,7 +118,7 @@ class SqlStore:
                     begin(connection)
                     return
                 except OperationalError as error:
-                    if "lock" not in str(error.orig) or time.monotonic() > deadline:
+                    if "lock" not in str(error.orig) or time.monotonic() > deadline or not self._waits:
                         raise
                     time.sleep(random.uniform(*POLL))
         finally:
@@ -175,9 +182,9 @@ class SqlLedger:
             return {possible[0]: _in_order(rows)} if rows else {}
         for start in range(0, len(possible), MOST_NAMES):
             values = {"trial": self._id, "some": possible[start : start + MOST_NAMES]}
-            for row in self.connection.execute(_OF_DECISIONS, values):
-                found.setdefault(row.decision, []).append(Event(*row))
-        return found
+            for event in _in_order(self.connection.execute(_OF_DECISIONS, values).all()):
+                found.setdefault(int(event.decision or 0), []).append(event)
+        return dict(sorted(found.items()))
 
     def of_request(self, request: str) -> list[Event]:
         rows = self._run.of_request(self.connection, {"trial": self._id, "request": request}).fetchall()
@@ -218,9 +225,7 @@ _NAMES = ("seq", "time", "actor", "kind", "decision", "user", "request", "text",
 _COLUMNS = [events_table.c[name] for name in _NAMES]
 
 _OF_TRIAL = sa.select(*_COLUMNS).where(events_table.c.trial == sa.bindparam("trial"))
-_OF_DECISIONS = _OF_TRIAL.where(events_table.c.decision.in_(sa.bindparam("some", expanding=True))).order_by(
-    events_table.c.decision, events_table.c.seq
-)
+_OF_DECISIONS = _OF_TRIAL.where(events_table.c.decision.in_(sa.bindparam("some", expanding=True)))
 
 
 class _Statements:
@@ -266,7 +271,7 @@ def _normal(url: str) -> sa.URL:
     return made.set(drivername="postgresql+psycopg") if made.drivername == "postgresql" else made
 
 
-def _sqlite(url: sa.URL, *, create: bool) -> Engine:
+def _sqlite(url: sa.URL, pool: dict[str, int], *, create: bool) -> Engine:
     if url.database in (None, "", ":memory:"):
         raise StoreError("a SQLite store needs a file; for one that lasts as long as the process, use MemoryStore")
     file = Path(str(url.database))
@@ -276,7 +281,7 @@ def _sqlite(url: sa.URL, *, create: bool) -> Engine:
         raise StoreError(f"the folder {file.parent} does not exist; create it first")
     if file.is_file() and _beginning(file) not in (b"", MAGIC):  # SQLite would take a very short text for an empty file
         raise StoreError(f"{file} is not a SQLite file; choose another path")
-    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", connect_args={"timeout": PATIENCE})
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", connect_args={"timeout": PATIENCE}, **pool)
 
     @sa.event.listens_for(engine, "connect")
     def _(connection: Any, _record: Any) -> None:
@@ -294,8 +299,8 @@ def _beginning(file: Path) -> bytes:
         return b""
 
 
-def _postgres(url: sa.URL) -> Engine:
-    engine = sa.create_engine(url, pool_pre_ping=True)
+def _postgres(url: sa.URL, pool: dict[str, int]) -> Engine:
+    engine = sa.create_engine(url, pool_pre_ping=True, **pool)
 
     @sa.event.listens_for(engine, "connect")
     def _(connection: Any, _record: Any) -> None:

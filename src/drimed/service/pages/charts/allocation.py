@@ -53,8 +53,7 @@ def by_arm(analysis: Analysis) -> Chart | None:
                 }
                 tip = f"episode {names[i]}, {arms[k]}: {100 * share:.0f} % ({row[k]} of {total})"
                 made.append(el("rect", **box, class_=f"{svg.colour(int(k))} bar m-{k}", data_tip=tip))
-                if svg.striped(int(k)):
-                    made.append(el("rect", **box, class_=f"stripes m-{k}"))
+                made += [el("rect", **box, class_=f"{name} m-{k}") for name in svg.textures(int(k))]
                 below += share
         shown = [f + 1 for f in firsts]
         return 272.0, made + svg.episodes_axis(middle, shown, bottom, right - left, right)
@@ -64,7 +63,7 @@ def by_arm(analysis: Analysis) -> Chart | None:
     last = sums[-1] / max(1, int(sums[-1].sum()))
     best = int(last.argmax())
     says = f"Share of decisions by arm in each episode. In episode {names[-1]}: {100 * last[best]:.0f} % {arms[best]}."
-    keys = [Key(arm, svg.colour(k), k) for k, arm in enumerate(arms) if sums[:, k].any()]
+    keys = [Key(arm, svg.swatch(k), k) for k, arm in enumerate(arms) if sums[:, k].any()]
     return svg.drawn("allocation-chart", "Share of decisions by arm and episode", says, draw, table, keys)
 
 
@@ -101,8 +100,7 @@ def by_user(analysis: Analysis, users: Sequence[str]) -> Chart | None:
                     box = {"x": middle(i) - step / 2 + 1, "y": y, "width": max(1.0, step - 2), "height": height}
                     tip = f"{user}, episode {first + i + 1}: {said}"
                     made.append(el("rect", **box, class_=f"{svg.colour(int(k))} bar m-{k}", data_tip=tip))
-                    if svg.striped(int(k)):
-                        made.append(el("rect", **box, class_=f"stripes m-{k}"))
+                    made += [el("rect", **box, class_=f"{name} m-{k}") for name in svg.textures(int(k))]
                     y += height
         shown = list(range(first + 1, L + 1))
         return bottom + 42, made + svg.episodes_axis(
@@ -119,7 +117,7 @@ def by_user(analysis: Analysis, users: Sequence[str]) -> Chart | None:
     table = Table("What each user got, by episode", ["user", *map(str, range(first + 1, L + 1))], rows)
     cut = f" Only the last {MOST_COLUMNS} of {L} episodes are shown." if first else ""
     says = f"What {len(users)} users got in each episode; each colour is an arm.{cut}"
-    keys = [Key(arm, svg.colour(k), k) for k, arm in enumerate(arms) if counts[..., k].any()]
+    keys = [Key(arm, svg.swatch(k), k) for k, arm in enumerate(arms) if counts[..., k].any()]
     return svg.drawn("allocation-chart", "What each user got in each episode", says, draw, table, keys)
 
 

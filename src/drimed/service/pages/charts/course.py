@@ -18,11 +18,12 @@ from drimed.trial.analysis.analyse import Analysis
 
 MOST_POINTS = 150  # episodes that are drawn and listed; of more, every so many
 REACH = 3.0  # spans of the line itself beyond which a wide band is cut off
-LEAST_EVIDENCE = -10.0  # shown: there may be none at all
+LEAST_EVIDENCE = -10.0  # drawn: there may be none at all
+MARGIN, DIGIT = 62.0, 7.2  # pixels to the left of the plot, and of one digit beside its axis
 
 
 def reward(analysis: Analysis) -> Chart | None:
-    """Reward so far, minus what the control is estimated to have earned."""
+    """What the arms that were given are worth, minus what the control would have been."""
     c = analysis.course
     if not np.isfinite(analysis.seen.reward).any():
         return None
@@ -52,14 +53,15 @@ def reward(analysis: Analysis) -> Chart | None:
 
     rows = [[str(at[i] + 1), *(short(v[i]) for v in (gain, low, high, allowed))] for i in range(len(at))]
     table = Table(
-        "Reward so far against the control's, at the end of each episode",
+        "Expected reward of what was given against the control's, added up to the end of each episode",
         ["episode", "reward minus control's", "guaranteed from", "guaranteed to", "tolerance allows"],
         rows,
     )
-    side = "above" if gain[-1] >= allowed[-1] else "below"
+    cut = min(low) < bottom or max(high) > top
     says = (
         f"After episode {at[-1] + 1}: {short(gain[-1])} against the control's reward, guaranteed {short(low[-1])} to "
-        f"{short(high[-1])}; {side} what the tolerance allows, {short(allowed[-1])}."
+        f"{short(high[-1])}. The tolerance allows {short(allowed[-1])}: {c.verdict}."
+        + (" The guaranteed range goes on beyond the picture; the numbers below have it whole." if cut else "")
     )
     keys = [
         Key("reward minus control's", "key-gain"),
@@ -108,26 +110,32 @@ def evidence(analysis: Analysis) -> Chart | None:
     if found is None:
         return None
     at = _some(len(found.evidence))
-    values = np.maximum(found.evidence[at], LEAST_EVIDENCE).tolist()
+    values = [float(v) for v in found.evidence[at]]
+    drawn = np.maximum(values, LEAST_EVIDENCE).tolist()
     alarm = math.log(1 / found.alpha)
 
     def draw(width: int) -> tuple[float, list[Markup]]:
-        made, x, y, frame = _frame(width, svg.spread([*values, alarm, 0.0]), 150.0, at)
-        made += [svg.line(frame[0], y(alarm), frame[1], y(alarm), "allowed"), svg.path(_through(x, y, values), "gain")]
-        tips = [f"episode {at[i] + 1}: log evidence {short(v)}; alarm at {short(alarm)}" for i, v in enumerate(values)]
+        made, x, y, frame = _frame(width, svg.spread([*drawn, alarm, 0.0]), 150.0, at)
+        made += [svg.line(frame[0], y(alarm), frame[1], y(alarm), "allowed"), svg.path(_through(x, y, drawn), "gain")]
+        tips = [f"episode {at[i] + 1}: log evidence {_log(v)}; alarm at {short(alarm)}" for i, v in enumerate(values)]
         return 196.0, made + _columns(x, tips, frame, 150.0)
 
     table = Table(
         "Evidence that the effects moved",
         ["episode", "log evidence", "alarm at"],
-        [[str(at[i] + 1), short(v), short(alarm)] for i, v in enumerate(values)],
+        [[str(at[i] + 1), _log(v), short(alarm)] for i, v in enumerate(values)],
     )
     says = (
-        f"Log evidence that effects have moved: {short(values[-1])} after episode {at[-1] + 1}; "
+        f"Log evidence that effects have moved: {_log(values[-1])} after episode {at[-1] + 1}; "
         f"an alarm is raised at {short(alarm)}."
+        + (f" What is below {short(LEAST_EVIDENCE)} is drawn there." if min(values) < LEAST_EVIDENCE else "")
     )
     keys = [Key("evidence", "key-gain"), Key("alarm", "key-allowed")]
     return svg.drawn("evidence-chart", "Evidence that the effects themselves moved", says, draw, table, keys)
+
+
+def _log(value: float) -> str:
+    return short(value) if math.isfinite(value) else "none at all"
 
 
 Placed = tuple[list[Markup], Callable[[float], float], Scale, tuple[float, float]]
@@ -135,7 +143,8 @@ Placed = tuple[list[Markup], Callable[[float], float], Scale, tuple[float, float
 
 def _frame(width: int, values: tuple[float, float], bottom: float, at: list[int]) -> Placed:
     """Axes: their elements, the places of points and values, and the left and right edge."""
-    left, right = 62.0, width - 10.0
+    labels = [svg.tick_text(t) for t in svg.ticks(*values)]
+    left, right = max(MARGIN, 14.0 + DIGIT * max(map(len, labels), default=0)), width - 10.0
     y = Scale(*values, bottom, 10.0)
     step = (right - left) / len(at)
 

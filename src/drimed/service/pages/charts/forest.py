@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from markupsafe import Markup
 
@@ -12,6 +13,10 @@ from drimed.service.pages.charts import svg
 from drimed.service.pages.charts.svg import Chart, Key, Scale, Table, el
 
 REACH = 4.0  # widths of the likely ranges that are shown on either side; longer guaranteed ranges end in an arrow
+BOLD = 7.7  # units that a bold letter takes, roughly
+MOST_SAID = 8  # effects that the words below a picture name
+
+Better = Literal["higher", "lower"]
 
 
 @dataclass(frozen=True)
@@ -26,24 +31,41 @@ class Row:
     model_free: bool = False  # from the propensities alone
     strong: bool = False  # to be seen first
     note: str = ""
+    better: Better | None = None  # of a metric, which way is good; of the reward, more is
+    given: int | None = None  # how often the arm was given; None: that is not known here
 
     @property
     def verdict(self) -> str:
         """Against the control, in words."""
-        if self.low > 0:
-            return "more" if self.likely is None else "more, certainly"
-        if self.high < 0:
-            return "less" if self.likely is None else "less, certainly"
-        if self.likely is not None and not self.model_free and self.likely[0] > 0:
-            return "more, likely"
-        if self.likely is not None and not self.model_free and self.likely[1] < 0:
-            return "less, likely"
-        return "open"
+        way, sure = self._way
+        if not way:
+            return "open"
+        return _words(way, self.better) + (", " + sure if sure else "")
 
     @property
     def look(self) -> str:
-        """The class that gives its colour."""
-        return "up" if self.verdict.startswith("more") else "down" if self.verdict.startswith("less") else "open"
+        """The class that gives its colour: green is good for the user, whichever way that is."""
+        way, _ = self._way
+        if not way:
+            return "open"
+        return "up" if (way > 0) == (self.better != "lower") else "down"
+
+    @property
+    def times(self) -> str:
+        """How often the arm was given, in words."""
+        if self.given is None:
+            return ""
+        return "never given" if not self.given else f"given {self.given:,} time{'s' if self.given != 1 else ''}"
+
+    @property
+    def _way(self) -> tuple[int, str]:
+        """Above the control (1), below (-1) or open (0), and how sure that is."""
+        certainly = "" if self.likely is None else "certainly"
+        if self.low > 0 or self.high < 0:
+            return (1 if self.low > 0 else -1), certainly
+        if self.likely is not None and not self.model_free and (self.likely[0] > 0 or self.likely[1] < 0):
+            return (1 if self.likely[0] > 0 else -1), "likely"
+        return 0, ""
 
 
 def forest(
@@ -53,11 +75,14 @@ def forest(
     if not rows:
         return None
     low, high = _reach(rows)
+    better = rows[0].better
+    counted = any(r.given is not None for r in rows)
 
     def draw(width: int) -> tuple[float, list[Markup]]:
         roomy = width > 500
-        step = 34.0 if roomy else 50.0
-        left, right = (190.0, width - 130.0) if roomy else (14.0, width - 14.0)
+        step = 38.0 if roomy else 64.0 if counted else 50.0
+        room = 16.0 + BOLD * max(len(r.verdict) for r in rows)
+        left, right = (190.0, width - max(130.0, room)) if roomy else (14.0, width - 14.0)
         x = Scale(low, high, left, right)
         bottom = 12.0 + step * len(rows)
         made = []
@@ -68,54 +93,70 @@ def forest(
             ]
         made.append(svg.line(x(0), 6, x(0), bottom, "zero"))
         for i, row in enumerate(rows):
-            y = 12.0 + step * (i + (0.5 if roomy else 0.72))
+            y = 12.0 + step * (i + (0.5 if roomy else 0.76))
             made += _labels(row, y, width, left, right, roomy)
             made.append(_marks(row, x, y, promise))
-        made.append(
-            svg.text(
-                (left + right) / 2,
-                bottom + 35,
-                f"less  ←  {unit} against control  →  more",
-                look="label",
-                anchor="middle",
-            )
-        )
-        return bottom + 42, made
+        return bottom + (44 if roomy else 60), made + _ways(unit, better, bottom + 36, left, right, roomy)
 
-    cells = [
-        [
-            r.label,
-            short(r.estimate),
-            f"{short(r.likely[0])} to {short(r.likely[1])}" if r.likely is not None else "",
-            f"{short(r.low)} to {short(r.high)}",
-            "probabilities alone" if r.model_free else "regression",
-            r.verdict,
-        ]
-        for r in rows
-    ]
-    columns = ["arm", "effect", "likely", promise, "from", "against control"]
-    if all(r.likely is None for r in rows):
-        columns, cells = [c for c in columns if c not in ("likely", "from")], [[*c[:2], c[3], c[5]] for c in cells]
-    says = "; ".join(f"{r.label}: {short(r.estimate)}, {r.verdict}" for r in rows[:8])
+    whole = all(r.likely is None for r in rows)  # one range only
+    columns = {
+        "arm": [r.label for r in rows],
+        **({"given": ["never" if r.given == 0 else r.times.removeprefix("given ") for r in rows]} if counted else {}),
+        "effect": [short(r.estimate) for r in rows],
+        **({} if whole else {"likely": [_range(r.likely) for r in rows]}),
+        promise: [_range((r.low, r.high)) for r in rows],
+        **({} if whole else {"from": ["probabilities alone" if r.model_free else "regression" for r in rows]}),
+        "against control": [r.verdict for r in rows],
+    }
+    cells = [list(row) for row in zip(*columns.values(), strict=True)]
+    says = "; ".join(
+        f"{r.label}{f' ({r.times})' if r.times else ''}: {short(r.estimate)}, {r.verdict}" for r in rows[:MOST_SAID]
+    )
+    if len(rows) > MOST_SAID:
+        says += f"; and {len(rows) - MOST_SAID} more in the table"
     keys = [Key(f"{promise} range", "key-thin")]
     if any(r.likely is not None and not r.model_free for r in rows):
         keys.insert(0, Key("likely range (95 %)", "key-thick"))
     if any(r.model_free for r in rows):
         keys.append(Key("from the logged probabilities alone (95 %)", "key-square"))
-    return svg.drawn(id, title, says, draw, Table(caption, columns, cells), keys)
+    return svg.drawn(id, title, says, draw, Table(caption, list(columns), cells), keys)
+
+
+def _ways(unit: str, better: Better | None, y: float, left: float, right: float, roomy: bool) -> list[Markup]:
+    """What left and right mean."""
+    middle = f"{unit} against control"
+    return [
+        svg.text(left, y, f"← {_words(-1, better)}", look="label"),
+        svg.text((left + right) / 2, y if roomy else y + 17, middle, look="label", anchor="middle", most=48),
+        svg.text(right, y, f"{_words(1, better)} →", look="label", anchor="end"),
+    ]
+
+
+def _words(way: int, better: Better | None) -> str:
+    """More or less, and of a metric whether that is good.
+
+    >>> _words(1, None), _words(1, "lower"), _words(-1, "lower")
+    ('more', 'more (worse)', 'less (better)')
+    """
+    said = "more" if way > 0 else "less"
+    return said if better is None else f"{said} ({'better' if (way > 0) == (better == 'higher') else 'worse'})"
 
 
 def _labels(row: Row, y: float, width: int, left: float, right: float, roomy: bool) -> list[Markup]:
     look = "tick strong" if row.strong else "tick"
     if roomy:
         room = int((left - 20) / svg.TEXT)
+        up = 4 if row.times else -4
         return [
-            svg.text(left - 14, y + 4, row.label, look=look, anchor="end", most=room),
+            svg.text(left - 14, y - up, row.label, look=look, anchor="end", most=room),
+            *([svg.text(left - 14, y + 12, row.times, look="label", anchor="end")] if row.times else []),
             svg.text(right + 12, y + 4, row.verdict, look=f"tick verdict {row.look}"),
         ]
+    room = int((width - 40 - BOLD * len(row.verdict)) / svg.TEXT)
     return [
-        svg.text(left, y - 14, row.label, look=look, most=26),
-        svg.text(width - 14, y - 14, row.verdict, look=f"tick verdict {row.look}", anchor="end"),
+        svg.text(left, y - (30 if row.times else 14), row.label, look=look, most=room),
+        *([svg.text(left, y - 14, row.times, look="label")] if row.times else []),
+        svg.text(width - 14, y - (30 if row.times else 14), row.verdict, look=f"tick verdict {row.look}", anchor="end"),
     ]
 
 
@@ -126,21 +167,31 @@ def _marks(row: Row, x: Scale, y: float, promise: str) -> Markup:
             parts.append(svg.path([(x(end) + 7 * way, y - 5), (x(end), y), (x(end) + 7 * way, y + 5)], "thin arrow"))
         else:
             parts.append(svg.line(x(end), y - 4, x(end), y + 4, "thin"))
-    if row.model_free:
+    inside = x.low <= row.estimate <= x.high  # a dot at the edge would be read as a value
+    if row.model_free and inside:
         parts.append(el("rect", x=x(row.estimate) - 5, y=y - 5, width=10, height=10, class_="square"))
-    else:
-        if row.likely is not None:
-            parts.append(svg.line(x(row.likely[0]), y, x(row.likely[1]), y, "thick"))
+    if not row.model_free and row.likely is not None:
+        parts.append(svg.line(x(row.likely[0]), y, x(row.likely[1]), y, "thick"))
+    if not row.model_free and inside:
         parts.append(el("circle", cx=x(row.estimate), cy=y, r=5, class_="dot"))
     parts.append(el("rect", x=x.start, y=y - 14, width=x.end - x.start, height=28, class_="touch"))
     likely = f"; likely {short(row.likely[0])} to {short(row.likely[1])}" if row.likely and not row.model_free else ""
     kind = "95 %" if row.model_free else promise
     tip = f"{row.label}: {short(row.estimate)}{likely}; {kind} {short(row.low)} to {short(row.high)}{row.note}"
+    tip += f"; {row.times}" if row.times else ""
     return el("g", *parts, class_=f"effect {row.look}", data_tip=tip)
 
 
+def _range(ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else f"{short(ends[0])} to {short(ends[1])}"
+
+
 def _reach(rows: Sequence[Row]) -> tuple[float, float]:
-    """What is shown: all likely ranges and zero, and of the guaranteed ones as much as leaves these readable."""
+    """What is shown: all likely ranges and zero, and of the guaranteed ones as much as leaves these readable.
+
+    Arms that were never given are known from the prior alone: their wide ranges are cut off, if there are others.
+    """
+    rows = [r for r in rows if r.given != 0] or rows
     inner = [0.0, *(v for r in rows for v in (r.estimate, *(r.likely or ())))]
     outer = [v for r in rows for v in (r.low, r.high)]
     low, high = min(inner), max(inner)

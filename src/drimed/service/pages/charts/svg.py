@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from drimed.report.page import short
 
 WIDE, NARROW = 860, 340  # units of a picture; about the pixels that it has on a screen and on a phone
-SERIES = 7  # colours; further series are striped
+SERIES = 7  # colours; further series have stripes, a shade, or both laid over them
 TEXT = 6.6  # units that a letter takes, roughly
 
 
@@ -96,9 +96,19 @@ def colour(k: int) -> str:
     return f"s{k % SERIES}"
 
 
-def striped(k: int) -> bool:
-    """Whether its colour was used before."""
-    return k >= SERIES
+def textures(k: int) -> list[str]:
+    """The classes of what is laid over a colour that was used before.
+
+    >>> [textures(k) for k in (6, 7, 14, 21)]
+    [[], ['stripes'], ['shade'], ['stripes', 'shade']]
+    """
+    again = k // SERIES
+    return ["stripes"] * (again & 1) + ["shade"] * (again >> 1 & 1)
+
+
+def swatch(k: int) -> str:
+    """The classes of a series in a legend: its colour, and what is laid over it."""
+    return " ".join([colour(k), *(f"with-{name}" for name in textures(k))])
 
 
 @dataclass(frozen=True)
@@ -137,8 +147,8 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def tick_text(value: float) -> str:
-    """A number on an axis, with a minus sign."""
-    return short(value).replace("-", "−")
+    """A number on an axis."""
+    return short(value)
 
 
 def episodes_axis(

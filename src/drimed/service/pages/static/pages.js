@@ -22,11 +22,13 @@
 
   for (const plot of document.querySelectorAll(".plot")) {
     let at = -1;
-    plot.addEventListener("pointermove", (event) => {
+    const point = (event) => {
       const mark = event.target.closest("[data-tip]");
       if (mark) show(mark, event.clientX, event.clientY);
       else hide();
-    });
+    };
+    plot.addEventListener("pointermove", point);
+    plot.addEventListener("click", point); // a tap: a finger that is lifted has left the plot before
     plot.addEventListener("pointerleave", hide);
     plot.addEventListener("blur", hide);
     plot.addEventListener("keydown", (event) => {
@@ -42,6 +44,11 @@
       return undefined;
     });
   }
+
+  document.addEventListener("pointerdown", (event) => {
+    if (!event.target.closest(".plot")) hide();
+  });
+  document.addEventListener("touchmove", hide, { passive: true });
 
   // Names in a legend become buttons that hide what they name.
   for (const legend of document.querySelectorAll(".legend")) {

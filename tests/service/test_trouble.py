@@ -1,0 +1,111 @@
+"""When something else fails: the store, the time that is left, the numbers. Clients learn what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from drimed.errors import NumericalError, StoreError
+from drimed.service import wire
+from drimed.service.observing import Observed
+from drimed.trial.stores.opening import open_store
+from drimed.trial.trial import Trial
+from tests.service.conftest import Bearer
+from tests.service.serving import Running, processes
+from tests.service.test_endpoints import T, problem
+from tests.trial.trials import SMALL
+
+
+@pytest.mark.parametrize("path", ["/v1/trials", T, "/metrics"])
+def test_a_store_that_does_not_answer_is_said_to_be_away_before_anybody_is_known(
+    running: Running, bearer: Bearer, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    headers = bearer("read")
+
+    def away(*_: Any, **__: Any) -> Any:
+        raise StoreError("the store cannot be used: connection refused")
+
+    monkeypatch.setattr(running.service.store, "transaction", away)
+    answer = running.http.get(path, headers=headers)
+    assert problem(answer, 503)["type"] == "urn:drimed:unavailable"
+    assert answer.headers["retry-after"] == "1"
+
+
+def test_a_token_for_one_trial_does_not_learn_the_names_of_others(running: Running, bearer: Bearer) -> None:
+    headers = bearer("read", "not there")
+    for path in ("/v1/trials/not there", "/v1/trials/not there/log", "/trials/not there"):
+        answer = running.http.get(path.replace("not there", "not%20there"), headers=headers)
+        assert answer.status_code in (403, 404)
+        assert "busy" not in answer.text
+    headers = bearer("read", "absent")
+    found = problem(running.http.get("/v1/trials/absent", headers=headers), 404)
+    assert found["detail"] == "unknown trial 'absent'"
+
+
+def test_numbers_that_cannot_be_worked_with_are_a_matter_of_the_data(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise NumericalError("the noise model did not settle")
+
+    monkeypatch.setattr(Trial, "ask", fails)
+    assert "amend them" in problem(running.http.post(f"{T}/ask", json={}), 409)["detail"]
+
+
+def test_a_request_that_is_cut_off_is_told_to_come_again() -> None:
+    async def cut(*_: Any) -> None:
+        raise asyncio.CancelledError
+
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request"}
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/trials/t/ask", "headers": []}
+    asyncio.run(Observed(cut, 1000)(scope, receive, send))
+    assert sent[0]["status"] == 503
+    assert (b"retry-after", b"1") in sent[0]["headers"]
+
+
+def test_a_stop_does_not_wait_for_a_turn_in_the_store(tmp_path: Path) -> None:
+    """Somebody else holds the store: the client hears so when the grace is over, and the service ends."""
+    address = f"sqlite:///{tmp_path / 'trials.db'}"
+    with processes(address, tmp_path / "log", "--grace", "1") as service:
+        httpx.post(f"{service.address}/v1/trials", json=SMALL).raise_for_status()
+        other = open_store(address)
+        with other.writing("small"):
+
+            async def ask_and_stop() -> httpx.Response:
+                async with httpx.AsyncClient(timeout=60) as client:
+                    asked = asyncio.create_task(client.post(f"{service.address}{T}/ask", json={}))
+                    await asyncio.sleep(1.0)
+                    service.parent.send_signal(signal.SIGTERM)
+                    return await asked
+
+            answer = asyncio.run(ask_and_stop())
+            assert answer.status_code == 503
+            service.parent.wait(30)  # while the store is still held
+        other.close()
+
+
+def test_what_is_given_twice_is_found_among_very_many() -> None:
+    pairs = ",".join(f'"k{i}":1' for i in range(40_000))
+    with pytest.raises(wire.MalformedError, match="'k39999' is given twice"):
+        wire.read(f'{{{pairs},"k39999":2}}'.encode())
+
+
+def test_only_managers_see_the_seed(running: Running, bearer: Bearer) -> None:
+    """Whoever knows it can tell arms before they are drawn."""
+    for role, shown in (("read", False), ("ask-tell", False), ("manage", True)):
+        headers = bearer(role)
+        created = running.http.get(f"{T}/log", headers=headers).json()["items"][0]["body"]
+        assert ("seed" in created, "seed" in created["spec"]) == (shown, shown)
+        assert "seed" not in running.http.get(f"{T}/spec", headers=headers).json()
