@@ -41,6 +41,7 @@ PARTS = ("speed", "readers", "endurance")
 CONNECTIONS = 8  # that ask at the same time
 REFRESH = 1.0  # seconds between two looks of one reader at everything
 READERS = 3
+TOLD = 1000  # decisions with outcomes, before anybody looks
 MOST_SLOWED = 0.20  # of the asks a second, by readers
 USERS = list(BUSY["users"])
 # What a look takes in: the pages that people keep open, or the same through /v1.
@@ -260,6 +261,7 @@ def readers(folder: Path, asks: int, repeats: int, console: Console) -> list[dic
         for kind, address in made.items():
             for workers in (1, 2):
                 with serving(address(), folder, workers) as service:
+                    asyncio.run(_pairs(service.address, TOLD, "told"))  # so that there is something to see
                     for look, paths in LOOKS.items():
                         found = _beside(service.address, paths, asks, repeats)
                         rows.append({"store": kind, "workers": workers, "look": look, **found})

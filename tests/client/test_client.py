@@ -207,15 +207,15 @@ def test_a_token_is_stripped_and_never_shown() -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float64("nan"), np.float32("-inf")])
 def test_what_is_no_finite_number_is_refused_by_its_name(value: float) -> None:
     client = Scripted().client()
-    with pytest.raises(InputError, match="^outcome.yield must be a finite number, got -?(nan|inf)"):
+    with pytest.raises(InputError, match=r"^outcome.yield must be a finite number, got -?(nan|inf)"):
         client.tell("t", 1, {"cost": 1.0, "yield": value})
-    with pytest.raises(InputError, match="^control.yield must be"):
+    with pytest.raises(InputError, match=r"^control.yield must be"):
         client.amend("t", 1, {"yield": 1.0}, control={"yield": value}, reason="r")
-    with pytest.raises(InputError, match="^reports.1.outcome.yield must be"):
+    with pytest.raises(InputError, match=r"^reports.1.outcome.yield must be"):
         client.tell_many("t", [{"decision": 1, "outcome": {}}, {"decision": 2, "outcome": {"yield": value}}])
-    with pytest.raises(InputError, match="^contexts.north.rain must be"):
+    with pytest.raises(InputError, match=r"^contexts.north.rain must be"):
         client.open_episode("t", {"north": {"rain": value}})
-    with pytest.raises(InputError, match="^outcome.yield must be a number, a text, a list or a mapping, got object"):
+    with pytest.raises(InputError, match=r"^outcome.yield must be a number, a text, a list or a mapping, got object"):
         client.tell("t", 1, {"yield": object()})  # type: ignore[dict-item]
 
 

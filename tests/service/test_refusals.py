@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from drimed.guards.decision import REASONS
 from drimed.service.settings import Settings
 from tests.service.serving import Running, served
 from tests.service.test_endpoints import T, ok, problem
@@ -150,3 +151,20 @@ def test_a_specification_that_is_no_object_is_refused(http: httpx.Client) -> Non
     long = b"# " + b"x" * 2_000_000
     problem(http.post("/v1/trials", content=long, headers={"Content-Type": "application/toml"}), 413)
     assert len(ok(http.get("/v1/trials"))["items"]) == 2
+
+
+def test_the_description_knows_everything_that_a_refusal_and_a_repeated_answer_have(http: httpx.Client) -> None:
+    description = http.get("/v1/openapi.json").json()
+    found = problem(http.get(f"{T}/log", params={"limit": 0}), 422)
+    (fault,) = found["errors"]
+    assert fault["in"] == "query"
+    assert set(fault) <= set(description["components"]["schemas"]["Fault"]["properties"])
+    for methods in description["paths"].values():
+        for method, operation in methods.items():
+            answers = operation["responses"]
+            for status in {"429", "503"} & set(answers):
+                assert "Retry-After" in answers[status]["headers"]
+            if method == "post":
+                assert "Idempotency-Replayed" in answers["201" if "201" in answers else "200"]["headers"]
+    ask = description["paths"]["/v1/trials/{trial}/ask"]["post"]["responses"]["200"]["content"]["application/json"]
+    assert ask["example"]["decisions"][0]["reason"] in REASONS

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -75,7 +76,7 @@ def test_the_store_is_found_as_the_service_finds_it(tmp_path: Path, monkeypatch:
 def test_the_service_says_how_to_close_the_store_that_it_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(running, "run", lambda settings: None)
+    monkeypatch.setattr(running, "run", lambda _: None)
     monkeypatch.setattr(serve, "console", Console(width=80))
     store = str(tmp_path / name)
     said = CliRunner().invoke(serve.app, ["--store", store]).output
@@ -90,3 +91,20 @@ def test_the_password_of_a_database_is_not_repeated() -> None:
     said = running.how_to("postgresql://u:secret@h/d")
     assert "secret" not in said
     assert "DRIMED_STORE" in said
+
+
+def test_a_narrow_terminal_shows_whole_days_and_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token, "console", Console(width=80))
+    store = tmp_path / "s.db"
+    label = "somebody-with-a-long-name@example.org"
+    run(store, "create", "--label", label, "--role", "ask-tell", "--trial", "maize-nitrogen-2026", "--days", "30")
+    listed = run(store, "list")
+    opened = open_store(str(store))
+    (made,) = tokens.listed(opened)
+    opened.close()
+    assert made.expires is not None
+    for shown in (made.id, "ask-tell", made.created[:10], made.created[11:16], made.expires[:10], "active"):
+        assert shown in listed
+    assert "…" not in listed
+    pieces = re.findall(r"^ (?:\w{8}| {8})  (\S+)", listed.partition("───")[2], re.M)
+    assert "".join(pieces) == label

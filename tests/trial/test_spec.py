@@ -554,13 +554,23 @@ def test_text_that_is_not_json_is_refused_with_its_line() -> None:
 
 @pytest.mark.parametrize("text", ['{"seed": ' + "9" * 5000 + "}", "[" * 100_000])
 def test_json_that_is_too_much_for_the_reader_is_refused(text: str) -> None:
-    with pytest.raises(SpecError, match="not JSON: .*too"):
+    with pytest.raises(SpecError, match=r"not JSON: .*too"):
         TrialSpec.parse(text, "json")
 
 
-def test_half_a_character_is_refused() -> None:
-    with pytest.raises(SpecError, match="about: must be text of whole characters"):
-        TrialSpec.parse(json.dumps(difference(about="\ud800")), "json")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"about": "\ud800"},
+        {"metrics": {"yield": {"unit": "\ud800"}, "cost": {}}},
+        {"users": {"north": {"group": "\ud800"}}},
+        {"users": {"\ud800": {}}},
+        {"arms": {"old": {"about": "x\ud800"}, "new": {}}},
+    ],
+)
+def test_half_a_character_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match="must be text of whole characters, without lone surrogates, got"):
+        TrialSpec.parse(json.dumps(difference(**changes)), "json")
 
 
 def test_a_file_with_very_many_faults_has_their_lines_soon() -> None:
@@ -594,7 +604,7 @@ def test_a_number_of_hundreds_of_digits_is_out_of_range(old: str, field: str, pa
 
 @pytest.mark.parametrize("value", [10**31, -1e31])
 def test_settings_of_the_policy_are_of_a_size_that_can_be_calculated_with(value: float) -> None:
-    with pytest.raises(SpecError, match="policy.absolute: must be a number of at most 1e.30, got"):
+    with pytest.raises(SpecError, match=r"policy.absolute: must be a number of at most 1e.30, got"):
         TrialSpec.read(difference(policy={"name": "dri_med", "absolute": value}))
 
 
@@ -604,7 +614,7 @@ def test_a_trial_learns_no_more_coefficients_than_fit_in_memory() -> None:
         return {"old": {"map": [row, row]}, "new": {"map": [row, row]}}
 
     TrialSpec.read(difference(arms=arms_of(MOST_COEFFICIENTS)))
-    with pytest.raises(SpecError, match="arms: a trial learns at most 2000 coefficients, .* need 50000"):
+    with pytest.raises(SpecError, match=r"arms: a trial learns at most 2000 coefficients, .* need 50000"):
         TrialSpec.read(difference(arms=arms_of(50_000)))
     with pytest.raises(SpecError, match="need 2004"):
         TrialSpec.read(difference(arms={"old": {}} | {f"a{i}": {} for i in range(1000)}))

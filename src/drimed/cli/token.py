@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -22,6 +23,8 @@ except ModuleNotFoundError as error:  # the base install leaves the service out
 
 app = typer.Typer(help="Tokens for the service: make, list and revoke them.", no_args_is_help=True)
 console = Console()
+# What a narrow terminal must not break: ids, roles, days, states; labels and trials go on in the next line.
+COLUMNS = {"id": 8, "label": 5, "role": 8, "trial": 5, "created (UTC)": 10, "expires (UTC)": 10, "state": 7}
 
 Address = Annotated[
     str | None,
@@ -56,7 +59,9 @@ def create(
 def listed(store: Address = None, config: Config = None) -> None:
     """Show every token there has been; not the tokens themselves."""
     opened = open_store(_address(store, config), create=False)
-    table, moment = Table("id", "label", "role", "trial", "created (UTC)", "expires (UTC)", "state"), now()
+    table, moment = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0)), now()
+    for name, width in COLUMNS.items():
+        table.add_column(name, min_width=width, overflow="fold")
     for token in tokens.listed(opened):
         times = (t[:16].replace("T", " ") if t else "" for t in (token.created, token.expires))
         table.add_row(token.id, token.label, token.role, token.trial or "all", *times, token.state(moment))

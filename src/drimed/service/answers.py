@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from drimed.errors import UnknownNameError
 from drimed.trial import events as kinds
@@ -21,7 +23,7 @@ class Fault:
     field: str  # from the top of the body, with dots; empty: the whole of it
     detail: str
     line: int | None = None  # of a trial file
-    # (in: query, path or header, where it is not the body)
+    where: Annotated[str | None, Field(alias="in")] = None  # query, path or header, where it is not the body
 
 
 @dataclass(frozen=True)

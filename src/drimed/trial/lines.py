@@ -42,7 +42,7 @@ def parse(text: str) -> dict[str, Any]:
 def lines_of(text: str, paths: Iterable[Path]) -> list[int | None]:
     """The lines of the values at `paths`, or of the deepest parts of the paths that are there.
 
-    >>> lines_of('name = "t"\\n[arms.a]\\nmap = [\\n  [1],\\n  ["x"],\\n]\\n', [("arms", "a", "map", 1, 0), ("arms", "b")])
+    >>> lines_of('name = "t"\\n[arms.a]\\nmap = [\\n  [1],\\n  [2],\\n]\\n', [("arms", "a", "map", 1), ("arms", "b")])
     [5, 2]
     """
     paths = list(paths)

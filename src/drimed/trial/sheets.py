@@ -17,6 +17,7 @@ from drimed.trial.faults import short
 from drimed.trial.memory import Memory
 from drimed.trial.outcomes import Report
 from drimed.trial.records import Given, Told
+from drimed.trial.spec import is_whole
 from drimed.trial.trial import Trial
 
 FIRST_ROW = 2  # of data in a CSV file: the first line has the names
@@ -30,7 +31,7 @@ Record = dict[str, Any]
 def read(text: str, form: str = "csv") -> list[Record]:
     """The rows of a sheet; empty cells are left out."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    if not _is_whole(text):
+    if not is_whole(text):
         raise InputError(f"the sheet {_HALF}; save it as UTF-8")
     return _read_json(text) if form == "json" else _read_csv(text)
 
@@ -109,12 +110,18 @@ def _report(memory: Memory, row: Record, ignore: Iterable[str]) -> Report | None
     for name in row:
         if name not in known:
             raise UnknownNameError("column", name, known)
+    which = decision_number(row)
+    outcome = {m: number(m, row[m]) for m in metrics if m in row}
+    control = {m: number(CONTROL + m, row[CONTROL + m]) for m in metrics if CONTROL + m in row}
+    return Report(which, outcome, control or None) if outcome or control else None
+
+
+def decision_number(row: Record) -> int:
+    """Which decision a row is about."""
     which = number("decision", _needed(row, "decision"))
     if which != int(which) or not 0 < which < 2**31:
         raise InputError(f"decision must be a whole number from 1, got {which:g}")
-    outcome = {m: number(m, row[m]) for m in metrics if m in row}
-    control = {m: number(CONTROL + m, row[CONTROL + m]) for m in metrics if CONTROL + m in row}
-    return Report(int(which), outcome, control or None) if outcome or control else None
+    return int(which)
 
 
 def _misplaced(row: Record, recorded: Given) -> str | None:
@@ -195,7 +202,7 @@ def _read_json(text: str) -> list[Record]:
         twice = _twice([name for name, _ in row])
         if twice is not None:
             errors[i] = f"two fields have the name {twice!r}"
-        elif not all(_is_whole(text) for pair in row for text in pair if isinstance(text, str)):
+        elif not all(is_whole(text) for pair in row for text in pair if isinstance(text, str)):
             errors[i] = f"a text {_HALF}"
         rows.append({k: "[...]" if isinstance(v, list) else v for k, v in row if v is not None})
     _refuse(errors)
@@ -218,8 +225,9 @@ def _read_csv(text: str) -> list[Record]:
             if len(cells) > len(names):
                 errors[i] = f"expected {len(names)} cells, got {len(cells)}"
             rows.append({n: c.strip() for n, c in zip(names, cells, strict=False) if n and c.strip()})
-    except csv.Error:  # a field of more than 128 KiB: a quote that is not closed, as a rule
-        errors[len(rows) if names else -1] = "a cell is too long; is a quote not closed?"
+    except csv.Error:  # more than 128 KiB in one cell
+        row = len(rows) + FIRST_ROW if names else 1
+        raise InputError(f"row {row}: a cell is too long; is a quote not closed?") from None
     _refuse(errors)
     while rows and not rows[-1]:
         rows.pop()  # empty lines at the end
@@ -231,10 +239,6 @@ class _Pairs(list[tuple[str, Any]]):
 
 
 _HALF = "has half of a character (a lone surrogate)"
-
-
-def _is_whole(text: str) -> bool:
-    return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
 
 
 def _twice(names: list[str]) -> str | None:

@@ -32,6 +32,17 @@ def _not_tiny(value: float) -> float:
     return value
 
 
+def is_whole(text: str) -> bool:
+    """Whether a text holds no half of a character (a lone surrogate), which no file can."""
+    return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def _whole(value: str) -> str:
+    if not is_whole(value):
+        raise ValueError("must be text of whole characters, without lone surrogates")
+    return value
+
+
 # Sheets take names from here: what begins like a formula would be run by a spreadsheet.
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\s/,;\"'=+@-][^/,;\"'\x00-\x1f]*$")]
 # No unit of measurement makes a number larger or smaller than this; powers of it must stay within a double.
@@ -41,6 +52,7 @@ Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False), AfterValidator(_not_tiny)]
 NotNegative = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 Matrix = list[list[Finite]]
+Text = Annotated[str, AfterValidator(_whole)]
 
 
 def _level(value: object) -> object:
@@ -72,7 +84,7 @@ class Part(BaseModel):
 class Metric(Part):
     """Something that is measured of every decision."""
 
-    unit: str = ""
+    unit: Text = ""
     range: tuple[Finite, Finite] | None = Field(None, strict=False)  # plausible values: they scale the prior
     better: Literal["higher", "lower"] = "higher"  # which direction a guardrail protects
 
@@ -94,7 +106,7 @@ class Metric(Part):
 class Arm(Part):
     """Something that can be done: with its own effects, described by attributes, or by an explicit Phi(a)."""
 
-    about: str = ""
+    about: Text = ""
     attributes: dict[Name, Finite] | None = None
     map: Matrix | None = None  # M rows of d numbers
 
@@ -110,7 +122,7 @@ class User(Part):
     preference: dict[Name, Finite] | None = None  # weights of metrics in the reward; negative ones are costs
     control: Control | None = None
     arms: list[Name] | None = None  # where not all arms are possible
-    group: str | None = None  # effects are also reported for groups
+    group: Text | None = None  # effects are also reported for groups
 
 
 class Tolerance(Part):
@@ -131,7 +143,7 @@ class Guardrail(Part):
 class ContextField(Part):
     """A number known before a decision. The policy sees (value - typical) / spread."""
 
-    unit: str = ""
+    unit: Text = ""
     typical: Finite = 0.0
     spread: Positive = 1.0
 
@@ -149,7 +161,7 @@ class Noise(ArmNoise):
     kind: Literal["learned", "known"] = "learned"
     arms: dict[Name, ArmNoise] = Field(default_factory=dict)  # where an arm differs from the others
     # The covariance is multiplied by: 1, 1 + |context|, or a context field's own (unscaled) value.
-    scale: str = "constant"
+    scale: Text = "constant"
     level: Positive = 1.0  # and by this
 
 
@@ -176,7 +188,7 @@ class TrialSpec(Part):
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    about: str = ""
+    about: Text = ""
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None  # of the policy's draws; None: drawn at creation
     feedback: Literal["absolute", "difference"] = "absolute"
     decisions: Literal["one per episode", "any number"] = "one per episode"

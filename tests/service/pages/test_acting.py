@@ -473,3 +473,11 @@ def test_a_decision_s_own_page_asks_about_values_outside_the_range_too(visitor: 
     amended = visitor.send(page, {"y:1:yield": "48", "reason": "typo"}, to=f"{page}/amend")
     assert "nothing was recorded yet: yield 48" in readable(amended.text)
     assert http.get("/v1/trials/small/decisions/1").json()["outcome"] == {"yield": 84.0}
+
+
+@pytest.mark.parametrize(
+    "sheet", ["decision,yield\r1,x\r2,y\r", "decision,yield\r\n1,x\r\n", '"' + "9" * 200_000 + '",1\nx\n']
+)
+def test_sheets_of_other_systems_with_faults_are_shown_not_failed_on(visitor: Visitor, sheet: str) -> None:
+    sent = visitor.send("/trials/small/tell", {"how": "sheet"}, file=("s.csv", sheet.encode()))
+    assert sent.status_code == 422

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from starlette.requests import Request
 from starlette.responses import Response
 
+from drimed.guards.decision import REASONS, UNCHANGED
 from drimed.service import metrics
 from drimed.service.answers import Asked, Opened, ToldMany
 from drimed.service.bodies import AmendBody, AskBody, EpisodeBody, MissingBody, OutcomeBody, TellBody
@@ -27,7 +28,7 @@ _GIVEN = {
     "arm": "split",
     "probabilities": {"practice": 0.2, "split": 0.75, "reduced": 0.05},
     "propensity": 0.75,
-    "reason": "own choice",
+    "reason": REASONS[UNCHANGED],
     "share": 1.0,
     "effects": {
         "practice": {"estimate": 0.0, "low": 0.0, "high": 0.0},

@@ -24,6 +24,13 @@ ERRORS = {
     500: "A fault of the service.",
     503: "The store cannot be reached now; come back.",
 }
+RETRY_AFTER = {"Retry-After": {"description": "Seconds until it is worth another try.", "schema": {"type": "integer"}}}
+REPLAYED = {
+    "Idempotency-Replayed": {
+        "description": "`true`: this is the answer that the same request with the same Idempotency-Key got first.",
+        "schema": {"type": "string", "enum": ["true"]},
+    }
+}
 READING = (401, 403, 404, 422, 429, 500, 503)
 WRITING = (400, 401, 403, 404, 409, 413, 415, 422, 429, 500, 503)
 
@@ -47,20 +54,29 @@ def reading(role: str, model: Any, *, example: Any = None, status: int = 200) ->
 
 def writing(role: str, model: Any, *, example: Any = None, status: int = 200, **more: Any) -> dict[str, Any]:
     """For an endpoint that may be repeated with an Idempotency-Key."""
-    return _described(role, model, example, status, WRITING, **more)
+    return _described(role, model, example, status, WRITING, headers=dict(REPLAYED), **more)
 
 
 def problem(status: int) -> dict[str, Any]:
     """An error's description."""
     schema = {"$ref": f"#/components/schemas/{Problem.__name__}"}
-    return {"description": ERRORS[status], "content": {PROBLEM: {"schema": schema}}}
+    described: dict[str, Any] = {"description": ERRORS[status], "content": {PROBLEM: {"schema": schema}}}
+    return described | ({"headers": RETRY_AFTER} if status in (429, 503) else {})
 
 
 def _described(
-    role: str, model: Any, example: Any, status: int, errors: tuple[int, ...], media: list[str] | None = None
+    role: str,
+    model: Any,
+    example: Any,
+    status: int,
+    errors: tuple[int, ...],
+    media: list[str] | None = None,
+    headers: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     content: dict[str, Any] = {} if example is None else {JSON: {"example": example}}
-    responses: dict[int | str, dict[str, Any]] = {status: {"model": model, "content": content}}
+    responses: dict[int | str, dict[str, Any]] = {
+        status: {"model": model, "content": content} | ({} if headers is None else {"headers": headers})
+    }
     responses |= {code: problem(code) for code in errors}
     return {
         "status_code": status,

@@ -55,7 +55,7 @@ def _create_described() -> dict[str, Any]:
         "model": Checked,
         "description": "With `dry_run`: the file is sound, nothing was written.",
     }
-    made["responses"][201]["headers"] = {"Location": {"schema": {"type": "string"}, "description": "The trial."}}
+    made["responses"][201]["headers"] |= {"Location": {"schema": {"type": "string"}, "description": "The trial."}}
     return made
 
 

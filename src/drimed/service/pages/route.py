@@ -106,7 +106,7 @@ class Visit:
             roles={"read": READ, "ask": ASK_TELL, "manage": MANAGE},
             **context,
         )
-        response = HTMLResponse(text, status)  # what was sent may hold half characters
+        response = HTMLResponse(text.encode(errors="replace"), status)  # what was sent may hold half characters
         if FORM_COOKIE not in self.request.cookies:
             keep(self.request, response, FORM_COOKIE, secret)
         return response

@@ -194,7 +194,7 @@ def _doubts_of(trial: Trial, rows: Sequence[Record]) -> dict[int, str]:
                 {m: sheets.number(m, row[prefix + m]) for m in names if prefix + m in row}
                 for prefix in ("", sheets.CONTROL)
             )
-            found[i + sheets.FIRST_ROW] = Report(int(sheets.number("decision", row.get("decision"))), values, plots)
+            found[i + sheets.FIRST_ROW] = Report(sheets.decision_number(row), values, plots)
         except InputError:
             continue  # telling says what is wrong with it
     numbers = list(found)

@@ -62,16 +62,21 @@ async def sent(visit: Visit, what: str) -> Sent:
         text = value if isinstance(value, str) else ""
         if not text.strip():
             raise InputError(f"choose {what} or paste its text")
-        return Sent("", text.replace("\r\n", "\n"))
+        return Sent("", _lines(text))
     name, data = file
     if data.startswith((ZIP, OLD_EXCEL)):
         raise InputError(f"{name} is a spreadsheet program's own file; save it as “CSV UTF-8” and upload that")
     try:
-        return Sent(name, data.decode("utf-8-sig"))
+        return Sent(name, _lines(data.decode("utf-8-sig")))
     except UnicodeDecodeError as error:
         raise InputError(
             f"{name} is not UTF-8 (byte {error.start}); save it as “CSV UTF-8” or as text in UTF-8"
         ) from None
+
+
+def _lines(text: str) -> str:
+    """Lines that end as everywhere, whatever system they come from."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def download(name: str, text: str) -> Response:
@@ -101,7 +106,7 @@ def _table(text: Sent) -> tuple[list[str], list[tuple[int, list[str]]]]:
     if text.form == "json":
         try:
             records = json.loads(text.text)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             return [], []
         names = list(dict.fromkeys(name for record in records for name in record))
         rows = [["" if record.get(n) is None else str(record[n]) for n in names] for record in records]
