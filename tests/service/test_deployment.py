@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import sqlite3
 import subprocess
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -46,15 +48,17 @@ def test_the_proxies_take_as_large_bodies_as_the_service_and_point_to_its_port()
         assert f"127.0.0.1:{Settings().port}" in text
 
 
-def filled(address: str) -> str:
-    """A store with a trial and a token, still in use; the hash of the trial's last event."""
+@contextmanager
+def in_use(address: str) -> Iterator[str]:
+    """A store with a trial and a token, open for as long as the block lasts; the hash of the trial's last event."""
     store = open_store(address)
     trial = Trial.create(BUSY, store)
     for _ in range(10):
         given = trial.ask("site 0")
         trial.tell(given.id, outcome(given.id, given.arm))
     tokens.create(store, label="admin", role="manage")
-    return trial.status().hash
+    yield trial.status().hash
+    store.close()
 
 
 def check(address: str, hash: str) -> None:
@@ -68,8 +72,11 @@ def check(address: str, hash: str) -> None:
 
 
 def test_a_copy_of_a_sqlite_store_in_use_is_whole(tmp_path: Path) -> None:
-    hash = filled(str(tmp_path / "trials.db"))
-    with sqlite3.connect(tmp_path / "trials.db") as source, sqlite3.connect(tmp_path / "backup.db") as copy:
+    with (
+        in_use(str(tmp_path / "trials.db")) as hash,
+        closing(sqlite3.connect(tmp_path / "trials.db")) as source,
+        closing(sqlite3.connect(tmp_path / "backup.db")) as copy,
+    ):
         source.backup(copy)  # what sqlite3's .backup does
     check(str(tmp_path / "backup.db"), hash)
 
@@ -77,9 +84,9 @@ def test_a_copy_of_a_sqlite_store_in_use_is_whole(tmp_path: Path) -> None:
 def test_a_dump_of_a_postgresql_store_is_restored_over_a_later_one(postgres: Server, tmp_path: Path) -> None:
     programs, dump = postgres.programs, tmp_path / "drimed.dump"
     with postgres.database() as old:
-        hash = filled(old)
         plain = sa.make_url(old).set(drivername="postgresql").render_as_string(hide_password=False)
-        subprocess.run([programs / "pg_dump", "-Fc", "-f", dump, plain], check=True)
+        with in_use(old) as hash:
+            subprocess.run([programs / "pg_dump", "-Fc", "-f", dump, plain], check=True)
         store = open_store(old)
         Trial.open("busy", store).ask("site 2")
         store.close()

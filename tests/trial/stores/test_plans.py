@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -45,7 +45,7 @@ def test_no_statement_of_the_daily_work_walks_through_the_whole_trial(
     reads = [s for s in seen if "FROM drimed_events" in s]
     assert any("request = 'k1'" in s for s in reads)
     assert any("decision IN" in s for s in reads)
-    with sqlite3.connect(tmp_path / "trials.db") as plain:
+    with closing(sqlite3.connect(tmp_path / "trials.db")) as plain:
         for statement in reads:
             steps = [row[3] for row in plain.execute(f"EXPLAIN QUERY PLAN {statement}")]
             assert steps
