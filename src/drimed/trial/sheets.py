@@ -156,14 +156,6 @@ def given_rows(given: Sequence[Given]) -> list[Record]:
     ]
 
 
-def told_rows(told: Sequence[Told]) -> list[Record]:
-    """What became of outcomes."""
-    return [
-        {"decision": t.decision, "state": t.state, **(t.outcome or {}), "waits_for": " ".join(t.waits_for)}
-        for t in told
-    ]
-
-
 def _needed(row: Record, name: str) -> Any:
     if name not in row:
         raise InputError(f"column {name!r} is missing or empty")

@@ -102,7 +102,8 @@ class Trial:
         """Which arm one user gets, or some, or (None) all of them, in one transaction and from one state.
 
         Contexts are those of `open_episode` unless given here. `key` is the caller's own name for this request: a
-        repeated one is answered with what was decided the first time. A dry run writes nothing.
+        repeated one is answered with what was decided the first time. (One that only gave again what had been decided
+        in its episode leaves no trace: repeated in a later episode, it decides.) A dry run writes nothing.
         """
         if (contexts if isinstance(users, str) else context) is not None:
             raise InputError("give `context` when asking for one user, and `contexts` when asking for several")

@@ -127,6 +127,12 @@ def test_the_sentences_look_at_every_arm_not_only_at_the_largest_estimate(done: 
     assert any("For 1 of 6 users an arm is likely better than control: good." in s for s in said)
 
 
+def test_the_sentences_leave_out_arms_that_a_user_cannot_get() -> None:
+    users = SPEC["users"] | {"u0": {"arms": ["old", "bad"]}}
+    said = " ".join(sentences(analyse(play(SPEC | {"users": users}, 40))))
+    assert "For 5 of 6 users an arm is likely better than control: good." in said
+
+
 def test_a_quiet_trial_raises_no_alarm(done: Analysis) -> None:
     assert done.checks.context is not None
     assert done.checks.mean is not None

@@ -23,7 +23,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"short": _signed, "moment": moment, "percent": percent, "seg": _segment}
+    made.filters |= {"short": short, "moment": moment, "percent": percent, "seg": _segment}
     made.globals |= {"asset": assets.address, "guard_did": words.guard_did, "in_words": words.state}
     return made
 
@@ -55,7 +55,3 @@ def percent(share: float) -> str:
 
 def _segment(name: object) -> str:
     return quote(str(name), safe="", errors="replace")
-
-
-def _signed(value: float) -> str:
-    return short(value).replace("-", "−")

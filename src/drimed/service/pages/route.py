@@ -28,7 +28,7 @@ from drimed.service.problems import TITLES, Refusal
 from drimed.service.retries import Reply, Retry
 from drimed.service.route import ROLE, TRIAL, service_of
 from drimed.service.service import Service
-from drimed.service.tokens import ASK_TELL, MANAGE, READ, ROLES
+from drimed.service.tokens import ASK_TELL, MANAGE, READ
 from drimed.trial.trial import Trial
 
 FORM_COOKIE = "drimed_form"  # a random text that only this browser knows
@@ -279,10 +279,3 @@ def _check_form(visit: Visit) -> None:
             "forbidden",
             "this form is out of date or was not made by these pages; go back, reload the page, and send it again",
         )
-
-
-def role_of(caller: Caller | None) -> str:
-    """What somebody may do, in words."""
-    if caller is None:
-        return ""
-    return dict(zip(ROLES, ("may look", "may ask and tell", "may do everything"), strict=True))[caller.role]

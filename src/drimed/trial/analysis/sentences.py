@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from drimed.report.page import short
 from drimed.trial.analysis.analyse import Analysis, share_of_arms
 from drimed.trial.analysis.effects import Line
+from drimed.trial.memory import Memory
 
 LEAST_SHARE = 0.005  # of the decisions, for an arm to be named
 
@@ -18,8 +19,12 @@ def sentences(a: Analysis) -> list[str]:
     if s.decisions:
         shares = [(arm, share) for arm, share in share_of_arms(a) if share >= LEAST_SHARE]
         said.append("So far given: " + ", ".join(f"{arm} {100 * share:.0f} %" for arm, share in shares) + ".")
-    users = a.seen.memory.users
-    own = [x for x in a.lines if x.who in users and x.on == "reward" and x.kind == "regression"]
+    memory = a.seen.memory
+    own = [
+        x
+        for x in a.lines
+        if x.who in memory.users and x.on == "reward" and x.kind == "regression" and _possible(memory, x)
+    ]
     sure = [x for x in own if x.low > 0]
     certain = {x.who for x in sure}
     likely = [x for x in own if x.likely_low > 0 and x.who not in certain]
@@ -44,6 +49,12 @@ def sentences(a: Analysis) -> list[str]:
     elif not a.checks.alarms:
         said.append("No check of the assumptions has raised an alarm.")
     return said
+
+
+def _possible(memory: Memory, line: Line) -> bool:
+    """Whether the user may get the arm."""
+    mask = memory.problem.available(memory.profile(line.who), memory.retired)
+    return mask is None or bool(mask[memory.problem.arm(line.arm)])
 
 
 def _arms(lines: Iterable[Line]) -> str:

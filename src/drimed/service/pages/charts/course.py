@@ -143,7 +143,7 @@ Placed = tuple[list[Markup], Callable[[float], float], Scale, tuple[float, float
 
 def _frame(width: int, values: tuple[float, float], bottom: float, at: list[int]) -> Placed:
     """Axes: their elements, the places of points and values, and the left and right edge."""
-    labels = [svg.tick_text(t) for t in svg.ticks(*values)]
+    labels = [short(t) for t in svg.ticks(*values)]
     left, right = max(MARGIN, 14.0 + DIGIT * max(map(len, labels), default=0)), width - 10.0
     y = Scale(*values, bottom, 10.0)
     step = (right - left) / len(at)
@@ -155,7 +155,7 @@ def _frame(width: int, values: tuple[float, float], bottom: float, at: list[int]
     for t in svg.ticks(*values):
         made += [
             svg.line(left, y(t), right, y(t), "grid"),
-            svg.text(left - 8, y(t) + 4, svg.tick_text(t), anchor="end"),
+            svg.text(left - 8, y(t) + 4, short(t), anchor="end"),
         ]
     return made + svg.episodes_axis(x, [i + 1 for i in at], bottom, right - left, right), x, y, (left, right)
 

@@ -89,7 +89,7 @@ def forest(
         for t in svg.ticks(low, high, 6 if roomy else 4):
             made += [
                 svg.line(x(t), 6, x(t), bottom, "grid"),
-                svg.text(x(t), bottom + 16, svg.tick_text(t), anchor="middle"),
+                svg.text(x(t), bottom + 16, short(t), anchor="middle"),
             ]
         made.append(svg.line(x(0), 6, x(0), bottom, "zero"))
         for i, row in enumerate(rows):

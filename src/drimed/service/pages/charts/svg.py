@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup, escape
 
-from drimed.report.page import short
-
 WIDE, NARROW = 860, 340  # units of a picture; about the pixels that it has on a screen and on a phone
 SERIES = 7  # colours; further series have stripes, a shade, or both laid over them
 TEXT = 6.6  # units that a letter takes, roughly
@@ -144,11 +142,6 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     step = next(size * n for n in (1, 2, 5, 10, 20) if (high - low) / (size * n) <= about + 1)
     first = math.ceil(low / step)
     return [float(f"{n * step:.12g}") for n in range(first, math.floor(high / step) + 1)]
-
-
-def tick_text(value: float) -> str:
-    """A number on an axis."""
-    return short(value)
 
 
 def episodes_axis(
