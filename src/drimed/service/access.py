@@ -71,12 +71,15 @@ class Access:
         """Whether there were no tokens a moment ago; never waits."""
         return self._open_until > self._clock()
 
-    def look_up(self, text: str | None) -> Token | None:
+    def look_whether_open(self) -> bool:
+        """Ask the store whether there are no tokens."""
+        is_open = self._settings.local and not tokens.any_made(self._store)
+        if is_open:
+            self._open_until = self._clock() + TRUST
+        return is_open
+
+    def look_up(self, text: str) -> Token | None:
         """Ask the store."""
-        if text is None:
-            if self._settings.local and not tokens.any_made(self._store):
-                self._open_until = self._clock() + TRUST
-            return None
         token = tokens.recognised(self._store, text)
         if token is not None:
             with self._lock:
@@ -85,10 +88,10 @@ class Access:
                 self._known[_digest(text)] = token, self._clock() + TRUST
         return token
 
-    def caller(self, connection: HTTPConnection, text: str | None, token: Token | None) -> Caller:
+    def caller(self, connection: HTTPConnection, text: str | None, token: Token | None, *, is_open: bool) -> Caller:
         """Who it is, once everything was looked up."""
         if text is None:
-            if not self.known_to_be_open():
+            if not is_open:
                 raise _unauthenticated("send a token: `Authorization: Bearer ...`")
             _refuse_strangers(connection)
             return Caller(LOCAL, MANAGE)

@@ -89,16 +89,19 @@ class Service:
     async def identify(self, connection: HTTPConnection) -> Caller:
         """Who makes a request; refuses whom it does not know, and who makes too many."""
         text = access.text_of(connection)
-        token = self.access.fresh(text)
-        if token is None and not (text is None and self.access.known_to_be_open()):
+        token, loop = self.access.fresh(text), asyncio.get_running_loop()
+        # Decided once: what is known to be open now may not be so a moment later, while this is still the same request.
+        is_open = text is None and self.access.known_to_be_open()
+        if text is None and not is_open:
+            is_open = await loop.run_in_executor(self._doors, self.access.look_whether_open)
+        elif text is not None and token is None:
             address = connection.client.host if connection.client else ""
-            if text is not None and not self.access.knew(text):
+            if not self.access.knew(text):
                 _wait(self._failures.wait(address))
-            loop = asyncio.get_running_loop()
             token = await loop.run_in_executor(self._doors, lambda: self.access.look_up(text))
-            if text is not None and token is None:
+            if token is None:
                 self._failures.take(address)
-        caller = self.access.caller(connection, text, token)
+        caller = self.access.caller(connection, text, token, is_open=is_open)
         if caller.token is not None:
             _wait(self._requests.take(caller.token))
         return caller

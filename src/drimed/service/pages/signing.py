@@ -16,8 +16,7 @@ routes = Pages()
 async def ask_for_token(visit: Visit) -> Response:
     """The form; where there are no tokens nobody needs one."""
     service = visit.service
-    await service.run(lambda: service.access.look_up(None))
-    if service.access.known_to_be_open():
+    if await service.run(service.access.look_whether_open):
         response = go("/")
         response.delete_cookie(access.COOKIE, path="/")
         return response
