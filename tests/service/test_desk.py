@@ -11,6 +11,7 @@ from drimed.errors import StoreError, UnknownNameError
 from drimed.service import desk, wire
 from drimed.service.desk import Desk, Held
 from drimed.service.retries import Reply
+from drimed.trial.memory import Memory
 from drimed.trial.stores.opening import open_store
 from drimed.trial.trial import Trial
 from tests.service.serving import Running
@@ -77,3 +78,17 @@ def test_a_trial_that_is_held_cannot_write_by_itself(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="nobody has opened"):
         Trial("small", Held(store)).ask("north")
     store.close()
+
+
+def test_whoever_looks_takes_over_what_the_writer_knows(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folding every decision once more for those who look would cost as much as taking it."""
+    ok(running.http.get(T))
+    for _ in range(3):
+        ok(running.http.post(f"{T}/episodes", json={}))
+        ok(running.http.post(f"{T}/ask", json={}))
+
+    def folds(*_: object) -> None:
+        raise AssertionError("it was folded again")
+
+    monkeypatch.setattr(Memory, "take", folds)
+    assert ok(running.http.get(T))["decisions"] == 6

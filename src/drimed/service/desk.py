@@ -20,6 +20,7 @@ from drimed.trial.stores.sql import SqlStore
 from drimed.trial.stores.store import Ledger, Store
 from drimed.trial.trial import Trial
 
+MOMENT = 0.005  # seconds that somebody who looks waits for a writer to be between two writes
 MOST_TRIALS = 200  # that are kept in memory; the one that was not used for longest is read again
 
 T = TypeVar("T")
@@ -36,11 +37,21 @@ class Desk:
     def read(self, name: str, look: Callable[[Trial], T]) -> T:
         """Look at a trial as it stands now."""
         entry = self._entry(name)
+        self.teach(entry.reader)
         try:
             return look(entry.reader)
         except UnknownNameError as error:
             self._drop_unknown(error, name)
             raise
+
+    def teach(self, reader: Trial) -> None:
+        """What the writer has folded in need not be folded again by those who look; unless it is busy just now."""
+        entry = self._entry(reader.name)
+        if entry.writing.acquire(timeout=MOMENT):
+            try:
+                reader.learn_from(entry.writer)
+            finally:
+                entry.writing.release()
 
     def write(self, name: str, act: Callable[[Trial], Reply], retry: Retry | None = None) -> Reply:
         """Change a trial: what `act` did and what it answered become durable together, or nothing does."""

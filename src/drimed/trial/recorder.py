@@ -62,6 +62,13 @@ class Recorder:
         with self._lock, self.store.reading(self.name) as ledger:
             return self._caught_up(ledger).as_it_stands()
 
+    def learn_from(self, other: Recorder) -> None:
+        """Take over what another one of the same trial has folded in already; nobody may be writing with it now."""
+        with self._lock:
+            known, newer = self._memory, other._memory
+            if newer is not None and (known is None or newer.seq > known.seq):
+                self._memory = newer.as_it_stands()
+
     @contextmanager
     def writing(self, actor: str | None, *, dry_run: bool = False) -> Iterator[Transaction]:
         """A transaction: durable when the block ends. What cannot be folded in is never written."""

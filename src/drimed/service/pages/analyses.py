@@ -18,7 +18,7 @@ from anyio import CapacityLimiter
 from starlette.requests import Request
 
 from drimed.errors import DrimedError
-from drimed.service.desk import Held
+from drimed.service.desk import Desk, Held
 from drimed.service.route import service_of
 from drimed.service.service import ANALYSES
 from drimed.trial.analysis.analyse import Analysis, analyse
@@ -28,8 +28,8 @@ from drimed.trial.trial import Trial
 
 PATIENCE = 2.5  # seconds that a page waits
 MOST = 50  # analyses that are kept
-SHARE = 0.1  # of a core, in the long run
-BURST = 3.0  # seconds of computing that may be spent at once
+SHARE = 0.05  # of a core, in the long run
+BURST = 1.0  # seconds of computing that may be spent at once
 
 log = logging.getLogger(__name__)
 
@@ -67,14 +67,16 @@ class Budget:
 class Analyst:
     """Reads one trial again and again: each time only what is new."""
 
-    def __init__(self, name: str, store: Store) -> None:
-        self._name, self._store, self._held = name, store, Held(store)
+    def __init__(self, name: str, store: Store, desk: Desk | None) -> None:
+        self._name, self._store, self._desk, self._held = name, store, desk, Held(store)
         self._trial = Trial(name, self._held)
         self._seen: Gathered | None = None
 
     def work(self) -> Worked:
         """The analysis of one state, whatever others write meanwhile."""
         hash, events = "", 0
+        if self._desk is not None:
+            self._desk.teach(self._trial)
         try:
             with self._store.reading(self._name) as ledger, self._held.within(ledger):
                 hash, events = ledger.hash, ledger.seq
@@ -96,8 +98,8 @@ class Analyst:
 class Analyses:
     """Analyses of every trial that somebody looked at."""
 
-    def __init__(self, store: Store, budget: Budget | None = None) -> None:
-        self._store = store
+    def __init__(self, store: Store, budget: Budget | None = None, desk: Desk | None = None) -> None:
+        self._store, self._desk = store, desk
         self._done: OrderedDict[str, Worked] = OrderedDict()
         self._analysts: dict[str, Analyst] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -109,7 +111,7 @@ class Analyses:
         """Those of the service that a request came to."""
         state = request.app.state
         if getattr(state, "analyses", None) is None or state.analyses._store is not service_of(request).store:
-            state.analyses = Analyses(service_of(request).store)
+            state.analyses = Analyses(service_of(request).store, desk=service_of(request).desk)
         found: Analyses = state.analyses
         return found
 
@@ -145,5 +147,5 @@ class Analyses:
 
     def _analyse(self, name: str) -> tuple[Worked, float]:
         start = time.thread_time()
-        worked = self._analysts.setdefault(name, Analyst(name, self._store)).work()
+        worked = self._analysts.setdefault(name, Analyst(name, self._store, self._desk)).work()
         return worked, time.thread_time() - start
