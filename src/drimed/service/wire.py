@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from drimed.trial.faults import first_twice
+
 
 class MalformedError(ValueError):
     """A text that is not JSON as it is understood here."""
@@ -49,7 +51,5 @@ def _constant(name: str) -> Any:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise MalformedError(f"{twice!r} is given twice in one object")
+        raise MalformedError(f"{first_twice(name for name, _ in pairs)!r} is given twice in one object")
     return made

@@ -8,7 +8,7 @@ import numpy as np
 
 from drimed.errors import ConflictError, InputError, UnknownNameError
 from drimed.trial import events as kinds
-from drimed.trial import running
+from drimed.trial import faults, running
 from drimed.trial.deciding import Asked, decide
 from drimed.trial.events import Draft, Event
 from drimed.trial.memory import Memory
@@ -36,8 +36,7 @@ def ask(
     names = list(memory.users) if users is None else list(users)
     if not names:
         raise InputError("there is nobody to decide for: add users first")
-    if len(set(names)) < len(names):
-        twice = next(u for u in names if names.count(u) > 1)
+    if (twice := faults.first_twice(names)) is not None:
         raise InputError(f"user {twice!r} is asked for twice in one call")
     for name in [*names, *contexts]:
         if name not in memory.users:

@@ -71,6 +71,16 @@ def preference_faults(spec: TrialSpec, preference: dict[str, float], at: Path) -
         yield Fault(at, "must give at least one metric a weight other than zero")
 
 
+def first_twice(names: Iterable[str]) -> str | None:
+    """The first name that comes again."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
 def name_faults(name: str, at: Path) -> Iterator[Fault]:
     """What is wrong with the name of a user or an arm that is added later."""
     try:

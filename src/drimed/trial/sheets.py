@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from drimed.errors import BatchError, InputError, UnknownNameError
-from drimed.trial.faults import short
+from drimed.trial.faults import first_twice, short
 from drimed.trial.memory import Memory
 from drimed.trial.outcomes import Report
 from drimed.trial.records import Given, Told
@@ -191,7 +191,7 @@ def _read_json(text: str) -> list[Record]:
         raise InputError("expected a list of records: [{...}, {...}]")
     rows, errors = [], {}
     for i, row in enumerate(data):
-        twice = _twice([name for name, _ in row])
+        twice = first_twice([name for name, _ in row])
         if twice is not None:
             errors[i] = f"two fields have the name {twice!r}"
         elif not all(is_whole(text) for pair in row for text in pair if isinstance(text, str)):
@@ -211,7 +211,7 @@ def _read_csv(text: str) -> list[Record]:
         names = [name.strip() for name in next(reader, [])]
         if not any(names):
             raise InputError("the sheet is empty; its first line must name the columns")
-        if (twice := _twice(names)) is not None:
+        if (twice := first_twice(names)) is not None:
             raise InputError(f"two columns have the name {twice!r}")
         for i, cells in enumerate(reader):
             if len(cells) > len(names):
@@ -231,12 +231,3 @@ class _Pairs(list[tuple[str, Any]]):
 
 
 _HALF = "has half of a character (a lone surrogate)"
-
-
-def _twice(names: list[str]) -> str | None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None
