@@ -10,7 +10,7 @@ from starlette.responses import Response
 from drimed.errors import ConflictError, DrimedError, InputError, UnknownNameError
 from drimed.service import metrics
 from drimed.service.pages import uploads
-from drimed.service.pages.route import Pages, Visit
+from drimed.service.pages.route import Pages, Visit, whole
 from drimed.service.pages.uploads import BadSheet
 from drimed.service.tokens import ASK_TELL, READ
 from drimed.trial import sheets
@@ -88,8 +88,8 @@ def _decide(visit: Visit, trial: Trial, known: dict[str, dict[str, float]], acto
     now, meant = memory.episode.number, visit.field("number")
     contexts = {user: context for user, context in known.items() if context}
     if begins(visit, now):
-        number = int(meant) if meant.isdecimal() and len(meant) < 10 else now + 1
-        trial.open_episode(contexts, number=number, actor=actor)
+        number = whole(meant)
+        trial.open_episode(contexts, number=now + 1 if number is None else number, actor=actor)
     elif meant and meant != str(now):
         raise ConflictError(
             f"episode {now} was opened since this page was shown, and the values were those of episode {meant}; "

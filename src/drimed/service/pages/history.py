@@ -13,7 +13,7 @@ from drimed.service import metrics
 from drimed.service.pages import listing, plan, telling
 from drimed.service.pages.charts import bars, forest
 from drimed.service.pages.listing import STATES, Entry, Wanted
-from drimed.service.pages.route import Pages, Visit, go
+from drimed.service.pages.route import Pages, Visit, go, whole
 from drimed.service.pages.telling import Doubt
 from drimed.service.problems import Refusal
 from drimed.service.tokens import ASK_TELL, READ
@@ -47,8 +47,7 @@ async def log(visit: Visit) -> Response:
         return await _changes(visit)
 
     def look(trial: Trial) -> tuple[Status, listing.Listed, list[str]]:
-        from_here = int(before) if before.isdecimal() and len(before) < 10 else None
-        return trial.status(), listing.search(trial, wanted, before=from_here), list(trial.memory().problem.metrics)
+        return trial.status(), listing.search(trial, wanted, before=whole(before)), list(trial.memory().problem.metrics)
 
     status, listed, names = await visit.service.read(visit.trial, look)
     error = f"“{number}” is not the number of a decision." if number else None

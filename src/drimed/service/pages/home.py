@@ -12,7 +12,7 @@ from drimed.errors import ConflictError, DrimedError, Fault, InputError, SpecErr
 from drimed.service.endpoints.trials import LARGEST_TOML
 from drimed.service.pages import uploads
 from drimed.service.pages.analyses import Analyses
-from drimed.service.pages.route import Pages, Visit, go
+from drimed.service.pages.route import Pages, Visit, go, whole
 from drimed.service.retries import Reply
 from drimed.service.tokens import MANAGE, READ
 from drimed.trial.records import Status
@@ -51,7 +51,7 @@ async def trials(visit: Visit) -> Response:
     service = visit.service
     only = visit.caller.trial if visit.caller is not None else None
     names = [n for n in await service.run(service.store.names) if only in (None, n)]
-    page = min(_whole(visit.query("page")), max(0, (len(names) - 1) // PAGE))
+    page = min(whole(visit.query("page"), 6) or 0, max(0, (len(names) - 1) // PAGE))
     shown = names[::-1][page * PAGE : (page + 1) * PAGE]  # the newest first
     found = await asyncio.gather(*(service.read(name, lambda t: t.status()) for name in shown))
     analyses, until = Analyses.of(visit.request), time.monotonic() + PATIENCE
@@ -124,7 +124,3 @@ def _near(text: str, at: dict[int, list[Fault]]) -> list[Numbered]:
 
 def _line(text: str, key: str) -> int | None:
     return next((i for i, line in enumerate(text.split("\n"), 1) if line.split("=")[0].strip() == key), None)
-
-
-def _whole(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 7 else 0

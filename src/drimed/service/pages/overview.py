@@ -14,7 +14,7 @@ from drimed.service.pages import plan
 from drimed.service.pages.analyses import Analyses, Worked
 from drimed.service.pages.charts import allocation, course, forest
 from drimed.service.pages.charts.svg import Chart
-from drimed.service.pages.route import Pages, Visit
+from drimed.service.pages.route import Pages, Visit, whole
 from drimed.service.tokens import READ
 from drimed.trial.analysis.analyse import Analysis
 from drimed.trial.analysis.checks import ALPHA
@@ -72,8 +72,7 @@ def _worked_out(visit: Visit, a: Analysis) -> dict[str, Any]:
     memory = a.seen.memory
     users = list(memory.users)
     pages = max(1, -(-len(users) // USERS))
-    text = visit.query("users")
-    page = min(int(text) if text.isdecimal() and len(text) < 7 else 0, pages - 1)
+    page = min(whole(visit.query("users"), 6) or 0, pages - 1)
     shown = users[page * USERS : (page + 1) * USERS]
     some = set(shown)
     by_user = visit.query("by") == "user"

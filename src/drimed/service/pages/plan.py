@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from drimed.policies.policy import Policy
 from drimed.policies.registry import GUARDS, REGISTRY
-from drimed.service.pages.route import Pages, Visit
+from drimed.service.pages.route import Pages, Visit, whole
 from drimed.service.tokens import READ
 from drimed.trial.memory import Memory
 from drimed.trial.records import Status
@@ -86,8 +86,7 @@ class Plan:
 @routes.page("/trials/{trial}/plan", READ)
 async def plan(visit: Visit) -> Response:
     """The whole of it, for those who did not write it."""
-    text = visit.query("users")
-    page = int(text) if text.isdecimal() and len(text) < 7 else 0
+    page = whole(visit.query("users"), 6) or 0
     found = await visit.service.read(visit.trial, lambda trial: _plan(trial, page))
     return visit.page("plan.html", s=found.status, tab="plan", plan=found, size=PAGE)
 

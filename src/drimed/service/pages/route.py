@@ -238,6 +238,15 @@ def _sign_in_first(visit: Visit) -> Response:
     return response
 
 
+def whole(text: str, digits: int = 9) -> int | None:
+    """A number of at most so many digits, as addresses and forms have them; None: it is none.
+
+    >>> whole("12"), whole("-1"), whole(""), whole("1234567", 6)
+    (12, None, None, None)
+    """
+    return int(text) if text.isdecimal() and len(text) <= digits else None
+
+
 def go(address: str) -> Response:
     """Elsewhere in these pages, with GET."""
     return RedirectResponse(address, 303)

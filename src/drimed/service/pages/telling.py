@@ -12,7 +12,7 @@ from drimed.errors import BatchError, DrimedError, InputError
 from drimed.service import metrics
 from drimed.service.pages import listing, uploads
 from drimed.service.pages.listing import Entry
-from drimed.service.pages.route import Pages, Visit, go
+from drimed.service.pages.route import Pages, Visit, go, whole
 from drimed.service.pages.uploads import BadSheet
 from drimed.service.pages.waiting import waiting
 from drimed.service.tokens import ASK_TELL, READ
@@ -247,8 +247,7 @@ async def _form(
 
 def _before(visit: Visit) -> int | None:
     """Where this page of the form begins; None: with the newest."""
-    text = visit.query("before") or visit.field("before")
-    return int(text) if text.isdecimal() and len(text) < 10 else None
+    return whole(visit.query("before") or visit.field("before"))
 
 
 def _said(visit: Visit) -> str | None:
