@@ -8,6 +8,7 @@
     │   ├── UnknownNameError   a policy, drift, user or decision of that name does not exist
     │   ├── ConflictError      it contradicts what is recorded already, or the trial is not in a state for it
     │   └── BatchError         some of many things that came together are unusable: each with its place
+    │       └── UnconfirmedError   values outside their declared range that nobody has confirmed
     ├── NumericalError   a computation lost the precision that its result needs
     ├── StoreError       a store cannot be opened, read or written, or is not one of ours
     ├── ServiceError     a service did not answer, or not as one of ours (the client raises it)
@@ -21,7 +22,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from drimed.records import Fault, Path
 
 MOST_NAMES = 60  # that a message lists: all policies, but not all users of a large trial
 
@@ -29,34 +31,38 @@ MOST_NAMES = 60  # that a message lists: all policies, but not all users of a la
 class DrimedError(Exception):
     """Base of everything below: catch this to catch all of drimed's own errors."""
 
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """What is wrong, field by field, where that is known."""
+        return ()
+
 
 class ConfigError(DrimedError, ValueError):
     """A setting is out of range, or two settings contradict each other."""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One thing that is wrong in a trial file."""
-
-    path: tuple[str | int, ...]  # from the top of the file to the field
-    message: str
-    line: int | None = None  # where the file is text
-
-    def __str__(self) -> str:
-        place = f"line {self.line}: " if self.line else ""
-        return f"{place}{'.'.join(map(str, self.path)) or 'the trial'}: {self.message}"
 
 
 class SpecError(ConfigError):
     """A trial file cannot be used; `faults` lists everything that is wrong with it."""
 
     def __init__(self, faults: Iterable[Fault]) -> None:
-        self.faults = tuple(faults)
-        super().__init__("\n".join(map(str, self.faults)))
+        self._faults = tuple(faults)
+        super().__init__("\n".join(str(f) if f.path or f.line else f"the trial: {f}" for f in self._faults))
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        return self._faults
 
 
 class InputError(DrimedError, ValueError):
-    """A value that was handed in cannot be used."""
+    """A value that was handed in cannot be used; `field` is its path in the request, where that is known."""
+
+    def __init__(self, message: str, field: Path = ()) -> None:
+        super().__init__(message)
+        self.field = field
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        return (Fault(self.field, str(self)),) if self.field else ()
 
 
 class ShapeError(InputError):
@@ -66,14 +72,14 @@ class ShapeError(InputError):
 class UnknownNameError(InputError):
     """A name that is not in the list it should be in."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], field: Path = ()) -> None:
         self.kind, self.name = kind, name
         names = sorted(known)
         close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
         hint = f"; did you mean {close[0]!r}?" if close else "."
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         shown = ", ".join(names[:MOST_NAMES]) or "none"
-        super().__init__(f"unknown {kind} {name!r}{hint} Known: {shown}{more}")
+        super().__init__(f"unknown {kind} {name!r}{hint} Known: {shown}{more}", field)
 
 
 class ConflictError(InputError):
@@ -81,12 +87,19 @@ class ConflictError(InputError):
 
 
 class BatchError(InputError):
-    """Of many things that came together some cannot be used, so none was; `errors` says which, from 0, and why."""
+    """Some of many things that came together cannot be used, so none was; `faults` says which and why."""
 
-    def __init__(self, errors: dict[int, str], what: str = "item") -> None:
-        self.errors = errors
-        told = [f"{what} {i + 1}: {message}" for i, message in sorted(errors.items())]
-        super().__init__("\n".join(told))
+    def __init__(self, faults: Iterable[Fault]) -> None:
+        self._faults = tuple(faults)
+        super().__init__("\n".join(map(str, self._faults)))
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        return self._faults
+
+
+class UnconfirmedError(BatchError):
+    """Values that are possible but unlikely: nothing was recorded until somebody confirms them."""
 
 
 class StoreError(DrimedError):

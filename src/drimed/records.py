@@ -1,0 +1,226 @@
+"""What passes between the rooms: plain data without dependencies.
+
+Trial, service, pages, sheets, exports and client all speak in these records. A decision has one state wherever it is
+shown: `pending` (no outcome yet), `partial` (some metrics are there), `complete`, or `missing` (the rest will not come).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+Path = tuple[str | int, ...]
+
+PENDING, PARTIAL, COMPLETE, MISSING = "pending", "partial", "complete", "missing"
+STATES = (PENDING, PARTIAL, COMPLETE, MISSING)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong with what came in, and where it is."""
+
+    path: Path  # from the top of the file or request to the field; empty: all of it
+    message: str
+    line: int | None = None  # of a text file
+    row: int | None = None  # of a sheet, as a spreadsheet counts them
+
+    @property
+    def field(self) -> str:
+        """The path with dots."""
+        return ".".join(map(str, self.path))
+
+    def __str__(self) -> str:
+        places = [f"row {self.row}" if self.row else "", f"line {self.line}" if self.line else "", self.field]
+        return ": ".join([*filter(None, places), self.message])
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of a trial's log."""
+
+    seq: int  # from 1
+    time: str  # UTC
+    actor: str
+    kind: str
+    decision: int | None
+    user: str | None
+    request: str | None  # the caller's idempotency key
+    text: str  # the body, as it was written
+    hash: str
+
+    @cached_property
+    def body(self) -> dict[str, Any]:
+        """What happened."""
+        data: dict[str, Any] = json.loads(self.text)
+        return data
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return {name: value for name, value in vars(self).items() if name not in ("text", "body")} | {"body": self.body}
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate and its range."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """An outcome as somebody reports it. Metrics that are still to come are left out."""
+
+    decision: int
+    outcome: Mapping[str, float | None]
+    control: Mapping[str, float | None] | None = None  # of the control plot, where feedback is `difference`
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A decision with its outcome as it stands."""
+
+    id: int
+    episode: int
+    user: str
+    arm: str
+    probabilities: dict[str, float]
+    propensity: float | None  # None: the policy's own draw has no closed form
+    reason: str  # what the guard did
+    share: float | None  # how much of the rule's own proposal the guard kept
+    effects: dict[str, Interval] | None  # each arm against the control, as estimated at that moment
+    context: dict[str, float] | None
+    unavailable: list[str]
+    state_version: int  # the event up to which the log was known
+    time: str
+    actor: str
+    repeated: bool = False  # an earlier decision, returned again
+    state: str = PENDING
+    outcome: dict[str, float] | None = None  # metric -> value; None: nothing is recorded
+    control: dict[str, float] | None = None  # the same of the control plot
+    reward: float | None = None  # None while a metric that counts is not there
+    amendments: int = 0
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+    @staticmethod
+    def read(data: Mapping[str, Any]) -> Decision:
+        """From JSON data; fields that a newer service adds are left out."""
+        effects = data["effects"]
+        found = None if effects is None else {arm: read(Interval, e) for arm, e in effects.items()}
+        return read(Decision, {**data, "effects": found})
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The answer to a reported outcome."""
+
+    decision: int
+    result: str  # recorded, completed, already recorded, amended, missing
+    state: str  # of the decision now
+    outcome: dict[str, float] | None  # all that is known of it now
+    control: dict[str, float] | None
+    waits_for: list[str]  # metrics without which the policy does not learn from it yet
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """An arm against the control, for one user, a group or all users."""
+
+    who: str
+    arm: str
+    on: str  # "reward" or a metric
+    estimate: float
+    low: float  # the guaranteed range: it holds at all times at once
+    high: float
+    likely_low: float  # the likely range, 95 %
+    likely_high: float
+    source: str = "model"  # or "propensities": without a model of the mean
+    decisions: int = 0  # how often the arm was given here
+    available: bool = True
+
+    @property
+    def verdict(self) -> str:
+        """In one word."""
+        return "better" if self.low > 0 else "worse" if self.high < 0 else "open"
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Status:
+    """A trial at a glance."""
+
+    name: str
+    about: str
+    status: str  # running, paused, stopped
+    episode: int
+    users: int
+    arms: list[str]
+    retired: list[str]
+    decisions: int
+    pending: int
+    partial: int
+    complete: int
+    missing: int
+    amendments: int
+    policy: str
+    created: str
+    events: int
+    hash: str
+    notes: list[str]
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A user as described last; None: as the trial says for all."""
+
+    name: str
+    preference: dict[str, float] | None
+    control: str | dict[str, float] | None
+    arms: list[str] | None
+    group: str | None
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a replay of the whole log found."""
+
+    ok: bool
+    events: int
+    decisions: int
+    exact: int  # decisions that were reproduced to the last bit
+    rounded: int  # to round-off only: the arm and all else is the same
+    faults: list[str]
+    hash: str  # of the last event
+
+
+@dataclass(frozen=True)
+class Page(Generic[T]):
+    """Some of many."""
+
+    items: list[T]
+    next: str | None  # the cursor of what follows; None: that was all
+
+
+def read(kind: type[T], data: Mapping[str, Any]) -> T:
+    """A record from JSON data; fields that a newer service adds are left out."""
+    names = getattr(kind, "__dataclass_fields__", {})
+    return kind(**{name: value for name, value in data.items() if name in names})
