@@ -53,6 +53,7 @@ class Traits:
     weighting: str  # "none", "known" or "learned": what it must be told, or learns, about the noise
     noise_bound: float
     promise: str
+    protects: str  # how strong that is: see drimed.guards.guard
     tolerance: Tolerance | None  # None: it does not compare with the control
     confidence: float | str | None  # of the promise, where it has one
 
@@ -161,6 +162,7 @@ class Policy:
             weighting=learner.weighting,
             noise_bound=learner.noise_bound,
             promise=self.guard.promise,
+            protects=getattr(self.guard, "protects", "nothing"),
             tolerance=getattr(self.guard, "tolerance", None),
             confidence=level,
         )

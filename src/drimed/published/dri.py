@@ -95,6 +95,7 @@ class PublishedDri:
             weighting="known",
             noise_bound=self.noise_bound,
             promise="violations are discouraged; none is excluded",
+            protects="discourages",
             tolerance=Tolerance(relative=self.tolerance),
             confidence=None,
         )
