@@ -120,7 +120,9 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
         return
     names = list(dict.fromkeys(n for row in rows for n in row))
     numeric = {n for n in names if all(isinstance(row.get(n), int | float | None) for row in rows)}
-    columns = (Column(Text(n), justify="right" if n in numeric else "left", overflow="fold") for n in names)
+    columns = (
+        Column(Text(n), justify="right" if n in numeric else "left", overflow="fold", min_width=len(n)) for n in names
+    )
     table = Table(*columns, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for row in rows[:MOST_SHOWN]:
         table.add_row(*(Text(_cell(row.get(n))) for n in names))
