@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Iterable
 from functools import cache
-from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -71,6 +70,8 @@ def digest(names: Iterable[object]) -> str:
 
     It changes with the files: a result that is kept under it is not used again after an edit.
     """
+    from hashlib import sha256
+
     pieces = []
     for name in sorted({str(n) for n in names}):
         place = offered().get(name, name)

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from drimed.errors import MissingExtraError
-
-try:
-    from drimed.cli.trial import changing, looking, season
-except ModuleNotFoundError as error:  # the base install leaves trials out
-    raise MissingExtraError(str(error.name), "trial") from error
+from drimed.cli.trial import changing, looking, season
 
 app = typer.Typer(help="Live trials: ask, tell, and never lose a decision.", no_args_is_help=True)
 app.command()(season.template)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import getpass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from drimed.errors import InputError
-from drimed.trial import sheets
 from drimed.trial.stores.opening import open_store
-from drimed.trial.trial import Trial
+
+if TYPE_CHECKING:  # arrays and databases take a second that help does not need
+    from drimed.trial.trial import Trial
 
 console = Console()
 MOST_SHOWN = 40  # rows of a table on the screen; files hold all
@@ -31,6 +32,8 @@ Values = Annotated[list[str] | None, typer.Argument(metavar="METRIC=VALUE", help
 
 def open_trial(name: str, store: str, actor: str | None) -> Trial:
     """A trial that exists."""
+    from drimed.trial.trial import Trial
+
     return Trial.open(name, open_store(store, create=False), actor=actor_name(actor))
 
 
@@ -46,6 +49,8 @@ def actor_name(given: str | None) -> str:
 
 def read(path: Path) -> list[dict[str, Any]]:
     """The rows of a sheet, CSV or JSON by its name."""
+    from drimed.trial import sheets
+
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -56,6 +61,8 @@ def read(path: Path) -> list[dict[str, Any]]:
 def put(rows: list[dict[str, Any]], out: Path | None, full: list[dict[str, Any]]) -> None:
     """To a file, CSV or JSON by its name, or to the screen."""
     if out is not None:
+        from drimed.trial import sheets
+
         json_wanted = out.suffix.lower() == ".json"
         text = sheets.write(full if json_wanted else rows, "json" if json_wanted else "csv")
         try:

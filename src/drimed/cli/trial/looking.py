@@ -14,8 +14,6 @@ from drimed.cli.trial.common import Address, Name, console, open_trial
 from drimed.errors import UnknownNameError
 from drimed.trial.events import AMENDMENT, DECISION, EPISODE, KINDS, Event
 from drimed.trial.stores.opening import DEFAULT, open_store
-from drimed.trial.trial import Trial
-from drimed.trial.verify import verify as check
 
 
 def status(
@@ -24,6 +22,8 @@ def status(
     store: Address = DEFAULT,
 ) -> None:
     """A trial at a glance, or all of them."""
+    from drimed.trial.trial import Trial
+
     opened = open_store(store, create=False)
     found = [Trial.open(n, opened).status() for n in ([name] if name else opened.names())]
     if as_json:
@@ -104,6 +104,8 @@ def verify(
     store: Address = DEFAULT,
 ) -> None:
     """Replay the whole trial from its log: the chain must hold, and every decision must come out again."""
+    from drimed.trial.verify import verify as check
+
     opened = open_store(store, create=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, transient=True) as progress:

@@ -23,14 +23,8 @@ from drimed.cli.trial.common import (
 )
 from drimed.cli.trial.common import values as parsed
 from drimed.errors import InputError
-from drimed.trial import sheets
-from drimed.trial.build import notes
-from drimed.trial.outcomes import Report
-from drimed.trial.problem import Problem
-from drimed.trial.spec import TrialSpec
 from drimed.trial.stores.opening import DEFAULT, open_store
 from drimed.trial.template import TEMPLATE
-from drimed.trial.trial import Trial
 
 
 def template(out: Annotated[Path | None, typer.Option(help="Where to write it; default: show it.")] = None) -> None:
@@ -51,6 +45,11 @@ def init(
     dry_run: Dry = False,
 ) -> None:
     """Check a trial file and create the trial."""
+    from drimed.trial.build import notes
+    from drimed.trial.problem import Problem
+    from drimed.trial.spec import TrialSpec
+    from drimed.trial.trial import Trial
+
     spec = TrialSpec.load(file)
     for note in notes(spec, Problem(spec).shape.d):
         console.print(f"[yellow]note:[/] {note}")
@@ -78,6 +77,8 @@ def ask(
     dry_run: Dry = False,
 ) -> None:
     """Decide which arm each user gets: those of the sheet, those named, or all."""
+    from drimed.trial import sheets
+
     trial = open_trial(name, store, actor)
     rows = read(sheet) if sheet else []
     known = sheets.contexts(trial.memory(), rows) if rows else {}
@@ -110,6 +111,9 @@ def tell(
     dry_run: Dry = False,
 ) -> None:
     """Report outcomes: a sheet with a column `decision` and one for each metric, or a single one."""
+    from drimed.trial import sheets
+    from drimed.trial.outcomes import Report
+
     trial = open_trial(name, store, actor)
     if sheet is not None:
         told = sheets.tell(trial, read(sheet), ignore=ignore or (), dry_run=dry_run)
