@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from drimed.errors import InputError, MissingExtraError, UnconfirmedError
+from drimed.errors import InputError, UnconfirmedError
 
 if TYPE_CHECKING:
     from drimed.trial.stores.sql import SqlStore
@@ -43,19 +43,16 @@ ControlValues = Annotated[
 
 def store_at(address: str, *, create: bool = False) -> SqlStore:
     """The store at an address."""
-    try:
-        from drimed.trial.stores.opening import open_store
-    except ModuleNotFoundError as error:  # the base install leaves trials out
-        raise MissingExtraError(str(error.name), "trial") from error
+    from drimed.trial.stores.opening import open_store
+
     return open_store(address, create=create)
 
 
 def open_trial(name: str, store: str, actor: str | None = None) -> Trial:
     """A trial that exists."""
-    opened = store_at(store)
     from drimed.trial.trial import Trial
 
-    return Trial.open(name, opened, actor=actor_name(actor))
+    return Trial.open(name, store_at(store), actor=actor_name(actor))
 
 
 def actor_name(given: str | None) -> str:
