@@ -43,7 +43,7 @@ def test_json_has_every_decision_and_every_column_is_explained(tmp_path: Path) -
     trial.ask("u0")
     assert write(trial, tmp_path / "d.json") == 13
     rows = json.loads((tmp_path / "d.json").read_text(encoding="utf-8"))
-    assert rows[-1]["state"] == "awaited"
+    assert rows[-1]["state"] == "pending"
     told = (tmp_path / "d.dictionary.csv").read_text(encoding="utf-8")
     for name in rows[0]:
         assert name in MEANING or any(name.startswith(m[:-1]) for m in MEANING if m.endswith("*")), name

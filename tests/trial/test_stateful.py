@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from drimed.errors import ConflictError, InputError, SpecError, UnknownNameError
-from drimed.trial.outcomes import Report
-from drimed.trial.records import Given
+from drimed.records import Decision, Report
 from drimed.trial.spec import TrialSpec
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
@@ -37,7 +36,7 @@ KINDS: list[dict[str, Any]] = [
 class Decided:
     """One decision, in the model."""
 
-    def __init__(self, given: Given, preference: dict[str, float]) -> None:
+    def __init__(self, given: Decision, preference: dict[str, float]) -> None:
         self.given, self.preference = given, preference
         self.values: dict[str, float] = {}
         self.missing = False
@@ -268,9 +267,9 @@ class Life(RuleBasedStateMachine):
             return
         status = self.trial.status()
         states = [it.state for it in self.decided]
-        assert (status.decisions, status.answered) == (len(states), states.count("told"))
-        assert (status.missing, status.awaited) == (states.count("missing"), states.count("awaited"))
-        assert status.amended == sum(it.amendments for it in self.decided)
+        assert (status.decisions, status.complete) == (len(states), states.count("told"))
+        assert (status.missing, status.pending) == (states.count("missing"), states.count("awaited"))
+        assert status.amendments == sum(it.amendments for it in self.decided)
         assert (status.status, status.episode, status.users) == (self.status, self.episode, len(self.users))
         assert (status.arms, status.retired) == (self.arms, self.retired)
         assert status.events == self.events
@@ -278,16 +277,16 @@ class Life(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "trial"):
             return
-        rows = list(self.trial.rows())
+        rows = list(self.trial.decisions())
         assert len(rows) == len(self.decided)
         for row, it in zip(rows, self.decided, strict=True):
             assert row.given == it.given
             assert (row.state, row.amendments) == (it.state, it.amendments)
             assert {m: v for m, v in row.outcome.items() if v is not None} == it.values
             assert row.reward == (pytest.approx(it.reward) if it.values and it.reward is not None else None)
-        verdict = verify(self.store, "life")
-        assert verdict.faults == []
-        assert (verdict.exact, verdict.decisions) == (len(rows), len(rows))
+        proof = verify(self.store, "life")
+        assert proof.faults == []
+        assert (proof.exact, proof.decisions) == (len(rows), len(rows))
 
 
 TestLife = Life.TestCase
