@@ -36,6 +36,7 @@ def test_the_difference_to_the_control_plot_is_what_is_learned_from() -> None:
                     g.id,
                     {"yield": 1.0 + site + effect + plot, "cost": 5.0},
                     control={"yield": 1.0 + site + other, "cost": 5.0},
+                    confirm=True,
                 )
         decided.append(arms)
         verified(trial)

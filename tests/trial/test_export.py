@@ -11,7 +11,7 @@ import pytest
 from drimed.errors import InputError
 from drimed.evaluation.readers import read
 from drimed.trial.export import MEANING, records, write
-from tests.trial.analysis.test_analyse import SPEC, play
+from tests.findings.test_analyse import SPEC, play
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])

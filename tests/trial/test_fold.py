@@ -200,7 +200,7 @@ def test_users_that_join_leave_what_is_known_alone() -> None:
     for i in range(40):
         trial.add_user(f"late {i}", {})
     after = trial.state().policy.theta(trial.state().settled())
-    assert trial.state().room.users == 64
+    assert trial.state().problem.shape.H == 64
     np.testing.assert_allclose(after, before, rtol=1e-6)
 
 

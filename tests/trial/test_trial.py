@@ -38,7 +38,7 @@ def test_two_views_of_one_trial_see_each_other() -> None:
     assert one.status().complete == 1
     one.add_arm("fourth")
     assert set(two.ask("south").probabilities) == {"old", "new", "third", "fourth"}
-    assert one.decision(2)[1][0].actor == "Bo"
+    assert one.decision(2).actor == "Bo"
     verified(one)
 
 
@@ -52,7 +52,8 @@ def test_the_status_counts() -> None:
     trial.mark_missing(3, reason="hail")
     status = trial.status()
     assert (status.name, status.about, status.status, status.episode) == ("t", "maize", "running", 2)
-    assert (status.decisions, status.complete, status.missing, status.amendments, status.pending) == (6, 2, 1, 1, 3)
+    assert (status.decisions, status.pending, status.partial, status.complete, status.missing) == (6, 3, 1, 1, 1)
+    assert status.amendments == 1
     assert (status.users, status.arms, status.policy) == (3, ["old", "new", "third"], "dri_med")
     assert status.events == len(list(trial.log()))
     assert status.plain()["notes"] == []

@@ -329,7 +329,7 @@ def test_a_forged_event_in_the_middle_is_found(honest_hash: bool, forger: Forger
 def test_a_forged_event_at_the_end_is_found(forger: Forger) -> None:
     last = forger.events[-1]
     fake = Event(last.seq + 1, last.time, "eve", "stopped", None, None, None, '{"reason":"mine"}', "")
-    forger.insert(replace(fake, hash=fake.chained_to(last.hash)))
+    forger.insert(replace(fake, hash=hash_after(last.hash, fake)))
     assert forger.faults() == [
         f"the log ends with event {last.seq + 1}, its head is event {last.seq}: the end was cut off or added"
     ]
