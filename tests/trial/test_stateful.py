@@ -35,8 +35,9 @@ from drimed.trial.verify import verify
 METRICS = ("yield", "cost")
 RANGE = (0.0, 10.0)  # of yield; cost has none
 VALUES = st.sampled_from([0.0, 1.0, 4.5, 5.0, -2.0, 7.25, 1e9])
-PARTS = st.dictionaries(st.sampled_from(METRICS), VALUES)
-CHANGED = st.dictionaries(st.sampled_from(METRICS), st.none() | VALUES)
+SOME = st.dictionaries(st.sampled_from(METRICS), VALUES, min_size=1)
+PARTS = st.just({}) | SOME
+CHANGED = st.just({}) | st.dictionaries(st.sampled_from(METRICS), st.none() | VALUES, min_size=1)
 BAD = st.sampled_from([{"yield": float("nan")}, {"yield": True}, {"yeild": 1.0}, {"cost": "4"}, {"yield": 1e99}])
 CONTROL = "old"
 KNOWN = {"kind": "known", "sd": {"yield": 1.0, "cost": 2.0}}
@@ -239,7 +240,7 @@ class Life(RuleBasedStateMachine):
             self.check(do(), number, result if news else "already recorded")
 
     @precondition(lambda self: len(self.decided) > 1)
-    @rule(data=st.data(), values=PARTS.filter(bool), plot=PARTS.filter(bool), confirm=st.booleans())
+    @rule(data=st.data(), values=SOME, plot=SOME, confirm=st.booleans())
     def tell_many(self, data: st.DataObject, values: Values, plot: Values, confirm: bool) -> None:
         numbers = data.draw(st.lists(st.integers(1, len(self.decided)), min_size=2, unique=True))
         plot = plot if self.difference else {}
