@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from drimed.learning import learned
 from drimed.policies.policy import Policy
 from drimed.policies.state import to_arrays
-from drimed.trial.memory import Memory
+from drimed.trial.state import TrialState
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
@@ -76,43 +76,43 @@ def truth(number: int, plot: int = 0) -> dict[str, float]:
 class Reporter:
     """Somebody who reports each outcome in one of many ways, which all end in the same values."""
 
-    WAYS = ("at once", "in parts", "wrong, then amended", "given up, then told", "told twice", "a typo by far")
+    WAYS = ("at once", "in parts", "wrong, then amended", "marked missing, then told", "told twice", "a typo by far")
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
-        self.difference = trial.memory().spec.feedback == "difference"
+        self.difference = trial.state().spec.feedback == "difference"
 
     def tell(self, number: int, way: str) -> None:
         right = truth(number)
         plots: dict[str, Any] = {"control": truth(number, 1)} if self.difference else {}
-        if way == "given up, then told":
+        if way == "marked missing, then told":
             self.trial.mark_missing(number, reason="hail")
         if way == "in parts":
             self.trial.tell(number, {"cost": right["cost"]}, **plots)
             self.trial.tell(number, {"yield": right["yield"]})
         elif way in ("wrong, then amended", "a typo by far"):
             wrong = {"yield": 9.0 if way == "wrong, then amended" else 5e11, "cost": right["cost"]}
-            self.trial.tell(number, wrong, **plots)
+            self.trial.tell(number, wrong, **plots, confirm=True)
             self.trial.amend(number, {"cost": None}, reason="another scale")
             self.trial.amend(number, {"yield": right["yield"]}, reason="typo")
             self.trial.amend(number, right, reason="complete")
         else:
             self.trial.tell(number, right, **plots)
         if way == "told twice":
-            assert self.trial.tell(number, right, **plots).state == "already recorded"
+            assert self.trial.tell(number, right, **plots).result == "already recorded"
 
 
-def settled(trial: Trial) -> tuple[Memory, dict[str, Any]]:
-    memory = trial.memory()
-    state = memory.policy.settle(memory.state)
+def settled(trial: Trial) -> tuple[TrialState, dict[str, Any]]:
+    known = trial.state()
+    state = known.policy.settle(known.learned)
     if getattr(state, "noise", None) is not None:
         state = replace(state, noise=learned.absorb(state.noise))  # rows that wait belong to the sums
-    return memory, to_arrays(state)
+    return known, to_arrays(state)
 
 
 def assert_same_knowledge(one: Trial, other: Trial, *, only_evidence: bool = False) -> None:
-    (memory, mine), (_, its) = settled(one), settled(other)
-    fitted = isinstance(memory.policy, Policy) and memory.policy.learner.weighting == "learned"
+    (known, mine), (_, its) = settled(one), settled(other)
+    fitted = isinstance(known.policy, Policy) and known.policy.learner.weighting == "learned"
     rtol = CONVERGED if fitted else ROUND_OFF
     assert mine.keys() == its.keys()
     for name in mine:
@@ -123,11 +123,11 @@ def assert_same_knowledge(one: Trial, other: Trial, *, only_evidence: bool = Fal
         scale = max(1.0, float(np.abs(its[name]).max(initial=0.0)))
         np.testing.assert_allclose(mine[name], its[name], rtol=rtol, atol=rtol * scale, err_msg=name)
     here, there = one.status(), other.status()
-    assert (here.decisions, here.answered, here.awaited, here.missing) == (
-        there.decisions, there.answered, there.awaited, there.missing,
+    assert (here.pending, here.partial, here.complete, here.missing) == (
+        there.pending, there.partial, there.complete, there.missing,
     )  # fmt: skip
-    assert [(r.given.id, r.state, r.outcome, r.control, r.reward) for r in one.rows()] == [
-        (r.given.id, r.state, r.outcome, r.control, r.reward) for r in other.rows()
+    assert [(r.id, r.state, r.outcome, r.control, r.reward) for r in one.decisions()] == [
+        (r.id, r.state, r.outcome, r.control, r.reward) for r in other.decisions()
     ]
 
 
@@ -195,7 +195,7 @@ def test_outcomes_may_come_episodes_later_between_other_decisions(changes: dict[
                 reporter.tell(number, data.draw(st.sampled_from(Reporter.WAYS)))
 
     straight, winding = played(in_time), played(whenever)
-    assert [r.given.arm for r in straight.rows()] == [r.given.arm for r in winding.rows()]
+    assert [r.arm for r in straight.decisions()] == [r.arm for r in winding.decisions()]
     assert_same_knowledge(winding, straight)
     assert verify(winding.store, "t").faults == []
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from drimed.trial.memory import Memory
+from drimed.trial.fold import at_start, caught_up
 from drimed.trial.stores.opening import open_store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial import workers
-from tests.trial.torture import same
+from tests.trial.states import same
 from tests.trial.trials import BUSY, outcome
 
 PROCESSES, PAIRS = 8, 15
@@ -44,17 +44,17 @@ def test_eight_processes_ask_and_tell_at_once(address: str) -> None:
     ids = sorted(i for found in said.values() for i in found)
     assert ids == list(range(1, PROCESSES * PAIRS + 1))
     status = trial.status()
-    assert (status.decisions, status.answered, status.awaited) == (PROCESSES * PAIRS, PROCESSES * PAIRS, 0)
+    assert (status.decisions, status.complete, status.pending) == (PROCESSES * PAIRS, PROCESSES * PAIRS, 0)
     found = verify(store, trial.name)
     assert found.faults == []
     assert found.exact == PROCESSES * PAIRS
     with store.reading(trial.name) as ledger:
-        one_after_the_other = Memory.at_start(ledger).caught_up(ledger)
+        one_after_the_other = caught_up(at_start(ledger), ledger)
         actors = Counter(e.actor for e in ledger.events(kinds=("decision",)))
-    assert same(trial.memory(), one_after_the_other)
+    assert same(trial.state(), one_after_the_other)
     assert actors == Counter(dict.fromkeys(said, PAIRS))
-    for given in trial.rows():
-        assert given.outcome == outcome(given.given.id, given.given.arm)
+    for given in trial.decisions():
+        assert given.outcome == outcome(given.id, given.arm)
     store.close()
 
 
@@ -66,7 +66,7 @@ def test_one_request_that_eight_processes_make_is_decided_once(address: str) -> 
     assert len(answers) == PROCESSES
     assert len({tuple(ids) for ids in answers.values()}) == 1
     assert trial.status().decisions == 5
-    assert trial.status().answered == 5
+    assert trial.status().complete == 5
     assert verify(store, trial.name).ok
     store.close()
 

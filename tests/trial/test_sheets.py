@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from drimed.errors import BatchError, InputError
+from drimed.records import Receipt
 from drimed.trial import sheets
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
@@ -18,6 +21,11 @@ def trial() -> Trial:
     made = Trial.create(WITH_CONTEXT, MemoryStore())
     made.open_episode({"north": {"rain": 450.0}, "south": {"rain": 600.0}})
     return made
+
+
+def tell(trial: Trial, rows: list[sheets.Record], **words: Any) -> list[Receipt]:
+    with trial.writing() as tx:
+        return sheets.tell(tx, rows, **words)
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
@@ -61,11 +69,11 @@ def test_what_is_written_is_read_again(form: str) -> None:
         ("[1]", "json", "list of records"),
         ("a,b\n1,2\n3," + "x" * 140_000, "csv", "row 3: a cell is too long"),
         ("x" * 140_000 + ",y\n", "csv", "row 1: a cell is too long"),
-        ("a\n\ud800\n", "csv", "half of a character"),
+        ("a\n\ud800\n", "csv", "a character that is not valid Unicode"),
         ("[" * 100_000, "json", "nested too deeply"),
         ('[{"a": ' + "9" * 5000 + "}]", "json", "too many digits"),
-        ('[{"a": 1}, {"a": "\\ud800"}]', "json", "row 3: a text has half of a character"),
-        ('[{"\\ud800": 1}]', "json", "row 2: a text has half of a character"),
+        ('[{"a": 1}, {"a": "\\ud800"}]', "json", "row 3: a text has a character that is not valid Unicode"),
+        ('[{"\\ud800": 1}]', "json", "row 2: a text has a character that is not valid Unicode"),
         ('[{"a": 1, "b": 2, "a": 3}]', "json", "row 2: two fields have the name 'a'"),
     ],
 )
@@ -91,17 +99,17 @@ def test_a_sheet_that_is_none_is_refused(text: str, form: str, said: str) -> Non
 )
 def test_contexts_are_refused_with_their_row(trial: Trial, rows: list[sheets.Record], said: str) -> None:
     with pytest.raises(BatchError, match=said):
-        sheets.contexts(trial.memory(), rows)
+        sheets.contexts(trial.state(), rows)
 
 
 def test_the_sheet_of_ask_is_filled_in_bit_by_bit(trial: Trial) -> None:
     given = trial.ask()
-    rows = sheets.read(sheets.write(sheets.given_rows(given)))
+    rows = sheets.read(sheets.write(sheets.decision_rows(given)))
     rows[1]["yield"] = "5.5"
-    assert [t.decision for t in sheets.tell(trial, rows)] == [2]
+    assert [t.decision for t in tell(trial, rows)] == [2]
     rows[0]["yield"] = "4.5"
-    assert [t.state for t in sheets.tell(trial, rows)] == ["recorded", "already recorded"]
-    assert trial.status().answered == 2
+    assert [t.result for t in tell(trial, rows)] == ["recorded", "already recorded"]
+    assert trial.status().complete == 2
 
 
 @pytest.mark.parametrize(
@@ -110,7 +118,7 @@ def test_the_sheet_of_ask_is_filled_in_bit_by_bit(trial: Trial) -> None:
         ({"user": "south"}, "row 2: decision 1 is for user 'north', the sheet says 'south'"),
         ({"yield": "abc"}, "row 2: yield must be a number"),
         ({"yeild": "3"}, "row 2: unknown column 'yeild'; did you mean 'yield'"),
-        ({"decision": "99"}, "row 2: trial 'small' has no decision 99"),
+        ({"decision": "99"}, "row 2: decision: trial 'small' has no decision 99"),
         ({"decision": "1.5"}, "row 2: decision must be a whole number"),
         ({"decision": "1e300"}, "row 2: decision must be a whole number"),
         ({"decision": "-1"}, "row 2: decision must be a whole number"),
@@ -118,18 +126,18 @@ def test_the_sheet_of_ask_is_filled_in_bit_by_bit(trial: Trial) -> None:
     ],
 )
 def test_a_wrong_row_is_named_and_nothing_is_written(trial: Trial, change: dict[str, str], said: str) -> None:
-    rows = sheets.read(sheets.write(sheets.given_rows(trial.ask())))
+    rows = sheets.read(sheets.write(sheets.decision_rows(trial.ask())))
     for row in rows:
         row["yield"] = "5"
     rows[0] = {k: v for k, v in (rows[0] | change).items() if v}
     before = trial.status().events
     with pytest.raises(BatchError, match=said):
-        sheets.tell(trial, rows)
+        tell(trial, rows)
     assert trial.status().events == before
 
 
 def test_columns_of_others_are_passed_over_when_named(trial: Trial) -> None:
     rows = [{"decision": str(trial.ask("north").id), "yield": "5", "plot": "7b"}]
     with pytest.raises(BatchError, match="unknown column 'plot'"):
-        sheets.tell(trial, rows)
-    assert sheets.tell(trial, rows, ignore=["plot"])[0].state == "recorded"
+        tell(trial, rows)
+    assert tell(trial, rows, ignore=["plot"])[0].result == "recorded"

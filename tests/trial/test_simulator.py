@@ -11,11 +11,10 @@ from drimed.environments.world import Block, World
 from drimed.learning.offer import Shape
 from drimed.linear.arrays import FloatArray, IntArray
 from drimed.policies.registry import make
+from drimed.records import Decision, Report
 from drimed.simulation.metrics import BlockLog
 from drimed.simulation.run import _play
-from drimed.trial.outcomes import Report
 from drimed.trial.problem import FEWEST_USERS
-from drimed.trial.records import Given
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
@@ -97,13 +96,13 @@ def contexts(block: Block, episode: int) -> dict[str, dict[str, float]]:
     }
 
 
-def report(block: Block, episode: int, user: int, given: Given) -> Report:
+def report(block: Block, episode: int, user: int, given: Decision) -> Report:
     vector = block.respond(episode, user, np.array([int(given.arm[1:])])).vector
     assert vector is not None
     return Report(given.id, {f"m{i}": float(y) for i, y in enumerate(vector[0])})
 
 
-def arms_and_probabilities(given: list[Given]) -> tuple[IntArray, FloatArray]:
+def arms_and_probabilities(given: list[Decision]) -> tuple[IntArray, FloatArray]:
     return np.array([int(g.arm[1:]) for g in given]), np.array([list(g.probabilities.values()) for g in given])
 
 
@@ -127,8 +126,8 @@ def test_one_user_after_the_other_gives_exactly_the_simulators_decisions(
     assert np.array_equal(arms, log.action[:, :, 0].reshape(-1))
     assert np.array_equal(probabilities, log.probabilities[:, :, 0].reshape(probabilities.shape))
     assert len(set(arms.tolist())) > 1
-    verdict = verify(store, "world")
-    assert (verdict.faults, verdict.exact) == ([], EPISODES * it.shape.H)
+    proof = verify(store, "world")
+    assert (proof.faults, proof.exact) == ([], EPISODES * it.shape.H)
 
 
 @pytest.mark.parametrize(

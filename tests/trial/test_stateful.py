@@ -1,4 +1,8 @@
-"""Random lives of a trial against a model of it that is a few dictionaries."""
+"""Random lives of a trial against a model of it that is a few dictionaries.
+
+After every step all ways to read a trial agree on the state of every decision: its counts, a search, what is pending,
+the decision itself, an export, and the receipt of whoever reported last.
+"""
 
 from __future__ import annotations
 
@@ -10,48 +14,96 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from drimed.errors import ConflictError, InputError, SpecError, UnknownNameError
-from drimed.trial.outcomes import Report
-from drimed.trial.records import Given
+from drimed.errors import (
+    BatchError,
+    ConflictError,
+    DrimedError,
+    InputError,
+    SpecError,
+    UnconfirmedError,
+    UnknownNameError,
+)
+from drimed.records import STATES, Decision, Receipt, Report
+from drimed.trial import queries
+from drimed.trial.export import records
+from drimed.trial.queries import AMENDED, NOTHING, SEARCHES, Search
 from drimed.trial.spec import TrialSpec
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 
 METRICS = ("yield", "cost")
+RANGE = (0.0, 10.0)  # of yield; cost has none
 VALUES = st.sampled_from([0.0, 1.0, 4.5, 5.0, -2.0, 7.25, 1e9])
-PARTS = st.dictionaries(st.sampled_from(METRICS), VALUES, min_size=1)
-BAD = st.sampled_from([{"yield": float("nan")}, {"yield": True}, {"yeild": 1.0}, {"cost": "4"}, {}, {"yield": 1e99}])
+SOME = st.dictionaries(st.sampled_from(METRICS), VALUES, min_size=1)
+PARTS = st.just({}) | SOME
+CHANGED = st.just({}) | st.dictionaries(st.sampled_from(METRICS), st.none() | VALUES, min_size=1)
+BAD = st.sampled_from([{"yield": float("nan")}, {"yield": True}, {"yeild": 1.0}, {"cost": "4"}, {"yield": 1e99}])
 CONTROL = "old"
+KNOWN = {"kind": "known", "sd": {"yield": 1.0, "cost": 2.0}}
 # What a trial may be made of; they differ in what they keep, and in when an outcome can be learned from.
 KINDS: list[dict[str, Any]] = [
     {},
-    {"noise": {"kind": "known", "sd": {"yield": 1.0, "cost": 2.0}}},
+    {"noise": KNOWN},
     {"policy": {"name": "dri_med", "guard": "budget"}},
     {"policy": {"name": "d_lin_ucb", "discount": 0.8}},
     {"policy": {"name": "dri_med_reward"}},
-    {"policy": {"name": "published_dri_med"}, "noise": {"kind": "known", "sd": {"yield": 1.0, "cost": 2.0}}},
+    {"policy": {"name": "published_dri_med"}, "noise": KNOWN},
+    {"feedback": "difference", "noise": KNOWN},
 ]
+Values = dict[str, Any]
 
 
 class Decided:
     """One decision, in the model."""
 
-    def __init__(self, given: Given, preference: dict[str, float]) -> None:
-        self.given, self.preference = given, preference
+    def __init__(self, given: Decision, preference: dict[str, float], *, difference: bool) -> None:
+        self.given, self.preference, self.difference = given, preference, difference
         self.values: dict[str, float] = {}
-        self.missing = False
+        self.plot: dict[str, float] = {}  # the control plot's
+        self.given_up = False
         self.amendments = 0
 
     @property
+    def told(self) -> bool:
+        return bool(self.values or self.plot)
+
+    @property
+    def parts(self) -> list[dict[str, float]]:
+        return [self.values, self.plot] if self.difference else [self.values]
+
+    @property
     def state(self) -> str:
-        return "told" if self.values else "missing" if self.missing else "awaited"
+        if all(m in part for part in self.parts for m in METRICS):
+            return "complete"
+        return "missing" if self.given_up else "partial" if self.told else "pending"
 
     @property
     def reward(self) -> float | None:
-        if not all(m in self.values for m, w in self.preference.items() if w):
+        counted = {m: w for m, w in self.preference.items() if w}
+        if not self.told or not all(m in part for part in self.parts for m in counted):
             return None
-        return sum(w * self.values.get(m, 0.0) for m, w in self.preference.items())
+        return sum(w * (self.values[m] - (self.plot[m] if self.difference else 0.0)) for m, w in counted.items())
+
+    def contradicts(self, values: Values, plot: Values) -> bool:
+        return any(m in old and old[m] != v for old, new in ((self.values, values), (self.plot, plot)) for m, v in new.items())
+
+    def unlikely(self, values: Values, plot: Values) -> list[tuple[str, str]]:
+        """Values that must be confirmed: which part, which metric."""
+        both = (("outcome", self.values, values), ("control", self.plot, plot))
+        return [
+            (part, m)
+            for part, old, new in both
+            for m, v in new.items()
+            if m == "yield" and v is not None and not RANGE[0] <= v <= RANGE[1] and old.get(m) != v
+        ]
+
+    def take(self, values: Values, plot: Values) -> bool:
+        """Whether that is news."""
+        if self.values | values == self.values and self.plot | plot == self.plot:
+            return False
+        self.values, self.plot, self.given_up = self.values | values, self.plot | plot, False
+        return True
 
 
 class Life(RuleBasedStateMachine):
@@ -59,14 +111,14 @@ class Life(RuleBasedStateMachine):
 
     @initialize(kind=st.sampled_from(KINDS), mode=st.sampled_from(["one per episode", "any number"]))
     def start(self, kind: dict[str, Any], mode: str) -> None:
-        self.mode = mode
+        self.mode, self.difference = mode, kind.get("feedback") == "difference"
         self.users: dict[str, dict[str, float]] = {"north": {"yield": 1.0}, "south": {"yield": 1.0, "cost": -0.5}}
         self.store = MemoryStore()
         spec = {
             "name": "life",
             "seed": 5,
             "decisions": mode,
-            "metrics": {"yield": {"range": [0, 10]}, "cost": {}},
+            "metrics": {"yield": {"range": RANGE}, "cost": {}},
             "arms": {"old": {}, "new": {}, "third": {}},
             "control": CONTROL,
             "users": {u: {"preference": p} for u, p in self.users.items()},
@@ -78,51 +130,65 @@ class Life(RuleBasedStateMachine):
         self.decided: list[Decided] = []
         self.asked: dict[str, int] = {}
         self.away: set[str] = set()  # arms that this episode does not have
+        self.pending = NOTHING
 
     # What may be done is done, and what may not is refused without a trace.
 
-    def refused(self, do: Callable[[], object], error: type[Exception] = ConflictError) -> None:
-        with pytest.raises(error):
+    def refused(self, do: Callable[[], object], error: type[DrimedError] = ConflictError) -> DrimedError:
+        with pytest.raises(error) as found:
             do()
+        return found.value
 
     def may_decide(self) -> bool:
         return self.status == "running"
 
-    @rule(data=st.data(), dry_run=st.booleans(), excluded=st.sets(st.sampled_from(["new", "third"])))
-    def ask(self, data: st.DataObject, dry_run: bool, excluded: set[str]) -> None:
+    @rule(
+        data=st.data(),
+        dry_run=st.booleans(),
+        excluded=st.sets(st.sampled_from(["new", "third"])),
+        ahead=st.none() | st.integers(-1, 2),
+    )
+    def ask(self, data: st.DataObject, dry_run: bool, excluded: set[str], ahead: int | None) -> None:
         who: Any = data.draw(st.none() | st.lists(st.sampled_from(sorted(self.users)), min_size=1, unique=True))
         names = list(self.users) if who is None else who
-        if not self.may_decide():
-            self.refused(lambda: self.trial.ask(who, dry_run=dry_run))
+        episode = None if ahead is None else self.episode + ahead
+        in_order = episode is None or max(1, self.episode) <= episode <= self.episode + 1
+        if not self.may_decide() or not in_order:
+            self.refused(lambda: self.trial.ask(who, dry_run=dry_run, episode=episode))
             return
-        given = self.trial.ask(who, unavailable=sorted(excluded), dry_run=dry_run)
+        given = self.trial.ask(who, unavailable=sorted(excluded), dry_run=dry_run, episode=episode)
+        opens = self.episode == 0 or ahead == 1
+        asked, away = ({}, set[str]()) if opens else (self.asked, self.away)
         assert [g.user for g in given] == names
         new = [g for g in given if not g.repeated]
         assert [g.id for g in new] == list(range(len(self.decided) + 1, len(self.decided) + 1 + len(new)))
-        assert {g.user for g in given if g.repeated} == {u for u in names if u in self.asked}
+        assert {g.user for g in given if g.repeated} == {u for u in names if u in asked}
         for g in given:
             if g.repeated:
-                assert g.id == self.asked[g.user]
-        out = {*self.retired, *self.away, *excluded}
+                assert g.id == asked[g.user]
+                assert g.state == self.decided[g.id - 1].state
+        out = {*self.retired, *away, *excluded}
         for g in new:
             assert list(g.probabilities) == self.arms
             assert abs(sum(g.probabilities.values()) - 1) < 1e-9
             assert g.probabilities[g.arm] > 0
             assert not any(g.probabilities[a] for a in out)
-            assert g.episode == max(1, self.episode)
+            assert g.episode == self.episode + opens
+            assert g.state == "pending"
         if dry_run:
             return
-        if self.episode == 0:
-            self.episode, self.events = 1, self.events + 1
+        if opens:
+            self.episode, self.events, self.asked, self.away = self.episode + 1, self.events + 1, {}, set()
         self.events += len(new)
         for g in new:
-            self.decided.append(Decided(g, self.users[g.user]))
+            self.decided.append(Decided(g, self.users[g.user], difference=self.difference))
             if self.mode == "one per episode":
                 self.asked[g.user] = g.id
 
-    @rule(user=st.sampled_from(["nroth", "", "x"]))
-    def ask_for_a_stranger(self, user: str) -> None:
-        self.refused(lambda: self.trial.ask(user), InputError)
+    @rule(user=st.sampled_from(["nroth", "", "x"]), ahead=st.none() | st.integers(0, 1))
+    def ask_for_a_stranger(self, user: str, ahead: int | None) -> None:
+        episode = None if ahead is None else self.episode + ahead
+        self.refused(lambda: self.trial.ask(user, episode=episode), InputError)
 
     @rule(away=st.sets(st.sampled_from(["new", "third"])))
     def open_episode(self, away: set[str]) -> None:
@@ -139,74 +205,109 @@ class Life(RuleBasedStateMachine):
         else:
             self.refused(lambda: self.trial.open_episode(number=self.episode + 1 + beyond))
 
+    # Outcomes
+
     def one(self, data: st.DataObject) -> tuple[int, Decided]:
         number = data.draw(st.integers(1, len(self.decided)))
         return number, self.decided[number - 1]
 
+    def plots(self, plot: Values) -> dict[str, Any]:
+        """The control plot's values as `tell` takes them."""
+        return {"control": plot} if self.difference else {}
+
+    def check(self, receipt: Receipt, number: int, result: str) -> None:
+        it = self.decided[number - 1]
+        assert (receipt.decision, receipt.result, receipt.state) == (number, result, it.state)
+        assert (receipt.outcome or {}, receipt.control or {}) == (it.values, it.plot)
+
     @precondition(lambda self: self.decided)
-    @rule(data=st.data(), values=PARTS)
-    def tell(self, data: st.DataObject, values: dict[str, float]) -> None:
+    @rule(data=st.data(), values=PARTS, plot=PARTS, confirm=st.booleans())
+    def tell(self, data: st.DataObject, values: Values, plot: Values, confirm: bool) -> None:
         number, it = self.one(data)
-        if any(m in it.values and it.values[m] != v for m, v in values.items()):
-            self.refused(lambda: self.trial.tell(number, values))
-            return
-        told = self.trial.tell(number, values)
-        news = it.values | values != it.values
-        state = "already recorded" if not news else "completed" if it.values else "recorded"
-        assert told.state == state
-        it.values |= values
-        it.missing = False
-        assert told.outcome == it.values
-        self.events += news
+        plot = plot if self.difference else {}
+        do = lambda: self.trial.tell(number, values, **self.plots(plot), confirm=confirm)  # noqa: E731
+        if not values and not plot or (self.difference and not plot and not it.plot):
+            self.refused(do, InputError)
+        elif it.contradicts(values, plot):
+            self.refused(do)
+        elif it.unlikely(values, plot) and not confirm:
+            error = self.refused(do, UnconfirmedError)
+            assert [f.path for f in error.faults] == [("reports", 0, *at) for at in it.unlikely(values, plot)]
+        else:
+            result = "completed" if it.told else "recorded"
+            news = it.take(values, plot)
+            self.events += news
+            self.check(do(), number, result if news else "already recorded")
 
     @precondition(lambda self: len(self.decided) > 1)
-    @rule(data=st.data(), values=PARTS)
-    def tell_many(self, data: st.DataObject, values: dict[str, float]) -> None:
-        numbers = data.draw(st.lists(st.integers(1, len(self.decided)), min_size=1, unique=True))
+    @rule(data=st.data(), values=SOME, plot=SOME, confirm=st.booleans())
+    def tell_many(self, data: st.DataObject, values: Values, plot: Values, confirm: bool) -> None:
+        numbers = data.draw(st.lists(st.integers(1, len(self.decided)), min_size=2, unique=True))
+        plot = plot if self.difference else {}
         them = [self.decided[n - 1] for n in numbers]
-        reports = [Report(n, values) for n in numbers]
-        if any(m in it.values and it.values[m] != v for it in them for m, v in values.items()):
-            self.refused(lambda: self.trial.tell_many(reports), InputError)
-            return
-        self.trial.tell_many(reports)
-        for it in them:
-            self.events += it.values | values != it.values
-            it.values |= values
-            it.missing = False
+        reports = [Report(n, values, plot if self.difference else None) for n in numbers]
+        do = lambda: self.trial.tell_many(reports, confirm=confirm)  # noqa: E731
+        wrong = [("reports", i) for i, it in enumerate(them) if it.contradicts(values, plot)]
+        unlikely = [("reports", i, *at) for i, it in enumerate(them) for at in it.unlikely(values, plot)]
+        if wrong:
+            error = self.refused(do, BatchError)
+            assert not isinstance(error, UnconfirmedError)
+            assert [f.path[:2] for f in error.faults] == wrong
+        elif unlikely and not confirm:
+            error = self.refused(do, UnconfirmedError)
+            assert [f.path for f in error.faults] == unlikely
+        else:
+            receipts = do()
+            for n, it, receipt in zip(numbers, them, receipts, strict=True):
+                result = "completed" if it.told else "recorded"
+                news = it.take(values, plot)
+                self.events += news
+                self.check(receipt, n, result if news else "already recorded")
 
     @precondition(lambda self: self.decided)
     @rule(data=st.data(), values=BAD)
     def tell_nonsense(self, data: st.DataObject, values: Any) -> None:
         number, _ = self.one(data)
-        self.refused(lambda: self.trial.tell(number, values), InputError)
-        self.refused(lambda: self.trial.tell(len(self.decided) + 1, {"yield": 1.0}), InputError)
+        plot = self.plots({"cost": 1.0})
+        self.refused(lambda: self.trial.tell(number, values, **plot, confirm=True), InputError)
+        self.refused(lambda: self.trial.tell(len(self.decided) + 1, {"yield": 1.0}, **plot), InputError)
 
     @precondition(lambda self: self.decided)
-    @rule(data=st.data(), values=st.dictionaries(st.sampled_from(METRICS), st.none() | VALUES, min_size=1))
-    def amend(self, data: st.DataObject, values: dict[str, float | None]) -> None:
+    @rule(data=st.data(), values=CHANGED, plot=CHANGED, confirm=st.booleans())
+    def amend(self, data: st.DataObject, values: Values, plot: Values, confirm: bool) -> None:
         number, it = self.one(data)
-        after = {m: v for m, v in (it.values | values).items() if v is not None}
-        if not it.values or not after:
-            self.refused(lambda: self.trial.amend(number, values, reason="r"), InputError)
-            return
-        told = self.trial.amend(number, values, reason="r")
-        changed = after != it.values
-        assert told.state == ("amended" if changed else "already recorded")
-        it.amendments += changed
-        self.events += changed
-        it.values = after
+        plot = plot if self.difference else {}
+        new, new_plot = (
+            {m: v for m, v in (old | more).items() if v is not None} for old, more in ((it.values, values), (it.plot, plot))
+        )
+        do = lambda: self.trial.amend(number, values, reason="r", **self.plots(plot), confirm=confirm)  # noqa: E731
+        changed = (new, new_plot) != (it.values, it.plot)
+        if not it.told or (it.values and not new) or not (new or new_plot):
+            self.refused(do, InputError)
+        elif changed and it.unlikely(values, plot) and not confirm:
+            error = self.refused(do, UnconfirmedError)
+            assert [f.path for f in error.faults] == it.unlikely(values, plot)
+        else:
+            receipt = do()
+            if changed:
+                it.values, it.plot, it.given_up = new, new_plot, False
+                it.amendments, self.events = it.amendments + 1, self.events + 1
+            self.check(receipt, number, "amended" if changed else "already recorded")
 
     @precondition(lambda self: self.decided)
     @rule(data=st.data())
     def mark_missing(self, data: st.DataObject) -> None:
         number, it = self.one(data)
-        if it.values:
+        if it.state == "complete":
             self.refused(lambda: self.trial.mark_missing(number, reason="hail"))
             return
-        told = self.trial.mark_missing(number, reason="hail")
-        assert told.state == ("already recorded" if it.missing else "missing")
-        self.events += not it.missing
-        it.missing = True
+        receipt = self.trial.mark_missing(number, reason="hail")
+        result = "already recorded" if it.given_up else "missing"
+        self.events += not it.given_up
+        it.given_up = True
+        self.check(receipt, number, result)
+
+    # Changes
 
     @rule(name=st.sampled_from(["north", "east", "west", "up", "down"]), weight=st.sampled_from([1.0, -2.0]))
     def add_user(self, name: str, weight: float) -> None:
@@ -262,32 +363,62 @@ class Life(RuleBasedStateMachine):
     def come_back_later(self) -> None:
         self.trial = Trial.open("life", self.store)
 
+    # Whoever looks
+
     @invariant()
     def the_status_is_the_models(self) -> None:
         if not hasattr(self, "trial"):
             return
         status = self.trial.status()
         states = [it.state for it in self.decided]
-        assert (status.decisions, status.answered) == (len(states), states.count("told"))
-        assert (status.missing, status.awaited) == (states.count("missing"), states.count("awaited"))
-        assert status.amended == sum(it.amendments for it in self.decided)
+        assert status.decisions == len(states)
+        assert {s: getattr(status, s) for s in STATES} == {s: states.count(s) for s in STATES}
+        assert status.amendments == sum(it.amendments for it in self.decided)
         assert (status.status, status.episode, status.users) == (self.status, self.episode, len(self.users))
         assert (status.arms, status.retired) == (self.arms, self.retired)
         assert status.events == self.events
 
+    @invariant()
+    def everybody_sees_the_same_states(self) -> None:
+        if not hasattr(self, "trial"):
+            return
+        states = {n: it.state for n, it in enumerate(self.decided, 1)}
+        assert {d.id: d.state for d in self.trial.decisions()} == states
+        assert {row["decision"]: row["state"] for row in records(self.trial)} == states
+        open_now = {n: s for n, s in states.items() if s in ("pending", "partial")}
+        with self.trial.reading() as (ledger, state):
+            assert {n: queries.decision(ledger, state, n).state for n in states} == states
+            self.pending = queries.pending(ledger, state, self.pending)
+            assert self.pending.states == open_now
+            assert queries.pending(ledger, state).states == open_now
+            for wanted in SEARCHES:
+                found, before = [], None
+                while True:
+                    page = queries.search(ledger, state, Search(state=wanted), before=before, limit=3)
+                    found += [d.id for d in page.decisions]
+                    if page.before is None:
+                        break
+                    before = page.before
+                fits = {n for n, it in enumerate(self.decided, 1) if wanted == it.state or (wanted == AMENDED and it.amendments)}
+                assert found == sorted(fits, reverse=True)
+
     def teardown(self) -> None:
         if not hasattr(self, "trial"):
             return
-        rows = list(self.trial.rows())
+        rows = list(self.trial.decisions())
         assert len(rows) == len(self.decided)
         for row, it in zip(rows, self.decided, strict=True):
-            assert row.given == it.given
+            told = ("state", "outcome", "control", "reward", "amendments")
+            assert {n: v for n, v in vars(row).items() if n not in told} == {
+                n: v for n, v in vars(it.given).items() if n not in told
+            }
             assert (row.state, row.amendments) == (it.state, it.amendments)
-            assert {m: v for m, v in row.outcome.items() if v is not None} == it.values
-            assert row.reward == (pytest.approx(it.reward) if it.values and it.reward is not None else None)
-        verdict = verify(self.store, "life")
-        assert verdict.faults == []
-        assert (verdict.exact, verdict.decisions) == (len(rows), len(rows))
+            assert (row.outcome or {}, row.control or {}) == (it.values, it.plot)
+            assert (row.outcome is None) == (not it.told)
+            assert row.reward == (None if it.reward is None else pytest.approx(it.reward))
+        proof = verify(self.store, "life")
+        assert proof.faults == []
+        assert (proof.exact, proof.decisions) == (len(rows), len(rows))
 
 
 TestLife = Life.TestCase

@@ -1,4 +1,4 @@
-"""The proof of a log: whatever is changed in it is found, and an honest one comes out again to the last bit."""
+"""The proof of a log: whatever is changed in it is found, and an honest one is reproduced to the last bit."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import pytest
 import sqlalchemy as sa
 
 from drimed.errors import UnknownNameError
-from drimed.trial import recorder
-from drimed.trial.events import START, Event, chain
-from drimed.trial.memory import Memory
+from drimed.records import Decision, Event, Proof
+from drimed.trial import trial as trials
+from drimed.trial.events import START, chain, hash_after
+from drimed.trial.fold import at_start, caught_up
 from drimed.trial.problem import FEWEST_USERS
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.stores.opening import open_store
 from drimed.trial.stores.sql import SqlStore
 from drimed.trial.stores.store import Store
 from drimed.trial.trial import Trial
-from drimed.trial.verify import Verdict, verify
-from tests.trial.torture import same
+from drimed.trial.verify import verify
+from tests.trial.states import same
 from tests.trial.trials import SMALL, outcome
 
 NAME = "season"
@@ -55,7 +56,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def report(spec: dict[str, Any], given: Any, *, metrics: tuple[str, ...] = ("yield", "cost")) -> dict[str, Any]:
+def report(spec: dict[str, Any], given: Decision, *, metrics: tuple[str, ...] = ("yield", "cost")) -> dict[str, Any]:
     """The words of `tell` for what came of a decision."""
     values = {m: v for m, v in outcome(given.id, given.arm).items() if m in metrics}
     control = {m: v for m, v in outcome(given.id + 1, "old").items() if m in metrics}
@@ -70,11 +71,11 @@ def play(spec: dict[str, Any], store: Store, *, crowd: int = 0, arms: bool = Tru
     late = []
 
     def everybody() -> dict[str, Any]:
-        return {u: {"rain": 400.0 + 10 * i} for i, u in enumerate(trial.memory().users)} if context else {}
+        return {u: {"rain": 400.0 + 10 * i} for i, u in enumerate(trial.state().users)} if context else {}
 
     for season in range(1, 5):
         trial.open_episode(everybody(), number=season, unavailable={"north": ["newer"]} if season == 2 else {})
-        givens = trial.ask() if season % 2 else [trial.ask(u, key=f"{u}-{season}") for u in trial.memory().users]
+        givens = trial.ask() if season % 2 else [trial.ask(u, key=f"{u}-{season}") for u in trial.state().users]
         for i, given in enumerate(givens):
             if i % 3 == 0:
                 late.append(given)
@@ -107,7 +108,7 @@ def play(spec: dict[str, Any], store: Store, *, crowd: int = 0, arms: bool = Tru
     return trial
 
 
-def proven(trial: Trial) -> Verdict:
+def proven(trial: Trial) -> Proof:
     found = verify(trial.store, trial.name)
     assert found.faults == []
     assert found.ok
@@ -121,7 +122,7 @@ def proven(trial: Trial) -> Verdict:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_an_honest_log_comes_out_again_to_the_last_bit(variant: str) -> None:
+def test_an_honest_log_is_reproduced_to_the_last_bit(variant: str) -> None:
     proven(play(SPEC | VARIANTS[variant], MemoryStore()))
 
 
@@ -141,21 +142,21 @@ def test_nor_where_the_guard_remembers_every_user(variant: str) -> None:
 def test_a_snapshot_and_what_came_after_it_are_the_whole_log(
     every: int, variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder, "SNAPSHOT_EVERY", every)
+    monkeypatch.setattr(trials, "SNAPSHOT_EVERY", every)
     trial = play(SPEC | VARIANTS[variant], MemoryStore(), crowd=FEWEST_USERS)
     with trial.store.reading(NAME) as ledger:
         snapshot = ledger.snapshot()
-        whole = Memory.at_start(ledger).caught_up(ledger)
+        whole = caught_up(at_start(ledger), ledger)
     assert snapshot is not None
     assert snapshot.seq > 1
-    assert same(trial.memory(), whole)
-    assert same(Trial.open(NAME, trial.store).memory(), whole)
+    assert same(trial.state(), whole)
+    assert same(Trial.open(NAME, trial.store).state(), whole)
     proven(trial)
 
 
 def test_every_process_along_the_way_knows_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that was there from the start, one that opened late, and one that reads the whole log."""
-    monkeypatch.setattr(recorder, "SNAPSHOT_EVERY", 10)
+    monkeypatch.setattr(trials, "SNAPSHOT_EVERY", 10)
     Trial.create(SPEC | {"decisions": "any number"}, store)
     veteran = Trial.open(NAME, store)
     for i in range(30):
@@ -163,7 +164,7 @@ def test_every_process_along_the_way_knows_the_same(store: Store, monkeypatch: p
         trial = veteran if i % 2 else fresh
         given = trial.ask("north")
         trial.tell(given.id, outcome(given.id, given.arm))
-        assert same(fresh.memory(), veteran.memory())
+        assert same(fresh.state(), veteran.state())
     proven(veteran)
 
 
@@ -226,7 +227,7 @@ class Forger:
 
 @pytest.fixture
 def forger(address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Forger]:
-    monkeypatch.setattr(recorder, "SNAPSHOT_EVERY", 10)
+    monkeypatch.setattr(trials, "SNAPSHOT_EVERY", 10)
     store = open_store(address)
     assert isinstance(store, SqlStore)
     proven(play(SPEC, store))
@@ -319,7 +320,7 @@ def test_a_forged_event_in_the_middle_is_found(honest_hash: bool, forger: Forger
     forger.make_room_at(seq)
     fake = Event(seq, old.time, "eve", "paused", None, None, None, '{"reason":"mine"}', "0" * 64)
     if honest_hash:
-        fake = replace(fake, hash=fake.chained_to(before))
+        fake = replace(fake, hash=hash_after(before, fake))
     forger.insert(fake)
     wrong = seq + 1 if honest_hash else seq  # a hash that fits moves the break to the next event
     assert any(f.startswith(f"event {wrong} (") for f in forger.faults())
@@ -328,23 +329,22 @@ def test_a_forged_event_in_the_middle_is_found(honest_hash: bool, forger: Forger
 def test_a_forged_event_at_the_end_is_found(forger: Forger) -> None:
     last = forger.events[-1]
     fake = Event(last.seq + 1, last.time, "eve", "stopped", None, None, None, '{"reason":"mine"}', "")
-    forger.insert(replace(fake, hash=fake.chained_to(last.hash)))
+    forger.insert(replace(fake, hash=hash_after(last.hash, fake)))
     assert forger.faults() == [
         f"the log ends with event {last.seq + 1}, its head is event {last.seq}: the end was cut off or added"
     ]
 
 
-def test_a_decision_that_was_forged_with_its_whole_chain_does_not_come_out_again(forger: Forger) -> None:
+def test_a_decision_that_was_forged_with_its_whole_chain_is_not_reproduced(forger: Forger) -> None:
     victim = next(e for e in forger.events if e.kind == "decision" and e.body["arm"] == "old")
     hash = forger.events[victim.seq - 2].hash
     for event in forger.events[victim.seq - 1 :]:
         text = event.text.replace('"arm":"old"', '"arm":"newer"', 1) if event is victim else event.text
-        hash = replace(event, text=text).chained_to(hash)
+        hash = hash_after(hash, replace(event, text=text))
         forger.run("UPDATE drimed_events SET text = :t, hash = :h WHERE seq = :s", t=text, h=hash, s=event.seq)
     forger.run("UPDATE drimed_trials SET hash = :hash", hash=hash)
     assert any(
-        f.startswith(f"decision {victim.decision} (event {victim.seq}) does not come out again: arm")
-        for f in forger.faults()
+        f.startswith(f"decision {victim.decision} (event {victim.seq}) is not reproduced: arm") for f in forger.faults()
     )
 
 
@@ -387,11 +387,11 @@ def test_a_snapshot_that_was_moved_is_found(forger: Forger) -> None:
 
 def test_a_changed_snapshot_is_not_believed(forger: Forger, caplog: pytest.LogCaptureFixture) -> None:
     with forger.store.reading(NAME) as ledger:
-        whole = Memory.at_start(ledger).caught_up(ledger)
+        whole = caught_up(at_start(ledger), ledger)
     for column, wrong in (("data", b"torn"), ("hash", "beef"), ("seq", 10**6)):
         forger.run(f"UPDATE drimed_snapshots SET {column} = :wrong", wrong=wrong)
         caplog.clear()
-        assert same(Trial.open(NAME, forger.store).memory(), whole)
+        assert same(Trial.open(NAME, forger.store).state(), whole)
         assert "is unusable" in caplog.text
 
 
@@ -445,7 +445,7 @@ def test_an_empty_chain_starts_at_the_start() -> None:
 
 
 def test_a_snapshot_that_was_rolled_back_with_its_transaction_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "SNAPSHOT_EVERY", 2)
+    monkeypatch.setattr(trials, "SNAPSHOT_EVERY", 2)
     store = MemoryStore()
     trial = Trial.create(SMALL, store)
     trial.open_episode()

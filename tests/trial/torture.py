@@ -20,16 +20,14 @@ from contextlib import contextmanager, nullcontext
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-import numpy as np
-
-from drimed.policies.state import to_arrays
 from drimed.trial import events as kinds
-from drimed.trial.memory import Memory
+from drimed.trial.fold import at_start, caught_up
 from drimed.trial.stores.opening import open_store
 from drimed.trial.stores.store import Store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial import servers, workers
+from tests.trial.states import same
 from tests.trial.trials import BUSY
 
 PATIENCE = 60.0  # seconds that a process may take to show a sign of life
@@ -133,8 +131,8 @@ class Campaign:
         _expect(found.exact == found.decisions, f"{found.decisions - found.exact} decisions differ in the last digits")
         with store.reading(self.trial) as ledger:
             log = list(ledger.events())
-            quick = Trial.open(self.trial, store).memory().caught_up(ledger)
-            slow = Memory.at_start(ledger).caught_up(ledger)
+            quick = caught_up(Trial.open(self.trial, store).state(), ledger)
+            slow = caught_up(at_start(ledger), ledger)
         decisions = [e for e in log if e.kind == kinds.DECISION]
         outcomes = Counter(e.decision for e in log if e.kind == kinds.OUTCOME)
         _expect([e.decision for e in decisions] == list(range(1, len(decisions) + 1)), "decisions are not in order")
@@ -155,15 +153,8 @@ class Campaign:
         if slow.seq == quick.seq:  # nobody wrote in between
             _expect(same(quick, slow), "what is known from the snapshot is not what the log amounts to")
         counts = slow.counts
-        _expect((counts.decisions, counts.answered) == (len(decisions), len(outcomes)), f"counts are off: {counts}")
+        _expect((counts.decisions, counts.complete) == (len(decisions), len(outcomes)), f"counts are off: {counts}")
         return len(decisions), len(outcomes)
-
-
-def same(one: Memory, other: Memory) -> bool:
-    """Whether two memories know the same, to the last bit."""
-    a, b = to_arrays(one.state), to_arrays(other.state)
-    arrays = a.keys() == b.keys() and all(np.array_equal(a[k], b[k], equal_nan=True) for k in a)
-    return arrays and (one.seq, one.hash, one.counts, one.pulls) == (other.seq, other.hash, other.counts, other.pulls)
 
 
 def _size(side: Path) -> int:

@@ -43,7 +43,7 @@ def some_pairs(address: str, name: str, worker: str, n: int, barrier: Any, resul
     """A number of pairs, all at once with the others; the decisions that were given out."""
 
     def task(trial: Trial) -> list[int]:
-        users = list(trial.memory().users)
+        users = list(trial.state().users)
         return [pair(trial, users[i % len(users)], f"{worker}-{i}") for i in range(n)]
 
     _report(task, address, name, worker, barrier, results)
@@ -83,7 +83,7 @@ def without_end(address: str, name: str, side: Path, worker: str) -> None:
     """Ask and tell until killed. Whatever was given out is written to the side file before anybody acts on it."""
     parent = os.getppid()
     trial = Trial.open(name, open_store(address), actor=worker)
-    users = list(trial.memory().users)
+    users = list(trial.state().users)
     _mend(side)
     n = len({line["told"] for line in lines(side) if "told" in line})
     with side.open("a", encoding="utf-8") as stream:

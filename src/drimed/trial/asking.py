@@ -183,7 +183,7 @@ def _in_episode(tx: Transaction, contexts: Mapping[str, Context], episode: int |
     current = tx.state.episode.number
     if episode is None and current > 0:
         return
-    if episode is not None and episode not in (current, current + 1):
+    if episode is not None and not max(1, current) <= episode <= current + 1:
         known = f"episode {current} is open" if current else "no episode is open"
         raise ConflictError(f"decisions for episode {episode} cannot be taken now: {known}", ("episode",))
     if episode != current:

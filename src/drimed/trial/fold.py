@@ -94,10 +94,11 @@ def grouped(pairs: Iterable[tuple[Event, Event | None]]) -> Iterator[Group]:
 def with_arm(spec: TrialSpec, body: dict[str, Any]) -> TrialSpec:
     """The trial with one more arm."""
     arms = spec.arms | {body["arm"]: Arm.model_validate(body["definition"])}
-    own = {name: ArmNoise.model_validate(value) for name, value in body.get("noise", {}).items()}
-    return spec.model_copy(
-        update={"arms": arms, "noise": spec.noise.model_copy(update={"arms": spec.noise.arms | own})}
-    )
+    noise = spec.noise
+    if "noise" in body:  # a field that nobody gave stays one: learned noise has none by arm
+        own = {name: ArmNoise.model_validate(value) for name, value in body["noise"].items()}
+        noise = noise.model_copy(update={"arms": noise.arms | own})
+    return spec.model_copy(update={"arms": arms, "noise": noise})
 
 
 # One function for each kind of event

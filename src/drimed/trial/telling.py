@@ -174,13 +174,14 @@ def _completed(state: TrialState, story: Story, report: Report) -> dict[str, Any
 def _amended(state: TrialState, story: Story, report: Report) -> dict[str, Any]:
     if story.outcome is None:
         raise ConflictError(f"decision {story.decision} has no outcome to amend; tell it first")
-    metrics = _present(story.outcome["metrics"] | _checked(state, report.outcome, "outcome"))
-    if not metrics:
-        raise InputError("an amendment cannot take back every metric; correct them, or leave them", ("outcome",))
+    old = story.outcome["metrics"]
+    metrics = _present(old | _checked(state, report.outcome, "outcome"))
     control = None
     if _has_control_plots(state, report.control):
         new = _checked(state, report.control or {}, "control")
         control = _ordered(state, _present((story.outcome["control"] or {}) | new))
+    if not metrics and (old or not control):
+        raise InputError("an amendment cannot take back every metric; correct them, or leave them", ("outcome",))
     return {"metrics": _ordered(state, metrics), "control": control}
 
 

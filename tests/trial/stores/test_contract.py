@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from drimed.errors import ConflictError, InputError, UnknownNameError
-from drimed.trial.events import START, Draft, Event, chain
+from drimed.records import Event
+from drimed.trial.events import START, Draft, chain, hash_after
 from drimed.trial.stores import sql
 from drimed.trial.stores.store import Ledger, Snapshot, Store
 from drimed.trial.trial import Trial
@@ -409,7 +410,7 @@ def test_many_threads_append_one_chain(store: Store) -> None:
     assert [e.seq for e in events] == list(range(1, 2 * threads * each + 2))
     hash = START
     for event in events:
-        hash = event.chained_to(hash)
+        hash = hash_after(hash, event)
         assert event.hash == hash
     for n in range(threads):
         assert [e.body["i"] for e in events if e.body.get("thread") == n] == [i for i in range(each) for _ in "ab"]

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from drimed.errors import BatchError, ConflictError, DrimedError, InputError, NumericalError, UnknownNameError
-from drimed.trial.outcomes import Report
+from drimed.records import Report
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
-from tests.trial.test_trial import KNOWN, new, nothing_written, refused, verified
+from tests.trial.playing import KNOWN, new, nothing_written, refused, verified
 
 WHOLE = {"yield": 5.0, "cost": 9.0}
 
@@ -25,24 +25,25 @@ def asked(**changes: Any) -> Trial:
 
 
 def theta(trial: Trial) -> list[float]:
-    memory = trial.memory()
-    found: list[float] = memory.policy.theta(memory.policy.settle(memory.state)).tolist()
+    found: list[float] = trial.state().policy.theta(trial.state().settled()).tolist()
     return found
 
 
 def test_an_outcome_is_recorded_once_and_telling_it_again_is_safe() -> None:
     trial = asked()
     told = trial.tell(1, WHOLE)
-    assert (told.decision, told.state, told.outcome, told.waits_for) == (1, "recorded", WHOLE, [])
+    assert (told.decision, told.result, told.state, told.outcome, told.waits_for) == (
+        1, "recorded", "complete", WHOLE, [],
+    )  # fmt: skip
     before = theta(trial)
     with nothing_written(trial):
         again = trial.tell(1, WHOLE)
         part = trial.tell(1, {"cost": 9.0})
         whole_number = trial.tell(1, {"cost": 9})
-    assert [t.state for t in (again, part, whole_number)] == ["already recorded"] * 3
+    assert [t.result for t in (again, part, whole_number)] == ["already recorded"] * 3
     assert part.outcome == WHOLE
     assert theta(trial) == before
-    assert trial.status().answered == 1
+    assert trial.status().complete == 1
 
 
 def test_a_different_second_outcome_is_refused_and_points_to_the_amendment() -> None:
@@ -70,38 +71,40 @@ def test_an_outcome_may_come_in_parts(changes: dict[str, Any], waits: list[str])
     trial, whole = asked(**changes), asked(**changes)
     start = theta(trial)
     first = trial.tell(1, {"cost": 9.0, "yield": None})
-    assert (first.state, first.outcome, first.waits_for) == ("recorded", {"cost": 9.0}, waits)
+    assert (first.result, first.outcome, first.waits_for) == ("recorded", {"cost": 9.0}, waits)
+    assert first.state == "partial"
     assert (theta(trial) == start) == bool(waits)
-    assert next(trial.rows()).reward is None
+    assert next(trial.decisions()).reward is None
     second = trial.tell(1, {"yield": 5.0})
-    assert (second.state, second.outcome, second.waits_for) == ("completed", WHOLE, [])
+    assert (second.result, second.outcome, second.waits_for) == ("completed", WHOLE, [])
+    assert second.state == "complete"
     whole.tell(1, WHOLE)
     assert theta(trial) == pytest.approx(theta(whole), rel=1e-9, abs=1e-12)
-    assert trial.status().answered == 1
-    assert next(trial.rows()).reward == pytest.approx(5.0 - 0.9)
+    assert trial.status().complete == 1
+    assert next(trial.decisions()).reward == pytest.approx(5.0 - 0.9)
     verified(trial)
 
 
 def test_a_metric_that_counts_nothing_for_the_user_is_not_waited_for_by_a_reward() -> None:
     trial = asked(users={"north": {"preference": {"yield": 1.0}}}, policy={"name": "oful"})
     assert trial.tell(1, {"yield": 5.0}).waits_for == []
-    assert next(trial.rows()).reward == 5.0
+    assert next(trial.decisions()).reward == 5.0
 
 
 def test_an_amendment_corrects_and_keeps_what_was() -> None:
     trial, right = asked(noise=KNOWN), asked(noise=KNOWN)
-    trial.tell(1, {"yield": 50.0, "cost": 9.0})
+    trial.tell(1, {"yield": 50.0, "cost": 9.0}, confirm=True)
     told = trial.amend(1, {"yield": 5.0}, reason="a point was lost", actor="Ann")
-    assert (told.state, told.outcome) == ("amended", WHOLE)
+    assert (told.result, told.state, told.outcome) == ("amended", "complete", WHOLE)
     right.tell(1, WHOLE)
     assert theta(trial) == pytest.approx(theta(right), rel=1e-9)
-    event = trial.decision(1)[1][-1]
+    event = list(trial.log())[-1]
     assert (event.kind, event.actor, event.body["reason"]) == ("amendment", "Ann", "a point was lost")
     assert event.body["was"]["metrics"] == {"yield": 50.0, "cost": 9.0}
-    assert next(trial.rows()).amendments == 1
-    assert (trial.status().amended, trial.status().answered) == (1, 1)
+    assert next(trial.decisions()).amendments == 1
+    assert (trial.status().amendments, trial.status().complete) == (1, 1)
     with nothing_written(trial):
-        assert trial.amend(1, {"yield": 5.0}, reason="again").state == "already recorded"
+        assert trial.amend(1, {"yield": 5.0}, reason="again").result == "already recorded"
     verified(trial)
 
 
@@ -110,10 +113,10 @@ def test_a_metric_can_be_taken_back_and_told_anew(changes: dict[str, Any]) -> No
     trial, part = asked(**changes), asked(**changes)
     trial.tell(1, WHOLE)
     back = trial.amend(1, {"cost": None}, reason="the scale was broken")
-    assert back.outcome == {"yield": 5.0}
+    assert (back.outcome, back.state) == ({"yield": 5.0}, "partial")
     part.tell(1, {"yield": 5.0})
     assert theta(trial) == pytest.approx(theta(part), rel=1e-9, abs=1e-12)
-    assert trial.tell(1, {"cost": 7.0}).state == "completed"
+    assert trial.tell(1, {"cost": 7.0}).result == "completed"
     refused(
         trial,
         lambda: trial.amend(1, {"cost": None, "yield": None}, reason="r"),
@@ -123,19 +126,19 @@ def test_a_metric_can_be_taken_back_and_told_anew(changes: dict[str, Any]) -> No
     verified(trial)
 
 
-def test_an_outcome_that_was_given_up_can_still_be_told() -> None:
+def test_an_outcome_that_was_marked_missing_can_still_be_told() -> None:
     trial, plain = asked(noise=KNOWN), asked(noise=KNOWN)
-    assert trial.mark_missing(1, reason="hail").state == "missing"
+    assert trial.mark_missing(1, reason="hail").result == "missing"
     with nothing_written(trial):
-        assert trial.mark_missing(1, reason="hail").state == "already recorded"
+        assert trial.mark_missing(1, reason="hail").result == "already recorded"
     status = trial.status()
-    assert (status.missing, status.awaited, status.answered) == (1, 2, 0)
-    assert [r.state for r in trial.rows()] == ["missing", "awaited", "awaited"]
-    trial.tell(1, {"yield": 5.0})
+    assert (status.missing, status.pending, status.partial, status.complete) == (1, 2, 0, 0)
+    assert [r.state for r in trial.decisions()] == ["missing", "pending", "pending"]
+    assert trial.tell(1, {"yield": 5.0}).state == "partial"
     trial.tell(1, {"cost": 9.0})
     status = trial.status()
-    assert (status.missing, status.awaited, status.answered) == (0, 2, 1)
-    refused(trial, lambda: trial.mark_missing(1, reason="r"), ConflictError, "decision 1 has an outcome")
+    assert (status.missing, status.pending, status.partial, status.complete) == (0, 2, 0, 1)
+    refused(trial, lambda: trial.mark_missing(1, reason="r"), ConflictError, "decision 1 has its whole outcome")
     plain.tell(1, WHOLE)
     assert theta(trial) == pytest.approx(theta(plain), rel=1e-9)
     verified(trial)
@@ -218,7 +221,8 @@ def test_many_outcomes_are_told_together_or_not_at_all() -> None:
     reports = [Report(i, {"yield": 4.0 + i, "cost": 9.0}) for i in (3, 1, 2)]
     with nothing_written(trial), pytest.raises(BatchError) as error:
         trial.tell_many([reports[0], Report(9, WHOLE), Report(1, {"yield": float("nan")})])
-    assert set(error.value.errors) == {1, 2}
+    assert [f.path[:2] for f in error.value.faults] == [("reports", 1), ("reports", 2)]
+    assert [f.path[2:] for f in error.value.faults] == [("decision",), ("outcome", "yield")]
     refused(trial, lambda: trial.tell_many([reports[0], reports[0]]), InputError, "reported twice in one call")
     with nothing_written(trial):
         shown = trial.tell_many(reports, dry_run=True)
@@ -269,21 +273,21 @@ def test_a_typo_by_far_can_be_put_right() -> None:
         for one in (trial, right):
             one.tell(1, {"yield": 4.5, "cost": 8.0})
             one.tell(3, {"yield": 5.5, "cost": 8.5})
-        trial.tell(2, {"yield": 5e11, "cost": 9.0})
+        trial.tell(2, {"yield": 5e11, "cost": 9.0}, confirm=True)
         right.tell(2, WHOLE)
         trial.open_episode()
         right.open_episode()
         trial.amend(2, {"yield": 5.0}, reason="a point was lost")
         assert theta(trial) == pytest.approx(theta(right), rel=1e-6)
         trial.ask("north")
-        assert trial.decision(4)[0].probabilities == pytest.approx(right.ask("north").probabilities, abs=1e-5)
+        assert trial.decision(4).probabilities == pytest.approx(right.ask("north").probabilities, abs=1e-5)
         assert theta(Trial.open("t", trial.store)) == theta(trial)
         verified(trial)
 
 
 def test_telling_is_kept_by_another_view_of_the_store() -> None:
     store = MemoryStore()
-    trial = Trial.create(new().memory().spec, store)
+    trial = Trial.create(new().state().spec, store)
     trial.ask()
     trial.tell(1, {"yield": 5.0})
     other = Trial.open("t", store)

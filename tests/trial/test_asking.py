@@ -1,0 +1,165 @@
+"""Asking: what is decided, what is refused, and that a refusal leaves no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from drimed.errors import ConflictError, DrimedError, InputError, UnknownNameError
+from drimed.records import Decision
+from drimed.trial.trial import Trial
+from tests.trial.playing import new, nothing_written, play, refused, verified
+
+
+def test_a_decision_carries_all_that_is_known_of_it() -> None:
+    trial = new()
+    given = trial.ask("south", actor="Ann")
+    assert (given.id, given.episode, given.user, given.actor, given.repeated) == (1, 1, "south", "Ann", False)
+    assert set(given.probabilities) == {"old", "new", "third"}
+    assert sum(given.probabilities.values()) == pytest.approx(1.0)
+    assert given.propensity == given.probabilities[given.arm] > 0
+    assert given.reason
+    assert given.effects is not None
+    assert given.effects["old"].estimate == given.effects["old"].low == given.effects["old"].high == 0.0
+    for effect in given.effects.values():
+        assert effect.low <= effect.estimate <= effect.high
+    assert given.state_version == 2  # it was created, and the first episode opened
+    assert given.time.endswith("+00:00")
+
+
+def test_everybody_some_or_one_are_asked_in_one_transaction_from_one_state() -> None:
+    trial = new()
+    first = trial.ask(["west", "north"])
+    assert [g.user for g in first] == ["west", "north"]
+    assert [g.id for g in first] == [1, 2]
+    assert len({g.state_version for g in first}) == 1
+    rest = trial.ask()
+    assert [(g.user, g.id, g.repeated) for g in rest] == [("north", 2, True), ("south", 3, False), ("west", 1, True)]
+
+
+def test_together_or_apart_without_news_the_same_is_decided() -> None:
+    together, apart = new(), new()
+    for trial in (together, apart):
+        play(trial, 4)
+        trial.open_episode()
+    at_once = together.ask()
+    for i, user in enumerate(("north", "south", "west")):
+        one = apart.ask(user)
+        assert one.arm == at_once[i].arm
+        # The noise is settled again before each question, and stands still to 1e-8.
+        assert one.probabilities == pytest.approx(at_once[i].probabilities, abs=1e-6)
+
+
+def test_asking_again_in_an_episode_gives_the_same_decision() -> None:
+    trial = new()
+    first = trial.ask("north")
+    trial.tell(first.id, {"yield": 5.0, "cost": 1.0})
+    with nothing_written(trial):
+        again = trial.ask("north")
+    assert again.repeated
+    assert (again.state, again.outcome) == ("complete", {"yield": 5.0, "cost": 1.0})
+    found = {"state": again.state, "outcome": again.outcome, "reward": again.reward}
+    assert again == replace(first, repeated=True, **found)  # type: ignore[arg-type]  # of several types
+    assert again == replace(trial.decision(first.id), repeated=True)
+    trial.open_episode()
+    assert trial.ask("north").id == 2
+
+
+def test_any_number_of_decisions_may_be_asked_for_if_the_file_says_so() -> None:
+    trial = new(decisions="any number")
+    assert [trial.ask("north").id for _ in range(3)] == [1, 2, 3]
+    assert [g.id for g in trial.ask()] == [4, 5, 6]
+    verified(trial)
+
+
+@pytest.mark.parametrize(
+    ("ask", "error", "match"),
+    [
+        (lambda t: t.ask("nroth"), UnknownNameError, "unknown user 'nroth'; did you mean 'north'"),
+        (lambda t: t.ask(["north", "nroth"]), UnknownNameError, "unknown user 'nroth'"),
+        (lambda t: t.ask(["north", "north"]), InputError, "'north' is asked for twice"),
+        (lambda t: t.ask([]), InputError, "nobody to decide for"),
+        (lambda t: t.ask("north", context={"rain": 3.0}), UnknownNameError, "unknown context field 'rain'"),
+        (lambda t: t.ask("north", contexts={"north": {}}), InputError, "give `context` when asking for one user"),
+        (lambda t: t.ask(["north"], context={}), InputError, "`contexts` when asking for several"),
+        (lambda t: t.ask(contexts={"nroth": {}}), UnknownNameError, "unknown user 'nroth'"),
+        (lambda t: t.ask("north", unavailable=["nwe"]), UnknownNameError, "unknown arm 'nwe'; did you mean 'new'"),
+        (lambda t: t.ask("north", unavailable="new"), InputError, "must be a list of arms, got the text 'new'"),
+        (lambda t: t.ask("north", unavailable=["old"]), ConflictError, "arm 'old' is the control of user 'north'"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_refused_even_as_the_first(
+    ask: Callable[[Trial], object], error: type[DrimedError], match: str
+) -> None:
+    trial = new()
+    refused(trial, lambda: ask(trial), error, match)
+    trial.ask()
+    trial.open_episode()
+    refused(trial, lambda: ask(trial), error, match)
+
+
+def test_the_first_question_opens_the_first_episode_in_the_same_transaction() -> None:
+    trial = new()
+    trial.ask("north")
+    assert [e.kind for e in trial.log()] == ["created", "episode", "decision"]
+    assert trial.open_episode() == 2
+
+
+@pytest.mark.parametrize("decisions", ["one per episode", "any number"])
+@pytest.mark.parametrize("rounds", [0, 3])
+def test_a_dry_run_writes_nothing_and_shows_what_is_then_decided(decisions: str, rounds: int) -> None:
+    trial = new(decisions=decisions)
+    play(trial, rounds)
+    if rounds:
+        trial.open_episode()
+    with nothing_written(trial):
+        shown = trial.ask(dry_run=True)
+        one = trial.ask("south", dry_run=True)
+    decided = trial.ask()
+
+    def timeless(g: Decision) -> Decision:
+        return replace(g, time="")
+
+    assert [timeless(g) for g in shown] == [timeless(g) for g in decided]
+    assert (one.user, one.effects) == (shown[1].user, shown[1].effects)
+
+
+def test_what_is_decided_depends_on_the_seed_and_what_was_told_alone() -> None:
+    one, two, other = new(), new(), new(seed=4)
+    played = [[(g.arm, g.probabilities) for g in play(t, 6)] for t in (one, two, other)]
+    assert played[0] == played[1] != played[2]
+
+
+def test_a_trial_without_a_seed_draws_one_and_keeps_it() -> None:
+    trials = [new(seed=None) for _ in range(2)]
+    assert len({t.state().seed for t in trials}) == 2
+    for trial in trials:
+        play(trial, 2)
+        verified(trial)
+
+
+def test_an_arm_is_not_given_where_the_user_the_episode_the_question_or_the_trial_excludes_it() -> None:
+    users = {"north": {"arms": ["old", "new"]}, "south": {}, "west": {}}
+    trial = new(users=users, decisions="any number", policy={"name": "uniform"})
+    trial.open_episode(unavailable={"": ["third"], "south": ["new"]})
+
+    def possible(user: str, **arguments: Any) -> set[str]:
+        given = trial.ask(user, **arguments)
+        assert given.arm in given.probabilities
+        return {a for a, p in given.probabilities.items() if p > 0}
+
+    assert possible("north") == {"old", "new"}
+    assert possible("south") == {"old"}
+    assert possible("west") == {"old", "new"}
+    assert possible("west", unavailable=["new"]) == {"old"}
+    trial.open_episode()
+    assert possible("north") == {"old", "new"}
+    assert possible("south") == {"old", "new", "third"}
+    trial.retire_arm("third", reason="sold out")
+    assert possible("south") == {"old", "new"}
+    given = trial.ask("south")
+    assert given.unavailable == ["third"]
+    verified(trial)

@@ -1,0 +1,99 @@
+"""Outcomes that are compared with a control plot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drimed.errors import ConflictError, InputError, SpecError
+from drimed.records import Report
+from drimed.trial.trial import Trial
+from tests.trial.playing import KNOWN, new, refused, verified
+
+
+def paired(**changes: Any) -> Trial:
+    return new(feedback="difference", **changes)
+
+
+def test_the_difference_to_the_control_plot_is_what_is_learned_from() -> None:
+    """A site's level, whatever it is, changes nothing."""
+    flat, hilly = paired(noise=KNOWN), paired(noise=KNOWN)
+    rng = np.random.default_rng(0)
+    decided = []
+    for trial, level in ((flat, 0.0), (hilly, 3.0)):
+        rng = np.random.default_rng(0)
+        arms = []
+        for _ in range(10):
+            trial.open_episode()
+            for g in trial.ask():
+                arms.append(g.arm)
+                effect = {"old": 0.0, "new": 1.0, "third": -1.0}[g.arm]
+                plot, other = rng.normal(0, 0.25, 2).round(3)
+                site = level * (g.id % 4)
+                trial.tell(
+                    g.id,
+                    {"yield": 1.0 + site + effect + plot, "cost": 5.0},
+                    control={"yield": 1.0 + site + other, "cost": 5.0},
+                    confirm=True,
+                )
+        decided.append(arms)
+        verified(trial)
+    assert decided[0] == decided[1]
+    final = flat.ask("north")
+    assert final.effects is not None
+    assert final.effects["new"].estimate == pytest.approx(1.0, abs=0.4)
+    assert final.effects["old"] == type(final.effects["old"])(0.0, 0.0, 0.0)
+
+
+def test_a_difference_needs_both_plots() -> None:
+    trial = paired()
+    given = trial.ask("north")
+    refused(trial, lambda: trial.tell(given.id, {"yield": 5.0}), InputError, "needs the control plot's values too")
+    told = trial.tell(given.id, {"yield": 5.0, "cost": 1.0}, control={"yield": 4.0})
+    assert told.waits_for == ["cost"]
+    assert trial.tell(given.id, {}, control={"cost": 3.0}).waits_for == []
+    (row,) = trial.decisions()
+    assert row.reward == pytest.approx(1.0 - 0.1 * -2.0)
+    assert row.control == {"yield": 4.0, "cost": 3.0}
+    refused(trial, lambda: trial.tell(given.id, {}, control={"cost": 4.0}), ConflictError, "already has cost = 3.0")
+    trial.amend(given.id, {}, control={"cost": 4.0}, reason="typo")
+    assert next(trial.decisions()).reward == pytest.approx(1.0 + 0.3)
+    verified(trial)
+
+
+def test_a_control_plot_is_refused_where_outcomes_are_absolute() -> None:
+    trial = new()
+    given = trial.ask("north")
+    refused(
+        trial,
+        lambda: trial.tell(given.id, {"yield": 5.0}, control={"yield": 4.0}),
+        InputError,
+        "takes no values of a control plot",
+    )
+
+
+def test_with_learned_differences_everybody_has_one_control() -> None:
+    trial = paired()
+    refused(trial, lambda: trial.add_user("east", {"control": "new"}), SpecError, "all users must have one control")
+    trial.add_user("east", {"control": "old"})
+    other = paired(noise=KNOWN)
+    other.add_user("east", {"control": "new"})
+    play_paired(other)
+    verified(other)
+
+
+def play_paired(trial: Trial) -> None:
+    for _ in range(4):
+        trial.open_episode()
+        trial.tell_many(
+            [Report(g.id, {"yield": 5.0, "cost": 1.0}, {"yield": 4.0 + g.id % 3, "cost": 1.0}) for g in trial.ask()]
+        )
+
+
+def test_the_control_plots_of_a_trial_stay_comparable_when_a_control_changes() -> None:
+    """Differences to control plots are learned from with one map for each arm: another control would need another."""
+    trial = new(feedback="difference", users={"north": {}, "south": {}})
+    refused(trial, lambda: trial.add_user("west", {"control": "new"}), SpecError, "control")
+    refused(trial, lambda: trial.change_control("north", "new", reason="r"), SpecError, "control")

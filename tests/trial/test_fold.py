@@ -1,0 +1,251 @@
+"""The fold: what is known is a function of the log, whoever reads it and wherever it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drimed.errors import StoreError
+from drimed.records import Report
+from drimed.trial import fold as folding
+from drimed.trial import snapshots
+from drimed.trial.events import Draft, chain
+from drimed.trial.fold import OutgrownError, advanced, at_start, caught_up, fold, groups
+from drimed.trial.state import TrialState
+from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.trial import Trial
+from tests.trial.playing import KNOWN, new, play
+from tests.trial.states import contents
+from tests.trial.trials import SMALL
+
+KINDS: dict[str, dict[str, Any]] = {
+    "learned": {},
+    "known": {"noise": KNOWN},
+    "learned reward": {"policy": {"name": "dri_med_reward"}},
+    "budget": {"policy": {"name": "dri_med", "guard": "budget"}},
+    "discounted": {"policy": {"name": "d_lin_ucb"}},
+    "remembering rule": {"policy": {"name": "w_solid"}},
+    "published": {"policy": {"name": "published_dri_med"}, "noise": KNOWN},
+}
+EACH = pytest.mark.parametrize("changes", KINDS.values(), ids=KINDS)
+
+
+def eventful(**changes: Any) -> Trial:
+    """A bit of everything: 16 users join, so that arrays must grow, and two arms."""
+    trial = new(**changes)
+    play(trial, 3)
+    for i in range(16):
+        trial.add_user(f"late {i}", {})
+    trial.add_arm("fourth")
+    play(trial, 2, seed=1)
+    trial.tell(5, {"yield": 5e11, "cost": 1.0}, confirm=True)
+    trial.amend(5, {"yield": 5.0}, reason="typo")
+    trial.mark_missing(10, reason="hail")
+    trial.tell(15, {"yield": 5.0})
+    trial.mark_missing(15, reason="the scale broke")
+    trial.change_preference("north", {"yield": 3.0}, reason="prices")
+    trial.retire_arm("third", reason="sold out")
+    trial.add_arm("fifth")
+    play(trial, 2, seed=2)
+    trial.pause(reason="frost")
+    return trial
+
+
+@EACH
+def test_folding_step_by_step_at_once_or_from_a_snapshot_is_the_same(changes: dict[str, Any]) -> None:
+    trial = eventful(**changes)
+    lived = contents(trial.state())
+    with trial.store.reading("t") as ledger:
+        start = at_start(ledger)
+        assert contents(caught_up(start, ledger)) == lived
+        ends = [group[-1][0].seq for group in groups(ledger, after=1, until=None)]  # of transactions
+        for stop in ends[5 :: len(ends) // 6]:
+            half = caught_up(at_start(ledger), ledger, stop)
+            assert half.seq == stop
+            kept = snapshots.restore(start.created, snapshots.take(half))
+            assert kept is not None
+            assert contents(kept) == contents(half)
+            assert contents(caught_up(kept, ledger)) == contents(caught_up(half, ledger)) == lived
+
+
+@EACH
+def test_folding_in_pieces_is_folding_the_whole(changes: dict[str, Any]) -> None:
+    trial = eventful(**changes)
+    with trial.store.reading("t") as ledger:
+        state = at_start(ledger)
+        for group in groups(ledger, after=1, until=None):
+            state = caught_up(state, ledger, group[-1][0].seq)
+            assert (state.seq, state.hash) == (group[-1][0].seq, group[-1][0].hash)
+        assert contents(state) == contents(caught_up(at_start(ledger), ledger))
+
+
+@EACH
+def test_the_fold_is_pure(changes: dict[str, Any]) -> None:
+    """Folded twice from one state, a group of events gives equal states, and the first one is as it was."""
+    trial = eventful(**changes)
+    outgrown = 0
+    with trial.store.reading("t") as ledger:
+        state = at_start(ledger)
+        for group in groups(ledger, after=1, until=None):
+            before = contents(state)
+            try:
+                once, twice = fold(state, group), fold(state, group)
+                assert once is not state
+                assert contents(once) == contents(twice)
+            except OutgrownError:
+                outgrown += 1
+                with pytest.raises(OutgrownError):
+                    fold(state, group)
+            following = advanced(state, group, ledger)
+            assert contents(state) == before
+            assert contents(advanced(state, group, ledger)) == contents(following)
+            state = following
+    assert outgrown >= 2  # two arms joined
+
+
+@EACH
+def test_reading_in_small_portions_changes_nothing(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = eventful(**changes)
+    lived = contents(trial.state())
+    monkeypatch.setattr(folding, "CHUNK", 3)
+    with trial.store.reading("t") as ledger:
+        assert contents(caught_up(at_start(ledger), ledger)) == lived
+
+
+def test_decisions_of_one_question_stay_together_in_portions_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = new(decisions="any number")
+    trial.ask()
+    trial.ask("north")
+    trial.ask()
+    sizes = []
+    for chunk in (1, 2, 5, 100):
+        monkeypatch.setattr(folding, "CHUNK", chunk)
+        with trial.store.reading("t") as ledger:
+            sizes.append([len(group) for group in groups(ledger, after=1, until=None)])
+    assert sizes == [[1, 3, 1, 3]] * 4
+
+
+CHANGES: dict[str, Callable[[Trial], object]] = {
+    "ask": lambda t: t.ask(),
+    "tell": lambda t: t.tell(5, {"yield": 5.0, "cost": 1.0}),
+    "amend": lambda t: t.amend(1, {"yield": 5.0}, reason="typo"),
+    "an amendment that costs digits": lambda t: (
+        t.tell(5, {"yield": 5e11, "cost": 1.0}, confirm=True),
+        t.amend(5, {"yield": 5.0}, reason="typo"),
+    ),
+    "mark_missing": lambda t: t.mark_missing(5, reason="hail"),
+    "open_episode": lambda t: t.open_episode(),
+    "add_user": lambda t: t.add_user("east", {}),
+    "users for whom there is no room": lambda t: [t.add_user(f"late {i}", {}) for i in range(20)],
+    "add_arm": lambda t: t.add_arm("fourth"),
+    "retire_arm": lambda t: t.retire_arm("third", reason="sold out"),
+    "change_preference": lambda t: t.change_preference("north", {"yield": 3.0}, reason="prices"),
+    "change_control": lambda t: t.change_control("north", "new", reason="practice"),
+    "pause": lambda t: t.pause(reason="frost"),
+}
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "in another process"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_state_that_somebody_holds_never_changes(change: str, elsewhere: bool) -> None:
+    """Neither through this object nor through another; whoever asks for the state again gets a new one."""
+    trial = new(policy={"name": "dri_med", "guard": "budget"})
+    play(trial, 2)
+    trial.open_episode()
+    held = trial.state()
+    assert trial.state() is held  # nothing was written
+    before = contents(held)
+    CHANGES[change](Trial.open("t", trial.store) if elsewhere else trial)
+    assert contents(held) == before
+    newer = trial.state()
+    assert newer is not held
+    assert newer.seq > held.seq
+    assert contents(newer) != before
+    assert contents(held) == before
+
+
+def test_what_is_shown_in_a_dry_run_is_not_kept() -> None:
+    trial = new()
+    play(trial, 2)
+    held, before = trial.state(), contents(trial.state())
+    trial.ask(dry_run=True)
+    trial.ask(episode=3, dry_run=True)
+    trial.tell_many([Report(5, {"yield": 5.0})], dry_run=True)
+    trial.preview()
+    assert trial.state() is held
+    assert contents(held) == before
+
+
+def test_an_arm_that_joins_leaves_what_is_known_of_the_others_alone() -> None:
+    """The coefficients have one more place; those that there were keep their estimates."""
+    trial = new(noise=KNOWN)
+    play(trial, 6)
+    before = trial.state()
+    theta = before.policy.theta(before.learned)
+    trial.add_arm("fourth")
+    after = trial.state()
+    grown = after.policy.theta(after.learned)
+    assert (theta.shape, grown.shape) == ((8,), (10,))
+    np.testing.assert_allclose(grown[:8], theta, rtol=1e-9, atol=1e-12)
+    assert not grown[8:].any()
+
+
+def test_users_that_join_leave_what_is_known_alone() -> None:
+    trial = new(policy={"name": "dri_med_reward"})
+    play(trial, 6)
+    before = trial.state().policy.theta(trial.state().settled())
+    for i in range(40):
+        trial.add_user(f"late {i}", {})
+    after = trial.state().policy.theta(trial.state().settled())
+    assert trial.state().problem.shape.H == 64
+    np.testing.assert_allclose(after, before, rtol=1e-6)
+
+
+def test_a_settled_state_is_computed_once_and_not_kept_unless_something_is_decided() -> None:
+    trial = new()
+    play(trial, 4)
+    trial.open_episode()
+    state = trial.state()
+    learned = state.learned
+    assert state.settled() is state.settled()
+    assert state.learned is learned
+    trial.ask("north", dry_run=True)
+    assert trial.state().learned is learned
+
+
+def test_a_log_that_does_not_begin_with_a_creation_is_refused() -> None:
+    store = MemoryStore()
+    with store.create("t") as ledger:
+        ledger.append(chain([Draft("episode", {})], seq=0, hash="", time="", actor=""))
+    with pytest.raises(StoreError, match="does not begin with its creation"):
+        Trial.open("t", store)
+
+
+def test_a_decision_is_learned_from_with_the_profile_that_it_was_made_for() -> None:
+    """Preferences that change between decision and outcome change neither its reward nor its features."""
+    early, late = new(policy={"name": "oful"}), new(policy={"name": "oful"})
+    for trial in (early, late):
+        trial.ask()
+    early.tell_many([Report(i, {"yield": 5.0 + i, "cost": 9.0}) for i in (1, 2, 3)])
+    for trial in (early, late):
+        trial.change_preference("north", {"yield": 7.0}, reason="prices")
+    late.tell_many([Report(i, {"yield": 5.0 + i, "cost": 9.0}) for i in (1, 2, 3)])
+    one, other = (theta(t.state()) for t in (early, late))
+    assert np.array_equal(one, other)
+
+
+def theta(state: TrialState) -> Any:
+    return state.policy.theta(state.learned)
+
+
+def test_an_arm_that_joins_leaves_a_snapshot_so_that_nobody_folds_the_whole_past_again() -> None:
+    store = MemoryStore()
+    trial = Trial.create(SMALL, store)
+    trial.ask()
+    trial.add_arm("late")
+    with store.reading("small") as ledger:
+        assert ledger.snapshot_seq() == ledger.seq
+    assert Trial.open("small", store).state().problem.arms == ["old", "new", "late"]

@@ -1,0 +1,81 @@
+"""Every policy runs a trial that can be proven, and what the file says about it binds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drimed.guards.constraint import Guardrail
+from drimed.policies.policy import Policy
+from drimed.policies.registry import REGISTRY
+from drimed.records import Report
+from tests.trial.playing import KNOWN, new, play, verified
+
+
+def test_guardrails_of_the_file_bind() -> None:
+    """An arm that raises the reward by 2 and the cost by 7, where the cost may rise by 2 and a twentieth of 5."""
+    outcomes = {"old": (5.0, 5.0), "new": (7.0, 12.0), "third": (5.2, 5.0)}
+    shares = {}
+    for rails in ([], [{"metric": "cost", "absolute": 2.0}]):
+        trial = new(preference={"yield": 1.0}, noise=KNOWN, guardrails=rails)
+        guard: Any = trial.state().policy.guard  # type: ignore[attr-defined]  # a Policy
+        assert guard.guardrails == tuple(
+            Guardrail(metric=1, relative=0.05, absolute=2.0 / 20, better="lower") for _ in rails
+        )
+        for _ in range(20):
+            trial.open_episode()
+            trial.tell_many(
+                [Report(g.id, dict(zip(("yield", "cost"), outcomes[g.arm], strict=True))) for g in trial.ask()]
+            )
+        trial.open_episode()
+        shares[len(rails)] = trial.ask("north").probabilities["new"]
+        verified(trial)
+    assert shares[0] > 0.9
+    assert 0.1 < shares[1] <= 2.25 / 7
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_any_policy_runs_a_trial_that_verifies_exactly(name: str) -> None:
+    trial = new(noise=KNOWN, policy={"name": name})
+    play(trial, 3)
+    trial.add_user("east", {})
+    trial.add_arm("fourth")
+    trial.amend(1, {"yield": 4.0}, reason="typo")
+    trial.mark_missing(5, reason="hail")
+    play(trial, 2, seed=1)
+    trial.change_preference("north", {"yield": 2.0}, reason="r")
+    trial.retire_arm("third", reason="r")
+    late = play(trial, 2, seed=2)
+    assert "third" not in {g.arm for g in late}
+    sampled = getattr(getattr(trial.state().policy, "rule", None), "randomisation", "") == "sampled"
+    assert all((g.propensity is None) == sampled for g in late)
+    assert all((g.effects is None) == (not isinstance(trial.state().policy, Policy)) for g in late)
+    verified(trial)
+
+
+@pytest.mark.parametrize("name", [n for n, e in REGISTRY.items() if "published" not in n and "d_lin_ucb" not in n])
+def test_any_policy_that_can_learn_the_noise_runs_a_trial_that_verifies_exactly(name: str) -> None:
+    trial = new(policy={"name": name})
+    play(trial, 4)
+    trial.amend(1, {"yield": 4.0}, reason="typo")
+    play(trial, 2, seed=1)
+    verified(trial)
+
+
+def test_a_metric_that_never_varies_does_not_stop_a_trial() -> None:
+    trial, rng = new(users={f"u{i}": {} for i in range(100)}, tolerance={"absolute": 30.0}), np.random.default_rng(0)
+    for _ in range(45):
+        trial.open_episode()
+        given = trial.ask()
+        trial.tell_many([Report(g.id, {"yield": float(rng.normal(5, 1)), "cost": 1.0}) for g in given])
+    assert trial.ask("u0").propensity is not None
+
+
+def test_everything_constant_does_not_stop_a_trial() -> None:
+    trial = new(users={f"u{i}": {} for i in range(100)}, tolerance={"absolute": 30.0})
+    for _ in range(25):
+        trial.open_episode()
+        trial.tell_many([Report(g.id, {"yield": 5.0, "cost": 1.0}) for g in trial.ask()])
+    assert trial.ask("u0").propensity is not None

@@ -1,0 +1,55 @@
+"""Requests with an idempotency key are answered once, however often they come."""
+
+from __future__ import annotations
+
+from drimed.errors import ConflictError
+from tests.trial.playing import new, nothing_written, refused
+
+
+def test_a_repeated_request_is_answered_and_not_repeated() -> None:
+    trial = new(decisions="any number")
+    first = trial.ask("north", key="mail 17")
+    trial.ask("north")
+    with nothing_written(trial):
+        again = trial.ask("north", key="mail 17")
+    assert (again.id, again.repeated) == (first.id, True)
+    many = trial.ask(["south", "west"], key="mail 18")
+    with nothing_written(trial):
+        assert [g.id for g in trial.ask(["west", "south"], key="mail 18")] == [many[1].id, many[0].id]
+        assert [g.id for g in trial.ask(key="mail 18")] == [many[0].id, many[1].id]
+    refused(trial, lambda: trial.ask("south", key="mail 17"), ConflictError, "was made before, for other users")
+    refused(trial, lambda: trial.ask(["north", "south"], key="mail 17"), ConflictError, "for other users")
+
+
+def test_a_repeated_request_for_everybody_holds_those_who_had_been_asked_before() -> None:
+    trial = new()
+    trial.ask("south")
+    whole = trial.ask(key="k")
+    with nothing_written(trial):
+        again = trial.ask(key="k")
+        assert [g.id for g in trial.ask(["north", "south", "west"], key="k")] == [g.id for g in whole]
+    assert [g.id for g in again] == [g.id for g in whole]
+
+
+def test_a_repeated_request_is_answered_while_the_trial_is_paused_and_in_later_episodes() -> None:
+    trial = new()
+    first = trial.ask("north", key="k")
+    trial.open_episode()
+    trial.pause(reason="frost")
+    assert trial.ask("north", key="k").id == first.id
+
+
+def test_a_request_is_answered_as_it_was_also_in_a_later_episode() -> None:
+    """Those who had a decision before the request got it again; they do so when the request is repeated."""
+    trial = new()
+    trial.open_episode()
+    trial.ask("north")
+    first = trial.ask(key="all")
+    trial.add_user("lake", {})
+    trial.ask("lake")
+    assert [g.user for g in trial.ask(key="all")] == ["north", "south", "west"], "somebody joined"
+    trial.open_episode()
+    with nothing_written(trial):
+        assert [g.id for g in trial.ask(key="all")] == [g.id for g in first]
+        assert [g.id for g in trial.ask(["north", "south", "west"], key="all")] == [g.id for g in first]
+    refused(trial, lambda: trial.ask(["south", "lake"], key="all"), ConflictError, "for other users")
