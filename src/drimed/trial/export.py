@@ -15,8 +15,8 @@ import numpy as np
 from drimed.errors import InputError
 from drimed.evaluation import export as logs
 from drimed.evaluation import sources
+from drimed.evaluation.log import make_log
 from drimed.trial import sheets
-from drimed.trial.analysis.gather import gather
 from drimed.trial.trial import Trial
 
 FORMS = (".csv", ".json", ".parquet", ".npz")
@@ -98,10 +98,26 @@ def _table(trial: Trial, path: Path, form: str, *, whole: bool) -> int:
 
 def _npz(trial: Trial, path: Path) -> int:
     """The arrays of the Open Bandit Pipeline's `bandit_feedback`: decisions whose reward and propensity are known."""
-    seen = gather(trial)
-    done = ~np.isnan(seen.reward)
-    context = seen.context[done] if seen.context is not None else np.zeros((int(done.sum()), 1))
-    feedback = logs.open_bandit(seen.log(), context=context)
+    rows = list(records(trial, whole=True))
+    if not rows:
+        raise InputError("no decision has a whole outcome yet: there is nothing to export")
+    arms = trial.memory().problem.arms
+
+    def columns(prefix: str) -> list[list[float]]:
+        names = dict.fromkeys(name for row in rows for name in row if name.startswith(prefix))
+        return [[row.get(name, 0.0) for name in names] for row in rows]
+
+    log = make_log(
+        arms=arms,
+        action=[arms.index(row["action"]) for row in rows],
+        reward=[row["reward"] for row in rows],
+        propensity=[np.nan if row["propensity"] is None else row["propensity"] for row in rows],
+        probabilities=None if any(row["propensity"] is None for row in rows) else columns("probability_"),
+        user=[row["user"] for row in rows],
+        episode=[row["episode"] for row in rows],
+    )
+    context = np.array(columns("context_"), np.float64)
+    feedback = logs.open_bandit(log, context=context if context.size else np.zeros((len(rows), 1)))
     arrays: dict[str, Any] = {name: np.asarray(value) for name, value in feedback.items() if value is not None}
     np.savez(path, **arrays)
     return int(feedback["n_rounds"])

@@ -90,10 +90,10 @@ def report(
     store: Address = DEFAULT,
 ) -> None:
     """Write one page about the trial for everybody: effects, reward against control, drift, data quality."""
-    from drimed.trial.reporting.write import write_report
+    from drimed.findings.report import write_report
 
     page = write_report(open_trial(name, store, None), out or Path("out/trial") / name)
-    console.print(f"Open [bold]{page}[/]; figures and tables are beside it")
+    console.print(f"Open [bold]{page}[/]; the tables are beside it")
 
 
 def verify(

@@ -1,7 +1,7 @@
-"""What each trial has taught, worked out once for each state of its log, without keeping asks waiting.
+"""Analyses in the background: one for each state of a trial's log, and no request waits long for it.
 
-A page waits a moment for the newest analysis; if that takes longer it shows the one before and says so. Analyses share
-a budget of computing time: however often pages are looked at, they take a small part of a core.
+A page waits a moment for the newest analysis; if that takes longer, it shows the one before and says so. Analyses share
+a budget of computing time: however often pages are loaded, they take a small share of a core.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from drimed.errors import DrimedError
 from drimed.service.desk import Desk, Held
 from drimed.service.route import service_of
 from drimed.service.service import ANALYSES
-from drimed.trial.analysis.analyse import Analysis, analyse
-from drimed.trial.analysis.gather import Gathered
+from drimed.findings.analyse import Analysis, analyse
+from drimed.findings.gather import Gathered
 from drimed.trial.stores.store import Store
 from drimed.trial.trial import Trial
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from markupsafe import Markup
 
-from drimed.report.page import short
-from drimed.service.pages.charts import svg
-from drimed.service.pages.charts.svg import Chart, Key, Scale, Table, el
-from drimed.trial.analysis.analyse import Analysis
+from drimed.findings.analyse import Analysis
+from drimed.findings.charts import svg
+from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
+from drimed.findings.numbers import short
 
 MOST_POINTS = 150  # episodes that are drawn and listed; of more, every so many
 REACH = 3.0  # spans of the line itself beyond which a wide band is cut off
