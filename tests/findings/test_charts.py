@@ -3,66 +3,67 @@
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Iterator
-from importlib import resources
+from typing import Any
 
-import httpx
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
 
-from drimed.report.page import short
-from drimed.service.pages.charts import forest, svg
-from drimed.service.pages.charts.forest import Row
-from drimed.service.pages.charts.svg import Chart
-from tests.service.serving import Running
-from tests.trial.trials import BUSY, outcome
-
-CHROMIUM = shutil.which("chromium")
-STYLE = resources.files("drimed.service.pages").joinpath("static", "pages.css").read_text(encoding="utf-8")
+from drimed.findings.charts import forest, svg
+from drimed.findings.charts.forest import Row
+from drimed.findings.charts.svg import Chart
+from drimed.findings.numbers import short
+from drimed.findings.page import style
+from drimed.records import Effect
 
 
 def effects(*rows: Row) -> Chart:
     """A forest plot."""
-    made = forest.forest("effects", "Effects", rows, unit="leaching", caption="Effects")
+    made = forest.forest("effects", "Effects", rows, unit="leaching")
     assert made is not None
     return made
 
 
+def row(estimate: float, low: float, high: float, likely: tuple[float, float] | None = None, **more: Any) -> Row:
+    """An arm; without a likely range, as a decision records it."""
+    ends = (low, high) if likely is None else likely
+    source = more.pop("source", "model")
+    effect = Effect("u", "a", "reward", estimate, low, high, *ends, source=source, decisions=more.pop("given", 0))
+    return Row(more.pop("label", "a"), effect, single=likely is None and source == "model", **more)
+
+
 def test_green_is_better_whichever_way_that_is() -> None:
     more, less = (1.0, 0.5, 1.5, (0.8, 1.2)), (-1.0, -1.5, -0.5, (-1.2, -0.8))
-    assert [Row("a", *v).look for v in (more, less)] == ["up", "down"]
-    assert [Row("a", *v, better="higher").look for v in (more, less)] == ["up", "down"]
-    assert [Row("a", *v, better="lower").look for v in (more, less)] == ["down", "up"]
-    assert Row("a", 1.0, -0.5, 1.5, (-0.2, 1.2), better="lower").look == "open"
+    assert [row(*v).look for v in (more, less)] == ["up", "down"]
+    assert [row(*v, better="higher").look for v in (more, less)] == ["up", "down"]
+    assert [row(*v, better="lower").look for v in (more, less)] == ["down", "up"]
+    assert row(1.0, -0.5, 1.5, (-0.2, 1.2), better="lower").look == "open"
 
 
 def test_effects_on_a_metric_say_more_or_less_and_whether_that_is_better() -> None:
     likely = (1.0, -0.5, 1.5, (0.8, 1.2))
-    assert Row("a", *likely).verdict == "more, likely"
-    assert Row("a", *likely, better="higher").verdict == "more (better), likely"
-    assert Row("a", *likely, better="lower").verdict == "more (worse), likely"
-    assert Row("a", -1.0, -2.0, -0.5, better="lower").verdict == "less (better)"
-    for picture in (effects(Row("a", *likely, better="lower")).wide, effects(Row("a", *likely, better="lower")).narrow):
+    assert row(*likely).verdict == "more, likely"
+    assert row(*likely, better="higher").verdict == "more (better), likely"
+    assert row(*likely, better="lower").verdict == "more (worse), likely"
+    assert row(-1.0, -2.0, -0.5, better="lower").verdict == "less (better)"
+    for picture in (effects(row(*likely, better="lower")).wide, effects(row(*likely, better="lower")).narrow):
         assert "← less (better)" in picture
         assert "more (worse) →" in picture
 
 
 def test_effects_say_how_often_each_arm_was_given() -> None:
-    rows = [Row(str(n), 1.0, -0.5, 1.5, (0.8, 1.2), given=n) for n in (0, 1, 1200)]
+    rows = [row(1.0, -0.5, 1.5, (0.8, 1.2), given=n) for n in (0, 1, 1200)]
     made = effects(*rows)
     assert [row[1] for row in made.table.rows] == ["never", "1 time", "1,200 times"]
     assert made.table.columns[1] == "given"
     for picture in (made.wide, made.narrow):
         for said in ("never given", "given 1 time", "given 1,200 times"):
             assert f">{said}</text>" in picture
-    unknown = effects(Row("a", 1.0, -0.5, 1.5, (0.8, 1.2)))
+    unknown = effects(row(1.0, -0.5, 1.5))
     assert "given" not in unknown.table.columns
 
 
 def test_arms_that_were_never_given_do_not_set_the_range() -> None:
-    known = Row("known", 1.0, 0.5, 1.5, (0.8, 1.2), given=9)
-    guessed = Row("guessed", 300.0, -900.0, 1500.0, (-500.0, 1100.0), given=0)
+    known = row(1.0, 0.5, 1.5, (0.8, 1.2), given=9)
+    guessed = row(300.0, -900.0, 1500.0, (-500.0, 1100.0), given=0)
     alone, both = effects(known), effects(known, guessed)
 
     def numbers(chart: Chart) -> list[str]:
@@ -75,7 +76,7 @@ def test_arms_that_were_never_given_do_not_set_the_range() -> None:
 
 
 def test_words_below_effects_say_when_there_are_more() -> None:
-    rows = [Row(f"arm {i}", 1.0, 0.5, 1.5, (0.8, 1.2)) for i in range(10)]
+    rows = [row(1.0, 0.5, 1.5, (0.8, 1.2)) for i in range(10)]
     assert effects(*rows).says.endswith("; and 2 more in the table")
     assert "more in the table" not in effects(*rows[:8]).says
 
@@ -84,12 +85,12 @@ def test_no_two_arms_look_alike() -> None:
     assert len({svg.swatch(k) for k in range(4 * svg.SERIES)}) == 4 * svg.SERIES
     for k in range(4 * svg.SERIES):
         for look in (svg.colour(k), *svg.textures(k), *svg.swatch(k).split()):
-            assert f".{look} " in STYLE, look
+            assert f".{look} " in style(), look
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_marks_and_borders_stand_out(scheme: int) -> None:
-    colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]+);", STYLE.split("@media (prefers-color-scheme: dark)")[scheme]))
+    colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]+);", style().split("prefers-color-scheme: dark")[scheme]))
     for ground in ("bg", "card", "track"):
         assert contrast(colours["other"], colours[ground]) >= 3, ground
     for k in range(svg.SERIES):
@@ -100,50 +101,10 @@ def test_marks_and_borders_stand_out(scheme: int) -> None:
 
 def test_numbers_have_one_minus_sign() -> None:
     assert [short(v) for v in (-36241.4, -0.25)] == ["−36,241", "−0.25"]
-    made = effects(Row("a", -2.0, -3.0, -1.0, (-2.5, -1.5), model_free=True), Row("b", -36241.0, -4e4, -3e4))
+    made = effects(row(-2.0, -3.0, -1.0, (-2.5, -1.5), source="propensities"), row(-36241.0, -4e4, -3e4))
     said = " ".join([made.says, made.wide, *(cell for row in made.table.rows for cell in row)])
     assert "−36,241" in said
     assert not re.search(r"[\s>(]-\d", re.sub(r' (?:d|x|y|x1|x2|y1|y2|cx|viewBox)="[^"]*"', "", said))
-
-
-@pytest.fixture
-def phone(running: Running) -> Iterator[Page]:
-    """A narrow screen that is touched."""
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        context = browser.new_context(
-            base_url=running.address, viewport={"width": 360, "height": 740}, has_touch=True, reduced_motion="reduce"
-        )
-        yield context.new_page()
-        browser.close()
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-@pytest.mark.usefixtures("season")
-def test_a_tap_shows_a_value_until_something_else_is_touched(phone: Page) -> None:
-    phone.goto("/trials/busy")
-    phone.locator("#allocation-chart svg.narrow rect.bar").first.tap()
-    expect(phone.locator("#tip")).to_contain_text("episode 1, ")
-    phone.locator("#given").tap()
-    expect(phone.locator("#tip")).to_be_hidden()
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-def test_long_names_stay_on_a_narrow_screen(phone: Page, http: httpx.Client) -> None:
-    arms, users, name = {"a" * 94 + str(i): {"about": "b" * 95} for i in range(9)}, ["u" * 94 + "1"], "t" * 95
-    metrics = {"m" * 95: {"range": [0.0, 10.0], "unit": "k" * 95}}
-    spec = BUSY | {"name": name, "about": "c" * 95, "metrics": metrics, "arms": arms, "control": next(iter(arms))}
-    spec |= {"preference": {"m" * 95: 1.0}, "users": {users[0]: {"group": "g" * 95}}, "tolerance": {"absolute": 9.0}}
-    http.post("/v1/trials", json=spec).raise_for_status()
-    for _ in range(4):
-        given = http.post(f"/v1/trials/{name}/ask", json={"users": users}).raise_for_status().json()["decisions"]
-        reports = [{"decision": g["id"], "outcome": {"m" * 95: outcome(g["id"], "new")["yield"]}} for g in given]
-        http.post(f"/v1/trials/{name}/tell", json={"reports": reports}).raise_for_status()
-    parts = ("", "?by=user", f"?who={users[0]}", "/plan", "/ask", "/tell", "/log", "/log?show=changes", "/manage")
-    for address in ("/", *(f"/trials/{name}{part}" for part in (*parts, "/decisions/2"))):
-        phone.goto(address)
-        phone.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
-        assert phone.evaluate("document.documentElement.scrollWidth") <= 360, address
 
 
 def contrast(one: str, other: str) -> float:

@@ -13,11 +13,11 @@ from drimed.errors import DrimedError, InputError
 from drimed.evaluation import calibration, residuals
 from drimed.evaluation.context_drift import ContextDrift, context_drift
 from drimed.evaluation.mean_drift import EpisodeSums, MeanDrift, Monitor
+from drimed.findings.gather import Gathered, evidence, inference_learner, inference_noise, usable
 from drimed.learning import learned, noise
 from drimed.learning.learned import Noise
 from drimed.linear.ahead import one_step_ahead
 from drimed.linear.arrays import FloatArray, IntArray, pick_shared
-from drimed.findings.gather import Gathered, evidence, inference_learner, inference_noise, usable
 
 ALPHA = 0.01  # false-alarm rate: the probability that a trial without drift ever raises an alarm
 FEWEST_EPISODES = 3
@@ -143,7 +143,9 @@ def _alarms(seen: Gathered, found: Checks) -> list[Alarm]:
         for k, m in np.argwhere(found.residual.wrong_variance):
             ratio = float(found.residual.variance[k, m])
             what = f"{problem.metrics[m]} under {problem.arms[k]} has {ratio:.2g} times the assumed variance"
-            alarms.append(Alarm(what, None, "intervals are too narrow or too wide: correct the noise, or have it learned"))
+            alarms.append(
+                Alarm(what, None, "intervals are too narrow or too wide: correct the noise, or have it learned")
+            )
     if found.calibration is not None and found.calibration.anytime_p < ALPHA:
         what = "arms were not played as often as their logged probabilities say"
         advice = "do not trust results from propensities; were decisions left out that nobody followed?"

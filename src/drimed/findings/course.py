@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from drimed.findings.gather import Gathered
 from drimed.guards.margin import Tolerance
 from drimed.learning.fit import Fit
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.policy import Policy
-from drimed.findings.gather import Gathered
 
 
 @dataclass(frozen=True)

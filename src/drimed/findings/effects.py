@@ -61,9 +61,7 @@ def effects(state: TrialState, users: Sequence[str], fit: Fit | None = None) -> 
     found = linear.reward_effects(fit, offers_now(state, users))
     given, possible = _given(state, users), _available(state, users)
     ranges = _ranges(fit, found)  # (5, H, K)
-    return [
-        x for h, user in enumerate(users) for x in _named(state, user, REWARD, ranges[:, h], given[h], possible[h])
-    ]
+    return [x for h, user in enumerate(users) for x in _named(state, user, REWARD, ranges[:, h], given[h], possible[h])]
 
 
 def all_effects(seen: Gathered, fit: Fit) -> list[Effect]:

@@ -40,14 +40,18 @@ def report(analysis: Analysis) -> str:
     who = GROUPED if 1 < len(groups(state)) <= MOST_ROWS // len(state.problem.arms) else EVERYBODY
     measures = [REWARD, *(m for m in state.problem.metrics if m != REWARD)]
     view = View(who, measures, list(state.users)[:MOST_USERS])
-    return environment().get_template("report.html").render(
-        s=analysis.status,
-        live=False,
-        style=style(),
-        written=datetime.now(UTC).isoformat(),
-        version=version("drimed"),
-        left_out=max(0, len(state.users) - MOST_USERS),
-        **shown(analysis, view),
+    return (
+        environment()
+        .get_template("report.html")
+        .render(
+            s=analysis.status,
+            live=False,
+            style=style(),
+            written=datetime.now(UTC).isoformat(),
+            version=version("drimed"),
+            left_out=max(0, len(state.users) - MOST_USERS),
+            **shown(analysis, view),
+        )
     )
 
 

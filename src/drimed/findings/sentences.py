@@ -39,8 +39,8 @@ def assumptions(checks: Checks) -> list[tuple[str, str]]:
         context = (
             f"no drift found among {counted(checks.context_users, 'user')} {rate}."
             if checks.context.alarm < 0
-            else f"drift since episode {int(checks.context.alarm) + 1} at the latest. The trial is made for that, as long "
-            "as only the noise follows."
+            else f"drift detected in episode {int(checks.context.alarm) + 1}. The trial is made for that, as long as "
+            "only the noise follows."
         )
     if checks.mean is not None:
         mean = (
@@ -75,10 +75,10 @@ def _better(a: Analysis) -> list[str]:
     for found, word in ((sure, "certainly"), (likely, "likely")):
         if found:
             arms, n = sorted({x.arm for x in found}), len({x.who for x in found})
-            which = arms[0] if len(arms) == 1 else f"At least one arm ({', '.join(arms)})"
+            which = arms[0] if len(arms) == 1 else f"at least one arm ({', '.join(arms)})"
             users = counted(a.status.users, "user")
-            said.append(f"{which} is {word} better than the control for {n:,} of {users}.")
-    return said or ["No arm is likely to be better than the control for any user yet."]
+            said.append(f"For {n:,} of {users}, {which} is {word} better than the control.")
+    return said or ["No arm is likely to be better than the control for any user so far."]
 
 
 def _possible(a: Analysis, effect: Effect) -> bool:

@@ -74,9 +74,7 @@ class Row:
         return 0, ""
 
 
-def forest(
-    id: str, title: str, rows: Sequence[Row], *, unit: str, promise: str = "guaranteed"
-) -> Chart | None:
+def forest(id: str, title: str, rows: Sequence[Row], *, unit: str, promise: str = "guaranteed") -> Chart | None:
     """The effects as a picture; `promise` says what the long range is."""
     if not rows:
         return None

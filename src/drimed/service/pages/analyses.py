@@ -18,11 +18,11 @@ from anyio import CapacityLimiter
 from starlette.requests import Request
 
 from drimed.errors import DrimedError
+from drimed.findings.analyse import Analysis, analyse
+from drimed.findings.gather import Gathered
 from drimed.service.desk import Desk, Held
 from drimed.service.route import service_of
 from drimed.service.service import ANALYSES
-from drimed.findings.analyse import Analysis, analyse
-from drimed.findings.gather import Gathered
 from drimed.trial.stores.store import Store
 from drimed.trial.trial import Trial
 
