@@ -1,16 +1,21 @@
 """Policies on a command line: a name, and settings joined by plus signs.
 
-oful    dri_med:guard=certain+confidence=anytime+feedback=reward
+oful    dri_med:guard=certain+confidence=anytime+feedback=reward    my_rules:Epsilon:epsilon=0.1+guard=my_guards:Mine
+
+Settings begin after the first colon that a `name=` follows.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from drimed.errors import ConfigError
-from drimed.policies.policy import AnyPolicy, Policy
-from drimed.policies.registry import GUARDS, make
+from drimed.policies.policy import AnyPolicy
+from drimed.policies.registry import REGISTRY, make
+
+_FORM = re.compile(r"(?P<name>[^=+]*?)(?::(?P<settings>\s*\w+\s*=.*))?")
 
 
 @dataclass(frozen=True)
@@ -28,9 +33,13 @@ class PolicySpec:
         >>> PolicySpec.parse("dri_med:guard=certain+absolute=0.1").settings
         {'guard': 'certain', 'absolute': 0.1}
         """
-        name, _, rest = text.strip().partition(":")
+        form = _FORM.fullmatch(text.strip())
+        name = form["name"].strip() if form else ""
+        first, _, after = name.partition(":")
+        if form is None or (after and first in REGISTRY):
+            raise ConfigError(f"settings must look like name=value, joined by +, got {text!r}")
         settings: dict[str, Any] = {}
-        for pair in filter(None, rest.split("+")):
+        for pair in filter(None, (form["settings"] or "").split("+")):
             key, separator, value = pair.partition("=")
             if not separator or not key or not value:
                 raise ConfigError(f"a setting must look like name=value, got {pair!r} in {text!r}")
@@ -45,29 +54,15 @@ class PolicySpec:
 
     def note(self) -> str | None:
         """What its guard would have a person know before it starts."""
-        tolerance = getattr(getattr(self.build(), "guard", None), "tolerance", None)
-        if tolerance is None or self.settings.get("guard") in ("penalty", "budget"):
+        traits = self.build().traits
+        if traits.tolerance is None or traits.confidence is None or "endowment" in traits.settings:
             return None
-        note: str | None = tolerance.note()
-        return note
+        return traits.tolerance.note()
 
     def parts(self) -> dict[str, str]:
         """Learner, rule and guard in a few words: where a gain comes from."""
-        policy = self.build()
-        if not isinstance(policy, Policy):
-            step = "Dri-MED" if policy.step == "med" else "Dri-IMED"  # type: ignore[attr-defined]  # a PublishedDri
-            reading = policy.reading  # type: ignore[attr-defined]
-            return {"learner": f"published ({reading})", "rule": step, "guard": "published"}
-        learner = policy.learner
-        aged = f", discount {learner.discount:g}" if learner.discount < 1 else ""
-        guard = next(name for name, kind in GUARDS.items() if isinstance(policy.guard, kind))  # type: ignore[arg-type]
-        level = getattr(policy.guard, "confidence", 0.99)
-        dial = "" if level == 0.99 else f" at {level}"
-        return {
-            "learner": f"{learner.feedback}, {learner.weighting} noise{aged}",
-            "rule": type(policy.rule).__name__,
-            "guard": guard + dial,
-        }
+        traits = self.build().traits
+        return {"learner": traits.learner, "rule": traits.rule, "guard": traits.guard}
 
 
 def parse_list(text: str) -> list[PolicySpec]:

@@ -5,23 +5,27 @@ Hyper-parameters: Table 2 of the paper. Symbols: docs/notation.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.guards.decision import PENALISED, UNCHANGED, Decision
+from drimed.guards.margin import Tolerance
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Outcome, Shape
 from drimed.linear import pmf, ridge
-from drimed.linear.arrays import FloatArray, IntArray, pick_shared
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick_shared
 from drimed.linear.ridge import Ridge
+from drimed.policies.policy import Traits, rewarded, ridge_lost
 from drimed.published.readings import Reading, reading
 from drimed.rules.dri_imed_index import DriIMEDIndex
 from drimed.rules.med import MED
 from drimed.rules.rule import Ask
+
+NEEDS_REWARD = "the published algorithms learn from outcome.reward, got none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,8 @@ class PublishedDri:
     empirical: float = 0.005  # alpha_emp
     initial_dual: float | None = None  # nu_0; I-15: 1 in Table 2, 0 in every script
 
+    needs_contexts_at_opening: ClassVar[bool] = True  # the threshold is one for all users of an episode
+
     def __post_init__(self) -> None:
         if self.step not in ("med", "imed"):
             raise ConfigError(f"step must be 'med' or 'imed', got {self.step!r}")
@@ -77,6 +83,23 @@ class PublishedDri:
         """lambda."""
         return (self.noise_bound / self.norm_bound) ** 2
 
+    @cached_property
+    def traits(self) -> Traits:
+        """Reward feedback, noise that is known, and the paper's own penalty."""
+        return Traits(
+            learner=f"published ({self.reading})",
+            rule="Dri-MED" if self.step == "med" else "Dri-IMED",
+            guard="published",
+            settings=frozenset(f.name for f in fields(self)) - {"step"},
+            feedback="reward",
+            weighting="known",
+            noise_bound=self.noise_bound,
+            promise="violations are discouraged; none is excluded",
+            protects="discourages",
+            tolerance=Tolerance(relative=self.tolerance),
+            confidence=None,
+        )
+
     @property
     def dual_start(self) -> float:
         """nu_0."""
@@ -87,6 +110,13 @@ class PublishedDri:
         start = ridge.init(shape.d, self.ridge_penalty, batch)
         zero = np.zeros(batch)
         return PublishedState(start, np.zeros((*batch, shape.K)), zero, zero + self.dual_start, 0, 1)
+
+    def aged_start(self, shape: Shape, episodes: int) -> PublishedState:
+        """The prior is discounted with the evidence."""
+        state = self.init(shape)
+        for _ in range(episodes):
+            state = replace(state, ridge=self.aged(state.ridge))
+        return state
 
     def begin_episode(self, state: PublishedState, offers: Offer) -> PublishedState:
         """Alg. 2 l. 3 to 8: the threshold from the statistics so far, then the discount."""
@@ -124,6 +154,30 @@ class PublishedDri:
         reason = np.where((penalty > 0).any(-1), PENALISED, UNCHANGED)
         return Decision(pmf.sample(p, draws[..., 0]), p, reason)
 
+    def decide_together(self, state: PublishedState, offers: Offer, draws: FloatArray) -> Decision:
+        """One user after the other, because the dual variable moves with each decision."""
+        made = []
+        for h in range(draws.shape[-2]):
+            offer = _of_user(offers, h)
+            made.append(self.decide(state, offer, draws[..., h, :]))
+            state = self.commit(state, offer, made[-1])
+        return Decision(
+            np.stack([d.action for d in made], axis=-1),
+            np.stack([d.probabilities for d in made], axis=-2),
+            np.stack([d.reason for d in made], axis=-1),
+        )
+
+    def commit_together(self, state: PublishedState, offers: Offer, decision: Decision) -> PublishedState:
+        """One user after the other."""
+        for h in range(decision.action.shape[-1]):
+            one = Decision(decision.action[..., h], decision.probabilities[..., h, :], decision.reason[..., h])
+            state = self.commit(state, _of_user(offers, h), one)
+        return state
+
+    def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
+        """Where the reward is known."""
+        return rewarded(observed, preference)
+
     def commit(self, state: PublishedState, offer: Offer, decision: Decision) -> PublishedState:
         """Alg. 2 l. 12 to 14: the dual variable, with the estimate from before the outcome (I-22)."""
         u = _normalised_arm(offer, decision.action)
@@ -139,7 +193,15 @@ class PublishedDri:
     def observe(
         self, state: PublishedState, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0
     ) -> PublishedState:
-        """Alg. 2 l. 14 and 15, with all the data of the text's estimator (I-21)."""
+        """Alg. 2 l. 14 and 15, with all the data of the text's estimator (I-21); the users of an episode in turn."""
+        if action.ndim > state.nu.ndim:
+            outcome.check(offer)
+            if outcome.reward is None:
+                raise InputError(NEEDS_REWARD)
+            for h in range(action.shape[-1]):
+                one = Outcome(outcome.reward[..., h])
+                state = self.observe(state, _of_user(offer, h), action[..., h], one, late)
+            return state
         z, w = self._row(offer, action, outcome)
         if late == 0:
             learned = ridge.observe(state.ridge, z[..., None, :], w[..., None], self.ridge_penalty)
@@ -161,6 +223,22 @@ class PublishedDri:
     def update(self, state: PublishedState, offer: Offer, decision: Decision, outcome: Outcome) -> PublishedState:
         """Give out and learn at once."""
         return self.observe(self.commit(state, offer, decision), offer, decision.action, outcome)
+
+    def lost_digits(self, before: PublishedState, after: PublishedState) -> bool:
+        """Of V and b."""
+        return ridge_lost(before.ridge, after.ridge)
+
+    def with_evidence(self, state: PublishedState, evidence: PublishedState) -> PublishedState:
+        """The regression of `evidence`."""
+        return replace(state, ridge=evidence.ridge)
+
+    def effects(self, state: PublishedState, offer: Offer, confidence: float | str) -> None:
+        """It estimates reward over noise, not reward."""
+        del state, offer, confidence
+
+    def inference(self, state: PublishedState) -> None:
+        """It learns from rewards."""
+        del state
 
     def theta(self, state: PublishedState) -> FloatArray:
         """The estimate: (..., d)."""
@@ -222,13 +300,23 @@ class PublishedDri:
     def _row(self, offer: Offer, action: IntArray, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
         outcome.check(offer)
         if outcome.reward is None:
-            raise InputError("the published algorithms learn from outcome.reward, got none")
+            raise InputError(NEEDS_REWARD)
         return _normalised_arm(offer, action), outcome.reward / pick_shared(_noise(offer.sigma), action, 1)
 
     def _shifted(self, r: Ridge, z: FloatArray, w: FloatArray, late: int, sign: float) -> Ridge:
         """A row of `late` episodes ago in or out: discounted in V since then, and not in b (I-1)."""
         V = r.V + sign * self.discount**late * z[..., :, None] * z[..., None, :]
         return ridge.refresh(replace(r, V=V, b=r.b + sign * w[..., None] * z), self.ridge_penalty)
+
+
+def _of_user(offers: Offer, h: int) -> Offer:
+    """User h of offers that have the users as their last batch axis: what these algorithms look at."""
+    return Offer(
+        features=offers.features[..., h, :, :],
+        control=offers.control[..., h, :],
+        sigma=_noise(offers.sigma)[..., h, :],
+        available=None if offers.available is None else offers.available[..., h, :],
+    )
 
 
 def _normalised(x: FloatArray, sigma: FloatArray | None) -> FloatArray:

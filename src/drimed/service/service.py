@@ -15,13 +15,14 @@ from starlette.requests import HTTPConnection
 
 from drimed.service import access, retries
 from drimed.service.access import Access, Caller
-from drimed.service.desk import Desk
 from drimed.service.problems import Refusal
 from drimed.service.rates import Buckets
 from drimed.service.retries import Reply, Retry
 from drimed.service.settings import Settings
+from drimed.service.trials import Trials
 from drimed.trial.spec import TrialSpec
 from drimed.trial.stores.opening import open_store
+from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
 FAILURES = 5.0, 20  # a second, and at once: tokens that are not recognised, from one address
@@ -41,7 +42,7 @@ class Service:
         self.settings = settings
         connections = 2 * settings.threads + DOORS + HEAVY + ANALYSES  # as many as there are threads that may want one
         self.store = open_store(settings.store, connections=connections)
-        self.desk = Desk(self.store)
+        self.trials = Trials(self.store)
         self.access = Access(self.store, settings)
         self.stopping = False
         self._requests, self._failures = Buckets(settings.rate, settings.burst), Buckets(*FAILURES)
@@ -57,7 +58,7 @@ class Service:
 
     async def read(self, trial: str, look: Callable[[Trial], T]) -> T:
         """Look at a trial."""
-        return await self.run(lambda: self.desk.read(trial, look))
+        return await self.run(lambda: self.trials.read(trial, look))
 
     async def run(self, work: Callable[[], T]) -> T:
         """Short work on the store."""
@@ -67,21 +68,25 @@ class Service:
         """Long work; a second one waits for the first."""
         return await asyncio.get_running_loop().run_in_executor(self._heavy, work)
 
-    async def write(self, trial: str, act: Callable[[Trial], Reply], retry: Retry | None) -> Reply:
-        """Change a trial. Writers of one trial take turns here already, so that they fill no threads by waiting."""
+    async def write(
+        self, trial: str, act: Callable[[Transaction], Reply], *, actor: str, retry: Retry | None = None
+    ) -> Reply:
+        """Change a trial. Writers of one trial take turns here already, so that waiting ones fill no threads."""
         turn = self._turns.get(trial)
         if turn is None:
             turn = self._turns[trial] = asyncio.Lock()
         async with turn:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._writes, lambda: self.desk.write(trial, act, retry))
+            return await loop.run_in_executor(
+                self._writes, lambda: self.trials.write(trial, act, actor=actor, retry=retry)
+            )
 
     async def create(
-        self, spec: TrialSpec, answer: Callable[[Trial], Reply], *, actor: str, retry: Retry | None
+        self, spec: TrialSpec, answer: Callable[[Transaction], Reply], *, actor: str, retry: Retry | None = None
     ) -> Reply:
         """A new trial."""
         loop = asyncio.get_running_loop()
-        work = lambda: self.desk.create(spec, answer, actor=actor, retry=retry)  # noqa: E731
+        work = lambda: self.trials.create(spec, answer, actor=actor, retry=retry)  # noqa: E731
         return await loop.run_in_executor(self._writes, work)
 
     # Who asks

@@ -1,119 +1,263 @@
-"""Which arm each user gets: a decision is taken once, and given again to whoever asks again."""
+"""Which arm each user gets: a decision is taken once, and returned again to whoever asks again."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from drimed import streams
 from drimed.errors import ConflictError, InputError, UnknownNameError
+from drimed.guards.decision import REASONS
+from drimed.guards.decision import Decision as Drawn
+from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.records import Decision, Event, Path
 from drimed.trial import events as kinds
-from drimed.trial import faults, running
-from drimed.trial.deciding import Asked, decide
-from drimed.trial.events import Draft, Event
-from drimed.trial.memory import Memory
-from drimed.trial.recorder import Transaction
-from drimed.trial.records import Given
-from drimed.trial.running import Context
+from drimed.trial.events import Draft
+from drimed.trial.faults import first_twice
+from drimed.trial.problem import Profile
+from drimed.trial.state import TrialState, as_vector
+from drimed.trial.stories import Story, record, stories
+from drimed.trial.transaction import Transaction
+
+Context = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Question:
+    """One user, and what is known before deciding for it."""
+
+    profile: Profile
+    context: FloatArray | None  # (D,), as it was given
+    excluded: list[str]  # arms that are unavailable
+    available: BoolArray | None  # (K,), the same as a mask
 
 
 def ask(
-    now: Transaction,
+    tx: Transaction,
     users: Sequence[str] | None,
-    contexts: Mapping[str, Context],
-    unavailable: Sequence[str],
-    key: str | None,
-) -> list[Given]:
-    """Decide for some users, or (None) for all; those who have a decision in this episode keep it."""
+    *,
+    contexts: Mapping[str, Context] | None = None,
+    unavailable: Sequence[str] = (),
+    episode: int | None = None,
+    key: str | None = None,
+) -> list[Decision]:
+    """Decide for some users, or (None) for all; those who have a decision in this episode keep it.
+
+    With `episode` the decisions are for that episode, which is opened with these contexts if it is the next one.
+    """
+    contexts = contexts or {}
     if key is not None:
         kinds.storable("key", key, kinds.LONGEST_KEY)
-        if before := _answered(now, key, users):
+        if before := _answered(tx, key, users):
             return before
-    _can_decide(now.memory)
-    if now.memory.episode.number == 0:  # the first one need not be opened
-        now.append([Draft(kinds.EPISODE, running.episode(now.memory, {}, {}))])
-    memory = now.memory
-    names = list(memory.users) if users is None else list(users)
+    _can_decide(tx.state)
+    _known(tx.state, users or (), ("users",))
+    _known(tx.state, contexts, ("contexts",))
+    _in_episode(tx, contexts, episode)
+    state = tx.state
+    names = list(state.users) if users is None else list(users)
     if not names:
-        raise InputError("there is nobody to decide for: add users first")
-    if (twice := faults.first_twice(names)) is not None:
-        raise InputError(f"user {twice!r} is asked for twice in one call")
-    for name in [*names, *contexts]:
-        if name not in memory.users:
-            raise UnknownNameError("user", name, memory.users)
-    standing = {u: memory.episode.asked[u] for u in names if u in memory.episode.asked}
+        raise InputError("there is nobody to decide for: add users first", ("users",))
+    if (twice := first_twice(names)) is not None:
+        raise InputError(f"user {twice!r} is asked for twice in one call", ("users",))
+    standing = {u: state.episode.asked[u] for u in names if u in state.episode.asked}
     new = [u for u in names if u not in standing]
-    written = _decided(now, [_asked(memory, u, contexts.get(u), unavailable) for u in new], new, key)
-    found = _standing(now, standing) | {str(e.user): given(memory, e) for e in written}
+    written = _decided(tx, [_question(state, u, contexts.get(u), unavailable) for u in new], new, key)
+    found = {d.user: d for d in _recorded(tx, standing.values())}
+    found |= {str(e.user): record(state, _fresh(state, e)) for e in written}
     return [found[u] for u in names]
 
 
-def preview(now: Transaction) -> list[Given]:
+def preview(tx: Transaction) -> list[Decision]:
     """What would be decided now for every user, in its context of this episode or a typical one."""
-    memory = now.memory
-    _can_decide(memory)
-    typical = {name: f.typical for name, f in memory.spec.context.items()}
-    known = {u: None if u in memory.episode.contexts or not typical else typical for u in memory.users}
-    asked = [_asked(memory, user, context, ()) for user, context in known.items()]
-    return [given(memory, event) for event in _decided(now, asked, list(known), None)]
+    state = tx.state
+    _can_decide(state)
+    typical = {name: f.typical for name, f in state.spec.context.items()}
+    known = {u: None if u in state.episode.contexts or not typical else typical for u in state.users}
+    questions = [_question(state, user, context, ()) for user, context in known.items()]
+    return [record(state, _fresh(state, event)) for event in _decided(tx, questions, list(known), None)]
 
 
-def given(memory: Memory, event: Event, *, repeated: bool = False) -> Given:
-    """A decision's event as callers get it."""
-    return Given.of(event, memory.problem.arms, memory.problem.fields, repeated=repeated)
+def open_episode(
+    tx: Transaction,
+    contexts: Mapping[str, Context] | None = None,
+    number: int | None = None,
+    unavailable: Mapping[str, Sequence[str]] | None = None,
+) -> int:
+    """The next episode; opening the one that is open again does nothing."""
+    state = tx.state
+    current = state.episode.number
+    if number is not None and number == current:
+        return current
+    if state.status != "running":
+        raise ConflictError(f"trial {state.spec.name!r} is {state.status}; no episode can be opened")
+    if number is not None and number != current + 1:
+        raise ConflictError(f"episode {number} cannot be opened: the next one is {current + 1}", ("number",))
+    tx.append([Draft(kinds.EPISODE, _episode(state, contexts or {}, unavailable or {}))])
+    return current + 1
 
 
-def _decided(now: Transaction, asked: Sequence[Asked], users: Sequence[str], key: str | None) -> list[Event]:
-    bodies = decide(now.memory, asked) if asked else []
-    first = now.memory.counts.decisions + 1
+def decide(state: TrialState, questions: Sequence[Question]) -> list[dict[str, Any]]:
+    """The decisions as they are recorded: all from the present state, numbered on from the last one."""
+    first, problem, policy = state.counts.decisions, state.problem, state.policy
+    draws = streams.uniforms(state.seed, "policy", first, len(questions), policy.draws_needed(problem.shape))
+    learned = state.settled()
+    if len(questions) == 1:
+        q = questions[0]
+        offer = problem.offer(q.profile, q.context, q.available)
+        drawn = policy.decide(learned, offer, draws[0])
+    else:
+        offer = problem.offers(*zip(*((q.profile, q.context, q.available) for q in questions), strict=True))
+        drawn = policy.decide_together(learned, offer, draws)
+    return _bodies(state, questions, drawn, policy.effects(learned, offer, state.spec.confidence))
+
+
+def _bodies(
+    state: TrialState, questions: Sequence[Question], drawn: Drawn, effects: tuple[FloatArray, FloatArray] | None
+) -> list[dict[str, Any]]:
+    """What is recorded of n decisions: arrays with a user's axis, or without one for a single decision."""
+    n, arms, first = len(questions), state.problem.arms, state.counts.decisions
+
+    def numbers(values: Any, *core: int) -> list[Any]:
+        return [None] * n if values is None else np.reshape(values, (n, *core)).tolist()
+
+    action, reason = numbers(drawn.action), numbers(drawn.reason)
+    probabilities = numbers(drawn.probabilities, -1)
+    propensity = numbers(drawn.propensity if drawn.exact else None)
+    share, certified = numbers(drawn.share), numbers(drawn.certified)
+    estimate, half = (numbers(values, -1) for values in effects or (None, None))
+    return [
+        {
+            "episode": state.episode.number,
+            "profile": q.profile.slot,
+            "context": None if q.context is None else q.context.tolist(),
+            "unavailable": q.excluded,
+            "state": state.seq,
+            "draw": first + i,
+            "arm": arms[action[i]],
+            "probabilities": probabilities[i][: len(arms)],
+            "propensity": propensity[i],
+            "reason": REASONS[reason[i]],
+            "share": share[i],
+            "certified": certified[i],
+            "estimate": None if effects is None else estimate[i][: len(arms)],
+            "half": None if effects is None else half[i][: len(arms)],
+        }
+        for i, q in enumerate(questions)
+    ]
+
+
+def _decided(tx: Transaction, questions: Sequence[Question], users: Sequence[str], key: str | None) -> list[Event]:
+    bodies = decide(tx.state, questions) if questions else []
+    first = tx.state.counts.decisions + 1
     drafts = [
         Draft(kinds.DECISION, body, first + i, user, key)
         for i, (user, body) in enumerate(zip(users, bodies, strict=True))
     ]
-    return now.append(drafts)
+    return tx.append(drafts)
 
 
-def _asked(memory: Memory, user: str, context: Context | None, unavailable: Sequence[str]) -> Asked:
-    profile = memory.profile(user)
+def _question(state: TrialState, user: str, context: Context | None, unavailable: Sequence[str]) -> Question:
+    profile, problem = state.profile(user), state.problem
     if context is not None:
-        values = memory.problem.context(context)
-    elif memory.problem.fields and user not in memory.episode.contexts:
+        values = problem.context(context, ("contexts", user))
+    elif problem.fields and user not in state.episode.contexts:
         raise InputError(
-            f"user {user!r} has no context in episode {memory.episode.number}; expected "
-            f"{', '.join(memory.problem.fields)}: give it here or to open_episode"
+            f"user {user!r} has no context in episode {state.episode.number}; expected {', '.join(problem.fields)}: "
+            "give it here or to open_episode",
+            ("contexts", user),
         )
     else:
-        known = memory.episode.contexts.get(user)
-        values = None if known is None else np.array(known, dtype=np.float64)
-    excluded = memory.excluded(user, unavailable)
-    return Asked(profile, values, excluded, memory.problem.available(profile, excluded))
+        values = as_vector(state.episode.contexts.get(user))
+    for arm in arm_names(unavailable):
+        problem.arm(arm, ("unavailable",))
+    excluded = state.excluded(user, unavailable)
+    return Question(profile, values, excluded, problem.available(profile, excluded))
 
 
-def _answered(now: Transaction, key: str, users: Sequence[str] | None) -> list[Given]:
-    """What this request was answered with before: what it decided, and what had been decided in its episode."""
-    found = {str(e.user): e for e in now.ledger.of_request(key) if e.kind == kinds.DECISION}
+def _in_episode(tx: Transaction, contexts: Mapping[str, Context], episode: int | None) -> None:
+    """Open the episode that is asked for, if it is the next one; the first one is opened by the first question."""
+    current = tx.state.episode.number
+    if episode is None and current > 0:
+        return
+    if episode is not None and episode not in (current, current + 1):
+        known = f"episode {current} is open" if current else "no episode is open"
+        raise ConflictError(f"decisions for episode {episode} cannot be taken now: {known}", ("episode",))
+    if episode != current:
+        tx.append([Draft(kinds.EPISODE, _episode(tx.state, contexts if episode is not None else {}, {}))])
+
+
+def _episode(
+    state: TrialState, contexts: Mapping[str, Context], unavailable: Mapping[str, Sequence[str]]
+) -> dict[str, Any]:
+    """The next episode, as it is recorded."""
+    body: dict[str, Any] = {"episode": state.episode.number + 1, "contexts": {}, "unavailable": {}}
+    _known(state, contexts, ("contexts",))
+    for user, values in contexts.items():
+        if (vector := state.problem.context(values, ("contexts", user))) is not None:
+            body["contexts"][user] = vector.tolist()
+    _known(state, filter(None, unavailable), ("unavailable",))
+    for user, arms in unavailable.items():
+        for arm in arm_names(arms):
+            state.problem.arm(arm, ("unavailable", user))
+        for name in [user] if user else state.users:
+            state.problem.available(state.profile(name), [*state.retired, *arms])
+        body["unavailable"][user] = sorted(arms)
+    state.opening_offers(body["contexts"])  # refuses what the policy could not begin with
+    return body
+
+
+def _answered(tx: Transaction, key: str, users: Sequence[str] | None) -> list[Decision]:
+    """What this request was answered with before: its own decisions, and those that stood in its episode."""
+    found = {str(e.user): e for e in tx.ledger.of_request(key) if e.kind == kinds.DECISION}
     if not found:
         return []
-    memory, stood = now.memory, dict[str, Event]()
-    if memory.spec.decisions == "one per episode":
+    state, stood = tx.state, dict[str, Event]()
+    if state.spec.decisions == "one per episode":
         before = min(e.seq for e in found.values()) - 1
-        for event in now.ledger.events(until=before, kinds=(kinds.EPISODE, kinds.DECISION), newest_first=True):
+        for event in tx.ledger.events(until=before, kinds=(kinds.EPISODE, kinds.DECISION), newest_first=True):
             if event.kind == kinds.EPISODE:
                 break
             stood[str(event.user)] = event
     whole = stood | found
-    names = [u for u in memory.users if u in whole] if users is None else list(users)
+    names = [u for u in state.users if u in whole] if users is None else list(users)
     if not set(found) <= set(names) <= set(whole):
-        raise ConflictError(f"request {key!r} was made before, for other users; give each request its own key")
-    return [given(memory, whole[u], repeated=True) for u in names]
+        raise ConflictError(
+            f"request {key!r} was made before, for other users; give each request its own key", ("key",)
+        )
+    known = {d.user: d for d in _recorded(tx, [int(whole[u].decision or 0) for u in names])}
+    return [known[u] for u in names]
 
 
-def _standing(now: Transaction, decisions: dict[str, int]) -> dict[str, Given]:
-    found = now.ledger.of_decisions(list(decisions.values()))
-    return {u: given(now.memory, found[n][0], repeated=True) for u, n in decisions.items()}
+def _recorded(tx: Transaction, numbers: Any) -> list[Decision]:
+    """Decisions that were taken before, as they stand."""
+    return [record(tx.state, story, repeated=True) for story in stories(tx.ledger, tx.state, list(numbers))]
 
 
-def _can_decide(memory: Memory) -> None:
-    if memory.status != "running":
-        fix = "; resume it first" if memory.status == "paused" else ""
-        raise ConflictError(f"trial {memory.spec.name!r} is {memory.status} and decides nothing{fix}")
+def _fresh(state: TrialState, event: Event) -> Story:
+    """A decision that was taken just now."""
+    return Story(event, None, False, 0, state.state_of(None, missing=False))
+
+
+def arm_names(names: Sequence[str]) -> Sequence[str]:
+    """Arms that are unavailable, as a list."""
+    if isinstance(names, str):
+        raise InputError(
+            f"unavailable must be a list of arms, got the text {names!r}; write [{names!r}]", ("unavailable",)
+        )
+    return names
+
+
+def _known(state: TrialState, users: Any, field: Path) -> None:
+    for user in users:
+        if user not in state.users:
+            raise UnknownNameError("user", user, state.users, (*field, user) if field != ("users",) else field)
+
+
+def _can_decide(state: TrialState) -> None:
+    if state.status != "running":
+        fix = "; resume it first" if state.status == "paused" else ""
+        raise ConflictError(f"trial {state.spec.name!r} is {state.status} and decides nothing{fix}")

@@ -1,7 +1,7 @@
-"""What happened, one line each: an append-only chain that proves itself.
+"""The log of a trial: an append-only chain of events that proves itself.
 
-Every event carries the hash of the one before it. Whoever changes, removes or reorders one breaks the chain at that
-place; whoever cuts off its end contradicts the head that the store keeps beside it.
+Every event carries the hash of the one before it. Changing, removing or reordering one breaks the chain at that place;
+cutting off the end contradicts the head that the store keeps beside it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from typing import Any
 
 from drimed.errors import InputError
+from drimed.records import Event
 
 LONGEST_KEY = 500  # characters of a caller's key
 START = ""  # what the first event of a trial is chained to
@@ -32,40 +32,18 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Draft:
-    """Something that is about to be recorded."""
+    """An event that is about to be recorded."""
 
     kind: str
     body: dict[str, Any]
     decision: int | None = None  # the decision it is about
     user: str | None = None
-    request: str | None = None  # the caller's key, so that a repeated request is answered and not repeated
+    request: str | None = None  # the caller's idempotency key
 
 
-@dataclass(frozen=True)
-class Event:
-    """Something that was recorded."""
-
-    seq: int  # from 1
-    time: str  # UTC
-    actor: str
-    kind: str
-    decision: int | None
-    user: str | None
-    request: str | None
-    text: str  # the body, as it was written
-    hash: str
-
-    @cached_property
-    def body(self) -> dict[str, Any]:
-        """What happened."""
-        data: dict[str, Any] = json.loads(self.text)
-        return data
-
-    def chained_to(self, previous: str) -> str:
-        """The hash that this event must have after one whose hash is `previous`."""
-        return _digest(
-            previous, self.seq, self.time, self.actor, self.kind, self.decision, self.user, self.request, self.text
-        )
+def hash_after(previous: str, e: Event) -> str:
+    """The hash that event `e` must have after one whose hash is `previous`."""
+    return _digest(previous, e.seq, e.time, e.actor, e.kind, e.decision, e.user, e.request, e.text)
 
 
 def chain(drafts: Sequence[Draft], *, seq: int, hash: str, time: str, actor: str) -> list[Event]:
@@ -77,13 +55,13 @@ def chain(drafts: Sequence[Draft], *, seq: int, hash: str, time: str, actor: str
         storable("text", text)
         hash = _digest(hash, i, time, actor, draft.kind, draft.decision, draft.user, draft.request, text)
         event = Event(i, time, actor, draft.kind, draft.decision, draft.user, draft.request, text, hash)
-        vars(event)["body"] = draft.body  # what reading the text would give, and takes as long as writing it
+        vars(event)["body"] = draft.body  # the same as reading the text again
         events.append(event)
     return events
 
 
 def storable(what: str, text: str, most: int | None = None) -> None:
-    """Refuse what a database cannot keep, or not in an index."""
+    """Refuse text that a database cannot keep or index."""
     if most is not None and len(text) > most:
         raise InputError(f"{what} has {len(text)} characters; {most} are allowed")
     try:

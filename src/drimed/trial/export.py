@@ -1,4 +1,4 @@
-"""A trial's decisions with what came of them, for others: CSV, JSON, Parquet, or the Open Bandit Pipeline.
+"""A trial's decisions with their outcomes, for other programs: CSV, JSON, Parquet, or the Open Bandit Pipeline.
 
 Columns are named as `drimed evaluate` expects them.
 """
@@ -23,44 +23,44 @@ FORMS = (".csv", ".json", ".parquet", ".npz")
 MEANING = {
     "decision": "number of the decision, from 1",
     "episode": "its episode, from 1",
-    "user": "whom it was for",
-    "time": "when it was given out (UTC)",
-    "context_*": "what was known before it, in the unit of the trial file",
+    "user": "who it was for",
+    "time": "when it was taken (UTC)",
+    "context_*": "the context it was taken in, in the unit of the trial file",
     "action": "the arm that was given",
     "propensity": "probability that this arm had when it was drawn; empty: the policy's draw has no closed form",
     "probability_*": "probability of each arm",
-    "reason": "whether the guard changed the learner's wish, and why",
+    "reason": "whether the guard changed the policy's proposal, and why",
     "effect_*": "each arm's reward against this user's control, as estimated at that moment",
-    "state": "told, awaited or missing",
-    "metric_*": "outcome; empty: not told",
+    "state": "pending, partial, complete or missing",
+    "metric_*": "outcome; empty: not there",
     "control_*": "outcome of the control plot, where there is one",
-    "reward": "what the outcome was worth to the user, with the preference of that moment; empty: not told in full",
-    "amendments": "how often the outcome was corrected",
+    "reward": "what the outcome was worth to the user, with the preference of that moment; empty: not known in full",
+    "amendments": "how often the outcome was amended",
 }
 
 
 def records(trial: Trial, *, whole: bool = False) -> Iterator[dict[str, Any]]:
     """One flat record for each decision, or (whole) for those whose reward is known."""
-    for row in trial.rows():
-        if whole and row.reward is None:
+    metrics = list(trial.state().spec.metrics)
+    for d in trial.decisions():
+        if whole and d.reward is None:
             continue
-        g = row.given
         yield {
-            "decision": g.id,
-            "episode": g.episode,
-            "user": g.user,
-            "time": g.time,
-            **{f"context_{name}": value for name, value in (g.context or {}).items()},
-            "action": g.arm,
-            "propensity": g.propensity,
-            **{f"probability_{arm}": p for arm, p in g.probabilities.items()},
-            "reason": g.reason,
-            **{f"effect_{arm}": e.estimate for arm, e in (g.effects or {}).items()},
-            "state": row.state,
-            **{f"metric_{metric}": value for metric, value in row.outcome.items()},
-            **{f"control_{metric}": value for metric, value in (row.control or {}).items()},
-            "reward": row.reward,
-            "amendments": row.amendments,
+            "decision": d.id,
+            "episode": d.episode,
+            "user": d.user,
+            "time": d.time,
+            **{f"context_{name}": value for name, value in (d.context or {}).items()},
+            "action": d.arm,
+            "propensity": d.propensity,
+            **{f"probability_{arm}": p for arm, p in d.probabilities.items()},
+            "reason": d.reason,
+            **{f"effect_{arm}": e.estimate for arm, e in (d.effects or {}).items()},
+            "state": d.state,
+            **{f"metric_{metric}": (d.outcome or {}).get(metric) for metric in metrics},
+            **{f"control_{metric}": value for metric, value in (d.control or {}).items()},
+            "reward": d.reward,
+            "amendments": d.amendments,
         }
 
 

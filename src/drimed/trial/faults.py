@@ -9,15 +9,15 @@ from pydantic import BaseModel as _Model
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from drimed.errors import ConfigError, DrimedError, Fault, UnknownNameError
+from drimed.errors import ConfigError, DrimedError, UnknownNameError
 from drimed.linear import checks
-from drimed.policies.policy import AnyPolicy, Policy
-from drimed.policies.registry import REGISTRY, make
+from drimed.policies.policy import AnyPolicy
+from drimed.policies.registry import find, make
+from drimed.records import Fault, Path
 from drimed.trial.build import build_policy
 from drimed.trial.problem import Problem
 from drimed.trial.spec import ARM, LARGEST, SHARES, Arm, ArmNoise, Control, Name, TrialSpec, User
 
-Path = tuple[str | int, ...]
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 MOST_COEFFICIENTS = 2000  # to learn in one trial: matrices have the square of it
 
@@ -209,14 +209,16 @@ def _plainly(error: DrimedError) -> str:
 def _setting_faults(spec: TrialSpec) -> Iterator[Fault]:
     """What is wrong with the policy's name and settings, whatever the rest of the file says."""
     name, settings = spec.policy.name, spec.policy.settings
-    if name not in REGISTRY:
-        yield Fault(("policy", "name"), str(UnknownNameError("policy", name, REGISTRY)))
+    try:
+        find(name)
+    except DrimedError as error:
+        yield Fault(("policy", "name"), str(error))
         return
-    published = not isinstance(make(name), Policy)
+    own = make(name).traits.settings
     sound = {}
     for setting, value in settings.items():
         at: Path = ("policy", setting)
-        if setting in ("tolerance", "guardrails") and not published:
+        if setting in ("tolerance", "guardrails") and (setting not in own or "relative" in own):
             home = "[tolerance]" if setting == "tolerance" else "[[guardrails]]"
             yield Fault(at, f"belongs to the trial and not to its policy: give it under {home}")
         elif not isinstance(value, str | int | float) or (isinstance(value, float) and not abs(value) < np.inf):
@@ -280,8 +282,8 @@ def plot_faults(
     spec: TrialSpec, policy: AnyPolicy, control: Control | None, first: Control | None, at: Path
 ) -> Iterator[Fault]:
     """Whether a user's control may differ from the first one's."""
-    learner = policy.learner if isinstance(policy, Policy) else None
-    if learner is None or (spec.feedback, learner.weighting, learner.feedback) != ("difference", "learned", "vector"):
+    traits = policy.traits
+    if (spec.feedback, traits.weighting, traits.feedback) != ("difference", "learned", "vector"):
         return
     if control is not None and first is not None and _support(control) != _support(first):
         yield Fault(

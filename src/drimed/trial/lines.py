@@ -11,9 +11,9 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from drimed.errors import Fault, SpecError
+from drimed.errors import SpecError
+from drimed.records import Fault, Path
 
-Path = tuple[str | int, ...]
 MOST_PARTS = 20  # of a key with dots; tomllib takes time with the square of them
 _LINE = re.compile(r"\(at line (\d+), column (\d+)\)")
 # Strings and comments are one word each, also those that do not end.

@@ -17,6 +17,7 @@ import numpy as np
 from drimed.errors import ConflictError, InputError, UnknownNameError
 from drimed.learning.offer import Offer, Shape, quadratic, whiten
 from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.records import Path
 from drimed.trial.spec import LARGEST, ArmNoise, TrialSpec, User
 
 DEPARTURE = 0.5  # arms differ from each other by less than levels do from zero: half as much, before any data
@@ -29,6 +30,7 @@ class Profile:
 
     user: str
     slot: int  # its number, from 0: whose memory a guard consults
+    definition: User  # as described last
     preference: FloatArray  # (M,), in the learner's units
     control: FloatArray  # (K,)
     allowed: BoolArray | None  # (K,)
@@ -67,10 +69,10 @@ class Problem:
         maps = self._maps
         return Shape(d=maps.shape[-1], K=maps.shape[0], M=maps.shape[1], H=self.users)
 
-    def arm(self, name: str) -> int:
+    def arm(self, name: str, field: Path = ()) -> int:
         """The number of an arm."""
         if name not in self._numbers:
-            raise UnknownNameError("arm", name, self.arms)
+            raise UnknownNameError("arm", name, self.arms, field)
         return self._numbers[name]
 
     def profile(self, name: str, user: User, slot: int) -> Profile:
@@ -84,29 +86,30 @@ class Problem:
         return Profile(
             user=name,
             slot=slot,
+            definition=user,
             preference=np.array([weights.get(m, 0.0) for m in self.metrics]) * self.sizes,
             control=np.array([shares.get(a, 0.0) for a in self.arms] + [0.0] * (self.room - len(self.arms))),
             allowed=allowed,
             group=user.group,
         )
 
-    def context(self, values: Mapping[str, float] | None) -> FloatArray | None:
+    def context(self, values: Mapping[str, float] | None, field: Path = ()) -> FloatArray | None:
         """A context in numbers, as the file declares it: (D,)."""
         if not self.fields:
             if values:
-                raise UnknownNameError("context field", next(iter(values)), ())
+                raise UnknownNameError("context field", next(iter(values)), (), field)
             return None
         if values is None:
-            raise InputError(f"a context is needed: {', '.join(self.fields)}")
+            raise InputError(f"a context is needed: {', '.join(self.fields)}", field)
         if not isinstance(values, Mapping):
-            raise InputError(f"a context must be a table of {', '.join(self.fields)}, got {values!r}")
+            raise InputError(f"a context must be a table of {', '.join(self.fields)}, got {values!r}", field)
         for name in values:
             if name not in self.spec.context:
-                raise UnknownNameError("context field", name, self.fields)
+                raise UnknownNameError("context field", name, self.fields, (*field, name))
         missing = [f for f in self.fields if f not in values]
         if missing:
-            raise InputError(f"context {missing[0]!r} is missing; expected {', '.join(self.fields)}")
-        return np.array([number(f"context {f!r}", values[f]) for f in self.fields])
+            raise InputError(f"context {missing[0]!r} is missing; expected {', '.join(self.fields)}", field)
+        return np.array([number(f"context {f!r}", values[f], (*field, f)) for f in self.fields])
 
     def outcome(self, values: Mapping[str, float | None]) -> tuple[FloatArray, BoolArray]:
         """An outcome in the learner's units, and which metrics are there: (M,) twice."""
@@ -282,13 +285,13 @@ def _stack(arrays: Sequence[FloatArray | None]) -> FloatArray | None:
     return np.stack(there) if there else None
 
 
-def number(what: str, value: object) -> float:
+def number(what: str, value: object, field: Path = ()) -> float:
     """A value that was handed in, if it is a number that can be calculated with."""
     if isinstance(value, np.integer | np.floating):
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"{what} must be a finite number, got {value!r}")
+        raise InputError(f"{what} must be a finite number, got {value!r}", field)
     if not -LARGEST <= value <= LARGEST:
         wanted = f"a number of at most {LARGEST:g}" if abs(value) < np.inf else "a finite number"
-        raise InputError(f"{what} must be {wanted}, got {value!r}")
+        raise InputError(f"{what} must be {wanted}, got {value!r}", field)
     return float(value)

@@ -1,7 +1,7 @@
 """Spreadsheets in and out: users and contexts in, arms out, outcomes back in.
 
-A sheet is CSV (commas, semicolons or tabs) or JSON (a list of records). Whatever is wrong is told with its row, and
-then nothing of the sheet is used.
+A sheet is CSV (commas, semicolons or tabs) or JSON (a list of records). Every error names its row, and then nothing of
+the sheet is used.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from drimed.errors import BatchError, InputError, UnknownNameError
+from drimed.records import Decision, Fault, Receipt, Report
+from drimed.trial import queries, telling
 from drimed.trial.faults import first_twice, short
-from drimed.trial.memory import Memory
-from drimed.trial.outcomes import Report
-from drimed.trial.records import Given, Told
 from drimed.trial.spec import is_whole
-from drimed.trial.trial import Trial
+from drimed.trial.state import TrialState
+from drimed.trial.transaction import Transaction
 
 FIRST_ROW = 2  # of data in a CSV file: the first line has the names
 CONTROL = "control."  # before the metrics of a control plot
@@ -49,18 +49,18 @@ def write(rows: Sequence[Mapping[str, Any]], form: str = "csv") -> str:
     return out.getvalue()
 
 
-def contexts(memory: Memory, rows: Sequence[Record]) -> dict[str, dict[str, float]]:
+def contexts(state: TrialState, rows: Sequence[Record]) -> dict[str, dict[str, float]]:
     """Users and their contexts, from a sheet with a column `user` and one for each context field."""
     found: dict[str, dict[str, float]] = {}
     errors: dict[int, str] = {}
     for i, row in enumerate(rows):
         try:
             user = str(_needed(row, "user"))
-            if user not in memory.users:
-                raise UnknownNameError("user", user, memory.users)
+            if user not in state.users:
+                raise UnknownNameError("user", user, state.users)
             if user in found:
                 raise InputError(f"user {user!r} is in the sheet twice")
-            found[user] = {f: number(f, _needed(row, f)) for f in memory.problem.fields}
+            found[user] = {f: number(f, _needed(row, f)) for f in state.problem.fields}
         except InputError as error:
             errors[i] = str(error)
     _refuse(errors)
@@ -68,45 +68,48 @@ def contexts(memory: Memory, rows: Sequence[Record]) -> dict[str, dict[str, floa
 
 
 def tell(
-    trial: Trial, rows: Sequence[Record], *, ignore: Iterable[str] = (), actor: str | None = None, dry_run: bool = False
-) -> list[Told]:
+    tx: Transaction, rows: Sequence[Record], *, ignore: Iterable[str] = (), confirm: bool = False
+) -> list[Receipt]:
     """Report the outcomes of a sheet with a column `decision` and one for each metric, all or none.
 
     Empty cells are still to come, and rows without any outcome are passed over, so that the sheet of `ask` can be
     filled in bit by bit. The columns that `ask` wrote may stay; a user or an arm that is not the decision's is an
     error: somebody has sorted one column alone.
     """
-    memory = trial.memory()
+    state = tx.state
     found: dict[int, Report] = {}  # by the place of their row
     errors: dict[int, str] = {}
     for i, row in enumerate(rows):
         try:
-            report = _report(memory, row, ignore)
+            report = _report(state, row, ignore)
             if report is not None:
                 found[i] = report
         except InputError as error:
             errors[i] = str(error)
-    given = trial.decisions([r.decision for r in found.values()])
+    recorded = {d.id: d for d in queries.decisions(tx.ledger, state, [r.decision for r in found.values()])}
     for i, report in found.items():
-        if report.decision in given and (wrong := _misplaced(rows[i], given[report.decision])):
+        if report.decision in recorded and (wrong := _misplaced(rows[i], recorded[report.decision])):
             errors[i] = wrong
     _refuse(errors)
+    places = list(found)
     try:
-        return trial.tell_many(list(found.values()), actor=actor, dry_run=dry_run)
+        return telling.tell(tx, list(found.values()), confirm=confirm)
     except BatchError as error:
-        places = list(found)
-        _refuse({places[n]: message for n, message in error.errors.items()})
-        raise
+        raise type(error)(_in_rows(error.faults, places)) from None
     except InputError as error:
-        if len(found) != 1:
-            raise
-        _refuse({next(iter(found)): str(error)})
+        if len(found) == 1:
+            _refuse({places[0]: str(error)})
         raise
 
 
-def _report(memory: Memory, row: Record, ignore: Iterable[str]) -> Report | None:
-    metrics = memory.problem.metrics
-    known = {"decision", *WRITTEN, *memory.problem.fields, *metrics, *(CONTROL + m for m in metrics), *ignore}
+def _in_rows(faults: Iterable[Fault], places: Sequence[int]) -> list[Fault]:
+    """Faults of reports, at their rows of the sheet."""
+    return [Fault(f.path[2:], f.message, row=places[int(f.path[1])] + FIRST_ROW) for f in faults]
+
+
+def _report(state: TrialState, row: Record, ignore: Iterable[str]) -> Report | None:
+    metrics = state.problem.metrics
+    known = {"decision", *WRITTEN, *state.problem.fields, *metrics, *(CONTROL + m for m in metrics), *ignore}
     for name in row:
         if name not in known:
             raise UnknownNameError("column", name, known)
@@ -124,7 +127,7 @@ def decision_number(row: Record) -> int:
     return int(which)
 
 
-def _misplaced(row: Record, recorded: Given) -> str | None:
+def _misplaced(row: Record, recorded: Decision) -> str | None:
     for column, truth in (("user", recorded.user), ("arm", recorded.arm)):
         if column in row and str(row[column]) != truth:
             return (
@@ -134,25 +137,27 @@ def _misplaced(row: Record, recorded: Given) -> str | None:
     return None
 
 
-def _refuse(errors: dict[int, str]) -> None:
+def _refuse(errors: Mapping[int, str]) -> None:
     """Rows are counted as a spreadsheet shows them, names in the first."""
     if errors:
-        raise BatchError({i + FIRST_ROW - 1: message for i, message in errors.items()}, "row")
+        raise BatchError(Fault((), message, row=i + FIRST_ROW) for i, message in sorted(errors.items()))
 
 
-def given_rows(given: Sequence[Given]) -> list[Record]:
-    """Decisions as a sheet to hand out: who gets what."""
+def decision_rows(decisions: Iterable[Decision], metrics: Sequence[str] = (), *, plots: bool = False) -> list[Record]:
+    """Decisions as a sheet to hand out, with a column for each of these metrics to fill in."""
     return [
         {
-            "decision": g.id,
-            "episode": g.episode,
-            "user": g.user,
-            **(g.context or {}),
-            "arm": g.arm,
-            "propensity": g.propensity,
-            "reason": g.reason,
+            "decision": d.id,
+            "episode": d.episode,
+            "user": d.user,
+            **(d.context or {}),
+            "arm": d.arm,
+            "propensity": d.propensity,
+            "reason": d.reason,
+            **{m: (d.outcome or {}).get(m) for m in metrics},
+            **{CONTROL + m: (d.control or {}).get(m) for m in (metrics if plots else ())},
         }
-        for g in given
+        for d in decisions
     ]
 
 
@@ -189,7 +194,8 @@ def _read_json(text: str) -> list[Record]:
         raise InputError("not JSON: lists or records are nested too deeply") from None
     if not isinstance(data, list) or not all(isinstance(row, _Pairs) for row in data):
         raise InputError("expected a list of records: [{...}, {...}]")
-    rows, errors = [], {}
+    rows: list[Record] = []
+    errors: dict[int, str] = {}
     for i, row in enumerate(data):
         twice = first_twice([name for name, _ in row])
         if twice is not None:
@@ -206,7 +212,8 @@ def _read_csv(text: str) -> list[Record]:
     delimiter = max(",;\t", key=first.count)
     reader = csv.reader(io.StringIO(text), delimiter=delimiter)
     names: list[str] = []
-    rows, errors = [], {}
+    rows: list[Record] = []
+    errors: dict[int, str] = {}
     try:
         names = [name.strip() for name in next(reader, [])]
         if not any(names):
@@ -230,4 +237,4 @@ class _Pairs(list[tuple[str, Any]]):
     """A record of JSON, before a name that comes twice is lost."""
 
 
-_HALF = "has half of a character (a lone surrogate)"
+_HALF = "has a character that is not valid Unicode (a lone surrogate)"

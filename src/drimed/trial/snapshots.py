@@ -1,68 +1,86 @@
-"""A memory as bytes and back, so that opening a long trial is fast. No code is stored, and nothing rests on it."""
+"""A state as bytes and back, so that opening a long trial is fast. No code is stored, and nothing depends on it."""
 
 from __future__ import annotations
 
 import io
 import json
 import logging
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from drimed.policies.state import from_arrays, to_arrays
-from drimed.trial.events import Event, written
-from drimed.trial.memory import Counts, Episode, Memory, Room
+from drimed.records import Event
+from drimed.trial.events import written
+from drimed.trial.fold import at_start, caught_up
+from drimed.trial.layers import Layers
 from drimed.trial.spec import TrialSpec, User
+from drimed.trial.state import Counts, Episode, Room, TrialState, problem_of
 from drimed.trial.stores.store import Ledger, Snapshot
+
+FORM = 2  # of what follows: a snapshot of another form is not used, and the log is folded from its start
 
 log = logging.getLogger(__name__)
 
 
-def take(memory: Memory) -> Snapshot:
+def take(state: TrialState) -> Snapshot:
     """Everything that is known."""
+    users = [(p.user, p.definition.model_dump(mode="json", exclude_none=True)) for p in state.profiles.values()]
     meta = {
-        "spec": memory.spec.plain(),
-        "room": [memory.room.arms, memory.room.users],
-        "definitions": [[name, user.model_dump(mode="json", exclude_none=True)] for name, user in memory.definitions],
-        "episode": vars(memory.episode),
-        "counts": vars(memory.counts),
-        "pulls": memory.pulls,
-        "retired": memory.retired,
-        "status": memory.status,
+        "form": FORM,
+        "spec": state.spec.plain(),
+        "room": asdict(state.room),
+        "profiles": users,
+        "episode": vars(state.episode) | {"asked": dict(state.episode.asked)},
+        "counts": asdict(state.counts),
+        "pulls": dict(state.pulls),
+        "retired": state.retired,
+        "status": state.status,
     }
-    arrays: dict[str, Any] = {f"state.{name}": array for name, array in to_arrays(memory.state).items()}
+    arrays: dict[str, Any] = {f"state.{name}": array for name, array in to_arrays(state.learned).items()}
     stream = io.BytesIO()
     np.savez(stream, meta=np.array(written(meta)), **arrays)
-    return Snapshot(memory.seq, memory.hash, stream.getvalue())
+    return Snapshot(state.seq, state.hash, stream.getvalue())
 
 
-def restore(created: Event, snapshot: Snapshot) -> Memory:
-    """The memory that a snapshot holds."""
+def restore(created: Event, snapshot: Snapshot) -> TrialState | None:
+    """The state that a snapshot holds; None: it has another form."""
     with np.load(io.BytesIO(snapshot.data), allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
     meta = json.loads(str(arrays.pop("meta")))
-    memory = Memory(created, Room(*meta["room"]))
-    memory.redefine(TrialSpec.model_validate(meta["spec"]))
-    memory.profiles, memory.definitions = [], []
-    for name, user in meta["definitions"]:
-        memory.enter(name, User.model_validate(user))
-    memory.episode, memory.counts = Episode(**meta["episode"]), Counts(**meta["counts"])
-    memory.pulls, memory.retired, memory.status = meta["pulls"], meta["retired"], meta["status"]
-    memory.state = from_arrays(memory.state, {name.removeprefix("state."): a for name, a in arrays.items()})
-    memory.seq, memory.hash = snapshot.seq, snapshot.hash
-    return memory
+    if meta.get("form") != FORM:
+        return None
+    spec, room = TrialSpec.model_validate(meta["spec"]), Room(**meta["room"])
+    start = TrialState.start(created, room)
+    state = replace(
+        start,
+        spec=spec,
+        problem=problem_of(created, spec, room),
+        learned=from_arrays(start.learned, {name.removeprefix("state."): a for name, a in arrays.items()}),
+        profiles=Layers(),
+        users=Layers(),
+        episode=Episode(**meta["episode"] | {"asked": Layers(meta["episode"]["asked"])}),
+        counts=Counts(**meta["counts"]),
+        pulls=Layers((user, tuple(n)) for user, n in meta["pulls"].items()),
+        retired=tuple(meta["retired"]),
+        status=meta["status"],
+        seq=snapshot.seq,
+        hash=snapshot.hash,
+    )
+    return state.entered((name, User.model_validate(user)) for name, user in meta["profiles"])
 
 
-def recall(ledger: Ledger) -> Memory:
-    """What the ledger's events amount to, from its newest snapshot if that is one of this log and readable."""
-    start = Memory.at_start(ledger)
+def recall(ledger: Ledger) -> TrialState:
+    """The state after the ledger's last event, from its newest snapshot if that is usable."""
+    start = at_start(ledger)
     snapshot = ledger.snapshot()
     if snapshot is not None:
         at = next(ledger.events(after=snapshot.seq - 1, until=snapshot.seq), None)
         try:
             if at is None or at.hash != snapshot.hash:
                 raise ValueError("it belongs to another log")
-            start = restore(start.created, snapshot)
+            start = restore(start.created, snapshot) or start
         except Exception as error:  # torn or changed in whatever way: the log has everything
             log.warning("trial %s: the snapshot after event %d is unusable: %s", ledger.name, snapshot.seq, error)
-    return start.caught_up(ledger)
+    return caught_up(start, ledger)

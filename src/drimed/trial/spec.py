@@ -22,7 +22,8 @@ from pydantic import (
     field_validator,
 )
 
-from drimed.errors import Fault, SpecError
+from drimed.errors import SpecError
+from drimed.records import Fault
 from drimed.trial import lines
 
 

@@ -1,103 +1,240 @@
-"""What came of decisions: told once, completed later, corrected with a reason, or given up."""
+"""Outcomes: reported once, completed later, amended with a reason, or marked as missing.
+
+An outcome is a table of metrics and, where differences are learned from, another one of the site's control plot.
+Values outside the range that the trial file declares must be confirmed; until then nothing is recorded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from drimed.errors import BatchError, ConflictError, InputError
+from drimed.errors import BatchError, ConflictError, InputError, UnconfirmedError, UnknownNameError
+from drimed.records import MISSING, Fault, Path, Receipt, Report
 from drimed.trial import events as kinds
-from drimed.trial import outcomes
 from drimed.trial.events import Draft
-from drimed.trial.outcomes import Report, Story
-from drimed.trial.recorder import Transaction
-from drimed.trial.records import Told
-from drimed.trial.running import need_reason
+from drimed.trial.problem import number
+from drimed.trial.state import TrialState
+from drimed.trial.stories import Story
+from drimed.trial.transaction import Transaction
+
+Values = Mapping[str, float | None]
+PARTS = {"outcome": "metrics", "control": "control"}  # of a report -> of what is recorded
 
 
-def tell(now: Transaction, reports: Sequence[Report]) -> list[Told]:
-    """All of them or, if one is refused, none."""
+def tell(tx: Transaction, reports: Sequence[Report], *, confirm: bool = False) -> list[Receipt]:
+    """Record all of the outcomes or, if one is refused, none."""
     reports = [replace(r, decision=whole(r.decision)) for r in reports]
     if len({r.decision for r in reports}) < len(reports):
-        raise InputError("one decision is reported twice in one call; report each once")
-    found = now.ledger.of_decisions([r.decision for r in reports])
-    stories = {number: Story.of(events) for number, events in found.items()}
-    drafts, answers = [], []
-    for report, outcome in zip(reports, _merged(now, stories, reports), strict=True):
-        story = stories[report.decision]
+        raise InputError("one decision is reported twice in one call; report each once", ("reports",))
+    known = _stories(tx, [r.decision for r in reports])
+    outcomes = _merged(tx, known, reports)
+    if not confirm:
+        _refuse_unlikely(tx.state, known, reports)
+    drafts, receipts = [], []
+    for report, outcome in zip(reports, outcomes, strict=True):
+        story = known[report.decision]
         if outcome == story.outcome:
-            answers.append(outcomes.told(now.memory, story, "already recorded", outcome))
+            receipts.append(_receipt(tx.state, story, "already recorded", outcome))
             continue
-        body = {
-            "outcome": outcome,
-            "was": story.outcome,
-            "late": story.missing and story.outcome is None,  # it had been given up
-        }
+        body = {"outcome": outcome, "was": story.outcome, "late": story.given_up}
         drafts.append(Draft(kinds.OUTCOME, body, report.decision, story.event.user))
-        state = "recorded" if story.outcome is None else "completed"
-        answers.append(outcomes.told(now.memory, story, state, outcome))
-    now.append(drafts, {n: s.event for n, s in stories.items()})
-    return answers
+        result = "recorded" if story.outcome is None else "completed"
+        receipts.append(_receipt(tx.state, story, result, outcome))
+    tx.append(drafts, {n: s.event for n, s in known.items()})
+    return receipts
 
 
-def amend(now: Transaction, report: Report, reason: str) -> Told:
-    """Correct an outcome; the old one stays in the log."""
+def amend(tx: Transaction, report: Report, reason: str, *, confirm: bool = False) -> Receipt:
+    """Correct an outcome; the old one stays in the log. None takes a value back."""
     need_reason(reason)
-    story = _story(now, report.decision)
-    new = outcomes.amended(now.memory, story, report)
+    report = replace(report, decision=whole(report.decision))
+    story = _story(tx, report.decision)
+    new = _amended(tx.state, story, report)
     if new == story.outcome:
-        return outcomes.told(now.memory, story, "already recorded", new)
-    body = {"outcome": new, "was": story.outcome, "reason": reason}
-    now.append([Draft(kinds.AMENDMENT, body, story.decision, story.event.user)], {story.decision: story.event})
-    return outcomes.told(now.memory, story, "amended", new)
+        return _receipt(tx.state, story, "already recorded", new)
+    if not confirm:
+        faults = unlikely(tx.state, story, report)
+        if faults:
+            raise UnconfirmedError(faults)
+    body = {"outcome": new, "was": story.outcome, "late": story.given_up, "reason": reason}
+    tx.append([Draft(kinds.AMENDMENT, body, story.decision, story.event.user)], {story.decision: story.event})
+    return _receipt(tx.state, story, "amended", new)
 
 
-def mark_missing(now: Transaction, decision: int, reason: str) -> Told:
-    """Give an outcome up."""
+def mark_missing(tx: Transaction, decision: int, reason: str) -> Receipt:
+    """Give up what is not there of an outcome; it may still be told if it comes after all."""
     need_reason(reason)
-    story = _story(now, decision)
-    if story.outcome is not None:
-        raise ConflictError(f"decision {story.decision} has an outcome; it is not missing")
-    if not story.missing:
-        draft = Draft(kinds.MISSING, {"reason": reason}, story.decision, story.event.user)
-        now.append([draft], {story.decision: story.event})
-    return outcomes.told(now.memory, story, "already recorded" if story.missing else "missing", None)
+    story = _story(tx, decision)
+    if tx.state.state_of(story.outcome, missing=True) != MISSING:
+        raise ConflictError(f"decision {story.decision} has its whole outcome; nothing of it is missing")
+    if story.given_up:
+        return _receipt(tx.state, story, "already recorded", story.outcome, given_up=True)
+    draft = Draft(kinds.MISSING, {"reason": reason, "was": story.outcome}, story.decision, story.event.user)
+    tx.append([draft], {story.decision: story.event})
+    return _receipt(tx.state, story, "missing", story.outcome, given_up=True)
+
+
+def unlikely(state: TrialState, story: Story, report: Report, at: Path = ()) -> list[Fault]:
+    """New values outside the range that the trial file declares for their metric."""
+    faults = []
+    for part, recorded in PARTS.items():
+        known = (story.outcome or {}).get(recorded) or {}
+        for name, value in (getattr(report, part) or {}).items():
+            metric = state.spec.metrics.get(name)
+            if value is None or metric is None or metric.range is None or known.get(name) == value:
+                continue
+            low, high = metric.range
+            if not low <= value <= high:
+                what = f"control plot's {name}" if part == "control" else name
+                message = f"{what} {value:.12g} is outside {low:g} to {high:g}, the range in the trial file"
+                faults.append(Fault((*at, part, name), f"decision {report.decision}: {message}"))
+    return faults
 
 
 def whole(decision: object) -> int:
     """A decision's number."""
     if isinstance(decision, bool) or not isinstance(decision, int | np.integer):
-        raise InputError(f"a decision is known by its number, got {decision!r}")
+        raise InputError(f"a decision is known by its number, got {decision!r}", ("decision",))
     return int(decision)
 
 
-def unknown_decision(trial: str, decision: int) -> InputError:
+def need_reason(reason: str) -> None:
+    """Corrections and changes say why."""
+    if not reason.strip():
+        raise InputError("a reason is needed: it is kept in the log", ("reason",))
+
+
+def unknown_decision(trial: str, decision: int) -> UnknownNameError:
     """There is no such decision."""
-    return InputError(f"trial {trial!r} has no decision {decision!r}")
+    error = UnknownNameError("decision", str(decision), (), ("decision",))
+    error.args = (f"trial {trial!r} has no decision {decision!r}",)
+    return error
 
 
-def _story(now: Transaction, decision: int) -> Story:
+def _stories(tx: Transaction, numbers: Sequence[int]) -> dict[int, Story]:
+    return {n: Story.of(tx.state, events) for n, events in tx.ledger.of_decisions(numbers).items()}
+
+
+def _story(tx: Transaction, decision: int) -> Story:
     number = whole(decision)
-    found = now.ledger.of_decisions([number])
+    found = _stories(tx, [number])
     if number not in found:
-        raise unknown_decision(now.ledger.name, number)
-    return Story.of(found[number])
+        raise unknown_decision(tx.ledger.name, number)
+    return found[number]
 
 
-def _merged(now: Transaction, stories: dict[int, Story], reports: Sequence[Report]) -> list[dict[str, Any]]:
-    merged, errors = [], {}
+def _merged(tx: Transaction, known: Mapping[int, Story], reports: Sequence[Report]) -> list[dict[str, Any]]:
+    """What is known of each outcome after its report; a different second value is refused."""
+    merged: list[dict[str, Any]] = []
+    faults: list[Fault] = []
     for i, report in enumerate(reports):
         try:
-            if report.decision not in stories:
-                raise unknown_decision(now.ledger.name, report.decision)
-            merged.append(outcomes.merged(now.memory, stories[report.decision], report))
+            if report.decision not in known:
+                raise unknown_decision(tx.ledger.name, report.decision)
+            merged.append(_completed(tx.state, known[report.decision], report))
         except InputError as error:
             if len(reports) == 1:
                 raise
-            errors[i] = str(error)
-    if errors:
-        raise BatchError(errors, "report")
+            faults.append(Fault(("reports", i, *error.field), str(error)))
+    if faults:
+        raise BatchError(faults)
     return merged
+
+
+def _refuse_unlikely(state: TrialState, known: Mapping[int, Story], reports: Sequence[Report]) -> None:
+    faults = [f for i, r in enumerate(reports) for f in unlikely(state, known[r.decision], r, ("reports", i))]
+    if faults:
+        raise UnconfirmedError(faults)
+
+
+def _completed(state: TrialState, story: Story, report: Report) -> dict[str, Any]:
+    new = _present(_checked(state, report.outcome, "outcome"))
+    if not new and not report.control:
+        raise InputError(
+            f"decision {story.decision}: an outcome needs at least one value; or mark it missing", ("outcome",)
+        )
+    old = story.outcome or {"metrics": {}, "control": None}
+    _agree(story.decision, old["metrics"], new, "outcome")
+    control = None
+    if _has_control_plots(state, report.control):
+        before, more = old["control"] or {}, _present(_checked(state, report.control or {}, "control"))
+        if not before and not more:
+            raise InputError(
+                f"decision {story.decision}: feedback 'difference' needs the control plot's values too", ("control",)
+            )
+        _agree(story.decision, before, more, "control")
+        control = _ordered(state, before | more)
+    return {"metrics": _ordered(state, old["metrics"] | new), "control": control}
+
+
+def _amended(state: TrialState, story: Story, report: Report) -> dict[str, Any]:
+    if story.outcome is None:
+        raise ConflictError(f"decision {story.decision} has no outcome to amend; tell it first")
+    metrics = _present(story.outcome["metrics"] | _checked(state, report.outcome, "outcome"))
+    if not metrics:
+        raise InputError("an amendment cannot take back every metric; correct them, or leave them", ("outcome",))
+    control = None
+    if _has_control_plots(state, report.control):
+        new = _checked(state, report.control or {}, "control")
+        control = _ordered(state, _present((story.outcome["control"] or {}) | new))
+    return {"metrics": _ordered(state, metrics), "control": control}
+
+
+def _receipt(
+    state: TrialState, story: Story, result: str, outcome: dict[str, Any] | None, *, given_up: bool = False
+) -> Receipt:
+    """What is known now, and what the policy still waits for."""
+    now = state.state_of(outcome, missing=given_up or (result == "already recorded" and story.given_up))
+    if outcome is None:
+        return Receipt(story.decision, result, now, None, None, [])
+    metrics, control = outcome["metrics"], outcome["control"]
+    waits: list[str] = []
+    if now != MISSING and state.usable(state.profiles[story.event.body["profile"]], outcome) is None:
+        there = set(metrics) if control is None else set(metrics) & set(control)
+        waits = [m for m in state.problem.metrics if m not in there]
+    return Receipt(story.decision, result, now, metrics, control, waits)
+
+
+def _has_control_plots(state: TrialState, values: Values | None) -> bool:
+    if state.spec.feedback == "difference":
+        return True
+    if values is not None:
+        raise InputError("this trial's feedback is absolute: it takes no values of a control plot", ("control",))
+    return False
+
+
+def _checked(state: TrialState, values: Values, part: str) -> dict[str, float | None]:
+    """Known metrics and finite numbers, or None."""
+    if not isinstance(values, Mapping):
+        raise InputError(f"an outcome must be a table of metrics and values, got {values!r}", (part,))
+    return dict(_numbers(state, values, part))
+
+
+def _numbers(state: TrialState, values: Values, part: str) -> Iterator[tuple[str, float | None]]:
+    what = "control metric" if part == "control" else "metric"
+    for name, value in values.items():
+        if name not in state.problem.metrics:
+            raise UnknownNameError("metric", name, state.problem.metrics, (part, name))
+        yield name, None if value is None else number(f"{what} {name!r}", value, (part, name))
+
+
+def _agree(decision: int, old: Mapping[str, Any], new: Mapping[str, Any], part: str) -> None:
+    for name, value in new.items():
+        if name in old and old[name] != value:
+            raise ConflictError(
+                f"decision {decision} already has {name} = {old[name]!r}, and {value!r} is another value; if the first "
+                f"was wrong, amend it with `drimed trial amend ... --decision {decision}`",
+                (part, name),
+            )
+
+
+def _ordered(state: TrialState, values: dict[str, Any]) -> dict[str, Any]:
+    return {m: values[m] for m in state.problem.metrics if m in values}
+
+
+def _present(values: Values) -> dict[str, float]:
+    return {name: value for name, value in values.items() if value is not None}

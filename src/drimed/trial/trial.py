@@ -1,31 +1,32 @@
-"""A live trial: ask which arm a user gets, tell what came of it.
+"""A live trial: ask which arm a user gets, tell its outcome.
 
-Every call is one transaction on the store: whatever other processes wrote is folded in first, then the decision or the
-outcome is appended and made durable, and only then given back.
+Every call is one transaction on the store: whatever other processes recorded is folded in first, then the decision or
+the outcome is appended and made durable, and only then returned.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, overload
 
 import numpy as np
 
 from drimed.errors import InputError
-from drimed.trial import asking, running, telling
+from drimed.records import Decision, Event, Receipt, Report, Status
+from drimed.trial import asking, changes, queries, snapshots, telling
 from drimed.trial import events as kinds
-from drimed.trial.build import notes
-from drimed.trial.events import Draft, Event, chain, now
-from drimed.trial.memory import Memory
-from drimed.trial.outcomes import Report, Story, Values
-from drimed.trial.recorder import Recorder
-from drimed.trial.records import Given, Row, Status, Told
-from drimed.trial.running import Context
+from drimed.trial.asking import Context
+from drimed.trial.events import Draft, chain, now
+from drimed.trial.fold import at_start, caught_up
 from drimed.trial.spec import Arm, ArmNoise, TrialSpec, User
-from drimed.trial.stores.store import Store
+from drimed.trial.state import TrialState
+from drimed.trial.stores.store import Ledger, Store
+from drimed.trial.telling import Values
+from drimed.trial.transaction import Transaction
 
-STORIES = 1000  # decisions that are fetched at a time
+SNAPSHOT_EVERY = 1000  # events: folding so many takes a fraction of a second
 
 
 class Trial:
@@ -34,33 +35,98 @@ class Trial:
     >>> from drimed.trial.stores.memory import MemoryStore
     >>> trial = Trial.create({"name": "t", "metrics": {"yield": {}}, "arms": {"old": {}, "new": {}}, "control": "old",
     ...     "preference": {"yield": 1.0}, "users": {"north": {}}, "tolerance": {"absolute": 0.5}}, MemoryStore())
-    >>> given = trial.ask("north")
-    >>> trial.tell(given.id, {"yield": 5.0}).state
+    >>> decision = trial.ask("north")
+    >>> trial.tell(decision.id, {"yield": 5.0}).result
     'recorded'
     """
 
     def __init__(self, name: str, store: Store, *, actor: str = "python", clock: Callable[[], str] = now) -> None:
         self.name, self.store = name, store
-        self._recorder = Recorder(name, store, actor, clock)
+        self._actor, self._clock = actor, clock
+        self._state: TrialState | None = None  # the newest that this process has folded; replaced as a whole
+        self._snapshot: int | None = None  # the event after which the last snapshot was taken; None: not known
 
     @staticmethod
     def create(
         spec: TrialSpec | Mapping[str, Any], store: Store, *, actor: str = "python", clock: Callable[[], str] = now
     ) -> Trial:
         """A new trial."""
+        with Trial.creating(spec, store, actor=actor, clock=clock) as (trial, _):
+            pass
+        return trial
+
+    @staticmethod
+    @contextmanager
+    def creating(
+        spec: TrialSpec | Mapping[str, Any], store: Store, *, actor: str = "python", clock: Callable[[], str] = now
+    ) -> Iterator[tuple[Trial, Transaction]]:
+        """A new trial, inside the transaction that creates it."""
         checked = TrialSpec.read(spec.plain() if isinstance(spec, TrialSpec) else spec)
         seed = checked.seed if checked.seed is not None else secrets.randbits(62)
         draft = Draft(kinds.CREATED, {"spec": checked.plain(), "seed": seed, "numpy": np.__version__})
+        trial = Trial(checked.name, store, actor=actor, clock=clock)
         with store.create(checked.name) as ledger:
-            ledger.append(chain([draft], seq=ledger.seq, hash=ledger.hash, time=clock(), actor=actor))
-        return Trial.open(checked.name, store, actor=actor, clock=clock)
+            time = clock()
+            ledger.append(chain([draft], seq=ledger.seq, hash=ledger.hash, time=time, actor=actor))
+            yield trial, Transaction(at_start(ledger), ledger, time, actor)
 
     @staticmethod
     def open(name: str, store: Store, *, actor: str = "python", clock: Callable[[], str] = now) -> Trial:
         """A trial that exists."""
         trial = Trial(name, store, actor=actor, clock=clock)
-        trial.memory()
+        trial.state()
         return trial
+
+    # Transactions
+
+    @contextmanager
+    def writing(self, actor: str | None = None, *, dry_run: bool = False) -> Iterator[Transaction]:
+        """A transaction: durable when the block ends. A dry run writes nothing."""
+        known, kept = self._state, self._snapshot
+        with (self.store.reading if dry_run else self.store.writing)(self.name) as ledger:
+            # A writer is alone now: whatever was folded last in this process is in the ledger too.
+            state = self._known(known if dry_run else self._state, ledger)
+            tx = Transaction(state, ledger, self._clock(), actor or self._actor, dry_run)
+            if not dry_run:
+                kept = self._keep_snapshot(state, ledger)
+            yield tx
+            if tx.state.room != state.room and not dry_run:  # nobody else need fold the whole past for that
+                ledger.keep(snapshots.take(tx.state))
+                kept = tx.state.seq
+        if not dry_run:
+            self._state, self._snapshot = tx.state, kept
+
+    def state(self) -> TrialState:
+        """Everything that is known now; it never changes."""
+        with self.reading() as (_, state):
+            return state
+
+    @contextmanager
+    def reading(self) -> Iterator[tuple[Ledger, TrialState]]:
+        """The log and the state at one moment; never waits for a writer."""
+        known = self._state  # before the ledger is opened, so that it cannot be ahead of it
+        with self.store.reading(self.name) as ledger:
+            state = self._known(known, ledger)
+            if known is None or state.seq != known.seq:
+                self._state = state
+            yield ledger, state
+
+    def _known(self, state: TrialState | None, ledger: Ledger) -> TrialState:
+        """The state after the ledger's last event; a store that was set back is read again."""
+        if state is None or state.seq > ledger.seq or not _same_log(state, ledger):
+            self._snapshot = None
+            return snapshots.recall(ledger)
+        return caught_up(state, ledger)
+
+    def _keep_snapshot(self, state: TrialState, ledger: Ledger) -> int:
+        due = max(SNAPSHOT_EVERY, len(state.users))
+        last = ledger.snapshot_seq() if self._snapshot is None else self._snapshot
+        if state.seq >= last + due:
+            last = ledger.snapshot_seq()  # another process may have taken one
+            if state.seq >= last + due:
+                ledger.keep(snapshots.take(state))
+                return state.seq
+        return last
 
     # Asking
 
@@ -71,10 +137,11 @@ class Trial:
         *,
         context: Context | None = ...,
         unavailable: Sequence[str] = ...,
+        episode: int | None = ...,
         key: str | None = ...,
         actor: str | None = ...,
         dry_run: bool = ...,
-    ) -> Given: ...
+    ) -> Decision: ...
 
     @overload
     def ask(
@@ -83,10 +150,11 @@ class Trial:
         *,
         contexts: Mapping[str, Context] | None = ...,
         unavailable: Sequence[str] = ...,
+        episode: int | None = ...,
         key: str | None = ...,
         actor: str | None = ...,
         dry_run: bool = ...,
-    ) -> list[Given]: ...
+    ) -> list[Decision]: ...
 
     def ask(
         self,
@@ -95,61 +163,30 @@ class Trial:
         context: Context | None = None,
         contexts: Mapping[str, Context] | None = None,
         unavailable: Sequence[str] = (),
+        episode: int | None = None,
         key: str | None = None,
         actor: str | None = None,
         dry_run: bool = False,
-    ) -> Given | list[Given]:
+    ) -> Decision | list[Decision]:
         """Which arm one user gets, or some, or (None) all of them, in one transaction and from one state.
 
-        Contexts are those of `open_episode` unless given here. `key` is the caller's own name for this request: a
-        repeated one is answered with what was decided the first time. (One that only gave again what had been decided
-        in its episode leaves no trace: repeated in a later episode, it decides.) A dry run writes nothing.
+        `episode` names the episode this is for; if it is the next one, it is opened with these contexts. Contexts are
+        those of `open_episode` unless given here. `key` is an idempotency key: a repeated request is answered with the
+        first decisions. (A request that decided nothing new leaves no trace: repeated in a later episode, it decides.)
         """
         if (contexts if isinstance(users, str) else context) is not None:
             raise InputError("give `context` when asking for one user, and `contexts` when asking for several")
-        one = isinstance(users, str)
         names = [users] if isinstance(users, str) else users
-        own = {str(users): context} if context is not None else dict(contexts or {})
-        with self._recorder.writing(actor, dry_run=dry_run) as now:
-            given = asking.ask(now, names, own, running.arm_names(unavailable), key)
-        return given[0] if one else given
+        own = {str(users): context} if context is not None else contexts
+        unavailable = asking.arm_names(unavailable)
+        with self.writing(actor, dry_run=dry_run) as tx:
+            found = asking.ask(tx, names, contexts=own, unavailable=unavailable, episode=episode, key=key)
+        return found[0] if isinstance(users, str) else found
 
-    def preview(self) -> list[Given]:
+    def preview(self) -> list[Decision]:
         """What would be decided now for every user, in its context of this episode or a typical one; writes nothing."""
-        with self._recorder.writing(None, dry_run=True) as now:
-            return asking.preview(now)
-
-    # Telling
-
-    def tell(self, decision: int, outcome: Values, *, control: Values | None = None, actor: str | None = None) -> Told:
-        """What came of a decision; metrics that are still to come may be left out and told later."""
-        return self.tell_many([Report(decision, outcome, control)], actor=actor)[0]
-
-    def tell_many(self, reports: Sequence[Report], *, actor: str | None = None, dry_run: bool = False) -> list[Told]:
-        """Many outcomes in one transaction: all of them or, if one is refused, none."""
-        with self._recorder.writing(actor, dry_run=dry_run) as now:
-            return telling.tell(now, reports)
-
-    def amend(
-        self,
-        decision: int,
-        outcome: Values,
-        *,
-        reason: str,
-        control: Values | None = None,
-        actor: str | None = None,
-        dry_run: bool = False,
-    ) -> Told:
-        """Correct an outcome; the old value stays in the log. None takes a metric back."""
-        with self._recorder.writing(actor, dry_run=dry_run) as now:
-            return telling.amend(now, Report(decision, outcome, control), reason)
-
-    def mark_missing(self, decision: int, *, reason: str, actor: str | None = None, dry_run: bool = False) -> Told:
-        """An outcome that will not come. Should it come after all, it can still be told."""
-        with self._recorder.writing(actor, dry_run=dry_run) as now:
-            return telling.mark_missing(now, decision, reason)
-
-    # Running
+        with self.writing(dry_run=True) as tx:
+            return asking.preview(tx)
 
     def open_episode(
         self,
@@ -164,27 +201,73 @@ class Trial:
         `unavailable` names arms for each user that cannot get them, or under "" for all. With `number`, opening an
         episode that is open already does nothing: safe to repeat.
         """
-        with self._recorder.writing(actor) as now:
-            return running.open_episode(now, contexts or {}, number, unavailable or {})
+        with self.writing(actor) as tx:
+            return asking.open_episode(tx, contexts, number, unavailable)
+
+    # Telling
+
+    def tell(
+        self,
+        decision: int,
+        outcome: Values,
+        *,
+        control: Values | None = None,
+        confirm: bool = False,
+        actor: str | None = None,
+    ) -> Receipt:
+        """The outcome of a decision; metrics that are still to come may be left out and told later.
+
+        A value outside its declared range is refused with UnconfirmedError unless `confirm` is set.
+        """
+        return self.tell_many([Report(decision, outcome, control)], confirm=confirm, actor=actor)[0]
+
+    def tell_many(
+        self, reports: Sequence[Report], *, confirm: bool = False, actor: str | None = None, dry_run: bool = False
+    ) -> list[Receipt]:
+        """Many outcomes in one transaction: all of them or, if one is refused, none."""
+        with self.writing(actor, dry_run=dry_run) as tx:
+            return telling.tell(tx, reports, confirm=confirm)
+
+    def amend(
+        self,
+        decision: int,
+        outcome: Values,
+        *,
+        reason: str,
+        control: Values | None = None,
+        confirm: bool = False,
+        actor: str | None = None,
+        dry_run: bool = False,
+    ) -> Receipt:
+        """Correct an outcome; the old value stays in the log. None takes a metric back."""
+        with self.writing(actor, dry_run=dry_run) as tx:
+            return telling.amend(tx, Report(decision, outcome, control), reason, confirm=confirm)
+
+    def mark_missing(self, decision: int, *, reason: str, actor: str | None = None, dry_run: bool = False) -> Receipt:
+        """What is not there of an outcome will not come. If it comes after all, it can still be told."""
+        with self.writing(actor, dry_run=dry_run) as tx:
+            return telling.mark_missing(tx, decision, reason)
+
+    # Changing
 
     def add_user(self, name: str, user: User | Mapping[str, Any], *, actor: str | None = None) -> None:
-        """Let somebody join."""
-        with self._recorder.writing(actor) as now:
-            running.add_user(now, name, user)
+        """Enrol a user."""
+        with self.writing(actor) as tx:
+            changes.add_user(tx, name, user)
 
     def change_preference(
         self, user: str, preference: Mapping[str, float], *, reason: str, actor: str | None = None
     ) -> None:
         """From now on this user weighs the metrics differently; what was learned about the arms is kept."""
-        with self._recorder.writing(actor) as now:
-            running.change_preference(now, user, preference, reason)
+        with self.writing(actor) as tx:
+            changes.change_preference(tx, user, preference, reason)
 
     def change_control(
         self, user: str, control: str | Mapping[str, float], *, reason: str, actor: str | None = None
     ) -> None:
         """From now on this user is compared with another control; past decisions keep theirs."""
-        with self._recorder.writing(actor) as now:
-            running.change_control(now, user, control, reason)
+        with self.writing(actor) as tx:
+            changes.change_control(tx, user, control, reason)
 
     def add_arm(
         self,
@@ -195,78 +278,44 @@ class Trial:
         actor: str | None = None,
     ) -> None:
         """Offer one more arm from now on. A changed arm is a new arm."""
-        with self._recorder.writing(actor) as now:
-            running.add_arm(now, name, arm or {}, noise)
+        with self.writing(actor) as tx:
+            changes.add_arm(tx, name, arm, noise)
 
     def retire_arm(self, name: str, *, reason: str, actor: str | None = None) -> None:
-        """Never decide for this arm again; what was decided and learned stays."""
-        with self._recorder.writing(actor) as now:
-            running.retire_arm(now, name, reason)
+        """Never give this arm again; what was decided and learned stays."""
+        with self.writing(actor) as tx:
+            changes.retire_arm(tx, name, reason)
 
     def pause(self, *, reason: str, actor: str | None = None) -> None:
         """Decide nothing until `resume`; outcomes are still taken."""
-        with self._recorder.writing(actor) as now:
-            running.turn(now, kinds.PAUSED, reason)
+        with self.writing(actor) as tx:
+            changes.turn(tx, kinds.PAUSED, reason)
 
     def resume(self, *, reason: str = "", actor: str | None = None) -> None:
         """Decide again."""
-        with self._recorder.writing(actor) as now:
-            running.turn(now, kinds.RESUMED, reason)
+        with self.writing(actor) as tx:
+            changes.turn(tx, kinds.RESUMED, reason)
 
     def stop(self, *, reason: str, actor: str | None = None) -> None:
-        """Decide nothing any more, for good; outcomes are still taken."""
-        with self._recorder.writing(actor) as now:
-            running.turn(now, kinds.STOPPED, reason)
+        """Decide nothing more, for good; outcomes are still taken."""
+        with self.writing(actor) as tx:
+            changes.turn(tx, kinds.STOPPED, reason)
 
-    # Looking
-
-    def learn_from(self, other: Trial) -> None:
-        """Take over what another copy of this trial has read already, instead of reading it again."""
-        self._recorder.learn_from(other._recorder)
-
-    def memory(self) -> Memory:
-        """Everything that is known now."""
-        return self._recorder.memory()
+    # Reading: more in drimed.trial.queries
 
     def status(self) -> Status:
         """The trial at a glance."""
-        memory = self.memory()
-        spec, counts = memory.spec, memory.counts
-        return Status(
-            name=self.name,
-            about=spec.about,
-            status=memory.status,
-            episode=memory.episode.number,
-            users=len(memory.users),
-            arms=memory.problem.arms,
-            retired=memory.retired,
-            decisions=counts.decisions,
-            answered=counts.answered,
-            awaited=counts.awaited,
-            missing=counts.missing,
-            amended=counts.amended,
-            policy=spec.policy.name,
-            created=memory.created.time,
-            events=memory.seq,
-            hash=memory.hash,
-            notes=notes(spec, memory.problem.shape.d),
-        )
+        return queries.status(self.state())
 
-    def decision(self, number: int) -> tuple[Given, list[Event]]:
-        """One decision, and everything recorded about it."""
-        number, memory = telling.whole(number), self.memory()
-        with self.store.reading(self.name) as ledger:
-            story = ledger.of_decisions([number])
-        if number not in story:
-            raise telling.unknown_decision(self.name, number)
-        return asking.given(memory, story[number][0]), story[number]
+    def decision(self, number: int) -> Decision:
+        """One decision with its outcome."""
+        with self.reading() as (ledger, state):
+            return queries.decision(ledger, state, number)
 
-    def decisions(self, numbers: Sequence[int]) -> dict[int, Given]:
-        """Several decisions; those that do not exist are left out."""
-        memory = self.memory()
-        with self.store.reading(self.name) as ledger:
-            found = ledger.of_decisions(list(numbers))
-        return {number: asking.given(memory, events[0]) for number, events in found.items()}
+    def decisions(self, numbers: Sequence[int] | None = None) -> Iterator[Decision]:
+        """Decisions with their outcomes, in order: some, or (None) all; those that do not exist are left out."""
+        with self.reading() as (ledger, state):
+            yield from queries.decisions(ledger, state, numbers)
 
     def log(
         self,
@@ -281,26 +330,10 @@ class Trial:
         with self.store.reading(self.name) as ledger:
             yield from ledger.events(after=after, kinds=kinds, user=user, limit=limit, newest_first=newest_first)
 
-    def stories(self, memory: Memory, numbers: Sequence[int] | None = None) -> Iterator[Story]:
-        """Decisions with their outcomes as this memory knows them, in order: some, or (None) all."""
-        wanted = range(1, memory.counts.decisions + 1) if numbers is None else sorted(numbers)
-        until = memory.seq
-        with self.store.reading(self.name) as ledger:
-            for first in range(0, len(wanted), STORIES):
-                for events in ledger.of_decisions(wanted[first : first + STORIES]).values():
-                    yield Story.of([e for e in events if e.seq <= until])
 
-    def rows(self) -> Iterator[Row]:
-        """The same, with everything by its name."""
-        memory = self.memory()
-        for story in self.stories(memory):
-            outcome = story.outcome or {"metrics": {}, "control": None}
-            profile = memory.profiles[story.event.body["profile"]]
-            yield Row(
-                given=asking.given(memory, story.event),
-                state="told" if story.outcome else "missing" if story.missing else "awaited",
-                outcome={m: outcome["metrics"].get(m) for m in memory.problem.metrics},
-                control=outcome["control"],
-                reward=None if story.outcome is None else memory.reward(profile, outcome),
-                amendments=story.amendments,
-            )
+def _same_log(state: TrialState, ledger: Ledger) -> bool:
+    """Whether the ledger continues the log that this state knows."""
+    if state.seq == ledger.seq:
+        return state.hash == ledger.hash
+    following = next(ledger.events(after=state.seq, until=state.seq + 1), None)
+    return following is not None and kinds.hash_after(state.hash, following) == following.hash

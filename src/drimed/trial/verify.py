@@ -1,49 +1,33 @@
-"""Proof that a trial is what its log says: the chain holds, and every decision comes out again.
+"""Proof that a trial is what its log says: the chain holds, and every decision is reproduced.
 
-Everything is read from the events alone, without snapshots: each decision is taken anew from the state and the draws it
-names, and must agree to the last bit with what was recorded.
+Everything is read from the events alone, without snapshots: each decision is taken again from the state and the draws
+it names, and must agree to the last bit with what was recorded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from drimed.records import Event, Proof
 from drimed.trial import events as kinds
 from drimed.trial import snapshots
-from drimed.trial.deciding import Asked, decide
-from drimed.trial.events import START, Event
-from drimed.trial.memory import Memory, groups
+from drimed.trial.asking import Question, decide
+from drimed.trial.events import START, hash_after
+from drimed.trial.fold import advanced, at_start, groups
+from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger, Snapshot, Store
 
 ROUND_OFF = 1e-9  # another processor or library may differ in the last digits of a probability
 MOST_FAULTS = 100
 
 
-@dataclass
-class Verdict:
-    """What was found."""
-
-    events: int = 0
-    decisions: int = 0
-    exact: int = 0  # decisions that came out again to the last bit
-    rounded: int = 0  # that came out to round-off: the arm and all else is the same
-    faults: list[str] = field(default_factory=list)
-    hash: str = ""  # of the last event: keep it elsewhere, and nobody can rewrite the whole log unseen
-
-    @property
-    def ok(self) -> bool:
-        """Nothing is wrong."""
-        return not self.faults
-
-
 def verify(
     store: Store, name: str, *, expected_hash: str | None = None, progress: Callable[[int, int], None] | None = None
-) -> Verdict:
-    """Replay a whole trial; `progress` is told events done and events in all."""
+) -> Proof:
+    """Replay a whole trial; `progress` is called with events done and events in all."""
     with store.reading(name) as ledger:
         return _Check(ledger, progress).run(expected_hash)
 
@@ -51,23 +35,24 @@ def verify(
 class _Check:
     def __init__(self, ledger: Ledger, progress: Callable[[int, int], None] | None) -> None:
         self.ledger, self.progress = ledger, progress
-        self.found = Verdict()
+        self.faults: list[str] = []
+        self.decisions = self.exact = self.rounded = 0
         self.replayed, self.compared = 0, False
 
-    def run(self, expected_hash: str | None) -> Verdict:
-        self._chain(expected_hash)
+    def run(self, expected_hash: str | None) -> Proof:
+        events, hash = self._chain(expected_hash)
         try:
             self._replay()
         except Exception as error:  # whatever somebody wrote into the log must not stop its proof
             self._fault(f"the log cannot be replayed after event {self.replayed}: {error!r}")
-        return self.found
+        return Proof(not self.faults, events, self.decisions, self.exact, self.rounded, self.faults, hash)
 
     def _fault(self, text: str) -> None:
-        if len(self.found.faults) < MOST_FAULTS:
-            self.found.faults.append(text)
+        if len(self.faults) < MOST_FAULTS:
+            self.faults.append(text)
 
-    def _chain(self, expected_hash: str | None) -> None:
-        """Every event in its place, and unchanged."""
+    def _chain(self, expected_hash: str | None) -> tuple[int, str]:
+        """Every event in its place, and unchanged; the number and the hash of the last one."""
         seq, hash, met = 0, START, expected_hash is None
         for event in self.ledger.events(until=2**31 - 1):
             if event.seq != seq + 1:
@@ -76,61 +61,61 @@ class _Check:
                 self._fault(f"event {event.seq} ({event.kind}) is not what was recorded, or not in its place")
             seq, hash = event.seq, event.hash
             met = met or hash == expected_hash
-        self.found.events, self.found.hash = seq, hash
         if (seq, hash) != (self.ledger.seq, self.ledger.hash):
             self._fault(
                 f"the log ends with event {seq}, its head is event {self.ledger.seq}: the end was cut off or added"
             )
         if not met:
             self._fault(f"no event has the hash {expected_hash}: the log was rewritten or cut off")
+        return seq, hash
 
     def _replay(self) -> None:
-        memory = Memory.at_start(self.ledger)
-        if memory.spec.name != self.ledger.name:
-            self._fault(f"the log is of trial {memory.spec.name!r}, and the store has it as {self.ledger.name!r}")
+        state = at_start(self.ledger)
+        if state.spec.name != self.ledger.name:
+            self._fault(f"the log is of trial {state.spec.name!r}, and the store has it as {self.ledger.name!r}")
         snapshot = self.ledger.snapshot()
-        self._compare(memory, snapshot)
-        for group in groups(self.ledger, after=memory.seq, until=None):
+        self._compare(state, snapshot)
+        for group in groups(self.ledger, after=state.seq, until=None):
             if group[0][0].kind == kinds.DECISION:
-                self._redecide(memory, [event for event, _ in group])
-            memory = memory.taken(group, self.ledger)
-            self._compare(memory, snapshot)
+                self._redecide(state, [event for event, _ in group])
+            state = advanced(state, group, self.ledger)
+            self._compare(state, snapshot)
             if self.progress is not None:
-                self.progress(memory.seq, self.ledger.seq)
+                self.progress(state.seq, self.ledger.seq)
         if snapshot is not None and not self.compared:
             self._fault(f"the snapshot is of event {snapshot.seq}, after which none was taken")
 
-    def _compare(self, memory: Memory, snapshot: Snapshot | None) -> None:
-        self.replayed = memory.seq
-        if snapshot is not None and snapshot.seq == memory.seq:
+    def _compare(self, state: TrialState, snapshot: Snapshot | None) -> None:
+        self.replayed = state.seq
+        if snapshot is not None and snapshot.seq == state.seq:
             self.compared = True
-            if not _same(memory, snapshot):
+            if not _same(state, snapshot):
                 self._fault(f"the snapshot after event {snapshot.seq} is not what the log amounts to")
 
-    def _redecide(self, memory: Memory, events: list[Event]) -> None:
-        asked = []
+    def _redecide(self, state: TrialState, events: list[Event]) -> None:
+        questions = []
         for event in events:
-            profile, context, mask = memory.asked(event)
-            asked.append(Asked(profile, context, event.body["unavailable"], mask))
-        for i, (event, body) in enumerate(zip(events, decide(memory, asked), strict=True)):
-            self.found.decisions += 1
-            number = memory.counts.decisions + i + 1
+            profile, context, mask = state.asked(event)
+            questions.append(Question(profile, context, event.body["unavailable"], mask))
+        for i, (event, body) in enumerate(zip(events, decide(state, questions), strict=True)):
+            self.decisions += 1
+            number = state.counts.decisions + i + 1
             if event.decision != number:
                 self._fault(f"event {event.seq} is decision {event.decision}, expected {number}")
             if body == event.body:
-                self.found.exact += 1
+                self.exact += 1
                 continue
             off = [name for name in body if not _close(body[name], event.body.get(name))]
             if off or set(body) != set(event.body):
                 names = ", ".join(off) or "its fields"
-                self._fault(f"decision {event.decision} (event {event.seq}) does not come out again: {names} differ")
+                self._fault(f"decision {event.decision} (event {event.seq}) is not reproduced: {names} differ")
             else:
-                self.found.rounded += 1
+                self.rounded += 1
 
 
 def _holds(event: Event, hash: str) -> bool:
     try:
-        return event.chained_to(hash) == event.hash
+        return hash_after(hash, event) == event.hash
     except (TypeError, ValueError):  # SQLite takes bytes for text
         return False
 
@@ -143,10 +128,12 @@ def _close(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _same(memory: Memory, stored: Snapshot) -> bool:
+def _same(state: TrialState, stored: Snapshot) -> bool:
     """Whether a snapshot holds what the log amounts to; how it was packed does not matter."""
     try:
-        again = snapshots.take(snapshots.restore(memory.created, stored))
+        restored = snapshots.restore(state.created, stored)
     except Exception:  # torn or changed in whatever way
         return False
-    return stored.hash == memory.hash and again.data == snapshots.take(memory).data
+    if restored is None:  # of an older form: nobody uses it
+        return True
+    return stored.hash == state.hash and snapshots.take(restored).data == snapshots.take(state).data

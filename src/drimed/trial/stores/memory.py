@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from drimed.errors import ConflictError, InputError, UnknownNameError
-from drimed.trial.events import START, Event
+from drimed.records import Event
+from drimed.trial.events import START
 from drimed.trial.stores.store import Snapshot
 
 

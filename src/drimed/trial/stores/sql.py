@@ -19,7 +19,8 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
 from drimed.errors import ConflictError, DrimedError, InputError, StoreError, UnknownNameError
-from drimed.trial.events import START, Event
+from drimed.records import Event
+from drimed.trial.events import START
 from drimed.trial.stores import schema
 from drimed.trial.stores.prepared import Prepared
 from drimed.trial.stores.store import Snapshot

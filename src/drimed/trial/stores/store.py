@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from drimed.trial.events import Event
+from drimed.records import Event
 
 
 @dataclass(frozen=True)

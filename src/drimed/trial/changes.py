@@ -1,0 +1,272 @@
+"""Changes to a running trial: users, arms, what users want, and whether it decides at all.
+
+One table for Python, HTTP, pages and the command line: each change has a body whose fields are checked, and a function
+that records it. What could not be folded in is never recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from drimed.errors import ConflictError, SpecError, UnknownNameError
+from drimed.records import Fault, Path
+from drimed.trial import events as kinds
+from drimed.trial import faults
+from drimed.trial.build import build_policy
+from drimed.trial.events import Draft
+from drimed.trial.fold import with_arm
+from drimed.trial.problem import Problem, Profile
+from drimed.trial.spec import Arm, ArmNoise, Control, Finite, User
+from drimed.trial.state import TrialState
+from drimed.trial.telling import need_reason
+from drimed.trial.transaction import Transaction
+
+FROM = {kinds.PAUSED: ("running",), kinds.RESUMED: ("paused",), kinds.STOPPED: ("running", "paused")}
+
+Label = Annotated[str, Field(min_length=1, max_length=100)]
+Reason = Annotated[str, Field(max_length=2000, description="Why; it is kept in the log.")]
+Weights = dict[str, Finite]
+
+
+class Body(BaseModel):
+    """Nothing is guessed: an unknown field is an error, and a number in quotes is not a number."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class ReasonBody(Body):
+    """Why."""
+
+    reason: Reason
+
+
+class OptionalReasonBody(Body):
+    """Why, if there is something to say."""
+
+    reason: Reason = ""
+
+
+class UserBody(Body):
+    """A new user."""
+
+    name: Label
+    preference: Weights | None = Field(None, description="metric → weight in the reward; left out: the trial's own")
+    control: Control | None = Field(None, description="An arm, or arm → share; left out: the trial's own")
+    arms: list[Label] | None = Field(None, description="Where not all arms are possible.")
+    group: Annotated[str, Field(max_length=100)] | None = None
+
+
+class ArmBody(Body):
+    """An arm that is offered from now on, described as the others are."""
+
+    name: Label
+    about: Annotated[str, Field(max_length=2000)] = ""
+    attributes: Weights | None = None
+    map: list[list[Finite]] | None = None
+    noise: ArmNoise | None = Field(None, description="Its own noise, where noise is known.")
+
+
+class RetireBody(Body):
+    """An arm that is not given any more."""
+
+    arm: Label
+    reason: Reason
+
+
+class PreferenceBody(Body):
+    """How a user weighs the metrics from now on."""
+
+    user: Label
+    preference: Weights
+    reason: Reason
+
+
+class ControlBody(Body):
+    """The control of a user from now on."""
+
+    user: Label
+    control: Control = Field(description="An arm, or arm → share.")
+    reason: Reason
+
+
+@dataclass(frozen=True)
+class Change:
+    """One way to change a trial."""
+
+    name: str  # of the function, the operation and the command
+    path: str  # under a trial's address
+    title: str
+    about: str
+    body: type[Body]
+    apply: Callable[[Transaction, Any], None]
+    done: str  # what a person hears afterwards
+    example: dict[str, Any]
+
+
+def add_user(tx: Transaction, name: str, user: User | Mapping[str, Any]) -> None:
+    """Add a user."""
+    at, state = ("users", name), tx.state
+    definition: User = _valid(User, user, at)
+    if name in state.users:
+        raise ConflictError(f"there is a user {name!r} already", ("name",))
+    _raise([*faults.name_faults(name, at), *faults.user_faults(state.spec, definition, at)])
+    own = definition.control or state.spec.control
+    first = next(iter(state.profiles.values()), None)
+    theirs = None if first is None else first.definition.control or state.spec.control
+    _raise(list(faults.plot_faults(state.spec, state.policy, own, theirs, (*at, "control"))))
+    _not_retired(state, state.problem.profile(name, definition, len(state.profiles)))
+    body = {"definition": definition.model_dump(mode="json", exclude_none=True)}
+    tx.append([Draft(kinds.USER, body, user=name)])
+
+
+def change_preference(tx: Transaction, user: str, preference: Mapping[str, float], reason: str) -> None:
+    """Change how a user weighs the metrics."""
+    need_reason(reason)
+    _known(tx.state, user)
+    given: Any = preference  # callers are not always typed
+    weights = dict(given) if isinstance(given, Mapping) else given
+    new: User = _valid(User, {"preference": weights}, ("users", user))
+    _raise(list(faults.preference_faults(tx.state.spec, new.preference or {}, ("users", user, "preference"))))
+    tx.append([Draft(kinds.PREFERENCE, {"preference": new.preference, "reason": reason}, user=user)])
+
+
+def change_control(tx: Transaction, user: str, control: str | Mapping[str, float], reason: str) -> None:
+    """Compare a user with another control."""
+    need_reason(reason)
+    state, at = tx.state, ("users", user)
+    _known(state, user)
+    wanted = dict(control) if isinstance(control, Mapping) else control
+    new = state.profile(user).definition.model_copy(update={"control": _valid(User, {"control": wanted}, at).control})
+    first = state.profiles[0].definition.control or state.spec.control
+    plots = faults.plot_faults(state.spec, state.policy, new.control, first, (*at, "control"))
+    _raise([*faults.user_faults(state.spec, new, at), *plots])
+    _not_retired(state, state.problem.profile(user, new, 0))
+    tx.append([Draft(kinds.CONTROL, {"control": new.control, "reason": reason}, user=user)])
+
+
+def add_arm(
+    tx: Transaction,
+    name: str,
+    arm: Arm | Mapping[str, Any] | None = None,
+    noise: ArmNoise | Mapping[str, Any] | None = None,
+) -> None:
+    """Offer one more arm, with its own noise where noise is known by arm."""
+    state = tx.state
+    definition: Arm = _valid(Arm, arm or {}, ("arms", name))
+    own = None if noise is None else _valid(ArmNoise, noise, ("noise", "arms", name))
+    if name in state.spec.arms:
+        raise ConflictError(f"there is an arm {name!r} already; a changed arm is a new arm with a new name", ("name",))
+    _raise([*faults.name_faults(name, ("arms", name)), *faults.arm_faults(state.spec, name, definition)])
+    body: dict[str, Any] = {"arm": name, "definition": definition.model_dump(mode="json", exclude_none=True)}
+    if own is not None:
+        body["noise"] = {name: own.model_dump(mode="json", exclude_none=True)}
+    grown = with_arm(state.spec, body)
+    _raise(faults.cross_faults(grown))
+    build_policy(grown, Problem(grown).shape.d)
+    tx.append([Draft(kinds.ARM, body)])
+
+
+def retire_arm(tx: Transaction, name: str, reason: str) -> None:
+    """Never give an arm again; nobody's control can be retired."""
+    need_reason(reason)
+    state = tx.state
+    state.problem.arm(name, ("arm",))
+    if name in state.retired:
+        return
+    for user in state.users:
+        state.problem.available(state.profile(user), [*state.retired, name])
+    tx.append([Draft(kinds.RETIRED, {"arm": name, "reason": reason})])
+
+
+def turn(tx: Transaction, kind: str, reason: str) -> None:
+    """Pause, resume or stop."""
+    if kind != kinds.RESUMED:
+        need_reason(reason)
+    if tx.state.status not in FROM[kind]:
+        raise ConflictError(f"trial {tx.state.spec.name!r} is {tx.state.status}; it cannot be {kind}")
+    tx.append([Draft(kind, {"reason": reason})])
+
+
+def _add_user(tx: Transaction, body: UserBody) -> None:
+    add_user(tx, body.name, body.model_dump(exclude={"name"}, exclude_none=True))
+
+
+def _add_arm(tx: Transaction, body: ArmBody) -> None:
+    definition = body.model_dump(exclude={"name", "noise"}, exclude_none=True, exclude_defaults=True)
+    add_arm(tx, body.name, definition, body.noise)
+
+
+CHANGES = [
+    Change(
+        "pause", "pause", "Pause", "Decide nothing until it is resumed. Outcomes are still taken.", ReasonBody,
+        lambda tx, body: turn(tx, kinds.PAUSED, body.reason), "The trial is paused. Outcomes are still taken.",
+        {"reason": "the harvest is late"},
+    ),
+    Change(
+        "resume", "resume", "Resume", "Decide again after a pause.", OptionalReasonBody,
+        lambda tx, body: turn(tx, kinds.RESUMED, body.reason), "The trial is running again.",
+        {"reason": "the harvest is in"},
+    ),
+    Change(
+        "stop", "stop", "Stop", "Decide nothing more, for good. Outcomes are still taken.", ReasonBody,
+        lambda tx, body: turn(tx, kinds.STOPPED, body.reason),
+        "The trial is stopped for good. Outcomes are still taken.", {"reason": "the question is answered"},
+    ),
+    Change(
+        "add_user", "users", "Add a user", "Enrol a user.", UserBody, _add_user, "The user was added.",
+        {"name": "dune", "preference": {"yield": 200, "leaching": -8}, "group": "sand"},
+    ),
+    Change(
+        "add_arm", "arms", "Add an arm", "Offer one more arm from now on. A changed arm is a new arm.", ArmBody,
+        _add_arm, "The arm was added.", {"name": "late", "attributes": {"nitrogen": 100, "irrigation": 1}},
+    ),
+    Change(
+        "retire_arm", "retire", "Retire an arm",
+        "Never give it again; what was decided and learned stays. Retiring it twice does nothing.", RetireBody,
+        lambda tx, body: retire_arm(tx, body.arm, body.reason), "The arm is retired.",
+        {"arm": "rich", "reason": "too much nitrate"},
+    ),
+    Change(
+        "change_preference", "preference", "Change a preference",
+        "From now on this user weighs the metrics differently; what was learned about the arms is kept.",
+        PreferenceBody, lambda tx, body: change_preference(tx, body.user, body.preference, body.reason),
+        "The preference was changed; it applies from the next decision on.",
+        {"user": "north", "preference": {"yield": 200, "leaching": -6}, "reason": "a well was dug"},
+    ),
+    Change(
+        "change_control", "control", "Change a control",
+        "From now on this user is compared with another control; past decisions keep theirs.", ControlBody,
+        lambda tx, body: change_control(tx, body.user, body.control, body.reason),
+        "The control was changed; it applies from the next decision on.",
+        {"user": "north", "control": "usual", "reason": "the farm changed its practice"},
+    ),
+]  # fmt: skip
+
+
+def _known(state: TrialState, user: str) -> None:
+    if user not in state.users:
+        raise UnknownNameError("user", user, state.users, ("user",))
+
+
+def _not_retired(state: TrialState, profile: Profile) -> None:
+    for arm in state.retired:
+        if profile.control[state.problem.arm(arm)] > 0:
+            raise ConflictError(f"arm {arm!r} is retired and cannot be a control; choose another one", ("control",))
+
+
+def _raise(found: Sequence[Fault]) -> None:
+    if found:
+        raise SpecError(found)
+
+
+def _valid(kind: Any, value: Any, at: Path) -> Any:
+    if isinstance(value, kind):
+        return value
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        raise SpecError([Fault((*at, *f.path), f.message) for f in faults.readable(error, kind)]) from None

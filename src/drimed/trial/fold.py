@@ -1,0 +1,280 @@
+"""From events to a trial's state: `fold(state, events)` is pure.
+
+Events are folded in groups: decisions that were taken together from one state are one group. An outcome comes with the
+event of its decision. Two things need the log again: arrays that have become too small, and sums that lost their digits
+when a huge outcome was taken back; `caught_up` does both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from drimed.errors import InputError, NumericalError, StoreError
+from drimed.guards.decision import REASONS, Decision
+from drimed.learning.offer import Offer, Outcome
+from drimed.linear.arrays import IntArray
+from drimed.policies.state import to_arrays
+from drimed.records import MISSING, Event
+from drimed.trial import events as kinds
+from drimed.trial.spec import Arm, ArmNoise, TrialSpec, User
+from drimed.trial.state import Episode, Room, TrialState, Values, problem_of
+from drimed.trial.stores.store import Ledger
+
+Group = list[tuple[Event, Event | None]]  # events, each with the decision that it is about
+
+CHUNK = 2000  # events that are folded at a time: their decisions are fetched together
+
+
+class OutgrownError(Exception):
+    """An arm or a user was added for which the arrays have no room: the past must be folded again with more."""
+
+
+def fold(state: TrialState, group: Group) -> TrialState:
+    """The state after one event, or after the decisions that were taken together."""
+    event, about = group[0]
+    if event.kind == kinds.DECISION:
+        state = _decided(state, [e for e, _ in group])
+    else:
+        state = _outcome(state, event, about) if event.kind in _TOLD else _HANDLERS[event.kind](state, event)
+    return replace(state, seq=group[-1][0].seq, hash=group[-1][0].hash)
+
+
+def at_start(ledger: Ledger) -> TrialState:
+    """The state when a trial begins."""
+    created = next(ledger.events(until=1), None)
+    if created is None or created.kind != kinds.CREATED:
+        raise StoreError(f"trial {ledger.name!r} does not begin with its creation; restore a backup")
+    return TrialState.start(created)
+
+
+def caught_up(state: TrialState, ledger: Ledger, until: int | None = None) -> TrialState:
+    """The state after the ledger's newer events."""
+    state = _summed_again(state, ledger)
+    if state.seq >= (ledger.seq if until is None else until):
+        return state
+    for group in groups(ledger, after=state.seq, until=until):
+        state = advanced(state, group, ledger)
+    return state
+
+
+def advanced(state: TrialState, group: Group, ledger: Ledger) -> TrialState:
+    """The state after a group of events, from the log where the state alone does not suffice."""
+    try:
+        return _summed_again(fold(state, group), ledger)
+    except OutgrownError:
+        return _regrown(state, ledger, group[-1][0].seq)
+
+
+def groups(ledger: Ledger, *, after: int, until: int | None) -> Iterator[Group]:
+    """The ledger's events in groups, with the decisions they are about."""
+    return grouped(_with_decisions(ledger, after, until))
+
+
+def grouped(pairs: Iterable[tuple[Event, Event | None]]) -> Iterator[Group]:
+    """Decisions that were taken together stay together."""
+    group: Group = []
+    for event, about in pairs:
+        together = (
+            group
+            and event.kind == kinds.DECISION == group[-1][0].kind
+            and event.body["state"] == group[-1][0].body["state"]
+        )
+        if group and not together:
+            yield group
+            group = []
+        group.append((event, about))
+    if group:
+        yield group
+
+
+def with_arm(spec: TrialSpec, body: dict[str, Any]) -> TrialSpec:
+    """The trial with one more arm."""
+    arms = spec.arms | {body["arm"]: Arm.model_validate(body["definition"])}
+    own = {name: ArmNoise.model_validate(value) for name, value in body.get("noise", {}).items()}
+    return spec.model_copy(
+        update={"arms": arms, "noise": spec.noise.model_copy(update={"arms": spec.noise.arms | own})}
+    )
+
+
+# One function for each kind of event
+
+
+def _decided(state: TrialState, events: list[Event]) -> TrialState:
+    learned, problem = state.settled(), state.problem
+    if len(events) > 1:
+        offers = problem.offers(*zip(*(state.asked(e) for e in events), strict=True))
+        learned = state.policy.commit_together(learned, offers, _decision(state, events))
+    else:
+        many = _decision(state, events)
+        one = Decision(many.action[0], many.probabilities[0], many.reason[0], many.exact)
+        learned = state.policy.commit(learned, problem.offer(*state.asked(events[0])), one)
+    pulls: dict[str, tuple[int, ...]] = {}
+    for event in events:
+        user, arm = str(event.user), problem.arm(event.body["arm"])
+        before = pulls.get(user, state.pulls.get(user, ()))
+        longer = (*before, *(0 for _ in range(arm + 1 - len(before))))
+        pulls[user] = (*longer[:arm], longer[arm] + 1, *longer[arm + 1 :])
+    episode = state.episode
+    if state.spec.decisions == "one per episode":
+        asked = ((str(e.user), int(e.decision or 0)) for e in events)
+        episode = replace(episode, asked=episode.asked.with_items(asked))
+    counts = replace(state.counts, pending=state.counts.pending + len(events))
+    return replace(state, learned=learned, episode=episode, counts=counts, pulls=state.pulls.with_items(pulls.items()))
+
+
+def _outcome(state: TrialState, event: Event, about: Event | None) -> TrialState:
+    body = event.body
+    was, now = body["was"], body["outcome"]
+    before = state.state_of(was, missing=body.get("late", False))
+    counts = state.counts.moved(before, state.state_of(now, missing=False))
+    if event.kind == kinds.AMENDMENT:
+        counts = replace(counts, amendments=counts.amendments + 1)
+    return _relearned(replace(state, counts=counts), about, was, now)
+
+
+def _missing(state: TrialState, event: Event) -> TrialState:
+    before = state.state_of(event.body.get("was"), missing=False)
+    return replace(state, counts=state.counts.moved(before, MISSING))
+
+
+def _episode(state: TrialState, event: Event) -> TrialState:
+    body = event.body
+    learned = state.policy.begin_episode(state.learned, state.opening_offers(body["contexts"]))
+    return replace(state, episode=Episode(body["episode"], body["contexts"], body["unavailable"]), learned=learned)
+
+
+def _user(state: TrialState, event: Event) -> TrialState:
+    _has_room_for_a_profile(state)
+    name = str(event.user)
+    if event.kind == kinds.USER:
+        definition = User.model_validate(event.body["definition"])
+    else:  # a preference or a control
+        definition = state.profile(name).definition.model_copy(update={event.kind: event.body[event.kind]})
+    return state.entered([(name, definition)])
+
+
+def _arm(state: TrialState, event: Event) -> TrialState:
+    if len(state.spec.arms) == state.room.arms:
+        raise OutgrownError
+    spec = with_arm(state.spec, event.body)
+    return replace(state, spec=spec, problem=problem_of(state.created, spec, state.room))
+
+
+def _retired(state: TrialState, event: Event) -> TrialState:
+    return replace(state, retired=(*state.retired, event.body["arm"]))
+
+
+def _turned(state: TrialState, event: Event) -> TrialState:
+    return replace(state, status="running" if event.kind == kinds.RESUMED else event.kind)
+
+
+_TOLD = (kinds.OUTCOME, kinds.AMENDMENT)
+_HANDLERS: dict[str, Callable[[TrialState, Event], TrialState]] = {
+    kinds.EPISODE: _episode,
+    kinds.MISSING: _missing,
+    kinds.USER: _user,
+    kinds.PREFERENCE: _user,
+    kinds.CONTROL: _user,
+    kinds.ARM: _arm,
+    kinds.RETIRED: _retired,
+    kinds.PAUSED: _turned,
+    kinds.RESUMED: _turned,
+    kinds.STOPPED: _turned,
+}
+
+
+# Learning
+
+
+def _relearned(state: TrialState, about: Event | None, was: Values | None, now: Values) -> TrialState:
+    """Replace what was learned from a decision's outcome."""
+    if about is None:
+        raise InputError("an outcome belongs to a decision")
+    learned, stale = state.learned, state.stale
+    if was is not None and (old := state.usable(state.profiles[about.body["profile"]], was)) is not None:
+        try:
+            learned = state.policy.forget(state.learned, *_evidence(state, about, old))
+            stale = state.policy.lost_digits(state.learned, learned)
+        except NumericalError:
+            stale = True
+    if not stale:
+        learned = _learned(state, learned, about, now)
+    return replace(state, learned=learned, stale=stale)
+
+
+def _learned(state: TrialState, learned: Any, about: Event, outcome: Values) -> Any:
+    """The policy's state after the outcome of a decision, if it can be learned from yet."""
+    usable = state.usable(state.profiles[about.body["profile"]], outcome)
+    return learned if usable is None else state.policy.observe(learned, *_evidence(state, about, usable))
+
+
+def _evidence(state: TrialState, about: Event, outcome: Outcome) -> tuple[Offer, IntArray, Outcome, int]:
+    """What was offered, which arm was given, its outcome, and how many episodes ago that was."""
+    offer = state.problem.offer(*state.asked(about))
+    action = np.asarray(state.problem.arm(about.body["arm"]))
+    return offer, action, outcome, state.episode.number - int(about.body["episode"])
+
+
+def _decision(state: TrialState, events: list[Event]) -> Decision:
+    K = state.problem.shape.K
+    given = [e.body["probabilities"] for e in events]
+    return Decision(
+        np.array([state.problem.arm(e.body["arm"]) for e in events]),
+        np.array([p + [0.0] * (K - len(p)) for p in given]),
+        np.array([REASONS.index(e.body["reason"]) for e in events]),
+        exact=events[0].body["propensity"] is not None,
+    )
+
+
+# Where the log is needed again
+
+
+def _summed_again(state: TrialState, ledger: Ledger) -> TrialState:
+    """Where taking an outcome out has cost too many digits: the evidence anew, from the first decision on."""
+    if not state.stale:
+        return state
+    fresh = state.policy.aged_start(state.problem.shape, state.episode.number)
+    for first in range(1, state.counts.decisions + 1, CHUNK):
+        numbers = range(first, min(first + CHUNK, state.counts.decisions + 1))
+        for events in ledger.of_decisions(numbers).values():
+            told = [e for e in events if e.kind in _TOLD and e.seq <= state.seq]
+            if told:
+                fresh = _learned(state, fresh, events[0], told[-1].body["outcome"])
+    return replace(state, learned=state.policy.with_evidence(state.learned, fresh), stale=False)
+
+
+def _regrown(state: TrialState, ledger: Ledger, until: int) -> TrialState:
+    """The whole past up to event `until`, in arrays that have room for it."""
+    arms, users = len(state.spec.arms), len(state.profiles)
+    for event in ledger.events(after=state.seq, until=until):
+        arms += event.kind == kinds.ARM
+        users += event.kind in (kinds.USER, kinds.PREFERENCE, kinds.CONTROL)
+    again = TrialState.start(state.created, Room.holding(arms, users, state.room.users))
+    return caught_up(again, ledger, until)
+
+
+def _has_room_for_a_profile(state: TrialState) -> None:
+    if len(state.profiles) < state.room.users:
+        return
+    shape = state.problem.shape
+    wider = type(shape)(d=shape.d, K=shape.K, M=shape.M, H=shape.H + 1)
+    sizes = [{k: a.shape for k, a in to_arrays(state.policy.init(s)).items()} for s in (shape, wider)]
+    if sizes[0] != sizes[1]:  # the policy's own arrays have an axis of users
+        raise OutgrownError
+
+
+def _with_decisions(ledger: Ledger, after: int, until: int | None) -> Iterator[tuple[Event, Event | None]]:
+    while True:
+        chunk = list(ledger.events(after=after, until=until, limit=CHUNK))
+        wanted = sorted({e.decision for e in chunk if e.decision is not None and e.kind != kinds.DECISION})
+        found = ledger.of_decisions(wanted) if wanted else {}
+        for event in chunk:
+            about = found.get(event.decision or 0) if event.kind != kinds.DECISION else None
+            yield event, about[0] if about else None
+        if len(chunk) < CHUNK:
+            return
+        after = chunk[-1].seq

@@ -1,0 +1,183 @@
+"""The reading side of a trial: its status, decisions, users, and what is still pending.
+
+Command line, HTTP and pages all read here, so they show the same. Everything is taken from a ledger and the state at
+the same moment (`Trial.reading`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from drimed.errors import InputError
+from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, STATES, Decision, Event, Member, Page, Status
+from drimed.trial import events as kinds
+from drimed.trial.build import notes
+from drimed.trial.state import TrialState
+from drimed.trial.stores.store import Ledger
+from drimed.trial.stories import Story, record, stories
+from drimed.trial.telling import unknown_decision, whole
+
+PAGE = 25
+CHUNK = 500  # decisions that a search reads at a time
+MOST_READ = 5_000  # decisions that one page of a search reads; one that finds little goes on from there
+
+AMENDED = "amended"  # a search for decisions whose outcome was amended
+SEARCHES = (*STATES, AMENDED)
+
+
+def status(state: TrialState) -> Status:
+    """The trial at a glance."""
+    spec, counts = state.spec, state.counts
+    return Status(
+        name=spec.name,
+        about=spec.about,
+        status=state.status,
+        episode=state.episode.number,
+        users=len(state.users),
+        arms=state.problem.arms,
+        retired=list(state.retired),
+        decisions=counts.decisions,
+        pending=counts.pending,
+        partial=counts.partial,
+        complete=counts.complete,
+        missing=counts.missing,
+        amendments=counts.amendments,
+        policy=spec.policy.name,
+        created=state.created.time,
+        events=state.seq,
+        hash=state.hash,
+        notes=notes(spec, state.problem.shape.d),
+    )
+
+
+def decision(ledger: Ledger, state: TrialState, number: int) -> Decision:
+    """One decision with its outcome."""
+    return record(state, Story.of(state, history(ledger, state, number)))
+
+
+def history(ledger: Ledger, state: TrialState, number: int) -> list[Event]:
+    """All events about a decision, its own first."""
+    number = whole(number)
+    found = ledger.of_decisions([number])
+    if number not in found:
+        raise unknown_decision(ledger.name, number)
+    return [e for e in found[number] if e.seq <= state.seq]
+
+
+def decisions(ledger: Ledger, state: TrialState, numbers: Iterable[int] | None = None) -> Iterator[Decision]:
+    """Decisions with their outcomes, in order: some, or (None) all; those that do not exist are left out."""
+    return (record(state, story) for story in stories(ledger, state, numbers))
+
+
+def users(state: TrialState, *, limit: int, after: str | None = None) -> Page[Member]:
+    """Some users as described last, in the order in which they joined."""
+    names, following = _page(list(state.users), limit, after)
+    return Page([_member(state, name) for name in names], following)
+
+
+def user_names(state: TrialState, *, limit: int, after: str | None = None) -> Page[str]:
+    """The names of some users."""
+    return Page(*_page(list(state.users), limit, after))
+
+
+def _page(names: list[str], limit: int, after: str | None) -> tuple[list[str], str | None]:
+    if after is not None and after not in names:
+        raise InputError(f"nothing follows {after!r}; begin again without `after`", ("after",))
+    start = 0 if after is None else names.index(after) + 1
+    page = names[start : start + limit]
+    return page, page[-1] if len(names) > start + limit else None
+
+
+def _member(state: TrialState, name: str) -> Member:
+    user = state.profile(name).definition
+    return Member(name, user.preference, user.control, user.arms, user.group)
+
+
+# Searching
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched for; empty: anything."""
+
+    user: str = ""
+    arm: str = ""
+    state: str = ""  # one of SEARCHES
+
+    def fits(self, found: Decision) -> bool:
+        """Whether a decision is one of those."""
+        right = self.state in ("", found.state) or (self.state == AMENDED and found.amendments > 0)
+        return right and self.arm in ("", found.arm) and self.user in ("", found.user)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A page of decisions, newest first."""
+
+    decisions: list[Decision]
+    before: int | None  # older decisions follow before this one; None: that was all
+    cut: bool = False  # the search read as much as one page may, and can go on from there
+
+
+def search(ledger: Ledger, state: TrialState, wanted: Search, *, before: int | None = None, limit: int = PAGE) -> Found:
+    """Decisions before number `before`, newest first."""
+    found: list[Decision] = []
+    read, size = 0, CHUNK if wanted.arm or wanted.state else limit + 1
+    until = _event_before(ledger, before)
+    while True:
+        chunk = [
+            int(e.decision or 0)
+            for e in ledger.events(
+                kinds=[kinds.DECISION], user=wanted.user or None, until=until, limit=size, newest_first=True
+            )
+        ]
+        for one in reversed(list(decisions(ledger, state, chunk))):
+            if wanted.fits(one):
+                if len(found) == limit:
+                    return Found(found, found[-1].id)
+                found.append(one)
+        read += len(chunk)
+        if len(chunk) < size:
+            return Found(found, None)
+        if read >= MOST_READ:
+            return Found(found, chunk[-1], cut=True)
+        until = _event_before(ledger, chunk[-1])
+
+
+def _event_before(ledger: Ledger, number: int | None) -> int | None:
+    found = {} if number is None else ledger.of_decisions([number])
+    return found[number][0].seq - 1 if number in found else None
+
+
+# What is pending
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Decisions whose outcome is not complete and may still come."""
+
+    seq: int  # the event up to which the log was read
+    states: dict[int, str]  # decision -> pending or partial
+
+
+NOTHING = Pending(0, {})
+
+
+def pending(ledger: Ledger, state: TrialState, before: Pending = NOTHING) -> Pending:
+    """What is pending now, from what was pending before and the newer events."""
+    found = dict(before.states)
+    about = (kinds.DECISION, kinds.OUTCOME, kinds.AMENDMENT, kinds.MISSING)
+    for event in ledger.events(after=before.seq, until=state.seq, kinds=about):
+        number = int(event.decision or 0)
+        if event.kind == kinds.DECISION:
+            found[number] = PENDING
+            continue
+        body = event.body
+        given_up = event.kind == kinds.MISSING
+        now = state.state_of(body.get("was") if given_up else body["outcome"], missing=given_up)
+        if now in (COMPLETE, MISSING):
+            found.pop(number, None)
+        else:
+            found[number] = PARTIAL
+    return Pending(state.seq, found)

@@ -1,0 +1,201 @@
+"""What a trial knows after an event: a frozen value.
+
+A state is a function of the log (`drimed.trial.fold`), the same in the process that decided, in every other process and
+in `verify`. Readers keep the one they have; a writer replaces it as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from drimed.errors import InputError
+from drimed.learning.offer import Offer, Outcome
+from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.policies.policy import AnyPolicy
+from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, Event
+from drimed.trial.build import build_policy
+from drimed.trial.layers import Layers
+from drimed.trial.problem import FEWEST_USERS, Problem, Profile
+from drimed.trial.spec import TrialSpec, User
+
+Values = Mapping[str, Any]  # an outcome: {"metrics": ..., "control": ...}
+
+
+@dataclass(frozen=True)
+class Room:
+    """How many arms and profiles the arrays can hold."""
+
+    arms: int
+    users: int
+
+    @staticmethod
+    def holding(arms: int, users: int, least: int = FEWEST_USERS) -> Room:
+        """Room for so many; the room for users doubles."""
+        while least < users:
+            least *= 2
+        return Room(arms, least)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Decisions by the state of their outcome, and how many amendments there were."""
+
+    pending: int = 0
+    partial: int = 0
+    complete: int = 0
+    missing: int = 0
+    amendments: int = 0
+
+    @property
+    def decisions(self) -> int:
+        """All of them."""
+        return self.pending + self.partial + self.complete + self.missing
+
+    def moved(self, before: str, after: str) -> Counts:
+        """One decision from a state to another."""
+        if before == after:
+            return self
+        return replace(self, **{before: getattr(self, before) - 1, after: getattr(self, after) + 1})
+
+
+@dataclass(frozen=True)
+class Episode:
+    """The present season."""
+
+    number: int = 0
+    contexts: dict[str, list[float]] = field(default_factory=dict)
+    unavailable: dict[str, list[str]] = field(default_factory=dict)  # user, or "" for all -> arms
+    asked: Layers[str, int] = field(default_factory=Layers)  # user -> its decision, where there is one per episode
+
+
+@dataclass(frozen=True)
+class TrialState:
+    """Everything that is known after event `seq`."""
+
+    created: Event
+    spec: TrialSpec
+    room: Room
+    problem: Problem
+    policy: AnyPolicy
+    learned: Any  # the policy's own state
+    profiles: Layers[int, Profile]  # slot -> profile; a change of preference or control makes a new one
+    users: Layers[str, int]  # name -> slot of the present profile
+    seq: int
+    hash: str
+    episode: Episode = Episode()
+    counts: Counts = Counts()
+    pulls: Layers[str, tuple[int, ...]] = field(default_factory=Layers)  # user -> decisions by arm
+    retired: tuple[str, ...] = ()
+    status: str = "running"
+    stale: bool = False  # whether the evidence must be summed again before anything else is folded in
+
+    @staticmethod
+    def start(created: Event, room: Room | None = None) -> TrialState:
+        """A trial before its first decision."""
+        spec = TrialSpec.model_validate(created.body["spec"])
+        room = room or Room.holding(len(spec.arms), len(spec.users))
+        problem = problem_of(created, spec, room)
+        policy = build_policy(spec, problem.shape.d)
+        empty = TrialState(
+            created, spec, room, problem, policy, policy.init(problem.shape), Layers(), Layers(), created.seq,
+            created.hash,
+        )  # fmt: skip
+        return empty.entered(spec.users.items())
+
+    @property
+    def seed(self) -> int:
+        """Of the policy's draws."""
+        return int(self.created.body["seed"])
+
+    def settled(self) -> Any:
+        """The policy's state, ready to decide on; it is kept when a decision is recorded."""
+        return self._settled
+
+    @cached_property
+    def _settled(self) -> Any:
+        return self.policy.settle(self.learned)
+
+    def entered(self, users: Iterable[tuple[str, User]]) -> TrialState:
+        """With new profiles, which are these users' from now on."""
+        new = [self.problem.profile(name, user, len(self.profiles) + i) for i, (name, user) in enumerate(users)]
+        return replace(
+            self,
+            profiles=self.profiles.with_items((p.slot, p) for p in new),
+            users=self.users.with_items((p.user, p.slot) for p in new),
+        )
+
+    # Users and arms now
+
+    def profile(self, user: str) -> Profile:
+        """The present profile of a user."""
+        return self.profiles[self.users[user]]
+
+    def excluded(self, user: str, more: Iterable[str] = ()) -> list[str]:
+        """Arms that this user cannot get now."""
+        there = self.episode.unavailable
+        return sorted({*self.retired, *there.get("", ()), *there.get(user, ()), *more})
+
+    def opening_offers(self, contexts: Mapping[str, list[float]]) -> Offer:
+        """What all users are offered when an episode opens, where the policy looks at that."""
+        if not self.policy.needs_contexts_at_opening:
+            return Offer(features=np.zeros((1, 1)), control=np.ones(1))
+        profiles = [self.profile(u) for u in self.users]
+        absent = [p.user for p in profiles if self.problem.fields and p.user not in contexts]
+        if absent or not profiles:
+            who = f"{absent[0]!r} has none" if absent else "there are no users"
+            name = self.spec.policy.name
+            raise InputError(f"policy {name!r} needs every user's context when an episode opens; {who}", ("contexts",))
+        known = [as_vector(contexts.get(p.user)) if self.problem.fields else None for p in profiles]
+        return self.problem.offers(profiles, known, [None] * len(profiles))
+
+    # A decision and its outcome
+
+    def asked(self, event: Event) -> tuple[Profile, FloatArray | None, BoolArray | None]:
+        """Who a recorded decision was for, in which context, with which arms available."""
+        body = event.body
+        profile = self.profiles[body["profile"]]
+        return profile, as_vector(body["context"]), self.problem.available(profile, body["unavailable"])
+
+    def state_of(self, outcome: Values | None, *, missing: bool) -> str:
+        """The state of a decision with this outcome, given up or not."""
+        parts = [] if outcome is None else [outcome["metrics"] or {}]
+        if parts and self.spec.feedback == "difference":
+            parts.append((outcome or {})["control"] or {})
+        if parts and all(m in part for part in parts for m in self.problem.metrics):
+            return COMPLETE
+        return MISSING if missing else PARTIAL if any(parts) else PENDING
+
+    def usable(self, profile: Profile, outcome: Values) -> Outcome | None:
+        """An outcome as the policy learns from it, or None while it must wait for more metrics."""
+        y, there = self.vector(outcome)
+        if not self.policy.usable(there, profile.preference):
+            return None
+        return Outcome(np.asarray(np.vecdot(profile.preference, y)), y, None if there.all() else there)
+
+    def reward(self, profile: Profile, outcome: Values) -> float | None:
+        """What an outcome is worth to the user; None while a metric that counts is not there."""
+        y, there = self.vector(outcome)
+        return float(np.vecdot(profile.preference, y)) if there[profile.preference != 0].all() else None
+
+    def vector(self, outcome: Values) -> tuple[FloatArray, BoolArray]:
+        """An outcome in the learner's units, against the control plot where there is one; and what is there of it."""
+        y, there = self.problem.outcome(outcome["metrics"])
+        if self.spec.feedback == "difference":
+            y0, there0 = self.problem.outcome(outcome["control"] or {})
+            y, there = y - y0, there & there0
+        return np.where(there, y, 0.0), there
+
+
+def problem_of(created: Event, spec: TrialSpec, room: Room) -> Problem:
+    """The arrays of a trial; arms that came later do not change the units of attributes."""
+    return Problem(spec, arms=room.arms, users=room.users, founders=len(created.body["spec"]["arms"]))
+
+
+def as_vector(values: list[float] | None) -> FloatArray | None:
+    """A recorded context."""
+    return None if values is None else np.array(values, dtype=np.float64)
