@@ -292,6 +292,14 @@ def test_reading_only_what_is_new_gathers_the_same_as_reading_everything() -> No
         assert before.state.seq < kept.state.seq == trial.state().seq
 
 
+def test_a_log_that_was_set_back_is_read_again() -> None:
+    before = gathered(play(SPEC, 4))
+    other = play(SPEC, 3, seed=8)  # the same trial from an older backup
+    found, whole = gathered(other, before), gathered(other)
+    np.testing.assert_array_equal(found.number, np.arange(1, 19))
+    np.testing.assert_array_equal(found.vector, whole.vector)
+
+
 def test_what_was_gathered_stays_as_it_was() -> None:
     trial = play(SPEC, 2)
     seen = gathered(trial)

@@ -11,7 +11,7 @@ import pytest
 from drimed.errors import InputError
 from drimed.evaluation.readers import read
 from drimed.trial.export import MEANING, records, write
-from tests.trial.analysis.test_analyse import SPEC, play
+from tests.findings.test_analyse import SPEC, play
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
@@ -43,7 +43,7 @@ def test_json_has_every_decision_and_every_column_is_explained(tmp_path: Path) -
     trial.ask("u0")
     assert write(trial, tmp_path / "d.json") == 13
     rows = json.loads((tmp_path / "d.json").read_text(encoding="utf-8"))
-    assert rows[-1]["state"] == "awaited"
+    assert rows[-1]["state"] == "pending"
     told = (tmp_path / "d.dictionary.csv").read_text(encoding="utf-8")
     for name in rows[0]:
         assert name in MEANING or any(name.startswith(m[:-1]) for m in MEANING if m.endswith("*")), name

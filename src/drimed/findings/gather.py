@@ -74,11 +74,17 @@ class Gathered:
 
 def gather(ledger: Ledger, state: TrialState, before: Gathered | None = None) -> Gathered:
     """Read all of a trial, or what has changed in it since it was gathered before."""
-    if before is None:
+    if before is None or not _continues(ledger, before.state):
         return _gathered(state, stories(ledger, state))
     kinds = (DECISION, OUTCOME, AMENDMENT, MISSING)
     events = ledger.events(after=before.state.seq, until=state.seq, kinds=kinds)
     return _joined(before, _gathered(state, stories(ledger, state, {int(e.decision or 0) for e in events})))
+
+
+def _continues(ledger: Ledger, state: TrialState) -> bool:
+    """Whether the ledger has the log that the state knows: a store may have been set back to a backup."""
+    last = next(ledger.events(after=state.seq - 1, until=state.seq), None)
+    return last is not None and last.hash == state.hash
 
 
 def _joined(before: Gathered, changed: Gathered) -> Gathered:

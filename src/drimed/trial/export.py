@@ -98,26 +98,22 @@ def _table(trial: Trial, path: Path, form: str, *, whole: bool) -> int:
 
 def _npz(trial: Trial, path: Path) -> int:
     """The arrays of the Open Bandit Pipeline's `bandit_feedback`: decisions whose reward and propensity are known."""
-    rows = list(records(trial, whole=True))
-    if not rows:
+    done = [d for d in trial.decisions() if d.reward is not None]
+    if not done:
         raise InputError("no decision has a whole outcome yet: there is nothing to export")
-    arms = trial.memory().problem.arms
-
-    def columns(prefix: str) -> list[list[float]]:
-        names = dict.fromkeys(name for row in rows for name in row if name.startswith(prefix))
-        return [[row.get(name, 0.0) for name in names] for row in rows]
-
+    problem = trial.state().problem
+    known = all(d.propensity is not None for d in done)
     log = make_log(
-        arms=arms,
-        action=[arms.index(row["action"]) for row in rows],
-        reward=[row["reward"] for row in rows],
-        propensity=[np.nan if row["propensity"] is None else row["propensity"] for row in rows],
-        probabilities=None if any(row["propensity"] is None for row in rows) else columns("probability_"),
-        user=[row["user"] for row in rows],
-        episode=[row["episode"] for row in rows],
+        arms=problem.arms,
+        action=[problem.arm(d.arm) for d in done],
+        reward=[d.reward for d in done],
+        propensity=[np.nan if d.propensity is None else d.propensity for d in done],
+        probabilities=[[d.probabilities.get(arm, 0.0) for arm in problem.arms] for d in done] if known else None,
+        user=[d.user for d in done],
+        episode=[d.episode for d in done],
     )
-    context = np.array(columns("context_"), np.float64)
-    feedback = logs.open_bandit(log, context=context if context.size else np.zeros((len(rows), 1)))
+    context = [[(d.context or {})[f] for f in problem.fields] or [0.0] for d in done]
+    feedback = logs.open_bandit(log, context=np.array(context))
     arrays: dict[str, Any] = {name: np.asarray(value) for name, value in feedback.items() if value is not None}
     np.savez(path, **arrays)
     return int(feedback["n_rounds"])

@@ -13,7 +13,7 @@ from drimed.findings.analyse import Analysis
 from drimed.findings.effects import EVERYBODY, REWARD, groups
 from drimed.findings.page import GROUPED, View
 from drimed.records import Status
-from drimed.service.pages.analyses import Analyses, Worked
+from drimed.service.analyses import Analyses, Worked
 from drimed.service.pages.route import Pages, Visit, whole
 from drimed.service.tokens import READ
 
