@@ -200,7 +200,7 @@ def _add_arm(tx: Transaction, body: ArmBody) -> None:
     add_arm(tx, body.name, definition, body.noise)
 
 
-CHANGES = [
+_TABLE = [
     Change(
         "pause", "pause", "Pause", "Decide nothing until it is resumed. Outcomes are still taken.", ReasonBody,
         lambda tx, body: turn(tx, kinds.PAUSED, body.reason), "The trial is paused. Outcomes are still taken.",
@@ -245,6 +245,12 @@ CHANGES = [
         {"user": "north", "control": "usual", "reason": "the farm changed its practice"},
     ),
 ]  # fmt: skip
+CHANGES = {change.name: change for change in _TABLE}
+
+
+def checked(kind: type[Body], fields: Mapping[str, Any]) -> Any:
+    """A body of this kind; SpecError says which fields are wrong."""
+    return _valid(kind, dict(fields), ())
 
 
 def _known(state: TrialState, user: str) -> None:

@@ -1,33 +1,16 @@
-"""`drimed trial`: describe an experiment, ask each season, tell what came of it, prove it afterwards."""
+"""`drimed trial`: describe an experiment, ask each season, tell the outcomes, prove it afterwards."""
 
 from __future__ import annotations
 
 import typer
 
-from drimed.errors import MissingExtraError
-
-try:
-    from drimed.cli.trial import changing, looking, season
-except ModuleNotFoundError as error:  # the base install leaves trials out
-    raise MissingExtraError(str(error.name), "trial") from error
+from drimed.cli.trial import changing, reading, season
 
 app = typer.Typer(help="Live trials: ask, tell, and never lose a decision.", no_args_is_help=True)
-app.command()(season.template)
-app.command()(season.init)
-app.command()(season.ask)
-app.command()(season.tell)
-app.command()(season.amend)
-app.command()(season.missing)
-app.command()(looking.status)
-app.command()(looking.log)
-app.command()(looking.export)
-app.command()(looking.verify)
-app.command()(looking.report)
-app.command()(changing.add_user)
-app.command()(changing.add_arm)
-app.command()(changing.retire_arm)
-app.command()(changing.prefer)
-app.command()(changing.control)
-app.command()(changing.pause)
-app.command()(changing.resume)
-app.command()(changing.stop)
+for verb in (
+    season.template, season.init, season.ask, season.tell, season.amend, season.missing,
+    reading.status, reading.decisions, reading.log, reading.export, reading.verify, reading.report,
+    changing.add_user, changing.add_arm, changing.retire_arm, changing.prefer, changing.control, changing.pause,
+    changing.resume, changing.stop,
+):  # fmt: skip
+    app.command()(verb)

@@ -6,51 +6,46 @@ from typing import Annotated, Any
 
 import typer
 
-from drimed.cli.trial.common import Address, Name, Who, Why, console, numbers, open_trial, values
-from drimed.trial.stores.opening import DEFAULT
+from drimed.cli.trial.common import DEFAULT_STORE, Address, Name, Who, Why, numbers, open_trial, say, values
 
 
 def add_user(
     name: Name,
     user: Annotated[str, typer.Argument(help="The new user.")],
-    preference: Annotated[list[str] | None, typer.Option(help="metric=weight; may be repeated.")] = None,
+    preference: Annotated[list[str] | None, typer.Option(help="metric=weight; repeatable.")] = None,
     control: Annotated[str | None, typer.Option(help="Its control arm.")] = None,
+    arm: Annotated[list[str] | None, typer.Option(help="An arm it can get, where not all are possible.")] = None,
     group: Annotated[str | None, typer.Option(help="Its group.")] = None,
-    store: Address = DEFAULT,
+    store: Address = DEFAULT_STORE,
     actor: Who = None,
 ) -> None:
-    """Let somebody join."""
-    definition: dict[str, Any] = {"control": control, "group": group}
-    if preference:
-        definition["preference"] = values(preference)
-    open_trial(name, store, actor).add_user(user, {k: v for k, v in definition.items() if v is not None})
-    console.print(f"{user} joined")
+    """Enrol a user."""
+    weights = numbers(preference) if preference else None
+    _change(name, store, actor, "add_user", name=user, preference=weights, control=control, arms=arm, group=group)
 
 
 def add_arm(
     name: Name,
     arm: Annotated[str, typer.Argument(help="The new arm.")],
-    attribute: Annotated[list[str] | None, typer.Option(help="attribute=value; may be repeated.")] = None,
+    attribute: Annotated[list[str] | None, typer.Option(help="attribute=value; repeatable.")] = None,
     sd: Annotated[list[str] | None, typer.Option(help="metric=deviation, where the noise is known.")] = None,
-    store: Address = DEFAULT,
+    store: Address = DEFAULT_STORE,
     actor: Who = None,
 ) -> None:
     """Offer one more arm. A changed arm is a new arm."""
-    definition = {"attributes": values(attribute)} if attribute else {}
-    open_trial(name, store, actor).add_arm(arm, definition, noise={"sd": values(sd)} if sd else None)
-    console.print(f"{arm} is offered from now on")
+    attributes, noise = numbers(attribute) if attribute else None, {"sd": values(sd)} if sd else None
+    _change(name, store, actor, "add_arm", name=arm, attributes=attributes, noise=noise)
 
 
 def retire_arm(
     name: Name,
     arm: Annotated[str, typer.Argument(help="The arm.")],
     reason: Why,
-    store: Address = DEFAULT,
+    store: Address = DEFAULT_STORE,
     actor: Who = None,
 ) -> None:
-    """Never decide for an arm again."""
-    open_trial(name, store, actor).retire_arm(arm, reason=reason)
-    console.print(f"{arm} is not offered any more")
+    """Never give an arm again."""
+    _change(name, store, actor, "retire_arm", arm=arm, reason=reason)
 
 
 def prefer(
@@ -58,12 +53,11 @@ def prefer(
     user: Annotated[str, typer.Argument(help="The user.")],
     weights: Annotated[list[str], typer.Argument(metavar="METRIC=WEIGHT...", help="yield=1 cost=-0.01")],
     reason: Why,
-    store: Address = DEFAULT,
+    store: Address = DEFAULT_STORE,
     actor: Who = None,
 ) -> None:
     """Change how a user weighs the metrics, from now on."""
-    open_trial(name, store, actor).change_preference(user, numbers(weights), reason=reason)
-    console.print(f"{user} prefers {' '.join(weights)} from now on")
+    _change(name, store, actor, "change_preference", user=user, preference=numbers(weights), reason=reason)
 
 
 def control(
@@ -71,28 +65,36 @@ def control(
     user: Annotated[str, typer.Argument(help="The user.")],
     arms: Annotated[list[str], typer.Argument(metavar="ARM...", help="An arm, or shares: old=0.7 new=0.3")],
     reason: Why,
-    store: Address = DEFAULT,
+    store: Address = DEFAULT_STORE,
     actor: Who = None,
 ) -> None:
     """Compare a user with another control, from now on."""
     shares = arms[0] if len(arms) == 1 and "=" not in arms[0] else numbers(arms)
-    open_trial(name, store, actor).change_control(user, shares, reason=reason)
-    console.print(f"the control of {user} is {' '.join(arms)} from now on")
+    _change(name, store, actor, "change_control", user=user, control=shares, reason=reason)
 
 
-def pause(name: Name, reason: Why, store: Address = DEFAULT, actor: Who = None) -> None:
+def pause(name: Name, reason: Why, store: Address = DEFAULT_STORE, actor: Who = None) -> None:
     """Decide nothing for a while; outcomes are still taken."""
-    open_trial(name, store, actor).pause(reason=reason)
-    console.print(f"{name} is paused")
+    _change(name, store, actor, "pause", reason=reason)
 
 
-def resume(name: Name, reason: Why = "", store: Address = DEFAULT, actor: Who = None) -> None:
-    """Go on after a pause."""
-    open_trial(name, store, actor).resume(reason=reason)
-    console.print(f"{name} is running")
+def resume(name: Name, reason: Why = "", store: Address = DEFAULT_STORE, actor: Who = None) -> None:
+    """Decide again after a pause."""
+    _change(name, store, actor, "resume", reason=reason)
 
 
-def stop(name: Name, reason: Why, store: Address = DEFAULT, actor: Who = None) -> None:
-    """Decide nothing any more, for good; outcomes are still taken."""
-    open_trial(name, store, actor).stop(reason=reason)
-    console.print(f"{name} is stopped")
+def stop(name: Name, reason: Why, store: Address = DEFAULT_STORE, actor: Who = None) -> None:
+    """Decide nothing more, for good; outcomes are still taken."""
+    _change(name, store, actor, "stop", reason=reason)
+
+
+def _change(trial: str, store: str, actor: str | None, change: str, **fields: Any) -> None:
+    """One of the table's changes."""
+    opened = open_trial(trial, store, actor)
+    from drimed.trial.changes import CHANGES, checked
+
+    found = CHANGES[change]
+    body = checked(found.body, {k: v for k, v in fields.items() if v is not None})
+    with opened.writing() as tx:
+        found.apply(tx, body)
+    say(found.done)

@@ -1,21 +1,29 @@
-"""What the verbs of `drimed trial` share: their options, sheets from files and to the screen."""
+"""What the verbs of `drimed trial` share: options, sheets from files, tables on the screen.
+
+Nothing here is imported before a verb needs it, so that help appears at once.
+"""
 
 from __future__ import annotations
 
 import getpass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
-from drimed.errors import InputError
-from drimed.trial import sheets
-from drimed.trial.stores.opening import open_store
-from drimed.trial.trial import Trial
+from drimed.errors import InputError, MissingExtraError, UnconfirmedError
 
-console = Console()
+if TYPE_CHECKING:
+    from drimed.trial.stores.sql import SqlStore
+    from drimed.trial.trial import Trial
+
+console = Console(highlight=False)
+DEFAULT_STORE = "drimed.db"
 MOST_SHOWN = 40  # rows of a table on the screen; files hold all
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The trial.")]
@@ -25,13 +33,29 @@ Address = Annotated[
 Who = Annotated[str | None, typer.Option("--actor", envvar="DRIMED_ACTOR", help="Who acts; default: the login name.")]
 Why = Annotated[str, typer.Option("--reason", help="Why; it is kept in the log.")]
 Dry = Annotated[bool, typer.Option("--dry-run", help="Show what would happen; write nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Record values outside their declared range without asking.")]
 Out = Annotated[Path | None, typer.Option("--out", help="A .csv or .json file to write; default: show it.")]
 Values = Annotated[list[str] | None, typer.Argument(metavar="METRIC=VALUE", help="yield=5.2 cost=110")]
+ControlValues = Annotated[
+    list[str] | None, typer.Option("--control", help="yield=5.2 of the control plot; repeatable.")
+]
 
 
-def open_trial(name: str, store: str, actor: str | None) -> Trial:
+def store_at(address: str, *, create: bool = False) -> SqlStore:
+    """The store at an address."""
+    try:
+        from drimed.trial.stores.opening import open_store
+    except ModuleNotFoundError as error:  # the base install leaves trials out
+        raise MissingExtraError(str(error.name), "trial") from error
+    return open_store(address, create=create)
+
+
+def open_trial(name: str, store: str, actor: str | None = None) -> Trial:
     """A trial that exists."""
-    return Trial.open(name, open_store(store, create=False), actor=actor_name(actor))
+    opened = store_at(store)
+    from drimed.trial.trial import Trial
+
+    return Trial.open(name, opened, actor=actor_name(actor))
 
 
 def actor_name(given: str | None) -> str:
@@ -44,8 +68,29 @@ def actor_name(given: str | None) -> str:
         return "command line"
 
 
-def read(path: Path) -> list[dict[str, Any]]:
+def say(text: str, style: str = "") -> None:
+    """A line on the screen; nothing in it is taken for markup."""
+    console.print(Text(text, style=style), soft_wrap=True)
+
+
+def note(text: str) -> None:
+    """Something that a person should know."""
+    console.print(Text.assemble(("note: ", "yellow"), text), soft_wrap=True)
+
+
+def confirmed(error: UnconfirmedError) -> bool:
+    """Ask whether unlikely values are right; where nobody can answer, they are refused."""
+    for fault in error.faults:
+        say(f"row {fault.row}: {fault.message}" if fault.row else fault.message, "yellow")
+    if not console.is_terminal:
+        return False
+    return typer.confirm("Record them anyway?", default=False)
+
+
+def read_sheet(path: Path) -> list[dict[str, Any]]:
     """The rows of a sheet, CSV or JSON by its name."""
+    from drimed.trial import sheets
+
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -55,24 +100,33 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def put(rows: list[dict[str, Any]], out: Path | None, full: list[dict[str, Any]]) -> None:
     """To a file, CSV or JSON by its name, or to the screen."""
-    if out is not None:
-        json_wanted = out.suffix.lower() == ".json"
-        text = sheets.write(full if json_wanted else rows, "json" if json_wanted else "csv")
-        try:
-            out.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"cannot write {out}: {error}") from None
-        console.print(f"wrote {out}")
+    if out is None:
+        show(rows)
         return
+    from drimed.trial import sheets
+
+    json_wanted = out.suffix.lower() == ".json"
+    text = sheets.write(full if json_wanted else rows, "json" if json_wanted else "csv")
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {out}: {error}") from None
+    say(f"wrote {out}")
+
+
+def show(rows: Sequence[dict[str, Any]]) -> None:
+    """Rows as a table on the screen."""
     if not rows:
         return
     names = list(dict.fromkeys(n for row in rows for n in row))
-    table = Table(*names)
+    numeric = {n for n in names if all(isinstance(row.get(n), int | float | None) for row in rows)}
+    columns = (Column(Text(n), justify="right" if n in numeric else "left", overflow="fold") for n in names)
+    table = Table(*columns, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for row in rows[:MOST_SHOWN]:
-        table.add_row(*(_cell(row.get(n)) for n in names))
+        table.add_row(*(Text(_cell(row.get(n))) for n in names))
     console.print(table)
     if len(rows) > MOST_SHOWN:
-        console.print(f"... and {len(rows) - MOST_SHOWN} more; --out FILE writes all")
+        say(f"... and {len(rows) - MOST_SHOWN} more; --out FILE writes all")
 
 
 def _cell(value: Any) -> str:
@@ -95,11 +149,9 @@ def values(pairs: list[str] | None) -> dict[str, float | None]:
 
 def numbers(pairs: list[str]) -> dict[str, float]:
     """name=number pairs, every number given."""
-    found = values(pairs)
-    return {name: _given_number(name, value) for name, value in found.items()}
-
-
-def _given_number(name: str, value: float | None) -> float:
-    if value is None:
-        raise InputError(f"{name} needs a number")
-    return value
+    found: dict[str, float] = {}
+    for name, value in values(pairs).items():
+        if value is None:
+            raise InputError(f"{name} needs a number")
+        found[name] = value
+    return found

@@ -2,164 +2,191 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from drimed.cli.trial.common import (
+    DEFAULT_STORE,
     Address,
+    ControlValues,
     Dry,
     Name,
     Out,
     Values,
     Who,
     Why,
+    Yes,
     actor_name,
-    console,
+    confirmed,
+    note,
     open_trial,
     put,
-    read,
+    read_sheet,
+    say,
+    store_at,
+    values,
 )
-from drimed.cli.trial.common import values as parsed
-from drimed.errors import InputError
-from drimed.trial import sheets
-from drimed.trial.build import notes
-from drimed.trial.outcomes import Report
-from drimed.trial.problem import Problem
-from drimed.trial.spec import TrialSpec
-from drimed.trial.stores.opening import DEFAULT, open_store
-from drimed.trial.template import TEMPLATE
-from drimed.trial.trial import Trial
+from drimed.errors import InputError, UnconfirmedError
+
+if TYPE_CHECKING:
+    from drimed.records import Receipt
+
+NOTHING_WRITTEN = ". Nothing was written."
 
 
 def template(out: Annotated[Path | None, typer.Option(help="Where to write it; default: show it.")] = None) -> None:
     """Write a commented example of a trial file."""
+    from drimed.trial.template import TEMPLATE
+
     if out is None:
         typer.echo(TEMPLATE)
     elif out.exists():
         raise InputError(f"{out} exists; choose another name")
     else:
         out.write_text(TEMPLATE, encoding="utf-8")
-        console.print(f"wrote {out}; edit it, then: drimed trial init {out}")
+        say(f"wrote {out}; edit it, then: drimed trial init {out}")
 
 
 def init(
     file: Annotated[Path, typer.Argument(help="The trial file, .toml or .json.")],
-    store: Address = DEFAULT,
+    store: Address = DEFAULT_STORE,
     actor: Who = None,
     dry_run: Dry = False,
 ) -> None:
     """Check a trial file and create the trial."""
+    opened = None if dry_run else store_at(store, create=True)
+    from drimed.trial.build import notes
+    from drimed.trial.problem import Problem
+    from drimed.trial.spec import TrialSpec
+    from drimed.trial.trial import Trial
+
     spec = TrialSpec.load(file)
-    for note in notes(spec, Problem(spec).shape.d):
-        console.print(f"[yellow]note:[/] {note}")
+    for text in notes(spec, Problem(spec).shape.d):
+        note(text)
     size = f"{len(spec.arms)} arms, {len(spec.users)} users, {len(spec.metrics)} metrics"
-    if dry_run:
-        console.print(f"{file} is a sound trial: {spec.name!r}, {size}. Nothing was written.")
+    if opened is None:
+        say(f"{file} is valid: trial {spec.name!r}, {size}{NOTHING_WRITTEN}")
         return
-    Trial.create(spec, open_store(store), actor=actor_name(actor))
-    console.print(f"created trial [bold]{spec.name}[/] in {store}: {size}. Next: drimed trial ask {spec.name}")
+    Trial.create(spec, opened, actor=actor_name(actor))
+    say(f"created trial {spec.name} in {store}: {size}. Next: drimed trial ask {spec.name}")
 
 
 def ask(
     name: Name,
     sheet: Annotated[Path | None, typer.Argument(help="A sheet of users and contexts, .csv or .json.")] = None,
-    user: Annotated[list[str] | None, typer.Option(help="Only this user; may be repeated.")] = None,
+    user: Annotated[list[str] | None, typer.Option(help="Only this user; repeatable.")] = None,
     episode: Annotated[
         int | None, typer.Option(help="The episode this is for; it is opened if it is the next one.")
     ] = None,
     key: Annotated[
-        str | None, typer.Option(help="Your name for this request: repeated, it is answered and not decided again.")
+        str | None, typer.Option(help="An idempotency key: a repeated request gets the first answer again.")
     ] = None,
     out: Out = None,
-    store: Address = DEFAULT,
+    store: Address = DEFAULT_STORE,
     actor: Who = None,
     dry_run: Dry = False,
 ) -> None:
     """Decide which arm each user gets: those of the sheet, those named, or all."""
     trial = open_trial(name, store, actor)
-    rows = read(sheet) if sheet else []
-    known = sheets.contexts(trial.memory(), rows) if rows else {}
-    current = trial.memory().episode.number
-    opens = episode is not None and episode != current
-    if opens and dry_run:
-        raise InputError(f"episode {episode} is not open; a dry run opens none. The present one is {current}")
-    fields = bool(trial.memory().problem.fields)
-    if opens and fields and not rows:
-        raise InputError(f"episode {episode} begins with the contexts of its users: give a sheet of them")
-    if opens:
-        trial.open_episode(known if fields else None, number=episode)
-    wanted = user or (list(known) if rows else None)
-    given = trial.ask(wanted, contexts=known if fields else None, key=key, dry_run=dry_run)
-    put(sheets.given_rows(given), out, [g.plain() for g in given])
-    again = sum(g.repeated for g in given)
-    decided = f"{len(given) - again} decided" + (f", {again} had been decided before" if again else "")
-    console.print(f"{decided}; episode {given[0].episode}" + (". Nothing was written." if dry_run else ""))
+    from drimed.trial import asking, sheets
+
+    rows = read_sheet(sheet) if sheet else []
+    with trial.writing(dry_run=dry_run) as tx:
+        contexts = sheets.contexts(tx.state, rows) if rows else {}
+        users = user or (list(contexts) if rows else None)
+        known = contexts if tx.state.problem.fields else None
+        found = asking.ask(tx, users, contexts=known, episode=episode, key=key)
+    put(sheets.decision_rows(found), out, [d.plain() for d in found])
+    again = sum(d.repeated for d in found)
+    decided = f"{len(found) - again} decided" + (f", {again} decided before" if again else "")
+    say(f"{decided}; episode {found[0].episode}" + (NOTHING_WRITTEN if dry_run else ""))
 
 
 def tell(
     name: Name,
     sheet: Annotated[Path | None, typer.Argument(help="A sheet of outcomes, .csv or .json.")] = None,
     decision: Annotated[int | None, typer.Option(help="One decision, with --value.")] = None,
-    value: Annotated[list[str] | None, typer.Option(help="yield=5.2; may be repeated.")] = None,
-    control: Annotated[list[str] | None, typer.Option(help="The same of the control plot.")] = None,
-    ignore: Annotated[list[str] | None, typer.Option(help="A column of the sheet that is not for us.")] = None,
-    store: Address = DEFAULT,
+    value: Annotated[list[str] | None, typer.Option(help="yield=5.2; repeatable.")] = None,
+    control: ControlValues = None,
+    ignore: Annotated[list[str] | None, typer.Option(help="A column of the sheet to ignore; repeatable.")] = None,
+    yes: Yes = False,
+    store: Address = DEFAULT_STORE,
     actor: Who = None,
     dry_run: Dry = False,
 ) -> None:
-    """Report outcomes: a sheet with a column `decision` and one for each metric, or a single one."""
-    trial = open_trial(name, store, actor)
-    if sheet is not None:
-        told = sheets.tell(trial, read(sheet), ignore=ignore or (), dry_run=dry_run)
-    elif decision is not None and (value or control):
-        report = Report(decision, parsed(value), parsed(control) if control else None)
-        told = trial.tell_many([report], dry_run=dry_run)
-    else:
+    """Record outcomes: a sheet with a column `decision` and one for each metric, or a single one."""
+    if sheet is None and (decision is None or not (value or control)):
         raise InputError("give a sheet, or --decision with --value")
-    states = [t.state for t in told]
-    counts = ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(states)) or "no outcomes in it"
-    console.print(counts + (". Nothing was written." if dry_run else ""))
-    waits = [t for t in told if t.waits_for]
+    trial = open_trial(name, store, actor)
+    from drimed.records import Report
+    from drimed.trial import sheets
+
+    rows = read_sheet(sheet) if sheet is not None else []
+
+    def record(confirm: bool) -> list[Receipt]:
+        if sheet is None:
+            report = Report(int(decision or 0), values(value), values(control) if control else None)
+            return trial.tell_many([report], confirm=confirm, dry_run=dry_run)
+        with trial.writing(dry_run=dry_run) as tx:
+            return sheets.tell(tx, rows, ignore=ignore or (), confirm=confirm)
+
+    receipts = _confirming(record, yes)
+    results = [r.result for r in receipts]
+    counts = ", ".join(f"{results.count(s)} {s}" for s in dict.fromkeys(results)) or "the sheet has no outcomes"
+    say(counts + (NOTHING_WRITTEN if dry_run else ""))
+    waits = [r for r in receipts if r.waits_for]
     if waits:
         first = waits[0]
-        console.print(
-            f"{len(waits)} are recorded but not learned from yet; decision {first.decision} waits for "
+        say(
+            f"{len(waits)} recorded but not learned from yet: decision {first.decision} waits for "
             f"{', '.join(first.waits_for)}"
         )
 
 
 def amend(
     name: Name,
-    values: Values = None,
+    amended: Values = None,
     *,
     decision: Annotated[int, typer.Option(help="Which decision.")],
     reason: Why,
-    control: Annotated[list[str] | None, typer.Option(help="The same of the control plot.")] = None,
-    store: Address = DEFAULT,
+    control: ControlValues = None,
+    yes: Yes = False,
+    store: Address = DEFAULT_STORE,
     actor: Who = None,
     dry_run: Dry = False,
 ) -> None:
     """Correct an outcome; the old value stays in the log. `yield=` takes the value back."""
-    told = open_trial(name, store, actor).amend(
-        decision,
-        parsed(values),
-        reason=reason,
-        control=parsed(control) if control else None,
-        dry_run=dry_run,
-    )
-    console.print(f"decision {decision}: {told.state}, now {told.outcome}")
+    trial, plots = open_trial(name, store, actor), values(control) if control else None
+
+    def record(confirm: bool) -> list[Receipt]:
+        new = values(amended)
+        return [trial.amend(decision, new, reason=reason, control=plots, confirm=confirm, dry_run=dry_run)]
+
+    (receipt,) = _confirming(record, yes)
+    say(f"decision {decision}: {receipt.result}, now {receipt.outcome}")
 
 
 def missing(
     name: Name,
     decision: Annotated[int, typer.Option(help="Which decision.")],
     reason: Why,
-    store: Address = DEFAULT,
+    store: Address = DEFAULT_STORE,
     actor: Who = None,
     dry_run: Dry = False,
 ) -> None:
-    """Say that an outcome will not come."""
-    told = open_trial(name, store, actor).mark_missing(decision, reason=reason, dry_run=dry_run)
-    console.print(f"decision {decision}: {told.state}")
+    """Mark an outcome, or what is not there of it, as missing."""
+    receipt = open_trial(name, store, actor).mark_missing(decision, reason=reason, dry_run=dry_run)
+    say(f"decision {decision}: {receipt.result}")
+
+
+def _confirming(record: Callable[[bool], Sequence[Receipt]], yes: bool) -> Sequence[Receipt]:
+    """Record; values outside their declared range only once somebody says that they are right."""
+    try:
+        return record(yes)
+    except UnconfirmedError as error:
+        if confirmed(error):
+            return record(True)
+        raise InputError("nothing was recorded; if these values are right, repeat this with --yes") from None

@@ -1,0 +1,198 @@
+"""What is known: status, decisions, effects, log, export, report, proof."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from drimed.cli.trial.common import (
+    DEFAULT_STORE,
+    Address,
+    Name,
+    Out,
+    console,
+    note,
+    open_trial,
+    put,
+    say,
+    show,
+    store_at,
+)
+from drimed.errors import UnknownNameError
+
+if TYPE_CHECKING:
+    from drimed.records import Event
+
+
+def status(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The trial; default: all.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    store: Address = DEFAULT_STORE,
+) -> None:
+    """A trial at a glance, or all of them."""
+    opened = store_at(store)
+    from drimed.trial.trial import Trial
+
+    found = [Trial.open(n, opened).status() for n in ([name] if name else opened.names())]
+    if as_json:
+        plain = [s.plain() for s in found]
+        typer.echo(json.dumps(plain[0] if name else plain, indent=1, ensure_ascii=False))
+        return
+    columns = ("status", "episode", "users", "decisions", "pending", "partial", "complete", "missing")
+    show([{"trial": s.name} | {c: getattr(s, c) for c in columns} for s in found])
+    for text in found[0].notes if name else ():
+        note(text)
+
+
+def decisions(
+    name: Name,
+    user: Annotated[str, typer.Option(help="Only for this user.")] = "",
+    arm: Annotated[str, typer.Option(help="Only this arm.")] = "",
+    state: Annotated[str, typer.Option(help="pending, partial, complete, missing or amended.")] = "",
+    before: Annotated[int | None, typer.Option(help="Only decisions before this one.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 25,
+    out: Out = None,
+    store: Address = DEFAULT_STORE,
+) -> None:
+    """Decisions with their outcomes, newest first; `--state pending --out sheet.csv` is a sheet to fill in."""
+    trial = open_trial(name, store)
+    from drimed.trial import queries, sheets
+
+    if state and state not in queries.SEARCHES:
+        raise UnknownNameError("state", state, queries.SEARCHES)
+    with trial.reading() as (ledger, known):
+        wanted = queries.Search(user, arm, state)
+        found = queries.search(ledger, known, wanted, before=before, limit=limit)
+        plots = known.spec.feedback == "difference"
+        rows = sheets.decision_rows(found.decisions, known.problem.metrics, plots=plots)
+    if out is None:
+        rows = [
+            {"decision": d.id, "episode": d.episode, "user": d.user, "arm": d.arm, "state": d.state, "reward": d.reward}
+            for d in found.decisions
+        ]
+    put(rows, out, [d.plain() for d in found.decisions])
+    if found.before is not None:
+        say(f"older ones: --before {found.before}")
+
+
+def log(
+    name: Name,
+    user: Annotated[str | None, typer.Option(help="Only about this user.")] = None,
+    kind: Annotated[list[str] | None, typer.Option(help="Only this kind; repeatable.")] = None,
+    decision: Annotated[int | None, typer.Option(help="Everything about one decision.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, one event on each line, all of them.")] = False,
+    store: Address = DEFAULT_STORE,
+) -> None:
+    """What happened, newest last."""
+    trial = open_trial(name, store)
+    from drimed.trial import queries
+    from drimed.trial.events import KINDS
+
+    for k in kind or ():
+        if k not in KINDS:
+            raise UnknownNameError("kind", k, KINDS)
+    if decision is not None:
+        with trial.reading() as (ledger, state):
+            events = queries.history(ledger, state, decision)
+    elif as_json:
+        events = list(trial.log(kinds=kind or (), user=user))
+    else:
+        events = list(trial.log(kinds=kind or (), user=user, limit=limit, newest_first=True))[::-1]
+    if as_json:
+        for e in events:
+            typer.echo(json.dumps(e.plain(), ensure_ascii=False))
+        return
+    show(
+        [
+            {
+                "event": e.seq,
+                "time (UTC)": e.time[:16].replace("T", " "),
+                "actor": e.actor,
+                "kind": e.kind,
+                "decision": e.decision,
+                "user": e.user,
+                "what": summary(e),
+            }
+            for e in events
+        ]
+    )
+
+
+def export(
+    name: Name,
+    out: Annotated[Path, typer.Option(help="A .csv, .json or .parquet file, or .npz for the Open Bandit Pipeline.")],
+    whole: Annotated[bool, typer.Option("--whole", help="Only decisions whose reward is known.")] = False,
+    store: Address = DEFAULT_STORE,
+) -> None:
+    """Every decision with its outcome, one row each, and a data dictionary beside it."""
+    trial = open_trial(name, store)
+    from drimed.trial.export import write
+
+    count = write(trial, out, whole=whole)
+    say(f"wrote {out}: {count} decisions; columns are explained in {out.with_suffix('.dictionary.csv')}")
+
+
+def report(
+    name: Name,
+    out: Annotated[Path | None, typer.Option(help="A folder; default: out/trial/NAME.")] = None,
+    store: Address = DEFAULT_STORE,
+) -> None:
+    """Write one page about the trial for everybody: effects, reward against control, drift, data quality."""
+    trial = open_trial(name, store)
+    from drimed.findings.report import write_report
+
+    page = write_report(trial, out or Path("out/trial") / name)
+    say(f"Open {page}; tables are beside it")
+
+
+def verify(
+    name: Name,
+    expect: Annotated[
+        str | None, typer.Option(help="A hash that verify has shown before: it must still be in the log.")
+    ] = None,
+    store: Address = DEFAULT_STORE,
+) -> None:
+    """Replay the whole trial from its log: the chain must hold, and every decision must be reproduced."""
+    opened = store_at(store)
+    from drimed.trial.verify import verify as check
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("events")
+        proof = check(
+            opened, name, expected_hash=expect, progress=lambda n, of: progress.update(bar, completed=n, total=of)
+        )
+    for fault in proof.faults:
+        say(f"fault: {fault}", "bold red")
+    replayed = f"{proof.exact} of {proof.decisions} decisions reproduced to the last bit"
+    if proof.rounded:
+        replayed += f", {proof.rounded} to round-off (another machine or library)"
+    say(f"{proof.events} events; {replayed}; last hash {proof.hash}")
+    if not proof.ok:
+        raise typer.Exit(1)
+    say("the log is intact", "green")
+
+
+def summary(event: Event) -> str:
+    """An event in a few words."""
+    body = event.body
+    parts = [str(body["arm"])] if "arm" in body else []
+    if body.get("propensity") is not None:
+        parts.append(f"p = {body['propensity']:.3g}")
+    if "outcome" in body:
+        parts += [f"{name} = {value:g}" for name, value in body["outcome"]["metrics"].items()]
+        old = (body["was"] or {}).get("metrics", {})
+        if event.kind == "amendment":
+            parts += [f"(was {name} = {value:g})" for name, value in old.items()]
+    if "preference" in body:
+        parts += [f"{name} = {value:g}" for name, value in body["preference"].items()]
+    if event.kind == "episode":
+        parts.append(f"episode {body['episode']}")
+    if body.get("reason") and event.kind != "decision":
+        parts.append(f"reason: {body['reason']}")
+    return ", ".join(parts)
