@@ -308,7 +308,7 @@ def test_what_was_gathered_stays_as_it_was() -> None:
     for _ in changes(trial):
         pass
     trial.retire_arm("bad", reason="r")
-    now = (seen.state.seq, seen.state.users, seen.state.problem.arms, vars(seen.state.counts))
+    now = (seen.state.seq, dict(seen.state.users), seen.state.problem.arms, vars(seen.state.counts))
     assert now == was
     assert len(seen.state.profiles) == 6
     assert seen.state.retired == ()

@@ -76,7 +76,9 @@ def all_effects(seen: Gathered, fit: Fit) -> list[Effect]:
         return [
             x
             for who, some in members.items()
-            for x in _named(state, who, on, size * _ranges(fit, found[who]), given[some].sum(0), possible[some].any(0))
+            for x in _named(
+                state, who, on, size * _ranges(fit, found[who]), given[some].sum(0), np.asarray(possible[some].any(0))
+            )
         ]
 
     own = effects(state, names, fit)
@@ -113,7 +115,7 @@ def model_free(seen: Gathered, who: str, users: list[str]) -> list[Effect]:
     chosen = np.isin(np.array(seen.users), users) & ~np.isnan(seen.reward) & ~np.isnan(seen.propensity)
     if chosen.sum() < FEWEST:
         return []
-    given, possible = _given(state, users).sum(0), _available(state, users).any(0)
+    given, possible = _given(state, users).sum(0), np.asarray(_available(state, users).any(0))
     controls = np.array([state.profiles[int(s)].control[: len(arms)] for s in seen.slot[chosen]])
     found = []
     for k, arm in enumerate(arms):
@@ -159,10 +161,12 @@ def _named(
     state: TrialState, who: str, on: str, ranges: FloatArray, given: IntArray, possible: BoolArray
 ) -> list[Effect]:
     """The arms of (5, K) ranges by their names."""
-    return [
-        Effect(who, arm, on, *(float(v) for v in ranges[:, k]), MODEL, int(given[k]), bool(possible[k]))
-        for k, arm in enumerate(state.problem.arms)
-    ]
+    found = []
+    for k, arm in enumerate(state.problem.arms):
+        estimate, low, high, likely_low, likely_high = ranges[:, k].tolist()
+        likely = likely_low, likely_high
+        found.append(Effect(who, arm, on, estimate, low, high, *likely, MODEL, int(given[k]), bool(possible[k])))
+    return found
 
 
 def _ranges(fit: Fit, found: linear.Effects) -> FloatArray:
