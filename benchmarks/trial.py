@@ -29,9 +29,7 @@ from tests.trial import servers
 
 from benchmarks import layout
 from benchmarks.measure import Comparison, Goal, Spread, Tick, in_turn
-from drimed.trial.events import Event
-from drimed.trial.outcomes import Report
-from drimed.trial.records import Given
+from drimed.records import Decision, Event, Report
 from drimed.trial.stores.opening import open_store
 from drimed.trial.stores.sql import SqlStore
 from drimed.trial.trial import Trial
@@ -200,12 +198,12 @@ def _pairs(kind: str, address: str, plan: Plan, tick: Tick) -> tuple[Comparison,
 
 
 def _ask_and_tell(trial: Trial, n: int) -> float:
-    users = list(trial.memory().users)
+    users = list(trial.state().users)
     numbers = iter(range(n))
 
     def pair() -> None:
-        given = trial.ask(users[next(numbers) % len(users)])
-        trial.tell(given.id, _outcome(given))
+        decision = trial.ask(users[next(numbers) % len(users)])
+        trial.tell(decision.id, _outcome(decision))
 
     return _each(n, pair)
 
@@ -247,8 +245,8 @@ def _bare(store: SqlStore) -> Iterator[Callable[[Event], None]]:
 def _episodes(kind: str, address: str, plan: Plan, tick: Tick) -> tuple[Comparison, Share]:
     store = open_store(address)
     trial = Trial.create(_spec("episodes", USERS), store)
-    users = list(trial.memory().users)
-    trial.tell_many([Report(given.id, _outcome(given)) for given in trial.ask()])
+    users = list(trial.state().users)
+    trial.tell_many([Report(d.id, _outcome(d)) for d in trial.ask()])
     few = max(5, plan.pairs // 10)
 
     def one() -> float:
@@ -289,7 +287,7 @@ def _long(address: str, plan: Plan, tick: Tick) -> Length:
     episodes, memory = plan.decisions // USERS, list[float]()
     for _ in range(episodes):
         trial.open_episode()
-        trial.tell_many([Report(given.id, _outcome(given)) for given in trial.ask()])
+        trial.tell_many([Report(d.id, _outcome(d)) for d in trial.ask()])
         memory.append(_megabytes())
         tick()
     status = trial.status()
@@ -364,6 +362,6 @@ def _spec(name: str, users: int, *, decisions: str = "any number") -> dict[str, 
     }
 
 
-def _outcome(given: Given) -> dict[str, float]:
-    level = {"none": 4.0, "low": 4.5, "middle": 5.0, "high": 5.5, "split": 6.0}[given.arm]
-    return {"yield": level + (given.id * 7919 % 97) / 97, "cost": 1.0 + (given.id * 104729 % 89) / 89}
+def _outcome(decision: Decision) -> dict[str, float]:
+    level = {"none": 4.0, "low": 4.5, "middle": 5.0, "high": 5.5, "split": 6.0}[decision.arm]
+    return {"yield": level + (decision.id * 7919 % 97) / 97, "cost": 1.0 + (decision.id * 104729 % 89) / 89}

@@ -12,11 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from drimed.trial.outcomes import Report
-from drimed.trial.spec import TrialSpec
-from drimed.trial.stores.opening import open_store
-from drimed.trial.trial import Trial
-from drimed.trial.verify import verify
+from drimed import Report, Trial, TrialSpec, open_store, verify
 
 SPEC = Path(__file__).parent / "trial.toml"
 
@@ -32,18 +28,16 @@ def main() -> None:
     for season in range(trial.status().episode + 1, chosen.seasons + 1):
         weather = np.random.default_rng(season)
         drought = {farm: max(0.0, weather.normal(20 + 10 * np.sin(season), 8)) for farm in spec.users}
-        trial.open_episode({farm: {"drought": days} for farm, days in drought.items()}, number=season)
-        given = trial.ask()
-        harvest = [Report(g.id, outcome(spec, g.arm, drought[g.user], weather)) for g in given]
-        weather.shuffle(harvest)  # farms report when they please
-        trial.tell_many(harvest)
-        arms = [g.arm for g in given]
-        held = sum(g.share is not None and g.share < 1 for g in given)
+        decisions = trial.ask(contexts={farm: {"drought": days} for farm, days in drought.items()}, episode=season)
+        harvest = [Report(d.id, outcome(spec, d.arm, drought[d.user], weather)) for d in decisions]
+        weather.shuffle(harvest)  # farms report in any order
+        trial.tell_many(harvest, confirm=True)
+        arms = [d.arm for d in decisions]
+        changed = sum(d.share is not None and d.share < 1 for d in decisions)
         shares = ", ".join(f"{arms.count(arm)} {arm}" for arm in spec.arms if arm in arms)
-        print(f"season {season}: {shares}; {held} choices held back by the guard")
-    verdict = verify(store, spec.name)
-    whole = "whole" if verdict.ok else "broken"
-    print(f"{verdict.exact} of {verdict.decisions} decisions replay to the last bit; the log is {whole}")
+        print(f"season {season}: {shares}; the guard changed {changed}")
+    proof = verify(store, spec.name)
+    print(f"{proof.exact} of {proof.decisions} decisions reproduced; the log is {'intact' if proof.ok else 'broken'}")
 
 
 def outcome(spec: TrialSpec, arm: str, drought: float, rng: np.random.Generator) -> dict[str, float | None]:

@@ -12,10 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from drimed.trial.spec import TrialSpec
-from drimed.trial.stores.opening import open_store
-from drimed.trial.trial import Trial
-from drimed.trial.verify import verify
+from drimed import Trial, TrialSpec, open_store, verify
 
 SPEC = Path(__file__).parent / "trial.toml"
 MINUTES = {"news": 2.0, "sport": 1.8, "culture": 2.6, "local": 3.1, "puzzle": 1.2}
@@ -35,23 +32,22 @@ def main() -> None:
         chance = np.random.default_rng(day)
         trial.open_episode(number=day)
         reader = f"reader-{day}"
-        if reader not in trial.memory().users:
+        if reader not in trial.state().users:
             trial.add_user(reader, {})
-        readers = list(trial.memory().users)
+        readers = list(trial.state().users)
         shown = []
         for visit in range(chosen.visits):
-            given = trial.ask(str(chance.choice(readers)), key=f"day {day} visit {visit}")
-            shown.append(given.arm)
+            decision = trial.ask(str(chance.choice(readers)), key=f"day {day} visit {visit}")
+            shown.append(decision.arm)
             if chance.random() < 0.1:
-                trial.mark_missing(given.id, reason="the reader closed the page")
+                trial.mark_missing(decision.id, reason="the reader closed the page")
                 continue
-            minutes = max(0.0, chance.normal(MINUTES[given.arm], 1.0))
-            complains = float(chance.random() < COMPLAINTS[given.arm])
-            trial.tell(given.id, {"minutes": minutes, "complaint": complains})
+            minutes = max(0.0, chance.normal(MINUTES[decision.arm], 1.0))
+            complains = float(chance.random() < COMPLAINTS[decision.arm])
+            trial.tell(decision.id, {"minutes": minutes, "complaint": complains})
         print(f"day {day}: " + ", ".join(f"{shown.count(arm)} {arm}" for arm in spec.arms if arm in shown))
-    verdict = verify(store, spec.name)
-    whole = "whole" if verdict.ok else "broken"
-    print(f"{verdict.exact} of {verdict.decisions} decisions replay to the last bit; the log is {whole}")
+    proof = verify(store, spec.name)
+    print(f"{proof.exact} of {proof.decisions} decisions reproduced; the log is {'intact' if proof.ok else 'broken'}")
 
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@ import pytest
 from drimed import streams
 from drimed.environments.instance import Instance, draw_instance
 from drimed.environments.world import World
-from drimed.errors import ShapeError
-from drimed.learning.offer import Outcome, Shape
+from drimed.errors import NumericalError, ShapeError, UnknownNameError
+from drimed.guards.margin import Tolerance
+from drimed.learning.offer import Offer, Outcome, Shape
 from drimed.linear.arrays import FloatArray
 from drimed.policies.policy import AnyPolicy, Policy
 from drimed.policies.registry import GUARDS, REGISTRY, make
@@ -232,6 +233,35 @@ def test_an_episode_decided_at_once_is_each_user_decided_from_one_state(policy: 
             state = learned
 
 
+@pytest.mark.parametrize("name", ["published_dri_med", "published_dri_imed"])
+@pytest.mark.parametrize("reading", ["code", "printed"])
+def test_the_published_algorithms_decide_an_episode_at_once_as_one_user_after_the_other(
+    name: str, reading: str
+) -> None:
+    policy, it = make(name, reading=reading, initial_dual=2.0), seven_worlds(episodes=3)
+    state: Any = policy.init(it.shape, (7,))
+    for block in it.blocks():
+        draws = policy_draws(it, block.start, block.episodes, policy.draws_needed(it.shape))
+        for episode in range(block.episodes):
+            offers = block.offers(episode)
+            state = alone = policy.begin_episode(state, offers)
+            together = policy.decide_together(state, offers, np.swapaxes(draws[episode], 0, 1))
+            for user in range(SMALL.H):
+                one = policy.decide(alone, block.offer(episode, user), draws[episode, user])
+                alone = policy.commit(alone, block.offer(episode, user), one)
+                assert np.array_equal(one.probabilities, together.probabilities[:, user])
+                assert np.array_equal(one.action, together.action[:, user])
+                assert np.array_equal(one.reason, together.reason[:, user])
+            state = policy.commit_together(state, offers, together)
+            assert same(state, alone)
+            outcome = block.respond_together(episode, together.action)
+            state = policy.observe(state, offers, together.action, outcome)
+            for user in range(SMALL.H):
+                mine = block.respond(episode, user, together.action[:, user])
+                alone = policy.observe(alone, block.offer(episode, user), together.action[:, user], mine)
+            assert same(state, alone)
+
+
 def with_maps(instance: Instance, maps: FloatArray) -> Instance:
     return replace(instance, maps=maps)
 
@@ -386,3 +416,132 @@ def test_settling_twice_is_settling_once(policy: AnyPolicy) -> None:
         assert_same_evidence(policy.settle(settled), settled, rtol=1e-5)
         if not isinstance(policy, Policy) or policy.learner.refits != "converged":
             assert settled is step.after
+
+
+@ONCE
+def test_old_outcomes_added_to_an_aged_start_are_the_evidence_of_the_whole_run(policy: AnyPolicy) -> None:
+    """As a trial does it when taking an outcome out has cost too many digits."""
+    it = world(seeds=[0], episodes=3)
+    state, told = policy.init(SMALL), []
+    for block in it.blocks():
+        for episode in range(3):
+            state = policy.begin_episode(state, member(block.offers(episode), 0))
+            for user in range(SMALL.H):
+                offer, action = member(block.offer(episode, user), 0), np.asarray((episode + user) % SMALL.K)
+                outcome = member(block.respond(episode, user, action[None]), 0)
+                state = policy.observe(state, offer, action, outcome)
+                told.append((offer, action, outcome, 2 - episode))
+    fresh = policy.aged_start(SMALL, 3)
+    for each in told:
+        fresh = policy.observe(fresh, *each)
+    again = policy.with_evidence(state, fresh)
+    assert_same_evidence(policy.settle(again), policy.settle(state), rtol=tolerance_of(policy))
+    kept = {name: array for name, array in to_arrays(state).items() if name.split(".")[0] not in ("ridge", "noise")}
+    for name, array in kept.items():
+        assert np.array_equal(to_arrays(again)[name], array), name
+
+
+@ONCE
+def test_only_taking_out_nearly_everything_loses_digits(policy: AnyPolicy) -> None:
+    block = next(world(seeds=[0], episodes=1).blocks())
+    state = policy.begin_episode(policy.init(SMALL), member(block.offers(0), 0))
+    for user in range(SMALL.H):
+        action = np.asarray(user % SMALL.K)
+        outcome = member(block.respond(0, user, action[None]), 0)
+        state = policy.observe(state, member(block.offer(0, user), 0), action, outcome)
+    offer, mistyped = member(block.offer(0, 0), 0), Outcome(np.asarray(1e12), np.full(SMALL.M, 1e12))
+    for about, lost in ((member(block.respond(0, 0, np.array([0])), 0), False), (mistyped, True)):
+        more = policy.observe(state, offer, np.asarray(0), about)
+        try:
+            assert policy.lost_digits(more, policy.forget(more, offer, np.asarray(0), about)) is lost
+        except NumericalError:  # it may also say so itself
+            assert lost
+
+
+@ALL
+def test_contexts_are_needed_at_opening_exactly_where_the_state_depends_on_them(policy: AnyPolicy) -> None:
+    state = policy.init(SMALL)
+    block = next(world(seeds=[0], episodes=2).blocks())
+    first, second = (policy.begin_episode(state, member(block.offers(e), 0)) for e in range(2))
+    assert same(first, second) is not policy.needs_contexts_at_opening
+    if not policy.needs_contexts_at_opening:
+        assert same(policy.begin_episode(state, Offer(features=np.zeros((1, 1)), control=np.ones(1))), first)
+
+
+@ALL
+def test_effects_are_estimates_against_the_control_with_intervals_that_widen_with_confidence(policy: AnyPolicy) -> None:
+    for step in steps(policy, seven_worlds(episodes=2)):
+        found = policy.effects(step.after, step.offer, 0.95)
+        if policy.traits.guard == "published":
+            assert found is None
+            continue
+        assert found is not None
+        estimate, half = found
+        w = step.offer.features - step.offer.control_features[:, None]
+        np.testing.assert_allclose(estimate, np.matvec(w, policy.theta(step.after)), atol=1e-12)
+        assert half.shape == estimate.shape == (7, SMALL.K)
+        for wider in (0.99, "anytime"):
+            more = policy.effects(step.after, step.offer, wider)
+            assert more is not None
+            assert (more[1] >= half).all()
+            assert more[1].max() > half.max()
+
+
+@ALL
+def test_effects_of_many_users_are_those_of_each(policy: AnyPolicy) -> None:
+    block = next(world(seeds=[0], episodes=1).blocks())
+    state = policy.begin_episode(policy.init(SMALL), member(block.offers(0), 0))
+    together = policy.effects(state, member(block.offers(0), 0), 0.9)
+    for user in range(SMALL.H):
+        alone = policy.effects(state, member(block.offer(0, user), 0), 0.9)
+        assert (alone is None) == (together is None)
+        if alone is not None and together is not None:
+            assert np.array_equal(alone[0], together[0][user])
+            assert np.array_equal(alone[1], together[1][user])
+
+
+@ALL
+def test_what_is_usable_follows_from_feedback_and_weighting(policy: AnyPolicy) -> None:
+    preference = np.array([1.0, 0.0, -2.0])
+    observed = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 0], [0, 1, 0], [0, 0, 0]], bool)
+    want = {
+        ("reward", "none"): [1, 1, 0, 0, 0],
+        ("reward", "known"): [1, 1, 0, 0, 0],
+        ("reward", "learned"): [1, 1, 0, 0, 0],
+        ("vector", "known"): [1, 1, 1, 1, 0],
+        ("vector", "learned"): [1, 0, 0, 0, 0],
+    }[policy.traits.feedback, policy.traits.weighting]
+    assert policy.usable(observed, preference).tolist() == [bool(x) for x in want]
+    assert bool(policy.usable(observed[1], preference)) == bool(want[1])
+
+
+@ALL
+def test_a_regression_for_inference_is_weighted_and_on_vectors(policy: AnyPolicy) -> None:
+    state = policy.init(SMALL)
+    found = policy.inference(state)
+    assert (found is not None) == (policy.traits.feedback == "vector" and policy.traits.weighting != "none")
+    if found is not None:
+        assert np.array_equal(found[0].theta, policy.theta(state))
+        assert (found[1] is not None) == (policy.traits.weighting == "learned")
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_a_policy_accepts_the_settings_that_it_names_and_no_others(name: str) -> None:
+    policy = make(name)
+    parts = [getattr(policy, part, policy) for part in ("learner", "rule", "guard")]
+    parts += [getattr(parts[-1], "tolerance", None)]
+    for setting in policy.traits.settings - {"rule", "guard"}:
+        value = next(getattr(part, setting) for part in parts if hasattr(part, setting))
+        assert same(make(name, **{setting: value}), policy)
+    with pytest.raises(UnknownNameError, match="unknown setting"):
+        make(name, no_such_setting=1)
+
+
+@ALL
+def test_a_policy_says_what_it_is(policy: AnyPolicy) -> None:
+    traits = policy.traits
+    assert all((traits.learner, traits.rule, traits.guard, traits.promise))
+    assert (traits.tolerance is None) == (traits.guard == "off")
+    assert traits.tolerance is None or isinstance(traits.tolerance, Tolerance)
+    assert ("confidence" in traits.settings) == (traits.confidence is not None)
+    assert traits.noise_bound > 0

@@ -1,53 +1,75 @@
-"""The `drimed` command."""
+"""The `drimed` command. A verb's module is imported when the verb is used: help and small verbs start at once."""
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
+from typing import Any, NamedTuple
 
 import typer
-from rich.console import Console
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from drimed.cli.bench import bench
-from drimed.cli.evaluate import evaluate
-from drimed.cli.policies import policies
-from drimed.cli.reproduce import reproduce
 from drimed.errors import DrimedError, MissingExtraError
 
+
+class Verb(NamedTuple):
+    """A command or a group of commands, in the module of its name."""
+
+    about: str
+    extra: str  # what brings the packages that it needs
+
+
+VERBS = {
+    "reproduce": Verb("Re-measure every experiment of the paper, and judge its claims one by one.", "sim"),
+    "bench": Verb("Measure regret, violations and speed of policies on a suite of worlds.", "sim"),
+    "policies": Verb("List the policies, with their source and the information each one uses.", ""),
+    "evaluate": Verb("Estimate what other policies would have earned on the decisions of LOG.", "evaluation"),
+    "trial": Verb("Live trials: ask, tell, and never lose a decision.", "trial"),
+    "serve": Verb("Serve trials over HTTP.", "service"),
+    "token": Verb("Tokens for the service: make, list and revoke them.", "service"),
+}
+
+
+class _Verbs(TyperGroup):
+    """Holds a name and a line of help for each verb, and loads the one that is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, found if name is None else load(name), rest
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            verb, missing = VERBS.get(str(ctx.invoked_subcommand)), str(error.name)
+            if verb is None or not verb.extra or missing.startswith("drimed"):
+                raise
+            raise MissingExtraError(missing, verb.extra) from error
+
+
+def load(name: str) -> Any:
+    """The whole of a verb, from its module: the group `app`, or the function of its name."""
+    module, holder = import_module(f"drimed.cli.{name}"), typer.Typer(add_completion=False)
+    holder.callback()(lambda: None)
+    if hasattr(module, name):
+        holder.command(name)(getattr(module, name))
+    else:
+        holder.add_typer(module.app, name=name)
+    group: Any = get_command(holder)
+    return group.commands[name]
+
+
 app = typer.Typer(
+    cls=_Verbs,
     help="Experiments that learn which treatment is best for each user, and keep every user about as well off as "
     "under the control.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
-app.command()(reproduce)
-app.command()(bench)
-app.command()(policies)
-app.command()(evaluate)
-
-
-def _offer(module: str, name: str, *, group: bool, about: str) -> None:
-    """A command whose own dependencies may not be installed: then it says which extra brings them."""
-    try:
-        loaded = import_module(module)
-    except MissingExtraError as error:
-        lacking = error
-
-        @app.command(name, help=about, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
-        def refuse() -> None:
-            raise lacking
-
-        return
-    if group:
-        app.add_typer(loaded.app, name=name)
-    else:
-        app.command(name)(getattr(loaded, name))
-
-
-_offer("drimed.cli.trial", "trial", group=True, about="Live trials; needs the extra `trial`.")
-_offer("drimed.cli.serve", "serve", group=False, about="Trials over HTTP; needs the extra `service`.")
-_offer("drimed.cli.token", "token", group=True, about="Tokens for the service; needs the extra `service`.")
+for _name, _verb in VERBS.items():
+    app.command(_name, help=_verb.about)(lambda: None)
 
 
 @app.callback(invoke_without_command=True)
@@ -62,9 +84,14 @@ def version(show: bool = typer.Option(False, "--version", help="Show the version
 
 def main() -> None:
     """Run a command; an error of drimed's own is told in one line, without a traceback."""
+    from drimed.policies.plugins import look_here
+
+    look_here()
     try:
         app()
     except DrimedError as error:
+        from rich.console import Console
+
         console = Console(stderr=True)
         console.print("[bold red]error:[/]", end=" ")
         console.print(str(error), highlight=False, markup=False)

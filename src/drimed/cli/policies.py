@@ -6,18 +6,22 @@ import json
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from drimed.policies.plugins import offered
 from drimed.policies.registry import REGISTRY
 
 
 def policies(as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table.")) -> None:
     """List the policies, with their source and the information each one uses."""
+    rows = [{"name": e.name, "about": e.about, "reference": e.reference, "uses": e.uses} for e in REGISTRY.values()]
+    # What other packages offer is not imported for a list.
+    rows += [{"name": n, "about": f"installed: {place}", "reference": "", "uses": ""} for n, place in offered().items()]
     if as_json:
-        rows = [{"name": e.name, "about": e.about, "reference": e.reference, "uses": e.uses} for e in REGISTRY.values()]
         typer.echo(json.dumps(rows, indent=1))
         return
     table = Table("name", "what it does", "reference", "what it uses")
-    for e in REGISTRY.values():
-        table.add_row(f"[bold]{e.name}[/]", e.about, e.reference, e.uses)
+    for row in rows:
+        table.add_row(f"[bold]{escape(row['name'])}[/]", *map(escape, (row["about"], row["reference"], row["uses"])))
     Console().print(table)

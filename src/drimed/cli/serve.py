@@ -10,13 +10,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from drimed.errors import MissingExtraError
-
-try:
-    from drimed.service import running
-    from drimed.service.settings import Settings
-except ModuleNotFoundError as error:  # the base install leaves the service out
-    raise MissingExtraError(str(error.name), "service") from error
+from drimed.policies.plugins import MODULES
+from drimed.service.settings import Settings
 
 app = typer.Typer(add_completion=False)
 console = Console(stderr=True)
@@ -44,6 +39,9 @@ def serve(
 
     Every setting can also come from the environment (DRIMED_STORE, DRIMED_PORT, ...) or from the file.
     """
+    from drimed.service import running  # a second that help does not need
+
+    os.environ.setdefault(MODULES, "")  # a trial that comes over HTTP must not import what it likes
     flags = {
         "store": store,
         "host": host,

@@ -11,15 +11,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from drimed.errors import MissingExtraError
-
-try:
-    from drimed.service import tokens
-    from drimed.service.settings import Settings
-    from drimed.trial.events import now
-    from drimed.trial.stores.opening import open_store
-except ModuleNotFoundError as error:  # the base install leaves the service out
-    raise MissingExtraError(str(error.name), "service") from error
+from drimed.service.settings import Settings
+from drimed.trial.events import now
+from drimed.trial.stores.opening import open_store
 
 app = typer.Typer(help="Tokens for the service: make, list and revoke them.", no_args_is_help=True)
 console = Console()
@@ -45,6 +39,8 @@ def create(
     config: Config = None,
 ) -> None:
     """Make a token. It is shown once: the store keeps a hash of it only."""
+    from drimed.service import tokens
+
     opened = open_store(_address(store, config))
     token, text = tokens.create(opened, label=label, role=role, trial=trial, days=days)
     if trial is not None and trial not in opened.names():
@@ -58,6 +54,8 @@ def create(
 @app.command("list")
 def listed(store: Address = None, config: Config = None) -> None:
     """Show every token there has been; not the tokens themselves."""
+    from drimed.service import tokens
+
     opened = open_store(_address(store, config), create=False)
     table, moment = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0)), now()
     for name, width in COLUMNS.items():
@@ -76,6 +74,8 @@ def revoke(
     config: Config = None,
 ) -> None:
     """Never accept a token again. A running service notices within seconds."""
+    from drimed.service import tokens
+
     opened = open_store(_address(store, config), create=False)
     token = tokens.revoke(opened, name)
     console.print(f"token {token.label!r} ({token.id}) is revoked")

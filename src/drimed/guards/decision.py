@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from drimed.linear.arrays import FloatArray, IntArray, pick
 
@@ -45,6 +46,15 @@ class Decision:
     exact: bool = True
     share: FloatArray | None = None  # (...), how much of the rule's own wish the guard left in it
     certified: IntArray | None = None  # (...), how many arms the guard certified
+
+    @property
+    def reason_words(self) -> NDArray[np.str_]:
+        """The reason in words: one text, or an array of them (...).
+
+        >>> print(Decision(np.array(0), np.array([0.0, 1.0]), np.array(CONTROL_ONLY)).reason_words)
+        only the control is certified
+        """
+        return np.asarray(REASONS)[self.reason]
 
     @property
     def propensity(self) -> FloatArray:

@@ -21,7 +21,7 @@ from drimed.policies.state import to_arrays
 from drimed.records import MISSING, Event
 from drimed.trial import events as kinds
 from drimed.trial.spec import Arm, ArmNoise, TrialSpec, User
-from drimed.trial.state import Episode, Room, TrialState, Values, problem_of
+from drimed.trial.state import Episode, Capacity, TrialState, Values, problem_of
 from drimed.trial.stores.store import Ledger
 
 Group = list[tuple[Event, Event | None]]  # events, each with the decision that it is about
@@ -30,7 +30,7 @@ CHUNK = 2000  # events that are folded at a time: their decisions are fetched to
 
 
 class OutgrownError(Exception):
-    """An arm or a user was added for which the arrays have no room: the past must be folded again with more."""
+    """An arm or a user was added for which the arrays are too small: the past must be folded again in larger ones."""
 
 
 def fold(state: TrialState, group: Group) -> TrialState:
@@ -158,10 +158,10 @@ def _user(state: TrialState, event: Event) -> TrialState:
 
 
 def _arm(state: TrialState, event: Event) -> TrialState:
-    if len(state.spec.arms) == state.room.arms:
+    if len(state.spec.arms) == state.capacity.arms:
         raise OutgrownError
     spec = with_arm(state.spec, event.body)
-    return replace(state, spec=spec, problem=problem_of(state.created, spec, state.room))
+    return replace(state, spec=spec, problem=problem_of(state.created, spec, state.capacity))
 
 
 def _retired(state: TrialState, event: Event) -> TrialState:
@@ -248,17 +248,17 @@ def _summed_again(state: TrialState, ledger: Ledger) -> TrialState:
 
 
 def _regrown(state: TrialState, ledger: Ledger, until: int) -> TrialState:
-    """The whole past up to event `until`, in arrays that have room for it."""
+    """The whole past up to event `until`, in arrays that are large enough."""
     arms, users = len(state.spec.arms), len(state.profiles)
     for event in ledger.events(after=state.seq, until=until):
         arms += event.kind == kinds.ARM
         users += event.kind in (kinds.USER, kinds.PREFERENCE, kinds.CONTROL)
-    again = TrialState.start(state.created, Room.holding(arms, users, state.room.users))
+    again = TrialState.start(state.created, Capacity.holding(arms, users, state.capacity.users))
     return caught_up(again, ledger, until)
 
 
 def _has_room_for_a_profile(state: TrialState) -> None:
-    if len(state.profiles) < state.room.users:
+    if len(state.profiles) < state.capacity.users:
         return
     shape = state.problem.shape
     wider = type(shape)(d=shape.d, K=shape.K, M=shape.M, H=shape.H + 1)

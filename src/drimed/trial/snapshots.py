@@ -16,7 +16,7 @@ from drimed.trial.events import written
 from drimed.trial.fold import at_start, caught_up
 from drimed.trial.layers import Layers
 from drimed.trial.spec import TrialSpec, User
-from drimed.trial.state import Counts, Episode, Room, TrialState, problem_of
+from drimed.trial.state import Counts, Episode, Capacity, TrialState, problem_of
 from drimed.trial.stores.store import Ledger, Snapshot
 
 FORM = 2  # of what follows: a snapshot of another form is not used, and the log is folded from its start
@@ -30,7 +30,7 @@ def take(state: TrialState) -> Snapshot:
     meta = {
         "form": FORM,
         "spec": state.spec.plain(),
-        "room": asdict(state.room),
+        "capacity": asdict(state.capacity),
         "profiles": users,
         "episode": vars(state.episode) | {"asked": dict(state.episode.asked)},
         "counts": asdict(state.counts),
@@ -51,12 +51,12 @@ def restore(created: Event, snapshot: Snapshot) -> TrialState | None:
     meta = json.loads(str(arrays.pop("meta")))
     if meta.get("form") != FORM:
         return None
-    spec, room = TrialSpec.model_validate(meta["spec"]), Room(**meta["room"])
-    start = TrialState.start(created, room)
+    spec, capacity = TrialSpec.model_validate(meta["spec"]), Capacity(**meta["capacity"])
+    start = TrialState.start(created, capacity)
     state = replace(
         start,
         spec=spec,
-        problem=problem_of(created, spec, room),
+        problem=problem_of(created, spec, capacity),
         learned=from_arrays(start.learned, {name.removeprefix("state."): a for name, a in arrays.items()}),
         profiles=Layers(),
         users=Layers(),

@@ -27,18 +27,18 @@ Values = Mapping[str, Any]  # an outcome: {"metrics": ..., "control": ...}
 
 
 @dataclass(frozen=True)
-class Room:
+class Capacity:
     """How many arms and profiles the arrays can hold."""
 
     arms: int
     users: int
 
     @staticmethod
-    def holding(arms: int, users: int, least: int = FEWEST_USERS) -> Room:
-        """Room for so many; the room for users doubles."""
+    def holding(arms: int, users: int, least: int = FEWEST_USERS) -> Capacity:
+        """Enough for so many; the capacity for users doubles."""
         while least < users:
             least *= 2
-        return Room(arms, least)
+        return Capacity(arms, least)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class TrialState:
 
     created: Event
     spec: TrialSpec
-    room: Room
+    capacity: Capacity
     problem: Problem
     policy: AnyPolicy
     learned: Any  # the policy's own state
@@ -95,14 +95,14 @@ class TrialState:
     stale: bool = False  # whether the evidence must be summed again before anything else is folded in
 
     @staticmethod
-    def start(created: Event, room: Room | None = None) -> TrialState:
+    def start(created: Event, capacity: Capacity | None = None) -> TrialState:
         """A trial before its first decision."""
         spec = TrialSpec.model_validate(created.body["spec"])
-        room = room or Room.holding(len(spec.arms), len(spec.users))
-        problem = problem_of(created, spec, room)
+        capacity = capacity or Capacity.holding(len(spec.arms), len(spec.users))
+        problem = problem_of(created, spec, capacity)
         policy = build_policy(spec, problem.shape.d)
         empty = TrialState(
-            created, spec, room, problem, policy, policy.init(problem.shape), Layers(), Layers(), created.seq,
+            created, spec, capacity, problem, policy, policy.init(problem.shape), Layers(), Layers(), created.seq,
             created.hash,
         )  # fmt: skip
         return empty.entered(spec.users.items())
@@ -191,9 +191,9 @@ class TrialState:
         return np.where(there, y, 0.0), there
 
 
-def problem_of(created: Event, spec: TrialSpec, room: Room) -> Problem:
+def problem_of(created: Event, spec: TrialSpec, capacity: Capacity) -> Problem:
     """The arrays of a trial; arms that came later do not change the units of attributes."""
-    return Problem(spec, arms=room.arms, users=room.users, founders=len(created.body["spec"]["arms"]))
+    return Problem(spec, arms=capacity.arms, users=capacity.users, founders=len(created.body["spec"]["arms"]))
 
 
 def as_vector(values: list[float] | None) -> FloatArray | None:

@@ -90,7 +90,7 @@ class Trial:
             if not dry_run:
                 kept = self._keep_snapshot(state, ledger)
             yield tx
-            if tx.state.room != state.room and not dry_run:  # nobody else need fold the whole past for that
+            if tx.state.capacity != state.capacity and not dry_run:  # nobody else need fold the whole past for that
                 ledger.keep(snapshots.take(tx.state))
                 kept = tx.state.seq
         if not dry_run:

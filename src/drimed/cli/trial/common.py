@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from drimed.errors import InputError, MissingExtraError, UnconfirmedError
+from drimed.errors import InputError, UnconfirmedError
 
 if TYPE_CHECKING:
     from drimed.trial.stores.sql import SqlStore
@@ -43,19 +43,16 @@ ControlValues = Annotated[
 
 def store_at(address: str, *, create: bool = False) -> SqlStore:
     """The store at an address."""
-    try:
-        from drimed.trial.stores.opening import open_store
-    except ModuleNotFoundError as error:  # the base install leaves trials out
-        raise MissingExtraError(str(error.name), "trial") from error
+    from drimed.trial.stores.opening import open_store
+
     return open_store(address, create=create)
 
 
 def open_trial(name: str, store: str, actor: str | None = None) -> Trial:
     """A trial that exists."""
-    opened = store_at(store)
     from drimed.trial.trial import Trial
 
-    return Trial.open(name, opened, actor=actor_name(actor))
+    return Trial.open(name, store_at(store), actor=actor_name(actor))
 
 
 def actor_name(given: str | None) -> str:
@@ -120,7 +117,9 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
         return
     names = list(dict.fromkeys(n for row in rows for n in row))
     numeric = {n for n in names if all(isinstance(row.get(n), int | float | None) for row in rows)}
-    columns = (Column(Text(n), justify="right" if n in numeric else "left", overflow="fold") for n in names)
+    columns = (
+        Column(Text(n), justify="right" if n in numeric else "left", overflow="fold", min_width=len(n)) for n in names
+    )
     table = Table(*columns, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for row in rows[:MOST_SHOWN]:
         table.add_row(*(Text(_cell(row.get(n))) for n in names))

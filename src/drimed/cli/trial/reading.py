@@ -34,9 +34,9 @@ def status(
     store: Address = DEFAULT_STORE,
 ) -> None:
     """A trial at a glance, or all of them."""
-    opened = store_at(store)
     from drimed.trial.trial import Trial
 
+    opened = store_at(store)
     found = [Trial.open(n, opened).status() for n in ([name] if name else opened.names())]
     if as_json:
         plain = [s.plain() for s in found]
@@ -158,9 +158,9 @@ def verify(
     store: Address = DEFAULT_STORE,
 ) -> None:
     """Replay the whole trial from its log: the chain must hold, and every decision must be reproduced."""
-    opened = store_at(store)
     from drimed.trial.verify import verify as check
 
+    opened = store_at(store)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("events")

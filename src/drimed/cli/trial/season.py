@@ -57,7 +57,6 @@ def init(
     dry_run: Dry = False,
 ) -> None:
     """Check a trial file and create the trial."""
-    opened = None if dry_run else store_at(store, create=True)
     from drimed.trial.build import notes
     from drimed.trial.problem import Problem
     from drimed.trial.spec import TrialSpec
@@ -67,10 +66,10 @@ def init(
     for text in notes(spec, Problem(spec).shape.d):
         note(text)
     size = f"{len(spec.arms)} arms, {len(spec.users)} users, {len(spec.metrics)} metrics"
-    if opened is None:
+    if dry_run:
         say(f"{file} is valid: trial {spec.name!r}, {size}{NOTHING_WRITTEN}")
         return
-    Trial.create(spec, opened, actor=actor_name(actor))
+    Trial.create(spec, store_at(store, create=True), actor=actor_name(actor))
     say(f"created trial {spec.name} in {store}: {size}. Next: drimed trial ask {spec.name}")
 
 
