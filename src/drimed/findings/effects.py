@@ -87,7 +87,7 @@ def all_effects(seen: Gathered, fit: Fit) -> list[Effect]:
         *(x for x in together(REWARD, offers, 1.0) if x.who not in state.users),
         *own,
         *(x for m, (metric, size) in enumerate(metrics) for x in together(metric, _metric_offer(offers, m), size)),
-        *(x for who, some in members.items() for x in model_free(seen, who, [names[h] for h in some])),
+        *(x for who, some in members.items() for x in model_free(seen, who, some, given, possible)),
     ]
 
 
@@ -108,14 +108,15 @@ def recommendations(state: TrialState, fit: Fit, own: Sequence[Effect]) -> list[
     ]
 
 
-def model_free(seen: Gathered, who: str, users: list[str]) -> list[Effect]:
-    """Effects on the reward from propensities alone, for some users together."""
+def model_free(seen: Gathered, who: str, some: list[int], given: IntArray, possible: BoolArray) -> list[Effect]:
+    """Effects on the reward from propensities alone, for some users together; given and possible are (H, K)."""
     state = seen.state
-    arms = state.problem.arms
-    chosen = np.isin(np.array(seen.users), users) & ~np.isnan(seen.reward) & ~np.isnan(seen.propensity)
+    arms, names = state.problem.arms, list(state.users)
+    chosen = (
+        np.isin(np.array(seen.users), [names[h] for h in some]) & ~np.isnan(seen.reward) & ~np.isnan(seen.propensity)
+    )
     if chosen.sum() < FEWEST:
         return []
-    given, possible = _given(state, users).sum(0), np.asarray(_available(state, users).any(0))
     controls = np.array([state.profiles[int(s)].control[: len(arms)] for s in seen.slot[chosen]])
     found = []
     for k, arm in enumerate(arms):
@@ -134,7 +135,11 @@ def model_free(seen: Gathered, who: str, users: list[str]) -> list[Effect]:
         low, high = float(band.low[-1]), float(band.high[-1])
         if np.isfinite(low) and np.isfinite(high):
             ends = (low, high, low, high, PROPENSITIES)
-            found.append(Effect(who, arm, REWARD, (low + high) / 2, *ends, int(given[k]), bool(possible[k])))
+            found.append(
+                Effect(
+                    who, arm, REWARD, (low + high) / 2, *ends, int(given[some, k].sum()), bool(possible[some, k].any())
+                )
+            )
     return found
 
 

@@ -1,1 +1,1 @@
-"""Charts as SVG, drawn on the server: no numbers leave it that are not also in the table beside the picture."""
+"""Charts as SVG; every number in a picture is also in the table beside it."""
