@@ -57,9 +57,9 @@ def test_a_season_with_the_client(address: str, tmp_path: Path) -> None:
         assert [e.seq for e in events] == list(range(1, client.status("small").events + 1))
         assert [e.seq for e in client.log("small", page=3, newest_first=True)] == [e.seq for e in events][::-1]
         assert {e.user for e in client.log("small", kinds=["decision"], user="north")} == {"north"}
-        effects = client.effects("small", user="north").items[0]
-        assert effects.arms["old"].effect is not None
-        assert not effects.arms["new"].available
+        effects = {e.arm: e for e in client.effects("small", user="north").items}
+        assert (effects["old"].who, effects["old"].estimate, effects["old"].verdict) == ("north", 0.0, "open")
+        assert not effects["new"].available
         assert client.verify("small", expect=events[-1].hash).ok
         assert client.spec("small")["control"] == "old"
         rows = json.loads(client.export("small", tmp_path / "out.json", "json").read_text())

@@ -139,19 +139,22 @@ def test_a_decision_has_its_whole_story(http: httpx.Client) -> None:
     problem(http.post(f"{T}/decisions/99/outcome", json={"outcome": {"yield": 5}}), 404)
 
 
-def test_effects_are_those_that_the_next_decision_records(http: httpx.Client) -> None:
+def test_effects_are_estimated_as_the_next_decision_records_them(http: httpx.Client) -> None:
     for i in range(12):
         given = ok(http.post("/v1/trials/busy/ask", json={"user": f"site {i % 4}"}))["decisions"][0]
         body = {"outcome": outcome(given["id"], given["arm"])}
         ok(http.post(f"/v1/trials/busy/decisions/{given['id']}/outcome", json=body))
     now = ok(http.get("/v1/trials/busy/effects"))
-    assert [u["user"] for u in now["users"]] == [f"site {i}" for i in range(4)]
+    assert list(dict.fromkeys(e["who"] for e in now["items"])) == [f"site {i}" for i in range(4)]
     asked = ok(http.post("/v1/trials/busy/ask", json={"user": "site 2"}))["decisions"][0]
     assert asked["state_version"] == now["events"]
-    for arm, effect in asked["effects"].items():
-        assert now["users"][2]["arms"][arm]["effect"] == pytest.approx(effect, abs=1e-9)
-    one = ok(http.get("/v1/trials/busy/effects", params={"user": "site 2"}))["users"]
-    assert sum(arm["decisions"] for arm in one[0]["arms"].values()) == 4
+    own = [e for e in now["items"] if e["who"] == "site 2"]
+    assert [e["arm"] for e in own] == list(asked["effects"])
+    for effect, then in zip(own, asked["effects"].values(), strict=True):
+        assert effect["estimate"] == pytest.approx(then["estimate"], abs=1e-9)
+        assert effect["low"] <= effect["likely_low"] <= effect["estimate"] <= effect["likely_high"] <= effect["high"]
+    one = ok(http.get("/v1/trials/busy/effects", params={"user": "site 2"}))["items"]
+    assert sum(e["decisions"] for e in one) == 4
     problem(http.get("/v1/trials/busy/effects", params={"user": "nobody"}), 422)
 
 

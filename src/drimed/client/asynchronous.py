@@ -13,9 +13,10 @@ import httpx
 from drimed.client import calls
 from drimed.client.calls import AGAIN, Call, Context, Values
 from drimed.client.failures import error_of
-from drimed.client.records import Decision, Event, Page, Status, Story, Told, User, UserEffects, Verdict
+from drimed.client.records import Decision, Event, Page, Status, Story, Told, User, Verdict
 from drimed.client.synchronous import ATTEMPTS, TIMEOUT, data_of
 from drimed.errors import ServiceError
+from drimed.records import Effect
 
 T = TypeVar("T")
 
@@ -197,7 +198,7 @@ class AsyncClient:
 
     async def effects(
         self, trial: str, *, user: str | None = None, limit: int = 100, after: str | None = None
-    ) -> Page[UserEffects]:
+    ) -> Page[Effect]:
         """Each arm against the control, for some users."""
         return await self._run(calls.effects(trial, user, limit, after))
 

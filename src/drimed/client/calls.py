@@ -12,8 +12,9 @@ from urllib.parse import quote
 
 import numpy as np
 
-from drimed.client.records import Decision, Event, Page, Status, Story, Told, User, UserEffects, Verdict, made
+from drimed.client.records import Decision, Event, Page, Status, Story, Told, User, Verdict, made
 from drimed.errors import ConfigError, InputError
+from drimed.records import Effect
 
 T = TypeVar("T")
 Context = Mapping[str, float]
@@ -172,9 +173,9 @@ def verify(trial: str, expect: str | None) -> Call[Verdict]:
     return Call("GET", _of(trial, "verify"), lambda d: made(Verdict, d), _given(expect=expect), patient=True)
 
 
-def effects(trial: str, user: str | None, limit: int, after: str | None) -> Call[Page[UserEffects]]:
+def effects(trial: str, user: str | None, limit: int, after: str | None) -> Call[Page[Effect]]:
     """Arms against the control."""
-    read = lambda d: Page([UserEffects.of(u) for u in d["users"]], d["next"])  # noqa: E731
+    read = lambda d: Page([made(Effect, e) for e in d["items"]], d["next"])  # noqa: E731
     return Call("GET", _of(trial, "effects"), read, _given(user=user, limit=limit, after=after))
 
 

@@ -139,34 +139,6 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class ArmNow:
-    """An arm as it stands for one user."""
-
-    decisions: int
-    available: bool
-    effect: Effect | None
-
-
-@dataclass(frozen=True)
-class UserEffects:
-    """Every arm against the control, for one user."""
-
-    user: str
-    group: str | None
-    control: dict[str, float]
-    arms: dict[str, ArmNow]
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> UserEffects:
-        """From an answer."""
-        arms = {}
-        for arm, now in data["arms"].items():
-            effect = None if now["effect"] is None else made(Effect, now["effect"])
-            arms[arm] = made(ArmNow, {**now, "effect": effect})
-        return made(UserEffects, {**data, "arms": arms})
-
-
-@dataclass(frozen=True)
 class Page(Generic[T]):
     """Some of many."""
 

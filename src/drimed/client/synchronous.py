@@ -13,8 +13,9 @@ import httpx
 from drimed.client import calls
 from drimed.client.calls import AGAIN, Call, Context, Values
 from drimed.client.failures import error_of
-from drimed.client.records import Decision, Event, Page, Status, Story, Told, User, UserEffects, Verdict
+from drimed.client.records import Decision, Event, Page, Status, Story, Told, User, Verdict
 from drimed.errors import ServiceError
+from drimed.records import Effect
 
 T = TypeVar("T")
 ATTEMPTS = 8  # the last after some fifteen seconds of waiting: a worker that died is replaced by then
@@ -193,7 +194,7 @@ class Client:
 
     def effects(
         self, trial: str, *, user: str | None = None, limit: int = 100, after: str | None = None
-    ) -> Page[UserEffects]:
+    ) -> Page[Effect]:
         """Each arm against the control, for some users."""
         return self._run(calls.effects(trial, user, limit, after))
 

@@ -161,33 +161,13 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class ArmNow:
-    """An arm as it stands for one user."""
-
-    decisions: int  # for this arm, so far
-    available: bool
-    effect: Effect | None  # its reward against the control's; null: the policy has no such estimate
-
-
-@dataclass(frozen=True)
-class UserEffects:
-    """Every arm against the control, for one user."""
-
-    user: str
-    group: str | None
-    control: dict[str, float]  # arm -> share
-    arms: dict[str, ArmNow]
-
-
-@dataclass(frozen=True)
 class Effects:
-    """What is known now."""
+    """Every arm against the control, user by user."""
 
-    trial: str
+    items: list[Effect]
+    next: str | None  # the user to give as `after` for what follows; null: that was all
     events: int  # of the log that this rests on
-    confidence: float | str
-    users: list[UserEffects]
-    next: str | None  # give it as `after` to get what follows; null: that was all
+    level: float  # of the guaranteed ranges
 
 
 @dataclass(frozen=True)

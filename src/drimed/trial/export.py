@@ -15,8 +15,8 @@ import numpy as np
 from drimed.errors import InputError
 from drimed.evaluation import export as logs
 from drimed.evaluation import sources
+from drimed.evaluation.log import make_log
 from drimed.trial import sheets
-from drimed.trial.analysis.gather import gather
 from drimed.trial.trial import Trial
 
 FORMS = (".csv", ".json", ".parquet", ".npz")
@@ -98,10 +98,22 @@ def _table(trial: Trial, path: Path, form: str, *, whole: bool) -> int:
 
 def _npz(trial: Trial, path: Path) -> int:
     """The arrays of the Open Bandit Pipeline's `bandit_feedback`: decisions whose reward and propensity are known."""
-    seen = gather(trial)
-    done = ~np.isnan(seen.reward)
-    context = seen.context[done] if seen.context is not None else np.zeros((int(done.sum()), 1))
-    feedback = logs.open_bandit(seen.log(), context=context)
+    done = [d for d in trial.decisions() if d.reward is not None]
+    if not done:
+        raise InputError("no decision has a whole outcome yet: there is nothing to export")
+    problem = trial.state().problem
+    known = all(d.propensity is not None for d in done)
+    log = make_log(
+        arms=problem.arms,
+        action=[problem.arm(d.arm) for d in done],
+        reward=[d.reward for d in done],
+        propensity=[np.nan if d.propensity is None else d.propensity for d in done],
+        probabilities=[[d.probabilities.get(arm, 0.0) for arm in problem.arms] for d in done] if known else None,
+        user=[d.user for d in done],
+        episode=[d.episode for d in done],
+    )
+    context = [[(d.context or {})[f] for f in problem.fields] or [0.0] for d in done]
+    feedback = logs.open_bandit(log, context=np.array(context))
     arrays: dict[str, Any] = {name: np.asarray(value) for name, value in feedback.items() if value is not None}
     np.savez(path, **arrays)
     return int(feedback["n_rounds"])

@@ -36,7 +36,7 @@ def test_the_first_page_shows_every_trial_at_a_glance(visitor: Visitor, season: 
 
 def test_a_trial_that_has_just_begun_has_a_page(visitor: Visitor) -> None:
     page = readable(visitor.look("/trials/small"))
-    assert "Nothing was decided yet." in page
+    assert "No decisions yet." in page
     assert "What would be decided next" in page
 
 
@@ -46,8 +46,8 @@ def test_a_trial_shows_what_it_taught(visitor: Visitor) -> None:
     for chart in ("effects-chart", "reward-chart", "allocation-chart", "evidence-chart"):
         assert f'id="{chart}"' in page
     said = readable(page)
-    assert "episode 6 decisions 24 told 20 awaited 4" in said
-    assert "awaited 4 (oldest of episode 6)" in said
+    assert "episode 6 decisions 24 complete 20 pending 4" in said
+    assert "pending 4 (oldest from episode 6)" in said
     assert re.search(r"newer \(given \d+ times?\): [−\d.]+, (more|less|open)", said), "the chart in words"
 
 

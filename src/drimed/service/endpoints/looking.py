@@ -10,14 +10,20 @@ from starlette.concurrency import iterate_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from drimed.errors import InputError, UnknownNameError
+from drimed.errors import UnknownNameError
+from drimed.findings.effects import effects as arms_against_control
+from drimed.findings.gather import infers
+from drimed.records import Page
 from drimed.service import exports
+from drimed.service.analyses import Analyses
 from drimed.service.answers import DecisionStory, Effects, Log, LogEvent, Verdict
-from drimed.service.effects import effects as arms_against_control
 from drimed.service.endpoints.documented import DecisionNumber, TrialName, reading
+from drimed.service.problems import Refusal
 from drimed.service.route import JSON, answer, caller_of, guarded_router, service_of
 from drimed.service.tokens import MANAGE, READ
+from drimed.trial import queries
 from drimed.trial.events import KINDS
+from drimed.trial.state import TrialState
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify as replay
 
@@ -129,20 +135,23 @@ async def effects(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     after: Annotated[str | None, Query(max_length=100, description="The `next` of the page before.")] = None,
 ) -> Response:
-    """For each user: what each arm is now expected to earn more than the control, with its interval."""
+    """Every arm's reward against the control's, for each user, with the ranges that the overview page shows."""
+    service = service_of(request)
 
-    def look(opened: Trial) -> Effects:
-        memory = opened.memory()
-        names = list(memory.users)
-        if user is not None:
-            if user not in memory.users:
-                raise UnknownNameError("user", user, names)
-            names = [user]
-        if after is not None and after not in names:
-            raise InputError(f"there is nothing to go on after {after!r}; begin again without `after`")
-        start = 0 if after is None else names.index(after) + 1
-        page = names[start : start + limit]
-        more = page[-1] if len(names) > start + limit else None
-        return Effects(trial, memory.seq, memory.spec.confidence, arms_against_control(memory, page), more)
+    def look(opened: Trial) -> tuple[TrialState, Page[str]]:
+        state = opened.state()
+        if user is not None and user not in state.users:
+            raise UnknownNameError("user", user, state.users, ("user",))
+        return state, Page([user], None) if user else queries.user_names(state, limit=limit, after=after)
 
-    return answer(asdict(await service_of(request).read(trial, look)))
+    state, page = await service.read(trial, look)
+    fit = None
+    if not infers(state.policy):  # then the log must be read, which the analysis has done
+        worked = await Analyses.of(request).get(trial, state.hash)
+        if worked is None or worked.analysis is None:
+            why = "is being computed" if worked is None else f"failed: {worked.failure}"
+            raise Refusal(503, "unavailable", f"the analysis of this trial {why}", headers={"Retry-After": "5"})
+        state, fit = worked.analysis.seen.state, worked.analysis.fit
+    users = [name for name in page.items if name in state.users]
+    found = await service.run(lambda: arms_against_control(state, users, fit))
+    return answer(asdict(Effects(found, page.next, state.seq, 1 - state.spec.delta)))

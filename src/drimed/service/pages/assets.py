@@ -29,8 +29,8 @@ async def static(request: Request) -> Response:
 @cache
 def files() -> dict[str, bytes]:
     """Every file by its name."""
-    folder = resources.files("drimed.service.pages") / "static"
-    return {f.name: f.read_bytes() for f in folder.iterdir() if f.name.rpartition(".")[2] in MEDIA}
+    folders = [resources.files(package) / "static" for package in ("drimed.service.pages", "drimed.findings")]
+    return {f.name: f.read_bytes() for at in folders for f in at.iterdir() if f.name.rpartition(".")[2] in MEDIA}
 
 
 @cache

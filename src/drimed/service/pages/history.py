@@ -8,10 +8,11 @@ from typing import Any
 from starlette.responses import Response
 
 from drimed.errors import BatchError, DrimedError, InputError
-from drimed.report.page import short
+from drimed.findings.charts import allocation, forest
+from drimed.findings.numbers import short
+from drimed.records import Effect
 from drimed.service import metrics
 from drimed.service.pages import listing, plan, telling
-from drimed.service.pages.charts import bars, forest
 from drimed.service.pages.listing import STATES, Entry, Wanted
 from drimed.service.pages.route import Pages, Visit, go, whole
 from drimed.service.pages.telling import Doubt
@@ -223,7 +224,12 @@ async def _story(visit: Visit, *, error: str | None = None, wrong: str = "", dou
     status, entry, events, units, plots, confidence = await visit.service.read(visit.trial, look)
     given = entry.given
     then = [
-        forest.Row(arm, e.estimate, e.low, e.high, strong=arm == given.arm)
+        forest.Row(
+            arm,
+            Effect(given.user, arm, "reward", e.estimate, e.low, e.high, e.low, e.high),
+            strong=arm == given.arm,
+            single=True,
+        )
         for arm, e in (given.effects or {}).items()
         if not e.estimate == e.low == e.high == 0
     ]
@@ -241,8 +247,8 @@ async def _story(visit: Visit, *, error: str | None = None, wrong: str = "", dou
         units=units,
         plots=plots,
         level=level,
-        probabilities=bars.probabilities(given.probabilities, given.arm),
-        effects=forest.forest("then-chart", title, then, unit="reward", caption=title, promise=level),
+        probabilities=allocation.probabilities(given.probabilities, given.arm),
+        effects=forest.forest("then-chart", title, then, unit="reward", promise=level),
         error=error,
         wrong=wrong,
         doubt=doubt,

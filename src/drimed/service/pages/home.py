@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from starlette.responses import Response
 
 from drimed.errors import ConflictError, DrimedError, Fault, InputError, SpecError
+from drimed.service.analyses import Analyses
 from drimed.service.endpoints.trials import LARGEST_TOML
 from drimed.service.pages import uploads
-from drimed.service.pages.analyses import Analyses
 from drimed.service.pages.route import Pages, Visit, go, whole
 from drimed.service.retries import Reply
 from drimed.service.tokens import MANAGE, READ

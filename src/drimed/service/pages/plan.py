@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-import numpy as np
 from starlette.responses import Response
 
+from drimed.findings.effects import better
 from drimed.policies.policy import Policy
 from drimed.policies.registry import GUARDS, REGISTRY
 from drimed.service.pages.route import Pages, Visit, whole
@@ -89,15 +88,6 @@ async def plan(visit: Visit) -> Response:
     page = whole(visit.query("users"), 6) or 0
     found = await visit.service.read(visit.trial, lambda trial: _plan(trial, page))
     return visit.page("plan.html", s=found.status, tab="plan", plan=found, size=PAGE)
-
-
-def better(memory: Memory, metric: str) -> Literal["higher", "lower"]:
-    """Which way of a metric is good: as the file says, or down where every user who weighs it counts it as a cost."""
-    if memory.spec.metrics[metric].better == "lower":
-        return "lower"
-    m = memory.problem.metrics.index(metric)
-    weights = np.array([memory.profile(u).preference[m] for u in memory.users])
-    return "lower" if (weights <= 0).all() and (weights < 0).any() else "higher"
 
 
 def reward(weights: Mapping[str, float]) -> str:

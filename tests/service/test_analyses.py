@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from drimed.errors import NumericalError
-from drimed.service.pages import analyses
-from drimed.service.pages.analyses import Analyses, Budget
-from drimed.trial.analysis.analyse import analyse
+from drimed.findings.analyse import analyse
+from drimed.service import analyses
+from drimed.service.analyses import Analyses, Budget
+from drimed.service.trials import Trials
 from drimed.trial.stores.opening import open_store
 from drimed.trial.stores.sql import SqlStore
 from drimed.trial.trial import Trial
@@ -32,7 +33,7 @@ def test_a_state_is_analysed_once(store: SqlStore, monkeypatch: pytest.MonkeyPat
     calls = _counted(monkeypatch)
 
     async def look() -> None:
-        found, trial = Analyses(store), Trial("small", store)
+        found, trial = Analyses(Trials(store)), Trial("small", store)
         first = await asyncio.gather(*(found.get("small", trial.status().hash, 30) for _ in range(5)))
         assert len({id(w) for w in first}) == 1
         await found.get("small", trial.status().hash, 30)
@@ -42,7 +43,7 @@ def test_a_state_is_analysed_once(store: SqlStore, monkeypatch: pytest.MonkeyPat
         assert again is not None
         assert again.hash == trial.status().hash
         assert again.analysis is not None
-        assert again.analysis.quality.decisions == 1
+        assert again.analysis.status.decisions == 1
         assert len(calls) == 2
 
     asyncio.run(look())
@@ -52,7 +53,7 @@ def test_a_slow_analysis_keeps_no_page_waiting(store: SqlStore, monkeypatch: pyt
     trial, gate, whole = Trial("small", store), threading.Event(), analyse
 
     async def look() -> None:
-        found = Analyses(store)
+        found = Analyses(Trials(store))
         old = await found.get("small", trial.status().hash, 30)
         assert old is not None
 
@@ -76,7 +77,7 @@ def test_without_budget_the_old_analysis_is_shown(store: SqlStore, monkeypatch: 
 
     async def look() -> None:
         time = [0.0]
-        found = Analyses(store, Budget(clock=lambda: time[0], left=0.0))
+        found = Analyses(Trials(store), Budget(clock=lambda: time[0], left=0.0))
         first = await found.get("small", trial.status().hash, 30)
         assert first is not None, "the first one is always worked out"
         found.budget.left = -1.0
@@ -98,7 +99,7 @@ def test_an_analysis_that_fails_says_why(store: SqlStore, monkeypatch: pytest.Mo
     monkeypatch.setattr(analyses, "analyse", fails)
 
     async def look() -> None:
-        found = await Analyses(store).get("small", Trial("small", store).status().hash, 30)
+        found = await Analyses(Trials(store)).get("small", Trial("small", store).status().hash, 30)
         assert found is not None
         assert found.failure == "a matrix is singular"
 

@@ -1,4 +1,4 @@
-"""Do the assumptions hold? Contexts that drift, a mean that moves, noise that is not as said, propensities that lie.
+"""Do the assumptions hold? Drifting contexts, moving effects, noise other than assumed, wrong propensities.
 
 Shapes: L episodes, H users, D context fields, K arms, M metrics.
 """
@@ -13,13 +13,13 @@ from drimed.errors import DrimedError, InputError
 from drimed.evaluation import calibration, residuals
 from drimed.evaluation.context_drift import ContextDrift, context_drift
 from drimed.evaluation.mean_drift import EpisodeSums, MeanDrift, Monitor
+from drimed.findings.gather import Gathered, evidence, inference_learner, inference_noise, usable
 from drimed.learning import learned, noise
 from drimed.learning.learned import Noise
 from drimed.linear.ahead import one_step_ahead
 from drimed.linear.arrays import FloatArray, IntArray, pick_shared
-from drimed.trial.analysis.gather import Gathered, evidence, inference_learner, inference_noise, usable
 
-ALPHA = 0.01  # the chance that a trial without drift ever raises an alarm
+ALPHA = 0.01  # false-alarm rate: the probability that a trial without drift ever raises an alarm
 FEWEST_EPISODES = 3
 CHUNK = 2000  # outcomes that are weighed at a time
 
@@ -48,11 +48,11 @@ class Checks:
 def check(seen: Gathered) -> Checks:
     """Check everything that can be."""
     contexts = _contexts(seen)
-    drift = None if contexts is None else context_drift(contexts, alpha=ALPHA, seed=seen.memory.seed)
+    drift = None if contexts is None else context_drift(contexts, alpha=ALPHA, seed=seen.state.seed)
     rows = _rows(seen)
     mean = None if rows is None else _mean_drift(seen, rows)
     residual = (
-        None if rows is None else residuals.residual_check(rows.standardised, rows.arm, len(seen.memory.problem.arms))
+        None if rows is None else residuals.residual_check(rows.standardised, rows.arm, len(seen.state.problem.arms))
     )
     try:
         propensities = calibration.calibration(seen.log())
@@ -64,7 +64,7 @@ def check(seen: Gathered) -> Checks:
 
 def _contexts(seen: Gathered) -> FloatArray | None:
     """Contexts of the users who were asked in every episode: (L, H, D)."""
-    L = seen.memory.episode.number
+    L = seen.state.episode.number
     if seen.context is None or L < FEWEST_EPISODES:
         return None
     users = seen.users
@@ -74,7 +74,7 @@ def _contexts(seen: Gathered) -> FloatArray | None:
     whole = [u for u in dict.fromkeys(users) if all((u, e) in first for e in range(1, L + 1))]
     if not whole:
         return None
-    fields = seen.memory.spec.context.values()
+    fields = seen.state.spec.context.values()
     raw = np.array([[first[u, e] for u in whole] for e in range(1, L + 1)])
     return (raw - np.array([f.typical for f in fields])) / np.array([f.spread for f in fields])
 
@@ -91,7 +91,7 @@ class _Rows:
 
 
 def _rows(seen: Gathered) -> _Rows | None:
-    learner = inference_learner(seen.memory)
+    learner = inference_learner(seen.state)
     chosen = np.flatnonzero(usable(seen, learner) & seen.observed.all(-1))
     if len(chosen) < residuals.FEWEST:
         return None
@@ -117,7 +117,7 @@ def _whitened(seen: Gathered, model: Noise | None, some: IntArray) -> tuple[Floa
 
 
 def _mean_drift(seen: Gathered, rows: _Rows) -> MeanDrift | None:
-    L, d = seen.memory.episode.number, rows.Z.shape[-1]
+    L, d = seen.state.episode.number, rows.Z.shape[-1]
     if L < FEWEST_EPISODES:
         return None
     gram, moment, square = np.zeros((L, d, d)), np.zeros((L, d)), np.zeros(L)
@@ -125,7 +125,7 @@ def _mean_drift(seen: Gathered, rows: _Rows) -> MeanDrift | None:
     np.add.at(gram, at, np.matmul(np.swapaxes(rows.Z, -1, -2), rows.Z))
     np.add.at(moment, at, np.vecmat(rows.w, rows.Z))
     np.add.at(square, at, np.vecdot(rows.w, rows.w))
-    bound = inference_learner(seen.memory).norm_bound
+    bound = inference_learner(seen.state).norm_bound
     every = max(1, L // 20)
     return Monitor(alpha=ALPHA, norm_bound=bound, every=every).watch(EpisodeSums(gram, moment, square))
 
@@ -133,38 +133,21 @@ def _mean_drift(seen: Gathered, rows: _Rows) -> MeanDrift | None:
 def _alarms(seen: Gathered, found: Checks) -> list[Alarm]:
     alarms = []
     if found.context is not None and int(found.context.alarm) >= 0:
-        alarms.append(
-            Alarm(
-                "the contexts have drifted",
-                int(found.context.alarm) + 1,
-                "expected in such a trial: only the noise may follow them; see whether the mean does too",
-            )
-        )
+        advice = "this is expected, as long as only the noise follows the contexts: check whether the effects moved too"
+        alarms.append(Alarm("the contexts have drifted", int(found.context.alarm) + 1, advice))
     if found.mean is not None and int(found.mean.alarm) >= 0:
-        alarms.append(
-            Alarm(
-                "the effects themselves have moved",
-                int(found.mean.alarm) + 1,
-                "the intervals assume that they do not: look at recent episodes alone, and consider a discount",
-            )
-        )
-    problem = seen.memory.problem
+        advice = "the intervals assume that they do not: look at recent episodes alone, and consider a discount"
+        alarms.append(Alarm("the effects themselves have moved", int(found.mean.alarm) + 1, advice))
+    problem = seen.state.problem
     if found.residual is not None:
         for k, m in np.argwhere(found.residual.wrong_variance):
             ratio = float(found.residual.variance[k, m])
+            what = f"{problem.metrics[m]} under {problem.arms[k]} has {ratio:.2g} times the assumed variance"
             alarms.append(
-                Alarm(
-                    f"{problem.metrics[m]} under {problem.arms[k]} has {ratio:.2g} times the variance that is assumed",
-                    None,
-                    "intervals are then too narrow or too wide: give the noise anew, or let it be learned",
-                )
+                Alarm(what, None, "intervals are too narrow or too wide: correct the noise, or have it learned")
             )
     if found.calibration is not None and found.calibration.anytime_p < ALPHA:
-        alarms.append(
-            Alarm(
-                "arms were not played as often as their logged probabilities say",
-                None,
-                "were decisions that nobody followed left out? propensity-based results cannot be trusted",
-            )
-        )
+        what = "arms were not played as often as their logged probabilities say"
+        advice = "do not trust results from propensities; were decisions left out that nobody followed?"
+        alarms.append(Alarm(what, None, advice))
     return alarms

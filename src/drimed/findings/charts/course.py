@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from markupsafe import Markup
 
-from drimed.report.page import short
-from drimed.service.pages.charts import svg
-from drimed.service.pages.charts.svg import Chart, Key, Scale, Table, el
-from drimed.trial.analysis.analyse import Analysis
+from drimed.findings.analyse import Analysis
+from drimed.findings.charts import svg
+from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
+from drimed.findings.numbers import short
 
 MOST_POINTS = 150  # episodes that are drawn and listed; of more, every so many
 REACH = 3.0  # spans of the line itself beyond which a wide band is cut off
-LEAST_EVIDENCE = -10.0  # drawn: there may be none at all
+LEAST_EVIDENCE = -10.0  # drawn; it may be minus infinity
 MARGIN, DIGIT = 62.0, 7.2  # pixels to the left of the plot, and of one digit beside its axis
 
 
@@ -61,7 +61,7 @@ def reward(analysis: Analysis) -> Chart | None:
     says = (
         f"After episode {at[-1] + 1}: {short(gain[-1])} against the control's reward, guaranteed {short(low[-1])} to "
         f"{short(high[-1])}. The tolerance allows {short(allowed[-1])}: {c.verdict}."
-        + (" The guaranteed range goes on beyond the picture; the numbers below have it whole." if cut else "")
+        + (" The guaranteed range extends beyond the chart; the table has it in full." if cut else "")
     )
     keys = [
         Key("reward minus control's", "key-gain"),
@@ -128,14 +128,18 @@ def evidence(analysis: Analysis) -> Chart | None:
     says = (
         f"Log evidence that effects have moved: {_log(values[-1])} after episode {at[-1] + 1}; "
         f"an alarm is raised at {short(alarm)}."
-        + (f" What is below {short(LEAST_EVIDENCE)} is drawn there." if min(values) < LEAST_EVIDENCE else "")
+        + (
+            f" Values below {short(LEAST_EVIDENCE)} are drawn at {short(LEAST_EVIDENCE)}."
+            if min(values) < LEAST_EVIDENCE
+            else ""
+        )
     )
     keys = [Key("evidence", "key-gain"), Key("alarm", "key-allowed")]
     return svg.drawn("evidence-chart", "Evidence that the effects themselves moved", says, draw, table, keys)
 
 
 def _log(value: float) -> str:
-    return short(value) if math.isfinite(value) else "none at all"
+    return short(value) if math.isfinite(value) else "none"
 
 
 Placed = tuple[list[Markup], Callable[[float], float], Scale, tuple[float, float]]

@@ -1,4 +1,4 @@
-"""Effects against control: a line for each arm, thin for the guaranteed range, thick for the likely one."""
+"""Effects against the control: a line for each arm, thin for the guaranteed range, thick for the likely one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from drimed.report.page import short
-from drimed.service.pages.charts import svg
-from drimed.service.pages.charts.svg import Chart, Key, Scale, Table, el
+from drimed.findings.charts import svg
+from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
+from drimed.findings.effects import MODEL
+from drimed.findings.numbers import counted, short
+from drimed.records import Effect
 
 REACH = 4.0  # widths of the likely ranges that are shown on either side; longer guaranteed ranges end in an arrow
 BOLD = 7.7  # units that a bold letter takes, roughly
@@ -21,18 +23,18 @@ Better = Literal["higher", "lower"]
 
 @dataclass(frozen=True)
 class Row:
-    """One effect."""
+    """An effect as it is drawn."""
 
     label: str
-    estimate: float
-    low: float
-    high: float
-    likely: tuple[float, float] | None = None
-    model_free: bool = False  # from the propensities alone
-    strong: bool = False  # to be seen first
-    note: str = ""
+    effect: Effect
     better: Better | None = None  # of a metric, which way is good; of the reward, more is
-    given: int | None = None  # how often the arm was given; None: that is not known here
+    strong: bool = False  # to be seen first
+    single: bool = False  # there is one range only, and the number of decisions is not known
+
+    @property
+    def model_free(self) -> bool:
+        """Whether it comes from the propensities alone."""
+        return self.effect.source != MODEL
 
     @property
     def verdict(self) -> str:
@@ -53,34 +55,36 @@ class Row:
     @property
     def times(self) -> str:
         """How often the arm was given, in words."""
-        if self.given is None:
+        if self.single:
             return ""
-        return "never given" if not self.given else f"given {self.given:,} time{'s' if self.given != 1 else ''}"
+        return f"given {counted(self.effect.decisions, 'time')}" if self.effect.decisions else "never given"
+
+    @property
+    def likely(self) -> tuple[float, float] | None:
+        """The likely range, where it is another than the long one."""
+        return None if self.single or self.model_free else (self.effect.likely_low, self.effect.likely_high)
 
     @property
     def _way(self) -> tuple[int, str]:
         """Above the control (1), below (-1) or open (0), and how sure that is."""
-        certainly = "" if self.likely is None else "certainly"
-        if self.low > 0 or self.high < 0:
-            return (1 if self.low > 0 else -1), certainly
-        if self.likely is not None and not self.model_free and (self.likely[0] > 0 or self.likely[1] < 0):
+        if self.effect.low > 0 or self.effect.high < 0:
+            return (1 if self.effect.low > 0 else -1), ("" if self.single or self.model_free else "certainly")
+        if self.likely is not None and (self.likely[0] > 0 or self.likely[1] < 0):
             return (1 if self.likely[0] > 0 else -1), "likely"
         return 0, ""
 
 
-def forest(
-    id: str, title: str, rows: Sequence[Row], *, unit: str, caption: str, promise: str = "guaranteed"
-) -> Chart | None:
+def forest(id: str, title: str, rows: Sequence[Row], *, unit: str, promise: str = "guaranteed") -> Chart | None:
     """The effects as a picture; `promise` says what the long range is."""
     if not rows:
         return None
     low, high = _reach(rows)
     better = rows[0].better
-    counted = any(r.given is not None for r in rows)
+    single = all(r.single for r in rows)
 
     def draw(width: int) -> tuple[float, list[Markup]]:
         roomy = width > 500
-        step = 38.0 if roomy else 64.0 if counted else 50.0
+        step = 38.0 if roomy else 50.0 if single else 64.0
         room = 16.0 + BOLD * max(len(r.verdict) for r in rows)
         left, right = (190.0, width - max(130.0, room)) if roomy else (14.0, width - 14.0)
         x = Scale(low, high, left, right)
@@ -98,28 +102,35 @@ def forest(
             made.append(_marks(row, x, y, promise))
         return bottom + (44 if roomy else 60), made + _ways(unit, better, bottom + 36, left, right, roomy)
 
-    whole = all(r.likely is None for r in rows)  # one range only
-    columns = {
-        "arm": [r.label for r in rows],
-        **({"given": ["never" if r.given == 0 else r.times.removeprefix("given ") for r in rows]} if counted else {}),
-        "effect": [short(r.estimate) for r in rows],
-        **({} if whole else {"likely": [_range(r.likely) for r in rows]}),
-        promise: [_range((r.low, r.high)) for r in rows],
-        **({} if whole else {"from": ["probabilities alone" if r.model_free else "regression" for r in rows]}),
-        "against control": [r.verdict for r in rows],
-    }
-    cells = [list(row) for row in zip(*columns.values(), strict=True)]
     says = "; ".join(
-        f"{r.label}{f' ({r.times})' if r.times else ''}: {short(r.estimate)}, {r.verdict}" for r in rows[:MOST_SAID]
+        f"{r.label}{f' ({r.times})' if r.times else ''}: {short(r.effect.estimate)}, {r.verdict}"
+        for r in rows[:MOST_SAID]
     )
     if len(rows) > MOST_SAID:
         says += f"; and {len(rows) - MOST_SAID} more in the table"
     keys = [Key(f"{promise} range", "key-thin")]
-    if any(r.likely is not None and not r.model_free for r in rows):
+    if any(r.likely is not None for r in rows):
         keys.insert(0, Key("likely range (95 %)", "key-thick"))
     if any(r.model_free for r in rows):
         keys.append(Key("from the logged probabilities alone (95 %)", "key-square"))
-    return svg.drawn(id, title, says, draw, Table(caption, list(columns), cells), keys)
+    return svg.drawn(id, title, says, draw, _table(title, rows, promise), keys)
+
+
+def _table(title: str, rows: Sequence[Row], promise: str) -> Table:
+    found = [r.effect for r in rows]
+    columns = {
+        "arm": [r.label for r in rows],
+        "given": [r.times.removeprefix("given ").removesuffix(" given") for r in rows],
+        "effect": [short(e.estimate) for e in found],
+        "likely": [f"{short(e.likely_low)} to {short(e.likely_high)}" for e in found],
+        promise: [f"{short(e.low)} to {short(e.high)}" for e in found],
+        "from": ["probabilities alone" if r.model_free else "regression" for r in rows],
+        "against control": [r.verdict for r in rows],
+    }
+    if all(r.single for r in rows):
+        for name in ("given", "likely", "from"):
+            del columns[name]
+    return Table(title, list(columns), [list(row) for row in zip(*columns.values(), strict=True)])
 
 
 def _ways(unit: str, better: Better | None, y: float, left: float, right: float, roomy: bool) -> list[Markup]:
@@ -161,29 +172,26 @@ def _labels(row: Row, y: float, width: int, left: float, right: float, roomy: bo
 
 
 def _marks(row: Row, x: Scale, y: float, promise: str) -> Markup:
-    parts = [svg.line(x(row.low), y, x(row.high), y, "thin")]
-    for end, beyond, way in ((row.low, row.low < x.low, 1), (row.high, row.high > x.high, -1)):
+    e, likely = row.effect, row.likely
+    parts = [svg.line(x(e.low), y, x(e.high), y, "thin")]
+    for end, beyond, way in ((e.low, e.low < x.low, 1), (e.high, e.high > x.high, -1)):
         if beyond:
             parts.append(svg.path([(x(end) + 7 * way, y - 5), (x(end), y), (x(end) + 7 * way, y + 5)], "thin arrow"))
         else:
             parts.append(svg.line(x(end), y - 4, x(end), y + 4, "thin"))
-    inside = x.low <= row.estimate <= x.high  # a dot at the edge would be read as a value
+    inside = x.low <= e.estimate <= x.high  # a dot at the edge would be read as a value
     if row.model_free and inside:
-        parts.append(el("rect", x=x(row.estimate) - 5, y=y - 5, width=10, height=10, class_="square"))
-    if not row.model_free and row.likely is not None:
-        parts.append(svg.line(x(row.likely[0]), y, x(row.likely[1]), y, "thick"))
+        parts.append(el("rect", x=x(e.estimate) - 5, y=y - 5, width=10, height=10, class_="square"))
+    if likely is not None:
+        parts.append(svg.line(x(likely[0]), y, x(likely[1]), y, "thick"))
     if not row.model_free and inside:
-        parts.append(el("circle", cx=x(row.estimate), cy=y, r=5, class_="dot"))
+        parts.append(el("circle", cx=x(e.estimate), cy=y, r=5, class_="dot"))
     parts.append(el("rect", x=x.start, y=y - 14, width=x.end - x.start, height=28, class_="touch"))
-    likely = f"; likely {short(row.likely[0])} to {short(row.likely[1])}" if row.likely and not row.model_free else ""
-    kind = "95 %" if row.model_free else promise
-    tip = f"{row.label}: {short(row.estimate)}{likely}; {kind} {short(row.low)} to {short(row.high)}{row.note}"
+    tip = f"{row.label}: {short(e.estimate)}"
+    tip += f"; likely {short(likely[0])} to {short(likely[1])}" if likely is not None else ""
+    tip += f"; {'without a model, 95 %:' if row.model_free else promise} {short(e.low)} to {short(e.high)}"
     tip += f"; {row.times}" if row.times else ""
     return el("g", *parts, class_=f"effect {row.look}", data_tip=tip)
-
-
-def _range(ends: tuple[float, float] | None) -> str:
-    return "" if ends is None else f"{short(ends[0])} to {short(ends[1])}"
 
 
 def _reach(rows: Sequence[Row]) -> tuple[float, float]:
@@ -191,11 +199,12 @@ def _reach(rows: Sequence[Row]) -> tuple[float, float]:
 
     Arms that were never given are known from the prior alone: their wide ranges are cut off, if there are others.
     """
-    rows = [r for r in rows if r.given != 0] or rows
-    inner = [0.0, *(v for r in rows for v in (r.estimate, *(r.likely or ())))]
-    outer = [v for r in rows for v in (r.low, r.high)]
+    rows = [r for r in rows if r.single or r.effect.decisions] or rows
+    found = [r.effect for r in rows]
+    inner = [0.0, *(v for e in found for v in (e.estimate, e.likely_low, e.likely_high))]
+    outer = [v for e in found for v in (e.low, e.high)]
     low, high = min(inner), max(inner)
     size = high - low
-    if size <= 0 or all(r.likely is None for r in rows):
+    if size <= 0 or all(r.single for r in rows):
         return svg.spread([*inner, *outer])
     return svg.spread([max(min(*outer, low), low - REACH * size), min(max(*outer, high), high + REACH * size)])

@@ -5,7 +5,7 @@ Shapes: n decisions in order, K arms, M metrics, D context fields, H users as th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeGuard
 
@@ -20,31 +20,31 @@ from drimed.learning.offer import Offer, Outcome
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.linear.ridge import Ridge
 from drimed.policies.policy import AnyPolicy, Policy
+from drimed.records import STATES
 from drimed.trial.build import PRIOR_DEVIATION, coefficients_are_scaled
 from drimed.trial.events import AMENDMENT, DECISION, MISSING, OUTCOME
-from drimed.trial.memory import Memory
-from drimed.trial.outcomes import Story
-from drimed.trial.trial import Trial
+from drimed.trial.state import TrialState
+from drimed.trial.stores.store import Ledger
+from drimed.trial.stories import Story, stories
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """Everything that was decided and told."""
+    """Every decision with its outcome."""
 
-    memory: Memory
+    state: TrialState
     number: IntArray  # (n,)
     episode: IntArray  # (n,), from 1
     slot: IntArray  # (n,), profile
     arm: IntArray  # (n,)
     probabilities: FloatArray  # (n, K)
     propensity: FloatArray  # (n,), NaN: unknown
-    held: BoolArray  # (n,), the guard changed the wish
+    held: BoolArray  # (n,), the guard changed the rule's proposal
     context: FloatArray | None  # (n, D)
     vector: FloatArray  # (n, M), in the metrics' units, against the control plot where there is one; 0 if not there
     observed: BoolArray  # (n, M)
-    reward: FloatArray  # (n,), NaN: not told in full
-    missing: BoolArray  # (n,), given up
-    amended: IntArray  # (n,)
+    reward: FloatArray  # (n,), NaN: a metric that counts is not there
+    standing: IntArray  # (n,), the decision's state, by its place in records.STATES
 
     @property
     def told(self) -> BoolArray:
@@ -54,7 +54,7 @@ class Gathered:
     @property
     def users(self) -> list[str]:
         """Whom each decision was for."""
-        return [self.memory.profiles[s].user for s in self.slot]
+        return [self.state.profiles[int(s)].user for s in self.slot]
 
     def log(self) -> Log:
         """Decisions with a whole reward, for off-policy evaluation."""
@@ -62,7 +62,7 @@ class Gathered:
         if not done.any():
             raise InputError("no decision has a whole outcome yet: there is nothing to evaluate")
         return make_log(
-            arms=self.memory.problem.arms,
+            arms=self.state.problem.arms,
             action=self.arm[done],
             reward=self.reward[done],
             propensity=self.propensity[done],
@@ -72,21 +72,26 @@ class Gathered:
         )
 
 
-def gather(trial: Trial, before: Gathered | None = None) -> Gathered:
-    """Read a trial: the whole of it, or what has changed since it was gathered before."""
-    memory = trial.memory()
-    if before is None:
-        return _gathered(memory, trial.stories(memory))
+def gather(ledger: Ledger, state: TrialState, before: Gathered | None = None) -> Gathered:
+    """Read all of a trial, or what has changed in it since it was gathered before."""
+    if before is None or not _continues(ledger, before.state):
+        return _gathered(state, stories(ledger, state))
     kinds = (DECISION, OUTCOME, AMENDMENT, MISSING)
-    changed = {int(e.decision or 0) for e in trial.log(after=before.memory.seq, kinds=kinds) if e.seq <= memory.seq}
-    return _joined(before, _gathered(memory, trial.stories(memory, list(changed))))
+    events = ledger.events(after=before.state.seq, until=state.seq, kinds=kinds)
+    return _joined(before, _gathered(state, stories(ledger, state, {int(e.decision or 0) for e in events})))
+
+
+def _continues(ledger: Ledger, state: TrialState) -> bool:
+    """Whether the ledger has the log that the state knows: a store may have been set back to a backup."""
+    last = next(ledger.events(after=state.seq - 1, until=state.seq), None)
+    return last is not None and last.hash == state.hash
 
 
 def _joined(before: Gathered, changed: Gathered) -> Gathered:
-    """What was gathered before, with the decisions that were taken or told since. Decision i is in row i - 1."""
+    """What was gathered before, with the decisions that are new or have changed. Decision i is in row i - 1."""
     known = changed.number <= len(before.number)
     columns: dict[str, Any] = {}
-    for name in (f.name for f in fields(Gathered) if f.name != "memory"):
+    for name in (f.name for f in fields(Gathered) if f.name != "state"):
         old, new = getattr(before, name), getattr(changed, name)
         if new is None:
             columns[name] = None
@@ -95,21 +100,18 @@ def _joined(before: Gathered, changed: Gathered) -> Gathered:
             old = np.pad(old, ((0, 0), (0, wider)))
         columns[name] = np.concatenate([old, new[~known]])
         columns[name][changed.number[known] - 1] = new[known]
-    return Gathered(changed.memory, **columns)
+    return Gathered(changed.state, **columns)
 
 
-def _gathered(memory: Memory, stories: Iterable[Story]) -> Gathered:
-    problem, K = memory.problem, len(memory.problem.arms)
+def _gathered(state: TrialState, found: Iterable[Story]) -> Gathered:
+    problem, K, M = state.problem, len(state.problem.arms), len(state.problem.metrics)
     rows: list[tuple[Any, ...]] = []
-    for story in stories:
+    for story in found:
         body = story.event.body
         p = body["probabilities"]
         outcome = story.outcome or {"metrics": {}, "control": None}
-        y, there = problem.outcome(outcome["metrics"])
-        if memory.spec.feedback == "difference":
-            y0, there0 = problem.outcome(outcome["control"] or {})
-            y, there = y - y0, there & there0
-        worth = None if story.outcome is None else memory.reward(memory.profiles[body["profile"]], outcome)
+        y, there = state.vector(outcome)
+        worth = None if story.outcome is None else state.reward(state.profiles[body["profile"]], outcome)
         rows.append(
             (
                 story.decision,
@@ -120,52 +122,42 @@ def _gathered(memory: Memory, stories: Iterable[Story]) -> Gathered:
                 np.nan if body["propensity"] is None else body["propensity"],
                 body["share"] is not None and body["share"] < 1,
                 body["context"] or [],
-                np.where(there, y, 0.0) * problem.sizes,
+                y * problem.sizes,
                 there,
                 np.nan if worth is None else worth,
-                story.missing and story.outcome is None,
-                story.amendments,
+                STATES.index(story.state),
             )
         )
-    columns = list(zip(*rows, strict=True)) if rows else [()] * 13
-    n, M = len(rows), len(problem.metrics)
-    return Gathered(
-        memory,
-        np.array(columns[0], np.intp),
-        np.array(columns[1], np.intp),
-        np.array(columns[2], np.intp),
-        np.array(columns[3], np.intp),
-        np.array(columns[4], np.float64).reshape(n, K),
-        np.array(columns[5], np.float64),
-        np.array(columns[6], bool),
-        np.array(columns[7], np.float64).reshape(n, len(problem.fields)) if problem.fields else None,
-        np.array(columns[8], np.float64).reshape(n, M),
-        np.array(columns[9], bool).reshape(n, M),
-        np.array(columns[10], np.float64),
-        np.array(columns[11], bool),
-        np.array(columns[12], np.intp),
-    )
+    kinds = (np.intp, np.intp, np.intp, np.intp, float, float, bool, float, float, bool, float, np.intp)
+    wide = {4: K, 7: len(problem.fields), 8: M, 9: M}  # columns with a second axis
+    columns: list[Any] = list(zip(*rows, strict=True)) if rows else [()] * len(kinds)
+    arrays: list[Any] = [np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    for i, width in wide.items():
+        arrays[i] = arrays[i].reshape(len(rows), width)
+    if not problem.fields:
+        arrays[7] = None
+    return Gathered(state, *arrays)
 
 
-def offers_now(memory: Memory) -> tuple[list[str], Offer]:
-    """What every user would be offered in a typical context: names, and arrays with the users as first axis."""
-    names = list(memory.users)
+def offers_now(state: TrialState, users: Sequence[str] | None = None) -> Offer:
+    """What some users, or (None) all, would be offered in a typical context; the users are the first axis."""
+    names = list(state.users) if users is None else users
     if not names:
         raise InputError("there are no users yet")
-    typical = np.array([f.typical for f in memory.spec.context.values()]) if memory.problem.fields else None
-    profiles = [memory.profile(name) for name in names]
-    masks = [memory.problem.available(p, memory.retired) for p in profiles]
-    return names, memory.problem.offers(profiles, [typical] * len(names), masks)
+    typical = np.array([f.typical for f in state.spec.context.values()]) if state.problem.fields else None
+    profiles = [state.profile(name) for name in names]
+    masks = [state.problem.available(p, state.retired) for p in profiles]
+    return state.problem.offers(profiles, [typical] * len(names), masks)
 
 
 def inference_fit(seen: Gathered) -> Fit:
     """The regression on whole outcome vectors, whatever the policy itself learns from."""
-    policy = seen.memory.policy
-    if _infers(policy):
-        return policy.fit(seen.memory.settled())
-    learner = inference_learner(seen.memory)
+    state = seen.state
+    if infers(state.policy):
+        return state.policy.fit(state.settled())
+    learner = inference_learner(state)
     ridge, noise = _learned(seen, learner)
-    K = seen.memory.problem.shape.K
+    K = state.problem.shape.K
     fit = learner.fit(ridge, noise, np.bincount(seen.arm, minlength=K).astype(np.float64), len(seen.arm) + 1)
     return replace(fit, radius=np.asarray(fit.radius))
 
@@ -174,32 +166,32 @@ def inference_noise(seen: Gathered, learner: Learner) -> Noise | None:
     """The noise as it is estimated now, where it is learned."""
     if learner.weighting != "learned":
         return None
-    policy = seen.memory.policy
-    if _infers(policy) and policy.learner.weighting == "learned":
-        noise: Noise | None = seen.memory.settled().noise
+    policy = seen.state.policy
+    if infers(policy) and policy.learner.weighting == "learned":
+        noise: Noise | None = seen.state.settled().noise
         return noise
     return _learned(seen, learner)[1]
 
 
-def _infers(policy: AnyPolicy) -> TypeGuard[Policy]:
-    """Whether the policy itself learns from vectors and weighs them: then it has everything; else the past is read."""
+def infers(policy: AnyPolicy) -> TypeGuard[Policy]:
+    """Whether the policy's own fit serves inference: it learns from vectors and weighs them. Else the log is read."""
     return isinstance(policy, Policy) and policy.learner.feedback == "vector" and policy.learner.weighting != "none"
 
 
 def _learned(seen: Gathered, learner: Learner) -> tuple[Ridge, Noise | None]:
-    shape = seen.memory.problem.shape
+    shape = seen.state.problem.shape
     ridge, noise = learner.init(shape), learner.init_noise(shape)
     for i in np.flatnonzero(usable(seen, learner)):
         ridge, noise = learner.observe(ridge, noise, *evidence(seen, int(i)))
     return learner.settle(ridge, noise)
 
 
-def inference_learner(memory: Memory) -> Learner:
+def inference_learner(state: TrialState) -> Learner:
     """Vector feedback, with the noise known or learned as the trial says."""
-    settings: dict[str, Any] = {"delta": memory.spec.delta, "feedback": "vector"}
-    if coefficients_are_scaled(memory.spec):
-        settings |= {"norm_bound": memory.problem.shape.d**0.5, "regularisation": PRIOR_DEVIATION**-2}
-    if memory.spec.noise.kind == "learned":
+    settings: dict[str, Any] = {"delta": state.spec.delta, "feedback": "vector"}
+    if coefficients_are_scaled(state.spec):
+        settings |= {"norm_bound": state.problem.shape.d**0.5, "regularisation": PRIOR_DEVIATION**-2}
+    if state.spec.noise.kind == "learned":
         return Learner(weighting="learned", refits="converged", **settings)
     return Learner(weighting="known", **settings)
 
@@ -211,12 +203,12 @@ def usable(seen: Gathered, learner: Learner) -> BoolArray:
 
 def evidence(seen: Gathered, i: int | IntArray) -> tuple[Offer, IntArray, Outcome]:
     """A decision's outcome, or those of several decisions at once, as a learner takes them."""
-    problem, profiles = seen.memory.problem, seen.memory.profiles
+    problem, profiles = seen.state.problem, seen.state.profiles
     context = None if seen.context is None else seen.context[i]
     if isinstance(i, int):
-        offer = problem.offer(profiles[seen.slot[i]], context, None)
+        offer = problem.offer(profiles[int(seen.slot[i])], context, None)
     else:
-        asked = [profiles[s] for s in seen.slot[i]]
+        asked = [profiles[int(s)] for s in seen.slot[i]]
         offer = problem.offers(asked, [None] * len(i) if context is None else list(context), [None] * len(i))
     there = seen.observed[i]
     return offer, np.asarray(seen.arm[i]), Outcome(None, seen.vector[i] / problem.sizes, None if there.all() else there)

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.trial.analysis.analyse import Analysis, analyse
-from drimed.trial.analysis.course import Course
-from drimed.trial.analysis.effects import EVERYBODY, Line
-from drimed.trial.analysis.gather import gather, inference_fit, offers_now
-from drimed.trial.analysis.sentences import sentences
-from drimed.trial.outcomes import Report
+from drimed.errors import InputError
+from drimed.findings.analyse import Analysis, analyse
+from drimed.findings.course import Course
+from drimed.findings.effects import EVERYBODY, effects
+from drimed.findings.gather import Gathered, gather, inference_fit, offers_now
+from drimed.findings.sentences import sentences
+from drimed.records import STATES, Effect, Report
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 
@@ -47,8 +48,13 @@ def play(spec: dict[str, Any], episodes: int, *, seed: int = 3, shift: int | Non
             moved = shift is not None and episode >= shift and g.arm != "old"
             y = YIELD[g.arm] + (-4.0 if moved else 0.0) + 0.5 * rng.standard_normal()
             reports.append(Report(g.id, {"yield": y, "cost": COST[g.arm] + 3 * rng.standard_normal()}))
-        trial.tell_many(reports)
+        trial.tell_many(reports, confirm=True)
     return trial
+
+
+def gathered(trial: Trial, before: Gathered | None = None) -> Gathered:
+    with trial.reading() as (ledger, state):
+        return gather(ledger, state, before)
 
 
 @pytest.fixture(scope="module")
@@ -60,30 +66,30 @@ def test_every_guaranteed_range_holds_the_truth(done: Analysis) -> None:
     """At 1 % for all of them together, over one fixed seed."""
     truth = {"reward": EFFECT, "yield": {a: YIELD[a] - 5 for a in YIELD}, "cost": {a: COST[a] - 30 for a in COST}}
     checked = 0
-    for line in done.lines:
-        assert line.low <= truth[line.on][line.arm] <= line.high, line
-        assert line.low <= line.likely_low <= line.estimate <= line.likely_high <= line.high, line
-        checked += line.kind == "regression"
+    for x in done.effects:
+        assert x.low <= truth[x.on][x.arm] <= x.high, x
+        assert x.low <= x.likely_low <= x.estimate <= x.likely_high <= x.high, x
+        checked += x.source == "model"
     assert checked == 3 * (3 * 3 + 6)  # arms x (groups x (reward and metrics) + users)
 
 
 def test_groups_and_everybody_are_reported_and_control_has_no_effect(done: Analysis) -> None:
-    assert {x.who for x in done.lines} == {EVERYBODY, "even", "odd", *SPEC["users"]}
-    control = [x for x in done.lines if x.arm == "old" and x.kind == "regression"]
+    assert {x.who for x in done.effects} == {EVERYBODY, "even", "odd", *SPEC["users"]}
+    control = [x for x in done.effects if x.arm == "old" and x.source == "model"]
     assert all((x.estimate, x.low, x.high) == (0.0, 0.0, 0.0) for x in control)
 
 
 def test_the_better_arm_is_recommended(done: Analysis) -> None:
-    assert [a.arm for a in done.advice] == ["good"] * 6
-    assert all(a.p_best > 0.99 and a.likely_low > 0 for a in done.advice)
+    assert [r.effect.arm for r in done.recommendations] == ["good"] * 6
+    assert all(r.p_best > 0.99 and r.effect.likely_low > 0 for r in done.recommendations)
 
 
 def test_the_course_counts_every_decision_and_gain(done: Analysis) -> None:
     course = done.course
-    assert course.allocation.sum() == 240 == done.quality.decisions
+    assert course.allocation.sum() == 240 == done.status.decisions
     seen = done.seen
-    arms = seen.memory.problem.arms
-    _, offers = offers_now(seen.memory)
+    arms = seen.state.problem.arms
+    offers = offers_now(seen.state)
     effect = (offers.features[0] - offers.control_features[0]) @ done.fit.theta  # all users weigh alike
     assert course.gain[-1] == pytest.approx(effect[seen.arm].sum())
     truth = sum(EFFECT[arms[a]] for a in seen.arm)
@@ -118,19 +124,23 @@ def test_the_promise_is_judged_by_the_guaranteed_range() -> None:
 
 def test_the_sentences_look_at_every_arm_not_only_at_the_largest_estimate(done: Analysis) -> None:
     """An arm that is likely better counts, also where another one with a wide range is estimated higher."""
-    users = list(done.seen.memory.users)
-    lines = [
-        Line(users[0], "good", "reward", 1.0, -0.5, 2.5, 0.2, 1.8, "regression"),
-        Line(users[0], "bad", "reward", 3.0, -9.0, 15.0, -4.0, 10.0, "regression"),
+    users = list(done.seen.state.users)
+    found = [
+        Effect(users[0], "good", "reward", 1.0, -0.5, 2.5, 0.2, 1.8),
+        Effect(users[0], "bad", "reward", 3.0, -9.0, 15.0, -4.0, 10.0),
     ]
-    said = sentences(replace(done, lines=lines))
-    assert any("For 1 of 6 users an arm is likely better than control: good." in s for s in said)
+    assert "For 1 of 6 users, good is likely better than the control." in sentences(replace(done, effects=found))
+    likely = [*found, Effect(users[1], "bad", "reward", 1.0, -0.5, 2.5, 0.2, 1.8)]
+    said = sentences(replace(done, effects=likely))
+    assert "For 2 of 6 users, at least one arm (bad, good) is likely better than the control." in said
+    said = sentences(replace(done, effects=found[1:]))
+    assert "No arm is likely to be better than the control for any user so far." in said
 
 
 def test_the_sentences_leave_out_arms_that_a_user_cannot_get() -> None:
     users = SPEC["users"] | {"u0": {"arms": ["old", "bad"]}}
     said = " ".join(sentences(analyse(play(SPEC | {"users": users}, 40))))
-    assert "For 5 of 6 users an arm is likely better than control: good." in said
+    assert "For 5 of 6 users, good is likely better than the control." in said
 
 
 def test_a_quiet_trial_raises_no_alarm(done: Analysis) -> None:
@@ -156,28 +166,54 @@ def test_contexts_that_move_raise_the_alarm() -> None:
 def test_noise_that_is_larger_than_said_raises_the_alarm() -> None:
     quiet = SPEC | {"noise": {"kind": "known", "sd": {"yield": 0.2, "cost": 3.0}}}
     found = analyse(play(quiet, 30))
-    assert any("times the variance" in a.what for a in found.checks.alarms)
+    assert any("times the assumed variance" in a.what for a in found.checks.alarms)
 
 
 @pytest.mark.parametrize("policy", ["dri_med", "dri_med_reward", "w_oful", "oful", "published_dri_med", "lin_ts"])
 def test_inference_is_the_same_kind_whatever_the_policy_learns_from(policy: str) -> None:
     found = analyse(play(SPEC | {"policy": {"name": policy}}, 12))
-    assert found.fit.theta.shape == (found.seen.memory.problem.shape.d,)
-    assert {x.arm for x in found.lines} == set(EFFECT)
+    assert found.fit.theta.shape == (found.seen.state.problem.shape.d,)
+    assert {x.arm for x in found.effects} == set(EFFECT)
 
 
 def test_a_policy_with_vector_feedback_and_one_without_lead_to_the_same_fit() -> None:
     """The same data: the second fit is made from the log of the first trial's data, not from its policy."""
     trial = play(SPEC, 10)
-    seen = gather(trial)
-    from drimed.trial.analysis import gather as module
+    seen = gathered(trial)
+    from drimed.findings import gather as module
 
     own = inference_fit(seen)
-    learner = module.inference_learner(seen.memory)
-    ridge, noise = learner.init(seen.memory.problem.shape), None
+    learner = module.inference_learner(seen.state)
+    ridge, noise = learner.init(seen.state.problem.shape), None
     for i in np.flatnonzero(module.usable(seen, learner)):
         ridge, noise = learner.observe(ridge, noise, *module.evidence(seen, int(i)))
     np.testing.assert_allclose(ridge.theta, own.theta, rtol=1e-9)
+
+
+def test_effects_of_some_users_come_from_the_state_alone(done: Analysis) -> None:
+    """The same numbers as in the analysis, which reads the log."""
+    some = ["u4", "u1"]
+    found = effects(done.seen.state, some)
+    assert found == [x for user in some for x in done.own_effects if x.who == user]
+    assert {x.arm: x.decisions for x in found if x.who == "u4"} == dict(
+        zip(EFFECT, np.bincount(done.seen.arm[np.array(done.seen.users) == "u4"], minlength=3).tolist(), strict=True)
+    )
+
+
+def test_a_policy_without_a_fit_for_inference_takes_that_of_the_analysis() -> None:
+    found = analyse(play(SPEC | {"policy": {"name": "published_dri_med"}}, 4))
+    with pytest.raises(InputError, match="give that of an analysis"):
+        effects(found.seen.state, ["u0"])
+    assert effects(found.seen.state, ["u0"], found.fit) == [x for x in found.own_effects if x.who == "u0"]
+
+
+def test_effects_say_which_arms_a_user_cannot_get_now() -> None:
+    trial = play(SPEC | {"users": SPEC["users"] | {"u0": {"arms": ["old", "bad"]}}}, 2)
+    trial.open_episode({u: {"rain": 5.0} for u in SPEC["users"]}, unavailable={"u1": ["bad"]})
+    trial.add_arm("fourth")
+    trial.retire_arm("fourth", reason="r")
+    found = {(x.who, x.arm) for x in effects(trial.state(), ["u0", "u1", "u2"]) if not x.available}
+    assert found == {("u0", "good"), ("u1", "bad"), *((u, "fourth") for u in ("u0", "u1", "u2"))}
 
 
 def test_learned_noise_and_missing_outcomes_are_reported_honestly() -> None:
@@ -186,15 +222,22 @@ def test_learned_noise_and_missing_outcomes_are_reported_honestly() -> None:
     given = trial.ask()
     trial.mark_missing(given[0].id, reason="lost")
     trial.tell(given[1].id, {"yield": 5.0})
-    found = analyse(trial).quality
-    assert (found.awaited, found.missing, found.partial, found.oldest_awaited) == (4, 1, 1, 7)
+    found = analyse(trial)
+    s = found.status
+    assert (s.pending, s.partial, s.complete, s.missing, found.oldest_pending) == (4, 1, 36, 1, 7)
+    assert "42 decisions for 6 users in 7 episodes; outcomes: 36 complete, 1 partial, 4 pending, 1 missing." in (
+        sentences(found)
+    )
+    np.testing.assert_array_equal(
+        np.bincount(found.seen.standing, minlength=4), [getattr(s, state) for state in STATES]
+    )
 
 
 def test_a_trial_without_data_can_be_analysed() -> None:
     found = analyse(Trial.create(SPEC, MemoryStore()))
-    assert found.quality.decisions == 0
+    assert found.status.decisions == 0
     assert found.checks.alarms == []
-    assert len(found.advice) == 6
+    assert len(found.recommendations) == 6
 
 
 def test_a_stopped_trial_says_why_nothing_comes_next() -> None:
@@ -239,26 +282,34 @@ def changes(trial: Trial) -> Iterator[None]:
 
 def test_reading_only_what_is_new_gathers_the_same_as_reading_everything() -> None:
     trial = play(SPEC, 3)
-    kept = gather(trial)
+    kept = gathered(trial)
     for _ in changes(trial):
-        before, kept = kept, gather(trial, kept)
-        whole = gather(trial)
-        for field in (f.name for f in fields(whole) if f.name != "memory"):
+        before, kept = kept, gathered(trial, kept)
+        whole = gathered(trial)
+        for field in (f.name for f in fields(whole) if f.name != "state"):
             np.testing.assert_array_equal(getattr(kept, field), getattr(whole, field), err_msg=field)
         assert kept.users == whole.users
-        assert before.memory.seq < kept.memory.seq == trial.memory().seq
+        assert before.state.seq < kept.state.seq == trial.state().seq
+
+
+def test_a_log_that_was_set_back_is_read_again() -> None:
+    before = gathered(play(SPEC, 4))
+    other = play(SPEC, 3, seed=8)  # the same trial from an older backup
+    found, whole = gathered(other, before), gathered(other)
+    np.testing.assert_array_equal(found.number, np.arange(1, 19))
+    np.testing.assert_array_equal(found.vector, whole.vector)
 
 
 def test_what_was_gathered_stays_as_it_was() -> None:
     trial = play(SPEC, 2)
-    seen = gather(trial)
-    was = (seen.memory.seq, dict(seen.memory.users), seen.memory.problem.arms, vars(seen.memory.counts).copy())
-    theta = seen.memory.settled().ridge.theta.copy()
+    seen = gathered(trial)
+    was = (seen.state.seq, dict(seen.state.users), seen.state.problem.arms, vars(seen.state.counts).copy())
+    theta = seen.state.settled().ridge.theta.copy()
     for _ in changes(trial):
         pass
     trial.retire_arm("bad", reason="r")
-    now = (seen.memory.seq, seen.memory.users, seen.memory.problem.arms, vars(seen.memory.counts))
+    now = (seen.state.seq, dict(seen.state.users), seen.state.problem.arms, vars(seen.state.counts))
     assert now == was
-    assert len(seen.memory.profiles) == 6
-    assert seen.memory.retired == []
-    np.testing.assert_array_equal(seen.memory.settled().ridge.theta, theta)
+    assert len(seen.state.profiles) == 6
+    assert seen.state.retired == ()
+    np.testing.assert_array_equal(seen.state.settled().ridge.theta, theta)

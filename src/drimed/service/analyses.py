@@ -1,7 +1,7 @@
-"""What each trial has taught, worked out once for each state of its log, without keeping asks waiting.
+"""Analyses in the background: one for each state of a trial's log, and no request waits long for it.
 
-A page waits a moment for the newest analysis; if that takes longer it shows the one before and says so. Analyses share
-a budget of computing time: however often pages are looked at, they take a small part of a core.
+A page waits a moment for the newest analysis; if that takes longer, it shows the one before and says so. Analyses share
+a budget of computing time: however often pages are loaded, they take a small share of a core.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from anyio import CapacityLimiter
 from starlette.requests import Request
 
 from drimed.errors import DrimedError
-from drimed.service.desk import Desk, Held
+from drimed.findings.analyse import Analysis, analyse
+from drimed.findings.gather import Gathered
 from drimed.service.route import service_of
 from drimed.service.service import ANALYSES
-from drimed.trial.analysis.analyse import Analysis, analyse
-from drimed.trial.analysis.gather import Gathered
-from drimed.trial.stores.store import Store
+from drimed.service.trials import Trials
 from drimed.trial.trial import Trial
 
 PATIENCE = 2.5  # seconds that a page waits
@@ -64,44 +63,12 @@ class Budget:
         self.left -= seconds
 
 
-class Analyst:
-    """Reads one trial again and again: each time only what is new."""
-
-    def __init__(self, name: str, store: Store, desk: Desk | None) -> None:
-        self._name, self._store, self._desk, self._held = name, store, desk, Held(store)
-        self._trial = Trial(name, self._held)
-        self._seen: Gathered | None = None
-
-    def work(self) -> Worked:
-        """The analysis of one state, whatever others write meanwhile."""
-        hash, events = "", 0
-        if self._desk is not None:
-            self._desk.teach(self._trial)
-        try:
-            with self._store.reading(self._name) as ledger, self._held.within(ledger):
-                hash, events = ledger.hash, ledger.seq
-                analysis = analyse(self._trial, self._seen)
-        except DrimedError as error:
-            return self._failed(hash, events, str(error))
-        except Exception:
-            log.exception("trial %s cannot be analysed", self._name)
-            return self._failed(hash, events, "the service's log has more about it")
-        self._seen = analysis.seen
-        return Worked(hash, events, analysis)
-
-    def _failed(self, hash: str, events: int, why: str) -> Worked:
-        """The next time everything is read again."""
-        self._trial, self._seen = Trial(self._name, self._held), None
-        return Worked(hash, events, None, why)
-
-
 class Analyses:
-    """Analyses of every trial that somebody looked at."""
+    """Analyses of every trial that somebody asked for."""
 
-    def __init__(self, store: Store, budget: Budget | None = None, desk: Desk | None = None) -> None:
-        self._store, self._desk = store, desk
+    def __init__(self, trials: Trials, budget: Budget | None = None) -> None:
+        self._trials = trials
         self._done: OrderedDict[str, Worked] = OrderedDict()
-        self._analysts: dict[str, Analyst] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._limiter = CapacityLimiter(ANALYSES)
         self.budget = budget or Budget()
@@ -109,9 +76,9 @@ class Analyses:
     @staticmethod
     def of(request: Request) -> Analyses:
         """Those of the service that a request came to."""
-        state = request.app.state
-        if getattr(state, "analyses", None) is None or state.analyses._store is not service_of(request).store:
-            state.analyses = Analyses(service_of(request).store, desk=service_of(request).desk)
+        state, trials = request.app.state, service_of(request).trials
+        if getattr(state, "analyses", None) is None or state.analyses._trials is not trials:
+            state.analyses = Analyses(trials)
         found: Analyses = state.analyses
         return found
 
@@ -141,11 +108,29 @@ class Analyses:
             self._done[name] = worked
             self._done.move_to_end(name)
             if len(self._done) > MOST:
-                self._analysts.pop(self._done.popitem(last=False)[0], None)
+                self._done.popitem(last=False)
         finally:
             del self._tasks[name]
 
     def _analyse(self, name: str) -> tuple[Worked, float]:
         start = time.thread_time()
-        worked = self._analysts.setdefault(name, Analyst(name, self._store, self._desk)).work()
+        done = self._done.get(name)
+        before = done.analysis.seen if done is not None and done.analysis is not None else None
+        try:
+            worked = self._trials.read(name, lambda trial: _worked(trial, before))
+        except DrimedError as error:  # the trial itself cannot be read
+            worked = Worked("", 0, None, str(error))
         return worked, time.thread_time() - start
+
+
+def _worked(trial: Trial, before: Gathered | None) -> Worked:
+    """The analysis of a trial as it stands; what was gathered before is not read again."""
+    state = trial.state()
+    try:
+        analysis = analyse(trial, before)
+        return Worked(analysis.status.hash, analysis.status.events, analysis)
+    except DrimedError as error:
+        return Worked(state.hash, state.seq, None, str(error))
+    except Exception:
+        log.exception("trial %s cannot be analysed", trial.name)
+        return Worked(state.hash, state.seq, None, "the service's log has the details")

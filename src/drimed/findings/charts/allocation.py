@@ -1,22 +1,24 @@
-"""Who got what: shares of the arms in each episode, or what each user got.
+"""Which arms were given: their shares in each episode, what each user got, and how likely each arm was in a decision.
 
 Shapes: L episodes, K arms, n decisions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from markupsafe import Markup
 
-from drimed.service.pages.charts import svg
-from drimed.service.pages.charts.svg import Chart, Key, Scale, Table, el
-from drimed.trial.analysis.analyse import Analysis
+from drimed.findings.analyse import Analysis
+from drimed.findings.charts import svg
+from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
+from drimed.findings.numbers import counted
 
 MOST_BARS = 60  # episodes beyond which neighbours are put together
 MOST_COLUMNS = 40  # episodes of the table of users: the last ones
 ROW = 26  # height of a user
+BAR = 30.0  # height of an arm
 
 
 def by_arm(analysis: Analysis) -> Chart | None:
@@ -24,7 +26,7 @@ def by_arm(analysis: Analysis) -> Chart | None:
     counts = analysis.course.allocation  # (L, K)
     if not counts.sum():
         return None
-    arms = analysis.seen.memory.problem.arms
+    arms = analysis.seen.state.problem.arms
     together = -(-len(counts) // MOST_BARS)
     firsts = list(range(0, len(counts), together))
     sums = np.add.reduceat(counts, firsts, axis=0)
@@ -69,10 +71,10 @@ def by_arm(analysis: Analysis) -> Chart | None:
 
 def by_user(analysis: Analysis, users: Sequence[str]) -> Chart | None:
     """What each of these users got in each episode."""
-    seen, L = analysis.seen, analysis.seen.memory.episode.number
+    seen, L = analysis.seen, analysis.seen.state.episode.number
     if not len(seen.arm) or not users:
         return None
-    arms = seen.memory.problem.arms
+    arms = seen.state.problem.arms
     first = max(0, L - MOST_COLUMNS)  # episodes before it are not shown
     place = {name: h for h, name in enumerate(users)}
     counts = np.zeros((len(users), L - first, len(arms)), np.intp)
@@ -116,9 +118,39 @@ def by_user(analysis: Analysis, users: Sequence[str]) -> Chart | None:
     ]
     table = Table("What each user got, by episode", ["user", *map(str, range(first + 1, L + 1))], rows)
     cut = f" Only the last {MOST_COLUMNS} of {L} episodes are shown." if first else ""
-    says = f"What {len(users)} users got in each episode; each colour is an arm.{cut}"
+    says = f"What {counted(len(users), 'user')} got in each episode; each colour is an arm.{cut}"
     keys = [Key(arm, svg.swatch(k), k) for k, arm in enumerate(arms) if counts[..., k].any()]
     return svg.drawn("allocation-chart", "What each user got in each episode", says, draw, table, keys)
+
+
+def probabilities(given: Mapping[str, float], chosen: str) -> Chart:
+    """How likely each arm was, and which one was drawn."""
+    arms = list(given)
+
+    def draw(width: int) -> tuple[float, list[Markup]]:
+        roomy = width > 500
+        left, right = (190.0 if roomy else 104.0), width - (120.0 if roomy else 110.0)
+        x = Scale(0, 1, left, right)
+        made: list[Markup] = []
+        for i, arm in enumerate(arms):
+            y, p = 6.0 + BAR * i, given[arm]
+            look = "tick strong" if arm == chosen else "tick"
+            said = f"{100 * p:.1f} %" + (" · given" if arm == chosen else "")
+            made += [
+                svg.text(left - 10, y + 17, arm, look=look, anchor="end", most=int((left - 14) / svg.TEXT)),
+                el("rect", x=left, y=y + 4, width=right - left, height=BAR - 10, class_="track"),
+                el(
+                    "rect", x=left, y=y + 4, width=max(0.0, x(p) - left), height=BAR - 10,
+                    class_="s0 bar" if arm == chosen else "other bar", data_tip=f"{arm}: {100 * p:.2f} %",
+                ),
+                svg.text(right + 8, y + 17, said, look=look),
+            ]  # fmt: skip
+        return 12.0 + BAR * len(arms), made
+
+    rows = [[arm, f"{100 * p:.2f} %", "yes" if arm == chosen else ""] for arm, p in given.items()]
+    says = ", ".join(f"{arm} {100 * p:.1f} %" for arm, p in given.items()) + f"; {chosen} was given."
+    table = Table("The probability of each arm", ["arm", "probability", "given"], rows)
+    return svg.drawn("probability-chart", "How likely each arm was", says, draw, table)
 
 
 def _span(first: int, last: int) -> str:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from drimed.findings.gather import Gathered
 from drimed.guards.margin import Tolerance
 from drimed.learning.fit import Fit
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.policy import Policy
-from drimed.trial.analysis.gather import Gathered
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class Course:
 
 def course(seen: Gathered, fit: Fit) -> Course:
     """The whole course so far."""
-    memory = seen.memory
-    K, L = len(memory.problem.arms), memory.episode.number
+    state = seen.state
+    K, L = len(state.problem.arms), state.episode.number
     allocation = np.zeros((L, K), np.intp)
     np.add.at(allocation, (seen.episode - 1, seen.arm), 1)
     held = np.bincount(seen.episode - 1, seen.held, L).astype(np.intp) if L else np.zeros(0, np.intp)
-    views = {int(s): memory.problem.offer(memory.profiles[s], _typical(seen), None) for s in np.unique(seen.slot)}
+    views = {int(s): state.problem.offer(state.profiles[int(s)], _typical(seen), None) for s in np.unique(seen.slot)}
     d = fit.theta.shape[-1]
     x0 = np.zeros((len(seen.slot), d))  # (n, d)
     given = np.zeros((len(seen.slot), d))  # x_a - x_0 of the arm that was drawn
@@ -89,12 +89,12 @@ def course(seen: Gathered, fit: Fit) -> Course:
 
 
 def _tolerance(seen: Gathered) -> Tolerance:
-    policy = seen.memory.policy
+    policy = seen.state.policy
     own = getattr(policy.guard, "tolerance", None) if isinstance(policy, Policy) else None
-    said = seen.memory.spec.tolerance
+    said = seen.state.spec.tolerance
     return own or Tolerance(relative=said.relative, absolute=said.absolute)
 
 
 def _typical(seen: Gathered) -> FloatArray | None:
-    fields = seen.memory.spec.context.values()
+    fields = seen.state.spec.context.values()
     return np.array([f.typical for f in fields]) if fields else None

@@ -1,0 +1,212 @@
+"""Effects against the control, for each user, each group and all users: from the regression, and without a model.
+
+Three ranges stand side by side. The guaranteed range of the regression holds at all times at once if means are linear
+in the arms' description and the noise is as said or learned. The likely range is the posterior's 95 %: what to believe
+under the same model and its prior, whatever the policy did, without a promise for repeated looks. The range from the
+propensities needs no model of the mean, only that the logged probabilities are true; it is asymptotic.
+Shapes: H users, K arms, M metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.special import ndtri
+
+from drimed.errors import InputError
+from drimed.evaluation import effects as linear
+from drimed.evaluation import scores
+from drimed.findings.gather import Gathered, infers, offers_now
+from drimed.learning.fit import Fit
+from drimed.learning.offer import Offer
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+from drimed.records import Effect
+from drimed.trial.state import TrialState
+
+EVERYBODY = "all users"
+REWARD = "reward"
+MODEL, PROPENSITIES = "model", "propensities"  # where an effect comes from
+FEWEST = 20  # decisions below which propensities alone tell nothing
+POSTERIOR_DRAWS = 4000
+MODEL_FREE_LEVEL = 0.95
+LIKELY = 0.95
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The best arm for one user as things stand."""
+
+    user: str
+    control: str  # arms of the control, by name
+    effect: Effect  # of the recommended arm
+    lead: float  # over the next best arm
+    runner_up: str
+    p_best: float
+
+
+def effects(state: TrialState, users: Sequence[str], fit: Fit | None = None) -> list[Effect]:
+    """Every arm on the reward against the control, user by user. Needs nothing but the state where the policy infers.
+
+    Where it does not, `fit` is the one of an analysis, which has read the log.
+    """
+    if fit is None:
+        if not infers(state.policy):
+            raise InputError(f"policy {state.spec.policy.name!r} has no fit for inference: give that of an analysis")
+        fit = state.policy.fit(state.settled())
+    if not users:
+        return []
+    found = linear.reward_effects(fit, offers_now(state, users))
+    given, possible = _given(state, users), _available(state, users)
+    ranges = _ranges(fit, found)  # (5, H, K)
+    return [x for h, user in enumerate(users) for x in _named(state, user, REWARD, ranges[:, h], given[h], possible[h])]
+
+
+def all_effects(seen: Gathered, fit: Fit) -> list[Effect]:
+    """All users and groups on the reward and on each metric, single users on the reward."""
+    state = seen.state
+    names, offers = list(state.users), offers_now(state)
+    members = groups(state)
+    given, possible = _given(state, names), _available(state, names)
+
+    def together(on: str, offers: Offer, size: float) -> list[Effect]:
+        found = linear.group_effects(fit, offers, members)
+        return [
+            x
+            for who, some in members.items()
+            for x in _named(
+                state, who, on, size * _ranges(fit, found[who]), given[some].sum(0), np.asarray(possible[some].any(0))
+            )
+        ]
+
+    own = effects(state, names, fit)
+    metrics = zip(state.problem.metrics, state.problem.sizes, strict=True)
+    return [
+        *(x for x in together(REWARD, offers, 1.0) if x.who not in state.users),
+        *own,
+        *(x for m, (metric, size) in enumerate(metrics) for x in together(metric, _metric_offer(offers, m), size)),
+        *(x for who, some in members.items() for x in model_free(seen, who, some, given, possible)),
+    ]
+
+
+def recommendations(state: TrialState, fit: Fit, own: Sequence[Effect]) -> list[Recommendation]:
+    """The best arm for each user; `own` are the effects of all users in their order."""
+    arms, offers = state.problem.arms, offers_now(state)
+    best = linear.recommend(fit, offers, seed=state.seed, draws=POSTERIOR_DRAWS)
+    return [
+        Recommendation(
+            user,
+            " / ".join(arms[a] for a in np.flatnonzero(offers.control[h][: len(arms)])),
+            own[h * len(arms) + int(best.arm[h])],
+            float(best.margin[h]),
+            arms[int(best.runner_up[h])],
+            float(best.best[h]),
+        )
+        for h, user in enumerate(state.users)
+    ]
+
+
+def model_free(seen: Gathered, who: str, some: list[int], given: IntArray, possible: BoolArray) -> list[Effect]:
+    """Effects on the reward from propensities alone, for some users together; given and possible are (H, K)."""
+    state = seen.state
+    arms, names = state.problem.arms, list(state.users)
+    chosen = (
+        np.isin(np.array(seen.users), [names[h] for h in some]) & ~np.isnan(seen.reward) & ~np.isnan(seen.propensity)
+    )
+    if chosen.sum() < FEWEST:
+        return []
+    controls = np.array([state.profiles[int(s)].control[: len(arms)] for s in seen.slot[chosen]])
+    found = []
+    for k, arm in enumerate(arms):
+        contrast = np.eye(len(arms))[k] - controls  # (n, K)
+        if not contrast.any():
+            continue
+        s = scores.effect_scores(
+            action=seen.arm[chosen],
+            reward=seen.reward[chosen],
+            probabilities=_clean(seen.probabilities[chosen]),
+            contrast=contrast,
+        )
+        if s.used.sum() < FEWEST:
+            continue
+        band = scores.effect_band(s, 1 - MODEL_FREE_LEVEL, method="asymptotic")
+        low, high = float(band.low[-1]), float(band.high[-1])
+        if np.isfinite(low) and np.isfinite(high):
+            ends = (low, high, low, high, PROPENSITIES)
+            found.append(
+                Effect(
+                    who, arm, REWARD, (low + high) / 2, *ends, int(given[some, k].sum()), bool(possible[some, k].any())
+                )
+            )
+    return found
+
+
+def groups(state: TrialState) -> dict[str, list[int]]:
+    """The places of all users, and of the members of each group."""
+    members: dict[str, list[int]] = {EVERYBODY: list(range(len(state.users)))}
+    for h, name in enumerate(state.users):
+        group = state.profile(name).group
+        if group is not None:
+            members.setdefault(group, []).append(h)
+    return members
+
+
+def better(state: TrialState, metric: str) -> Literal["higher", "lower"]:
+    """Which way of a metric is good: as the file says, or down where every user who weighs it counts it as a cost."""
+    if state.spec.metrics[metric].better == "lower":
+        return "lower"
+    m = state.problem.metrics.index(metric)
+    weights = np.array([state.profile(u).preference[m] for u in state.users])
+    return "lower" if (weights <= 0).all() and (weights < 0).any() else "higher"
+
+
+def _named(
+    state: TrialState, who: str, on: str, ranges: FloatArray, given: IntArray, possible: BoolArray
+) -> list[Effect]:
+    """The arms of (5, K) ranges by their names."""
+    found = []
+    for k, arm in enumerate(state.problem.arms):
+        estimate, low, high, likely_low, likely_high = ranges[:, k].tolist()
+        likely = likely_low, likely_high
+        found.append(Effect(who, arm, on, estimate, low, high, *likely, MODEL, int(given[k]), bool(possible[k])))
+    return found
+
+
+def _ranges(fit: Fit, found: linear.Effects) -> FloatArray:
+    """Estimate, guaranteed and likely range: (5, ..., K)."""
+    likely = float(ndtri(0.5 + LIKELY / 2) * fit.noise_bound / fit.radius)  # as a share of the guaranteed range
+    half = likely * (found.estimate - found.low)
+    return np.stack([found.estimate, found.low, found.high, found.estimate - half, found.estimate + half])
+
+
+def _given(state: TrialState, users: Sequence[str]) -> IntArray:
+    """How often each arm was given to each of these users: (H, K)."""
+    K = len(state.problem.arms)
+    pulls = [list(state.pulls.get(user, ())) for user in users]
+    return np.array([p + [0] * (K - len(p)) for p in pulls], np.intp).reshape(len(users), K)
+
+
+def _available(state: TrialState, users: Sequence[str]) -> BoolArray:
+    """Whether each of these users can get each arm now: (H, K)."""
+    arms = state.problem.arms
+    found = np.ones((len(users), len(arms)), bool)
+    for h, user in enumerate(users):
+        excluded, allowed = set(state.excluded(user)), state.profile(user).allowed
+        found[h] = [arm not in excluded and (allowed is None or bool(allowed[a])) for a, arm in enumerate(arms)]
+    return found
+
+
+def _metric_offer(offers: Offer, m: int) -> Offer:
+    """The same users, as if one metric were the reward."""
+    maps = offers.maps
+    if maps is None:
+        raise InputError("effects on metrics need the arms' maps Phi")
+    features = np.broadcast_to(maps[..., m, :], offers.features.shape)
+    return Offer(features=features, control=offers.control)
+
+
+def _clean(p: FloatArray) -> FloatArray:
+    """Rows that sum to one exactly: decimals that were written and read again keep their digits, sums may not."""
+    return p / p.sum(-1, keepdims=True)

@@ -1,0 +1,95 @@
+"""What the overview page and the report show: one set of charts, tables and templates for both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from drimed.errors import MissingExtraError
+from drimed.findings.analyse import Analysis
+from drimed.findings.charts import allocation, course
+from drimed.findings.charts.forest import Row, forest
+from drimed.findings.charts.svg import Chart
+from drimed.findings.effects import MODEL, REWARD, better, groups
+from drimed.findings.numbers import counted, moment, percent, short
+from drimed.findings.sentences import assumptions, sentences
+
+try:
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+except ImportError as error:
+    raise MissingExtraError("jinja2", "trial") from error
+
+GROUPED = "all users and groups"
+
+
+@dataclass(frozen=True)
+class View:
+    """What of an analysis is shown."""
+
+    who: str  # whose effects: a user, a group, EVERYBODY or GROUPED
+    on: Sequence[str]  # effects on what: one chart each
+    users: Sequence[str]  # in tables
+    by_user: bool = False  # what each user was given, instead of the shares of the arms
+
+
+def shown(a: Analysis, view: View) -> dict[str, Any]:
+    """Everything that the template `findings.html` needs, but for what a live page adds."""
+    some = set(view.users)
+    return {
+        "a": a,
+        "summary": sentences(a),
+        "assumptions": assumptions(a.checks),
+        "level": _level(a),
+        "effects": [c for i, on in enumerate(view.on) if (c := _effects(a, view.who, on, i)) is not None],
+        "recommendations": [r for r in a.recommendations if r.user in some] if a.seen.told.any() else [],
+        "reward": course.reward(a),
+        "by_user": view.by_user,
+        "allocation": allocation.by_user(a, view.users) if view.by_user else allocation.by_arm(a),
+        "drift": [c for c in (course.contexts(a), course.evidence(a)) if c is not None],
+        "upcoming": [d for d in a.next if d.user in some],
+        "arms": a.seen.state.problem.arms,
+    }
+
+
+def environment(*packages: str) -> Environment:
+    """The templates of this package, after those of others; everything is escaped."""
+    loaders = [PackageLoader(package, "templates") for package in (*packages, "drimed.findings")]
+    made = Environment(
+        loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    made.filters |= {"short": short, "moment": moment, "percent": percent}
+    made.globals |= {"counted": counted}
+    return made
+
+
+@cache
+def style() -> str:
+    """The style sheet."""
+    return resources.files("drimed.findings").joinpath("static", "pages.css").read_text(encoding="utf-8")
+
+
+def _effects(a: Analysis, who: str, on: str, place: int) -> Chart | None:
+    state = a.seen.state
+    order = list(groups(state)) if who == GROUPED else [who]
+    found = [x for x in a.effects if x.who in order and x.on == on and not x.estimate == x.low == x.high == 0]
+    found.sort(key=lambda x: (order.index(x.who), state.problem.arms.index(x.arm), x.source != MODEL))
+    metric = state.spec.metrics.get(on)
+    good = None if metric is None or on == REWARD else better(state, on)
+    unit = on + (f" ({metric.unit})" if metric is not None and metric.unit else "")
+    rows = [Row((f"{x.who}: " if who == GROUPED else "") + x.arm, x, good) for x in found]
+    id = "effects-chart" if place == 0 else f"effects-chart-{place + 1}"
+    return forest(id, f"Effects on {on} against control: {who}", rows, unit=unit)
+
+
+def _level(a: Analysis) -> str:
+    """At which confidence the guaranteed ranges hold, and when."""
+    if a.fit.spread is not None:
+        holds = "in each episode"
+    elif a.seen.state.spec.noise.kind == "learned":
+        holds = "approximately, because the noise is estimated too"
+    else:
+        holds = "if the noise is as said"
+    return f"{100 * (1 - a.seen.state.spec.delta):g} %, {holds}"

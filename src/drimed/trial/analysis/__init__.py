@@ -1,1 +1,0 @@
-"""What a trial has taught: effects with intervals, reward against the control, drift, alarms, data quality."""
