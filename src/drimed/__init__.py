@@ -13,12 +13,12 @@ from drimed.environments.control import given_control, quantile_control
 from drimed.environments.instance import Instance, authors_instance, draw_instance
 from drimed.environments.world import Setting, World
 from drimed.errors import DrimedError
+from drimed.experiments.simulate import RunRecord, simulate
 from drimed.guards.decision import Decision
 from drimed.guards.margin import Tolerance
 from drimed.learning.offer import Offer, Outcome, Shape, make_offer
 from drimed.policies.policy import Policy
 from drimed.policies.registry import REGISTRY, make
-from drimed.simulation.run import Result, simulate
 
 __version__ = version("drimed")
 
@@ -30,7 +30,7 @@ __all__ = [
     "Offer",
     "Outcome",
     "Policy",
-    "Result",
+    "RunRecord",
     "Setting",
     "Shape",
     "Tolerance",

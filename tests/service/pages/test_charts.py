@@ -11,7 +11,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
-from drimed.report.page import short
+from drimed.formatting import short
 from drimed.service.pages.charts import forest, svg
 from drimed.service.pages.charts.forest import Row
 from drimed.service.pages.charts.svg import Chart

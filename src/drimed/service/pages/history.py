@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from drimed.errors import BatchError, DrimedError, InputError
-from drimed.report.page import short
+from drimed.formatting import short
 from drimed.service import metrics
 from drimed.service.pages import listing, plan, telling
 from drimed.service.pages.charts import bars, forest

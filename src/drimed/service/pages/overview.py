@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from drimed.report.page import short
+from drimed.formatting import short
 from drimed.service.pages import plan
 from drimed.service.pages.analyses import Analyses, Worked
 from drimed.service.pages.charts import allocation, course, forest

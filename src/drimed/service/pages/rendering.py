@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from drimed.report.page import short
+from drimed.formatting import short
 from drimed.service.pages import assets, words
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from drimed.report.page import short
+from drimed.formatting import short
 from drimed.trial.analysis.analyse import Analysis, share_of_arms
 from drimed.trial.analysis.effects import Line
 from drimed.trial.memory import Memory

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from drimed.report.figure import BLACK, BLUE, COLOURS, GREEN, ORANGE, SKY, Figure
+from drimed.experiments.page import BLACK, BLUE, COLOURS, GREEN, ORANGE, SKY, Figure
 from drimed.trial.analysis.analyse import Analysis
 from drimed.trial.analysis.effects import EVERYBODY, Line
 

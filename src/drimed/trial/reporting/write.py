@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from drimed.errors import InputError
-from drimed.report.figure import save_all, style
-from drimed.report.page import inline, render
+from drimed.experiments.page import inline, render, save_all, style
 from drimed.trial import sheets
 from drimed.trial.analysis.analyse import Analysis, analyse
 from drimed.trial.analysis.checks import ALPHA

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from markupsafe import Markup
 
-from drimed.report.page import short
+from drimed.formatting import short
 from drimed.service.pages.charts import svg
 from drimed.service.pages.charts.svg import Chart, Key, Scale, Table, el
 from drimed.trial.analysis.analyse import Analysis

@@ -8,7 +8,7 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from drimed.report.page import short
+from drimed.formatting import short
 from drimed.service.pages.charts import svg
 from drimed.service.pages.charts.svg import Chart, Key, Scale, Table, el
 

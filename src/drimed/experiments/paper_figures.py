@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from drimed.environments.control import quantile_control
 from drimed.environments.instance import authors_instance
-from drimed.paper.experiments import DRIFTS, QUANTILES, TOLERANCES, Contender
-from drimed.paper.numbers import Measured
-from drimed.report.figure import BLACK, BLUE, GREEN, ORANGE, PINK, SKY, YELLOW, Figure, save_all, style
+from drimed.experiments.page import BLACK, BLUE, GREEN, ORANGE, PINK, SKY, YELLOW, Figure, legend_below
+from drimed.experiments.paper import (
+    BASELINES,
+    DRI_IMED,
+    DRI_MED,
+    DRIFTS,
+    LABELS,
+    MAIN,
+    ON_RANDOM,
+    PUBLISHED,
+    QUANTILES,
+    TOLERANCES,
+    Contender,
+    Records,
+)
+from drimed.experiments.simulate import RunRecord
 
 # key: (colour, line style, marker)
 STYLE = {
@@ -20,33 +33,30 @@ STYLE = {
     "lin_med": (YELLOW, "-", "s"),
     "lin_imed": (SKY, "-", "^"),
     "lin_med_own_weights": (YELLOW, ":", "s"),
-    "published_dri_med": (ORANGE, "--", "d"),
-    "published_dri_imed": (GREEN, "--", "X"),
+    DRI_MED: (ORANGE, "--", "d"),
+    DRI_IMED: (GREEN, "--", "X"),
 }
 
 
-def draw_all(measured: Measured, out: Path) -> dict[str, Path]:
-    """Every figure that this run can show, as PNG and PDF: name -> the PNG."""
-    with style():
-        figures: dict[str, Figure] = {}
-        if measured.part("main"):
-            figures |= {f"results_{drift}": _results(measured, drift) for drift in DRIFTS}
-            figures["final_regret"] = _final(measured)
-        if measured.part("ablations"):
-            figures["ablation"] = _ablation(measured)
-        if measured.part("allocation"):
-            figures["arm_allocation"] = _allocation(measured)
-        if measured.part("random"):
-            figures["random_instances"] = _random(measured)
-        return save_all(figures, out)
+def paper_figures(records: Records) -> dict[str, Figure]:
+    """Every figure that these records can show, by name."""
+    figures: dict[str, Figure] = {}
+    if records["main"]:
+        figures |= {f"results_{drift}": _results(records["main"], drift) for drift in DRIFTS}
+        title = "Final true regret on the authors' instance: median and 5 to 95 % band"
+        figures["final_regret"] = _final(records["main"], MAIN, title, height=3.4)
+    if records["ablations"]:
+        figures["ablation"] = _ablation(records["ablations"])
+    if records["allocation"]:
+        figures["arm_allocation"] = _allocation(records["allocation"])
+    if records["random"]:
+        n = len(records["random"][DRIFTS[0], "oful"].allocation)
+        title = f"Final true regret on {n} random instances: mean (bar), median, 5 to 95 % band"
+        figures["random_instances"] = _final(records["random"], ON_RANDOM, title, height=4.4)
+    return figures
 
 
-def _contenders(measured: Measured) -> list[Contender]:
-    plan = measured.plan
-    return [*plan.baselines, *plan.published]
-
-
-def _results(measured: Measured, drift: str) -> Figure:
+def _results(records: dict[Any, RunRecord], drift: str) -> Figure:
     """Regret and violation rates over the episodes, with 5 to 95 % bands: the paper's Figure for one drift."""
     fig = Figure(figsize=(11, 3.6), layout="constrained")
     axes = fig.subplots(1, 3)
@@ -55,56 +65,37 @@ def _results(measured: Measured, drift: str) -> Figure:
         ("violations.published.estimated", "Estimated violation rate"),
         ("violations.published.realised", "True violation rate"),
     ]
-    for c in _contenders(measured):
-        s = measured.part("main")[drift, c.key]
+    for c in (*BASELINES, *PUBLISHED):
+        record = records[drift, c.key]
         colour, line, marker = STYLE[c.key]
         for ax, (metric, title) in zip(axes, panels, strict=True):
-            values = s.curves[metric] if metric.startswith("regret") else s.windows(metric)
+            values = record.curve(metric) if metric.startswith("regret") else record.windows(metric)
             low, middle, high = np.quantile(values, [0.05, 0.5, 0.95], axis=0)
-            ax.plot(s.episodes, middle, line, color=colour, marker=marker, markevery=0.12, ms=4, label=c.label)
-            ax.fill_between(s.episodes, low, high, color=colour, alpha=0.13, lw=0)
+            ax.plot(record.episodes, middle, line, color=colour, marker=marker, markevery=0.12, ms=4, label=c.label)
+            ax.fill_between(record.episodes, low, high, color=colour, alpha=0.13, lw=0)
             ax.set(title=title, xlabel="Episode")
     axes[0].set_ylim(bottom=0)
     for ax in axes[1:]:
         ax.set_ylim(-0.02, 1.02)
-    n = len(measured.part("main")[drift, "oful"].allocation)
+    n = len(records[drift, "oful"].allocation)
     title = "No drift" if drift == "none" else f"{drift.capitalize()} drift"
     fig.suptitle(f"{title}: median and 5 to 95 % band over {n} seeds", fontweight="bold")
-    handles, labels = axes[0].get_legend_handles_labels()
-    fig.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False)
+    legend_below(fig, columns=6)
     return fig
 
 
-def _final(measured: Measured) -> Figure:
-    """Final true regret of every policy, LinMED with both sets of masses beside each other."""
-    fig = Figure(figsize=(11, 3.4), layout="constrained")
+def _final(records: dict[Any, RunRecord], contenders: Sequence[Contender], title: str, height: float) -> Figure:
+    """Final true regret of every policy for each drift."""
+    fig = Figure(figsize=(11, height), layout="constrained")
     axes = fig.subplots(1, 4, sharey=True, sharex=True)
-    contenders = [*_contenders(measured), measured.plan.own_weights]
     for ax, drift in zip(axes, DRIFTS, strict=True):
         for i, c in enumerate(contenders):
-            values = measured.part("main")[drift, c.key].total("regret")
-            _dot(ax, i, values, STYLE[c.key])
+            look = STYLE.get(c.key) or STYLE.get(c.policy.partition(":")[0]) or (BLACK, "-", "D")
+            _dot(ax, i, records[drift, c.key].total("regret"), look)
         ax.set(title=drift, xscale="log", xlabel="True regret")
     axes[0].set_yticks(range(len(contenders)), [c.label for c in contenders])
     axes[0].invert_yaxis()
-    fig.suptitle("Final true regret on the authors' instance: median and 5 to 95 % band", fontweight="bold")
-    return fig
-
-
-def _random(measured: Measured) -> Figure:
-    """Final true regret on random instances."""
-    fig = Figure(figsize=(11, 4.4), layout="constrained")
-    axes = fig.subplots(1, 4, sharey=True, sharex=True)
-    contenders = measured.plan.random_contenders
-    for ax, drift in zip(axes, DRIFTS, strict=True):
-        for i, c in enumerate(contenders):
-            style = STYLE.get(c.key) or STYLE.get(c.policy) or (BLACK, "-", "D")
-            _dot(ax, i, measured.part("random")[drift, c.key].total("regret"), style)
-        ax.set(title=drift, xscale="log", xlabel="True regret")
-    axes[0].set_yticks(range(len(contenders)), [c.label for c in contenders])
-    axes[0].invert_yaxis()
-    n = len(measured.part("random")[DRIFTS[0], "oful"].allocation)
-    fig.suptitle(f"Final true regret on {n} random instances: mean (bar), median, 5 to 95 % band", fontweight="bold")
+    fig.suptitle(title, fontweight="bold")
     return fig
 
 
@@ -117,14 +108,14 @@ def _dot(ax: Any, y: float, values: Any, style: tuple[str, str, str]) -> None:
     ax.plot(max(values.mean(), floor), y, marker="|", color="black", ms=9)
 
 
-def _ablation(measured: Measured) -> Figure:
+def _ablation(records: dict[Any, RunRecord]) -> Figure:
     """Final regret against the control's quantile and the tolerance: the paper's ablation figure."""
     fig = Figure(figsize=(9.5, 3.4), layout="constrained")
     axes = fig.subplots(1, 2)
     panels = [("quantile", QUANTILES, "Quantile of the control"), ("tolerance", TOLERANCES, "Tolerance")]
     for ax, (kind, values, label) in zip(axes, panels, strict=True):
-        for offset, c in zip((-0.17, 0.17), measured.plan.published, strict=True):
-            data = [measured.part("ablations")[kind, v, c.key].total("regret_as_published") for v in values]
+        for offset, c in zip((-0.17, 0.17), PUBLISHED, strict=True):
+            data = [records[kind, v, c.key].total("regret_as_published") for v in values]
             colour = STYLE[c.key][0]
             ax.boxplot(
                 data,
@@ -141,23 +132,17 @@ def _ablation(measured: Measured) -> Figure:
         ax.set_xticks(range(len(values)), [f"{v:g}" for v in values])
         ax.set(xlabel=label, ylabel="Final regret (authors' metric)", ylim=(0, None))
     axes[0].legend(frameon=False)
-    n = len(measured.part("ablations")["quantile", QUANTILES[0], "published_dri_med"].allocation)
+    n = len(records["quantile", QUANTILES[0], DRI_MED].allocation)
     fig.suptitle(f"Ablations, abrupt drift, {n} seeds", fontweight="bold")
     return fig
 
 
-def _allocation(measured: Measured) -> Figure:
+def _allocation(records: dict[Any, RunRecord]) -> Figure:
     """Share of pulls per user and arm: the paper's allocation figure, arms ranked by actual preference."""
     instance = authors_instance()
     means = instance.means(instance.preferences)
     control = quantile_control(instance, judged_by="preference_means")
-    runs = measured.part("allocation")
-    labels = {
-        "lin_med": "LinMED",
-        "lin_med_own_weights": "LinMED, its authors' weights",
-        "published_dri_med": "Dri-MED",
-    }
-    bars = [(label, runs[key].allocation.mean(0), STYLE[key]) for key, label in labels.items()]
+    bars = [(LABELS[key], record.allocation.mean(0), STYLE[key]) for key, record in records.items()]
     fig = Figure(figsize=(9, 10), layout="constrained")
     axes = fig.subplots(5, 2, sharey=True).ravel()
     K = means.shape[1]
@@ -171,7 +156,6 @@ def _allocation(measured: Measured) -> Figure:
         ax.set_xticks(range(K), ticks, fontsize=7)
         ax.set_title(f"User {h + 1}", fontsize=9)
         ax.set_ylim(0, 1.05)
-    handles, names = axes[0].get_legend_handles_labels()
-    fig.legend(handles, names, loc="outside lower center", ncols=4, frameon=False)
+    legend_below(fig, columns=4)
     fig.suptitle("Share of pulls per user, abrupt drift; ★ the user's best arm, mean reward below", fontweight="bold")
     return fig

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,42 +14,96 @@ import numpy as np
 from drimed import streams
 from drimed.environments.world import Block, World
 from drimed.errors import ConfigError, InputError
+from drimed.experiments.metrics import BlockLog, Judge
 from drimed.guards.margin import Tolerance
-from drimed.linear.arrays import FloatArray
+from drimed.linear.arrays import FloatArray, IntArray
 from drimed.policies.policy import AnyPolicy, Policy
-from drimed.simulation.metrics import BlockLog, Judge
 
 
 @dataclass(frozen=True)
-class Result:
-    """Metrics of a run, per seed and episode.
+class RunRecord:
+    """What is kept of a run: each metric of drimed.experiments.metrics at some episodes, per seed.
 
-    `series` holds each metric's sum over the users of an episode: name -> (S, L). Metrics are listed in
-    drimed.simulation.metrics.
+    Metrics are summed from the first episode on, over all users; parameter_error is taken as it is.
     """
 
-    series: dict[str, FloatArray]
+    curves: dict[str, FloatArray]  # (S, T)
+    episodes: IntArray  # (T,), numbers of finished episodes
     allocation: FloatArray  # (S, H, K), share of pulls
     decisions: int  # per seed
-    seconds: float  # wall time of the whole run, environment included
+    seconds: float  # wall time, environment included
+
+    def curve(self, name: str) -> FloatArray:
+        """A metric after each of `episodes`: (S, T)."""
+        if name not in self.curves:
+            raise InputError(f"no metric {name!r}; there are {', '.join(sorted(self.curves))}")
+        return self.curves[name]
 
     def total(self, name: str) -> FloatArray:
-        """A metric summed over the whole run: (S,)."""
-        return self._series(name).sum(-1)
+        """A metric over the whole run: (S,)."""
+        return self.curve(name)[:, -1]
 
-    def cumulative(self, name: str) -> FloatArray:
-        """A metric's running sum: (S, L)."""
-        return self._series(name).cumsum(-1)
+    def rate(self, name: str) -> float:
+        """A count per decision, over all seeds."""
+        return float(self.total(name).mean()) / self.decisions
+
+    def windows(self, name: str) -> FloatArray:
+        """A count per decision between one stored episode and the next: (S, T)."""
+        users = self.decisions / self.episodes[-1]
+        return np.diff(self.curve(name), axis=-1, prepend=0.0) / (np.diff(self.episodes, prepend=0) * users)
 
     @property
     def microseconds_per_decision(self) -> float:
         """Wall time of one decision, averaged over the batch."""
         return 1e6 * self.seconds / (self.decisions * len(self.allocation))
 
-    def _series(self, name: str) -> FloatArray:
-        if name not in self.series:
-            raise InputError(f"no metric {name!r}; there are {', '.join(sorted(self.series))}")
-        return self.series[name]
+    def split(self, parts: int) -> list[RunRecord]:
+        """Equal parts of the seeds; each takes its share of the time."""
+        n = len(self.allocation) // parts
+        return [
+            RunRecord(
+                {name: values[i * n : (i + 1) * n] for name, values in self.curves.items()},
+                self.episodes,
+                self.allocation[i * n : (i + 1) * n],
+                self.decisions,
+                self.seconds / parts,
+            )
+            for i in range(parts)
+        ]
+
+    @staticmethod
+    def concatenate(records: Sequence[RunRecord]) -> RunRecord:
+        """One record of all seeds, from records that differ in nothing else."""
+        first = records[0]
+        if len(records) == 1:
+            return first
+        return RunRecord(
+            {name: np.concatenate([r.curves[name] for r in records]) for name in first.curves},
+            first.episodes,
+            np.concatenate([r.allocation for r in records]),
+            first.decisions,
+            sum(r.seconds for r in records),
+        )
+
+    def save(self, path: Path) -> None:
+        """Write atomically: a reader finds the whole file or none."""
+        arrays: dict[str, Any] = {f"curve.{name}": values for name, values in self.curves.items()}
+        for name in ("episodes", "allocation", "decisions", "seconds"):
+            arrays[name] = getattr(self, name)
+        part = path.with_suffix(f".{os.getpid()}.part")
+        with part.open("wb") as f:
+            np.savez_compressed(f, allow_pickle=False, **arrays)
+        part.replace(path)
+
+    @staticmethod
+    def load(path: Path) -> RunRecord:
+        """Read what `save` wrote."""
+        try:
+            with np.load(path, allow_pickle=False) as f:
+                curves = {k.removeprefix("curve."): f[k] for k in f.files if k.startswith("curve.")}
+                return RunRecord(curves, f["episodes"], f["allocation"], int(f["decisions"]), float(f["seconds"]))
+        except (OSError, KeyError, ValueError, EOFError) as error:
+            raise InputError(f"{path} is not a stored result ({error}); delete it and run again") from error
 
 
 def simulate(
@@ -56,12 +112,14 @@ def simulate(
     *,
     tolerance: Tolerance | None = None,
     together: bool = False,
+    points: int | None = None,
     on_episode: Callable[[int], None] | None = None,
-) -> Result:
-    """Run `policy` in every world of the batch. `on_episode` is told the number of finished episodes.
+) -> RunRecord:
+    """Run `policy` in every world of the batch.
 
     With `together` all users of an episode are decided from one state, because outcomes come at its end; else one
-    user after the other.
+    user after the other. The record has all episodes, or `points` of them, evenly spaced. `on_episode` is called with
+    the number of finished episodes.
 
     >>> from drimed.environments.control import quantile_control
     >>> from drimed.environments.instance import authors_instance
@@ -79,17 +137,27 @@ def simulate(
     pieces: list[dict[str, FloatArray]] = []
     pulls = np.zeros((world.batch, world.shape.H, world.shape.K))
     for block in world.blocks():
-        state, log = _play(policy, state, block, together, on_episode)
+        state, log = play(policy, state, block, together=together, on_episode=on_episode)
         pieces.append(judge.episode_sums(block, log))
         pulls += judge.pulls(log)
-    series = {name: np.concatenate([p[name] for p in pieces], axis=-1) for name in pieces[0]}
-    decisions = world.setting.episodes * world.shape.H
-    return Result(series, pulls / world.setting.episodes, decisions, time.perf_counter() - start)
+    L = world.setting.episodes
+    episodes = np.unique(np.linspace(0, L, min(points or L, L) + 1).astype(int)[1:])
+    curves = {}
+    for name in pieces[0]:
+        values = np.concatenate([p[name] for p in pieces], axis=-1)  # (S, L)
+        curves[name] = (values if name == "parameter_error" else values.cumsum(-1))[:, episodes - 1]
+    return RunRecord(curves, episodes, pulls / L, L * world.shape.H, time.perf_counter() - start)
 
 
-def _play(
-    policy: AnyPolicy, state: Any, block: Block, together: bool, on_episode: Callable[[int], None] | None
+def play(
+    policy: AnyPolicy,
+    state: Any,
+    block: Block,
+    *,
+    together: bool = False,
+    on_episode: Callable[[int], None] | None = None,
 ) -> tuple[Any, BlockLog]:
+    """Let a policy decide through a block: its state afterwards, and what it did."""
     world = block.world
     n, (H, K, d), S = block.episodes, (world.shape.H, world.shape.K, world.shape.d), world.batch
     draws = policy_draws(world, block.start, n, policy.draws_needed(world.shape))
