@@ -11,14 +11,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from drimed.paper.experiments import Plan
+from drimed.experiments.paper import MAIN, Reproduction
+from drimed.experiments.run import run_together
 
-PLAN = Plan(seeds=16)
-CONTENDERS = {c.key: c for c in [*PLAN.baselines, *PLAN.published, PLAN.own_weights]}
+CONTENDERS = {c.key: c for c in MAIN}
 
 
 def final_regret(key: str, drift: str = "gradual") -> np.ndarray:
-    return PLAN.authors_task(CONTENDERS[key], drift, 16).run().total("regret_as_published")
+    run = Reproduction().on_authors(CONTENDERS[key], drift, seeds=16)
+    return run_together([run])[0].total("regret_as_published")
 
 
 @pytest.mark.parametrize(("key", "median"), [("oful", 331), ("lin_ts", 1294), ("lin_med", 1816), ("lin_imed", 1068)])

@@ -11,17 +11,19 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from drimed.bench.abreast import Abreast, abreast
-from drimed.bench.figures import FAR, PANEL, _beside
-from drimed.bench.overall import overall
-from drimed.bench.run import Bench, run
-from drimed.bench.suites import SUITES, suite
 from drimed.cli.main import app
 from drimed.environments.drift import DRIFTS
+from drimed.environments.world import World
 from drimed.errors import ConfigError, UnknownNameError
+from drimed.experiments.bench_figures import FAR, PANEL, _beside
+from drimed.experiments.comparison import overall
+from drimed.experiments.run import run_together
+from drimed.experiments.simulate import RunRecord
+from drimed.experiments.suites import SUITES, Benchmark, suite
+from drimed.experiments.sweep import batches
+from drimed.experiments.write import bench
 from drimed.guards.margin import Tolerance
 from drimed.policies.spec import parse_list
-from drimed.simulation.task import Summary
 
 FIELDS = {
     "policy",
@@ -40,7 +42,7 @@ FIELDS = {
 }
 
 
-def small(name: str, policies: str = "oful,dri_med,dri_med:guard=off", **changes: Any) -> Bench:
+def small(name: str, policies: str = "oful,dri_med,dri_med:guard=off", **changes: Any) -> Benchmark:
     chosen = suite(name)
     settings: dict[str, Any] = {
         "suite": chosen,
@@ -51,13 +53,18 @@ def small(name: str, policies: str = "oful,dri_med,dri_med:guard=off", **changes
         "episodes": 12,
         "tolerance": Tolerance(absolute=0.05),
     }
-    return Bench(**(settings | changes))
+    return Benchmark(**(settings | changes))
+
+
+def first_world(plan: Benchmark) -> World:
+    run = next(iter(plan.plan().values()))
+    return run.scenario.world(run.seeds)
 
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("bench")
-    run(small("paper-random"), out, jobs=1)
+    bench(small("paper-random"), out, jobs=1)
     return out, json.loads((out / "results.json").read_text())
 
 
@@ -101,11 +108,13 @@ def test_every_suite_runs_and_its_policies_exist(name: str, tmp_path: Path) -> N
         plan = small(name, "dri_med:guard=off,oful", drifts=("gradual",), instances=1)
         cells = [c for c in plan.cells if c.axis in ("gap", "drift")]
         assert {c.axis for c in plan.cells} == {"L", "d", "drift", "gap"}
-        tasks = [t for (label, _), t in plan.tasks().items() if label in {c.label for c in cells[:2]}]
-        assert all(np.isfinite(t.run().total("regret")).all() for t in tasks)
+        runs = [r for (label, _), r in plan.plan().items() if label in {c.label for c in cells[:2]}]
+        assert all(np.isfinite(run_together([r])[0].total("regret")).all() for r in runs)
+        assert {c.scenario.setting.episodes for c in plan.cells if c.axis == "L"} == {250, 1000, 4000, 16000}
+        assert {c.scenario.setting.episodes for c in plan.cells if c.axis != "L"} == {12}
         return
     episodes = 2 if name == "large-k" else 12
-    results = run(small(name, "w_oful,dri_med", episodes=episodes), tmp_path, jobs=1)
+    results = bench(small(name, "w_oful,dri_med", episodes=episodes), tmp_path, jobs=1)
     assert all(math.isfinite(r["regret_mean"]) for r in results["rows"])
 
 
@@ -115,17 +124,17 @@ def test_all_drifts_are_in_each_suite_that_does_not_vary_sizes() -> None:
 
 
 def test_a_mixed_control_is_not_one_hot() -> None:
-    world = next(iter(small("mixed-control").tasks().values())).world()
+    world = first_world(small("mixed-control"))
     assert (world.control < 1).all()
     np.testing.assert_allclose(world.control.sum(-1), 1)
 
 
 def test_the_mean_moves_only_where_it_is_said_to() -> None:
-    moving = next(iter(small("mean-drift").tasks().values())).world()
+    moving = first_world(small("mean-drift"))
     block = next(iter(moving.blocks()))
     assert not np.allclose(block.theta[0], block.theta[-1])
     np.testing.assert_allclose(np.linalg.norm(block.theta, axis=-1), 1)
-    still = next(iter(small("paper-random").tasks().values())).world()
+    still = first_world(small("paper-random"))
     block = next(iter(still.blocks()))
     np.testing.assert_array_equal(block.theta[0], block.theta[-1])
 
@@ -133,7 +142,7 @@ def test_the_mean_moves_only_where_it_is_said_to() -> None:
 def test_heavy_tails_have_the_covariance_of_light_ones() -> None:
     """20,000 draws at 3 degrees of freedom: the fourth moment is infinite, so the variance is only near 1."""
     plan = small("heavy-tails", instances=20, episodes=100)
-    block = next(iter(next(iter(plan.tasks().values())).world().blocks()))
+    block = next(first_world(plan).blocks())
     assert float(np.median(block.noise**2)) < 0.3  # a normal's is .455
     assert 0.6 < float((block.noise**2).mean()) < 2.0
 
@@ -157,29 +166,29 @@ def test_the_command_line_lists_suites() -> None:
 @pytest.mark.parametrize(
     "name", ["paper-random", "paper-instance", "mixed-control", "lonely", "mean-drift", "heavy-tails"]
 )
-def test_drifts_that_run_abreast_are_the_same_to_the_last_bit(name: str) -> None:
+def test_drifts_that_run_side_by_side_are_the_same_to_the_last_bit(name: str) -> None:
     plan = small(name, "dri_med,w_ts", drifts=("none", "periodic", "decaying"), instances=3, episodes=8)
-    tasks = list(plan.tasks().values())
-    work = abreast(tasks, fewest=1)
-    assert len(work) == 2
-    for whole in work:
-        assert isinstance(whole, Abreast)
-        for key, summary in whole.cut(whole.run()).items():
-            alone = next(t for t in tasks if t.key() == key).run()
-            assert same_numbers(summary, alone)
+    together = batches(list(plan.plan().values()), fewest=1)
+    assert [len(batch) for batch in together] == [3, 3]
+    for batch in together:
+        for run, record in zip(batch, run_together(batch), strict=True):
+            (alone,) = run_together([run])
+            assert same_numbers(record, alone)
 
 
-def same_numbers(one: Summary, other: Summary) -> bool:
+def same_numbers(one: RunRecord, other: RunRecord) -> bool:
     curves = all(np.array_equal(one.curves[name], other.curves[name], equal_nan=True) for name in other.curves)
     return curves and np.array_equal(one.allocation, other.allocation) and one.decisions == other.decisions
 
 
-def test_nothing_runs_abreast_where_processes_would_wait_or_worlds_are_large() -> None:
-    tasks = list(small("paper-random", drifts=("none", "periodic")).tasks().values())
-    assert sorted(t.key() for t in abreast(tasks, fewest=6)) == sorted(t.key() for t in tasks)
-    large = list(small("large-k", drifts=("none", "periodic"), instances=20).tasks().values())
-    assert sorted(t.key() for t in abreast(large, fewest=1)) == sorted(t.key() for t in large)
-    assert abreast([], fewest=4) == []
+def test_drifts_run_alone_where_processes_would_wait_or_worlds_are_large() -> None:
+    runs = list(small("paper-random", drifts=("none", "periodic")).plan().values())
+    large = list(small("large-k", drifts=("none", "periodic"), instances=20).plan().values())
+    for each, fewest in ((runs, 6), (large, 1)):
+        found = batches(each, fewest)
+        assert all(len(batch) == 1 for batch in found)
+        assert sorted(run.key() for (run,) in found) == sorted(run.key() for run in each)
+    assert batches([], fewest=4) == []
 
 
 def test_each_drift_is_stored_by_itself_and_used_again(tmp_path: Path) -> None:
@@ -187,12 +196,12 @@ def test_each_drift_is_stored_by_itself_and_used_again(tmp_path: Path) -> None:
     plan = small(
         "paper-random", "oful", drifts=("none", "periodic", "decaying", "burst", "sawtooth", "abrupt", "gradual")
     )
-    first = run(plan, tmp_path, jobs=1, on_done=lambda _, stored: told.append(stored))
+    first = bench(plan, tmp_path, jobs=1, on_done=lambda _, stored: told.append(stored))
     assert told == [False] * 7
-    assert {p.stem for p in (tmp_path / "runs").glob("*.npz")} == {t.key() for t in plan.tasks().values()}
+    assert {p.stem for p in (tmp_path / "runs").glob("*.npz")} == {r.key() for r in plan.plan().values()}
     more = small("paper-random", "oful,greedy", drifts=("none", "periodic", "regime_shift"))
     told.clear()
-    second = run(more, tmp_path, jobs=1, on_done=lambda _, stored: told.append(stored))
+    second = bench(more, tmp_path, jobs=1, on_done=lambda _, stored: told.append(stored))
     assert sorted(told) == [False] * 4 + [True] * 2
     kept = {r["cell"]: r["regret_mean"] for r in first["rows"]}
     again = {r["cell"]: r["regret_mean"] for r in second["rows"] if r["policy"] == "oful"}

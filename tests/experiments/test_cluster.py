@@ -8,23 +8,28 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from drimed.environments.world import Setting
 from drimed.errors import ConfigError, InputError
-from drimed.simulation.cluster import Cluster
-from drimed.simulation.sweep import sweep
-from drimed.simulation.task import Summary, Task
+from drimed.experiments.run import Run, Scenario
+from drimed.experiments.simulate import RunRecord
+from drimed.experiments.sweep import Cluster, sweep
 
-TASKS = [
-    Task(policy=policy, instances="random", setting=Setting(episodes=40, drift=drift), seeds=tuple(range(4)))
+PLAN = {
+    (policy, drift): Run(
+        policy=policy,
+        scenario=Scenario(instances="random", setting=Setting(episodes=40, drift=drift)),
+        seeds=tuple(range(4)),
+    )
     for policy in ("oful", "dri_med", "published_dri_med")
     for drift in ("none", "gradual")
-]
+}
 # Dask and Ray leave sockets and deprecations of their own behind.
 THIRD_PARTY_WARNINGS = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning",
@@ -33,15 +38,18 @@ THIRD_PARTY_WARNINGS = pytest.mark.filterwarnings(
     "ignore::UserWarning",
     "ignore::pytest.PytestUnraisableExceptionWarning",
 )
-LONG = [Task(policy="lin_med", instances="random", setting=Setting(episodes=400), seeds=(seed,)) for seed in range(12)]
+LONG = {
+    seed: Run(policy="lin_med", scenario=Scenario(instances="random", setting=Setting(episodes=400)), seeds=(seed,))
+    for seed in range(12)
+}
 
 
-def assert_same(found: dict[str, Summary], expected: dict[str, Summary]) -> None:
+def assert_same(found: Mapping[Any, RunRecord], expected: Mapping[Any, RunRecord]) -> None:
     assert found.keys() == expected.keys()
-    for key, summary in expected.items():
-        for name, curve in summary.curves.items():
+    for key, record in expected.items():
+        for name, curve in record.curves.items():
             np.testing.assert_array_equal(found[key].curves[name], curve, err_msg=name)
-        np.testing.assert_array_equal(found[key].allocation, summary.allocation)
+        np.testing.assert_array_equal(found[key].allocation, record.allocation)
 
 
 class DaskOnLoopback:
@@ -88,8 +96,8 @@ def dask() -> Iterator[DaskOnLoopback]:
 
 @THIRD_PARTY_WARNINGS
 def test_a_dask_cluster_gives_the_same_bits(dask: DaskOnLoopback, tmp_path: Path) -> None:
-    here = sweep(TASKS, tmp_path / "here", jobs=1)
-    there = sweep(TASKS, tmp_path / "there", cluster=Cluster.parse(f"dask={dask.address}"))
+    here = sweep(PLAN, tmp_path / "here", jobs=1)
+    there = sweep(PLAN, tmp_path / "there", cluster=Cluster.parse(f"dask={dask.address}"))
     assert_same(there, here)
 
 
@@ -98,8 +106,8 @@ def test_a_killed_dask_worker_costs_time_and_no_result(dask: DaskOnLoopback, tmp
     here = sweep(LONG, tmp_path / "here", jobs=1)
     killed: list[int] = []
 
-    def kill_one(task: Task, stored: bool) -> None:
-        del task, stored
+    def kill_one(run: Run, stored: bool) -> None:
+        del run, stored
         if not killed:
             killed.append(dask.workers[0].pid)
             os.kill(dask.workers[0].pid, signal.SIGKILL)
@@ -114,8 +122,8 @@ def test_a_killed_process_of_the_pool_costs_time_and_no_result(tmp_path: Path) -
     here = sweep(LONG, tmp_path / "here", jobs=1)
     killed: list[int] = []
 
-    def kill_one(task: Task, stored: bool) -> None:
-        del task, stored
+    def kill_one(run: Run, stored: bool) -> None:
+        del run, stored
         if not killed:
             children = Path(f"/proc/{os.getpid()}/task").glob("*/children")
             pids = [int(pid) for file in children for pid in file.read_text().split()]
@@ -131,8 +139,8 @@ def test_a_killed_process_of_the_pool_costs_time_and_no_result(tmp_path: Path) -
 
 @THIRD_PARTY_WARNINGS
 def test_a_local_ray_gives_the_same_bits(tmp_path: Path) -> None:
-    here = sweep(TASKS, tmp_path / "here", jobs=1)
-    there = sweep(TASKS, tmp_path / "there", cluster=Cluster.parse("ray=local"))
+    here = sweep(PLAN, tmp_path / "here", jobs=1)
+    there = sweep(PLAN, tmp_path / "there", cluster=Cluster.parse("ray=local"))
     assert_same(there, here)
 
 
@@ -143,8 +151,8 @@ def test_what_is_not_a_cluster_is_refused(text: str) -> None:
 
 
 def test_a_scheduler_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drimed.simulation.cluster.PATIENCE", 1)
+    monkeypatch.setattr("drimed.experiments.sweep.SCHEDULER_TIMEOUT", 1)
     start = time.monotonic()
     with pytest.raises(InputError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:1"):
-        sweep(TASKS[:1], tmp_path, cluster=Cluster.parse("dask=tcp://127.0.0.1:1"))
+        sweep(PLAN, tmp_path, cluster=Cluster.parse("dask=tcp://127.0.0.1:1"))
     assert time.monotonic() - start < 60

@@ -8,12 +8,12 @@ import pytest
 from drimed.environments.control import given_control, quantile_control
 from drimed.environments.instance import Instance, draw_instance
 from drimed.environments.world import Setting, World
+from drimed.experiments.metrics import BlockLog, Judge
+from drimed.experiments.simulate import simulate
 from drimed.guards.margin import Tolerance
 from drimed.learning.offer import Shape
 from drimed.linear.arrays import FloatArray
 from drimed.policies.registry import make
-from drimed.simulation.metrics import BlockLog, Judge
-from drimed.simulation.run import simulate
 
 TINY = Shape(d=2, K=3, M=2, H=3)
 EPISODES, SEEDS = 5, 2

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from drimed.cli.main import app
+from drimed.cli.reproduce import reproduce as command
 from drimed.errors import ConfigError, UnknownNameError
-from drimed.paper.claims import CLAIMS
-from drimed.paper.experiments import DRIFTS, Plan
-from drimed.paper.reproduce import count_tasks, reproduce
+from drimed.experiments.claims import CLAIMS
+from drimed.experiments.paper import DRIFTS, PARTS, Reproduction
+from drimed.experiments.sweep import seed_blocks
+from drimed.experiments.write import reproduce
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("reproduce")
-    reproduce(Plan(seeds=8, episodes=30), out, jobs=1)
+    reproduce(Reproduction(seeds=8, episodes=30), out, jobs=1)
     return out, json.loads((out / "results.json").read_text())
 
 
@@ -74,9 +79,9 @@ def test_figures_come_as_png_and_pdf_and_stand_inside_the_page(small: tuple[Path
 def test_a_second_run_repeats_nothing_and_says_the_same(small: tuple[Path, dict[str, Any]]) -> None:
     out, before = small
     stored: list[bool] = []
-    plan = Plan(seeds=8, episodes=30)
-    reproduce(plan, out, jobs=1, on_done=lambda _, was_stored: stored.append(was_stored))
-    assert stored == [True] * count_tasks(plan)
+    small_again = Reproduction(seeds=8, episodes=30)
+    reproduce(small_again, out, jobs=1, on_done=lambda _, was_stored: stored.append(was_stored))
+    assert stored == [True] * len(seed_blocks(small_again.plan().values()))
     after = json.loads((out / "results.json").read_text())
     before["meta"].pop("seconds of this run")
     after["meta"].pop("seconds of this run")
@@ -84,7 +89,7 @@ def test_a_second_run_repeats_nothing_and_says_the_same(small: tuple[Path, dict[
 
 
 def test_a_part_alone_leaves_other_claims_unjudged(tmp_path: Path) -> None:
-    told = reproduce(Plan(seeds=4, episodes=10, parts=("allocation",), reading="printed"), tmp_path, jobs=1)
+    told = reproduce(Reproduction(seeds=4, episodes=10, parts=("allocation",), reading="printed"), tmp_path, jobs=1)
     assert told["main"] == {}
     verdicts = {c["id"]: c["holds"] for c in told["claims"]}
     assert verdicts["below-all-baselines"] is None
@@ -94,6 +99,13 @@ def test_a_part_alone_leaves_other_claims_unjudged(tmp_path: Path) -> None:
 
 def test_plans_refuse_what_they_cannot_run() -> None:
     with pytest.raises(ConfigError, match="seeds must be at least 1"):
-        Plan(seeds=0)
+        Reproduction(seeds=0)
     with pytest.raises(UnknownNameError, match="did you mean 'printed'"):
-        Plan(reading="print")
+        Reproduction(reading="print")
+
+
+def test_the_help_of_the_command_names_every_part_and_its_default_is_the_papers_number_of_seeds() -> None:
+    text = CliRunner().invoke(app, ["reproduce", "--help"], env={"COLUMNS": "300"}).stdout
+    assert ", ".join(PARTS) in text
+    assert Reproduction().seeds == inspect.signature(command).parameters["seeds"].default
+    assert Reproduction().episodes == inspect.signature(command).parameters["episodes"].default

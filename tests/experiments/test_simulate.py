@@ -11,9 +11,10 @@ from drimed.environments.control import quantile_control
 from drimed.environments.instance import authors_instance, draw_instance
 from drimed.environments.world import Setting, World
 from drimed.errors import ConfigError, InputError
+from drimed.experiments.metrics import Judge
+from drimed.experiments.simulate import RunRecord, play, policy_draws, simulate
 from drimed.guards.margin import Tolerance
 from drimed.policies.registry import make
-from drimed.simulation.run import Result, policy_draws, simulate
 from tests.worlds import steps, world
 
 AUTHORS = authors_instance()
@@ -47,10 +48,10 @@ def eight(seeds: Sequence[int], *, shared: bool, episodes: int = 25, **setting: 
     )
 
 
-def assert_same(whole: Result, parts: list[Result]) -> None:
-    for name, series in whole.series.items():
-        stacked = np.concatenate([p.series[name] for p in parts])
-        assert np.array_equal(series, stacked, equal_nan=True), name
+def assert_same(whole: RunRecord, parts: list[RunRecord]) -> None:
+    for name, curve in whole.curves.items():
+        stacked = np.concatenate([p.curve(name) for p in parts])
+        assert np.array_equal(curve, stacked, equal_nan=True), name
     assert np.array_equal(whole.allocation, np.concatenate([p.allocation for p in parts]))
 
 
@@ -116,21 +117,39 @@ def test_policy_draws_are_addressed_by_the_number_of_the_decision() -> None:
                 assert np.array_equal(draws[n, h, s], want)
 
 
-def test_a_result_sums_its_episodes() -> None:
-    result = simulate(make("uniform"), eight(range(3), shared=True))
-    regret = result.series["regret"]
+def test_a_record_sums_its_episodes() -> None:
+    it = eight(range(3), shared=True)
+    record = simulate(make("uniform"), it)
+    (block,) = it.blocks()
+    _, log = play(make("uniform"), make("uniform").init(it.shape, (3,)), block)
+    regret = Judge(world=it, tolerance=Tolerance()).episode_sums(block, log)["regret"]
     assert regret.shape == (3, 25)
-    assert np.array_equal(result.total("regret"), regret.sum(-1))
-    assert np.array_equal(result.cumulative("regret")[:, -1], regret.cumsum(-1)[:, -1])
-    assert (np.diff(result.cumulative("regret")) >= 0).all()
-    assert result.decisions == 250
-    assert result.microseconds_per_decision == pytest.approx(1e6 * result.seconds / 750)
+    assert np.array_equal(record.curve("regret"), regret.cumsum(-1))
+    assert np.array_equal(record.total("regret"), regret.cumsum(-1)[:, -1])
+    assert record.episodes.tolist() == list(range(1, 26))
+    assert record.decisions == 250
+    assert record.microseconds_per_decision == pytest.approx(1e6 * record.seconds / 750)
+
+
+def test_a_record_at_some_episodes_is_the_whole_one_read_there() -> None:
+    whole, some = (simulate(make("oful"), eight(range(2), shared=True), points=points) for points in (None, 4))
+    assert some.episodes.tolist() == [6, 12, 18, 25]
+    for name, curve in some.curves.items():
+        assert np.array_equal(curve, whole.curve(name)[:, some.episodes - 1], equal_nan=True), name
+
+
+def test_records_split_and_joined_again_are_the_same() -> None:
+    whole = simulate(make("oful"), eight(range(4), shared=True))
+    parts = whole.split(2)
+    assert_same(whole, parts)
+    assert_same(whole, [RunRecord.concatenate(parts)])
+    assert RunRecord.concatenate(parts).seconds == pytest.approx(whole.seconds)
 
 
 def test_allocations_are_shares_of_each_users_decisions() -> None:
-    result = simulate(make("lin_med"), eight(range(3), shared=True))
-    assert result.allocation.shape == (3, 10, 5)
-    np.testing.assert_allclose(result.allocation.sum(-1), 1.0)
+    record = simulate(make("lin_med"), eight(range(3), shared=True))
+    assert record.allocation.shape == (3, 10, 5)
+    np.testing.assert_allclose(record.allocation.sum(-1), 1.0)
     control = simulate(make("control"), eight(range(2), shared=True))
     assert np.array_equal(control.allocation, np.broadcast_to(quantile_control(AUTHORS), (2, 10, 5)))
 
@@ -159,9 +178,9 @@ def test_learning_pays() -> None:
 
 
 def test_an_unknown_metric_is_refused_with_the_known_ones() -> None:
-    result = simulate(make("uniform"), eight([0], shared=True, episodes=2))
+    record = simulate(make("uniform"), eight([0], shared=True, episodes=2))
     with pytest.raises(InputError, match=r"no metric 'regrets'; there are .*regret, "):
-        result.total("regrets")
+        record.total("regrets")
 
 
 def test_published_algorithms_cannot_wait_for_the_end_of_an_episode() -> None:

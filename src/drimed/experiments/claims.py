@@ -327,11 +327,15 @@ def _discount_absorbs(records: Records) -> Verdict:
     regret = {d: (_median(runs[d, 0.99]), _median(runs[d, 1.0])) for d in DRIFTS}
     error = {d: float(np.median(runs[d, 0.99].total("parameter_error"))) for d in DRIFTS}
     better = all(forgetting < keeping for d, (forgetting, keeping) in regret.items() if d != "none")
-    told = {d: f"discount .99 {regret[d][0]:.0f}, none {regret[d][1]:.0f}" for d in DRIFTS}
-    told = {d: f"{told[d]}, |theta_hat - theta| {error[d]:.1f} at |theta| = 1" for d in DRIFTS}
+
+    def told(d: str) -> str:
+        forgetting, keeping = regret[d]
+        return f"discount .99 {forgetting:.0f}, none {keeping:.0f}, |theta_hat - theta| {error[d]:.1f} at |theta| = 1"
+
     return better and max(error.values()) < 1, (
-        f"Holds if discounting lowers the regret under drift and the estimate is better than none. {_per_drift(told.__getitem__)}. "
-        "V is discounted and b is not, so the estimate grows without bound and the policy turns greedy (I-1)."
+        "Holds if discounting lowers the regret under drift and the estimate is better than none. "
+        + _per_drift(told)
+        + ". V is discounted and b is not, so the estimate grows without bound and the policy turns greedy (I-1)."
     )
 
 
