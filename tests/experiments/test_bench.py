@@ -21,7 +21,7 @@ from drimed.experiments.run import run_together
 from drimed.experiments.simulate import RunRecord
 from drimed.experiments.suites import SUITES, Benchmark, suite
 from drimed.experiments.sweep import batches
-from drimed.experiments.write import bench
+from drimed.experiments.measure import bench
 from drimed.guards.margin import Tolerance
 from drimed.policies.spec import parse_list
 

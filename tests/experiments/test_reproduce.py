@@ -17,7 +17,7 @@ from drimed.errors import ConfigError, UnknownNameError
 from drimed.experiments.claims import CLAIMS
 from drimed.experiments.paper import DRIFTS, PARTS, Reproduction
 from drimed.experiments.sweep import seed_blocks
-from drimed.experiments.write import reproduce
+from drimed.experiments.measure import reproduce
 
 
 @pytest.fixture(scope="module")

@@ -64,7 +64,7 @@ def bench(
         if spec.note():
             console.print(f"[yellow]note:[/] {spec.text}: {spec.note()}")
     where = Cluster.parse(cluster) if cluster else None
-    from drimed.experiments.write import bench as measure
+    from drimed.experiments.measure import bench as measure
 
     target = out or Path("out/bench") / chosen.id
     with counting(console, len(seed_blocks(benchmark.plan().values())), target / "runs") as counter:

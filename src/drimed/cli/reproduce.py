@@ -45,7 +45,7 @@ def reproduce(
     reproduction = Reproduction(
         seeds=seeds, reading=reading, parts=tuple(p for p in PARTS if p in parts), episodes=episodes
     )
-    from drimed.experiments.write import reproduce as measure
+    from drimed.experiments.measure import reproduce as measure
 
     console = Console()
     with counting(console, len(seed_blocks(reproduction.plan().values())), out / "runs") as counter:

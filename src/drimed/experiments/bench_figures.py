@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from drimed.experiments.comparison import SMALLEST_REGRET, Measured, by_axis
+from drimed.experiments.comparison import SMALLEST_REGRET, Measured, by_axis, learner_in_words
 from drimed.experiments.page import COLOURS, MARKERS, Figure, legend_below
 from drimed.linear.arrays import FloatArray
 
@@ -55,7 +55,7 @@ def _curves(measured: Measured) -> Figure:
         ax.set_visible(False)
     axes[0].set_ylabel("Mean regret so far")
     legend_below(fig, columns=3, size=8)
-    title = f"{measured.bench.suite.id}: mean regret of the leading policies, dri_med and landmarks"
+    title = f"{measured.bench.suite.id}: mean regret of the leading policies and of landmarks"
     fig.suptitle(title, fontweight="bold")
     return fig
 
@@ -66,7 +66,7 @@ def _trade_off(measured: Measured) -> Figure:
     ax = fig.subplots()
     specs, cells = measured.bench.specs, measured.bench.cells
     # There are more policies than symbols that an eye can tell apart: the symbol is what they know, the number who.
-    known = [spec.parts()["learner"] for spec in specs]
+    known = [learner_in_words(spec.parts()["learner"]) for spec in specs]
     learners = list(dict.fromkeys(known))
     looks = [_style(learners.index(learner)) for learner in known]
     points = []
@@ -84,10 +84,10 @@ def _trade_off(measured: Measured) -> Figure:
         yscale="log",
         xlabel="Mean regret, geometric mean over the cells",
         ylabel=f"Violations per 10,000 decisions ({FEWEST:g}: none)",
-        title=f"{measured.bench.suite.id}: regret against violations; dashed, what nothing else beats in both",
+        title=f"{measured.bench.suite.id}: regret against violations; dashed: the Pareto front",
     )
     symbols = [ax.plot([], [], ls="", **_style(i))[0] for i in range(len(learners))]
-    ax.legend(symbols, learners, loc="best", fontsize=8, title="What is known", title_fontsize=8)
+    ax.legend(symbols, learners, loc="best", fontsize=8, title="Feedback and noise", title_fontsize=8)
     fig.legend(*ax.get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=7)
     return fig
 

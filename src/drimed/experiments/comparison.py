@@ -50,6 +50,15 @@ def geometric_mean(values: Iterable[float]) -> float:
     return float(np.exp(np.log(list(values)).mean()))
 
 
+def learner_in_words(learner: str) -> str:
+    """What a learner knows, for readers.
+
+    >>> learner_in_words("reward, none noise")
+    'reward, a bound on the noise'
+    """
+    return learner.replace("none noise", "a bound on the noise")
+
+
 def rows(measured: Measured) -> list[dict[str, Any]]:
     """One for each policy and cell."""
     return [_row(measured, cell, spec) for cell in measured.bench.cells for spec in measured.bench.specs]

@@ -16,16 +16,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from drimed.environments.instance import Instance
 from drimed.environments.world import Block, World
 from drimed.guards.margin import Tolerance
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick
-
-THRESHOLDS = ("safe", "strict", "equation", "published")
-COUNTS = ("realised", "expected", "estimated")
 
 
 @dataclass(slots=True)
@@ -48,17 +45,18 @@ class Judge:
     @cached_property
     def published_best(self) -> IntArray:
         """The arm that the authors' code takes for the best: (H, S)."""
-        return np.array([i.means(i.preference_means).argmax(-1) for i in self._each]).T
+        return self._per_seed([means.argmax(-1) for means in self._published_means]).T
 
     @cached_property
     def published_threshold(self) -> FloatArray:
         """(S,)."""
-        return np.array(
-            [
-                (1 - self.tolerance.relative) * (control * i.means(i.preference_means)).sum(-1).mean()
-                for i, control in zip(self._each, self._controls, strict=True)
-            ]
-        )
+        pairs = zip(self.world.controls, self._published_means, strict=True)
+        return self._per_seed([(1 - self.tolerance.relative) * (c * means).sum(-1).mean() for c, means in pairs])
+
+    @cached_property
+    def _published_means(self) -> list[FloatArray]:
+        """Of the arms under each user's mean preference, for each instance: (H, K)."""
+        return [i.means(i.preference_means) for i in self.world.instances]
 
     def episode_sums(self, block: Block, log: BlockLog) -> dict[str, FloatArray]:
         """Each metric summed over the users of an episode: name -> (S, n)."""
@@ -70,27 +68,16 @@ class Judge:
         expected = np.vecdot(means, log.probabilities) if log.exact else np.full_like(got, np.nan)
         estimate = np.vecdot(pick(block.features, action), log.theta)
         mu0_hat = np.vecdot(np.vecmat(self.world.control, block.features[one]), log.theta)
-        thresholds = {
-            "safe": mu0 - self.tolerance.allowed(mu0),
-            "strict": mu0 - self.tolerance.relative * np.abs(mu0),
-            "equation": (1 - self.tolerance.relative) * mu0,
-            "published": self.published_threshold,
-        }
-        believed = {
-            "safe": mu0_hat - self.tolerance.allowed(mu0_hat),
-            "strict": mu0_hat - self.tolerance.relative * np.abs(mu0_hat),
-            "equation": (1 - self.tolerance.relative) * mu0_hat,
-            "published": thresholds["published"],
-        }
+        thresholds, believed = self._thresholds(mu0), self._thresholds(mu0_hat)
         sums = {
             "regret": means[one].max(-1) - got,
             "regret_as_published": np.maximum(_at(means[one], self.published_best[None]) - got, 0.0),
             "shortfall": np.maximum(thresholds["safe"] - got, 0.0),
         }
-        for name in THRESHOLDS:
-            sums[f"violations.{name}.realised"] = _count(got < thresholds[name])
+        for name, threshold in thresholds.items():
+            sums[f"violations.{name}.realised"] = _count(got < threshold)
             sums[f"violations.{name}.expected"] = (
-                _count(expected < thresholds[name]) if log.exact else np.full_like(got, np.nan)
+                _count(expected < threshold) if log.exact else np.full_like(got, np.nan)
             )
             sums[f"violations.{name}.estimated"] = _count(estimate < believed[name])
         result = {name: _over_users(values) for name, values in sums.items()}
@@ -98,21 +85,23 @@ class Judge:
         result["parameter_error"] = np.ascontiguousarray(np.linalg.norm(error, axis=-1).T)
         return result
 
+    def _thresholds(self, mu0: FloatArray) -> dict[str, FloatArray]:
+        return {
+            "safe": mu0 - self.tolerance.allowed(mu0),
+            "strict": mu0 - self.tolerance.relative * np.abs(mu0),
+            "equation": (1 - self.tolerance.relative) * mu0,
+            "published": self.published_threshold,
+        }
+
     def pulls(self, log: BlockLog) -> FloatArray:
         """How often each user got each arm in the block: (S, H, K)."""
         K = self.world.shape.K
         played = log.action[..., None] == np.arange(K)  # (n, H, S, K)
         return np.swapaxes(played.sum(0), 0, 1).astype(np.float64)
 
-    @property
-    def _each(self) -> list[Instance]:
-        instances = list(self.world.instances)
-        return instances * self.world.batch if len(instances) == 1 else instances
-
-    @property
-    def _controls(self) -> list[FloatArray]:
-        controls = list(self.world.controls)
-        return controls * self.world.batch if len(controls) == 1 else controls
+    def _per_seed(self, values: list[Any]) -> Any:
+        """One value for each instance -> one for each seed, as the first axis."""
+        return np.array(values * self.world.batch if len(values) == 1 else values)
 
 
 def _at(values: FloatArray, action: IntArray) -> FloatArray:

@@ -53,7 +53,8 @@ def bench(
     for row in sorted(results["rows"], key=lambda row: (row["learner"], row["rule"], row["guard"])):
         grid.setdefault(row["learner"], {}).setdefault(row["policy"], {})[row["cell"]] = row
     cells = [cell.label for cell in benchmark.cells]
-    _write(out, results, "bench.html", lambda: bench_figures(measured), cells=cells, grid=grid)
+    shown = {"cells": cells, "grid": grid, "in_words": comparison.learner_in_words}
+    _write(out, results, "bench.html", lambda: bench_figures(measured), **shown)
     return results
 
 
