@@ -15,9 +15,9 @@ from drimed.cli.main import app
 from drimed.cli.reproduce import reproduce as command
 from drimed.errors import ConfigError, UnknownNameError
 from drimed.experiments.claims import CLAIMS
+from drimed.experiments.measure import reproduce
 from drimed.experiments.paper import DRIFTS, PARTS, Reproduction
 from drimed.experiments.sweep import seed_blocks
-from drimed.experiments.measure import reproduce
 
 
 @pytest.fixture(scope="module")
