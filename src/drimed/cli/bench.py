@@ -36,7 +36,8 @@ def bench(
     """Measure regret, violations and speed of policies on a suite of worlds.
 
     All policies meet the same contexts and noise; differences are paired over instances. Finished runs are kept under
-    OUT/runs, so an interrupted benchmark goes on where it stopped.
+    OUT/runs, so an interrupted benchmark continues where it stopped, and more policies, drifts or instances cost only
+    what is new.
     """
     from drimed.experiments.suites import SUITES, Benchmark, suite
     from drimed.experiments.sweep import Cluster, seed_blocks

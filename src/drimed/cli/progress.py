@@ -52,5 +52,5 @@ def counting(console: Console, total: int, kept_in: Path) -> Iterator[Counter]:
         with Progress(*columns, console=console) as progress:
             yield Counter(progress, total)
     except KeyboardInterrupt:
-        console.print(f"interrupted; finished runs are kept in {kept_in}: run the same command again to go on")
+        console.print(f"interrupted; finished runs are kept in {kept_in}: run the same command again to continue")
         raise typer.Exit(130) from None

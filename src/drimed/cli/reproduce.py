@@ -32,8 +32,8 @@ def reproduce(
 ) -> None:
     """Re-measure every experiment of the paper, and judge its claims one by one.
 
-    Shows progress; may be interrupted and started again: finished runs are kept under OUT/runs and not repeated,
-    as long as the options and the numerical code are the same.
+    Finished runs are kept under OUT/runs, so an interrupted command continues where it stopped, as long as the options
+    and the numerical code are the same.
     """
     from drimed.experiments.paper import PARTS, Reproduction
     from drimed.experiments.sweep import seed_blocks
