@@ -1,8 +1,8 @@
 """Many runs over many cores or machines, each record stored as soon as it is there.
 
-An interrupted sweep continues where it stopped, and a worker that dies costs time, not results: every run is a pure function
-of its description and can be repeated. A cluster is an existing Dask or Ray, through joblib; its workers need the
-same version of drimed installed.
+An interrupted sweep continues where it stopped, and a worker that dies costs time, not results: every run is a pure
+function of its description and can be repeated. A cluster is an existing Dask or Ray, through joblib; its workers need
+the same version of drimed installed.
 """
 
 from __future__ import annotations
