@@ -12,7 +12,7 @@ from rich.table import Table
 from drimed.cli.progress import counting
 from drimed.errors import ConfigError
 
-FRESH_SEED = 20_000  # instances that nothing was chosen on
+FRESH_SEED = 20_000  # instances that were used for nothing else
 
 
 def bench(
@@ -70,7 +70,7 @@ def bench(
     target = out or Path("out/bench") / chosen.id
     with counting(console, len(seed_blocks(benchmark.plan().values())), target / "runs") as counter:
         results = measure(benchmark, target, jobs=jobs, cluster=where, on_done=counter.done)
-    table = Table("policy", "over the best", "worst cell")
+    table = Table("policy", "ratio to the best", "worst cell")
     for row in results["ratios"]:
         table.add_row(row["policy"], f"{row['geometric_mean']:.2f}", f"{row['worst']:.2f}")
     console.print(table)

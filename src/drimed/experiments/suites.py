@@ -160,7 +160,7 @@ _SUITES = [
     Suite(id="paper-random", about="random instances of the paper's generator: d = 4, M = 4, K = 5, ten users"),
     Suite(
         id="hard",
-        about="more to learn than an outcome shows: d = 16, M = 2, K = 30",
+        about="one outcome shows little of what there is to learn: d = 16, M = 2, K = 30",
         instances=32,
         episodes=500,
         scenario=_random(Shape(d=16, K=30, M=2, H=10)),
@@ -172,10 +172,10 @@ _SUITES = [
         episodes=100,
         scenario=_random(Shape(d=8, K=1000, M=3, H=10)),
     ),
-    Suite(id="one-metric", about="nothing but the reward: M = 1", scenario=_random(Shape(d=4, K=5, M=1, H=10))),
+    Suite(id="one-metric", about="only the reward is observed: M = 1", scenario=_random(Shape(d=4, K=5, M=1, H=10))),
     Suite(
         id="lonely",
-        about="one user, arms e1, e2 and (1 - x, 2x): greedy fails, and nobody else explores for free",
+        about="one user, arms e1, e2 and (1 - x, 2x): greedy fails, and no other user explores for it",
         episodes=2000,
         scenario=Scenario(instances="lonely", setting=Setting(reward_noise=1.0, magnitude=1.0)),
     ),
@@ -186,7 +186,7 @@ _SUITES = [
     ),
     Suite(
         id="unknown-noise",
-        about="nobody knows the covariance: it is ignored or learned; the known case for comparison",
+        about="unknown covariance, ignored or learned; the known case for comparison",
         policies=UNKNOWN_NOISE,
     ),
     Suite(
