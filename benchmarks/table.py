@@ -13,8 +13,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from drimed.bench.overall import overall
-from drimed.report.page import short
+from drimed.experiments.comparison import overall
+from drimed.formatting import short
 
 
 def markdown(results: dict[str, Any], wanted: list[str] | None = None) -> str:

@@ -18,9 +18,9 @@ from benchmarks.measure import MICRO, Comparison, Goal, Spread, Tick, in_turn
 from drimed.environments.control import quantile_control
 from drimed.environments.instance import Instance, authors_instance
 from drimed.environments.world import Setting, World
+from drimed.experiments.simulate import simulate
 from drimed.policies.policy import AnyPolicy
 from drimed.published.readings import READINGS
-from drimed.simulation.run import simulate
 
 SEEDS = 128
 PUBLISHED_FASTER = 4.0  # times, per decision, in either reading

@@ -27,7 +27,7 @@ _PUBLIC = {
     "environments.world": "World Setting",
     "environments.instance": "Instance authors_instance draw_instance",
     "environments.control": "given_control quantile_control",
-    "simulation.run": "simulate Result",
+    "experiments.simulate": "simulate RunRecord",
     "trial.trial": "Trial",
     "trial.spec": "TrialSpec",
     "trial.stores.opening": "open_store",
@@ -81,6 +81,8 @@ if TYPE_CHECKING:
     from drimed.evaluation.evaluate import evaluate as evaluate
     from drimed.evaluation.log import make_log as make_log
     from drimed.evaluation.readers import read as _read
+    from drimed.experiments.simulate import RunRecord as RunRecord
+    from drimed.experiments.simulate import simulate as simulate
     from drimed.guards.constraint import Guardrail as Guardrail
     from drimed.guards.decision import Decision as Decision
     from drimed.guards.decision import Guarded as Guarded
@@ -102,8 +104,6 @@ if TYPE_CHECKING:
     from drimed.records import Report as Report
     from drimed.rules.rule import Ask as Ask
     from drimed.rules.rule import Rule as Rule
-    from drimed.simulation.run import Result as Result
-    from drimed.simulation.run import simulate as simulate
     from drimed.trial.spec import TrialSpec as TrialSpec
     from drimed.trial.stores.memory import MemoryStore as MemoryStore
     from drimed.trial.stores.opening import open_store as open_store

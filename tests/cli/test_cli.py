@@ -46,7 +46,7 @@ def test_version_is_shown() -> None:
     assert RUNNER.invoke(app, ["--version"]).stdout.strip() == __version__
 
 
-def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_an_interrupted_run_continues_where_it_stopped(tmp_path: Path) -> None:
     command = [*DRIMED, "reproduce", "--seeds", "16", "--episodes", "300", "--only", "main", "--out", str(tmp_path)]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
@@ -60,7 +60,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     said, _ = process.communicate(timeout=60)
     finished = set(tmp_path.glob("runs/*.npz"))
     assert process.returncode == 130, said
-    assert "run the same command again to go on" in " ".join(said.split())
+    assert "run the same command again to continue" in " ".join(said.split())
     assert not (tmp_path / "results.json").exists()
 
     stamps = {path: path.stat().st_mtime_ns for path in finished}

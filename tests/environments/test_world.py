@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from drimed.environments.control import given_control, quantile_control
 from drimed.environments.instance import authors_instance, draw_instance
-from drimed.environments.world import Setting, World
+from drimed.environments.world import Setting, World, side_by_side
 from drimed.errors import ConfigError, DrimedError, InputError, ShapeError
 from drimed.learning.offer import Shape
 from drimed.linear.arrays import FloatArray
@@ -48,6 +49,25 @@ def test_what_a_member_meets_depends_on_its_seed_alone(setting: dict[str, Any]) 
     for s in range(5):
         alone = arrays(world(episodes=6, seeds=[s], instances=[instances[s]], **setting))
         assert_equal(alone, {name: array[:, :, s : s + 1] for name, array in whole.items()})
+
+
+@pytest.mark.parametrize("setting", [{}, {"drift_by": "mean"}, {"preferences": "per episode"}, {"rotation": 1.0}])
+@pytest.mark.parametrize("shared", [True, False])
+def test_worlds_side_by_side_meet_what_each_drift_brings_alone(setting: dict[str, Any], shared: bool) -> None:
+    instances = [draw_instance(s, SMALL) for s in range(1 if shared else 3)]
+    drifts = ("none", "abrupt", "periodic")
+    apart = [world(episodes=6, seeds=range(3), instances=instances, drift=drift, **setting) for drift in drifts]
+    joined = side_by_side(apart[0], drifts)
+    assert joined.batch == 9
+    found = arrays(joined)
+    for i, alone in enumerate(apart):
+        assert_equal({name: array[:, :, 3 * i : 3 * i + 3] for name, array in found.items()}, arrays(alone))
+        assert np.array_equal(joined.control[:, 3 * i : 3 * i + 3], alone.control)
+
+
+def test_drifts_are_given_for_every_seed_or_for_none() -> None:
+    with pytest.raises(ConfigError, match="give no drifts, or one per seed"):
+        replace(world(seeds=range(3)), drifts=["none", "abrupt"])
 
 
 def test_two_worlds_with_one_seed_are_alike_and_with_two_seeds_are_not() -> None:

@@ -9,6 +9,7 @@ from drimed.environments.control import mixed_control, quantile_control
 from drimed.environments.instance import draw_instance
 from drimed.environments.world import Setting, World
 from drimed.errors import ConfigError
+from drimed.experiments.simulate import simulate
 from drimed.guards.budget import Budget
 from drimed.guards.certain import Certain
 from drimed.guards.decision import CONTROL_ONLY, UNCHANGED
@@ -16,7 +17,6 @@ from drimed.guards.margin import Tolerance
 from drimed.learning.offer import Shape
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.policies.registry import make
-from drimed.simulation.run import simulate
 from tests.examples import fit_of, r1_fit, r1_offer
 
 
@@ -111,7 +111,7 @@ def test_the_summed_expected_shortfall_stays_within_the_endowment_in_simulation(
     )
     policy = make("dri_med", guard="budget", confidence="anytime", endowment=0.5, relative=0.1, absolute=0.0)
     block = next(iter(world.blocks()))
-    from drimed.simulation.run import policy_draws
+    from drimed.experiments.simulate import policy_draws
 
     draws = policy_draws(world, 0, 100, 1)
     state = policy.init(world.shape, (60,))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from drimed.environments.instance import draw_instance
 from drimed.errors import ConfigError, InputError
+from drimed.experiments.simulate import simulate
 from drimed.guards.decision import CONTROL_FIRST, CONTROL_ONLY, REASONS, RESTRICTED, UNCHANGED
 from drimed.guards.guard import AskRule
 from drimed.guards.margin import Tolerance
@@ -21,7 +22,6 @@ from drimed.policies.policy import Policy
 from drimed.policies.registry import make
 from drimed.rules.oful import OFUL
 from drimed.rules.rule import Ask
-from drimed.simulation.run import simulate
 from tests.examples import ARMS, E1, E2, E3, r1_fit, r1_offer
 from tests.strategies import arms, fits
 from tests.worlds import SMALL, steps, world

@@ -13,13 +13,13 @@ from drimed import streams
 from drimed.environments.instance import Instance, draw_instance
 from drimed.environments.world import World
 from drimed.errors import NumericalError, ShapeError, UnknownNameError
+from drimed.experiments.simulate import policy_draws
 from drimed.guards.margin import Tolerance
 from drimed.learning.offer import Offer, Outcome, Shape
 from drimed.linear.arrays import FloatArray
 from drimed.policies.policy import AnyPolicy, Policy
 from drimed.policies.registry import GUARDS, REGISTRY, make
 from drimed.policies.state import from_arrays, to_arrays
-from drimed.simulation.run import policy_draws
 from tests.examples import same
 from tests.worlds import SMALL, member, steps, world
 

@@ -12,6 +12,7 @@ from scipy.optimize import linprog
 
 from drimed.environments.instance import draw_instance
 from drimed.errors import ConfigError
+from drimed.experiments.simulate import simulate
 from drimed.guards.margin import Tolerance
 from drimed.learning.fit import Fit
 from drimed.learning.offer import make_offer
@@ -20,7 +21,6 @@ from drimed.policies.registry import make
 from drimed.rules.oful import OFUL
 from drimed.rules.oplb import OPLB, mixture
 from drimed.rules.rule import Ask
-from drimed.simulation.run import simulate
 from tests.examples import ARMS, E1, E2, E3, fit_of, r1_fit, r1_offer
 from tests.strategies import arms, fits, masks
 from tests.worlds import SMALL, world

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from drimed.environments.world import Block, World
+from drimed.experiments.metrics import BlockLog
+from drimed.experiments.simulate import play
 from drimed.learning.offer import Shape
 from drimed.linear.arrays import FloatArray, IntArray
 from drimed.policies.registry import make
 from drimed.records import Decision, Report
-from drimed.simulation.metrics import BlockLog
-from drimed.simulation.run import _play
 from drimed.trial.problem import FEWEST_USERS
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
@@ -53,7 +53,7 @@ def simulated(policy: dict[str, Any], settings: dict[str, Any], it: World, *, to
         settings = settings | {"refits": "converged"}
     (block,) = it.blocks()
     built: Any = make(policy["name"], **settings)
-    _, log = _play(built, built.init(it.shape, (it.batch,)), block, together, None)
+    _, log = play(built, built.init(it.shape, (it.batch,)), block, together=together)
     return log
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -10,14 +9,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from drimed.bench.suites import SUITES, suite
 from drimed.cli.progress import counting
 from drimed.errors import ConfigError
-from drimed.guards.margin import Tolerance
-from drimed.policies.spec import parse_list
-from drimed.simulation.cluster import Cluster
 
-FRESH_SEED = 20_000  # instances that nothing was chosen on
+FRESH_SEED = 20_000  # instances that were used for nothing else
 
 
 def bench(
@@ -41,8 +36,14 @@ def bench(
     """Measure regret, violations and speed of policies on a suite of worlds.
 
     All policies meet the same contexts and noise; differences are paired over instances. Finished runs are kept under
-    OUT/runs, so an interrupted benchmark goes on where it was.
+    OUT/runs, so an interrupted benchmark continues where it stopped, and more policies, drifts or instances cost only
+    what is new.
     """
+    from drimed.experiments.suites import SUITES, Benchmark, suite
+    from drimed.experiments.sweep import Cluster, seed_blocks
+    from drimed.guards.margin import Tolerance
+    from drimed.policies.spec import parse_list
+
     console = Console()
     if name == "list":
         table = Table("suite", "what it is")
@@ -51,9 +52,7 @@ def bench(
         console.print(table)
         return
     chosen = suite(name)
-    from drimed.bench.run import Bench, run
-
-    plan = Bench(
+    benchmark = Benchmark(
         suite=chosen,
         specs=parse_list(policies or chosen.policies),
         drifts=_names(drifts) or chosen.drifts,
@@ -62,20 +61,20 @@ def bench(
         episodes=chosen.episodes if episodes is None else episodes,
         tolerance=Tolerance(relative=relative, absolute=absolute),
     )
-    for spec in plan.specs:
+    for spec in benchmark.specs:
         if spec.note():
             console.print(f"[yellow]note:[/] {spec.text}: {spec.note()}")
-    target = out or Path("out/bench") / chosen.id
     where = Cluster.parse(cluster) if cluster else None
-    start = time.perf_counter()
-    with counting(console, len({t.key() for t in plan.tasks().values()}), target / "runs") as counter:
-        told = run(plan, target, jobs=jobs, cluster=where, on_done=counter.done)
-    table = Table("policy", "over the best", "worst cell")
-    for row in told["ratios"]:
+    from drimed.experiments.measure import bench as measure
+
+    target = out or Path("out/bench") / chosen.id
+    with counting(console, len(seed_blocks(benchmark.plan().values())), target / "runs") as counter:
+        results = measure(benchmark, target, jobs=jobs, cluster=where, on_done=counter.done)
+    table = Table("policy", "ratio to the best", "worst cell")
+    for row in results["ratios"]:
         table.add_row(row["policy"], f"{row['geometric_mean']:.2f}", f"{row['worst']:.2f}")
     console.print(table)
-    kept = f", {counter.reused} runs from before" if counter.reused else ""
-    console.print(f"{time.perf_counter() - start:.0f} s{kept}. Open [bold]{target / 'index.html'}[/]")
+    console.print(counter.summary(target / "index.html"))
 
 
 def _names(text: str | None) -> tuple[str, ...]:

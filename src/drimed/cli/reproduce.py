@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -12,16 +11,18 @@ from rich.table import Table
 
 from drimed.cli.progress import counting
 from drimed.errors import UnknownNameError
-from drimed.paper.experiments import FULL_SEEDS, PARTS, Plan
 
 
 def reproduce(
     seeds: Annotated[
         int, typer.Option(help="Seeds of the main comparison; ablations, allocation and instances scale with it.")
-    ] = FULL_SEEDS,
+    ] = 128,
     only: Annotated[
-        str, typer.Option(help=f"Parts to measure, separated by commas: {', '.join(PARTS)}. Default: all.")
-    ] = ",".join(PARTS),
+        str | None,
+        typer.Option(
+            help="Parts to measure, separated by commas: main, ablations, allocation, discount, random. Default: all."
+        ),
+    ] = None,
     jobs: Annotated[int, typer.Option(help="Processes; -1 for all cores. Does not change any result.")] = -1,
     out: Annotated[Path, typer.Option(help="Where figures, results.json and index.html go.")] = Path("out/reproduce"),
     reading: Annotated[
@@ -31,25 +32,28 @@ def reproduce(
 ) -> None:
     """Re-measure every experiment of the paper, and judge its claims one by one.
 
-    Shows progress; may be interrupted and started again: finished runs are kept under OUT/runs and not repeated,
-    as long as the options and the numerical code are the same.
+    Finished runs are kept under OUT/runs, so an interrupted command continues where it stopped, as long as the options
+    and the numerical code are the same.
     """
-    parts = tuple(p.strip() for p in only.split(",") if p.strip())
+    from drimed.experiments.paper import PARTS, Reproduction
+    from drimed.experiments.sweep import seed_blocks
+
+    parts = PARTS if only is None else [p.strip() for p in only.split(",") if p.strip()]
     for part in parts:
         if part not in PARTS:
             raise UnknownNameError("part", part, PARTS)
-    plan = Plan(seeds=seeds, reading=reading, parts=tuple(p for p in PARTS if p in parts), episodes=episodes)
-    from drimed.paper.reproduce import count_tasks
-    from drimed.paper.reproduce import reproduce as measure
+    reproduction = Reproduction(
+        seeds=seeds, reading=reading, parts=tuple(p for p in PARTS if p in parts), episodes=episodes
+    )
+    from drimed.experiments.measure import reproduce as measure
 
-    console, start = Console(), time.perf_counter()
-    with counting(console, count_tasks(plan), out / "runs") as counter:
-        told = measure(plan, out, jobs=jobs, on_done=counter.done)
+    console = Console()
+    with counting(console, len(seed_blocks(reproduction.plan().values())), out / "runs") as counter:
+        results = measure(reproduction, out, jobs=jobs, on_done=counter.done)
 
     table = Table("statement", "holds?")
-    for claim in told["claims"]:
+    for claim in results["claims"]:
         mark = {True: "[green]yes[/]", False: "[red]no[/]", None: "[dim]not measured[/]"}[claim["holds"]]
         table.add_row(claim["text"], mark)
     console.print(table)
-    kept = f", {counter.reused} runs from before" if counter.reused else ""
-    console.print(f"{time.perf_counter() - start:.0f} s{kept}. Open [bold]{out / 'index.html'}[/]")
+    console.print(counter.summary(out / "index.html"))

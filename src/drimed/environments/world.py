@@ -10,7 +10,7 @@ slice of one decision is contiguous.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -148,6 +148,7 @@ class World:
     seeds: Sequence[int]
     controls: Sequence[FloatArray]  # (H, K) for each instance
     setting: Setting
+    drifts: Sequence[str | Drift] = ()  # one per seed, where they differ; else the setting's
 
     def __post_init__(self) -> None:
         if not len(self.seeds):
@@ -156,6 +157,8 @@ class World:
             raise ConfigError(f"give one instance, or one per seed ({len(self.seeds)}), got {len(self.instances)}")
         if len(self.controls) != len(self.instances):
             raise ConfigError(f"give one control per instance ({len(self.instances)}), got {len(self.controls)}")
+        if len(self.drifts) not in (0, len(self.seeds)):
+            raise ConfigError(f"give no drifts, or one per seed ({len(self.seeds)}), got {len(self.drifts)}")
         if any(i.shape != self.shape for i in self.instances):
             raise ShapeError(f"all instances must have the shape {self.shape}")
         for control in self.controls:
@@ -228,7 +231,7 @@ class World:
     def _block(self, start: int, n: int, draw: _Draws) -> Block:
         setting = self.setting
         z = draw.contexts(n)  # (n, H, S, D)
-        f = levels(setting.drift, setting.episodes, setting.magnitude)[start : start + n, None, None, None]
+        f = self._levels[start : start + n]
         if setting.drift_by == "scale":
             contexts = setting.context_noise * (1 + f) * z
         else:
@@ -248,6 +251,13 @@ class World:
         sigma = np.sqrt(scale)[..., None] * base
         return Block(start, n, features, sigma, scale, preferences, contexts, draw.noise(n), means, theta, self)
 
+    @cached_property
+    def _levels(self) -> FloatArray:
+        """The drift in each episode: (L, 1, S or 1, 1)."""
+        names = self.drifts or [self.setting.drift]
+        found = {name: levels(name, self.setting.episodes, self.setting.magnitude) for name in names}
+        return np.stack([found[name] for name in names], axis=-1)[:, None, :, None]
+
     def _thetas(self, start: int, n: int, draw: _Draws) -> FloatArray:
         if self.setting.rotation == 0:
             return np.broadcast_to(self.theta, (n, *self.theta.shape))
@@ -265,6 +275,22 @@ class World:
         features = np.matvec(np.swapaxes(self.maps, -1, -2), preferences[..., None, :])
         covariance = self._per_seed([c for _, c in self._noise])
         return features, np.sqrt(quadratic(covariance, preferences))
+
+
+def side_by_side(world: World, drifts: Sequence[str | Drift]) -> World:
+    """The worlds under each of these drifts, as one batch: all of the first drift, all of the second, and so on.
+
+    A member meets the same contexts and noise as in a batch of its drift alone.
+    """
+    n = len(drifts)
+    copies = 1 if len(world.instances) == 1 else n
+    return replace(
+        world,
+        instances=list(world.instances) * copies,
+        seeds=list(world.seeds) * n,
+        controls=list(world.controls) * copies,
+        drifts=[drift for drift in drifts for _ in world.seeds],
+    )
 
 
 class _Draws:

@@ -1,0 +1,98 @@
+"""Measure a plan, then write what was found: results.json, the figures, and one page that shows both."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from drimed.experiments import comparison, paper
+from drimed.experiments.bench_figures import bench_figures
+from drimed.experiments.claims import judge_all
+from drimed.experiments.page import Figure, inline, provenance, render, save_all, style
+from drimed.experiments.paper import Reproduction
+from drimed.experiments.paper_figures import paper_figures
+from drimed.experiments.run import Run, code_digest
+from drimed.experiments.simulate import RunRecord
+from drimed.experiments.suites import Benchmark
+from drimed.experiments.sweep import Cluster, OnDone, sweep
+
+
+def bench(
+    benchmark: Benchmark,
+    out: Path,
+    *,
+    jobs: int = -1,
+    cluster: Cluster | None = None,
+    on_done: OnDone | None = None,
+) -> dict[str, Any]:
+    """Measure a benchmark, write it to `out` and return the results. What is stored there is not run again."""
+    start = time.perf_counter()
+    plan = benchmark.plan()
+    records = sweep(plan, out / "runs", jobs=jobs, cluster=cluster, on_done=on_done)
+    measured = comparison.Measured(benchmark, records)
+    reference = next((s for s in benchmark.specs if s.name == "dri_med"), benchmark.specs[0])
+    results: dict[str, Any] = {
+        "suite": benchmark.suite.id,
+        "about": benchmark.suite.about,
+        "rows": comparison.rows(measured),
+        "differences": comparison.differences(measured, reference),
+        "ratios": comparison.ratios(measured),
+        "growth": comparison.growth(measured),
+        "meta": {
+            "instances": benchmark.instances,
+            "instance seed": benchmark.instance_seed,
+            "episodes": benchmark.episodes,
+            "tolerance": f"{benchmark.tolerance.relative:g} |control| + {benchmark.tolerance.absolute:g}",
+            **_effort(plan, records, start),
+        },
+    }
+    grid: dict[str, dict[str, dict[str, Any]]] = {}  # learner -> policy -> cell -> row
+    for row in sorted(results["rows"], key=lambda row: (row["learner"], row["rule"], row["guard"])):
+        grid.setdefault(row["learner"], {}).setdefault(row["policy"], {})[row["cell"]] = row
+    cells = [cell.label for cell in benchmark.cells]
+    shown = {"cells": cells, "grid": grid, "in_words": comparison.learner_in_words}
+    _write(out, results, "bench.html", lambda: bench_figures(measured), **shown)
+    return results
+
+
+def reproduce(
+    reproduction: Reproduction, out: Path, *, jobs: int = -1, on_done: OnDone | None = None
+) -> dict[str, Any]:
+    """Measure the paper's experiments, write them to `out` and return the results. What is stored is not run again."""
+    start = time.perf_counter()
+    plan = reproduction.plan()
+    found = sweep(plan, out / "runs", jobs=jobs, on_done=on_done)
+    records = paper.by_part(found)
+    results = paper.results(records)
+    results["claims"] = judge_all(records)
+    results["meta"] = {
+        "reading": reproduction.reading,
+        "seeds": reproduction.seeds,
+        "episodes": reproduction.episodes,
+        "parts": ", ".join(reproduction.parts),
+        "policies": ", ".join(f"{c.key} = {c.label}" for c in paper.MAIN),
+        **_effort(plan, found, start),
+    }
+    _write(out, results, "paper.html", lambda: paper_figures(records), labels=paper.LABELS, drifts=paper.DRIFTS)
+    return results
+
+
+def _effort(plan: dict[Any, Run], records: dict[Any, RunRecord], start: float) -> dict[str, Any]:
+    different = {run.key(): records[name] for name, run in plan.items()}.values()
+    return {
+        "simulated decisions": sum(len(r.allocation) * r.decisions for r in different),
+        "processor seconds": round(sum(r.seconds for r in different), 1),
+        **provenance(code_digest(), time.perf_counter() - start),
+    }
+
+
+def _write(
+    out: Path, results: dict[str, Any], template: str, figures: Callable[[], dict[str, Figure]], **context: Any
+) -> None:
+    with style():
+        pictures = {name: inline(path) for name, path in save_all(figures(), out).items()}
+    (out / "results.json").write_text(json.dumps(results, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    render("drimed.experiments", template, out / "index.html", results=results, pictures=pictures, **context)

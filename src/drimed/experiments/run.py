@@ -1,0 +1,139 @@
+"""A run: one policy in one scenario, as plain data. It can be named, stored, sent to any worker and repeated."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+
+import drimed
+from drimed.environments.control import mixed_control, quantile_control
+from drimed.environments.instance import PAPER_SHAPE, authors_instance, draw_instance, end_of_optimism
+from drimed.environments.world import Setting, World, side_by_side
+from drimed.errors import ConfigError
+from drimed.experiments.simulate import RunRecord, simulate
+from drimed.guards.margin import Tolerance
+from drimed.learning.offer import Shape
+from drimed.policies.policy import AnyPolicy
+from drimed.policies.spec import PolicySpec
+
+# What decides a result. Plans, pages, figures and the command line do not.
+NUMERICAL_CODE = (
+    *("linear", "learning", "rules", "guards", "policies", "published", "environments", "streams.py"),
+    *("experiments/metrics.py", "experiments/run.py", "experiments/simulate.py"),
+)
+FAMILIES = ("authors", "random", "lonely")
+CURVE_POINTS = 100  # of each stored curve
+SEEDS_PER_BLOCK = 64  # fixed, so that neither the cores nor the stored blocks depend on who ran them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """Where a policy is put to the test: instances, their control, and how contexts and noise behave."""
+
+    # authors: their one instance for all seeds; random: one of the paper's generator for each seed; lonely: one of the
+    # end-of-optimism family for each seed
+    instances: str = "authors"
+    shape: Shape = PAPER_SHAPE  # of random instances
+    theta_norm: float = 1.0  # of random instances
+    control: str = "quantile"  # or "mixed": a lottery over all arms
+    quantile: float = 0.5  # of the control's arm among each user's arms
+    judged_by: str = "preferences"
+    setting: Setting = field(default_factory=Setting)
+
+    def __post_init__(self) -> None:
+        if self.instances not in FAMILIES:
+            raise ConfigError(f"instances must be one of {FAMILIES}, got {self.instances!r}")
+        if self.control not in ("quantile", "mixed"):
+            raise ConfigError(f"control must be 'quantile' or 'mixed', got {self.control!r}")
+        if not isinstance(self.setting.drift, str):
+            raise ConfigError("a scenario is plain data: name its drift; pass a function to World instead")
+
+    @property
+    def drift(self) -> str:
+        """The name of the drift."""
+        return str(self.setting.drift)
+
+    def under(self, drift: str) -> Scenario:
+        """The same with another drift."""
+        return replace(self, setting=replace(self.setting, drift=drift))
+
+    def world(self, seeds: Sequence[int]) -> World:
+        """A world for each seed."""
+        if self.instances == "authors":
+            instances = [authors_instance()]
+        elif self.instances == "lonely":
+            instances = [end_of_optimism(s) for s in seeds]
+        else:
+            instances = [draw_instance(s, self.shape, theta_norm=self.theta_norm) for s in seeds]
+        if self.control == "mixed":
+            controls = [mixed_control(i, s) for i, s in zip(instances, seeds, strict=False)]
+        else:
+            controls = [quantile_control(i, self.quantile, judged_by=self.judged_by) for i in instances]
+        return World(instances=instances, seeds=seeds, controls=controls, setting=self.setting)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Everything that a result depends on, besides the code."""
+
+    policy: str  # as on the command line: dri_med:guard=certain+confidence=anytime
+    scenario: Scenario = field(default_factory=Scenario)
+    tolerance: Tolerance = field(default_factory=Tolerance)  # what counts as a violation
+    seeds: tuple[int, ...] = (0,)
+
+    def key(self) -> str:
+        """The same for the same run and the same numerical code, and for nothing else."""
+        described = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(f"{policy_digest(self.policy)} {described}".encode()).hexdigest()[:32]
+
+    def blocks(self) -> list[Run]:
+        """The run in blocks of seeds: each can be computed, stored and repeated alone."""
+        n = SEEDS_PER_BLOCK
+        return [replace(self, seeds=self.seeds[i : i + n]) for i in range(0, len(self.seeds), n)]
+
+
+def run_together(runs: Sequence[Run]) -> list[RunRecord]:
+    """The records of runs that differ in nothing but their drift, computed as one batch.
+
+    A step of a batch costs about as much Python for 64 members as for 600, and each member is computed alone, so the
+    numbers are the same to the last bit as of runs on their own. Only time is shared: each gets the mean of the batch.
+    """
+    first = runs[0]
+    world = first.scenario.world(first.seeds)
+    if len(runs) > 1:
+        world = side_by_side(world, [run.scenario.drift for run in runs])
+    policy = PolicySpec.parse(first.policy).build()
+    return simulate(policy, world, tolerance=first.tolerance, points=CURVE_POINTS).split(len(runs))
+
+
+@cache
+def code_digest() -> str:
+    """A fingerprint of the code that decides results: a stored result of other code is not used."""
+    root = Path(drimed.__file__).parent
+    digest = hashlib.sha256()
+    for part in NUMERICAL_CODE:
+        for path in [root / part] if part.endswith(".py") else sorted((root / part).rglob("*.py")):
+            digest.update(path.relative_to(root).as_posix().encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@cache
+def policy_digest(text: str) -> str:
+    """The same with the files in which a policy's own learner, rule or guard is written, if they are not drimed's."""
+    files = sorted(_foreign_files(PolicySpec.parse(text).build()))
+    if not files:
+        return code_digest()
+    return hashlib.sha256(b"".join([code_digest().encode(), *(Path(f).read_bytes() for f in files)])).hexdigest()[:16]
+
+
+def _foreign_files(policy: AnyPolicy) -> set[str]:
+    parts = [getattr(policy, name) for name in getattr(policy, "__dataclass_fields__", ())]
+    modules = {type(part).__module__ for part in (policy, *parts)}
+    files = (getattr(sys.modules[m], "__file__", None) for m in modules if m.partition(".")[0] != "drimed")
+    return {file for file in files if file is not None}

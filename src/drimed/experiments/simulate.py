@@ -1,0 +1,209 @@
+"""The loop: one policy in a batch of worlds. The functions that decide here are the ones that decide live."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from drimed import streams
+from drimed.environments.world import Block, World
+from drimed.errors import ConfigError, InputError
+from drimed.experiments.metrics import BlockLog, Judge
+from drimed.guards.margin import Tolerance
+from drimed.linear.arrays import FloatArray, IntArray
+from drimed.policies.policy import AnyPolicy, Policy
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What is kept of a run: each metric of drimed.experiments.metrics at some episodes, per seed.
+
+    Metrics are summed from the first episode on, over all users; parameter_error is taken as it is.
+    """
+
+    curves: dict[str, FloatArray]  # (S, T)
+    episodes: IntArray  # (T,), numbers of finished episodes
+    allocation: FloatArray  # (S, H, K), share of pulls
+    decisions: int  # per seed
+    seconds: float  # wall time, environment included
+
+    def curve(self, name: str) -> FloatArray:
+        """A metric after each of `episodes`: (S, T)."""
+        if name not in self.curves:
+            raise InputError(f"no metric {name!r}; there are {', '.join(sorted(self.curves))}")
+        return self.curves[name]
+
+    def total(self, name: str) -> FloatArray:
+        """A metric over the whole run: (S,)."""
+        return self.curve(name)[:, -1]
+
+    def rate(self, name: str) -> float:
+        """A count per decision, over all seeds."""
+        return float(self.total(name).mean()) / self.decisions
+
+    def windows(self, name: str) -> FloatArray:
+        """A count per decision between one stored episode and the next: (S, T)."""
+        users = self.decisions / self.episodes[-1]
+        return np.diff(self.curve(name), axis=-1, prepend=0.0) / (np.diff(self.episodes, prepend=0) * users)
+
+    @property
+    def microseconds_per_decision(self) -> float:
+        """Wall time of one decision, averaged over the batch."""
+        return 1e6 * self.seconds / (self.decisions * len(self.allocation))
+
+    def split(self, parts: int) -> list[RunRecord]:
+        """Equal parts of the seeds; each takes its share of the time."""
+        n = len(self.allocation) // parts
+        return [
+            RunRecord(
+                {name: values[i * n : (i + 1) * n] for name, values in self.curves.items()},
+                self.episodes,
+                self.allocation[i * n : (i + 1) * n],
+                self.decisions,
+                self.seconds / parts,
+            )
+            for i in range(parts)
+        ]
+
+    @staticmethod
+    def concatenate(records: Sequence[RunRecord]) -> RunRecord:
+        """One record of all seeds, from records that differ in nothing else."""
+        first = records[0]
+        if len(records) == 1:
+            return first
+        return RunRecord(
+            {name: np.concatenate([r.curves[name] for r in records]) for name in first.curves},
+            first.episodes,
+            np.concatenate([r.allocation for r in records]),
+            first.decisions,
+            sum(r.seconds for r in records),
+        )
+
+    def save(self, path: Path) -> None:
+        """Write atomically: a reader finds the whole file or none."""
+        arrays: dict[str, Any] = {f"curve.{name}": values for name, values in self.curves.items()}
+        for name in ("episodes", "allocation", "decisions", "seconds"):
+            arrays[name] = getattr(self, name)
+        part = path.with_suffix(f".{os.getpid()}.part")
+        with part.open("wb") as f:
+            np.savez_compressed(f, allow_pickle=False, **arrays)
+        part.replace(path)
+
+    @staticmethod
+    def load(path: Path) -> RunRecord:
+        """Read what `save` wrote."""
+        try:
+            with np.load(path, allow_pickle=False) as f:
+                curves = {k.removeprefix("curve."): f[k] for k in f.files if k.startswith("curve.")}
+                return RunRecord(curves, f["episodes"], f["allocation"], int(f["decisions"]), float(f["seconds"]))
+        except (OSError, KeyError, ValueError, EOFError) as error:
+            raise InputError(f"{path} is not a stored result ({error}); delete it and run again") from error
+
+
+def simulate(
+    policy: AnyPolicy,
+    world: World,
+    *,
+    tolerance: Tolerance | None = None,
+    together: bool = False,
+    points: int | None = None,
+    on_episode: Callable[[int], None] | None = None,
+) -> RunRecord:
+    """Run `policy` in every world of the batch.
+
+    With `together` all users of an episode are decided from one state, because outcomes come at its end; else one
+    user after the other. The record has all episodes, or `points` of them, evenly spaced. `on_episode` is called with
+    the number of finished episodes.
+
+    >>> from drimed.environments.control import quantile_control
+    >>> from drimed.environments.instance import authors_instance
+    >>> from drimed.environments.world import Setting
+    >>> from drimed.policies.registry import make
+    >>> instance = authors_instance()
+    >>> world = World(instances=[instance], seeds=range(4), controls=[quantile_control(instance)],
+    ...               setting=Setting(episodes=20))
+    >>> simulate(make("oful"), world).total("regret").shape
+    (4,)
+    """
+    start = time.perf_counter()
+    judge = Judge(world=world, tolerance=tolerance or Tolerance())
+    state = policy.init(world.shape, (world.batch,))
+    pieces: list[dict[str, FloatArray]] = []
+    pulls = np.zeros((world.batch, world.shape.H, world.shape.K))
+    for block in world.blocks():
+        state, log = play(policy, state, block, together=together, on_episode=on_episode)
+        pieces.append(judge.episode_sums(block, log))
+        pulls += judge.pulls(log)
+    L = world.setting.episodes
+    episodes = np.unique(np.linspace(0, L, min(points or L, L) + 1).astype(int)[1:])
+    curves = {}
+    for name in pieces[0]:
+        values = np.concatenate([p[name] for p in pieces], axis=-1)  # (S, L)
+        curves[name] = (values if name == "parameter_error" else values.cumsum(-1))[:, episodes - 1]
+    return RunRecord(curves, episodes, pulls / L, L * world.shape.H, time.perf_counter() - start)
+
+
+def play(
+    policy: AnyPolicy,
+    state: Any,
+    block: Block,
+    *,
+    together: bool = False,
+    on_episode: Callable[[int], None] | None = None,
+) -> tuple[Any, BlockLog]:
+    """Let a policy decide through a block: its state afterwards, and what it did."""
+    world = block.world
+    n, (H, K, d), S = block.episodes, (world.shape.H, world.shape.K, world.shape.d), world.batch
+    draws = policy_draws(world, block.start, n, policy.draws_needed(world.shape))
+    log = BlockLog(np.empty((n, H, S), np.intp), np.empty((n, H, S, K)), np.empty((n, H, S, d)))
+    for episode in range(n):
+        state = policy.begin_episode(state, block.offers(episode))
+        step = _episode_at_once if together else _one_by_one
+        state = step(policy, state, block, episode, draws[episode], log)
+        if on_episode is not None:
+            on_episode(block.start + episode + 1)
+    return state, log
+
+
+def _one_by_one(policy: AnyPolicy, state: Any, block: Block, episode: int, draws: FloatArray, log: BlockLog) -> Any:
+    for user in range(block.world.shape.H):
+        offer = block.offer(episode, user)
+        state = policy.settle(state)
+        decision = policy.decide(state, offer, draws[user])
+        log.theta[episode, user] = policy.theta(state)
+        outcome = block.respond(episode, user, decision.action)
+        state = policy.update(state, offer, decision, outcome)
+        log.action[episode, user] = decision.action
+        log.probabilities[episode, user] = decision.probabilities
+        log.exact = decision.exact
+    return state
+
+
+def _episode_at_once(
+    policy: AnyPolicy, state: Any, block: Block, episode: int, draws: FloatArray, log: BlockLog
+) -> Any:
+    if not isinstance(policy, Policy):
+        raise ConfigError("the published algorithms decide one user after the other; run them without together")
+    offers = block.offers(episode)
+    state = policy.settle(state)
+    decision = policy.decide_together(state, offers, np.swapaxes(draws, 0, 1))
+    log.theta[episode] = policy.theta(state)
+    log.action[episode] = decision.action.T
+    log.probabilities[episode] = np.swapaxes(decision.probabilities, 0, 1)
+    log.exact = decision.exact
+    outcome = block.respond_together(episode, decision.action)
+    state = policy.commit_together(state, offers, decision)
+    return policy.observe(state, offers, decision.action, outcome)
+
+
+def policy_draws(world: World, start: int, n: int, width: int) -> FloatArray:
+    """The uniforms of n episodes, addressed by seed and number of the decision: (n, H, S, width)."""
+    H = world.shape.H
+    per_seed = [streams.uniforms(int(seed), "policy", start * H, n * H, width) for seed in world.seeds]
+    return np.ascontiguousarray(np.stack(per_seed, axis=1).reshape(n, H, world.batch, width))

@@ -1,1 +1,0 @@
-"""The paper's experiments as data, its figures re-measured, and its claims judged."""

@@ -1,1 +1,0 @@
-"""What results look like: one style for figures, one frame for self-contained pages."""

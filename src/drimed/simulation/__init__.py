@@ -1,1 +1,0 @@
-"""Policies in worlds: one loop, its metrics, and sweeps over many seeds."""
