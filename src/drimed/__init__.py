@@ -105,7 +105,9 @@ if TYPE_CHECKING:
     from drimed.trial.trial import Trial as Trial
     from drimed.trial.verify import verify as verify
 
-    targets, EvaluationPlan, read_log = _target, _Plan, _read
+    targets = _target
+    EvaluationPlan = _Plan
+    read_log = _read
     __version__: str
 else:
 
