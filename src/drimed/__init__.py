@@ -30,6 +30,7 @@ _PUBLIC = {
     "simulation.run": "simulate Result",
     "trial.trial": "Trial",
     "trial.spec": "TrialSpec",
+    "trial.outcomes": "Report",
     "trial.stores.opening": "open_store",
     "trial.stores.memory": "MemoryStore",
     "trial.verify": "verify",
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
     from drimed.rules.rule import Rule as Rule
     from drimed.simulation.run import Result as Result
     from drimed.simulation.run import simulate as simulate
+    from drimed.trial.outcomes import Report as Report
     from drimed.trial.spec import TrialSpec as TrialSpec
     from drimed.trial.stores.memory import MemoryStore as MemoryStore
     from drimed.trial.stores.opening import open_store as open_store
@@ -112,10 +114,10 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        from importlib import import_module, metadata
+        from importlib import import_module
 
         if name == "__version__":
-            value: Any = metadata.version("drimed")
+            value: Any = import_module("importlib.metadata").version("drimed")
         elif name in _HOMES:
             home, inside = _HOMES[name]
             try:
