@@ -110,15 +110,17 @@ if TYPE_CHECKING:
     from drimed.trial.trial import Trial as Trial
     from drimed.trial.verify import verify as verify
 
-    targets, EvaluationPlan, read_log = _target, _Plan, _read
+    targets = _target
+    EvaluationPlan = _Plan
+    read_log = _read
     __version__: str
 else:
 
     def __getattr__(name: str) -> Any:
-        from importlib import import_module, metadata
+        from importlib import import_module
 
         if name == "__version__":
-            value: Any = metadata.version("drimed")
+            value: Any = import_module("importlib.metadata").version("drimed")
         elif name in _HOMES:
             home, inside = _HOMES[name]
             try:

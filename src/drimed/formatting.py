@@ -1,4 +1,8 @@
-"""How numbers are written for readers."""
+"""Numbers, times and counts as people read them."""
+
+from __future__ import annotations
+
+from datetime import datetime
 
 
 def short(value: float) -> str:
@@ -8,3 +12,32 @@ def short(value: float) -> str:
     ['0.497', '−26.2', '1,778']
     """
     return (f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}").replace("-", "−")
+
+
+def percent(share: float) -> str:
+    """A share in per cent; a small one is not shown as 0 %, nor a large one as 100 %.
+
+    >>> [percent(p) for p in (0.0, 0.001, 0.42, 0.999, 1.0)]
+    ['0 %', '< 1 %', '42 %', '> 99 %', '100 %']
+    """
+    if 0 < share < 0.005:
+        return "< 1 %"
+    return "> 99 %" if 0.995 <= share < 1 else f"{100 * share:.0f} %"
+
+
+def moment(time: str) -> str:
+    """A time without its fractions.
+
+    >>> moment("2026-04-02T08:15:30.123456+00:00")
+    '2026-04-02 08:15 UTC'
+    """
+    return datetime.fromisoformat(time).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def counted(n: int, what: str) -> str:
+    """A number and its noun.
+
+    >>> counted(1, "user"), counted(0, "user"), counted(1200, "decision")
+    ('1 user', '0 users', '1,200 decisions')
+    """
+    return f"{n:,} {what}{'' if n == 1 else 's'}"

@@ -10,7 +10,7 @@ import pytest
 from drimed.findings.charts import forest, svg
 from drimed.findings.charts.forest import Row
 from drimed.findings.charts.svg import Chart
-from drimed.findings.numbers import short
+from drimed.formatting import short
 from drimed.findings.page import style
 from drimed.records import Effect
 

@@ -11,7 +11,7 @@ import pytest
 
 from drimed.errors import InputError
 from drimed.findings.analyse import analyse
-from drimed.findings.numbers import short
+from drimed.formatting import short
 from drimed.findings.report import report, write_report
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial

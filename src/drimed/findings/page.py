@@ -14,7 +14,7 @@ from drimed.findings.charts import allocation, course
 from drimed.findings.charts.forest import Row, forest
 from drimed.findings.charts.svg import Chart
 from drimed.findings.effects import MODEL, REWARD, better, groups
-from drimed.findings.numbers import counted, moment, percent, short
+from drimed.formatting import counted, moment, percent, short
 from drimed.findings.sentences import assumptions, sentences
 
 try:

@@ -6,7 +6,7 @@ import numpy as np
 
 from drimed.findings.analyse import Analysis
 from drimed.findings.checks import ALPHA, Checks
-from drimed.findings.numbers import counted, short
+from drimed.formatting import counted, short
 from drimed.records import Effect
 
 LEAST_SHARE = 0.005  # of the decisions, for an arm to be named

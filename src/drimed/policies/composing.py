@@ -95,6 +95,8 @@ def _part(kind: str, given: Any, known: Mapping[str, Any], protocol: type) -> An
     """The class or instance that is meant; a name, `module:name` or the thing itself."""
     if isinstance(given, str) and given in known:
         return known[given]
+    if given is None or isinstance(given, int | float):
+        raise TypeError(f"{kind} must be a name, module:name, a class or an instance, got {given!r}")
     what = given
     if isinstance(given, str):
         if not is_place(given):

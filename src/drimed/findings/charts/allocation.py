@@ -13,7 +13,7 @@ from markupsafe import Markup
 from drimed.findings.analyse import Analysis
 from drimed.findings.charts import svg
 from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
-from drimed.findings.numbers import counted
+from drimed.formatting import counted
 
 MOST_BARS = 60  # episodes beyond which neighbours are put together
 MOST_COLUMNS = 40  # episodes of the table of users: the last ones

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from drimed.findings.analyse import Analysis
 from drimed.findings.charts import svg
 from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
-from drimed.findings.numbers import short
+from drimed.formatting import short
 
 MOST_POINTS = 150  # episodes that are drawn and listed; of more, every so many
 REACH = 3.0  # spans of the line itself beyond which a wide band is cut off

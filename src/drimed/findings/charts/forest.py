@@ -11,7 +11,7 @@ from markupsafe import Markup
 from drimed.findings.charts import svg
 from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
 from drimed.findings.effects import MODEL
-from drimed.findings.numbers import counted, short
+from drimed.formatting import counted, short
 from drimed.records import Effect
 
 REACH = 4.0  # widths of the likely ranges that are shown on either side; longer guaranteed ranges end in an arrow

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from drimed.errors import BatchError, DrimedError, InputError
 from drimed.findings.charts import allocation, forest
-from drimed.findings.numbers import short
+from drimed.formatting import short
 from drimed.records import Effect
 from drimed.service import metrics
 from drimed.service.pages import listing, plan, telling

@@ -1,0 +1,98 @@
+"""What `from drimed import ...` offers: cheap to import, documented in full, typed."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import drimed
+from drimed.errors import MissingExtraError
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
+HEAVY = ("numpy", "scipy", "numba", "pydantic", "sqlalchemy", "httpx", "polars", "pyarrow", "importlib.metadata")
+
+
+def python(code: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, **more)
+
+
+def test_every_public_name_is_documented_and_nothing_else_is() -> None:
+    rows = re.findall(r"^\| (`.*?) \| .* \|$", PAGE, re.M)
+    documented = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert len(documented) == len(set(documented))
+    assert {*documented, "__version__"} == set(drimed.__all__)
+    assert "`__version__`" in PAGE
+
+
+@pytest.mark.parametrize("name", drimed.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(drimed, name) is not None
+    assert name in dir(drimed)
+
+
+def test_what_type_checkers_see_is_what_is_loaded() -> None:
+    tree = ast.parse(Path(str(drimed.__file__)).read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen: dict[str, str] = {}
+    for node in block.body:
+        if isinstance(node, ast.ImportFrom):
+            seen |= {str(alias.asname): f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Assign):  # where the public name differs
+            (target,) = node.targets
+            assert isinstance(target, ast.Name)
+            assert isinstance(node.value, ast.Name)
+            seen[target.id] = seen.pop(node.value.id)
+    loaded = {
+        name: f"drimed.{home.removesuffix(':')}" if home.endswith(":") else f"drimed.{home}.{inside}"
+        for name, (home, inside) in drimed._HOMES.items()
+    }
+    assert seen == loaded
+
+
+def test_importing_drimed_imports_nothing_heavy() -> None:
+    done = python(f"import sys, drimed; print([m for m in {HEAVY} if m in sys.modules])")
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_name_loads_only_what_it_needs() -> None:
+    heavy = tuple(m for m in HEAVY if m not in ("numpy", "scipy", "importlib.metadata"))
+    code = f"import sys; from drimed import Offer, Rule, Tolerance; print([m for m in {heavy} if m in sys.modules])"
+    assert python(code).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [("Trial", "pydantic", "trial"), ("TrialSpec", "pydantic", "trial"), ("Client", "httpx", "client")],
+)
+def test_a_name_whose_extra_is_not_installed_says_which(name: str, package: str, extra: str) -> None:
+    code = (
+        f"import sys; sys.modules[{package!r}] = None\nimport drimed\n"
+        f"try: drimed.{name}\nexcept drimed.MissingExtraError as error: print(error)"
+    )
+    done = python(code)
+    assert done.stdout.strip() == str(MissingExtraError(package, extra)), done.stderr
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'drimed' has no attribute 'Trail'"):
+        _ = drimed.Trail  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("code", EXAMPLES, ids=range(len(EXAMPLES)))
+def test_every_documented_example_runs(code: str, tmp_path: Path) -> None:
+    done = python(code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_there_is_an_example_for_each_kind_of_use() -> None:
+    used = {name for code in EXAMPLES for name in re.findall(r"\w+", code)}
+    assert {"make", "simulate", "Trial", "evaluate"} <= used
