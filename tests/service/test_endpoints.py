@@ -240,14 +240,12 @@ def test_an_unknown_name_is_told_apart_from_its_message(http: httpx.Client) -> N
 def test_unlikely_values_must_be_confirmed(http: httpx.Client) -> None:
     ok(http.post(f"{T}/ask", json={}))
     wild, reason = {"yield": 99}, {"reason": "the scale was off"}
+    reports = [{"decision": 2, "outcome": {"yield": 5}}, {"decision": 1, "outcome": wild}]
+    ok(http.post(f"{T}/ask", json={"user": "north", "episode": 2}))
     sent: list[tuple[str, dict[str, Any], str]] = [
-        (
-            "tell",
-            {"reports": [{"decision": 2, "outcome": {"yield": 5}}, {"decision": 1, "outcome": wild}]},
-            "reports.1.outcome.yield",
-        ),
-        ("decisions/1/outcome", {"outcome": wild}, "outcome.yield"),
-        ("decisions/1/amend", {"outcome": {"yield": -1}} | reason, "outcome.yield"),
+        ("tell", {"reports": reports}, "reports.1.outcome.yield"),
+        ("decisions/3/outcome", {"outcome": wild}, "outcome.yield"),
+        ("decisions/2/amend", {"outcome": {"yield": -1}} | reason, "outcome.yield"),
     ]
     for path, body, field in sent:
         before = ok(http.get(T))["events"]
