@@ -1,20 +1,26 @@
-"""Around every request: an id, a line in the log, numbers for Prometheus, and a limit to what is read."""
+"""Around every request: an id, a line in the log, numbers for Prometheus, and a limit to what is read.
+
+The log has one JSON object on each line. Tokens, bodies and query strings are never in it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
 import secrets
 import time
+from datetime import UTC, datetime
+from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drimed.service import metrics
-from drimed.service.logs import FIELDS
 from drimed.service.problems import Refusal
 
 log = logging.getLogger("drimed.service.requests")
+FIELDS = "drimed_fields"  # of a log record: what is logged beside its message
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 VERSION = "/v1"
 DRAIN_SECONDS, DRAIN_BODIES = 2.0, 4  # how long, and how many of the largest bodies, a refused client is listened to
@@ -130,3 +136,36 @@ class _Exchange:
 
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+
+
+class JsonFormatter(logging.Formatter):
+    """time, level, logger, message, and whatever fields the record has."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            "pid": record.process,
+        }
+        line |= getattr(record, FIELDS, {})
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def configuration(level: str) -> dict[str, Any]:
+    """For logging.config.dictConfig, and for uvicorn's processes."""
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"json": {"()": "drimed.service.observing.JsonFormatter"}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json", "stream": "ext://sys.stderr"}},
+        "root": {"handlers": ["stderr"], "level": "WARNING"},
+        "loggers": {
+            "drimed": {"level": level.upper()},
+            "uvicorn": {"level": level.upper()},
+            "uvicorn.access": {"level": "CRITICAL"},  # drimed logs requests itself, without their query
+        },
+    }

@@ -14,9 +14,8 @@ from weakref import WeakValueDictionary
 from starlette.requests import HTTPConnection
 
 from drimed.service import access, retries
-from drimed.service.access import Access, Caller
+from drimed.service.access import Access, Buckets, Caller
 from drimed.service.problems import Refusal
-from drimed.service.rates import Buckets
 from drimed.service.retries import Reply, Retry
 from drimed.service.settings import Settings
 from drimed.service.trials import Trials
