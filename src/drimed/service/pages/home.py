@@ -12,7 +12,7 @@ from starlette.responses import Response
 from drimed.errors import ConflictError, DrimedError, InputError, SpecError
 from drimed.records import Fault
 from drimed.service import access
-from drimed.service.endpoints.trials import LARGEST_TOML
+from drimed.service.endpoints.writing import LARGEST_TOML
 from drimed.service.pages import forms
 from drimed.service.pages.analyses import Analyses
 from drimed.service.pages.route import PUBLIC, Pages, Visit, go, keep, local_address, whole

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import ValidationError
 from starlette.responses import Response
 
-from drimed.errors import BatchError, DrimedError, InputError, SpecError, UnknownNameError
+from drimed.errors import BatchError, DrimedError, InputError, UnknownNameError
 from drimed.records import Fault
 from drimed.service.pages import forms, words
 from drimed.service.pages.forms import NO_ERRORS, FormErrors
 from drimed.service.pages.route import Pages, Visit
 from drimed.service.tokens import MANAGE
-from drimed.trial import faults, queries, sheets
-from drimed.trial.changes import CHANGES, Body, Change
+from drimed.trial import queries, sheets
+from drimed.trial.changes import CHANGES, Change, checked
 from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
 
@@ -39,7 +38,7 @@ async def form(visit: Visit) -> Response:
 async def change(visit: Visit) -> Response:
     """One change."""
     path = str(visit.request.path_params["change"])
-    known = {change.path: change for change in CHANGES}
+    known = {change.path: change for change in CHANGES.values()}
     if path not in known:
         raise UnknownNameError("change", path[:40], known)
     wanted = known[path]
@@ -54,21 +53,18 @@ async def change(visit: Visit) -> Response:
         return await _form(visit, forms.refused(path, error, lambda fault: _input(visit, fault)))
 
 
-def _body(visit: Visit, state: TrialState, wanted: Change) -> Body:
+def _body(visit: Visit, state: TrialState, wanted: Change) -> Any:
     """The fields of the form as the body of a change; what is left empty is left out."""
     if wanted.name == "stop" and visit.field("sure") != "yes":
         raise InputError("a stopped trial never decides again: tick the box to confirm this", ("sure",))
     values: dict[str, Any] = {}
     for name, field in wanted.body.model_fields.items():
-        value = READERS[name](visit, state) if name in READERS else visit.field(name)
+        value: Any = READERS[name](visit, state) if name in READERS else visit.field(name)
         if name == "preference" and (value or field.is_required()):
             _need_all(value, state)
         if value or (field.is_required() and value == ""):
             values[name] = value
-    try:
-        return wanted.body.model_validate(values)
-    except ValidationError as error:
-        raise SpecError(faults.readable(error, wanted.body)) from None
+    return checked(wanted.body, values)
 
 
 def _numbers(visit: Visit, field: str) -> dict[str, float]:
@@ -127,14 +123,13 @@ def _input(visit: Visit, fault: Fault) -> str:
 
 async def _form(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
     state = await visit.service.read(visit.trial, lambda trial: trial.state())
-    by_name = {change.name: change for change in CHANGES}
     few = len(state.users) <= MOST_USERS
     return visit.page(
         "manage.html",
         422 if errors.found else 200,
         s=queries.status(state),
         tab="manage",
-        sections={title: [by_name[name] for name in names] for title, names in SECTIONS.items()},
+        sections={title: [CHANGES[name] for name in names] for title, names in SECTIONS.items()},
         spec=state.spec,
         arms=[a for a in state.problem.arms if a not in state.retired],
         users=words.user_rows(state, list(state.users)) if few else [],

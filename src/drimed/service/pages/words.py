@@ -38,7 +38,7 @@ DONE = {
     "amended": "The outcome was corrected. The old values stay in the log.",
     "missing": "The outcome was marked as missing. If it comes after all, it can still be recorded.",
     "nothing": "That was recorded already; nothing has changed.",
-} | {change.path: change.done for change in CHANGES}
+} | {change.path: change.done for change in CHANGES.values()}
 
 
 @dataclass(frozen=True)
