@@ -1,7 +1,7 @@
 """What passes between the rooms: plain data without dependencies.
 
 Trial, service, pages, sheets, exports and client all speak in these records. A decision has one state wherever it is
-shown: `pending` (no outcome yet), `partial` (some metrics are there), `complete`, or `missing` (the rest will not come).
+shown: `pending` (no outcome yet), `partial` (some metrics), `complete`, or `missing` (the rest will not come).
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ import pytest
 from drimed.findings.charts import forest, svg
 from drimed.findings.charts.forest import Row
 from drimed.findings.charts.svg import Chart
-from drimed.formatting import short
 from drimed.findings.page import style
+from drimed.formatting import short
 from drimed.records import Effect
 
 

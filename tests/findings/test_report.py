@@ -11,8 +11,8 @@ import pytest
 
 from drimed.errors import InputError
 from drimed.findings.analyse import analyse
-from drimed.formatting import short
 from drimed.findings.report import report, write_report
+from drimed.formatting import short
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 from tests.findings.test_analyse import SPEC, play

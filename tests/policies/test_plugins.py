@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drimed.simulation.run import simulate
 
 from drimed.errors import ConfigError, UnknownNameError
 from drimed.guards.certain import Certain
@@ -19,7 +20,6 @@ from drimed.policies.policy import Policy
 from drimed.policies.registry import REGISTRY, find, guard_name, make, register
 from drimed.policies.spec import PolicySpec, parse_list
 from drimed.rules.oful import OFUL
-from drimed.simulation.run import simulate
 from tests.worlds import world
 
 MINE = '''

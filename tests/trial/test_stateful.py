@@ -226,7 +226,7 @@ class Life(RuleBasedStateMachine):
         number, it = self.one(data)
         plot = plot if self.difference else {}
         do = lambda: self.trial.tell(number, values, **self.plots(plot), confirm=confirm)  # noqa: E731
-        if not values and not plot or (self.difference and not plot and not it.plot):
+        if (not values and not plot) or (self.difference and not plot and not it.plot):
             self.refused(do, InputError)
         elif it.contradicts(values, plot):
             self.refused(do)

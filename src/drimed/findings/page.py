@@ -14,8 +14,8 @@ from drimed.findings.charts import allocation, course
 from drimed.findings.charts.forest import Row, forest
 from drimed.findings.charts.svg import Chart
 from drimed.findings.effects import MODEL, REWARD, better, groups
-from drimed.formatting import counted, moment, percent, short
 from drimed.findings.sentences import assumptions, sentences
+from drimed.formatting import counted, moment, percent, short
 
 try:
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined

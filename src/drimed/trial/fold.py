@@ -21,7 +21,7 @@ from drimed.policies.state import to_arrays
 from drimed.records import MISSING, Event
 from drimed.trial import events as kinds
 from drimed.trial.spec import Arm, ArmNoise, TrialSpec, User
-from drimed.trial.state import Episode, Capacity, TrialState, Values, problem_of
+from drimed.trial.state import Capacity, Episode, TrialState, Values, problem_of
 from drimed.trial.stores.store import Ledger
 
 Group = list[tuple[Event, Event | None]]  # events, each with the decision that it is about

@@ -16,7 +16,7 @@ from drimed.trial.events import written
 from drimed.trial.fold import at_start, caught_up
 from drimed.trial.layers import Layers
 from drimed.trial.spec import TrialSpec, User
-from drimed.trial.state import Counts, Episode, Capacity, TrialState, problem_of
+from drimed.trial.state import Capacity, Counts, Episode, TrialState, problem_of
 from drimed.trial.stores.store import Ledger, Snapshot
 
 FORM = 2  # of what follows: a snapshot of another form is not used, and the log is folded from its start
