@@ -30,7 +30,7 @@ from tests.trial import servers
 from benchmarks import layout
 from benchmarks.measure import Comparison, Goal, Spread, Tick, in_turn
 from drimed.records import Decision, Event, Report
-from drimed.trial.stores.opening import open_store
+from drimed.trial.stores import open_store
 from drimed.trial.stores.sql import SqlStore
 from drimed.trial.trial import Trial
 

@@ -57,7 +57,7 @@ def test_every_command_of_the_walk_through_works_and_says_what_the_page_says(tmp
 def test_the_python_of_the_walk_through_runs(tmp_path: Path) -> None:
     page = (DOCS / "trial.md").read_text(encoding="utf-8")
     (code,) = blocks(page, "python")
-    setup = "from drimed.trial.template import TEMPLATE\nopen('maize.toml', 'w').write(TEMPLATE)\n"
+    setup = "from drimed.trial import template\nopen('maize.toml', 'w').write(template())\n"
     ran = subprocess.run([sys.executable, "-c", setup + code], cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.split()[0] in ("practice", "split", "reduced")

@@ -30,7 +30,7 @@ _PUBLIC = {
     "experiments.simulate": "simulate RunRecord",
     "trial.trial": "Trial",
     "trial.spec": "TrialSpec",
-    "trial.stores.opening": "open_store",
+    "trial.stores": "open_store",
     "trial.stores.memory": "MemoryStore",
     "trial.verify": "verify",
     "records": "Report",
@@ -105,8 +105,8 @@ if TYPE_CHECKING:
     from drimed.rules.rule import Ask as Ask
     from drimed.rules.rule import Rule as Rule
     from drimed.trial.spec import TrialSpec as TrialSpec
+    from drimed.trial.stores import open_store as open_store
     from drimed.trial.stores.memory import MemoryStore as MemoryStore
-    from drimed.trial.stores.opening import open_store as open_store
     from drimed.trial.trial import Trial as Trial
     from drimed.trial.verify import verify as verify
 

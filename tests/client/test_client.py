@@ -26,7 +26,7 @@ from drimed.errors import (
 )
 from drimed.records import Report
 from drimed.service.settings import Settings
-from drimed.trial.template import TEMPLATE
+from drimed.trial import template
 from tests.service.serving import served
 from tests.trial.trials import SMALL
 
@@ -86,7 +86,7 @@ def test_a_season_with_the_client(address: str, tmp_path: Path) -> None:
         assert [r["decision"] for r in rows] == [1, 2, 3]
         assert client.trials().items[0].name == "small"
         client.stop("small", reason="enough")
-        assert client.create(TEMPLATE).name == "maize-nitrogen"
+        assert client.create(template()).name == "maize-nitrogen"
 
 
 def test_the_same_with_asyncio(address: str, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_refusals_are_drimeds_own_errors(address: str, tmp_path: Path) -> None:
         with pytest.raises(ConflictError, match="already"):
             client.create(SMALL)
         with pytest.raises(SpecError) as spec:
-            client.create(TEMPLATE.replace('control = "practice"', 'control = "x"'))
+            client.create(template().replace('control = "practice"', 'control = "x"'))
         assert spec.value.faults[0].line is not None
         outcome = {"yield": 5.0}
         with pytest.raises(BatchError) as batch:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drimed.simulation.run import simulate
+from drimed.experiments.simulate import simulate
 
 from drimed.errors import ConfigError, UnknownNameError
 from drimed.guards.certain import Certain

@@ -12,8 +12,8 @@ from drimed.errors import ConfigError, ConflictError, InputError, UnknownNameErr
 from drimed.service import access, running, tokens
 from drimed.service.access import Buckets
 from drimed.service.settings import Settings
-from drimed.trial.stores.opening import open_store
-from drimed.trial.stores.tables import tokens as table
+from drimed.trial.stores import open_store
+from drimed.trial.stores.schema import tokens as table
 from tests.service.conftest import Bearer
 from tests.service.serving import Running, served
 from tests.service.test_endpoints import T, ok, problem

@@ -15,7 +15,7 @@ from drimed.findings.analyse import analyse
 from drimed.service import analyses
 from drimed.service.analyses import Analyses, Budget
 from drimed.service.trials import Trials
-from drimed.trial.stores.opening import open_store
+from drimed.trial.stores import open_store
 from drimed.trial.stores.sql import SqlStore
 from drimed.trial.trial import Trial
 from tests.trial.trials import SMALL

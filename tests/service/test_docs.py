@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
+from drimed.trial import template
 
 from drimed.service import tokens
 from drimed.service.settings import Settings
-from drimed.trial.stores.opening import open_store
-from drimed.trial.template import TEMPLATE
+from drimed.trial.stores import open_store
 from tests.service.serving import served
 
 PAGE = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
@@ -30,7 +30,7 @@ def test_the_examples_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     with served(Settings(store=address)) as running:
         headers = {"Authorization": f"Bearer {token}"}
         toml = headers | {"Content-Type": "application/toml"}
-        assert running.http.post("/v1/trials", content=TEMPLATE, headers=toml).status_code == 201
+        assert running.http.post("/v1/trials", content=template(), headers=toml).status_code == 201
         for path, body in posts:
             answer = running.http.post(f"/v1/{path}", json=json.loads(body), headers=headers)
             assert answer.is_success, (path, answer.text)

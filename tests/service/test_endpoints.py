@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from drimed.trial.template import TEMPLATE
+from drimed.trial import template
 from tests.service.serving import Running
 from tests.trial.trials import BUSY, SMALL, outcome
 
@@ -181,13 +181,13 @@ def test_exports_hold_every_decision(http: httpx.Client) -> None:
 
 def test_a_trial_is_created_from_toml_with_faults_at_their_lines(http: httpx.Client) -> None:
     toml = {"Content-Type": "application/toml"}
-    checked = ok(http.post("/v1/trials?dry_run=true", content=TEMPLATE, headers=toml))
+    checked = ok(http.post("/v1/trials?dry_run=true", content=template(), headers=toml))
     assert checked["name"] == "maize-nitrogen"
     problem(http.get("/v1/trials/maize-nitrogen"), 404)
-    made = http.post("/v1/trials", content=TEMPLATE, headers=toml)
+    made = http.post("/v1/trials", content=template(), headers=toml)
     assert ok(made, 201)["name"] == "maize-nitrogen"
     assert ok(http.get(made.headers["location"]))["users"] == 3
-    wrong = TEMPLATE.replace('control = "practice"', 'control = "practise"').replace("relative = 0.1", "relative = 7")
+    wrong = template().replace('control = "practice"', 'control = "practise"').replace("relative = 0.1", "relative = 7")
     faults = problem(http.post("/v1/trials", content=wrong, headers=toml), 422)["errors"]
     lines = wrong.splitlines()
     assert all(lines[f["line"] - 1] for f in faults)

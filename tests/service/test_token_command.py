@@ -13,7 +13,7 @@ from drimed.cli.token import app
 from drimed.errors import UnknownNameError
 from drimed.service import running, tokens
 from drimed.service.settings import Settings
-from drimed.trial.stores.opening import open_store
+from drimed.trial.stores import open_store
 
 
 def run(store: Path, *words: str) -> str:

@@ -14,7 +14,7 @@ from drimed.service import trials
 from drimed.service.retries import Reply
 from drimed.service.trials import Trials
 from drimed.trial import asking, fold
-from drimed.trial.stores.opening import open_store
+from drimed.trial.stores import open_store
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 from tests.service.serving import Running

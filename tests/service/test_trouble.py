@@ -15,7 +15,7 @@ from drimed.service.observing import Observed
 from drimed.service.problems import Refusal
 from drimed.service.route import read_json
 from drimed.trial import asking
-from drimed.trial.stores.opening import open_store
+from drimed.trial.stores import open_store
 from tests.service.conftest import Bearer
 from tests.service.serving import Running, processes
 from tests.service.test_endpoints import T, problem

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from drimed.trial.stores import open_store
 from drimed.trial.stores.memory import MemoryStore
-from drimed.trial.stores.opening import open_store
 from drimed.trial.stores.store import Store
 from tests.trial import servers
 from tests.trial.servers import Server

@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from drimed.records import Report
 from drimed.trial import asking, queries, snapshots, telling
 from drimed.trial.fold import at_start, caught_up
+from drimed.trial.stores import open_store
 from drimed.trial.stores.memory import MemoryStore
-from drimed.trial.stores.opening import open_store
 from drimed.trial.stores.sql import SqlStore
 from drimed.trial.stores.store import Store
 from drimed.trial.trial import Trial

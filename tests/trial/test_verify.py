@@ -16,8 +16,8 @@ from drimed.trial import trial as trials
 from drimed.trial.events import START, chain, hash_after
 from drimed.trial.fold import at_start, caught_up
 from drimed.trial.problem import FEWEST_USERS
+from drimed.trial.stores import open_store
 from drimed.trial.stores.memory import MemoryStore
-from drimed.trial.stores.opening import open_store
 from drimed.trial.stores.sql import SqlStore
 from drimed.trial.stores.store import Store
 from drimed.trial.trial import Trial

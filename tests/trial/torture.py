@@ -22,7 +22,7 @@ from pathlib import Path
 
 from drimed.trial import events as kinds
 from drimed.trial.fold import at_start, caught_up
-from drimed.trial.stores.opening import open_store
+from drimed.trial.stores import open_store
 from drimed.trial.stores.store import Store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify

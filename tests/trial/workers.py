@@ -9,8 +9,8 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
+from drimed.trial.stores import open_store
 from drimed.trial.stores.memory import MemoryStore
-from drimed.trial.stores.opening import open_store
 from drimed.trial.trial import Trial
 from tests.trial.trials import BUSY, outcome
 

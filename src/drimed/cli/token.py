@@ -13,7 +13,7 @@ from rich.table import Table
 
 from drimed.service.settings import Settings
 from drimed.trial.events import now
-from drimed.trial.stores.opening import open_store
+from drimed.trial.stores import open_store
 
 app = typer.Typer(help="Tokens for the service: make, list and revoke them.", no_args_is_help=True)
 console = Console()

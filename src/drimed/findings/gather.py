@@ -23,9 +23,9 @@ from drimed.policies.policy import AnyPolicy, Policy
 from drimed.records import STATES
 from drimed.trial.build import PRIOR_DEVIATION, coefficients_are_scaled
 from drimed.trial.events import AMENDMENT, DECISION, MISSING, OUTCOME
+from drimed.trial.queries import Story, stories
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger
-from drimed.trial.stories import Story, stories
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from sqlalchemy.exc import IntegrityError
 from drimed.errors import ConflictError
 from drimed.service.problems import Refusal
 from drimed.trial.events import now
+from drimed.trial.stores.schema import requests as table
 from drimed.trial.stores.sql import SqlStore
-from drimed.trial.stores.tables import requests as table
 
 LONGEST_KEY = 200  # characters
 PURGED_AT_ONCE = 500  # answers: writers wait no longer than this takes

@@ -11,7 +11,7 @@ from drimed.errors import ConfigError
 from drimed.service import demo, tokens
 from drimed.service.access import HOW_TO
 from drimed.service.settings import Settings
-from drimed.trial.stores.opening import open_store
+from drimed.trial.stores import open_store
 
 APPLICATION = "drimed.service.app:from_environment"
 HEALTH = 30  # seconds in which a worker must answer its supervisor: a busy machine is slow to import

@@ -20,7 +20,7 @@ from drimed.service.retries import Reply, Retry
 from drimed.service.settings import Settings
 from drimed.service.trials import Trials
 from drimed.trial.spec import TrialSpec
-from drimed.trial.stores.opening import open_store
+from drimed.trial.stores import open_store
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from drimed.errors import ConfigError, UnknownNameError
-from drimed.trial.stores.opening import DEFAULT
+from drimed.trial.stores import DEFAULT
 
 PREFIX = "DRIMED_"
 LEVELS = ("debug", "info", "warning", "error")

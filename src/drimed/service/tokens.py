@@ -14,8 +14,8 @@ from sqlalchemy.exc import IntegrityError
 
 from drimed.errors import ConflictError, InputError, UnknownNameError
 from drimed.trial.events import now
+from drimed.trial.stores.schema import tokens as table
 from drimed.trial.stores.sql import SqlStore
-from drimed.trial.stores.tables import tokens as table
 
 READ, ASK_TELL, MANAGE = ROLES = ("read", "ask-tell", "manage")  # each may also do what the ones before it may
 BEGINNING = "drimed"  # of every token, so that one is recognised where it should not be

@@ -18,8 +18,8 @@ from drimed.trial import events as kinds
 from drimed.trial.events import Draft
 from drimed.trial.faults import first_twice
 from drimed.trial.problem import Profile
+from drimed.trial.queries import Story, record, stories
 from drimed.trial.state import TrialState, as_vector
-from drimed.trial.stories import Story, record, stories
 from drimed.trial.transaction import Transaction
 
 Context = Mapping[str, float]

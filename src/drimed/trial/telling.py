@@ -10,15 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from drimed.errors import BatchError, ConflictError, InputError, UnconfirmedError, UnknownNameError
 from drimed.records import MISSING, Fault, Path, Receipt, Report
 from drimed.trial import events as kinds
 from drimed.trial.events import Draft
 from drimed.trial.problem import number
+from drimed.trial.queries import Story, unknown_decision, whole
 from drimed.trial.state import TrialState
-from drimed.trial.stories import Story
 from drimed.trial.transaction import Transaction
 
 Values = Mapping[str, float | None]
@@ -95,24 +93,10 @@ def unlikely(state: TrialState, story: Story, report: Report, at: Path = ()) -> 
     return faults
 
 
-def whole(decision: object) -> int:
-    """A decision's number."""
-    if isinstance(decision, bool) or not isinstance(decision, int | np.integer):
-        raise InputError(f"a decision is known by its number, got {decision!r}", ("decision",))
-    return int(decision)
-
-
 def need_reason(reason: str) -> None:
     """Corrections and changes say why."""
     if not reason.strip():
         raise InputError("a reason is needed: it is kept in the log", ("reason",))
-
-
-def unknown_decision(trial: str, decision: int) -> UnknownNameError:
-    """There is no such decision."""
-    error = UnknownNameError("decision", str(decision), (), ("decision",))
-    error.args = (f"trial {trial!r} has no decision {decision!r}",)
-    return error
 
 
 def _stories(tx: Transaction, numbers: Sequence[int]) -> dict[int, Story]:

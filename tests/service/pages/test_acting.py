@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from drimed.trial.template import TEMPLATE
+from drimed.trial import template
 from tests.service.pages.visiting import Visitor, readable
 from tests.trial.trials import SMALL
 
@@ -19,12 +19,12 @@ MAIZE = "/trials/maize-nitrogen"
 @pytest.fixture
 def maize(visitor: Visitor) -> str:
     """A trial with contexts, made from the example file."""
-    visitor.done(visitor.send("/new", {}, file=("maize.toml", TEMPLATE.encode())))
+    visitor.done(visitor.send("/new", {}, file=("maize.toml", template().encode())))
     return MAIZE
 
 
 def test_a_trial_is_made_from_a_file(visitor: Visitor) -> None:
-    answer = visitor.send("/new", {}, file=("maize.toml", TEMPLATE.encode()))
+    answer = visitor.send("/new", {}, file=("maize.toml", template().encode()))
     assert answer.headers["location"] == f"{MAIZE}?done=created"
     assert "The trial was created." in readable(visitor.done(answer))
 
@@ -37,7 +37,7 @@ def test_a_pasted_text_that_begins_with_a_brace_is_json(visitor: Visitor) -> Non
 
 
 def test_faults_of_a_file_are_shown_at_their_lines(visitor: Visitor) -> None:
-    wrong = TEMPLATE.replace("leaching = -1 }", "leeching = -1 }").replace('metric = "yield"', 'metric = "yeild"')
+    wrong = template().replace("leaching = -1 }", "leeching = -1 }").replace('metric = "yield"', 'metric = "yeild"')
     answer = visitor.send("/new", {"text": wrong})
     assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY
     lines = wrong.split("\n")
@@ -75,7 +75,7 @@ def test_files_of_other_kinds_are_refused_in_words(visitor: Visitor, file: Any, 
 
 
 def test_a_name_that_is_taken_is_shown_at_its_line(visitor: Visitor, maize: str) -> None:
-    answer = visitor.send("/new", {"text": TEMPLATE})
+    answer = visitor.send("/new", {"text": template()})
     assert answer.status_code == httpx.codes.CONFLICT
     assert 'class="line wrong" id="line-3"' in answer.text
     assert maize
@@ -401,10 +401,20 @@ def test_weights_are_given_for_all_metrics_or_for_none(visitor: Visitor, http: h
         assert "cost has no weight; enter 0 for a metric that does not count" in readable(refused.text)
     none = visitor.send(page, {"user": "site 0", "reason": "levy"}, to=f"{page}/preference")
     assert "yield, cost have no weight" in readable(none.text)
-    lake = {"name": "lake", "control": "old", "arms": ["old", "new", "newer"], "preference:yield": "", "preference:cost": ""}
+    lake = {
+        "name": "lake",
+        "control": "old",
+        "arms": ["old", "new", "newer"],
+        "preference:yield": "",
+        "preference:cost": "",
+    }
     visitor.done(visitor.send(page, lake, to=f"{page}/users"))
     visitor.done(
-        visitor.send(page, {"user": "site 0", "reason": "levy", "preference:yield": "2", "preference:cost": "0"}, to=f"{page}/preference")
+        visitor.send(
+            page,
+            {"user": "site 0", "reason": "levy", "preference:yield": "2", "preference:cost": "0"},
+            to=f"{page}/preference",
+        )
     )
     users = {u["name"]: u for u in http.get("/v1/trials/busy/users").json()["items"]}
     assert users["site 0"]["preference"] == {"yield": 2.0, "cost": 0.0}
@@ -474,7 +484,10 @@ def test_a_decision_s_own_page_asks_about_values_outside_the_range_too(visitor: 
     http.post("/v1/trials/small/ask", json={"user": "north"}).raise_for_status()
     page = "/trials/small/decisions/1"
     asked = visitor.send(page, {"y:1:yield": "84"}, to=f"{page}/outcome")
-    assert "Nothing was recorded yet: please confirm 1 unusual value. decision 1: yield 84 is outside 0 to 10" in readable(asked.text)
+    assert (
+        "Nothing was recorded yet: please confirm 1 unusual value. decision 1: yield 84 is outside 0 to 10"
+        in readable(asked.text)
+    )
     (mark,) = re.findall(r'name="confirm" value="(\w+)"', asked.text)
     other = visitor.send(page, {"y:1:yield": "85", "confirm": mark}, to=f"{page}/outcome")
     assert "decision 1: yield 85 is outside" in readable(other.text), "other values were confirmed"

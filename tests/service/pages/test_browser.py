@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, e
 
 from drimed.service import demo, tokens
 from drimed.service.settings import Settings
-from drimed.trial.template import TEMPLATE
+from drimed.trial import template
 from tests.service.serving import Running, served
 
 CHROMIUM = shutil.which("chromium")
@@ -92,8 +92,8 @@ def tab(context: BrowserContext, service: Running) -> Iterator[Tab]:
 def test_a_season_from_file_to_stop(tab: Tab, tmp_path: Path) -> None:
     page = tab.page
     wrong, right = tmp_path / "wrong.toml", tmp_path / "right.toml"
-    right.write_text(TEMPLATE)
-    wrong.write_text(TEMPLATE.replace("preference = { yield = 200, leaching = -1 }", "preference = { yeild = 200 }"))
+    right.write_text(template())
+    wrong.write_text(template().replace("preference = { yield = 200, leaching = -1 }", "preference = { yeild = 200 }"))
 
     # Create, with a fault at a line first.
     tab.go("/")

@@ -11,8 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from drimed.errors import StoreError
-from drimed.trial.stores import schema
-from drimed.trial.stores.opening import open_store
+from drimed.trial.stores import open_store, schema
 from drimed.trial.stores.sql import SqlStore
 from drimed.trial.trial import Trial
 from tests.trial.servers import Server

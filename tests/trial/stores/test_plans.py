@@ -13,8 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from drimed.errors import StoreError
-from drimed.trial.stores import sql
-from drimed.trial.stores.opening import open_store
+from drimed.trial.stores import open_store, sql
 from drimed.trial.trial import Trial
 from tests.trial.trials import BUSY, outcome
 

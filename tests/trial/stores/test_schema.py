@@ -12,10 +12,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from drimed.trial.stores import schema
-from drimed.trial.stores.opening import open_store
+from drimed.trial.stores import open_store, schema
+from drimed.trial.stores.schema import metadata
 from drimed.trial.stores.sql import SqlStore
-from drimed.trial.stores.tables import metadata
 from tests.trial import workers
 
 PROCESSES = 8

@@ -43,7 +43,7 @@ ControlValues = Annotated[
 
 def store_at(address: str, *, create: bool = False) -> SqlStore:
     """The store at an address."""
-    from drimed.trial.stores.opening import open_store
+    from drimed.trial.stores import open_store
 
     return open_store(address, create=create)
 

@@ -39,14 +39,14 @@ NOTHING_WRITTEN = ". Nothing was written."
 
 def template(out: Annotated[Path | None, typer.Option(help="Where to write it; default: show it.")] = None) -> None:
     """Write a commented example of a trial file."""
-    from drimed.trial.template import TEMPLATE
+    from drimed.trial import template as example
 
     if out is None:
-        typer.echo(TEMPLATE)
+        typer.echo(example())
     elif out.exists():
         raise InputError(f"{out} exists; choose another name")
     else:
-        out.write_text(TEMPLATE, encoding="utf-8")
+        out.write_text(example(), encoding="utf-8")
         say(f"wrote {out}; edit it, then: drimed trial init {out}")
 
 

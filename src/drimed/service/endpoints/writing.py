@@ -20,13 +20,12 @@ from drimed.service.problems import Refusal
 from drimed.service.retries import Reply
 from drimed.service.route import JSON, answer, caller_of, guarded_router, media_of, replied, retry_of, service_of
 from drimed.service.tokens import ASK_TELL, MANAGE
-from drimed.trial import asking, queries, telling
+from drimed.trial import asking, queries, telling, template
 from drimed.trial.build import notes
 from drimed.trial.changes import CHANGES, Change
 from drimed.trial.events import written
 from drimed.trial.problem import Problem
 from drimed.trial.spec import TrialSpec
-from drimed.trial.template import TEMPLATE
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
@@ -249,7 +248,7 @@ def _in_body(path: Path) -> Path:
     return path[2:] if path[:1] in (("users",), ("arms",)) else path
 
 
-for _change in CHANGES:
+for _change in CHANGES.values():
     _endpoint(_change)
 
 
@@ -259,7 +258,7 @@ _SPEC_BODY = {
     "required": True,
     "content": {
         JSON: {"schema": {"type": "object", "description": "A trial file as JSON."}, "example": documented.SPEC},
-        TOML: {"schema": {"type": "string", "description": "A trial file as TOML."}, "example": TEMPLATE},
+        TOML: {"schema": {"type": "string", "description": "A trial file as TOML."}, "example": template()},
     },
 }
 

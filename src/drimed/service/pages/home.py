@@ -19,8 +19,8 @@ from drimed.service.pages.route import PUBLIC, Pages, Visit, go, keep, local_add
 from drimed.service.problems import Refusal
 from drimed.service.retries import Reply
 from drimed.service.tokens import MANAGE, READ
+from drimed.trial import template
 from drimed.trial.spec import TrialSpec
-from drimed.trial.template import TEMPLATE
 from drimed.trial.transaction import Transaction
 
 PAGE = 30  # trials
@@ -63,7 +63,7 @@ async def trials(visit: Visit) -> Response:
 @routes.page("/new", MANAGE)
 async def new(visit: Visit) -> Response:
     """A form for a trial file."""
-    return _form(visit, TEMPLATE if visit.query("example") else "")
+    return _form(visit, template() if visit.query("example") else "")
 
 
 @routes.page("/new", MANAGE, method="POST")

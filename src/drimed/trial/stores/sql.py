@@ -23,9 +23,9 @@ from drimed.records import Event
 from drimed.trial.events import START
 from drimed.trial.stores import schema
 from drimed.trial.stores.prepared import Prepared
+from drimed.trial.stores.schema import events as events_table
+from drimed.trial.stores.schema import snapshots, trials
 from drimed.trial.stores.store import Snapshot
-from drimed.trial.stores.tables import events as events_table
-from drimed.trial.stores.tables import snapshots, trials
 
 PATIENCE = 120.0  # seconds that a writer waits for its turn; a turn takes milliseconds
 KEPT, CONNECTIONS = 5, 15  # to the database: that stay open, and that there may be at a time

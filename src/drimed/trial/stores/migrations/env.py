@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from drimed.trial.stores.tables import metadata
+from drimed.trial.stores.schema import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],
