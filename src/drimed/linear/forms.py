@@ -8,12 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
-from drimed.linear.kernel import kernel
+from drimed.linear.kernel import helper, kernel
 
 # Arms this close to the leader (share of its squared length) are its twins: gap and distance are both round-off,
 # and their ratio means nothing.
 TWIN = 1e-16
 NEVER_ZERO = 1e-300  # keeps 0 / 0 from arising when every feature is zero
+PIVOT = 1e-12  # a pivot below this share of its diagonal is round-off: keeps estimated covariances invertible
 
 
 def leverages(x: FloatArray, A: FloatArray) -> FloatArray:
@@ -81,3 +82,52 @@ def _behind_leader(x, theta, A, allowed, leader, gap, distance):  # type: ignore
             total += s * (x[best, i] - x[k, i])
         distance[k] = max(total, least)
     leader[0] = best
+
+
+@helper
+def invert(matrix: FloatArray, inverse: FloatArray) -> None:
+    """Of a symmetric positive definite matrix, by its Cholesky factor."""
+    size = matrix.shape[0]
+    L = np.zeros((size, size))
+    for p in range(size):
+        pivot = matrix[p, p]
+        for q in range(p):
+            pivot -= L[p, q] * L[p, q]
+        L[p, p] = np.sqrt(max(pivot, PIVOT * matrix[p, p]))
+        for q in range(p + 1, size):
+            x = matrix[q, p]
+            for o in range(p):
+                x -= L[q, o] * L[p, o]
+            L[q, p] = x / L[p, p]
+    B = np.zeros((size, size))  # L^-1
+    for p in range(size):
+        B[p, p] = 1.0 / L[p, p]
+        for q in range(p + 1, size):
+            x = 0.0
+            for o in range(p, q):
+                x -= L[q, o] * B[o, p]
+            B[q, p] = x / L[q, q]
+    for p in range(size):
+        for q in range(size):
+            x = 0.0
+            for o in range(max(p, q), size):
+                x += B[o, p] * B[o, q]
+            inverse[p, q] = x
+
+
+@helper
+def upper_root(matrix: FloatArray, W: FloatArray) -> None:
+    """W upper triangular with W^T W the symmetric positive definite matrix."""
+    size = matrix.shape[0]
+    for s in range(size):
+        for t in range(s):
+            W[s, t] = 0.0
+        x = matrix[s, s]
+        for i in range(s):
+            x -= W[i, s] * W[i, s]
+        W[s, s] = np.sqrt(max(x, PIVOT * matrix[s, s]))
+        for t in range(s + 1, size):
+            x = matrix[s, t]
+            for i in range(s):
+                x -= W[i, s] * W[i, t]
+            W[s, t] = x / W[s, s]
