@@ -40,15 +40,8 @@ def behind_leader(
 
 @kernel("void(f8[:,:], f8[:,:], f8[:])", "(k,d),(d,d)->(k)")
 def _leverages(x, A, lev):  # type: ignore[no-untyped-def]
-    K, d = x.shape
-    for k in range(K):
-        total = 0.0
-        for i in range(d):
-            s = 0.0
-            for j in range(d):
-                s += A[i, j] * x[k, j]
-            total += s * x[k, i]
-        lev[k] = max(total, 0.0)
+    for k in range(x.shape[0]):
+        lev[k] = max(quadratic(A, x[k]), 0.0)
 
 
 @kernel(
@@ -65,13 +58,7 @@ def _behind_leader(x, theta, A, allowed, leader, gap, distance):  # type: ignore
         gap[k] = s
         if allowed[k] and s > top:
             best, top = k, s
-    own = 0.0
-    for i in range(d):
-        s = 0.0
-        for j in range(d):
-            s += A[i, j] * x[best, j]
-        own += s * x[best, i]
-    least = TWIN * own + NEVER_ZERO
+    least = TWIN * quadratic(A, x[best]) + NEVER_ZERO
     for k in range(K):
         gap[k] = top - gap[k]
         total = 0.0
@@ -82,6 +69,18 @@ def _behind_leader(x, theta, A, allowed, leader, gap, distance):  # type: ignore
             total += s * (x[best, i] - x[k, i])
         distance[k] = max(total, least)
     leader[0] = best
+
+
+@helper
+def quadratic(A: FloatArray, x: FloatArray) -> float:
+    """x^T A x."""
+    total = 0.0
+    for i in range(x.shape[0]):
+        s = 0.0
+        for j in range(x.shape[0]):
+            s += A[i, j] * x[j]
+        total += s * x[i]
+    return total
 
 
 @helper

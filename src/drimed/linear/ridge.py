@@ -56,7 +56,8 @@ def observe(ridge: Ridge, Z: FloatArray, w: FloatArray, regularisation: float, w
     if weight != 1.0:
         V2 = None if ridge.V2 is None else ridge.V2 + (weight**2 - weight) * _gram(Z)  # the rest comes below
         ridge, Z, w = replace(ridge, V2=V2), np.sqrt(weight) * Z, np.sqrt(weight) * w
-    V, V_inv, b, theta, logdet, gain = _add_rows(ridge.V, ridge.V_inv, ridge.b, ridge.logdet, Z, w)
+    V, V_inv, b = ridge.V.copy(), ridge.V_inv.copy(), ridge.b.copy()
+    theta, logdet, gain = _add_rows(V, V_inv, b, ridge.logdet, Z, w)
     V2 = None if ridge.V2 is None else ridge.V2 + _gram(Z)
     new = Ridge(V, b, V_inv, theta, logdet, V2, ridge.age + Z.shape[-2])
     if new.age > REFRESH_EVERY:
@@ -113,17 +114,13 @@ def _refresh_where(ridge: Ridge, steep: BoolArray, regularisation: float) -> Rid
 
 
 @kernel(
-    "void(f8[:,:], f8[:,:], f8[:], f8, f8[:,:], f8[:], f8[:,:], f8[:,:], f8[:], f8[:], f8[:], f8[:])",
-    "(d,d),(d,d),(d),(),(m,d),(m)->(d,d),(d,d),(d),(d),(),()",
+    "void(f8[:,:], f8[:,:], f8[:], f8, f8[:,:], f8[:], f8[:], f8[:], f8[:])",
+    "(d,d),(d,d),(d),(),(m,d),(m)->(d),(),()",
+    in_place=("V", "V_inv", "b"),
 )
-def _add_rows(V, V_inv, b, logdet, Z, w, V_new, V_inv_new, b_new, theta, logdet_new, gain):  # type: ignore[no-untyped-def]
+def _add_rows(V, V_inv, b, logdet, Z, w, theta, logdet_new, gain):  # type: ignore[no-untyped-def]
     """Sherman-Morrison, one row after the other; `gain` is the largest factor by which a row shrank V^-1."""
     d, m = b.shape[0], w.shape[0]
-    for i in range(d):
-        b_new[i] = b[i]
-        for j in range(d):
-            V_new[i, j] = V[i, j]
-            V_inv_new[i, j] = V_inv[i, j]
     logdet_new[0] = logdet
     gain[0] = 1.0
     for r in range(m):
@@ -131,24 +128,24 @@ def _add_rows(V, V_inv, b, logdet, Z, w, V_new, V_inv_new, b_new, theta, logdet_
         for i in range(d):
             u = 0.0
             for j in range(d):
-                u += V_inv_new[i, j] * Z[r, j]
+                u += V_inv[i, j] * Z[r, j]
             theta[i] = u  # theta serves as scratch for V^-1 z
             factor += Z[r, i] * u
         lost = not factor >= 1.0  # round-off has eaten V^-1: leave it to a factorisation
         if lost:
             factor = 1.0
         for i in range(d):
-            b_new[i] += Z[r, i] * w[r]
+            b[i] += Z[r, i] * w[r]
             for j in range(d):
-                V_new[i, j] += Z[r, i] * Z[r, j]
+                V[i, j] += Z[r, i] * Z[r, j]
                 if not lost:
-                    V_inv_new[i, j] -= theta[i] * theta[j] / factor
+                    V_inv[i, j] -= theta[i] * theta[j] / factor
         logdet_new[0] += np.log(factor)
         gain[0] = np.inf if lost else max(gain[0], factor)
     for i in range(d):
         s = 0.0
         for j in range(d):
-            s += V_inv_new[i, j] * b_new[j]
+            s += V_inv[i, j] * b[j]
         theta[i] = s
 
 
