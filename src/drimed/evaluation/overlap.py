@@ -7,8 +7,8 @@ from typing import Any, final
 
 import numpy as np
 
-from drimed.evaluation.decisions import Decisions
 from drimed.evaluation.log import SUM_TOLERANCE
+from drimed.evaluation.target import Decisions
 from drimed.linear.arrays import FloatArray
 
 SUSPECT = 4.0  # standard errors that the mean weight may be away from 1: by chance once in 16,000 logs

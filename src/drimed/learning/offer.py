@@ -144,6 +144,17 @@ def make_offer(
     )
 
 
+def control_among(offer: Offer, allowed: BoolArray) -> FloatArray:
+    """pi_0 on the allowed arms, (..., K): the mass of the others is shared in proportion."""
+    kept = np.where(allowed, offer.control, 0.0)
+    total = kept.sum(-1, keepdims=True)
+    if not (total > 0).all():
+        raise InputError(
+            "every arm of the control is unavailable: there is nothing to fall back on; give this offer another control"
+        )
+    return kept / total
+
+
 def whiten(covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
     """W with W Sigma W^T = I, and the Sigma it belongs to: (..., M, M) -> (..., M, M) twice.
 

@@ -2,7 +2,8 @@
 
     V = lambda I + sum_s g_s z_s z_s^T,   b = sum_s g_s z_s w_s,   theta_hat = V^-1 b
 
-over whitened rows (z_s, w_s) with discount weights g_s. Nothing else in the code base touches V.
+over whitened rows (z_s, w_s) with discount weights g_s. Learners with known weights change V here only; learned noise
+(drimed.learning.learned) and the published algorithms replace it and `refresh` the rest.
 Symbols: docs/notation.md. Shapes: leading `...` is any batch; d features, m rows at a time.
 """
 
@@ -16,6 +17,7 @@ from drimed.errors import NumericalError
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.linear.kernel import kernel
 
+BLOCK = 256  # outcomes of `one_step_ahead` between factorisations, so that round-off does not build up
 REFRESH_EVERY = 128  # rank-one steps between factorisations: keeps V V^-1 - I near round-off for ever
 LOST = (
     "the regression matrix V is not positive definite any more: the rows differ in scale by more than a double can "
@@ -99,6 +101,24 @@ def logdet_of(V: FloatArray, regularisation: float) -> FloatArray:
     return _log_diagonal(_cholesky(V)) - V.shape[-1] * np.log(regularisation)
 
 
+def one_step_ahead(regularisation: float, Z: FloatArray, w: FloatArray, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """<x, theta> and x^T V^-1 x of every row x of X (n, m, d); theta and V come from the whitened rows (Z, w) before.
+
+    >>> mean, leverage = one_step_ahead(1.0, np.ones((3, 1, 1)), np.full((3, 1), 6.0), np.ones((3, 1, 1)))
+    >>> mean[:, 0].tolist(), leverage[:, 0].round(3).tolist()
+    ([0.0, 3.0, 4.0], [1.0, 0.5, 0.333])
+    """
+    n, m, d = Z.shape
+    V, b = regularisation * np.eye(d), np.zeros(d)
+    mean, leverage = np.empty((n, m)), np.empty((n, m))
+    for first in range(0, n, BLOCK):
+        at = slice(first, first + BLOCK)
+        mean[at], leverage[at] = _ahead(np.linalg.inv(V), b, Z[at], w[at], X[at])
+        rows = Z[at].reshape(-1, d)
+        V, b = V + rows.T @ rows, b + rows.T @ w[at].ravel()
+    return mean, leverage
+
+
 def _gram(Z: FloatArray) -> FloatArray:
     return np.matmul(np.swapaxes(Z, -1, -2), Z)
 
@@ -171,3 +191,36 @@ def _cholesky(V: FloatArray) -> FloatArray:
     if not (pivot > SMALLEST_PIVOT * np.diagonal(V, axis1=-2, axis2=-1).max(-1)).all():
         raise NumericalError(LOST)
     return L
+
+
+@kernel(
+    "void(f8[:,:], f8[:], f8[:,:,:], f8[:,:], f8[:,:,:], f8[:,:], f8[:,:])",
+    "(d,d),(d),(n,m,d),(n,m),(n,m,d)->(n,m),(n,m)",
+)
+def _ahead(V_inv, b, Z, w, X, mean, leverage):  # type: ignore[no-untyped-def]
+    """Sherman-Morrison, one row after the other."""
+    n, m, d = Z.shape
+    P, moment, u = V_inv.copy(), b.copy(), np.empty(d)
+    for t in range(n):
+        for r in range(m):
+            mean[t, r] = 0.0
+            leverage[t, r] = 0.0
+            for i in range(d):
+                s, along = 0.0, 0.0
+                for j in range(d):
+                    s += P[i, j] * moment[j]
+                    along += P[i, j] * X[t, r, j]
+                mean[t, r] += X[t, r, i] * s
+                leverage[t, r] += X[t, r, i] * along
+        for r in range(m):
+            factor = 1.0
+            for i in range(d):
+                s = 0.0
+                for j in range(d):
+                    s += P[i, j] * Z[t, r, j]
+                u[i] = s
+                factor += Z[t, r, i] * s
+            for i in range(d):
+                moment[i] += Z[t, r, i] * w[t, r]
+                for j in range(d):
+                    P[i, j] -= u[i] * u[j] / factor

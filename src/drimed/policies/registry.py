@@ -19,8 +19,7 @@ from drimed.guards.safe_lucb import SafeLUCB
 from drimed.learning.learner import Learner
 from drimed.policies.policy import AnyPolicy, Policy
 from drimed.published.dri import PublishedDri
-from drimed.rules.control import Control
-from drimed.rules.greedy import Greedy
+from drimed.rules.baselines import Control, Greedy, Uniform
 from drimed.rules.ids import IDS
 from drimed.rules.imed import IMED
 from drimed.rules.lin_imed import LinIMED
@@ -32,7 +31,6 @@ from drimed.rules.oplb import OPLB
 from drimed.rules.rule import Rule
 from drimed.rules.solid import SOLID
 from drimed.rules.spanner_igw import SpannerIGW
-from drimed.rules.uniform import Uniform
 
 PAPER_NOISE_BOUND = 1.92  # sigma-bar of the paper; no formula reproduces it (docs/paper.md, I-9)
 
