@@ -541,7 +541,7 @@ def test_with_vector_feedback_an_arm_keeps_its_map() -> None:
     maps = np.array(seen[3].offer.maps)
     maps[arm, 0, 0] += 0.1
     moved = replace(seen[3], offer=replace(seen[3].offer, maps=maps))
-    with pytest.raises(InputError, match=rf"one map Phi\(a\) per arm; arm {arm} has come with another"):
+    with pytest.raises(InputError, match=rf"one map Phi\(a\) per arm; arm {arm} had another one before"):
         after(learner, [moved], after(learner, seen))
     maps[arm, 0, 0] -= 0.1 * (1 - 1e-13)  # as good as equal
     after(learner, [replace(moved, offer=replace(moved.offer, maps=maps))], after(learner, seen))

@@ -30,7 +30,7 @@ from drimed.learning.fit import Fit
 from drimed.linear import checks, pmf
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
-PRIOR_PLAYS = 5.0  # of each arm, as often as it was said: before there is evidence, bets are small
+PRIOR_PLAYS = 5.0  # of each arm, at its logged rate: before there is evidence, bets are small
 FEWEST = 20  # residuals of an arm and metric below which nothing is said about their shape
 RANK = 1e-9  # eigenvalues of the covariance below this share of the largest are the sums that are always zero
 
@@ -44,7 +44,7 @@ class Calibration:
     expected: FloatArray  # (K,), sum of probabilities
     realised: FloatArray  # (K,), how often it was played
     z: FloatArray  # (K,), the difference in standard deviations
-    p_value: float  # of all arms together, in a large log that is looked at once; small: the propensities are wrong
+    p_value: float  # of all arms together, for a large log that is tested once; small: the propensities are wrong
     anytime_p: float  # the same by betting: at any size, however often one looks
     edges: FloatArray  # (B + 1,), bins of probability
     bin_count: FloatArray  # (B,), pairs of decision and arm in each
@@ -136,7 +136,7 @@ class ResidualCheck:
 
     count: IntArray  # (K, M)
     mean: FloatArray  # (K, M), zero if the linear model holds
-    variance: FloatArray  # (K, M), realised over claimed: one if the noise is as said
+    variance: FloatArray  # (K, M), realised over claimed: one if the noise is as claimed
     variance_p: FloatArray  # (K, M), two-sided p-value of that, allowing for the tails that are seen
     skewness: FloatArray  # (K, M)
     kurtosis: FloatArray  # (K, M), in excess of the normal's
@@ -145,7 +145,7 @@ class ResidualCheck:
 
     @property
     def wrong_variance(self) -> BoolArray:
-        """Where the noise is certainly not as said, at the level for all cells together: (K, M)."""
+        """Where the noise is certainly not as claimed, at the level for all cells together: (K, M)."""
         return self._below(self.variance_p)
 
     @property

@@ -102,7 +102,9 @@ def rows(noise: Noise, offer: Offer, action: IntArray, Z: FloatArray, y: FloatAr
     """The evidence of playing `action`, checked: Z (..., m, d) and y (..., m) are on their own scale."""
     feature = context_feature(offer, action.shape)
     if not (np.isfinite(y).all() and np.isfinite(feature).all()):
-        raise InputError("outcomes and contexts must be finite: NaN and infinities would never leave the sums")
+        raise InputError(
+            "outcomes and contexts must be finite: a NaN or infinity could never be taken out of the sums again"
+        )
     subgroup = 0 if noise.maps is not None else _checked_user(noise, offer.user)
     return Rows(subgroup, action, feature, Z, np.asarray(y))
 
@@ -317,7 +319,7 @@ def _with_map(noise: Noise, rows: Rows) -> tuple[FloatArray | None, BoolArray | 
         if off.any():
             arm = int(np.broadcast_to(rows.arm, off.shape)[off].flat[0])
             raise InputError(
-                f"learned noise with vector feedback needs one map Phi(a) per arm; arm {arm} has come with another "
-                "one before. Use feedback 'reward', which lets features change, or weighting 'known'"
+                f"learned noise with vector feedback needs one map Phi(a) per arm; arm {arm} had another one "
+                "before. Use feedback 'reward', which lets features change, or weighting 'known'"
             )
     return maps, mapped

@@ -87,25 +87,16 @@ def quadratic(A: FloatArray, x: FloatArray) -> float:
 def invert(matrix: FloatArray, inverse: FloatArray) -> None:
     """Of a symmetric positive definite matrix, by its Cholesky factor."""
     size = matrix.shape[0]
-    L = np.zeros((size, size))
+    W = np.zeros((size, size))
+    upper_root(matrix, W)
+    B = np.zeros((size, size))  # the inverse of W^T
     for p in range(size):
-        pivot = matrix[p, p]
-        for q in range(p):
-            pivot -= L[p, q] * L[p, q]
-        L[p, p] = np.sqrt(max(pivot, PIVOT * matrix[p, p]))
-        for q in range(p + 1, size):
-            x = matrix[q, p]
-            for o in range(p):
-                x -= L[q, o] * L[p, o]
-            L[q, p] = x / L[p, p]
-    B = np.zeros((size, size))  # L^-1
-    for p in range(size):
-        B[p, p] = 1.0 / L[p, p]
+        B[p, p] = 1.0 / W[p, p]
         for q in range(p + 1, size):
             x = 0.0
             for o in range(p, q):
-                x -= L[q, o] * B[o, p]
-            B[q, p] = x / L[q, q]
+                x -= W[o, q] * B[o, p]
+            B[q, p] = x / W[q, q]
     for p in range(size):
         for q in range(size):
             x = 0.0

@@ -1,7 +1,7 @@
 """The program behind the asymptotic lower bound of a linear bandit with several users, and its Lagrangian.
 
 An allocation omega(h, .) says how user h's rounds are spread over arms. It is informative enough if every parameter
-theta' that would make another arm some user's best is told apart from theta:
+theta' that would make another arm some user's best is distinguished from theta:
 
     max_omega E_h sum_a omega(h, a) <x, theta>   subject to   min_theta' 1/2 |theta - theta'|^2_{V_omega} >= 1 / z
 
