@@ -21,7 +21,7 @@ from drimed.linear import radius, ridge
 from drimed.linear.arrays import FloatArray
 from drimed.linear.ridge import Ridge
 from drimed.policies.policy import Policy
-from drimed.rules.greedy import Greedy
+from drimed.rules.baselines import Greedy
 
 ARMS = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
 E1, E2, E3 = np.eye(3)

@@ -15,16 +15,13 @@ from drimed.environments.control import quantile_control
 from drimed.environments.drift import DRIFTS, levels
 from drimed.environments.instance import authors_instance
 from drimed.environments.world import Setting, World
-from drimed.evaluation.arm_means import difference_band
-from drimed.evaluation.context_drift import context_drift
-from drimed.evaluation.decisions import Decisions
+from drimed.evaluation.drift import EpisodeSums, Monitor, context_drift
 from drimed.evaluation.effects import reward_effects
-from drimed.evaluation.estimators import IPS
-from drimed.evaluation.intervals import Anytime, normal
-from drimed.evaluation.mean_drift import EpisodeSums, Monitor
-from drimed.evaluation.scores import contrast, effect_band, effect_scores
+from drimed.evaluation.estimators import ips
+from drimed.evaluation.intervals import Anytime, Statistics, normal
+from drimed.evaluation.scores import contrast, difference_band, effect_band, effect_scores
 from drimed.evaluation.sequences import Band, asymptotic, bernstein, betting
-from drimed.evaluation.statistics import Statistics
+from drimed.evaluation.target import Decisions
 from drimed.learning import noise
 from drimed.linear.arrays import FloatArray
 from drimed.policies.policy import Policy
@@ -273,7 +270,7 @@ def value() -> None:
         for seed in range(1000):
             log, _ = drawn(n, seed=seed)
             decisions = Decisions(log, TARGET)
-            s = Statistics.of(IPS().parts(decisions))
+            s = Statistics.of(ips().parts(decisions))
             once = normal(s.value, s.standard_error, 1 - ALPHA)
             ever = Anytime.start((0.0, 1.0), 1 - ALPHA).extend(decisions.weight, log.reward).interval()
             usual.append(once.low <= truth <= once.high)

@@ -5,7 +5,7 @@ import pytest
 
 from drimed.environments.drift import DRIFTS, levels
 from drimed.errors import ConfigError, InputError
-from drimed.evaluation.context_drift import context_drift, mean_features
+from drimed.evaluation.drift import context_drift, mean_features
 from drimed.learning.offer import Offer
 from drimed.linear.arrays import FloatArray
 

@@ -9,8 +9,8 @@ import pytest
 
 from drimed.errors import ConfigError, InputError, UnknownNameError
 from drimed.evaluation import estimators as est
-from drimed.evaluation.decisions import Decisions, missing_support
 from drimed.evaluation.log import make_log
+from drimed.evaluation.target import Decisions, missing_support
 from drimed.linear.arrays import FloatArray
 from tests.evaluation.logs import TARGET, drawn, value
 
@@ -25,8 +25,8 @@ def errors_of(estimator: est.Estimator, wrong_model: float) -> FloatArray:
     found = np.empty(REPLICATIONS)
     for i in range(REPLICATIONS):
         log, means = drawn(N, seed=i, wrong_model=wrong_model)
-        if isinstance(estimator, est.Replay):
-            estimator = replace(estimator, seed=i)
+        if estimator.name == "replay":
+            estimator = est.replay(estimator.setting, seed=i)
         found[i] = estimator.parts(Decisions(log, TARGET)).terms().mean() - value(means, TARGET)
     return found
 
@@ -36,14 +36,14 @@ def off(errors: FloatArray) -> float:
     return float(abs(errors.mean()) / (errors.std() / np.sqrt(len(errors))))
 
 
-@pytest.mark.parametrize("estimator", [est.IPS(), est.DoublyRobust()], ids=lambda e: e.name)
+@pytest.mark.parametrize("estimator", [est.ips(), est.dr()], ids=lambda e: e.name)
 def test_weighting_is_unbiased_whatever_the_model(estimator: est.Estimator) -> None:
     assert off(errors_of(estimator, wrong_model=0.3)) < FALSE_ALARM
 
 
 @pytest.mark.parametrize(
     "estimator",
-    [est.SNIPS(), est.SelfNormalisedDR(), est.Replay(bound=8.0)],
+    [est.snips(), est.sndr(), est.replay(bound=8.0)],
     ids=lambda e: e.name,
 )
 def test_ratios_are_nearly_unbiased(estimator: est.Estimator) -> None:
@@ -54,7 +54,7 @@ def test_ratios_are_nearly_unbiased(estimator: est.Estimator) -> None:
 
 @pytest.mark.parametrize(
     "estimator",
-    [est.DirectMethod(), est.SwitchDR(threshold=1.5), est.DRos(shrinkage=1.0), est.DoublyRobust()],
+    [est.dm(), est.switch_dr(threshold=1.5), est.dros(shrinkage=1.0), est.dr()],
     ids=lambda e: e.name,
 )
 def test_with_a_right_model_every_model_based_estimator_is_unbiased(estimator: est.Estimator) -> None:
@@ -63,14 +63,14 @@ def test_with_a_right_model_every_model_based_estimator_is_unbiased(estimator: e
 
 
 def test_a_wrong_model_biases_the_direct_method_and_clipping_biases_ips() -> None:
-    assert errors_of(est.DirectMethod(), wrong_model=0.3).mean() == pytest.approx(0.3 * TARGET[-1])
-    clipped = errors_of(est.ClippedIPS(cap=1.0), wrong_model=0.0)
+    assert errors_of(est.dm(), wrong_model=0.3).mean() == pytest.approx(0.3 * TARGET[-1])
+    clipped = errors_of(est.clipped(cap=1.0), wrong_model=0.0)
     assert off(clipped) > FALSE_ALARM
     assert clipped.mean() < 0  # rewards are not negative
 
 
 def test_doubly_robust_is_less_noisy_than_ips_with_a_good_model() -> None:
-    assert errors_of(est.DoublyRobust(), 0.0).std() < 0.8 * errors_of(est.IPS(), 0.0).std()
+    assert errors_of(est.dr(), 0.0).std() < 0.8 * errors_of(est.ips(), 0.0).std()
 
 
 def terms(estimator: est.Estimator) -> FloatArray:
@@ -78,19 +78,19 @@ def terms(estimator: est.Estimator) -> FloatArray:
 
 
 def test_limits_of_settings_are_other_estimators() -> None:
-    np.testing.assert_allclose(terms(est.DRos(shrinkage=0.0)), terms(est.DirectMethod()))
-    np.testing.assert_allclose(terms(est.DRos(shrinkage=np.inf)), terms(est.DoublyRobust()))
-    np.testing.assert_allclose(terms(est.DRos(shrinkage=1e14)), terms(est.DoublyRobust()))
-    np.testing.assert_allclose(terms(est.SwitchDR(threshold=np.inf)), terms(est.DoublyRobust()))
-    np.testing.assert_allclose(terms(est.SwitchDR(threshold=0.0)), terms(est.DirectMethod()))
-    np.testing.assert_allclose(terms(est.ClippedIPS(cap=np.inf)), terms(est.IPS()))
+    np.testing.assert_allclose(terms(est.dros(shrinkage=0.0)), terms(est.dm()))
+    np.testing.assert_allclose(terms(est.dros(shrinkage=np.inf)), terms(est.dr()))
+    np.testing.assert_allclose(terms(est.dros(shrinkage=1e14)), terms(est.dr()))
+    np.testing.assert_allclose(terms(est.switch_dr(threshold=np.inf)), terms(est.dr()))
+    np.testing.assert_allclose(terms(est.switch_dr(threshold=0.0)), terms(est.dm()))
+    np.testing.assert_allclose(terms(est.clipped(cap=np.inf)), terms(est.ips()))
 
 
 def test_on_its_own_policy_every_weight_is_one() -> None:
     assert LOG.probabilities is not None
     own = Decisions(LOG, LOG.probabilities)
     np.testing.assert_allclose(own.weight, 1.0)
-    for estimator in (est.IPS(), est.SNIPS()):
+    for estimator in (est.ips(), est.snips()):
         assert estimator.parts(own).terms().mean() == pytest.approx(LOG.reward.mean())
 
 
@@ -98,22 +98,22 @@ def test_replay_of_one_arm_on_a_uniform_log_keeps_the_decisions_that_agree() -> 
     rng = np.random.default_rng(3)
     action, reward = rng.integers(4, size=200), rng.standard_normal(200)
     log = make_log(action=action, reward=reward, propensity=np.full(200, 0.25), arms=4)
-    parts = est.Replay().parts(Decisions(log, np.eye(4)[2]))
+    parts = est.replay().parts(Decisions(log, np.eye(4)[2]))
     assert parts.terms().mean() == pytest.approx(reward[action == 2].mean())
 
 
 def test_replay_refuses_weights_above_its_bound_and_says_which_would_do() -> None:
     with pytest.raises(InputError, match="give a larger one: replay="):
-        est.Replay(bound=1.0).parts(HERE)
+        est.replay(bound=1.0).parts(HERE)
 
 
 def test_estimators_say_what_they_miss() -> None:
     bare = make_log(action=[0, 1], reward=[1.0, 2.0], propensity=[0.5, np.nan])
     decisions = Decisions(bare, np.array([0.5, 0.5]))
     with pytest.raises(InputError, match="propensity is unknown"):
-        est.IPS().parts(decisions)
+        est.ips().parts(decisions)
     with pytest.raises(InputError, match="needs predictions"):
-        est.DirectMethod().parts(decisions)
+        est.dm().parts(decisions)
 
 
 def test_missing_support_is_seen_where_the_probabilities_tell() -> None:
@@ -128,8 +128,8 @@ def test_missing_support_is_seen_where_the_probabilities_tell() -> None:
 
 def test_estimators_are_parsed_with_their_setting() -> None:
     assert [est.parse(name).name for name in est.ESTIMATORS] == list(est.ESTIMATORS)
-    assert est.parse("clipped=3") == est.ClippedIPS(cap=3.0, name="clipped=3")
-    assert est.parse("replay=20") == est.Replay(bound=20.0, name="replay=20")
+    assert est.parse("clipped=3") == replace(est.clipped(cap=3.0), name="clipped=3")
+    assert est.parse("replay=20") == replace(est.replay(bound=20.0), name="replay=20")
 
 
 @pytest.mark.parametrize("text", ["ips=3", "clipped=x", "clipped=0", "switch-dr=-1", "dros=-1", "replay=0"])

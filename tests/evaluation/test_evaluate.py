@@ -19,7 +19,7 @@ from drimed.evaluation.evaluate import ROWS, Estimate, Evaluation, Plan, Tally, 
 from drimed.evaluation.log import Log, make_log
 from tests.evaluation.logs import MEANS, TARGET, drawn, value
 
-ALL = [est.parse(name) for name in est.ESTIMATORS if name != "replay"] + [est.Replay(bound=20.0)]
+ALL = [est.parse(name) for name in est.ESTIMATORS if name != "replay"] + [est.replay(bound=20.0)]
 TARGETS = [target.uniform(), target.fixed("mine", TARGET), target.logged()]
 PLAN = Plan(targets=TARGETS, estimators=ALL)
 
@@ -96,7 +96,7 @@ def test_tallies_of_two_processes_merge() -> None:
 def test_a_piece_longer_than_the_cache_is_cut() -> None:
     n = ROWS + 10
     log = make_log(action=np.arange(n) % 2, reward=np.arange(n) / n, propensity=np.full(n, 0.5))
-    plan = Plan(targets=[target.uniform()], estimators=[est.IPS()])
+    plan = Plan(targets=[target.uniform()], estimators=[est.ips()])
     assert evaluate(log, plan).estimates[0].value == pytest.approx(log.reward.mean())
 
 
@@ -104,19 +104,19 @@ def test_normal_and_bootstrap_intervals_agree_and_cover() -> None:
     inside = []
     for seed in range(200):
         log, _ = drawn(400, seed=seed)
-        found = evaluate(log, Plan(targets=TARGETS[1:2], estimators=[est.IPS(), est.SNIPS(), est.DoublyRobust()]))
+        found = evaluate(log, Plan(targets=TARGETS[1:2], estimators=[est.ips(), est.snips(), est.dr()]))
         truth = float(MEANS @ TARGET)  # x is symmetric around 0
         inside.append([e.interval.low <= truth <= e.interval.high for e in found.estimates])
     share = np.mean(inside, axis=0)
     assert (share > 0.90).all()  # 95% less 3.2 standard errors of 200 logs
     log, _ = drawn(2000)
-    e = evaluate(log, Plan(targets=TARGETS[1:2], estimators=[est.SNIPS()], resamples=400)).estimates[0]
+    e = evaluate(log, Plan(targets=TARGETS[1:2], estimators=[est.snips()], resamples=400)).estimates[0]
     assert e.bootstrap is not None
     assert e.bootstrap.high - e.bootstrap.low == pytest.approx(e.interval.high - e.interval.low, rel=0.15)
 
 
 def refusals(log: Log, *targets: target.Target) -> dict[str, Estimate]:
-    found = evaluate(log, Plan(targets=targets, estimators=[est.IPS(), est.DirectMethod()]))
+    found = evaluate(log, Plan(targets=targets, estimators=[est.ips(), est.dm()]))
     return {f"{e.target}/{e.estimator}": e for e in found.estimates}
 
 
@@ -136,7 +136,7 @@ def test_an_arm_that_the_log_never_played_is_a_marked_refusal_and_the_model_may_
 
 def test_an_arm_without_a_chance_at_some_decisions_is_a_refusal_also_if_it_comes_late() -> None:
     log = make_log(action=[0, 1, 0], reward=[1.0, 1.0, 1.0], probabilities=[[0.5, 0.5], [0.5, 0.5], [1.0, 0.0]])
-    found = evaluate([log.rows(0, 2), log.rows(2, 3)], Plan(targets=[target.uniform()], estimators=[est.IPS()]))
+    found = evaluate([log.rows(0, 2), log.rows(2, 3)], Plan(targets=[target.uniform()], estimators=[est.ips()]))
     assert "at decision 2, where the log gave it no chance" in (found.estimates[0].refused or "")
 
 
@@ -159,7 +159,7 @@ def test_without_predictions_only_the_model_based_estimators_are_refused() -> No
 def test_wrong_propensities_are_warned_about() -> None:
     log, _ = drawn(2000)
     wrong = replace(log, propensity=np.clip(log.propensity * 1.5, 0, 1), probabilities=None)
-    plan = Plan(targets=[target.uniform()], estimators=[est.IPS()])
+    plan = Plan(targets=[target.uniform()], estimators=[est.ips()])
     assert "instead of 1" in evaluate(wrong, plan).warnings["uniform"][0]
     assert evaluate(log, plan).warnings["uniform"] == []
 
@@ -176,7 +176,7 @@ def test_plans_and_logs_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ConfigError, match="at least one target"):
         Plan(targets=[], estimators=ALL)
     with pytest.raises(ConfigError, match="different names"):
-        Plan(targets=TARGETS, estimators=[est.IPS(), est.IPS()])
+        Plan(targets=TARGETS, estimators=[est.ips(), est.ips()])
     with pytest.raises(ConfigError, match="level"):
         replace(PLAN, level=1.0)
     with pytest.raises(InputError, match="empty"):

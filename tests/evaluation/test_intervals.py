@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, InputError
-from drimed.evaluation.decisions import Decisions
 from drimed.evaluation.estimators import Parts
 from drimed.evaluation.intervals import Anytime, Bootstrap, normal
+from drimed.evaluation.target import Decisions
 from tests.evaluation.logs import MEANS, TARGET, drawn
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, ShapeError
-from drimed.evaluation.mean_drift import EpisodeSums, Monitor
+from drimed.evaluation.drift import EpisodeSums, Monitor
 from drimed.linear.arrays import FloatArray
 
 RUNS, L, H, D, K = 1000, 60, 8, 3, 4

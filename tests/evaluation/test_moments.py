@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drimed.errors import ShapeError
-from drimed.evaluation.moments import Moments
+from drimed.evaluation.intervals import Moments
 from drimed.linear.arrays import FloatArray
 
 ROWS = st.lists(st.tuples(st.floats(-1e3, 1e3), st.floats(-1.0, 1.0)), min_size=1, max_size=30)

@@ -17,21 +17,21 @@ import numpy as np
 import pytest
 
 from drimed.evaluation import estimators as est
-from drimed.evaluation.decisions import Decisions
 from drimed.evaluation.log import Log, make_log
+from drimed.evaluation.target import Decisions
 from drimed.linear.arrays import FloatArray
 from tests.evaluation.logs import TARGET, drawn
 
 TOLERANCE = 1e-9
 CAMPAIGNS = [(policy, campaign) for policy in ("random", "bts") for campaign in ("all", "men", "women")]
 CHOICES: dict[str, tuple[est.Estimator, str, dict[str, float]]] = {
-    "ips": (est.IPS(), "InverseProbabilityWeighting", {}),
-    "snips": (est.SNIPS(), "SelfNormalizedInverseProbabilityWeighting", {}),
-    "dm": (est.DirectMethod(), "DirectMethod", {}),
-    "dr": (est.DoublyRobust(), "DoublyRobust", {}),
-    "sndr": (est.SelfNormalisedDR(), "SelfNormalizedDoublyRobust", {}),
-    "switch-dr": (est.SwitchDR(threshold=1.0), "SwitchDoublyRobust", {"tau": 1.0}),
-    "dros": (est.DRos(shrinkage=2.0), "DoublyRobustWithShrinkage", {"lambda_": 2.0}),
+    "ips": (est.ips(), "InverseProbabilityWeighting", {}),
+    "snips": (est.snips(), "SelfNormalizedInverseProbabilityWeighting", {}),
+    "dm": (est.dm(), "DirectMethod", {}),
+    "dr": (est.dr(), "DoublyRobust", {}),
+    "sndr": (est.sndr(), "SelfNormalizedDoublyRobust", {}),
+    "switch-dr": (est.switch_dr(threshold=1.0), "SwitchDoublyRobust", {"tau": 1.0}),
+    "dros": (est.dros(shrinkage=2.0), "DoublyRobustWithShrinkage", {"lambda_": 2.0}),
 }
 
 
@@ -128,4 +128,4 @@ def test_replay_gives_their_number_for_a_target_of_one_arm(theirs: Any) -> None:
     value = theirs.ReplayMethod().estimate_policy_value(
         reward=log.reward, action=log.action, action_dist=target[:, :, None], position=np.zeros(len(log), dtype=int)
     )
-    assert est.Replay().parts(Decisions(log, np.eye(log.K)[5])).terms().mean() == pytest.approx(value, abs=TOLERANCE)
+    assert est.replay().parts(Decisions(log, np.eye(log.K)[5])).terms().mean() == pytest.approx(value, abs=TOLERANCE)

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from drimed.evaluation.decisions import Decisions
 from drimed.evaluation.log import make_log
 from drimed.evaluation.overlap import Overlap, Weights
+from drimed.evaluation.target import Decisions
 from tests.evaluation.logs import TARGET, drawn
 
 

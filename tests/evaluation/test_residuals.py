@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, ShapeError
-from drimed.evaluation.residuals import residual_check, standardised
+from drimed.evaluation.calibration import residual_check, standardised
 from drimed.learning.fit import Fit
 
 N, K, M = 400, 3, 2

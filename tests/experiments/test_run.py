@@ -86,7 +86,7 @@ def test_the_key_depends_on_the_code_of_a_rule_that_is_not_drimeds(
 ) -> None:
     path = tmp_path / "rule_of_a_user.py"
     path.write_text(
-        "from drimed.rules.greedy import Greedy\nMine = type('Mine', (Greedy,), {'__module__': __name__})\n"
+        "from drimed.rules.baselines import Greedy\nMine = type('Mine', (Greedy,), {'__module__': __name__})\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     rule = importlib.import_module("rule_of_a_user").Mine

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, InputError
-from drimed.learning import learned, moments
+from drimed.learning import learned, noise_model
 from drimed.learning.learned import Noise
 from drimed.learning.learner import Learner
 from drimed.learning.offer import Offer, Outcome, Shape
@@ -541,7 +541,7 @@ def test_with_vector_feedback_an_arm_keeps_its_map() -> None:
     maps = np.array(seen[3].offer.maps)
     maps[arm, 0, 0] += 0.1
     moved = replace(seen[3], offer=replace(seen[3].offer, maps=maps))
-    with pytest.raises(InputError, match=rf"one map Phi\(a\) per arm; arm {arm} has come with another"):
+    with pytest.raises(InputError, match=rf"one map Phi\(a\) per arm; arm {arm} had another one before"):
         after(learner, [moved], after(learner, seen))
     maps[arm, 0, 0] -= 0.1 * (1 - 1e-13)  # as good as equal
     after(learner, [replace(moved, offer=replace(moved.offer, maps=maps))], after(learner, seen))
@@ -560,7 +560,7 @@ def test_contexts_beyond_the_grid_share_the_last_bin_and_weights_stay_bounded() 
     assert n.sum() == 60
     sigma = np.array([learner.view(s.offer, model).sigma for s in far])
     ratio = sigma.max(0) / sigma.min(0)
-    assert (ratio <= np.exp(moments.LOG_WEIGHT_LIMIT) * 20).all()
+    assert (ratio <= np.exp(noise_model.LOG_WEIGHT_LIMIT) * 20).all()
 
 
 def test_the_inflation_fades_as_the_data_grow() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from drimed.linear import forms, ridge
-from drimed.linear.ahead import BLOCK, one_step_ahead
+from drimed.linear.ridge import BLOCK, one_step_ahead
 
 
 def test_each_outcome_is_predicted_from_those_before_it() -> None:

@@ -47,3 +47,51 @@ def test_processes_that_compile_at_the_same_time_do_not_spoil_each_others_cache(
     assert later.returncode == 0, later.stderr
     assert len(said[0]) == 3
     assert all(lines == sorted(later.stdout.splitlines()) for lines in said)
+
+
+CHANGED = """
+import importlib, pathlib, sys
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+print(importlib.import_module("uses").twice(np.array([1.0, 2.0])).tolist())
+"""
+
+USES = """
+from drimed.linear.kernel import kernel
+from steps import step
+
+
+@kernel("void(f8[:], f8[:])", "(k)->(k)")
+def twice(x, y):
+    for i in range(x.shape[0]):
+        y[i] = step(x[i])
+"""
+
+STEPS = """
+from drimed.linear.kernel import helper
+
+
+@helper
+def step(x):
+    return inner(x) + 0.0
+
+
+@helper
+def inner(x):
+    return {factor} * x
+"""
+
+
+def test_a_cached_kernel_is_compiled_again_when_a_helper_in_another_file_has_changed(tmp_path: Path) -> None:
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    (tmp_path / "uses.py").write_text(USES)
+    said = []
+    for factor in ("2.0", "3.0"):
+        (tmp_path / "steps.py").write_text(STEPS.format(factor=factor))
+        done = subprocess.run(
+            [sys.executable, "-B", "-c", CHANGED, str(tmp_path)],
+            env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout.strip())
+    assert said == ["[2.0, 4.0]", "[3.0, 6.0]"]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drimed.experiments.simulate import simulate
 
 from drimed.errors import ConfigError, UnknownNameError
+from drimed.experiments.simulate import simulate
 from drimed.guards.certain import Certain
 from drimed.guards.expected import Expected
 from drimed.guards.off import Off

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from drimed.errors import InputError
-from drimed.rules.control import Control
+from drimed.rules.baselines import Control
 from drimed.rules.rule import Ask
 from tests.examples import E1, r1_fit, r1_offer
 
@@ -26,5 +26,5 @@ def test_a_batch_shares_one_control() -> None:
 
 
 def test_a_control_without_available_arms_is_refused() -> None:
-    with pytest.raises(InputError, match="control plays only arms that are not available; give another control"):
+    with pytest.raises(InputError, match=r"every arm of the control is unavailable.*give this offer another control"):
         Control().propose(r1_fit(), r1_offer(control=E1), Ask(mask=np.array([False, True, True])))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from drimed.learning.offer import make_offer
-from drimed.rules.greedy import Greedy
+from drimed.rules.baselines import Greedy
 from drimed.rules.rule import Ask
 from tests.examples import E1, E3, r1_fit, r1_offer
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from drimed.rules.baselines import Uniform
 from drimed.rules.rule import Ask
-from drimed.rules.uniform import Uniform
 from tests.examples import r1_fit, r1_offer
 
 

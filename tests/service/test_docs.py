@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
-from drimed.trial import template
 
 from drimed.service import tokens
 from drimed.service.settings import Settings
+from drimed.trial import template
 from drimed.trial.stores import open_store
 from tests.service.serving import served
 

@@ -13,8 +13,9 @@ from rich.table import Table
 from drimed.errors import ConfigError, InputError
 
 if TYPE_CHECKING:  # SciPy takes a quarter of a second that other commands do not need
-    from drimed.evaluation.evaluate import Evaluation
+    from drimed.evaluation.evaluate import Evaluation, Plan
     from drimed.evaluation.intervals import Interval
+    from drimed.evaluation.readers import LogStream
 
 WITHOUT_MODEL = "ips,snips,clipped"
 WITH_MODEL = "dm,ips,snips,clipped,dr,sndr,switch-dr,dros"
@@ -68,10 +69,9 @@ def evaluate(
     """
     from drimed.evaluation import estimators as known
     from drimed.evaluation import target
-    from drimed.evaluation.evaluate import Plan, Tally
+    from drimed.evaluation.evaluate import Plan
     from drimed.evaluation.readers import OPTIONAL, Columns, read
 
-    console = Console()
     names = _list("--policy", policy)
     columns = Columns(
         action=action,
@@ -94,6 +94,14 @@ def evaluate(
         by_user=by_user,
         seed=seed,
     )
+    _answer(stream, plan, out)
+
+
+def _answer(stream: LogStream, plan: Plan, out: Path | None) -> None:
+    """Read the log once, show what follows, and write it where asked."""
+    from drimed.evaluation.evaluate import Tally
+
+    console = Console()
     tally, done = Tally(plan), 0
     with console.status("reading") as status:
         for piece in stream:
@@ -101,7 +109,7 @@ def evaluate(
             done += len(piece)
             status.update(f"{done:,} decisions")
     result = tally.result()
-    _show(console, result, level)
+    _show(console, result, plan.level)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(result.as_dict(), indent=2) + "\n", encoding="utf-8")

@@ -23,8 +23,7 @@ from drimed.learning.offer import Offer, Outcome, Shape, quadratic, whiten
 from drimed.linear import checks
 from drimed.linear.arrays import FloatArray, IntArray
 
-BLOCK_NUMBERS = 2_000_000  # numbers per block array: a few arrays of this size fit in the cache of no machine, and in
-# the memory of every one
+BLOCK_NUMBERS = 2_000_000  # numbers per block array, 16 MB: a few of them fit in any machine's memory
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,6 @@
-"""Are the logged propensities true? Realised choices against the probabilities that were logged for them.
+"""Are the logged propensities true, and is the noise as claimed?
+
+`calibration` compares realised choices with the probabilities that were logged for them.
 
 If arm a had probability p_t(a), the sum of 1{A_t = a} - p_t(a) is a martingale whose variance is known, whatever the
 policy; over many decisions it is near normal. A propensity that is wrong shows as an arm that was played too often.
@@ -7,22 +9,29 @@ The near-normal test needs some plays of every arm to be right, and holds for on
 decision it tilts the logged probabilities towards arms that were played more often than they said, and multiplies its
 stake by tilted over logged probability of what was played. If the propensities are true, the stake is a martingale
 from 1, and reaches 1 / alpha with a chance of at most alpha, at any size and however often one looks.
+
+`residual_check`: standardised residuals should have variance one, no skew and normal tails. A residual is taken one
+step ahead: from the fit before the outcome, divided by its predictive standard deviation sqrt(1 + z^T V^-1 z), so that
+early ones are not too large. Rows are those of a learner with known noise: whitened. Shapes: leading `...` is any
+batch; n decisions, M metrics (1 with reward feedback), K arms.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from scipy.special import chdtrc, ndtr
 
-from drimed.errors import ConfigError, InputError
+from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.evaluation.log import Log
-from drimed.linear import pmf
-from drimed.linear.arrays import FloatArray
+from drimed.learning.fit import Fit
+from drimed.linear import checks, pmf
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
-PRIOR_PLAYS = 5.0  # of each arm, as often as it was said: before there is evidence, bets are small
+PRIOR_PLAYS = 5.0  # of each arm, at its logged rate: before there is evidence, bets are small
+FEWEST = 20  # residuals of an arm and metric below which nothing is said about their shape
 RANK = 1e-9  # eigenvalues of the covariance below this share of the largest are the sums that are always zero
 
 
@@ -35,7 +44,7 @@ class Calibration:
     expected: FloatArray  # (K,), sum of probabilities
     realised: FloatArray  # (K,), how often it was played
     z: FloatArray  # (K,), the difference in standard deviations
-    p_value: float  # of all arms together, in a large log that is looked at once; small: the propensities are wrong
+    p_value: float  # of all arms together, for a large log that is tested once; small: the propensities are wrong
     anytime_p: float  # the same by betting: at any size, however often one looks
     edges: FloatArray  # (B + 1,), bins of probability
     bin_count: FloatArray  # (B,), pairs of decision and arm in each
@@ -118,3 +127,79 @@ def inverse_check(log: Log) -> tuple[float, float]:
     if error == 0:
         return mean, 1.0 if np.isclose(mean, log.K) else 0.0
     return mean, float(2 * ndtr(-abs(mean - log.K) / error))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ResidualCheck:
+    """For each arm and metric; NaN where there are too few residuals."""
+
+    count: IntArray  # (K, M)
+    mean: FloatArray  # (K, M), zero if the linear model holds
+    variance: FloatArray  # (K, M), realised over claimed: one if the noise is as claimed
+    variance_p: FloatArray  # (K, M), two-sided p-value of that, allowing for the tails that are seen
+    skewness: FloatArray  # (K, M)
+    kurtosis: FloatArray  # (K, M), in excess of the normal's
+    normal_p: FloatArray  # (K, M), Jarque and Bera's test: a hint, not a proof
+    level: float
+
+    @property
+    def wrong_variance(self) -> BoolArray:
+        """Where the noise is certainly not as claimed, at the level for all cells together: (K, M)."""
+        return self._below(self.variance_p)
+
+    @property
+    def not_normal(self) -> BoolArray:
+        """Where the noise is certainly not normal; bounds need sub-Gaussian noise, not normal noise: (K, M)."""
+        return self._below(self.normal_p)
+
+    def _below(self, p: FloatArray) -> BoolArray:
+        cells = max(int(np.isfinite(p).sum()), 1)
+        return np.nan_to_num(p, nan=1.0) < (1 - self.level) / cells
+
+
+def standardised(fit: Fit, Z: Any, w: Any) -> FloatArray:
+    """(w - <z, theta_hat>) / sqrt(1 + z^T V^-1 z) of rows Z (..., m, d), w (..., m) that the fit has not seen."""
+    z = checks.shaped("Z", checks.finite("Z", Z), (-1, fit.theta.shape[-1]))
+    return (checks.finite("w", w) - fit.mean(z)) / np.sqrt(1 + fit.leverage(z))
+
+
+def residual_check(residuals: Any, arm: Any, K: int, *, level: float = 0.95) -> ResidualCheck:
+    """Check residuals (n, M) of decisions that played `arm` (n,).
+
+    >>> rng = np.random.default_rng(1)
+    >>> loud = residual_check(2 * rng.standard_normal((500, 1)), np.zeros(500, int), 1)
+    >>> loud.wrong_variance.tolist(), loud.not_normal.tolist()
+    ([[True]], [[False]])
+    """
+    if not 0 < level < 1:
+        raise ConfigError(f"level must be in (0, 1), got {level}")
+    e = checks.shaped("residuals", checks.finite("residuals", residuals), (-1, -1))
+    a: IntArray = np.asarray(arm, np.intp)
+    if e.ndim != 2 or a.shape != e.shape[:1]:
+        raise ShapeError(f"residuals must be (n, M) and arm (n,), got {e.shape} and {a.shape}")
+    M = e.shape[1]
+    count = np.zeros((K, M), np.intp)
+    table = np.full((6, K, M), np.nan)
+    for k in range(K):
+        mine = e[a == k]
+        count[k] = len(mine)
+        if len(mine) >= FEWEST:
+            table[:, k] = _moments(mine)
+    mean, variance, variance_p, skewness, kurtosis, normal_p = table
+    return ResidualCheck(count, mean, variance, variance_p, skewness, kurtosis, normal_p, level)
+
+
+def _moments(e: FloatArray) -> FloatArray:
+    """mean, variance about zero, its p-value, skewness, excess kurtosis, Jarque-Bera p-value: (n, M) -> (6, M)."""
+    n = len(e)
+    variance = (e**2).mean(0)
+    off = e - e.mean(0)
+    spread = np.maximum((off**2).mean(0), np.finfo(np.float64).tiny)
+    skew = (off**3).mean(0) / spread**1.5
+    excess = (off**4).mean(0) / spread**2 - 3
+    # Var(e^2) is 2 + excess for unit variance: heavy tails alone should not look like a wrong scale.
+    error = variance * np.sqrt((2 + np.maximum(excess, 0.0)) / n)
+    p = 2 * ndtr(-np.abs(variance - 1) / error)
+    bera = n / 6 * (skew**2 + excess**2 / 4)
+    return np.stack([e.mean(0), variance, p, skew, excess, chdtrc(2, bera)])

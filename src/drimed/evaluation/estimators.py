@@ -11,14 +11,14 @@ Li et al. (2011) for replay.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, final
+from dataclasses import dataclass, field, replace
+from typing import final
 
 import numpy as np
 
 from drimed import streams
 from drimed.errors import ConfigError, InputError, UnknownNameError
-from drimed.evaluation.decisions import Decisions
+from drimed.evaluation.target import Decisions
 from drimed.linear.arrays import FloatArray
 
 BOUND_TOLERANCE = 1e-9  # relative: a weight of K computed as (1 / K) / (1 / K^2) is not above K
@@ -44,183 +44,103 @@ class Parts:
         return terms
 
 
-class Estimator(Protocol):
-    """What the streaming evaluation needs of an estimator."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def weighs(self) -> bool: ...  # whether it needs propensities, and support
-
-    @property
-    def predicts(self) -> bool: ...  # whether it needs predictions
-
-    def parts(self, decisions: Decisions) -> Parts: ...
-
-
 @final
 @dataclass(frozen=True, slots=True)
-class DirectMethod:
-    """What the model says; as biased as the model."""
+class Estimator:
+    """A name, what the log must have for it, and its parts."""
 
-    name: str = "dm"
-    weighs: bool = False
-    predicts: bool = True
-
-    def parts(self, decisions: Decisions) -> Parts:
-        """direct."""
-        return Parts(base=decisions.direct)
+    name: str
+    parts: Callable[[Decisions], Parts] = field(compare=False, repr=False)
+    weighs: bool = True  # needs propensities, and support
+    predicts: bool = True  # needs predictions
+    setting: float | None = None
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class IPS:
-    """Inverse propensity score: unbiased, noisy where weights are large."""
-
-    name: str = "ips"
-    weighs: bool = True
-    predicts: bool = False
-
-    def parts(self, decisions: Decisions) -> Parts:
-        """w r."""
-        return Parts(correction=decisions.weight * decisions.reward)
+def dm() -> Estimator:
+    """The direct method: what the model says; as biased as the model."""
+    return Estimator("dm", lambda d: Parts(base=d.direct), weighs=False)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class SNIPS:
-    """Self-normalised: a weighted mean, so it stays within the range of rewards; bias of order 1 / n."""
-
-    name: str = "snips"
-    weighs: bool = True
-    predicts: bool = False
-
-    def parts(self, decisions: Decisions) -> Parts:
-        """w r over w."""
-        return Parts(correction=decisions.weight * decisions.reward, normaliser=decisions.weight)
+def ips() -> Estimator:
+    """Inverse propensity score, w r: unbiased, noisy where weights are large."""
+    return Estimator("ips", lambda d: Parts(correction=d.weight * d.reward), predicts=False)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class ClippedIPS:
-    """Weights cut at `cap`: for non-negative rewards, biased downwards and less noisy."""
-
-    cap: float = 10.0
-    name: str = "clipped"
-    weighs: bool = True
-    predicts: bool = False
-
-    def __post_init__(self) -> None:
-        _positive("cap", self.cap)
-
-    def parts(self, decisions: Decisions) -> Parts:
-        """min(w, cap) r."""
-        return Parts(correction=np.minimum(decisions.weight, self.cap) * decisions.reward)
+def snips() -> Estimator:
+    """Self-normalised, w r over w: a weighted mean, so it stays within the range of rewards; bias of order 1 / n."""
+    return Estimator("snips", lambda d: Parts(None, d.weight * d.reward, d.weight), predicts=False)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class DoublyRobust:
-    """The model, corrected by weighted residuals: unbiased if the propensities are right, whatever the model."""
-
-    name: str = "dr"
-    weighs: bool = True
-    predicts: bool = True
-
-    def parts(self, decisions: Decisions) -> Parts:
-        """direct + w (r - q)."""
-        return Parts(base=decisions.direct, correction=decisions.weight * decisions.residual)
+def clipped(cap: float = 10.0) -> Estimator:
+    """min(w, cap) r: for non-negative rewards, biased downwards and less noisy."""
+    if not cap > 0:
+        raise ConfigError(f"cap must be positive, got {cap}")
+    return Estimator(
+        "clipped", lambda d: Parts(correction=np.minimum(d.weight, cap) * d.reward), predicts=False, setting=cap
+    )
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class SelfNormalisedDR:
-    """Doubly robust with weights that sum to n."""
-
-    name: str = "sndr"
-    weighs: bool = True
-    predicts: bool = True
-
-    def parts(self, decisions: Decisions) -> Parts:
-        """direct + w (r - q) over w."""
-        return Parts(decisions.direct, decisions.weight * decisions.residual, decisions.weight)
+def dr() -> Estimator:
+    """Doubly robust, direct + w (r - q): unbiased if the propensities are right, whatever the model."""
+    return Estimator("dr", lambda d: Parts(d.direct, d.weight * d.residual))
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class SwitchDR:
-    """Doubly robust where w <= `threshold`, the model alone elsewhere."""
-
-    threshold: float = 10.0
-    name: str = "switch-dr"
-    weighs: bool = True
-    predicts: bool = True
-
-    def __post_init__(self) -> None:
-        if not self.threshold >= 0:
-            raise ConfigError(f"threshold must be at least 0, got {self.threshold}")
-
-    def parts(self, decisions: Decisions) -> Parts:
-        """direct + w 1{w <= threshold} (r - q)."""
-        w = decisions.weight
-        return Parts(base=decisions.direct, correction=w * (w <= self.threshold) * decisions.residual)
+def sndr() -> Estimator:
+    """Doubly robust with weights that sum to n, direct + w (r - q) over w."""
+    return Estimator("sndr", lambda d: Parts(d.direct, d.weight * d.residual, d.weight))
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class DRos:
-    """Doubly robust with optimistic shrinkage: weights w are replaced by shrinkage w / (w^2 + shrinkage)."""
+def switch_dr(threshold: float = 10.0) -> Estimator:
+    """Doubly robust where w <= threshold, the model alone elsewhere: direct + w 1{w <= threshold} (r - q)."""
+    if not threshold >= 0:
+        raise ConfigError(f"threshold must be at least 0, got {threshold}")
 
-    shrinkage: float = 100.0  # lambda; 0 is the direct method, infinity is doubly robust
-    name: str = "dros"
-    weighs: bool = True
-    predicts: bool = True
+    def parts(d: Decisions) -> Parts:
+        return Parts(d.direct, d.weight * (d.weight <= threshold) * d.residual)
 
-    def __post_init__(self) -> None:
-        if not self.shrinkage >= 0:
-            raise ConfigError(f"shrinkage must be at least 0, got {self.shrinkage}")
-
-    def parts(self, decisions: Decisions) -> Parts:
-        """direct + lambda w / (w^2 + lambda) (r - q)."""
-        w, lam = decisions.weight, self.shrinkage
-        if lam == 0:
-            return Parts(base=decisions.direct)
-        shrunk = w if np.isinf(lam) else lam * w / (w * w + lam)
-        return Parts(base=decisions.direct, correction=shrunk * decisions.residual)
+    return Estimator("switch-dr", parts, setting=threshold)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Replay:
+def dros(shrinkage: float = 100.0) -> Estimator:
+    """Doubly robust with optimistic shrinkage lambda: direct + lambda w / (w^2 + lambda) (r - q).
+
+    A shrinkage of 0 is the direct method, an infinite one doubly robust.
+    """
+    if not shrinkage >= 0:
+        raise ConfigError(f"shrinkage must be at least 0, got {shrinkage}")
+
+    def parts(d: Decisions) -> Parts:
+        w = d.weight
+        if shrinkage == 0:
+            return Parts(base=d.direct)
+        shrunk = w if np.isinf(shrinkage) else shrinkage * w / (w * w + shrinkage)
+        return Parts(d.direct, shrunk * d.residual)
+
+    return Estimator("dros", parts, setting=shrinkage)
+
+
+def replay(bound: float | None = None, *, seed: int = 0) -> Estimator:
     """Rejection sampling: a decision is kept with probability w / bound; kept rewards are as if the target had played.
 
     Without a `bound` it is the number of arms, which is right for a log that was played uniformly; there, a target that
     plays one arm keeps exactly the decisions that agree with it.
     """
+    if bound is not None and not bound > 0:
+        raise ConfigError(f"bound must be positive, got {bound}")
 
-    bound: float | None = None
-    seed: int = 0
-    name: str = "replay"
-    weighs: bool = True
-    predicts: bool = False
-
-    def __post_init__(self) -> None:
-        if self.bound is not None:
-            _positive("bound", self.bound)
-
-    def parts(self, decisions: Decisions) -> Parts:
-        """kept r over kept."""
-        log, w = decisions.log, decisions.weight
-        bound = float(log.K) if self.bound is None else self.bound
-        if len(w) and w.max() > bound * (1 + BOUND_TOLERANCE):
+    def parts(d: Decisions) -> Parts:
+        most = float(d.log.K) if bound is None else bound
+        if len(d.weight) and d.weight.max() > most * (1 + BOUND_TOLERANCE):
+            largest = float(d.weight.max())
             raise InputError(
-                f"replay keeps a decision with probability weight / bound, and a weight of {float(w.max()):g} is above "
-                f"the bound {bound:g}; give a larger one: replay={float(w.max()) * 1.01:.3g}"
+                f"replay keeps a decision with probability weight / bound, and a weight of {largest:g} is above "
+                f"the bound {most:g}; give a larger one: replay={largest * 1.01:.3g}"
             )
-        u = _draws(self.seed, log.start, len(log))
-        kept = (u * bound * (1 - BOUND_TOLERANCE) < w).astype(np.float64)
-        return Parts(correction=kept * log.reward, normaliser=kept)
+        u = _draws(seed, d.log.start, len(d.log))
+        kept = (u * most * (1 - BOUND_TOLERANCE) < d.weight).astype(np.float64)
+        return Parts(None, kept * d.reward, kept)
+
+    return Estimator("replay", parts, predicts=False, setting=bound)
 
 
 def _draws(seed: int, start: int, n: int) -> FloatArray:
@@ -233,41 +153,37 @@ def _draws(seed: int, start: int, n: int) -> FloatArray:
     return u[start - 4 * first :][:n]
 
 
-def _positive(name: str, value: float) -> None:
-    if not value > 0:
-        raise ConfigError(f"{name} must be positive, got {value}")
-
-
-ESTIMATORS: dict[str, Callable[..., Estimator]] = {
-    "dm": DirectMethod,
-    "ips": IPS,
-    "snips": SNIPS,
-    "clipped": lambda value=10.0: ClippedIPS(cap=value),
-    "dr": DoublyRobust,
-    "sndr": SelfNormalisedDR,
-    "switch-dr": lambda value=10.0: SwitchDR(threshold=value),
-    "dros": lambda value=100.0: DRos(shrinkage=value),
-    "replay": lambda value=None: Replay(bound=value),
+WITH_SETTING: dict[str, Callable[..., Estimator]] = {
+    "clipped": clipped,
+    "switch-dr": switch_dr,
+    "dros": dros,
+    "replay": replay,
 }
-_WITH_VALUE = ("clipped", "switch-dr", "dros", "replay")
+ESTIMATORS: dict[str, Callable[..., Estimator]] = {
+    "dm": dm,
+    "ips": ips,
+    "snips": snips,
+    "dr": dr,
+    "sndr": sndr,
+    **WITH_SETTING,
+}
 
 
 def parse(text: str) -> Estimator:
     """An estimator as it is written on a command line, with its setting if it has one: `clipped=5`.
 
     >>> parse("switch-dr=3")
-    SwitchDR(threshold=3.0, name='switch-dr=3', weighs=True, predicts=True)
+    Estimator(name='switch-dr=3', weighs=True, predicts=True, setting=3.0)
     """
     name, _, value = text.partition("=")
     if name not in ESTIMATORS:
         raise UnknownNameError("estimator", name, ESTIMATORS)
     if not value:
         return ESTIMATORS[name]()
-    if name not in _WITH_VALUE:
+    if name not in WITH_SETTING:
         raise ConfigError(f"estimator {name!r} has no setting, got {text!r}")
     try:
         number = float(value)
     except ValueError as error:
         raise ConfigError(f"the setting of {name!r} must be a number, got {value!r}") from error
-    chosen: Any = ESTIMATORS[name](number)
-    return replace(chosen, name=text)
+    return replace(WITH_SETTING[name](number), name=text)

@@ -10,13 +10,11 @@ import numpy as np
 
 from drimed.errors import ConfigError, InputError
 from drimed.evaluation import intervals
-from drimed.evaluation.decisions import Decisions, missing_support
 from drimed.evaluation.estimators import Estimator
-from drimed.evaluation.intervals import Anytime, Bootstrap, Interval
+from drimed.evaluation.intervals import Anytime, Bootstrap, Interval, Statistics
 from drimed.evaluation.log import Log, unknown_propensity
 from drimed.evaluation.overlap import Overlap, Weights
-from drimed.evaluation.statistics import Statistics
-from drimed.evaluation.target import Target
+from drimed.evaluation.target import Decisions, Target, missing_support
 from drimed.linear.arrays import FloatArray
 
 ROWS = 65_536  # decisions at a time: the arrays of one piece stay in the processor's cache
@@ -207,7 +205,7 @@ def evaluate(chunks: Iterable[Log] | Log, plan: Plan) -> Evaluation:
     >>> from drimed.evaluation import estimators, target
     >>> from drimed.evaluation.log import make_log
     >>> log = make_log(action=[0, 1, 0, 1], reward=[1.0, 3.0, 1.0, 3.0], propensity=[0.5] * 4)
-    >>> plan = Plan(targets=[target.uniform(), target.always("1")], estimators=[estimators.IPS()])
+    >>> plan = Plan(targets=[target.uniform(), target.always("1")], estimators=[estimators.ips()])
     >>> [estimate.value for estimate in evaluate(log, plan).estimates]
     [2.0, 3.0]
     """

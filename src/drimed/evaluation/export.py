@@ -22,7 +22,7 @@ MEANING = {
     "action": "name of the arm that was played",
     "reward": "what the decision earned, in the user's own unit",
     "propensity": "probability that this arm had when it was drawn; empty: unknown",
-    "user": "whom the decision was for",
+    "user": "the user that the decision was for",
     "episode": "number of the episode, from 0",
     "probabilities": "probability that arm {name} had when the arm was drawn",
     "predictions": "mean reward of arm {name} as the model predicted it before the outcome",

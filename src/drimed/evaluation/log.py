@@ -28,7 +28,7 @@ UNKNOWN_PROPENSITY = (
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """n decisions with what came of them, taken as they are: `make_log` checks them.
+    """n decisions with their outcomes, taken as they are: `make_log` checks them.
 
     The propensity is that of the arm played; NaN says that it is unknown.
     """
@@ -157,7 +157,7 @@ def _all_finite(name: str, array: FloatArray, start: int) -> None:
             where = np.argwhere(bad)[0]
             raise InputError(
                 f"{name} must be finite, got {array[tuple(where)]} at decision {start + int(where[0])} "
-                f"({int(bad.sum())} such values); drop those decisions or mend them"
+                f"({int(bad.sum())} such values); drop or correct those decisions"
             )
 
 

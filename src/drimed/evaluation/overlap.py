@@ -1,4 +1,4 @@
-"""How much of a log speaks about a target: effective sample size, largest weight, arms without support."""
+"""How much a log tells about a target: effective sample size, largest weight, arms without support."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, final
 
 import numpy as np
 
-from drimed.evaluation.decisions import Decisions
 from drimed.evaluation.log import SUM_TOLERANCE
+from drimed.evaluation.target import Decisions
 from drimed.linear.arrays import FloatArray
 
 SUSPECT = 4.0  # standard errors that the mean weight may be away from 1: by chance once in 16,000 logs
-THIN = 0.01  # an effective share of the log below this is told as a warning
+THIN = 0.01  # an effective share of the log below this gives a warning
 
 
 @final

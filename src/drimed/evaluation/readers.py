@@ -51,7 +51,7 @@ class Columns:
 @final
 @dataclass(frozen=True)
 class LogStream:
-    """A log in pieces; it can be gone through any number of times."""
+    """A log in pieces; it can be iterated any number of times."""
 
     source: Source
     columns: Columns

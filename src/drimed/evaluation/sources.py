@@ -83,7 +83,6 @@ class Arrays:
             raise InputError(f"columns must have one length, got {lengths}")
 
     def names(self) -> list[str]:
-        """Of all columns."""
         return list(self.columns)
 
     def pieces(self, numbers: Sequence[str], labels: Sequence[str], rows: int) -> Iterator[Piece]:
@@ -102,7 +101,6 @@ class PolarsFrame:
     frame: Any
 
     def names(self) -> list[str]:
-        """Of all columns."""
         return list(self.frame.collect_schema().names())
 
     def pieces(self, numbers: Sequence[str], labels: Sequence[str], rows: int) -> Iterator[Piece]:
@@ -125,7 +123,6 @@ class ArrowTable:
     table: Any
 
     def names(self) -> list[str]:
-        """Of all columns."""
         return list(self.table.column_names)
 
     def pieces(self, numbers: Sequence[str], labels: Sequence[str], rows: int) -> Iterator[Piece]:
@@ -142,7 +139,6 @@ class ParquetFile:
     path: Path
 
     def names(self) -> list[str]:
-        """Of all columns."""
         return list(self._open().schema_arrow.names)
 
     def pieces(self, numbers: Sequence[str], labels: Sequence[str], rows: int) -> Iterator[Piece]:
@@ -167,7 +163,6 @@ class CsvFile:
     path: Path
 
     def names(self) -> list[str]:
-        """Of all columns."""
         import csv
 
         with self.path.open(newline="", encoding="utf-8-sig") as file:

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from drimed.errors import DrimedError, InputError
-from drimed.evaluation import calibration, residuals
-from drimed.evaluation.context_drift import ContextDrift, context_drift
-from drimed.evaluation.mean_drift import EpisodeSums, MeanDrift, Monitor
+from drimed.evaluation import calibration
+from drimed.evaluation.drift import ContextDrift, EpisodeSums, MeanDrift, Monitor, context_drift
 from drimed.findings.gather import Gathered, evidence, inference_learner, inference_noise, usable
 from drimed.learning import learned, noise
 from drimed.learning.learned import Noise
-from drimed.linear.ahead import one_step_ahead
 from drimed.linear.arrays import FloatArray, IntArray, pick_shared
+from drimed.linear.ridge import one_step_ahead
 
 ALPHA = 0.01  # false-alarm rate: the probability that a trial without drift ever raises an alarm
 FEWEST_EPISODES = 3
@@ -40,7 +39,7 @@ class Checks:
     context: ContextDrift | None
     context_users: int  # users whose contexts are known in every episode
     mean: MeanDrift | None
-    residual: residuals.ResidualCheck | None
+    residual: calibration.ResidualCheck | None
     calibration: calibration.Calibration | None
     alarms: list[Alarm]
 
@@ -52,7 +51,7 @@ def check(seen: Gathered) -> Checks:
     rows = _rows(seen)
     mean = None if rows is None else _mean_drift(seen, rows)
     residual = (
-        None if rows is None else residuals.residual_check(rows.standardised, rows.arm, len(seen.state.problem.arms))
+        None if rows is None else calibration.residual_check(rows.standardised, rows.arm, len(seen.state.problem.arms))
     )
     try:
         propensities = calibration.calibration(seen.log())
@@ -93,7 +92,7 @@ class _Rows:
 def _rows(seen: Gathered) -> _Rows | None:
     learner = inference_learner(seen.state)
     chosen = np.flatnonzero(usable(seen, learner) & seen.observed.all(-1))
-    if len(chosen) < residuals.FEWEST:
+    if len(chosen) < calibration.FEWEST:
         return None
     noise_model = inference_noise(seen, learner)  # as it is estimated from everything
     parts = [_whitened(seen, noise_model, chosen[i : i + CHUNK]) for i in range(0, len(chosen), CHUNK)]

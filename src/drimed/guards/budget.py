@@ -17,7 +17,7 @@ from drimed.guards import margin
 from drimed.guards.constraint import certified_arms, check_confidence, constraints, radius
 from drimed.guards.decision import Decision, Guarded
 from drimed.guards.fallback import explained, safe_choice
-from drimed.guards.guard import AskRule
+from drimed.guards.guard import AskRule, Protects
 from drimed.guards.margin import Tolerance
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Shape
@@ -45,6 +45,7 @@ class Budget:
     endowment: float = 0.5  # in the user's reward unit, for the whole trial
     confidence: float | str = 0.99
 
+    protects: ClassVar[Protects] = "sum"
     promise: ClassVar[str] = "each user's summed expected shortfall is certified to stay within tolerance and endowment"
 
     def __post_init__(self) -> None:

@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, final
 
-import numpy as np
-
 from drimed.guards.constraint import Guardrail, certified_arms, check_confidence, constraints, radius
 from drimed.guards.decision import Guarded
-from drimed.guards.fallback import explained, safe_choice
-from drimed.guards.guard import AskRule
+from drimed.guards.fallback import only_safe
+from drimed.guards.guard import AskRule, Protects
 from drimed.guards.margin import Tolerance
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Shape
@@ -33,6 +31,7 @@ class Certain:
     confidence: float | str = 0.99  # a level per decision, or "anytime"
     guardrails: tuple[Guardrail, ...] = ()
 
+    protects: ClassVar[Protects] = "every arm"
     promise: ClassVar[str] = "every arm played is certified against the control"
 
     def __post_init__(self) -> None:
@@ -45,8 +44,7 @@ class Certain:
         del state
         required = constraints(offer, self.tolerance, self.guardrails)
         ok = certified_arms(fit, required, radius(fit, self.confidence), offer.available)
-        all_ok = ok.all(-1) if offer.available is None else (ok | ~offer.available).all(-1)
-        return explained(safe_choice(ok, offer, ask), np.where(all_ok, 1.0, 0.0), ok, offer)
+        return only_safe(ok, offer, ask)
 
     def commit(self, state: None, fit: Fit, offer: Offer, decision: object) -> None:
         del state, fit, offer, decision

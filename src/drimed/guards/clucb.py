@@ -33,7 +33,7 @@ import numpy as np
 from drimed.guards.constraint import check_confidence, radius
 from drimed.guards.decision import NOT_EARNED, UNCHANGED, Decision, Guarded
 from drimed.guards.fallback import control
-from drimed.guards.guard import AskRule
+from drimed.guards.guard import AskRule, Protects
 from drimed.guards.margin import Tolerance
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Shape
@@ -78,6 +78,7 @@ class CLUCB:
     joint: bool = True  # one bound for the whole sum; False: three, as printed
     pooled: bool = False  # one budget for all users
 
+    protects: ClassVar[Protects] = "sum"
     promise: ClassVar[str] = "the summed expected reward is certified against that of the control at all times"
 
     def __post_init__(self) -> None:

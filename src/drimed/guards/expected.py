@@ -23,7 +23,7 @@ from drimed.guards.constraint import (
 )
 from drimed.guards.decision import Guarded
 from drimed.guards.fallback import explained, safe_choice, unchanged
-from drimed.guards.guard import AskRule
+from drimed.guards.guard import AskRule, Protects
 from drimed.guards.margin import Tolerance
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Shape
@@ -43,6 +43,7 @@ class Expected:
     confidence: float | str = 0.99  # a level per decision, or "anytime"
     guardrails: tuple[Guardrail, ...] = ()
 
+    protects: ClassVar[Protects] = "expected reward"
     promise: ClassVar[str] = "the expected reward of each decision is certified against the control"
 
     def __post_init__(self) -> None:

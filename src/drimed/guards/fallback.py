@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from drimed.errors import InputError
 from drimed.guards.decision import CONTROL_ONLY, MIXED, RESTRICTED, UNCHANGED, Guarded
 from drimed.guards.guard import AskRule
-from drimed.learning.offer import Offer
+from drimed.learning.offer import Offer, control_among
 from drimed.linear.arrays import BoolArray, FloatArray
 
 
 def control(offer: Offer) -> FloatArray:
     """pi_0, on the arms that are available."""
-    if offer.available is None:
-        return offer.control
-    kept = np.where(offer.available, offer.control, 0.0)
-    total = kept.sum(-1, keepdims=True)
-    if not (total > 0).all():
-        raise InputError(
-            "every arm of the control is unavailable: without a control there is nothing safe to fall back on; "
-            "give this offer another control"
-        )
-    return kept / total
+    return offer.control if offer.available is None else control_among(offer, offer.available)
 
 
 def safe_choice(ok: BoolArray, offer: Offer, ask: AskRule) -> FloatArray:
@@ -36,6 +26,12 @@ def safe_choice(ok: BoolArray, offer: Offer, ask: AskRule) -> FloatArray:
     anything = np.ones(ok.shape, bool) if offer.available is None else np.broadcast_to(offer.available, ok.shape)
     again = ask(np.where(some, ok, anything), None)
     return np.where(some, again, control(offer))
+
+
+def only_safe(ok: BoolArray, offer: Offer, ask: AskRule) -> Guarded:
+    """The rule on the certified arms alone, explained; it is the rule's own wish where these are all there are."""
+    all_ok = ok.all(-1) if offer.available is None else (ok | ~offer.available).all(-1)
+    return explained(safe_choice(ok, offer, ask), np.where(all_ok, 1.0, 0.0), ok, offer)
 
 
 def unchanged(p: FloatArray, ok: BoolArray) -> Guarded:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from drimed.guards.decision import Decision, Guarded
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Shape
 from drimed.linear.arrays import BoolArray, FloatArray
+
+# What is certified against the control: each arm that is played; the expected reward of each decision; the sum of
+# expected rewards so far; nothing, but shortfalls are discouraged; nothing at all.
+Protects = Literal["every arm", "expected reward", "sum", "discourages", "nothing"]
 
 # Asks the rule: allowed arms and penalty in, probabilities out.
 AskRule = Callable[[BoolArray | None, FloatArray | None], FloatArray]
@@ -20,7 +24,8 @@ class Guard(Protocol):
     A guard without memory has the state None. `offer.user` says whose memory is meant.
     """
 
-    promise: ClassVar[str]
+    protects: ClassVar[Protects]
+    promise: ClassVar[str]  # the same in a sentence
 
     def init(self, shape: Shape, batch: tuple[int, ...]) -> Any: ...
 

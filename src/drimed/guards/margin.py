@@ -13,17 +13,20 @@ which is exact: F >= 0 if and only if the promise holds for every theta in the s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 
 from drimed.errors import ConfigError
 from drimed.learning.fit import Fit
 from drimed.linear.arrays import FloatArray
-from drimed.linear.kernel import kernel
+from drimed.linear.kernel import helper, kernel
 
 # Inner products lose half the digits where w is parallel to x_0; the control itself must stay certified there.
 ROUND_OFF = 1e-8
+TANGENT = 1e-10  # a discriminant this far below zero, relative to its terms, is a double root and round-off
+WRONG_SIDE = 1e-7  # a root this far on the wrong side of a + rho b = 0, relative to a and b, is on it
+HALVINGS = 60  # of [0, 1]: more than a double has digits
 
 
 @final
@@ -100,6 +103,30 @@ def largest_share(
     return _largest_share(safe, wish, x0, fit.theta, fit.metric, radius, relative, absolute)
 
 
+class _Control(NamedTuple):
+    """What certificates need of the control: B = rel <x_0, theta_hat> and E = rel^2 |x_0|^2_{V^-1}, at radius r."""
+
+    B: float
+    E: float
+    r: float
+    certain: bool  # the sign of the control's mean is beyond doubt at this radius
+    unsure: float  # r^2 E - B^2, or 1 if certain
+    E_or_1: float  # never divide by zero, not even on a branch that is not taken
+
+
+class _Segment(NamedTuple):
+    """Margins w = safe + rho (wish - safe): A = <w, theta_hat>, C = |w|^2 and D = rel <w, x_0> at both ends."""
+
+    As: float
+    Ap: float
+    Css: float
+    Csp: float
+    f: float  # |wish - safe|^2
+    Ds: float
+    Dp: float
+    absolute: float
+
+
 @kernel(
     "void(f8[:,:], f8[:], f8[:], f8[:,:], f8, f8, f8, f8[:], f8[:])",
     "(k,d),(d),(d),(d,d),(),(),()->(k),(k)",
@@ -113,10 +140,7 @@ def _worst_case(w, x0, theta, S, r, rel, absolute, F, worst):  # type: ignore[no
             Sx0[i] += S[i, j] * x0[j]
         B += rel * x0[i] * theta[i]
         E += rel * rel * x0[i] * Sx0[i]
-    certain = E <= 0.0 or r * r * E <= B * B  # the sign of the control's mean is beyond doubt at this radius
-    unsure = 1.0 if certain else r * r * E - B * B
-    E_or_1 = 1.0 if certain else E  # never divide by zero, not even on a branch that is not taken
-    sign = 1.0 if B >= 0.0 else -1.0
+    control = _control(B, E, r)
     for k in range(K):
         A, C, D = 0.0, 0.0, 0.0
         for i in range(d):
@@ -126,11 +150,8 @@ def _worst_case(w, x0, theta, S, r, rel, absolute, F, worst):  # type: ignore[no
             A += w[k, i] * theta[i]
             C += w[k, i] * s
             D += rel * w[k, i] * Sx0[i]
-        t = sign
-        if not certain:
-            t = (B * np.sqrt(max(C * E - D * D, 0.0) / unsure) - D) / E_or_1
-            t = min(max(t, -1.0), 1.0)
-        F[k] = A + t * B - r * np.sqrt(max(C + 2.0 * D * t + E * t * t, 0.0)) + absolute
+        t = min(max(_stationary(control, C, D), -1.0), 1.0)
+        F[k] = _margin(control, A, C, D, t) + absolute
         worst[k] = t
 
 
@@ -139,12 +160,11 @@ def _worst_case(w, x0, theta, S, r, rel, absolute, F, worst):  # type: ignore[no
     "(d),(d),(d),(d),(d,d),(),(),()->()",
 )
 def _largest_share(ws, wp, x0, theta, S, r, rel, absolute, share):  # type: ignore[no-untyped-def]
-    d = ws.shape[0]
     As, Ap, B, E = 0.0, 0.0, 0.0, 0.0
     Css, Csp, Cpp, Ds, Dp = 0.0, 0.0, 0.0, 0.0, 0.0
-    for i in range(d):
+    for i in range(ws.shape[0]):
         Ss, Sp, S0 = 0.0, 0.0, 0.0
-        for j in range(d):
+        for j in range(ws.shape[0]):
             Ss += S[i, j] * ws[j]
             Sp += S[i, j] * wp[j]
             S0 += S[i, j] * x0[j]
@@ -157,66 +177,82 @@ def _largest_share(ws, wp, x0, theta, S, r, rel, absolute, share):  # type: igno
         Ds += rel * ws[i] * S0
         Dp += rel * wp[i] * S0
         E += rel * rel * x0[i] * S0
-    certain = E <= 0.0 or r * r * E <= B * B
-    unsure = 1.0 if certain else r * r * E - B * B
-    E_or_1 = 1.0 if certain else E
-    sign = 1.0 if B >= 0.0 else -1.0
-    f = max(Css - 2.0 * Csp + Cpp, 0.0)
-    slack = ROUND_OFF * r * (np.sqrt(max(Css, 0.0)) + np.sqrt(max(Cpp, 0.0)) + np.sqrt(max(E, 0.0)))
-
-    def worst_t(rho: float) -> float:
-        if certain:
-            return sign
-        C = Css + 2.0 * rho * (Csp - Css) + rho * rho * f
-        D = Ds + rho * (Dp - Ds)
-        return (B * np.sqrt(max(C * E - D * D, 0.0) / unsure) - D) / E_or_1
-
-    def certificate(rho: float) -> float:
-        t = min(max(worst_t(rho), -1.0), 1.0)
-        C = Css + 2.0 * rho * (Csp - Css) + rho * rho * f
-        D = Ds + rho * (Dp - Ds)
-        return As + rho * (Ap - As) + t * B - r * np.sqrt(max(C + 2.0 * D * t + E * t * t, 0.0)) + absolute
-
-    if certificate(1.0) >= 0.0:
+    control = _control(B, E, r)
+    segment = _Segment(As, Ap, Css, Csp, max(Css - 2.0 * Csp + Cpp, 0.0), Ds, Dp, absolute)
+    if _certificate(control, segment, 1.0) >= 0.0:
         share[0] = 1.0
         return
     best = 0.0
-    for which in range(3):  # t = 1, t = -1, and t where the derivative vanishes
-        if which < 2:
-            t = 1.0 - 2.0 * which
-            if certain and t != sign:
-                continue
-            a, b, radius = As + t * B + absolute, Ap - As, r
-            c = Css + 2.0 * t * Ds + t * t * E
-            e, g = Csp - Css + t * (Dp - Ds), f
-        else:
-            if certain:
-                continue
-            a, b = As - B * Ds / E_or_1 + absolute, Ap - As - B * (Dp - Ds) / E_or_1
-            c, e = Css - Ds * Ds / E_or_1, Csp - Css - Ds * (Dp - Ds) / E_or_1
-            g, radius = f - (Dp - Ds) * (Dp - Ds) / E_or_1, np.sqrt(max(unsure / E_or_1, 0.0))
-        # a + rho b >= radius sqrt(c + 2 rho e + rho^2 g): the largest root in [0, 1]
-        al, be, ga = b * b - radius * radius * g, a * b - radius * radius * e, a * a - radius * radius * c
-        disc = be * be - al * ga
-        if disc < 0.0 and disc > -1e-10 * (be * be + abs(al * ga)):
-            disc = 0.0
-        if disc < 0.0:
-            continue
-        q = -(be + (1.0 if be >= 0.0 else -1.0) * np.sqrt(max(disc, 0.0)))
-        for other in range(2):
-            top, bottom = (q, al) if other == 0 else (ga, q)
-            rho = top / (bottom if bottom != 0.0 else 1.0)
-            if bottom != 0.0 and rho > best and rho <= 1.0 and a + rho * b >= -1e-7 * (abs(a) + abs(b)):
-                t_here = worst_t(rho)
-                if which < 2 or (t_here >= -1.0 and t_here <= 1.0):
-                    best = rho
-    if certificate(best) < -slack:  # round-off of the closed form: F is concave along the segment, so bisect
+    for t in (1.0, -1.0, 0.0):  # the ends, and (0) where the derivative in t vanishes
+        if not control.certain or t == (1.0 if B >= 0.0 else -1.0):
+            best = _largest_root(control, segment, t, best)
+    slack = ROUND_OFF * r * (np.sqrt(max(Css, 0.0)) + np.sqrt(max(Cpp, 0.0)) + np.sqrt(max(E, 0.0)))
+    if _certificate(control, segment, best) < -slack:  # round-off: F is concave along the segment, so bisect
         low, high = 0.0, best
-        for _ in range(60):
+        for _ in range(HALVINGS):
             middle = 0.5 * (low + high)
-            if certificate(middle) >= 0.0:
+            if _certificate(control, segment, middle) >= 0.0:
                 low = middle
             else:
                 high = middle
         best = low
     share[0] = best
+
+
+@helper
+def _control(B: float, E: float, r: float) -> _Control:
+    certain = E <= 0.0 or r * r * E <= B * B
+    return _Control(B, E, r, certain, 1.0 if certain else r * r * E - B * B, 1.0 if certain else E)
+
+
+@helper
+def _margin(c: _Control, A: float, C: float, D: float, t: float) -> float:
+    """<w + t rel x_0, theta_hat> - r |w + t rel x_0|."""
+    return A + t * c.B - c.r * np.sqrt(max(C + 2.0 * D * t + c.E * t * t, 0.0))
+
+
+@helper
+def _stationary(c: _Control, C: float, D: float) -> float:
+    """The t where the margin's derivative vanishes; where it never does, the end that the margin rises to."""
+    if c.certain:
+        return 1.0 if c.B >= 0.0 else -1.0
+    return (c.B * np.sqrt(max(C * c.E - D * D, 0.0) / c.unsure) - D) / c.E_or_1
+
+
+@helper
+def _at(s: _Segment, rho: float) -> tuple[float, float, float]:
+    """A, C and D on the segment."""
+    return s.As + rho * (s.Ap - s.As), s.Css + 2.0 * rho * (s.Csp - s.Css) + rho * rho * s.f, s.Ds + rho * (s.Dp - s.Ds)
+
+
+@helper
+def _certificate(c: _Control, s: _Segment, rho: float) -> float:
+    A, C, D = _at(s, rho)
+    return _margin(c, A, C, D, min(max(_stationary(c, C, D), -1.0), 1.0)) + s.absolute
+
+
+@helper
+def _largest_root(c: _Control, s: _Segment, t: float, best: float) -> float:
+    """The largest rho in (best, 1] at which the margin is zero: for t = 1 or -1, or at its stationary t (t = 0)."""
+    if t != 0.0:
+        a, b, radius = s.As + t * c.B + s.absolute, s.Ap - s.As, c.r
+        C = s.Css + 2.0 * t * s.Ds + t * t * c.E
+        e, g = s.Csp - s.Css + t * (s.Dp - s.Ds), s.f
+    else:
+        rise = s.Dp - s.Ds
+        a, b = s.As - c.B * s.Ds / c.E_or_1 + s.absolute, s.Ap - s.As - c.B * rise / c.E_or_1
+        C, e = s.Css - s.Ds * s.Ds / c.E_or_1, s.Csp - s.Css - s.Ds * rise / c.E_or_1
+        g, radius = s.f - rise * rise / c.E_or_1, np.sqrt(max(c.unsure / c.E_or_1, 0.0))
+    # a + rho b >= radius sqrt(C + 2 rho e + rho^2 g)
+    al, be, ga = b * b - radius * radius * g, a * b - radius * radius * e, a * a - radius * radius * C
+    disc = be * be - al * ga
+    if disc < -TANGENT * (be * be + abs(al * ga)):
+        return best
+    q = -(be + (1.0 if be >= 0.0 else -1.0) * np.sqrt(max(disc, 0.0)))
+    for top, bottom in ((q, al), (ga, q)):
+        rho = top / (bottom if bottom != 0.0 else 1.0)
+        if bottom != 0.0 and rho > best and rho <= 1.0 and a + rho * b >= -WRONG_SIDE * (abs(a) + abs(b)):
+            _, C_here, D_here = _at(s, rho)
+            if t != 0.0 or abs(_stationary(c, C_here, D_here)) <= 1.0:
+                best = rho
+    return best

@@ -8,7 +8,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from drimed.guards.decision import UNCHANGED, Guarded
-from drimed.guards.guard import AskRule
+from drimed.guards.guard import AskRule, Protects
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Shape
 
@@ -22,6 +22,7 @@ class Off:
     'nothing'
     """
 
+    protects: ClassVar[Protects] = "nothing"
     promise: ClassVar[str] = "nothing"
 
     def init(self, shape: Shape, batch: tuple[int, ...]) -> None:

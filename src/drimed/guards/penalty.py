@@ -14,7 +14,7 @@ import numpy as np
 from drimed.errors import ConfigError
 from drimed.guards import margin
 from drimed.guards.decision import PENALISED, UNCHANGED, Decision, Guarded
-from drimed.guards.guard import AskRule
+from drimed.guards.guard import AskRule, Protects
 from drimed.guards.margin import Tolerance
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Shape
@@ -48,6 +48,7 @@ class Penalty:
     rate: float = 0.0  # rho, the share of estimated violations that the indicator update settles at
     initial: float = 0.0  # nu_0
 
+    protects: ClassVar[Protects] = "discourages"
     promise: ClassVar[str] = "violations are discouraged; none is excluded"
 
     def __post_init__(self) -> None:

@@ -26,8 +26,8 @@ import numpy as np
 from drimed.errors import ConfigError
 from drimed.guards.constraint import check_confidence, radius
 from drimed.guards.decision import CONTROL_FIRST, Guarded
-from drimed.guards.fallback import control, explained, safe_choice
-from drimed.guards.guard import AskRule
+from drimed.guards.fallback import control, only_safe
+from drimed.guards.guard import AskRule, Protects
 from drimed.guards.margin import Tolerance
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Shape
@@ -52,6 +52,7 @@ class SafeLUCB:
     control_rounds: int | None = None  # T', counted in decisions; None: horizon^(2/3)
     horizon: int | None = None  # the number of decisions of the whole trial
 
+    protects: ClassVar[Protects] = "every arm"
     promise: ClassVar[str] = "every arm played is certified against the control, or the control's own"
 
     def __post_init__(self) -> None:
@@ -77,8 +78,7 @@ class SafeLUCB:
         if fit.round <= self.first_rounds:
             p = np.broadcast_to(control(offer), ok.shape)
             return Guarded(p, np.full(p.shape[:-1], CONTROL_FIRST), np.zeros(p.shape[:-1]), ok.sum(-1))
-        all_ok = ok.all(-1) if offer.available is None else (ok | ~offer.available).all(-1)
-        return explained(safe_choice(ok, offer, ask), np.where(all_ok, 1.0, 0.0), ok, offer)
+        return only_safe(ok, offer, ask)
 
     def safe(self, fit: Fit, offer: Offer) -> BoolArray:
         """The arms that may be played; a control of one arm is among them: (..., K)."""

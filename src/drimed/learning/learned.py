@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from drimed.errors import ConfigError, InputError, NumericalError
-from drimed.learning import moments
+from drimed.learning import moments, noise_model
 from drimed.learning.offer import Offer, Shape
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick, pick_shared
 
@@ -102,7 +102,9 @@ def rows(noise: Noise, offer: Offer, action: IntArray, Z: FloatArray, y: FloatAr
     """The evidence of playing `action`, checked: Z (..., m, d) and y (..., m) are on their own scale."""
     feature = context_feature(offer, action.shape)
     if not (np.isfinite(y).all() and np.isfinite(feature).all()):
-        raise InputError("outcomes and contexts must be finite: NaN and infinities would never leave the sums")
+        raise InputError(
+            "outcomes and contexts must be finite: a NaN or infinity could never be taken out of the sums again"
+        )
     subgroup = 0 if noise.maps is not None else _checked_user(noise, offer.user)
     return Rows(subgroup, action, feature, Z, np.asarray(y))
 
@@ -184,30 +186,23 @@ def refit(
     """The model after some passes from the present one, and the V (..., d, d) and b (..., d) that follow from it."""
     fixed = noise.maps is not None
     maps = np.zeros((noise.n.shape[-2], 1, d)) if noise.maps is None else noise.maps
-    whitening, slope, centre, V, b, meier, scatter, done = moments.estimate(
-        noise.n,
-        noise.moments,
-        noise.sf,
-        noise.recent,
-        noise.waiting,
-        maps,
-        int(fixed),
-        int(noise.refitted == 0),
-        noise.whitening,
-        noise.slope,
-        penalty,
-        guess,
-        passes,
-        tolerance,
-    )
-    if tolerance > 0 and np.max(done, initial=0) >= passes:
-        raise NumericalError(f"the noise model did not settle in {passes} passes; the sums may have lost their digits")
+    settings = np.empty((*noise.batch, 6))
+    settings[..., 0] = np.nan if noise.refitted == 0 else noise.slope
+    settings[..., 1:] = penalty, guess, passes, tolerance, fixed
+    whitening = noise.whitening.copy()  # replaced in place
+    recent = noise.recent[..., : noise.waiting, :]
+    V, b, found = noise_model.estimate(noise.n, noise.moments, noise.sf, recent, maps, settings, whitening)
+    if tolerance > 0 and np.max(found[..., 4], initial=0) >= passes:
+        raise NumericalError(
+            f"the noise model did not settle in {passes} passes, the last moved it by {np.max(found[..., 5]):.2g}; "
+            "the sums may have lost their digits"
+        )
     fitted = replace(
         noise,
         whitening=whitening,
-        slope=np.asarray(slope),
-        centre=np.asarray(centre),
-        inflation=inflation(np.asarray(meier), np.asarray(scatter)),
+        slope=found[..., 0].copy(),
+        centre=found[..., 1].copy(),
+        inflation=inflation(found[..., 2], found[..., 3]),
         refitted=noise.seen,
     )
     return fitted, V, b
@@ -260,7 +255,7 @@ def reward_noise(noise: Noise, offer: Offer) -> FloatArray:
         if offer.preference is None:
             raise InputError("learned noise with vector feedback needs the offer's preference")
         whitening = noise.whitening[..., *extra, 0, :, :, :]
-        return moments.reward_noise(whitening, offer.preference, log_scale)
+        return noise_model.reward_noise(whitening, offer.preference, log_scale)
     user = _checked_user(noise, offer.user)
     if isinstance(user, int):
         mine = noise.whitening[..., *extra, user, :, 0, 0]
@@ -274,7 +269,7 @@ def context_feature(offer: Offer, batch: tuple[int, ...]) -> FloatArray:
     """f of each member: (...). Without a context it is 0, and all data are in one bin."""
     if offer.context is None:
         return np.zeros(batch)
-    return np.broadcast_to(moments.log_size(offer.context), batch)
+    return np.broadcast_to(noise_model.log_size(offer.context), batch)
 
 
 def check_guess(guess: float) -> None:
@@ -284,7 +279,7 @@ def check_guess(guess: float) -> None:
 
 
 def _log_scale(slope: FloatArray, centre: FloatArray, feature: FloatArray) -> FloatArray:
-    return np.clip(slope * (feature - centre), -moments.LOG_WEIGHT_LIMIT, moments.LOG_WEIGHT_LIMIT)
+    return np.clip(slope * (feature - centre), -noise_model.LOG_WEIGHT_LIMIT, noise_model.LOG_WEIGHT_LIMIT)
 
 
 def _at(array: FloatArray, subgroup: int | IntArray, arm: IntArray) -> FloatArray:
@@ -324,7 +319,7 @@ def _with_map(noise: Noise, rows: Rows) -> tuple[FloatArray | None, BoolArray | 
         if off.any():
             arm = int(np.broadcast_to(rows.arm, off.shape)[off].flat[0])
             raise InputError(
-                f"learned noise with vector feedback needs one map Phi(a) per arm; arm {arm} has come with another "
-                "one before. Use feedback 'reward', which lets features change, or weighting 'known'"
+                f"learned noise with vector feedback needs one map Phi(a) per arm; arm {arm} had another one "
+                "before. Use feedback 'reward', which lets features change, or weighting 'known'"
             )
     return maps, mapped

@@ -93,7 +93,7 @@ class Learner:
     def observe(
         self, state: Ridge, model: Noise | None, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0
     ) -> tuple[Ridge, Noise | None]:
-        """Add what came of playing `action`, `late` episodes ago."""
+        """Add the outcome of playing `action` `late` episodes ago."""
         if self.weighting == "learned":
             if model is None:
                 raise InputError("weighting 'learned' needs what was learned so far; start it with `init_noise`")

@@ -1,4 +1,4 @@
-"""What is put before a policy for one user: the arms as features, their noise, the control.
+"""What a policy decides on for one user: the arms as features, their noise, the control.
 
 Shapes: leading `...` is any batch; K arms, M metrics, d features. Symbols: docs/notation.md.
 """
@@ -59,7 +59,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a decision: the reward p.Y, and the vector Y where it was recorded."""
+    """The outcome of a decision: the reward p.Y, and the vector Y where it was recorded."""
 
     reward: FloatArray | None = None  # (...)
     vector: FloatArray | None = None  # (..., M); anything finite where a metric was not observed
@@ -142,6 +142,17 @@ def make_offer(
         available=available,
         user=user,
     )
+
+
+def control_among(offer: Offer, allowed: BoolArray) -> FloatArray:
+    """pi_0 on the allowed arms, (..., K): the mass of the others is shared in proportion."""
+    kept = np.where(allowed, offer.control, 0.0)
+    total = kept.sum(-1, keepdims=True)
+    if not (total > 0).all():
+        raise InputError(
+            "every arm of the control is unavailable: there is nothing to fall back on; give this offer another control"
+        )
+    return kept / total
 
 
 def whiten(covariance: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -16,8 +16,9 @@ import numpy as np
 
 from drimed.errors import ConfigError, NumericalError
 from drimed.linear import pmf
-from drimed.linear.arrays import BoolArray, FloatArray
-from drimed.linear.kernel import kernel
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+from drimed.linear.forms import quadratic
+from drimed.linear.kernel import helper, kernel
 
 RANK_TOLERANCE = 1e-10  # a direction counts if some vector reaches it with this share of the longest length
 COLLINEAR = 1e-13  # an arm whose squared distance to the span is below this share of its own length lies in it
@@ -86,27 +87,14 @@ def _span(W, allowed, T, rank, order):  # type: ignore[no-untyped-def]
     zero. The r pivots are numbered 1, ..., r in `order`, all other arms 0.
     """
     K, d = W.shape
-    largest = 0.0  # designs do not depend on scale: with the largest entry at 1, squares neither over- nor underflow
-    for k in range(K):
-        order[k] = 0
-        for i in range(d):
-            T[k, i] = 0.0
-            if allowed[k]:
-                largest = max(largest, abs(W[k, i]))
+    order[:] = 0
+    T[:] = 0.0
     rank[0] = 0
+    largest = largest_entry(W, allowed)
     if largest == 0.0:
         return
-    x = np.zeros((K, d))
-    length = np.zeros(K)
-    rest = np.zeros(K)
-    longest = 0.0
-    for k in range(K):
-        if allowed[k]:
-            for i in range(d):
-                x[k, i] = W[k, i] / largest
-                length[k] += x[k, i] * x[k, i]
-            rest[k] = length[k]
-            longest = max(longest, length[k])
+    x, length = scaled(W, allowed, largest)
+    rest, longest = length.copy(), length.max()
     r = 0
     while r < min(K, d):
         far = -1
@@ -134,20 +122,140 @@ def _span(W, allowed, T, rank, order):  # type: ignore[no-untyped-def]
 @kernel("void(f8[:,:], f8[:,:], i8, b1[:], i8[:], f8[:])", "(k,d),(k,d),(),(k),(k)->(k)")
 def _cover(W, span, rank, allowed, order, counts):  # type: ignore[no-untyped-def]
     """The start of Kumar and Yildirim (2005), then the arm of largest leverage while it exceeds 1."""
-    (K, d), r, n, largest = W.shape, rank, 0, 0.0
+    (K, d), r = W.shape, rank
     for k in range(K):
         counts[k] = 1.0 if allowed[k] else 0.0
-        n += allowed[k]
-        for i in range(d):
-            largest = max(largest, abs(W[k, i]) if allowed[k] else 0.0)
-    if n <= 2 * r or r == 0:
+    if counts.sum() <= 2 * r or r == 0:
         return
-    T = np.zeros((K, r))  # at full rank there is nothing to project: keep the axes that came in
-    for k in range(K):
+    # At full rank there is nothing to project: keep the axes that came in.
+    T = span[:, :r].copy() if r < d else scaled(W, allowed, largest_entry(W, allowed))[0]
+    _extremes(T, allowed, counts)
+    T = in_spanning_arms(span, order, r)
+    V = np.zeros((r, r))
+    information(T, counts, V)
+    if not _is_definite(V):  # the start has missed a direction by round-off: the spanning arms have them all
+        for k in range(K):
+            if order[k] > 0:
+                counts[k] = max(counts[k], 1.0)
+        information(T, counts, V)
+    V_inv = np.linalg.inv(V)
+    u = np.zeros(r)
+    while True:
+        worst, most = -1, 1.0 + LEVERAGE_TOLERANCE
+        for k in range(K):
+            lev = quadratic(V_inv, T[k])
+            if lev > most:
+                worst, most = k, lev
+        if worst < 0:
+            return
+        counts[worst] += 1.0
         for i in range(r):
-            T[k, i] = span[k, i] if r < d else (W[k, i] / largest if allowed[k] else 0.0)
+            u[i] = 0.0
+            for j in range(r):
+                u[i] += V_inv[i, j] * T[worst, j]
+        for i in range(r):
+            for j in range(r):
+                V_inv[i, j] -= u[i] * u[j] / (1.0 + most)
+
+
+@kernel("void(f8[:,:], i8, b1[:], i8[:], f8, f8[:], i8[:])", "(k,d),(),(k),(k),()->(k),()")
+def _wynn(span, rank, allowed, order, tolerance, q, steps):  # type: ignore[no-untyped-def]
+    """From equal weights on arms that span: Wynn's optimal step towards the worst-covered arm, or Todd's away."""
+    K, r, n = span.shape[0], rank, 0
     for k in range(K):
-        counts[k] = 0.0
+        n += allowed[k]
+    for k in range(K):  # nothing but zeros: no arm informs more than another
+        q[k] = (1.0 / r if order[k] > 0 else 0.0) if r > 0 else (1.0 / n if allowed[k] else 0.0)
+    steps[0] = 0
+    if r <= 1:  # rank 1: all mass on the longest vector, which the start has
+        return
+    T = in_spanning_arms(span, order, r)
+    V = np.zeros((r, r))
+    kappa = np.zeros(K)
+    while steps[0] < MOST_STEPS:
+        information(T, q, V)
+        V_inv = np.linalg.inv(V)
+        far, near = -1, -1
+        for k in range(K):
+            kappa[k] = quadratic(V_inv, T[k])
+            if allowed[k] and (far < 0 or kappa[k] > kappa[far]):
+                far = k
+            if q[k] > 0.0 and (near < 0 or kappa[k] < kappa[near]):
+                near = k
+        if kappa[far] <= (1.0 + tolerance) * r and kappa[near] >= (1.0 - tolerance) * r:
+            return
+        arm = near if kappa[far] + kappa[near] < 2.0 * r else far
+        step = -q[arm]  # an arm of no leverage leaves the support
+        if kappa[arm] > 0.0:
+            step = max((kappa[arm] - r) / ((r - 1.0) * kappa[arm]), -q[arm])
+        q[arm] = max(q[arm] + step, 0.0)
+        for k in range(K):
+            q[k] /= 1.0 + step
+        steps[0] += 1
+
+
+@helper
+def largest_entry(W: FloatArray, allowed: BoolArray) -> float:
+    """The largest |w_ai| of an allowed arm."""
+    largest = 0.0
+    for k in range(W.shape[0]):
+        if allowed[k]:
+            for i in range(W.shape[1]):
+                largest = max(largest, abs(W[k, i]))
+    return largest
+
+
+@helper
+def scaled(W: FloatArray, allowed: BoolArray, largest: float) -> tuple[FloatArray, FloatArray]:
+    """The allowed arms with their largest entry at 1, the others as zeros, and the squared lengths: (K, d), (K,).
+
+    Designs do not depend on scale, and so squares neither over- nor underflow.
+    """
+    x, length = np.zeros(W.shape), np.zeros(W.shape[0])
+    for k in range(W.shape[0]):
+        if allowed[k]:
+            for i in range(W.shape[1]):
+                x[k, i] = W[k, i] / largest
+                length[k] += x[k, i] * x[k, i]
+    return x, length
+
+
+@helper
+def in_spanning_arms(span: FloatArray, order: IntArray, r: int) -> FloatArray:
+    """Coordinates with the r spanning arms as the basis: (K, r).
+
+    Designs and leverages do not change under w -> A w, and arms whose lengths lie many powers of ten apart become
+    coordinates of the order of 1. The basis is triangular: solve from its last row.
+    """
+    basis, T = np.zeros((r, r)), np.zeros((span.shape[0], r))
+    for k in range(span.shape[0]):
+        if order[k] > 0:
+            for j in range(r):
+                basis[order[k] - 1, j] = span[k, j]
+    for k in range(span.shape[0]):
+        for j in range(r - 1, -1, -1):
+            s = span[k, j]
+            for i in range(j + 1, r):
+                s -= T[k, i] * basis[i, j]
+            T[k, j] = s / basis[j, j]
+    return T
+
+
+@helper
+def information(T: FloatArray, q: FloatArray, V: FloatArray) -> None:
+    """V = sum_a q_a t_a t_a^T."""
+    for i in range(V.shape[0]):
+        for j in range(V.shape[0]):
+            V[i, j] = 0.0
+            for k in range(T.shape[0]):
+                V[i, j] += q[k] * T[k, i] * T[k, j]
+
+
+@helper
+def _extremes(T: FloatArray, allowed: BoolArray, counts: FloatArray) -> None:
+    """Count the two extreme arms along each of r directions, each orthogonal to the differences of the pairs so far."""
+    K, r = T.shape
+    counts[:] = 0.0
     free = np.eye(r)  # projector on the directions that no chosen pair has covered yet
     along = np.zeros(K)
     covered = np.zeros(r)
@@ -179,123 +287,21 @@ def _cover(W, span, rank, allowed, order, counts):  # type: ignore[no-untyped-de
             for i in range(r):
                 for j in range(r):
                     free[i, j] -= covered[i] * covered[j] / size
-    # Leverages do not change under w -> A w: with the spanning arms as the basis, arms whose lengths lie many powers of
-    # ten apart become coordinates of the order of 1. The basis is triangular: solve from its last row.
-    basis = np.zeros((r, r))
-    for k in range(K):
-        if order[k] > 0:
-            for j in range(r):
-                basis[order[k] - 1, j] = span[k, j]
-    for k in range(K):
-        for j in range(r - 1, -1, -1):
-            s = span[k, j]
-            for i in range(j + 1, r):
-                s -= T[k, i] * basis[i, j]
-            T[k, j] = s / basis[j, j]
-    V = np.zeros((r, r))
-    L = np.zeros((r, r))
-    spans = False
-    while True:
-        for i in range(r):
-            for j in range(r):
-                V[i, j] = 0.0
-                for k in range(K):
-                    V[i, j] += counts[k] * T[k, i] * T[k, j]
-        full = True
-        for i in range(r):
-            for j in range(i + 1):
-                s = V[i, j]
-                for p in range(j):
-                    s -= L[i, p] * L[j, p]
-                if i == j:
-                    full = full and s > COLLINEAR * V[i, i]
-                    L[i, i] = np.sqrt(max(s, COLLINEAR * V[i, i]))
-                else:
-                    L[i, j] = s / L[j, j] if L[j, j] > 0.0 else 0.0
-        if full or spans:
-            break
-        spans = True  # the start has missed a direction by round-off: the spanning arms have them all
-        for k in range(K):
-            if order[k] > 0:
-                counts[k] = max(counts[k], 1.0)
-    V_inv = np.linalg.inv(V)
-    u = np.zeros(r)
-    while True:
-        worst, most = -1, 1.0 + LEVERAGE_TOLERANCE
-        for k in range(K):
-            lev = 0.0
-            for i in range(r):
-                s = 0.0
-                for j in range(r):
-                    s += V_inv[i, j] * T[k, j]
-                lev += s * T[k, i]
-            if lev > most:
-                worst, most = k, lev
-        if worst < 0:
-            return
-        counts[worst] += 1.0
-        for i in range(r):
-            u[i] = 0.0
-            for j in range(r):
-                u[i] += V_inv[i, j] * T[worst, j]
-        for i in range(r):
-            for j in range(r):
-                V_inv[i, j] -= u[i] * u[j] / (1.0 + most)
 
 
-@kernel("void(f8[:,:], i8, b1[:], i8[:], f8, f8[:], i8[:])", "(k,d),(),(k),(k),()->(k),()")
-def _wynn(span, rank, allowed, order, tolerance, q, steps):  # type: ignore[no-untyped-def]
-    """From equal weights on arms that span: Wynn's optimal step towards the worst-covered arm, or Todd's away."""
-    K, r, n = span.shape[0], rank, 0
-    for k in range(K):
-        n += allowed[k]
-    for k in range(K):  # nothing but zeros: no arm informs more than another
-        q[k] = (1.0 / r if order[k] > 0 else 0.0) if r > 0 else (1.0 / n if allowed[k] else 0.0)
-    steps[0] = 0
-    if r <= 1:  # rank 1: all mass on the longest vector, which the start has
-        return
-    # Designs do not change under w -> A w: take the spanning arms as the basis, and arms whose lengths lie many
-    # powers of ten apart become coordinates of the order of 1. The basis is triangular: solve from its last row.
-    basis = np.zeros((r, r))
-    for k in range(K):
-        if order[k] > 0:
-            for j in range(r):
-                basis[order[k] - 1, j] = span[k, j]
-    T = np.zeros((K, r))
-    for k in range(K):
-        for j in range(r - 1, -1, -1):
-            s = span[k, j]
-            for i in range(j + 1, r):
-                s -= T[k, i] * basis[i, j]
-            T[k, j] = s / basis[j, j]
-    V = np.zeros((r, r))
-    kappa = np.zeros(K)
-    while steps[0] < MOST_STEPS:
-        for i in range(r):
-            for j in range(r):
-                V[i, j] = 0.0
-                for k in range(K):
-                    V[i, j] += q[k] * T[k, i] * T[k, j]
-        V_inv = np.linalg.inv(V)
-        far, near = -1, -1
-        for k in range(K):
-            kappa[k] = 0.0
-            for i in range(r):
-                s = 0.0
-                for j in range(r):
-                    s += V_inv[i, j] * T[k, j]
-                kappa[k] += s * T[k, i]
-            if allowed[k] and (far < 0 or kappa[k] > kappa[far]):
-                far = k
-            if q[k] > 0.0 and (near < 0 or kappa[k] < kappa[near]):
-                near = k
-        if kappa[far] <= (1.0 + tolerance) * r and kappa[near] >= (1.0 - tolerance) * r:
-            return
-        arm = near if kappa[far] + kappa[near] < 2.0 * r else far
-        step = -q[arm]  # an arm of no leverage leaves the support
-        if kappa[arm] > 0.0:
-            step = max((kappa[arm] - r) / ((r - 1.0) * kappa[arm]), -q[arm])
-        q[arm] = max(q[arm] + step, 0.0)
-        for k in range(K):
-            q[k] /= 1.0 + step
-        steps[0] += 1
+@helper
+def _is_definite(V: FloatArray) -> bool:
+    """Whether no pivot of V's Cholesky factor is round-off."""
+    L = np.zeros(V.shape)
+    for i in range(V.shape[0]):
+        for j in range(i + 1):
+            s = V[i, j]
+            for p in range(j):
+                s -= L[i, p] * L[j, p]
+            if i == j:
+                if not s > COLLINEAR * V[i, i]:
+                    return False
+                L[i, i] = np.sqrt(s)
+            else:
+                L[i, j] = s / L[j, j]
+    return True

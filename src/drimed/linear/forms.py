@@ -8,12 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
-from drimed.linear.kernel import kernel
+from drimed.linear.kernel import helper, kernel
 
 # Arms this close to the leader (share of its squared length) are its twins: gap and distance are both round-off,
 # and their ratio means nothing.
 TWIN = 1e-16
 NEVER_ZERO = 1e-300  # keeps 0 / 0 from arising when every feature is zero
+PIVOT = 1e-12  # a pivot below this share of its diagonal is round-off: keeps estimated covariances invertible
 
 
 def leverages(x: FloatArray, A: FloatArray) -> FloatArray:
@@ -39,15 +40,8 @@ def behind_leader(
 
 @kernel("void(f8[:,:], f8[:,:], f8[:])", "(k,d),(d,d)->(k)")
 def _leverages(x, A, lev):  # type: ignore[no-untyped-def]
-    K, d = x.shape
-    for k in range(K):
-        total = 0.0
-        for i in range(d):
-            s = 0.0
-            for j in range(d):
-                s += A[i, j] * x[k, j]
-            total += s * x[k, i]
-        lev[k] = max(total, 0.0)
+    for k in range(x.shape[0]):
+        lev[k] = max(quadratic(A, x[k]), 0.0)
 
 
 @kernel(
@@ -64,13 +58,7 @@ def _behind_leader(x, theta, A, allowed, leader, gap, distance):  # type: ignore
         gap[k] = s
         if allowed[k] and s > top:
             best, top = k, s
-    own = 0.0
-    for i in range(d):
-        s = 0.0
-        for j in range(d):
-            s += A[i, j] * x[best, j]
-        own += s * x[best, i]
-    least = TWIN * own + NEVER_ZERO
+    least = TWIN * quadratic(A, x[best]) + NEVER_ZERO
     for k in range(K):
         gap[k] = top - gap[k]
         total = 0.0
@@ -81,3 +69,55 @@ def _behind_leader(x, theta, A, allowed, leader, gap, distance):  # type: ignore
             total += s * (x[best, i] - x[k, i])
         distance[k] = max(total, least)
     leader[0] = best
+
+
+@helper
+def quadratic(A: FloatArray, x: FloatArray) -> float:
+    """x^T A x."""
+    total = 0.0
+    for i in range(x.shape[0]):
+        s = 0.0
+        for j in range(x.shape[0]):
+            s += A[i, j] * x[j]
+        total += s * x[i]
+    return total
+
+
+@helper
+def invert(matrix: FloatArray, inverse: FloatArray) -> None:
+    """Of a symmetric positive definite matrix, by its Cholesky factor."""
+    size = matrix.shape[0]
+    W = np.zeros((size, size))
+    upper_root(matrix, W)
+    B = np.zeros((size, size))  # the inverse of W^T
+    for p in range(size):
+        B[p, p] = 1.0 / W[p, p]
+        for q in range(p + 1, size):
+            x = 0.0
+            for o in range(p, q):
+                x -= W[o, q] * B[o, p]
+            B[q, p] = x / W[q, q]
+    for p in range(size):
+        for q in range(size):
+            x = 0.0
+            for o in range(max(p, q), size):
+                x += B[o, p] * B[o, q]
+            inverse[p, q] = x
+
+
+@helper
+def upper_root(matrix: FloatArray, W: FloatArray) -> None:
+    """W upper triangular with W^T W the symmetric positive definite matrix."""
+    size = matrix.shape[0]
+    for s in range(size):
+        for t in range(s):
+            W[s, t] = 0.0
+        x = matrix[s, s]
+        for i in range(s):
+            x -= W[i, s] * W[i, s]
+        W[s, s] = np.sqrt(max(x, PIVOT * matrix[s, s]))
+        for t in range(s + 1, size):
+            x = matrix[s, t]
+            for i in range(s):
+                x -= W[i, s] * W[i, t]
+            W[s, t] = x / W[s, s]

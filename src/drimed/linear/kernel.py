@@ -2,7 +2,8 @@
 
 A kernel is written for one member, with plain loops, and compiled by Numba on its first call (never on import; the
 result is cached on disk). Each member of a batch is computed alone, in the same order of operations: its result does
-not depend on its neighbours or on the size of the batch.
+not depend on its neighbours or on the size of the batch. Kernels share steps through helpers: plain functions that are
+compiled into every kernel that calls them.
 """
 
 from __future__ import annotations
@@ -10,16 +11,22 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import FunctionType
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_HELPERS: dict[Any, bool] = {}  # function -> whether Numba knows it
 
 
 class Kernel:
     """A gufunc that is compiled when it is first called."""
 
-    def __init__(self, body: Callable[..., None], types: str, layout: str) -> None:
-        self._body, self._types, self._layout = body, types, layout
+    def __init__(self, body: Callable[..., None], types: str, layout: str, in_place: tuple[str, ...]) -> None:
+        self._body, self._types, self._layout, self._in_place = body, types, layout, in_place
         self._compiled: Callable[..., Any] | None = None
         self.__doc__ = body.__doc__
 
@@ -33,19 +40,56 @@ class Kernel:
 
         def build(cache: bool) -> Callable[..., Any]:
             guvectorize: Any = numba.guvectorize
-            compiled = guvectorize([self._types], self._layout, nopython=True, cache=cache)(self._body)
+            compiled = guvectorize(
+                [self._types], self._layout, nopython=True, cache=cache, writable_args=self._in_place
+            )(self._body)
             return compiled.ufunc  # the NumPy ufunc without Numba's wrapper
 
         with _one_at_a_time():
+            _register(self._body)
             try:
                 return build(cache=True)
             except RuntimeError:  # no writable place for the cache: compile in every process instead
                 return build(cache=False)
 
 
-def kernel(types: str, layout: str) -> Callable[[Callable[..., None]], Kernel]:
-    """Decorate a function of core arrays, its outputs last: `types` and `layout` are Numba's."""
-    return lambda body: Kernel(body, types, layout)
+def kernel(types: str, layout: str, in_place: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Kernel]:
+    """Decorate a function of core arrays, its outputs last: `types` and `layout` are Numba's.
+
+    Inputs named in `in_place` are written to: give the kernel a copy of its own.
+    """
+    return lambda body: Kernel(body, types, layout, in_place)
+
+
+def helper(body: Function) -> Function:
+    """Decorate a function that kernels call. It stays plain Python until a kernel that calls it is compiled."""
+    _HELPERS[body] = False
+    return body
+
+
+def _register(body: Any) -> None:
+    """Tell Numba of the helpers that a kernel calls, and put the state of their files into the kernel's name.
+
+    Numba's cache on disk notices a change of the kernel's own file, but not of those that its helpers come from.
+    """
+    from numba.extending import register_jitable
+
+    helpers: list[Any] = []
+    callers = [body]
+    while callers:
+        caller = callers.pop()
+        called = (caller.__globals__.get(name) for name in caller.__code__.co_names)
+        new = [f for f in called if isinstance(f, FunctionType) and f in _HELPERS and f not in helpers]
+        helpers += new
+        callers += new
+    for each in helpers:
+        if not _HELPERS[each]:
+            register_jitable(error_model="numpy", forceinline=True)(each)
+            _HELPERS[each] = True
+    if helpers:
+        files = sorted({__file__, *(each.__code__.co_filename for each in helpers)})
+        stamp = zlib.crc32(b"".join(Path(file).read_bytes() for file in files))
+        body.__qualname__ = f"{body.__name__}_{stamp:08x}"
 
 
 @contextlib.contextmanager

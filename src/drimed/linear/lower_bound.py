@@ -1,7 +1,7 @@
 """The program behind the asymptotic lower bound of a linear bandit with several users, and its Lagrangian.
 
 An allocation omega(h, .) says how user h's rounds are spread over arms. It is informative enough if every parameter
-theta' that would make another arm some user's best is told apart from theta:
+theta' that would make another arm some user's best is distinguished from theta:
 
     max_omega E_h sum_a omega(h, a) <x, theta>   subject to   min_theta' 1/2 |theta - theta'|^2_{V_omega} >= 1 / z
 
@@ -19,8 +19,8 @@ from __future__ import annotations
 import numpy as np
 
 from drimed.linear.arrays import BoolArray, FloatArray
-from drimed.linear.forms import NEVER_ZERO, TWIN
-from drimed.linear.kernel import kernel
+from drimed.linear.forms import NEVER_ZERO, TWIN, quadratic
+from drimed.linear.kernel import helper, kernel
 
 RIDGE = 1e-6  # of V_omega, relative to its mean eigenvalue: omega may have fewer atoms than there are features
 
@@ -68,18 +68,26 @@ def lagrangian(
     Optimism adds `wide` |x|_{V^-1} to the mean of an arm, and 2 B L / sigma^2 times that to its information, where L is
     the largest |x| and B = `norm_bound`.
     """
-    omega, V_omega_inv, longest = _design(x, sigma, allowed, log_omega)
-    ratio, shift = nearest_alternative(x, allowed, theta, V_inv, V_omega_inv)
-    q, hope = _gradient(x, sigma, allowed, theta, V_inv, shift, multiplier, wide, norm_bound * longest)
-    return q, _constraint(ratio, omega, hope, allowed)
+    numbers = np.empty((*np.broadcast_shapes(np.shape(multiplier), np.shape(wide)), 3))
+    numbers[..., 0], numbers[..., 1], numbers[..., 2] = multiplier, wide, norm_bound
+    q, constraint = _lagrangian(x, sigma, allowed, theta, V_inv, log_omega, numbers)
+    return q, constraint
 
 
 @kernel("void(f8[:,:,:], b1[:,:], f8[:], f8[:,:], f8[:,:], f8[:], f8[:])", "(h,k,d),(h,k),(d),(d,d),(d,d)->(),(d)")
 def _nearest(x, allowed, theta, A, M_inv, ratio, shift):  # type: ignore[no-untyped-def]
+    ratio[0] = _shift_to_nearest(x, allowed, theta, A, M_inv, shift)
+
+
+@helper
+def _shift_to_nearest(
+    x: FloatArray, allowed: BoolArray, theta: FloatArray, A: FloatArray, M_inv: FloatArray, shift: FloatArray
+) -> float:
+    """The squared distance of the nearest alternative; fills `shift` (d,)."""
     H, K, d = x.shape
     D = np.zeros(d)
     direction = np.zeros(d)
-    ratio[0] = np.inf
+    ratio = np.inf
     for i in range(d):
         shift[i] = 0.0
     for h in range(H):
@@ -93,16 +101,11 @@ def _nearest(x, allowed, theta, A, M_inv, ratio, shift):  # type: ignore[no-unty
                     best, top = k, s
         if best < 0:
             continue
-        own = 0.0
-        for i in range(d):
-            s = 0.0
-            for j in range(d):
-                s += A[i, j] * x[h, best, j]
-            own += s * x[h, best, i]
+        least = TWIN * quadratic(A, x[h, best]) + NEVER_ZERO
         for k in range(K):
             if not allowed[h, k] or k == best:
                 continue
-            gap, apart, size = 0.0, 0.0, 0.0
+            gap, size = 0.0, 0.0
             for i in range(d):
                 D[i] = x[h, best, i] - x[h, k, i]
                 gap += D[i] * theta[i]
@@ -111,29 +114,57 @@ def _nearest(x, allowed, theta, A, M_inv, ratio, shift):  # type: ignore[no-unty
                 for j in range(d):
                     direction[i] += M_inv[i, j] * D[j]
                 size += direction[i] * D[i]
-            if not (size > 0.0 and gap * gap < ratio[0] * size):
+            if not (size > 0.0 and gap * gap < ratio * size):
                 continue
-            for i in range(d):
-                s = 0.0
-                for j in range(d):
-                    s += A[i, j] * D[j]
-                apart += s * D[i]
-            if apart > TWIN * own + NEVER_ZERO:
-                ratio[0] = gap * gap / size
+            if quadratic(A, D) > least:
+                ratio = gap * gap / size
                 for i in range(d):
                     shift[i] = gap / size * direction[i]
+    return ratio
 
 
 @kernel(
-    "void(f8[:,:,:], f8[:,:], b1[:,:], f8[:,:], f8[:,:], f8[:,:], f8[:])", "(h,k,d),(h,k),(h,k),(h,k)->(h,k),(d,d),()"
+    "void(f8[:,:,:], f8[:,:], b1[:,:], f8[:], f8[:,:], f8[:,:], f8[:], f8[:,:], f8[:])",
+    "(h,k,d),(h,k),(h,k),(d),(d,d),(h,k),(q)->(h,k),()",
 )
-def _design(x, sigma, allowed, log_omega, omega, V_inv, longest):  # type: ignore[no-untyped-def]
-    """omega on the arms that are there, the inverse of V_omega = E_h sum_a omega x x^T / sigma^2, and max |x|."""
+def _lagrangian(x, sigma, allowed, theta, A, log_omega, numbers, q, constraint):  # type: ignore[no-untyped-def]
+    """`numbers` are the multiplier, the width and the bound on |theta|. q is 0 for users never offered."""
+    H, K, d = x.shape
+    multiplier, wide = numbers[0], numbers[1]
+    omega, V_omega_inv, shift = np.zeros((H, K)), np.zeros((d, d)), np.zeros(d)
+    longest = _design(x, sigma, allowed, log_omega, omega, V_omega_inv)
+    ratio = _shift_to_nearest(x, allowed, theta, A, V_omega_inv, shift)
+    BL = numbers[2] * longest
+    users, optimism = 0, 0.0
+    for h in range(H):
+        known = allowed[h].any()
+        users += known
+        for k in range(K):
+            q[h, k] = 0.0
+            if not known:
+                continue
+            mean, moved = 0.0, 0.0
+            for i in range(d):
+                mean += x[h, k, i] * theta[i]
+                moved += x[h, k, i] * shift[i]
+            moved /= sigma[h, k]
+            width = wide * np.sqrt(max(quadratic(A, x[h, k]), 0.0))
+            hope = 2.0 * BL / sigma[h, k] / sigma[h, k] * width  # 2 B L / sigma^2 sqrt(gamma) |x|
+            q[h, k] = mean + width + multiplier * (0.5 * moved * moved + hope)
+            optimism += omega[h, k] * hope
+    # Without alternatives a round does not explore, and the constraint is not used.
+    constraint[0] = 0.0 if ratio == np.inf else 0.5 * ratio + optimism / max(users, 1)
+
+
+@helper
+def _design(
+    x: FloatArray, sigma: FloatArray, allowed: BoolArray, log_omega: FloatArray, omega: FloatArray, V_inv: FloatArray
+) -> float:
+    """omega on the arms that are there, the inverse of V_omega = E_h sum_a omega x x^T / sigma^2; returns max |x|."""
     H, K, d = x.shape
     V = np.zeros((d, d))
     z = np.zeros(d)
-    users, trace = 0, 0.0
-    longest[0] = 0.0
+    users, trace, longest = 0, 0.0, 0.0
     for h in range(H):
         top, total = -np.inf, 0.0
         for k in range(K):
@@ -155,7 +186,7 @@ def _design(x, sigma, allowed, log_omega, omega, V_inv, longest):  # type: ignor
                 z[i] = x[h, k, i] / sigma[h, k]
                 for j in range(i + 1):
                     V[i, j] += omega[h, k] * z[i] * z[j]
-            longest[0] = max(longest[0], np.sqrt(length))
+            longest = max(longest, np.sqrt(length))
     for i in range(d):
         trace += V[i, i]
         for j in range(i):
@@ -169,52 +200,7 @@ def _design(x, sigma, allowed, log_omega, omega, V_inv, longest):  # type: ignor
     for i in range(d):
         for j in range(d):
             V_inv[i, j] = inverse[i, j] * (users / size if trace > NEVER_ZERO else 1.0)
-
-
-@kernel(
-    "void(f8[:,:,:], f8[:,:], b1[:,:], f8[:], f8[:,:], f8[:], f8, f8, f8, f8[:,:], f8[:,:])",
-    "(h,k,d),(h,k),(h,k),(d),(d,d),(d),(),(),()->(h,k),(h,k)",
-)
-def _gradient(x, sigma, allowed, theta, A, shift, multiplier, wide, BL, q, hope):  # type: ignore[no-untyped-def]
-    """q, and the optimism in the constraint, 2 B L / sigma^2 sqrt(gamma) |x|; both 0 for users never offered."""
-    H, K, d = x.shape
-    for h in range(H):
-        offered = False
-        for k in range(K):
-            offered = offered or allowed[h, k]
-        for k in range(K):
-            q[h, k], hope[h, k] = 0.0, 0.0
-            if not offered:
-                continue
-            mean, moved, lev = 0.0, 0.0, 0.0
-            for i in range(d):
-                s = 0.0
-                for j in range(d):
-                    s += A[i, j] * x[h, k, j]
-                lev += s * x[h, k, i]
-                mean += x[h, k, i] * theta[i]
-                moved += x[h, k, i] * shift[i]
-            moved /= sigma[h, k]
-            width = wide * np.sqrt(max(lev, 0.0))
-            hope[h, k] = 2.0 * BL / sigma[h, k] / sigma[h, k] * width
-            q[h, k] = mean + width + multiplier * (0.5 * moved * moved + hope[h, k])
-
-
-@kernel("void(f8, f8[:,:], f8[:,:], b1[:,:], f8[:])", "(),(h,k),(h,k),(h,k)->()")
-def _constraint(ratio, omega, hope, allowed, value):  # type: ignore[no-untyped-def]
-    """Half the nearest alternative's distance, plus the mean optimism: what should be at least 1 / z."""
-    H, K = omega.shape
-    users = 0
-    value[0] = 0.0
-    if ratio == np.inf:  # no alternatives: such a round does not explore, and the value is not used
-        return
-    for h in range(H):
-        offered = False
-        for k in range(K):
-            offered = offered or allowed[h, k]
-            value[0] += omega[h, k] * hope[h, k]
-        users += offered
-    value[0] = 0.5 * ratio + value[0] / max(users, 1)
+    return longest
 
 
 @kernel("void(f8[:,:], f8[:,:], f8, f8[:,:])", "(h,k),(h,k),()->(h,k)")

@@ -2,7 +2,8 @@
 
     V = lambda I + sum_s g_s z_s z_s^T,   b = sum_s g_s z_s w_s,   theta_hat = V^-1 b
 
-over whitened rows (z_s, w_s) with discount weights g_s. Nothing else in the code base touches V.
+over whitened rows (z_s, w_s) with discount weights g_s. Learners with known weights change V here only; learned noise
+(drimed.learning.learned) and the published algorithms replace it and `refresh` the rest.
 Symbols: docs/notation.md. Shapes: leading `...` is any batch; d features, m rows at a time.
 """
 
@@ -16,6 +17,7 @@ from drimed.errors import NumericalError
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.linear.kernel import kernel
 
+BLOCK = 256  # outcomes of `one_step_ahead` between factorisations, so that round-off does not build up
 REFRESH_EVERY = 128  # rank-one steps between factorisations: keeps V V^-1 - I near round-off for ever
 LOST = (
     "the regression matrix V is not positive definite any more: the rows differ in scale by more than a double can "
@@ -56,7 +58,8 @@ def observe(ridge: Ridge, Z: FloatArray, w: FloatArray, regularisation: float, w
     if weight != 1.0:
         V2 = None if ridge.V2 is None else ridge.V2 + (weight**2 - weight) * _gram(Z)  # the rest comes below
         ridge, Z, w = replace(ridge, V2=V2), np.sqrt(weight) * Z, np.sqrt(weight) * w
-    V, V_inv, b, theta, logdet, gain = _add_rows(ridge.V, ridge.V_inv, ridge.b, ridge.logdet, Z, w)
+    V, V_inv, b = ridge.V.copy(), ridge.V_inv.copy(), ridge.b.copy()
+    theta, logdet, gain = _add_rows(V, V_inv, b, ridge.logdet, Z, w)
     V2 = None if ridge.V2 is None else ridge.V2 + _gram(Z)
     new = Ridge(V, b, V_inv, theta, logdet, V2, ridge.age + Z.shape[-2])
     if new.age > REFRESH_EVERY:
@@ -98,6 +101,24 @@ def logdet_of(V: FloatArray, regularisation: float) -> FloatArray:
     return _log_diagonal(_cholesky(V)) - V.shape[-1] * np.log(regularisation)
 
 
+def one_step_ahead(regularisation: float, Z: FloatArray, w: FloatArray, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """<x, theta> and x^T V^-1 x of every row x of X (n, m, d); theta and V come from the whitened rows (Z, w) before.
+
+    >>> mean, leverage = one_step_ahead(1.0, np.ones((3, 1, 1)), np.full((3, 1), 6.0), np.ones((3, 1, 1)))
+    >>> mean[:, 0].tolist(), leverage[:, 0].round(3).tolist()
+    ([0.0, 3.0, 4.0], [1.0, 0.5, 0.333])
+    """
+    n, m, d = Z.shape
+    V, b = regularisation * np.eye(d), np.zeros(d)
+    mean, leverage = np.empty((n, m)), np.empty((n, m))
+    for first in range(0, n, BLOCK):
+        at = slice(first, first + BLOCK)
+        mean[at], leverage[at] = _ahead(np.linalg.inv(V), b, Z[at], w[at], X[at])
+        rows = Z[at].reshape(-1, d)
+        V, b = V + rows.T @ rows, b + rows.T @ w[at].ravel()
+    return mean, leverage
+
+
 def _gram(Z: FloatArray) -> FloatArray:
     return np.matmul(np.swapaxes(Z, -1, -2), Z)
 
@@ -113,17 +134,13 @@ def _refresh_where(ridge: Ridge, steep: BoolArray, regularisation: float) -> Rid
 
 
 @kernel(
-    "void(f8[:,:], f8[:,:], f8[:], f8, f8[:,:], f8[:], f8[:,:], f8[:,:], f8[:], f8[:], f8[:], f8[:])",
-    "(d,d),(d,d),(d),(),(m,d),(m)->(d,d),(d,d),(d),(d),(),()",
+    "void(f8[:,:], f8[:,:], f8[:], f8, f8[:,:], f8[:], f8[:], f8[:], f8[:])",
+    "(d,d),(d,d),(d),(),(m,d),(m)->(d),(),()",
+    in_place=("V", "V_inv", "b"),
 )
-def _add_rows(V, V_inv, b, logdet, Z, w, V_new, V_inv_new, b_new, theta, logdet_new, gain):  # type: ignore[no-untyped-def]
+def _add_rows(V, V_inv, b, logdet, Z, w, theta, logdet_new, gain):  # type: ignore[no-untyped-def]
     """Sherman-Morrison, one row after the other; `gain` is the largest factor by which a row shrank V^-1."""
     d, m = b.shape[0], w.shape[0]
-    for i in range(d):
-        b_new[i] = b[i]
-        for j in range(d):
-            V_new[i, j] = V[i, j]
-            V_inv_new[i, j] = V_inv[i, j]
     logdet_new[0] = logdet
     gain[0] = 1.0
     for r in range(m):
@@ -131,24 +148,24 @@ def _add_rows(V, V_inv, b, logdet, Z, w, V_new, V_inv_new, b_new, theta, logdet_
         for i in range(d):
             u = 0.0
             for j in range(d):
-                u += V_inv_new[i, j] * Z[r, j]
+                u += V_inv[i, j] * Z[r, j]
             theta[i] = u  # theta serves as scratch for V^-1 z
             factor += Z[r, i] * u
         lost = not factor >= 1.0  # round-off has eaten V^-1: leave it to a factorisation
         if lost:
             factor = 1.0
         for i in range(d):
-            b_new[i] += Z[r, i] * w[r]
+            b[i] += Z[r, i] * w[r]
             for j in range(d):
-                V_new[i, j] += Z[r, i] * Z[r, j]
+                V[i, j] += Z[r, i] * Z[r, j]
                 if not lost:
-                    V_inv_new[i, j] -= theta[i] * theta[j] / factor
+                    V_inv[i, j] -= theta[i] * theta[j] / factor
         logdet_new[0] += np.log(factor)
         gain[0] = np.inf if lost else max(gain[0], factor)
     for i in range(d):
         s = 0.0
         for j in range(d):
-            s += V_inv_new[i, j] * b_new[j]
+            s += V_inv[i, j] * b[j]
         theta[i] = s
 
 
@@ -174,3 +191,36 @@ def _cholesky(V: FloatArray) -> FloatArray:
     if not (pivot > SMALLEST_PIVOT * np.diagonal(V, axis1=-2, axis2=-1).max(-1)).all():
         raise NumericalError(LOST)
     return L
+
+
+@kernel(
+    "void(f8[:,:], f8[:], f8[:,:,:], f8[:,:], f8[:,:,:], f8[:,:], f8[:,:])",
+    "(d,d),(d),(n,m,d),(n,m),(n,m,d)->(n,m),(n,m)",
+)
+def _ahead(V_inv, b, Z, w, X, mean, leverage):  # type: ignore[no-untyped-def]
+    """Sherman-Morrison, one row after the other."""
+    n, m, d = Z.shape
+    P, moment, u = V_inv.copy(), b.copy(), np.empty(d)
+    for t in range(n):
+        for r in range(m):
+            mean[t, r] = 0.0
+            leverage[t, r] = 0.0
+            for i in range(d):
+                s, along = 0.0, 0.0
+                for j in range(d):
+                    s += P[i, j] * moment[j]
+                    along += P[i, j] * X[t, r, j]
+                mean[t, r] += X[t, r, i] * s
+                leverage[t, r] += X[t, r, i] * along
+        for r in range(m):
+            factor = 1.0
+            for i in range(d):
+                s = 0.0
+                for j in range(d):
+                    s += P[i, j] * Z[t, r, j]
+                u[i] = s
+                factor += Z[t, r, i] * s
+            for i in range(d):
+                moment[i] += Z[t, r, i] * w[t, r]
+                for j in range(d):
+                    P[i, j] -= u[i] * u[j] / factor

@@ -162,7 +162,7 @@ class Policy:
             weighting=learner.weighting,
             noise_bound=learner.noise_bound,
             promise=self.guard.promise,
-            protects=getattr(self.guard, "protects", "nothing"),
+            protects=self.guard.protects,
             tolerance=getattr(self.guard, "tolerance", None),
             confidence=level,
         )

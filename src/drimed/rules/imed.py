@@ -14,10 +14,9 @@ import numpy as np
 from drimed.errors import ConfigError
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer
-from drimed.linear import pmf
 from drimed.linear.arrays import FloatArray
 from drimed.linear.forms import NEVER_ZERO
-from drimed.rules.rule import Ask, Randomisation, noise_levels
+from drimed.rules.rule import Ask, Randomisation, noise_levels, play_least
 
 
 @final
@@ -42,10 +41,7 @@ class IMED:
             raise ConfigError(f"w must be positive, got {self.w}")
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
-        index = self.index(fit, offer, ask)
-        if ask.penalty is not None:
-            index = index + ask.penalty
-        return pmf.one_hot(pmf.least(index, ask.mask), index.shape[-1])
+        return play_least(self.index(fit, offer, ask), ask)
 
     def index(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         """I_a for every arm: (..., K)."""

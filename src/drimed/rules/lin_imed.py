@@ -16,7 +16,7 @@ from drimed.learning.offer import Offer
 from drimed.linear import pmf, radius
 from drimed.linear.arrays import FloatArray, pick
 from drimed.linear.forms import NEVER_ZERO
-from drimed.rules.rule import Ask, Randomisation
+from drimed.rules.rule import Ask, Randomisation, play_least
 
 NEVER_ZERO_SHARE = 1e-290
 RADII = ("learner", "paper", "experiments")
@@ -55,10 +55,7 @@ class LinIMED:
             raise ConfigError(f"radius must be one of {RADII}, got {self.radius!r}")
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
-        index = self.index(fit, offer, ask)
-        if ask.penalty is not None:
-            index = index + ask.penalty
-        return pmf.one_hot(pmf.least(index, ask.mask), index.shape[-1])
+        return play_least(self.index(fit, offer, ask), ask)
 
     def index(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         """I_a for every arm: (..., K)."""

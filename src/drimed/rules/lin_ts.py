@@ -15,10 +15,10 @@ from scipy.special import ndtr, ndtri
 from drimed.errors import ConfigError, InputError
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer
-from drimed.linear import pmf, radius
+from drimed.linear import radius
 from drimed.linear.arrays import FloatArray
 from drimed.linear.forms import NEVER_ZERO
-from drimed.rules.rule import Ask, Randomisation
+from drimed.rules.rule import Ask, Randomisation, play_largest
 
 SMALLEST_DRAW = 2.0**-54  # below the smallest positive uniform draw: a draw of exactly 0 has a finite quantile
 
@@ -54,9 +54,7 @@ class LinTS:
             raise InputError(f"Thompson sampling needs {1 + d} uniform draws per decision")
         eta = ndtri(np.maximum(ask.draws[..., 1 : 1 + d], SMALLEST_DRAW))
         value = np.matvec(offer.features, self._plausible(fit, eta))
-        if ask.penalty is not None:
-            value = value - ask.penalty
-        return pmf.one_hot(pmf.best(value, ask.mask), value.shape[-1])
+        return play_largest(value, ask)
 
     def probabilities(self, fit: Fit, offer: Offer, normals: FloatArray) -> FloatArray:
         """P(a is chosen), for one member of a batch: exact for two arms, else the share among normals (n, d)."""

@@ -14,9 +14,8 @@ import numpy as np
 from drimed.errors import ConfigError
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer
-from drimed.linear import pmf
 from drimed.linear.arrays import FloatArray
-from drimed.rules.rule import Ask, Randomisation
+from drimed.rules.rule import Ask, Randomisation, play_largest
 
 
 @final
@@ -42,9 +41,7 @@ class OFUL:
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         index = self.index(fit, offer)
-        if ask.penalty is not None:
-            index = index - ask.penalty
-        return pmf.one_hot(pmf.best(index, ask.mask), index.shape[-1])
+        return play_largest(index, ask)
 
     def index(self, fit: Fit, offer: Offer) -> FloatArray:
         """The upper confidence bounds: (..., K)."""

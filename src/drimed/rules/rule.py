@@ -9,6 +9,7 @@ import numpy as np
 
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Shape
+from drimed.linear import pmf
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
 Randomisation = Literal["closed form", "one arm", "sampled"]
@@ -54,3 +55,15 @@ def noise_levels(fit: Fit, offer: Offer) -> FloatArray:
     """lev(x_a) / sigma_a^2, the inverse of the effective number of pulls of a's direction: (..., K)."""
     level = fit.leverage(offer.features)
     return level if offer.sigma is None else level / offer.sigma**2
+
+
+def play_largest(value: FloatArray, ask: Ask) -> FloatArray:
+    """All mass on the allowed arm of largest value after its penalty; ties go to the lowest index: (..., K)."""
+    value = value if ask.penalty is None else value - ask.penalty
+    return pmf.one_hot(pmf.best(value, ask.mask), value.shape[-1])
+
+
+def play_least(index: FloatArray, ask: Ask) -> FloatArray:
+    """All mass on the allowed arm of smallest index, its penalty added; ties go to the lowest index: (..., K)."""
+    index = index if ask.penalty is None else index + ask.penalty
+    return pmf.one_hot(pmf.least(index, ask.mask), index.shape[-1])

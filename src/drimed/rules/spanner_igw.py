@@ -26,8 +26,8 @@ from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer
 from drimed.linear import pmf
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick
-from drimed.linear.design import COLLINEAR, RANK_TOLERANCE
-from drimed.linear.kernel import kernel
+from drimed.linear.design import COLLINEAR, RANK_TOLERANCE, largest_entry, scaled
+from drimed.linear.kernel import helper, kernel
 from drimed.rules.rule import Ask, Randomisation
 
 VARIANTS = ("paper", "authors")
@@ -115,65 +115,75 @@ def inverse_gap(q: FloatArray, gap: FloatArray) -> tuple[FloatArray, FloatArray]
 
 @kernel("void(f8[:,:], b1[:], f8[:], i8[:])", "(k,d),(k)->(k),()")
 def _spanner(W, allowed, q, rank):  # type: ignore[no-untyped-def]
-    K, d = W.shape
-    largest, n = 0.0, 0
-    for k in range(K):
-        if allowed[k]:
-            n += 1
-            for i in range(d):
-                largest = max(largest, abs(W[k, i]))
-    for k in range(K):
+    n = allowed.sum()
+    for k in range(W.shape[0]):
         q[k] = 1.0 / max(n, 1) if allowed[k] else 0.0
     rank[0] = 0
+    largest = largest_entry(W, allowed)
     if largest == 0.0:
         return
-    # A start that spans: the arm farthest from the ones so far, with its direction taken out of all others.
-    x = np.zeros((K, d))
-    length = np.zeros(K)
-    T = np.zeros((K, d))  # coordinates along the directions, triangular in the chosen arms
-    basis = np.zeros(d, np.int64)
-    longest = 0.0
-    for k in range(K):
-        if allowed[k]:
-            for i in range(d):
-                x[k, i] = W[k, i] / largest
-                length[k] += x[k, i] * x[k, i]
-            longest = max(longest, length[k])
+    x, length = scaled(W, allowed, largest)
+    T, basis = np.zeros(W.shape), np.zeros(W.shape[1], np.int64)
+    r = _far_apart(x, length, min(n, W.shape[1]), T, basis)
+    _coefficients(T, basis, r)
+    _swap(T, basis, r)
+    q[:] = 0.0
+    for i in range(r):
+        q[basis[i]] = 1.0 / r
+    rank[0] = r
+
+
+@helper
+def _far_apart(x: FloatArray, length: FloatArray, most_rank: int, T: FloatArray, basis: IntArray) -> int:
+    """Arms that span, each the farthest from the ones before, and all arms along their directions; returns the rank.
+
+    The direction of a chosen arm is taken out of all of x, so that the coordinates T of the chosen are triangular.
+    """
+    K, d = x.shape
+    longest = length.max()
     r = 0
-    while r < min(n, d):
+    while r < most_rank:
         far, most = -1, 0.0
         for k in range(K):
-            if allowed[k]:
-                rest = 0.0
-                for i in range(d):
-                    rest += x[k, i] * x[k, i]
-                if rest > max(RANK_TOLERANCE * RANK_TOLERANCE * longest, COLLINEAR * length[k]) and rest > most:
-                    far, most = k, rest
+            rest = 0.0
+            for i in range(d):
+                rest += x[k, i] * x[k, i]
+            if rest > max(RANK_TOLERANCE * RANK_TOLERANCE * longest, COLLINEAR * length[k]) and rest > most:
+                far, most = k, rest
         if far < 0:
             break
-        root = np.sqrt(most)
-        direction = x[far] / root
+        direction = x[far] / np.sqrt(most)
         for k in range(K):
-            if allowed[k]:
-                s = 0.0
-                for i in range(d):
-                    s += x[k, i] * direction[i]
-                T[k, r] = s
-                for i in range(d):
-                    x[k, i] -= s * direction[i]
-        for i in range(d):
-            x[far, i] = 0.0
+            s = 0.0
+            for i in range(d):
+                s += x[k, i] * direction[i]
+            T[k, r] = s
+            for i in range(d):
+                x[k, i] -= s * direction[i]
+        x[far] = 0.0
         basis[r] = far
         r += 1
+    return r
+
+
+@helper
+def _coefficients(T: FloatArray, basis: IntArray, r: int) -> None:
+    """From coordinates to each arm's coefficients in the chosen ones, by back substitution, in place."""
     B = np.zeros((r, r))
     for m in range(r):
         for i in range(r):
             B[m, i] = T[basis[m], i]
-    for k in range(K):  # each arm's coefficients in the chosen ones, by back substitution, in place
+    for k in range(T.shape[0]):
         for i in range(r - 1, -1, -1):
             for m in range(i + 1, r):
                 T[k, i] -= T[k, m] * B[m, i]
             T[k, i] /= B[i, i]
+
+
+@helper
+def _swap(T: FloatArray, basis: IntArray, r: int) -> None:
+    """While a coefficient is too large, its arm replaces a chosen one, and the volume grows by the coefficient."""
+    K = T.shape[0]
     for _ in range(SWAPS * r):
         arm, place, size = -1, -1, LARGEST_COEFFICIENT
         for k in range(K):
@@ -182,7 +192,6 @@ def _spanner(W, allowed, q, rank):  # type: ignore[no-untyped-def]
                     arm, place, size = k, i, abs(T[k, i])
         if arm < 0:
             break
-        # The arm takes the place of a chosen one; the volume grows by the size of its coefficient.
         row = T[arm].copy()
         for k in range(K):
             share = T[k, place] / row[place]
@@ -192,11 +201,6 @@ def _spanner(W, allowed, q, rank):  # type: ignore[no-untyped-def]
         for i in range(r):
             T[arm, i] = 1.0 if i == place else 0.0
         basis[place] = arm
-    for k in range(K):
-        q[k] = 0.0
-    for i in range(r):
-        q[basis[i]] = 1.0 / r
-    rank[0] = r
 
 
 @kernel("void(f8[:], f8[:], f8[:], f8[:])", "(k),(k)->(k),()")

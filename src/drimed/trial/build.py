@@ -54,7 +54,7 @@ def notes(spec: TrialSpec, d: int) -> list[str]:
             f"policy {spec.policy.name!r} does not protect users: nothing keeps its decisions near the control; "
             'dri_med does, or give guard = "expected"'
         )
-    elif traits.tolerance is not None and traits.protects != "budget" and (note := traits.tolerance.note()) is not None:
+    elif traits.tolerance is not None and traits.protects != "sum" and (note := traits.tolerance.note()) is not None:
         said.append(note)
     own_effects = next(iter(spec.arms.values())).kind == "own effects"
     if traits.protects == "every arm" and own_effects:
