@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from drimed.cli.trial.common import Address, Name, console, open_trial
@@ -104,6 +103,8 @@ def verify(
     store: Address = DEFAULT,
 ) -> None:
     """Replay the whole trial from its log: the chain must hold, and every decision must come out again."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
     from drimed.trial.verify import verify as check
 
     opened = open_store(store, create=False)
