@@ -28,10 +28,10 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 
-from benchmarks import layout, live, scaling, throughput, trial
+from benchmarks import layout, live, scaling, startup, throughput, trial
 from benchmarks.measure import Goal, Tick
 
-PARTS = ("throughput", "live", "trial", "scaling")
+PARTS = ("startup", "throughput", "live", "trial", "scaling")
 
 R = TypeVar("R")
 
@@ -73,6 +73,11 @@ def _measure(part: str, quick: bool, folder: Path, console: Console) -> tuple[di
         speed = _with_bar(console, part, speed_plan.ticks, lambda tick: throughput.run(speed_plan, tick))
         console.print(throughput.table(speed))
         return asdict(speed), throughput.goals(speed)
+    if part == "startup":
+        start_plan = startup.Plan.sized(quick)
+        starts = _with_bar(console, part, start_plan.ticks, lambda tick: startup.run(start_plan, tick))
+        console.print(startup.table(starts))
+        return asdict(starts), startup.goals(starts)
     if part == "live":
         live_plan = live.Plan.sized(quick)
         steps = _with_bar(console, part, live_plan.ticks, lambda tick: live.run(live_plan, tick))

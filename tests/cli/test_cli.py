@@ -10,9 +10,10 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
-from drimed.cli.main import app
+from drimed.cli.main import VERBS, app, load
 from drimed.policies.registry import REGISTRY
 
 RUNNER = CliRunner()
@@ -25,6 +26,60 @@ def test_policies_lists_every_policy_with_reference_and_information() -> None:
     assert [row["name"] for row in rows] == list(REGISTRY)
     assert all(row["reference"] and row["uses"] for row in rows)
     assert "published_dri_med" in RUNNER.invoke(app, ["policies"], env={"COLUMNS": "200"}).stdout
+
+
+ARRAYS = ("numpy", "scipy", "numba", "sqlalchemy", "alembic", "fastapi", "uvicorn", "polars", "matplotlib")
+WITHOUT_ARRAYS = [
+    "--help",
+    "--version",
+    "policies",
+    "policies --json",
+    "trial --help",
+    "trial template",
+    "trial ask --help",
+    "token --help",
+    "token create --help",
+    "serve --help",
+]
+
+
+@pytest.mark.parametrize("words", WITHOUT_ARRAYS)
+def test_help_and_small_verbs_import_no_arrays_and_no_database(words: str) -> None:
+    code = (
+        "import atexit, sys\nfrom drimed.cli.main import main\n"
+        f"atexit.register(lambda: print([m for m in {ARRAYS} if m in sys.modules], file=sys.stderr))\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *words.split()], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_the_line_of_help_of_a_verb_is_the_verbs_own(name: str) -> None:
+    command = load(name)
+    assert command.name == name
+    assert " ".join(command.help.partition("\n\n")[0].split()) == VERBS[name].about
+
+
+def test_a_misspelled_verb_suggests_the_nearest() -> None:
+    assert "Did you mean 'trial'" in RUNNER.invoke(app, ["trail"], env={"COLUMNS": "200"}).output
+
+
+@pytest.mark.parametrize(
+    ("words", "package", "extra"),
+    [
+        (["trial", "status"], "sqlalchemy", "trial"),
+        (["token", "list"], "sqlalchemy", "service"),
+        (["serve"], "uvicorn", "service"),
+    ],
+)
+def test_a_verb_whose_extra_is_not_installed_says_which(words: list[str], package: str, extra: str) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None\nfrom drimed.cli.main import main\nmain()"
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert f"pip install 'drimed[{extra}]'" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
 
 
 def test_help_explains_every_option_of_reproduce() -> None:

@@ -121,6 +121,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     (tmp_path / f"{name}.py").write_text(MINE, encoding="utf-8")
     (tmp_path / "does_not_import.py").write_text("import no_such_library\n", encoding="utf-8")
     (tmp_path / "does_not_run.py").write_text("1 / 0\n", encoding="utf-8")
+    monkeypatch.delenv(plugins.MODULES, raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield name
     for loaded in (name, "does_not_import", "does_not_run"):
@@ -176,6 +177,16 @@ def test_a_registered_function_is_a_policy_under_both_its_names(module: str) -> 
     assert isinstance(policy.guard, Expected)
     assert made("mine") == made(f"{module}:mine")
     assert find(f"{module}:mine").about == "epsilon, guarded"
+
+
+def test_settings_that_a_function_does_not_take_go_to_the_parts_of_its_policy(module: str) -> None:
+    policy = made(f"{module}:mine", epsilon=0.15, relative=0.2, norm_bound=3.0)
+    assert policy.rule.epsilon == 0.15  # type: ignore[attr-defined]
+    assert isinstance(policy.guard, Expected)
+    assert (policy.guard.tolerance.relative, policy.guard.tolerance.absolute) == (0.2, 0.05)
+    assert policy.learner.norm_bound == 3.0
+    with pytest.raises(UnknownNameError, match="unknown setting 'epsilom'; did you mean 'epsilon'"):
+        make(f"{module}:mine", epsilom=0.1)
 
 
 def test_a_policy_that_is_an_instance_takes_settings_of_its_parts(module: str) -> None:

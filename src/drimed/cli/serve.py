@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.markup import escape
 
 from drimed.policies.plugins import MODULES
-from drimed.service.settings import Settings
 
 app = typer.Typer(add_completion=False)
 console = Console(stderr=True)
@@ -40,6 +39,7 @@ def serve(
     Every setting can also come from the environment (DRIMED_STORE, DRIMED_PORT, ...) or from the file.
     """
     from drimed.service import running  # a second that help does not need
+    from drimed.service.settings import Settings
 
     os.environ.setdefault(MODULES, "")  # a trial that comes over HTTP must not import what it likes
     flags = {

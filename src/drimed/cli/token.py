@@ -11,7 +11,6 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from drimed.service.settings import Settings
 from drimed.trial.events import now
 from drimed.trial.stores import open_store
 
@@ -84,4 +83,6 @@ def revoke(
 
 def _address(store: str | None, config: Path | None) -> str:
     """The store that `drimed serve` would serve here."""
+    from drimed.service.settings import Settings
+
     return Settings.resolve({"store": store}, os.environ, config).store

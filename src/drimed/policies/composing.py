@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,20 @@ def compose(
     if tolerance and "tolerance" in _fields(guard):
         values["tolerance"] = replace(_default(guard, "tolerance"), **tolerance)
     return Policy(learner=_made(learner, values), rule=_made(rule, values), guard=_made(guard, values))
+
+
+def call(make: Callable[..., AnyPolicy], settings: Mapping[str, Any]) -> AnyPolicy:
+    """What a function or class makes of the settings that it takes; the others go to the parts of the policy."""
+    takes = signature(make).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in takes.values()):
+        return make(**settings)
+    made = make(**{k: v for k, v in settings.items() if k in takes})
+    rest = {k: v for k, v in settings.items() if k not in takes}
+    if not rest:
+        return made
+    if not isinstance(made, Policy):
+        raise UnknownNameError("setting", min(rest), takes)
+    return compose(rest, learner=made.learner, rule=made.rule, guard=made.guard)
 
 
 def check_policy(policy: AnyPolicy, name: str = "the policy") -> None:

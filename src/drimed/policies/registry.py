@@ -263,6 +263,11 @@ def _build(name: str, thing: Any, trusted: bool) -> Build:
             return compose(settings, rule=thing, guard="off", defaults=_VECTOR.settings)
         return compose(settings, learner=thing.learner, rule=thing.rule, guard=thing.guard)
 
+    def called(**settings: Any) -> AnyPolicy:
+        from drimed.policies.composing import call
+
+        return call(thing, settings)
+
     if hasattr(thing, "propose") or all(hasattr(thing, part) for part in ("learner", "rule", "guard")):
         return composed
     if hasattr(thing, "apply") and hasattr(thing, "promise"):
@@ -270,8 +275,7 @@ def _build(name: str, thing: Any, trusted: bool) -> Build:
     if hasattr(thing, "decide") and not isinstance(thing, type):
         raise ConfigError(f"{name} is an instance of {type(thing).__name__}: name its class, or a function")
     if hasattr(thing, "decide") or (callable(thing) and trusted):
-        build: Build = thing
-        return build
+        return called
     if callable(thing) and not isinstance(thing, type):
         raise ConfigError(f"{name} is a function: register it with @drimed.register, so that it may be called by name")
     raise ConfigError(f"{name} is neither a rule (it has no `propose`) nor a policy (it has no `decide`)")
