@@ -86,7 +86,9 @@ class Decided:
         return sum(w * (self.values[m] - (self.plot[m] if self.difference else 0.0)) for m, w in counted.items())
 
     def contradicts(self, values: Values, plot: Values) -> bool:
-        return any(m in old and old[m] != v for old, new in ((self.values, values), (self.plot, plot)) for m, v in new.items())
+        return any(
+            m in old and old[m] != v for old, new in ((self.values, values), (self.plot, plot)) for m, v in new.items()
+        )
 
     def unlikely(self, values: Values, plot: Values) -> list[tuple[str, str]]:
         """Values that must be confirmed: which part, which metric."""
@@ -226,7 +228,7 @@ class Life(RuleBasedStateMachine):
         number, it = self.one(data)
         plot = plot if self.difference else {}
         do = lambda: self.trial.tell(number, values, **self.plots(plot), confirm=confirm)  # noqa: E731
-        if not values and not plot or (self.difference and not plot and not it.plot):
+        if (not values and not plot) or (self.difference and not plot and not it.plot):
             self.refused(do, InputError)
         elif it.contradicts(values, plot):
             self.refused(do)
@@ -278,7 +280,8 @@ class Life(RuleBasedStateMachine):
         number, it = self.one(data)
         plot = plot if self.difference else {}
         new, new_plot = (
-            {m: v for m, v in (old | more).items() if v is not None} for old, more in ((it.values, values), (it.plot, plot))
+            {m: v for m, v in (old | more).items() if v is not None}
+            for old, more in ((it.values, values), (it.plot, plot))
         )
         do = lambda: self.trial.amend(number, values, reason="r", **self.plots(plot), confirm=confirm)  # noqa: E731
         changed = (new, new_plot) != (it.values, it.plot)
@@ -399,7 +402,11 @@ class Life(RuleBasedStateMachine):
                     if page.before is None:
                         break
                     before = page.before
-                fits = {n for n, it in enumerate(self.decided, 1) if wanted == it.state or (wanted == AMENDED and it.amendments)}
+                fits = {
+                    n
+                    for n, it in enumerate(self.decided, 1)
+                    if wanted == it.state or (wanted == AMENDED and it.amendments)
+                }
                 assert found == sorted(fits, reverse=True)
 
     def teardown(self) -> None:
