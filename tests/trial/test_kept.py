@@ -52,8 +52,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlStore]:
     server: Server = request.getfixturevalue("postgres")
     with server.database() as address:
         plain = sa.make_url(address).set(drivername="postgresql").render_as_string(hide_password=False)
-        restore = [server.programs / "pg_restore", "--no-owner", "-d", plain, KEPT / "store.dump"]
-        subprocess.run(restore, check=True)
+        subprocess.run([server.programs / "pg_restore", "--no-owner", "-d", plain, KEPT / "store.dump"], check=True)
         opened = open_store(address, create=False)
         yield opened
         opened.close()
@@ -85,8 +84,8 @@ def test_a_kept_trial_goes_on(store: SqlStore, name: str, monkeypatch: pytest.Mo
     before = list(trial.decisions())
     given = decided(trial, before)
     metrics = list(trial.state().spec.metrics)
-    plots = {"control": dict.fromkeys(metrics, 1.0)} if trial.state().spec.feedback == "difference" else {}
-    assert trial.tell(given.id, dict.fromkeys(metrics, 2.0), confirm=True, **plots).state == "complete"
+    plot = dict.fromkeys(metrics, 1.0) if trial.state().spec.feedback == "difference" else None
+    assert trial.tell(given.id, dict.fromkeys(metrics, 2.0), control=plot, confirm=True).state == "complete"
     amended = trial.amend(given.id, {metrics[0]: 3.0}, reason="misread", confirm=True)
     assert (amended.result, amended.state) == ("amended", "complete")
     trial.amend(before[1].id, {metrics[0]: 2.5}, reason="misread", confirm=True)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from drimed.errors import SpecError
+from drimed.records import Path
 from drimed.trial import lines
 
 TEXT = '''\
@@ -85,7 +86,7 @@ def test_the_whole_file_has_no_line() -> None:
 def test_every_value_of_a_long_file_is_found_and_fast() -> None:
     text = "".join(f'[users.u{i}]\ngroup = "g"\n' for i in range(10_000))
     start = time.perf_counter()
-    paths: list[lines.Path] = [("users", f"u{i}", "group") for i in range(10_000)]
+    paths: list[Path] = [("users", f"u{i}", "group") for i in range(10_000)]
     assert lines.lines_of(text, paths) == [2 * i + 2 for i in range(10_000)]
     assert time.perf_counter() - start < 10
 
@@ -102,7 +103,7 @@ def test_every_value_of_a_long_file_is_found_and_fast() -> None:
         ("[ a . 'b' ]\nc . d = 1\n", ("a", "b", "c", "d"), 2),
     ],
 )
-def test_strings_comments_and_dots_do_not_mislead(text: str, path: lines.Path, line: int) -> None:
+def test_strings_comments_and_dots_do_not_mislead(text: str, path: Path, line: int) -> None:
     data: Any = tomllib.loads(text)
     for step in path:
         data = data[step]

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drimed.errors import Fault, SpecError
+from drimed.errors import SpecError
 from drimed.policies.registry import REGISTRY
+from drimed.records import Fault
 from drimed.trial.faults import MOST_COEFFICIENTS
 from drimed.trial.spec import TrialSpec
 

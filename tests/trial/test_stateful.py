@@ -32,12 +32,16 @@ from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 
+Values = dict[str, Any]
+
 METRICS = ("yield", "cost")
 RANGE = (0.0, 10.0)  # of yield; cost has none
 VALUES = st.sampled_from([0.0, 1.0, 4.5, 5.0, -2.0, 7.25, 1e9])
 SOME = st.dictionaries(st.sampled_from(METRICS), VALUES, min_size=1)
-PARTS = st.just({}) | SOME
-CHANGED = st.just({}) | st.dictionaries(st.sampled_from(METRICS), st.none() | VALUES, min_size=1)
+PARTS: st.SearchStrategy[Values] = st.just({}) | SOME
+CHANGED: st.SearchStrategy[Values] = st.just({}) | st.dictionaries(
+    st.sampled_from(METRICS), st.none() | VALUES, min_size=1
+)
 BAD = st.sampled_from([{"yield": float("nan")}, {"yield": True}, {"yeild": 1.0}, {"cost": "4"}, {"yield": 1e99}])
 CONTROL = "old"
 KNOWN = {"kind": "known", "sd": {"yield": 1.0, "cost": 2.0}}
@@ -51,7 +55,6 @@ KINDS: list[dict[str, Any]] = [
     {"policy": {"name": "published_dri_med"}, "noise": KNOWN},
     {"feedback": "difference", "noise": KNOWN},
 ]
-Values = dict[str, Any]
 
 
 class Decided:
@@ -227,7 +230,10 @@ class Life(RuleBasedStateMachine):
     def tell(self, data: st.DataObject, values: Values, plot: Values, confirm: bool) -> None:
         number, it = self.one(data)
         plot = plot if self.difference else {}
-        do = lambda: self.trial.tell(number, values, **self.plots(plot), confirm=confirm)  # noqa: E731
+
+        def do() -> Receipt:
+            return self.trial.tell(number, values, **self.plots(plot), confirm=confirm)
+
         if (not values and not plot) or (self.difference and not plot and not it.plot):
             self.refused(do, InputError)
         elif it.contradicts(values, plot):
@@ -248,7 +254,10 @@ class Life(RuleBasedStateMachine):
         plot = plot if self.difference else {}
         them = [self.decided[n - 1] for n in numbers]
         reports = [Report(n, values, plot if self.difference else None) for n in numbers]
-        do = lambda: self.trial.tell_many(reports, confirm=confirm)  # noqa: E731
+
+        def do() -> list[Receipt]:
+            return self.trial.tell_many(reports, confirm=confirm)
+
         wrong = [("reports", i) for i, it in enumerate(them) if it.contradicts(values, plot)]
         unlikely = [("reports", i, *at) for i, it in enumerate(them) for at in it.unlikely(values, plot)]
         if wrong:
@@ -283,7 +292,10 @@ class Life(RuleBasedStateMachine):
             {m: v for m, v in (old | more).items() if v is not None}
             for old, more in ((it.values, values), (it.plot, plot))
         )
-        do = lambda: self.trial.amend(number, values, reason="r", **self.plots(plot), confirm=confirm)  # noqa: E731
+
+        def do() -> Receipt:
+            return self.trial.amend(number, values, reason="r", **self.plots(plot), confirm=confirm)
+
         changed = (new, new_plot) != (it.values, it.plot)
         if not it.told or (it.values and not new) or not (new or new_plot):
             self.refused(do, InputError)
