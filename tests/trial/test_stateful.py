@@ -57,6 +57,10 @@ KINDS: list[dict[str, Any]] = [
 ]
 
 
+def present(values: Values) -> dict[str, float]:
+    return {m: v for m, v in values.items() if v is not None}
+
+
 class Decided:
     """One decision, in the model."""
 
@@ -288,10 +292,7 @@ class Life(RuleBasedStateMachine):
     def amend(self, data: st.DataObject, values: Values, plot: Values, confirm: bool) -> None:
         number, it = self.one(data)
         plot = plot if self.difference else {}
-        new, new_plot = (
-            {m: v for m, v in (old | more).items() if v is not None}
-            for old, more in ((it.values, values), (it.plot, plot))
-        )
+        new, new_plot = present(it.values | values), present(it.plot | plot)
 
         def do() -> Receipt:
             return self.trial.amend(number, values, reason="r", **self.plots(plot), confirm=confirm)
