@@ -190,6 +190,7 @@ def test_a_store_that_was_set_back_is_noticed_and_read_again(address: str, more:
     if write:
         trial.pause(reason="frost")
     state = trial.state()
+    assert trial.state() is state  # it was read again once
     with store.reading("busy") as ledger:
         assert ledger.seq == before.seq + more + write
         assert contents(state) == contents(caught_up(at_start(ledger), ledger))
