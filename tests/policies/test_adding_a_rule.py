@@ -13,7 +13,7 @@ import pytest
 
 from drimed.policies.plugins import load
 from drimed.rules.rule import Ask
-from drimed.trial.template import TEMPLATE
+from drimed.trial import template
 from tests.examples import r1_fit, r1_offer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "adding_a_rule.md").read_text(encoding="utf-8")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from drimed.errors import ConflictError, DrimedError, InputError, UnknownNameError
-from tests.trial.playing import KNOWN, new, nothing_written, rainy, refused, verified
+from drimed.records import Report
+from drimed.trial.trial import Trial
+from tests.trial.playing import KNOWN, new, nothing_written, play, rainy, refused, verified
+from tests.trial.states import contents
 
 
 def test_episodes_are_numbered_and_opening_one_twice_by_its_number_is_safe() -> None:
@@ -101,3 +106,136 @@ def test_the_published_algorithms_need_everybodys_context_when_an_episode_opens(
     trial.open_episode({u: {"rain": 3} for u in ("north", "south", "west")})
     trial.ask()
     verified(trial)
+
+
+# An episode that is opened by the question
+
+NEXT = 2
+
+
+def test_a_question_for_the_next_episode_opens_it_with_its_contexts_in_one_transaction() -> None:
+    trial = rainy()
+    contexts = {u: {"rain": 400.0 + i} for i, u in enumerate(("north", "south", "west"))}
+    given = trial.ask(contexts=contexts, episode=1)
+    assert [(g.episode, g.context) for g in given] == [(1, c) for c in contexts.values()]
+    assert [e.kind for e in trial.log()] == ["created", "episode", "decision", "decision", "decision"]
+    assert len({e.time for e in list(trial.log())[1:]}) == 1
+    assert {g.state_version for g in given} == {2}  # all know the episode
+    assert trial.ask("north", context={"rain": 1.0}, episode=2).episode == 2
+    assert trial.state().episode.contexts == {"north": [1.0]}
+    assert trial.ask("south", context={"rain": 2.0}, episode=2).episode == 2  # it is open: nothing to open
+    assert [e.kind for e in trial.log(after=5)] == ["episode", "decision", "decision"]
+    verified(trial)
+
+
+def test_it_decides_what_opening_and_asking_decide() -> None:
+    one, two = new(), new()
+    for trial in (one, two):
+        play(trial, 3)
+    two.open_episode()
+    assert [(g.arm, g.probabilities, g.episode) for g in one.ask(episode=4)] == [
+        (g.arm, g.probabilities, g.episode) for g in two.ask(episode=4)
+    ]
+    assert contents(one.state())["learned"] == contents(two.state())["learned"]
+
+
+def test_a_question_for_the_open_episode_opens_nothing() -> None:
+    trial = new()
+    first = trial.ask("north", episode=1)
+    with nothing_written(trial):
+        again = trial.ask("north", episode=1)
+    assert (again.id, again.repeated) == (first.id, True)
+    assert trial.ask("south", episode=1).episode == 1
+
+
+@pytest.mark.parametrize("paused", [False, True])
+@pytest.mark.parametrize(
+    ("ask", "error", "match"),
+    [
+        (lambda t, n: t.ask("nroth", episode=n), UnknownNameError, "unknown user 'nroth'"),
+        (lambda t, n: t.ask(contexts={"nroth": {"rain": 1}}, episode=n), UnknownNameError, "unknown user 'nroth'"),
+        (lambda t, n: t.ask("north", episode=n), InputError, f"'north' has no context in episode {NEXT}"),
+        (
+            lambda t, n: t.ask(contexts={"north": {"rain": 1}, "south": {"rain": 1}}, episode=n),
+            InputError,
+            f"'west' has no context in episode {NEXT}",
+        ),
+        (lambda t, n: t.ask("north", context={"rain": "wet"}, episode=n), InputError, "must be a finite number"),
+        (lambda t, n: t.ask("north", context={"wind": 1}, episode=n), InputError, "context"),
+        (lambda t, n: t.ask(["north", "north"], episode=n), InputError, "asked for twice"),
+        (lambda t, n: t.ask([], episode=n), InputError, "nobody to decide for"),
+        (
+            lambda t, n: t.ask("north", context={"rain": 1}, unavailable=["old"], episode=n),
+            ConflictError,
+            "'old' is the control",
+        ),
+        (lambda t, n: t.ask("south", context={"rain": 1}, key="taken", episode=n), ConflictError, "for other users"),
+    ],
+)
+def test_a_question_that_fails_opens_no_episode(
+    ask: Callable[[Trial, int], object], error: type[DrimedError], match: str, paused: bool
+) -> None:
+    trial = rainy()
+    trial.ask("north", context={"rain": 1}, key="taken", episode=1)
+    if paused:
+        trial.pause(reason="frost")
+        error, match = DrimedError, "is paused and decides nothing|for other users"
+    refused(trial, lambda: ask(trial, NEXT), error, match)
+    assert trial.state().episode.number == 1
+    if paused:
+        trial.resume()
+    assert trial.ask("north", context={"rain": 1}, episode=NEXT).episode == NEXT
+    verified(trial)
+
+
+@pytest.mark.parametrize(("opened", "wrong"), [(0, -1), (0, 0), (0, 2), (3, 0), (3, 1), (3, 2), (3, 5), (3, 99)])
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_another_episode_than_this_or_the_next_is_refused(opened: int, wrong: int, dry_run: bool) -> None:
+    trial = new()
+    for n in range(1, opened + 1):
+        trial.open_episode(number=n)
+    known = f"episode {opened} is open" if opened else "no episode is open"
+    refused(
+        trial,
+        lambda: trial.ask("north", episode=wrong, dry_run=dry_run),
+        ConflictError,
+        f"decisions for episode {wrong} cannot be taken now: {known}",
+    )
+
+
+@pytest.mark.parametrize("opened", [0, 2])
+def test_a_dry_run_of_the_next_episode_shows_what_is_then_decided(opened: int) -> None:
+    trial = rainy()
+    contexts = {u: {"rain": 300.0} for u in ("north", "south", "west")}
+    for n in range(1, opened + 1):
+        trial.tell_many([Report(g.id, {"yield": 5.0, "cost": 9.0}) for g in trial.ask(contexts=contexts, episode=n)])
+    with nothing_written(trial):
+        shown = trial.ask(contexts=contexts, episode=opened + 1, dry_run=True)
+        one = trial.ask("west", context={"rain": 300.0}, episode=opened + 1, dry_run=True)
+    assert trial.state().episode.number == opened
+    decided = trial.ask(contexts=contexts, episode=opened + 1)
+    assert [replace(g, time="") for g in shown] == [replace(g, time="") for g in decided]
+    assert (one.episode, one.user, one.effects) == (opened + 1, "west", shown[2].effects)
+
+
+def test_a_repeated_request_is_answered_whatever_episode_is_open_by_then() -> None:
+    trial = new()
+    first = trial.ask(key="season 1", episode=1)
+    with nothing_written(trial):
+        assert [g.id for g in trial.ask(key="season 1", episode=1)] == [g.id for g in first]
+    trial.ask(key="season 2", episode=2)
+    trial.open_episode(number=3)
+    with nothing_written(trial):
+        again = trial.ask(key="season 1", episode=1)
+        later = trial.ask(key="season 2", episode=2)
+    assert [(g.id, g.episode, g.repeated) for g in again] == [(g.id, 1, True) for g in first]
+    assert {g.episode for g in later} == {2}
+    verified(trial)
+
+
+def test_the_first_of_two_equal_questions_opens_the_episode_and_both_are_answered_alike() -> None:
+    trial = new()
+    other = Trial.open("t", trial.store)
+    first = trial.ask(episode=1)
+    assert [(g.id, g.repeated) for g in other.ask(episode=1)] == [(g.id, True) for g in first]
+    assert [e.kind for e in trial.log()].count("episode") == 1

@@ -37,8 +37,7 @@ def eventful(**changes: Any) -> Trial:
     """A bit of everything: 16 users join, so that arrays must grow, and two arms."""
     trial = new(**changes)
     play(trial, 3)
-    for i in range(16):
-        trial.add_user(f"late {i}", {})
+    crowd(trial, 16)
     trial.add_arm("fourth")
     play(trial, 2, seed=1)
     trial.tell(5, {"yield": 5e11, "cost": 1.0}, confirm=True)
@@ -128,6 +127,11 @@ def test_decisions_of_one_question_stay_together_in_portions_of_any_size(monkeyp
     assert sizes == [[1, 3, 1, 3]] * 4
 
 
+def crowd(trial: Trial, n: int) -> None:
+    for i in range(n):
+        trial.add_user(f"late {i}", {})
+
+
 CHANGES: dict[str, Callable[[Trial], object]] = {
     "ask": lambda t: t.ask(),
     "tell": lambda t: t.tell(5, {"yield": 5.0, "cost": 1.0}),
@@ -139,7 +143,7 @@ CHANGES: dict[str, Callable[[Trial], object]] = {
     "mark_missing": lambda t: t.mark_missing(5, reason="hail"),
     "open_episode": lambda t: t.open_episode(),
     "add_user": lambda t: t.add_user("east", {}),
-    "users for whom there is no room": lambda t: [t.add_user(f"late {i}", {}) for i in range(20)],
+    "users for whom there is no room": lambda t: crowd(t, 20),
     "add_arm": lambda t: t.add_arm("fourth"),
     "retire_arm": lambda t: t.retire_arm("third", reason="sold out"),
     "change_preference": lambda t: t.change_preference("north", {"yield": 3.0}, reason="prices"),
@@ -197,8 +201,7 @@ def test_users_that_join_leave_what_is_known_alone() -> None:
     trial = new(policy={"name": "dri_med_reward"})
     play(trial, 6)
     before = trial.state().policy.theta(trial.state().settled())
-    for i in range(40):
-        trial.add_user(f"late {i}", {})
+    crowd(trial, 40)
     after = trial.state().policy.theta(trial.state().settled())
     assert trial.state().problem.shape.H == 64
     np.testing.assert_allclose(after, before, rtol=1e-6)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from drimed.errors import SpecError
+from drimed.records import Path
 from drimed.trial import lines
 
 TEXT = '''\

@@ -157,15 +157,16 @@ def test_two_threads_that_write_through_one_object_lose_nothing(store: Store) ->
 def set_back(store: SqlStore, name: str, seq: int) -> None:
     """As a backup that ended with event `seq` brings a store back."""
     with store._engine.begin() as connection:
-        run = lambda statement, **values: connection.execute(sa.text(statement), values)  # noqa: E731
         trial = "(SELECT id FROM drimed_trials WHERE name = :name)"
-        run(f"DELETE FROM drimed_events WHERE seq > :seq AND trial = {trial}", seq=seq, name=name)
-        run(f"DELETE FROM drimed_snapshots WHERE seq > :seq AND trial = {trial}", seq=seq, name=name)
+
+        def run(statement: str) -> None:
+            connection.execute(sa.text(statement), {"seq": seq, "name": name})
+
+        run(f"DELETE FROM drimed_events WHERE seq > :seq AND trial = {trial}")
+        run(f"DELETE FROM drimed_snapshots WHERE seq > :seq AND trial = {trial}")
         run(
             f"UPDATE drimed_trials SET seq = :seq, hash = (SELECT hash FROM drimed_events WHERE trial = {trial} "
-            "AND seq = :seq) WHERE name = :name",
-            seq=seq,
-            name=name,
+            "AND seq = :seq) WHERE name = :name"
         )
 
 
@@ -189,6 +190,7 @@ def test_a_store_that_was_set_back_is_noticed_and_read_again(address: str, more:
     if write:
         trial.pause(reason="frost")
     state = trial.state()
+    assert trial.state() is state  # it was read again once
     with store.reading("busy") as ledger:
         assert ledger.seq == before.seq + more + write
         assert contents(state) == contents(caught_up(at_start(ledger), ledger))

@@ -23,7 +23,7 @@ from drimed.errors import (
     UnconfirmedError,
     UnknownNameError,
 )
-from drimed.records import STATES, Decision, Receipt, Report
+from drimed.records import STATES, Receipt, Report
 from drimed.trial import queries
 from drimed.trial.export import records
 from drimed.trial.queries import AMENDED, NOTHING, SEARCHES, Search
@@ -31,13 +31,14 @@ from drimed.trial.spec import TrialSpec
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
+from tests.trial.model import METRICS, RANGE, Decided, Values, present
 
-METRICS = ("yield", "cost")
-RANGE = (0.0, 10.0)  # of yield; cost has none
 VALUES = st.sampled_from([0.0, 1.0, 4.5, 5.0, -2.0, 7.25, 1e9])
 SOME = st.dictionaries(st.sampled_from(METRICS), VALUES, min_size=1)
-PARTS = st.just({}) | SOME
-CHANGED = st.just({}) | st.dictionaries(st.sampled_from(METRICS), st.none() | VALUES, min_size=1)
+PARTS: st.SearchStrategy[Values] = st.just({}) | SOME
+CHANGED: st.SearchStrategy[Values] = st.just({}) | st.dictionaries(
+    st.sampled_from(METRICS), st.none() | VALUES, min_size=1
+)
 BAD = st.sampled_from([{"yield": float("nan")}, {"yield": True}, {"yeild": 1.0}, {"cost": "4"}, {"yield": 1e99}])
 CONTROL = "old"
 KNOWN = {"kind": "known", "sd": {"yield": 1.0, "cost": 2.0}}
@@ -51,61 +52,6 @@ KINDS: list[dict[str, Any]] = [
     {"policy": {"name": "published_dri_med"}, "noise": KNOWN},
     {"feedback": "difference", "noise": KNOWN},
 ]
-Values = dict[str, Any]
-
-
-class Decided:
-    """One decision, in the model."""
-
-    def __init__(self, given: Decision, preference: dict[str, float], *, difference: bool) -> None:
-        self.given, self.preference, self.difference = given, preference, difference
-        self.values: dict[str, float] = {}
-        self.plot: dict[str, float] = {}  # the control plot's
-        self.given_up = False
-        self.amendments = 0
-
-    @property
-    def told(self) -> bool:
-        return bool(self.values or self.plot)
-
-    @property
-    def parts(self) -> list[dict[str, float]]:
-        return [self.values, self.plot] if self.difference else [self.values]
-
-    @property
-    def state(self) -> str:
-        if all(m in part for part in self.parts for m in METRICS):
-            return "complete"
-        return "missing" if self.given_up else "partial" if self.told else "pending"
-
-    @property
-    def reward(self) -> float | None:
-        counted = {m: w for m, w in self.preference.items() if w}
-        if not self.told or not all(m in part for part in self.parts for m in counted):
-            return None
-        return sum(w * (self.values[m] - (self.plot[m] if self.difference else 0.0)) for m, w in counted.items())
-
-    def contradicts(self, values: Values, plot: Values) -> bool:
-        return any(
-            m in old and old[m] != v for old, new in ((self.values, values), (self.plot, plot)) for m, v in new.items()
-        )
-
-    def unlikely(self, values: Values, plot: Values) -> list[tuple[str, str]]:
-        """Values that must be confirmed: which part, which metric."""
-        both = (("outcome", self.values, values), ("control", self.plot, plot))
-        return [
-            (part, m)
-            for part, old, new in both
-            for m, v in new.items()
-            if m == "yield" and v is not None and not RANGE[0] <= v <= RANGE[1] and old.get(m) != v
-        ]
-
-    def take(self, values: Values, plot: Values) -> bool:
-        """Whether that is news."""
-        if self.values | values == self.values and self.plot | plot == self.plot:
-            return False
-        self.values, self.plot, self.given_up = self.values | values, self.plot | plot, False
-        return True
 
 
 class Life(RuleBasedStateMachine):
@@ -227,7 +173,10 @@ class Life(RuleBasedStateMachine):
     def tell(self, data: st.DataObject, values: Values, plot: Values, confirm: bool) -> None:
         number, it = self.one(data)
         plot = plot if self.difference else {}
-        do = lambda: self.trial.tell(number, values, **self.plots(plot), confirm=confirm)  # noqa: E731
+
+        def do() -> Receipt:
+            return self.trial.tell(number, values, **self.plots(plot), confirm=confirm)
+
         if (not values and not plot) or (self.difference and not plot and not it.plot):
             self.refused(do, InputError)
         elif it.contradicts(values, plot):
@@ -248,7 +197,10 @@ class Life(RuleBasedStateMachine):
         plot = plot if self.difference else {}
         them = [self.decided[n - 1] for n in numbers]
         reports = [Report(n, values, plot if self.difference else None) for n in numbers]
-        do = lambda: self.trial.tell_many(reports, confirm=confirm)  # noqa: E731
+
+        def do() -> list[Receipt]:
+            return self.trial.tell_many(reports, confirm=confirm)
+
         wrong = [("reports", i) for i, it in enumerate(them) if it.contradicts(values, plot)]
         unlikely = [("reports", i, *at) for i, it in enumerate(them) for at in it.unlikely(values, plot)]
         if wrong:
@@ -279,11 +231,11 @@ class Life(RuleBasedStateMachine):
     def amend(self, data: st.DataObject, values: Values, plot: Values, confirm: bool) -> None:
         number, it = self.one(data)
         plot = plot if self.difference else {}
-        new, new_plot = (
-            {m: v for m, v in (old | more).items() if v is not None}
-            for old, more in ((it.values, values), (it.plot, plot))
-        )
-        do = lambda: self.trial.amend(number, values, reason="r", **self.plots(plot), confirm=confirm)  # noqa: E731
+        new, new_plot = present(it.values | values), present(it.plot | plot)
+
+        def do() -> Receipt:
+            return self.trial.amend(number, values, reason="r", **self.plots(plot), confirm=confirm)
+
         changed = (new, new_plot) != (it.values, it.plot)
         if not it.told or (it.values and not new) or not (new or new_plot):
             self.refused(do, InputError)

@@ -107,7 +107,7 @@ class Trial:
         known = self._state  # before the ledger is opened, so that it cannot be ahead of it
         with self.store.reading(self.name) as ledger:
             state = self._known(known, ledger)
-            if known is None or state.seq != known.seq:
+            if state is not known:
                 self._state = state
             yield ledger, state
 

@@ -1,0 +1,143 @@
+"""Values outside the range that the trial file declares: refused until somebody confirms them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drimed.errors import BatchError, ConflictError, UnconfirmedError
+from drimed.records import Fault, Receipt, Report
+from drimed.trial import sheets
+from drimed.trial.trial import Trial
+from tests.trial.playing import new, nothing_written, verified
+
+FAR = {"yield": 50.0, "cost": 9.0}  # the range of yield is 0 to 10
+
+
+def asked(**changes: Any) -> Trial:
+    trial = new(**changes)
+    trial.ask()
+    return trial
+
+
+def unconfirmed(trial: Trial, do: Any) -> tuple[Fault, ...]:
+    """The faults of a call that is refused and leaves no trace."""
+    with nothing_written(trial), pytest.raises(UnconfirmedError) as error:
+        do()
+    assert str(error.value) == "\n".join(map(str, error.value.faults))
+    return error.value.faults
+
+
+def test_a_value_outside_its_range_is_refused_with_its_place_and_recorded_when_confirmed() -> None:
+    trial = asked()
+    (fault,) = unconfirmed(trial, lambda: trial.tell(1, FAR))
+    assert fault.path == ("reports", 0, "outcome", "yield")
+    assert fault.message == "decision 1: yield 50 is outside 0 to 10, the range in the trial file"
+    told = trial.tell(1, FAR, confirm=True)
+    assert (told.result, told.state, told.outcome) == ("recorded", "complete", FAR)
+    verified(trial)
+
+
+@pytest.mark.parametrize("value", [-1e-9, 10.000001, -3, 1e30])
+def test_any_value_beyond_an_end_is_unlikely(value: float) -> None:
+    trial = asked()
+    assert len(unconfirmed(trial, lambda: trial.tell(1, {"yield": value}))) == 1
+
+
+@pytest.mark.parametrize("value", [0, 0.0, -0.0, 10, 10.0, 5.5])
+def test_the_ends_of_the_range_belong_to_it(value: float) -> None:
+    assert asked().tell(1, {"yield": value}).result == "recorded"
+
+
+def test_a_metric_without_a_range_is_never_asked_about() -> None:
+    trial = asked(metrics={"yield": {"range": [0, 10]}, "cost": {}})
+    assert trial.tell(1, {"cost": 1e29}).result == "recorded"
+
+
+def test_what_is_recorded_already_is_not_asked_about_again() -> None:
+    trial = asked()
+    trial.tell(1, {"yield": 50.0}, confirm=True)
+    with nothing_written(trial):
+        assert trial.tell(1, {"yield": 50.0}).result == "already recorded"
+    assert trial.tell(1, FAR).result == "completed"
+    (fault,) = unconfirmed(trial, lambda: trial.tell(2, {"yield": 50.0}))  # of another decision it is new
+    assert fault.path == ("reports", 0, "outcome", "yield")
+
+
+def test_an_amendment_is_asked_about_too() -> None:
+    trial = asked()
+    trial.tell(1, {"yield": 5.0, "cost": 9.0})
+    (fault,) = unconfirmed(trial, lambda: trial.amend(1, {"yield": -4.0}, reason="typo"))
+    assert fault.path == ("outcome", "yield")
+    assert trial.amend(1, {"yield": -4.0}, reason="typo", confirm=True).outcome == {"yield": -4.0, "cost": 9.0}
+    with nothing_written(trial):
+        assert trial.amend(1, {"yield": -4.0}, reason="again").result == "already recorded"
+    assert trial.amend(1, {"yield": -4.0, "cost": 8.0}, reason="the cost was wrong").result == "amended"
+    assert trial.amend(1, {"yield": None}, reason="the scale was broken").state == "partial"
+    verified(trial)
+
+
+def test_a_control_plot_is_asked_about_as_the_plot_itself() -> None:
+    trial = asked(feedback="difference")
+    found = unconfirmed(trial, lambda: trial.tell(1, {"yield": 11.0}, control={"yield": -1.0, "cost": 21.0}))
+    assert [f.path[2:] for f in found] == [("outcome", "yield"), ("control", "yield"), ("control", "cost")]
+    assert found[1].message == "decision 1: control plot's yield -1 is outside 0 to 10, the range in the trial file"
+    trial.tell(1, {"yield": 11.0}, control={"yield": -1.0, "cost": 21.0}, confirm=True)
+    (fault,) = unconfirmed(trial, lambda: trial.amend(1, {}, control={"cost": 22.0}, reason="typo"))
+    assert fault.path == ("control", "cost")
+    verified(trial)
+
+
+def test_all_unlikely_values_of_many_outcomes_are_named_and_none_is_recorded() -> None:
+    trial = asked()
+    reports = [Report(1, {"yield": 5.0}), Report(2, {"yield": 11.0, "cost": -1.0}), Report(3, {"cost": 99.0})]
+    found = unconfirmed(trial, lambda: trial.tell_many(reports))
+    assert [f.path for f in found] == [
+        ("reports", 1, "outcome", "yield"),
+        ("reports", 1, "outcome", "cost"),
+        ("reports", 2, "outcome", "cost"),
+    ]
+    assert unconfirmed(trial, lambda: trial.tell_many(reports, dry_run=True)) == found
+    with nothing_written(trial):
+        shown = trial.tell_many(reports, confirm=True, dry_run=True)
+    assert trial.tell_many(reports, confirm=True) == shown
+    verified(trial)
+
+
+def test_what_is_wrong_cannot_be_confirmed() -> None:
+    """A contradiction comes before the question whether a value is right."""
+    trial = asked()
+    trial.tell(1, {"yield": 5.0})
+    for confirm in (False, True):
+        with nothing_written(trial), pytest.raises(ConflictError, match=r"already has yield = 5\.0"):
+            trial.tell(1, {"yield": 50.0}, confirm=confirm)
+        with nothing_written(trial), pytest.raises(BatchError) as error:
+            trial.tell_many([Report(1, {"yield": 50.0}), Report(2, {"yield": 50.0})], confirm=confirm)
+        assert not isinstance(error.value, UnconfirmedError)
+
+
+def test_a_sheet_names_the_rows() -> None:
+    trial = asked()
+    rows = sheets.read("decision,yield,cost\n1,5,9\n\n2,50,9\n3,5,-1\n")
+    rows = [row for row in rows if row]
+
+    def tell(**words: Any) -> list[Receipt]:
+        with trial.writing() as tx:
+            return sheets.tell(tx, rows, **words)
+
+    found = unconfirmed(trial, tell)
+    assert [(f.row, f.path) for f in found] == [(3, ("outcome", "yield")), (4, ("outcome", "cost"))]
+    assert str(found[0]).startswith("row 3: outcome.yield: decision 2: yield 50 is outside 0 to 10")
+    assert [r.result for r in tell(confirm=True)] == ["recorded"] * 3
+    with nothing_written(trial):
+        assert [r.result for r in tell()] == ["already recorded"] * 3
+    verified(trial)
+
+
+def test_a_row_keeps_its_number_after_rows_that_are_passed_over() -> None:
+    trial = asked()
+    rows = sheets.read("decision,user,yield\n1,north,\n\n3,west,50\n")
+    with nothing_written(trial), pytest.raises(UnconfirmedError) as error, trial.writing() as tx:
+        sheets.tell(tx, [row or {"decision": 2} for row in rows])
+    assert [f.row for f in error.value.faults] == [4]
