@@ -35,7 +35,7 @@ def token(running: Running) -> Token:
 
 @pytest.fixture
 def season(http: httpx.Client) -> list[int]:
-    """The numbers of 24 decisions of trial `busy`, of which the last four are awaited."""
+    """The numbers of 24 decisions of trial `busy`, of which the last four are pending."""
     numbers = []
     for _ in range(6):
         http.post("/v1/trials/busy/episodes", json={"contexts": {}}).raise_for_status()

@@ -82,7 +82,7 @@ def test_a_name_that_is_taken_is_shown_at_its_line(visitor: Visitor, maize: str)
 
 
 def test_asking_by_hand_opens_the_episode_and_gives_a_table_and_a_sheet(visitor: Visitor, maize: str) -> None:
-    data = {"how": "hand", "episode": "next", "user": ["0:north", "2:river"], "c:0:rain": "400", "c:2:rain": "380.5"}
+    data = {"how": "hand", "episode": "1", "user": ["0:north", "2:river"], "c:0:rain": "400", "c:2:rain": "380.5"}
     page = visitor.done(visitor.send(f"{maize}/ask", data))
     assert "2 decisions in episode 1" in readable(page)
     sheet = visitor.http.get(f"{maize}/given.csv?decisions=1-2").content.decode("utf-8-sig").splitlines()
@@ -93,7 +93,7 @@ def test_asking_by_hand_opens_the_episode_and_gives_a_table_and_a_sheet(visitor:
 
 def test_a_context_that_is_missing_or_no_number_is_said(visitor: Visitor, maize: str) -> None:
     for value, said in (("", "'north' needs a value for rain"), ("4,5", "write decimals with a point")):
-        answer = visitor.send(f"{maize}/ask", {"how": "hand", "episode": "next", "user": "0:north", "c:0:rain": value})
+        answer = visitor.send(f"{maize}/ask", {"how": "hand", "episode": "1", "user": "0:north", "c:0:rain": value})
         assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY
         assert said in readable(answer.text)
     assert "episode 0" in readable(visitor.look(maize)), "nothing was written"
@@ -107,41 +107,42 @@ def _value(page: str, name: str) -> str:
 
 
 def test_a_new_episode_begins_with_empty_contexts(visitor: Visitor, maize: str) -> None:
-    data = {"how": "hand", "episode": "next", "user": ["0:north"], "c:0:rain": "400"}
+    data = {"how": "hand", "episode": "1", "user": ["0:north"], "c:0:rain": "400"}
     visitor.done(visitor.send(f"{maize}/ask", data))
     now, then = visitor.look(f"{maize}/ask"), visitor.look(f"{maize}/ask?episode=next")
-    assert (_value(now, "episode"), _value(now, "number"), _value(now, "c:0:rain")) == ("now", "1", "400.0")
-    assert (_value(then, "episode"), _value(then, "number"), _value(then, "c:0:rain")) == ("next", "2", "")
+    assert (_value(now, "episode"), _value(now, "c:0:rain")) == ("1", "400.0")
+    assert (_value(then, "episode"), _value(then, "c:0:rain")) == ("2", "")
     assert "last 400" in readable(then)
-    answer = visitor.send(f"{maize}/ask", data | {"c:0:rain": ""})
+    answer = visitor.send(f"{maize}/ask", data | {"episode": "2", "c:0:rain": ""})
     assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY
-    why = re.search(r'<div id="why-c%3A0%3Arain">(.*?)</div>', answer.text)
+    why = re.search(r'id="why-hand%3Ac%3A0%3Arain">(.*?)</span>', answer.text)
     assert why is not None
     assert "'north' needs a value for rain" in readable(why[1])
-    assert _value(answer.text, "episode") == "next"
+    assert _value(answer.text, "episode") == "2"
     assert "episode 1" in readable(visitor.look(maize)), "none was begun"
 
 
 def test_values_of_an_episode_are_not_taken_for_one_that_was_opened_meanwhile(
     visitor: Visitor, maize: str, http: httpx.Client
 ) -> None:
-    data = {"how": "hand", "episode": "next", "number": "1", "user": ["0:north"], "c:0:rain": "400"}
+    data = {"how": "hand", "episode": "1", "user": ["0:north"], "c:0:rain": "400"}
     visitor.done(visitor.send(f"{maize}/ask", data))
     http.post(f"/v1{maize}/episodes", json={"contexts": {"north": {"rain": 300.0}}}).raise_for_status()
-    late = visitor.send(f"{maize}/ask", data | {"episode": "now", "number": "1"})
+    late = visitor.send(f"{maize}/ask", data)
+    assert late.status_code == httpx.codes.UNPROCESSABLE_ENTITY
     assert "episode 2 was opened since this page was shown" in readable(late.text)
-    assert (_value(late.text, "number"), _value(late.text, "c:0:rain")) == ("2", "300.0")
-    same = visitor.send(f"{maize}/ask", data | {"number": "2", "c:0:rain": "310"})
+    assert (_value(late.text, "episode"), _value(late.text, "c:0:rain")) == ("2", "300.0")
+    same = visitor.send(f"{maize}/ask", data | {"episode": "2", "c:0:rain": "310"})
     assert "1 decision in episode 2" in readable(visitor.done(same)), "the one that was meant, not a third"
 
 
 def test_every_wrong_value_is_said_at_its_row_and_what_was_sent_stays(visitor: Visitor, maize: str) -> None:
-    data = {"how": "hand", "episode": "next", "user": ["0:north", "2:river"], "c:0:rain": "4,5", "c:1:rain": "520"}
+    data = {"how": "hand", "episode": "1", "user": ["0:north", "2:river"], "c:0:rain": "4,5", "c:1:rain": "520"}
     page = visitor.send(f"{maize}/ask", data).text
     for place, said in ((0, "write decimals with a point"), (2, "'river' needs a value for rain")):
-        at = f"c%3A{place}%3Arain"
+        at = f"hand%3Ac%3A{place}%3Arain"
         assert re.search(rf'id="{at}"[^>]* aria-invalid="true" aria-describedby="why-{at}"', page)
-        why = re.search(rf'id="why-{at}">(.*?)</div>', page)
+        why = re.search(rf'id="why-{at}">(.*?)</span>', page)
         assert why is not None
         assert said in readable(why[1])
     assert page.count('aria-invalid="true"') == 2
@@ -152,35 +153,35 @@ def test_every_wrong_value_is_said_at_its_row_and_what_was_sent_stays(visitor: V
 
 
 def test_asking_again_says_what_had_been_decided(visitor: Visitor, maize: str) -> None:
-    data = {"how": "hand", "episode": "next", "user": ["0:north"], "c:0:rain": "400"}
+    data = {"how": "hand", "episode": "1", "user": ["0:north"], "c:0:rain": "400"}
     visitor.done(visitor.send(f"{maize}/ask", data))
-    data |= {"episode": "now", "c:0:rain": "90"}
+    data |= {"c:0:rain": "90"}
     again = readable(visitor.done(visitor.send(f"{maize}/ask", data)))
-    assert "Nothing new was decided. 1 user: already decided earlier in this episode; a context given now" in again
+    assert "Nothing new was decided. 1 user already had a decision in this episode; a context given now" in again
     assert "recorded" not in again
     both = visitor.send(f"{maize}/ask", data | {"user": ["0:north", "1:hill"], "c:0:rain": "", "c:1:rain": "500"})
     assert both.headers["location"].endswith("/given?decisions=1-2&again=1")
     page = readable(visitor.done(both))
     assert "1 decision in episode 1. It is recorded" in page
-    assert "1 user: already decided earlier in this episode" in page
+    assert "1 user already had a decision in this episode" in page
 
 
 def test_why_an_arm_is_given_is_said_in_plain_words(visitor: Visitor, maize: str) -> None:
-    data = {"how": "hand", "episode": "next", "user": ["0:north"], "c:0:rain": "400"}
+    data = {"how": "hand", "episode": "1", "user": ["0:north"], "c:0:rain": "400"}
     page = visitor.done(visitor.send(f"{maize}/ask", data))
     why = re.search(r'<td class="why-cell">(.*?)</td>', page)
     assert why is not None
-    assert why[1].startswith(("The ", "Some ", "Only ", "Arms ", "Past ", "In "))
+    assert why[1].startswith(("The ", "Some ", "Only ", "Arms ", "Earlier ", "In "))
     assert "_" not in why[1]
 
 
 def test_asking_with_a_sheet_shows_errors_at_their_rows(visitor: Visitor, maize: str) -> None:
-    data = {"how": "sheet", "episode": "next"}
+    data = {"how": "sheet", "episode": "1"}
     wrong = visitor.send(f"{maize}/ask", data, file=("s.csv", b"user;rain\nnorth;400\nhil;520\nriver;\n"))
     assert wrong.status_code == httpx.codes.UNPROCESSABLE_ENTITY
     assert re.search(r'<tr id="row-3" class="wrong">', wrong.text)
     assert re.search(r'<tr id="row-4" class="wrong">', wrong.text)
-    assert "Row 3 : unknown user 'hil'; did you mean 'hill'?" in readable(wrong.text)
+    assert "Row 3: unknown user 'hil'; did you mean 'hill'?" in readable(wrong.text)
     page = visitor.done(visitor.send(f"{maize}/ask", data, file=("s.csv", b"user;rain\nnorth;400\nhill;520\n")))
     assert "2 decisions in episode 1" in readable(page)
 
@@ -190,15 +191,14 @@ def test_telling_by_hand_marks_the_row_that_is_wrong(visitor: Visitor) -> None:
     page = "/trials/busy/tell"
     answer = visitor.send(page, {"how": "hand", "y:21:yield": "5", "y:22:yield": "five"})
     assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY
-    assert re.search(r'id="why-22">↑ yield must be a number, got &#39;five&#39;', answer.text)
-    assert (
-        'name="y:21:yield" inputmode="decimal" autocomplete="off" aria-label="yield of decision 21" value="5"'
-        in answer.text
-    )
+    at = "hand%3Ay%3A22%3Ayield"
+    assert f'id="{at}" aria-invalid="true" aria-describedby="why-{at}"' in answer.text
+    assert f'id="why-{at}">↑ yield must be a number, got &#39;five&#39;' in answer.text
+    assert _value(answer.text, "y:21:yield") == "5"
     said = readable(
         visitor.done(visitor.send(page, {"how": "hand", "y:21:yield": "5", "y:21:cost": "1", "y:22:yield": "4"}))
     )
-    assert "2 outcomes recorded. 1 will be learned from when the rest of their values has come." in said
+    assert "2 outcomes recorded. 1 will be learned from when the rest of the values is there." in said
 
 
 @pytest.mark.usefixtures("season")
@@ -209,7 +209,7 @@ def test_telling_with_a_wrong_sheet_shows_its_rows_and_writes_nothing(visitor: V
     assert wrong.status_code == httpx.codes.UNPROCESSABLE_ENTITY
     assert re.search(r'<tr id="row-3" class="wrong">', wrong.text)
     assert "decision 22 is for user 'site 1', the sheet says 'site 3'" in readable(wrong.text)
-    assert "23,site 2" in wrong.text.partition("<textarea")[2], "to be mended in place"
+    assert "23,site 2" in wrong.text.partition("<textarea")[2], "to be corrected in place"
     assert http.get("/v1/trials/busy").json()["events"] == before
     right = visitor.send(
         "/trials/busy/tell", {"how": "sheet"}, file=("h.csv", b"decision,yield,cost\n21,5.1,1\n22,5.2,\n")
@@ -218,29 +218,29 @@ def test_telling_with_a_wrong_sheet_shows_its_rows_and_writes_nothing(visitor: V
 
 
 @pytest.mark.usefixtures("season")
-def test_what_was_told_in_part_is_listed_until_it_is_whole(visitor: Visitor, http: httpx.Client) -> None:
+def test_a_partial_outcome_is_listed_until_it_is_complete(visitor: Visitor, http: httpx.Client) -> None:
     page = "/trials/busy/tell"
-    assert "4 decisions wait for their outcome." in readable(visitor.look(page))
+    assert "4 outcomes are pending." in readable(visitor.look(page))
     visitor.done(visitor.send(page, {"how": "hand", "y:22:yield": "4.25"}))
     listed = visitor.look(page)
-    assert "3 decisions wait for their outcome; 1 was told in part." in readable(listed)
-    assert http.get("/v1/trials/busy").json()["awaited"] == 3
-    assert "22 told in part" in readable(listed)
-    assert "<td>4.25</td>" in listed
+    assert "3 outcomes are pending and 1 outcome is partial." in readable(listed)
+    assert http.get("/v1/trials/busy").json()["pending"] == 3
+    assert "22 partial" in readable(listed)
+    assert ">4.25</span></td>" in listed
     assert 'name="y:22:yield"' not in listed
     assert 'name="y:22:cost"' in listed
     own = visitor.look("/trials/busy/decisions/22")
-    form = own.partition("Tell the rest")[2].partition("</form>")[0]
-    assert "yield, told: 4.25" in readable(form)
+    form = own.partition("Record the rest of the outcome")[2].partition("</form>")[0]
+    assert "yield, recorded: 4.25" in readable(form)
     assert 'name="y:22:yield"' not in form
     assert 'name="y:22:cost"' in form
     visitor.done(visitor.send(page, {"how": "hand", "y:22:cost": "1"}))
-    assert "3 decisions wait for their outcome." in readable(visitor.look(page))
+    assert "3 outcomes are pending." in readable(visitor.look(page))
     assert "22" not in re.findall(r'href="/trials/busy/decisions/(\d+)"', visitor.look(page))
     amend = {"outcome": {"cost": None}, "reason": "another scale"}
     http.post("/v1/trials/busy/decisions/22/amend", json=amend).raise_for_status()
     http.post("/v1/trials/busy/decisions/23/missing", json={"reason": "hail"}).raise_for_status()
-    assert "2 decisions wait for their outcome; 1 was told in part." in readable(visitor.look(page))
+    assert "2 outcomes are pending and 1 outcome is partial." in readable(visitor.look(page))
 
 
 @pytest.mark.usefixtures("season")
@@ -250,9 +250,9 @@ def test_a_decision_that_was_told_elsewhere_is_named_with_the_reason(visitor: Vi
     for others in ({}, {"y:22:yield": "5"}):
         page = visitor.send("/trials/busy/tell", {"how": "hand", "y:21:yield": "5"} | others).text
         top = readable(page.partition('role="alert"')[2].partition("</div>")[0])
-        assert "1 row cannot be used" in top
-        assert "Decision 21 : decision 21 already has yield = 6.0, and 5.0 is another value" in top
-        assert 'id="why-21">' in page, "and at its row, which is shown once more"
+        assert "1 value cannot be used" in top
+        assert "decision 21 already has yield = 6.0, and 5.0 is another value" in top
+        assert 'id="why-hand%3Ay%3A21%3Ayield">' in page, "and at its row, which is shown once more"
     assert _value(page, "y:22:yield") == "5"
 
 
@@ -265,7 +265,7 @@ def test_values_outside_their_range_are_recorded_when_they_are_confirmed(visitor
     assert "yield 51 is outside 0 to 10, the range in the trial file" in readable(asked.text)
     assert asked.text.count("these values are right") == 1
     assert http.get("/v1/trials/busy").json()["events"] == before
-    sure = {"sure:21": _value(asked.text, "sure:21")}
+    sure = {"confirm": _value(asked.text, "confirm")}
     other = visitor.send(page, data | sure | {"y:21:yield": "52"})
     assert "yield 52 is outside" in readable(other.text), "other values are asked for again"
     assert http.get("/v1/trials/busy").json()["events"] == before
@@ -280,12 +280,12 @@ def test_a_sheet_with_values_outside_their_range_is_recorded_when_it_is_confirme
     sheet = "decision,yield,cost\n21,5,1\n22,51,-1\n"
     asked = visitor.send(page, {"how": "sheet"}, file=("h.csv", sheet.encode()))
     assert asked.status_code == httpx.codes.UNPROCESSABLE_ENTITY
-    assert "Row 3, decision 22: yield 51 is outside 0 to 10" in readable(asked.text)
+    assert "Row 3: decision 22: yield 51 is outside 0 to 10" in readable(asked.text)
     assert "cost -1 is outside 0 to 4" in readable(asked.text)
     assert http.get("/v1/trials/busy").json()["events"] == before
     wrong = visitor.send(page, {"how": "sheet", "text": sheet + "99,5,1\n"})
     assert "has no decision 99" in readable(wrong.text), "what cannot be used is said first"
-    data = {"how": "sheet", "text": sheet, "sure": _value(asked.text, "sure")}
+    data = {"how": "sheet", "text": sheet, "confirm": _value(asked.text, "confirm")}
     assert "2 outcomes recorded" in readable(visitor.done(visitor.send(page, data)))
     again = visitor.send(page, {"how": "sheet", "text": sheet + "23,5,1\n"})
     assert "1 outcome recorded" in readable(visitor.done(again)), "what is recorded is not asked for again"
@@ -298,7 +298,7 @@ def test_without_a_range_in_the_file_any_value_is_recorded(visitor: Visitor, htt
     assert "1 outcome recorded" in readable(visitor.done(answer))
 
 
-def test_all_awaited_decisions_can_be_reached_and_downloaded(visitor: Visitor, http: httpx.Client) -> None:
+def test_all_pending_decisions_can_be_reached_and_downloaded(visitor: Visitor, http: httpx.Client) -> None:
     for _ in range(15):
         http.post("/v1/trials/busy/ask", json={}).raise_for_status()  # four each
     http.post("/v1/trials/busy/tell", json={"reports": [{"decision": 3, "outcome": {"yield": 5.5}}]}).raise_for_status()
@@ -312,8 +312,8 @@ def test_all_awaited_decisions_can_be_reached_and_downloaded(visitor: Visitor, h
     wrong = visitor.send("/trials/busy/tell?before=11", {"how": "hand", "before": "11", "y:2:yield": "x"})
     assert 'name="y:10:cost"' in wrong.text, "the same page of the list"
     assert 'name="y:11:cost"' not in wrong.text
-    assert 'href="/trials/busy/awaited.csv"' in text
-    sheet = http.get("/trials/busy/awaited.csv").content.decode("utf-8-sig").splitlines()
+    assert 'href="/trials/busy/pending.csv"' in text
+    sheet = http.get("/trials/busy/pending.csv").content.decode("utf-8-sig").splitlines()
     assert sheet[0] == "decision,episode,user,arm,propensity,reason,yield,cost"
     assert [line.partition(",")[0] for line in sheet[1:]] == [str(n) for n in range(1, 61)]
     assert sheet[1].endswith(",,")
@@ -325,7 +325,7 @@ def test_all_awaited_decisions_can_be_reached_and_downloaded(visitor: Visitor, h
 
 @pytest.mark.usefixtures("season")
 def test_a_form_that_is_sent_twice_is_done_once(visitor: Visitor, http: httpx.Client) -> None:
-    form = visitor.hidden("/trials/busy/ask") | {"how": "hand", "episode": "now", "user": ["0:site 0"]}
+    form = visitor.hidden("/trials/busy/ask") | {"how": "hand", "episode": "6", "user": ["0:site 0"]}
     first, second = (http.post("/trials/busy/ask", data=form) for _ in range(2))
     assert first.headers["location"] == second.headers["location"] == "/trials/busy/given?decisions=25"
     other = http.post("/trials/busy/ask", data=form | {"user": ["1:site 1"]})
@@ -333,7 +333,7 @@ def test_a_form_that_is_sent_twice_is_done_once(visitor: Visitor, http: httpx.Cl
 
 
 @pytest.mark.usefixtures("season")
-def test_a_decision_is_told_amended_and_given_up_on_its_page(visitor: Visitor) -> None:
+def test_an_outcome_is_recorded_amended_and_marked_missing_on_its_page(visitor: Visitor) -> None:
     page = "/trials/busy/decisions/24"
     assert "fill in at least one value" in readable(visitor.send(page, {}, to=f"{page}/outcome").text)
     told = visitor.send(page, {"y:24:yield": "4.5", "y:24:cost": "1.5"}, to=f"{page}/outcome")
@@ -342,11 +342,20 @@ def test_a_decision_is_told_amended_and_given_up_on_its_page(visitor: Visitor) -
     assert "a reason is needed" in readable(unsaid.text)
     amended = visitor.send(page, {"y:24:yield": "5.5", "y:24:cost": "", "reason": "typed wrong"}, to=f"{page}/amend")
     assert "corrected: yield 4.5 → 5.5, cost 1.5 taken back typed wrong" in readable(visitor.done(amended))
+    partial = visitor.send(page, {"reason": "lost"}, to=f"{page}/missing")
+    said = readable(visitor.done(partial))
+    assert "the rest of the outcome is missing lost local" in said
+    assert "The outcome is missing" in said
+    late = readable(visitor.done(visitor.send(page, {"y:24:cost": "2"}, to=f"{page}/outcome")))
+    assert "The outcome is complete" in late, "what comes after all still counts"
+    assert "recorded: cost 2 (after it had been marked as missing)" in late
     refused = visitor.send(page, {"reason": "hail"}, to=f"{page}/missing")
-    assert "has an outcome; it is not missing" in readable(refused.text)
+    assert "has its whole outcome; nothing of it is missing" in readable(refused.text)
     page = "/trials/busy/decisions/23"
+    unsaid = visitor.send(page, {"reason": " "}, to=f"{page}/missing").text
+    assert 'aria-describedby="why-missing%3Areason"' in unsaid
     given_up = visitor.send(page, {"reason": "hail"}, to=f"{page}/missing")
-    assert "the outcome will not come hail local" in readable(visitor.done(given_up))
+    assert "the outcome is missing hail local" in readable(visitor.done(given_up))
 
 
 def test_a_trial_is_paused_resumed_and_stopped(visitor: Visitor) -> None:
@@ -354,7 +363,7 @@ def test_a_trial_is_paused_resumed_and_stopped(visitor: Visitor) -> None:
     assert "a reason is needed" in readable(visitor.send(page, {"reason": ""}, to=f"{page}/pause").text)
     assert "The trial is paused" in visitor.done(visitor.send(page, {"reason": "board"}, to=f"{page}/pause"))
     assert "decides nothing until it is resumed" in readable(visitor.look("/trials/small/ask"))
-    assert "The trial runs again" in visitor.done(visitor.send(page, {}, to=f"{page}/resume"))
+    assert "The trial is running again" in visitor.done(visitor.send(page, {}, to=f"{page}/resume"))
     unsure = visitor.send(page, {"reason": "done"}, to=f"{page}/stop")
     assert "tick the box" in readable(unsure.text)
     assert "stopped for good" in visitor.done(visitor.send(page, {"reason": "done", "sure": "yes"}, to=f"{page}/stop"))
@@ -363,11 +372,11 @@ def test_a_trial_is_paused_resumed_and_stopped(visitor: Visitor) -> None:
 
 def test_users_and_arms_join_and_leave(visitor: Visitor, http: httpx.Client) -> None:
     page = "/trials/small/manage"
-    user = {"name": "lake", "group": "wet", "w:yield": "2", "control": "old", "arms": ["old", "new"]}
-    assert "The user was added" in visitor.done(visitor.send(page, user, to=f"{page}/user"))
-    assert "there is a user 'lake' already" in readable(visitor.send(page, user, to=f"{page}/user").text)
-    assert "The arm was added" in visitor.done(visitor.send(page, {"name": "newest"}, to=f"{page}/arm"))
-    changed = visitor.send(page, {"user": "lake", "w:yield": "3", "reason": "levy"}, to=f"{page}/preference")
+    user = {"name": "lake", "group": "wet", "preference:yield": "2", "control": "old", "arms": ["old", "new"]}
+    assert "The user was added" in visitor.done(visitor.send(page, user, to=f"{page}/users"))
+    assert "there is a user 'lake' already" in readable(visitor.send(page, user, to=f"{page}/users").text)
+    assert "The arm was added" in visitor.done(visitor.send(page, {"name": "newest"}, to=f"{page}/arms"))
+    changed = visitor.send(page, {"user": "lake", "preference:yield": "3", "reason": "levy"}, to=f"{page}/preference")
     assert "The preference was changed" in visitor.done(changed)
     control = {"user": "lake", "control": "new", "reason": "another practice"}
     assert "The control was changed" in visitor.done(visitor.send(page, control, to=f"{page}/control"))
@@ -382,20 +391,20 @@ def test_users_and_arms_join_and_leave(visitor: Visitor, http: httpx.Client) -> 
 
 def test_weights_are_given_for_all_metrics_or_for_none(visitor: Visitor, http: httpx.Client) -> None:
     page = "/trials/busy/manage"
-    some = {"w:yield": "2", "w:cost": ""}
+    some = {"preference:yield": "2", "preference:cost": ""}
     for what, data in (
         ("preference", {"user": "site 0", "reason": "levy"}),
-        ("user", {"name": "lake", "control": "old", "arms": ["old", "new", "newer"]}),
+        ("users", {"name": "lake", "control": "old", "arms": ["old", "new", "newer"]}),
     ):
         refused = visitor.send(page, data | some, to=f"{page}/{what}")
         assert refused.status_code == httpx.codes.UNPROCESSABLE_ENTITY
-        assert "cost has no weight; write 0 for a metric that does not count" in readable(refused.text)
+        assert "cost has no weight; enter 0 for a metric that does not count" in readable(refused.text)
     none = visitor.send(page, {"user": "site 0", "reason": "levy"}, to=f"{page}/preference")
-    assert "a preference needs a weight for every metric" in readable(none.text)
-    lake = {"name": "lake", "control": "old", "arms": ["old", "new", "newer"], "w:yield": "", "w:cost": ""}
-    visitor.done(visitor.send(page, lake, to=f"{page}/user"))
+    assert "yield, cost have no weight" in readable(none.text)
+    lake = {"name": "lake", "control": "old", "arms": ["old", "new", "newer"], "preference:yield": "", "preference:cost": ""}
+    visitor.done(visitor.send(page, lake, to=f"{page}/users"))
     visitor.done(
-        visitor.send(page, {"user": "site 0", "reason": "levy", "w:yield": "2", "w:cost": "0"}, to=f"{page}/preference")
+        visitor.send(page, {"user": "site 0", "reason": "levy", "preference:yield": "2", "preference:cost": "0"}, to=f"{page}/preference")
     )
     users = {u["name"]: u for u in http.get("/v1/trials/busy/users").json()["items"]}
     assert users["site 0"]["preference"] == {"yield": 2.0, "cost": 0.0}
@@ -404,15 +413,15 @@ def test_weights_are_given_for_all_metrics_or_for_none(visitor: Visitor, http: h
 def test_what_users_prefer_and_are_compared_with_is_shown(visitor: Visitor, maize: str) -> None:
     page = f"{maize}/manage"
     visitor.done(visitor.send(page, {"user": "hill", "control": "split", "reason": "x"}, to=f"{page}/control"))
-    user = {"name": "lake", "w:yield": "100", "w:leaching": "-2.5", "arms": ["practice", "split"]}
-    visitor.done(visitor.send(page, user, to=f"{page}/user"))
-    table = visitor.look(page).partition('aria-label="Users as they are"')[2].partition("</table>")[0]
+    user = {"name": "lake", "preference:yield": "100", "preference:leaching": "-2.5", "arms": ["practice", "split"]}
+    visitor.done(visitor.send(page, user, to=f"{page}/users"))
+    table = visitor.look(page).partition('aria-label="Users"')[2].partition("</table>")[0]
     rows = [readable(row).strip() for row in table.split("<tr>")[2:]]
     assert rows == [
-        "north yield 200, leaching −3 practice (the trial's) sand all",
-        "hill yield 200, leaching −1 split loam all",
-        "river yield 150, leaching −6 practice (the trial's) sand all",
-        "lake yield 100, leaching −2.5 practice (the trial's) practice, split",
+        "north sand 200 × yield − 3 × leaching practice (default) all",
+        "hill loam 200 × yield − leaching split all",
+        "river sand 150 × yield − 6 × leaching practice (default) all",
+        "lake 100 × yield − 2.5 × leaching practice (default) practice, split",
     ]
 
 
@@ -421,9 +430,9 @@ def test_where_noise_is_known_a_new_arm_may_have_its_own(visitor: Visitor, http:
     http.post("/v1/trials", json=spec).raise_for_status()
     page = "/trials/known/manage"
     assert "standard deviation of yield" in readable(visitor.look(page))
-    wrong = visitor.send(page, {"name": "late", "sd:yield": "-1"}, to=f"{page}/arm")
+    wrong = visitor.send(page, {"name": "late", "noise:yield": "-1"}, to=f"{page}/arms")
     assert "must be above 0" in readable(wrong.text)
-    visitor.done(visitor.send(page, {"name": "late", "sd:yield": "0.8"}, to=f"{page}/arm"))
+    visitor.done(visitor.send(page, {"name": "late", "noise:yield": "0.8"}, to=f"{page}/arms"))
     assert http.get("/v1/trials/known/spec").json()["noise"]["arms"] == {"late": {"sd": {"yield": 0.8}}}
     assert "standard deviation" not in readable(visitor.look("/trials/small/manage"))
 
@@ -465,13 +474,13 @@ def test_a_decision_s_own_page_asks_about_values_outside_the_range_too(visitor: 
     http.post("/v1/trials/small/ask", json={"user": "north"}).raise_for_status()
     page = "/trials/small/decisions/1"
     asked = visitor.send(page, {"y:1:yield": "84"}, to=f"{page}/outcome")
-    assert "nothing was recorded yet: yield 84 is outside 0 to 10" in readable(asked.text)
-    (mark,) = re.findall(r'name="sure" value="(\w+)"', asked.text)
-    other = visitor.send(page, {"y:1:yield": "85", "sure": mark}, to=f"{page}/outcome")
-    assert "nothing was recorded yet" in readable(other.text), "other values were confirmed"
-    visitor.done(visitor.send(page, {"y:1:yield": "84", "sure": mark}, to=f"{page}/outcome"))
+    assert "Nothing was recorded yet: please confirm 1 unusual value. decision 1: yield 84 is outside 0 to 10" in readable(asked.text)
+    (mark,) = re.findall(r'name="confirm" value="(\w+)"', asked.text)
+    other = visitor.send(page, {"y:1:yield": "85", "confirm": mark}, to=f"{page}/outcome")
+    assert "decision 1: yield 85 is outside" in readable(other.text), "other values were confirmed"
+    visitor.done(visitor.send(page, {"y:1:yield": "84", "confirm": mark}, to=f"{page}/outcome"))
     amended = visitor.send(page, {"y:1:yield": "48", "reason": "typo"}, to=f"{page}/amend")
-    assert "nothing was recorded yet: yield 48" in readable(amended.text)
+    assert "decision 1: yield 48 is outside" in readable(amended.text)
     assert http.get("/v1/trials/small/decisions/1").json()["outcome"] == {"yield": 84.0}
 
 

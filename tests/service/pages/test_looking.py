@@ -29,14 +29,16 @@ PAGES = (
 
 def test_the_first_page_shows_every_trial_at_a_glance(visitor: Visitor, season: list[int]) -> None:
     page = readable(visitor.look("/"))
-    assert re.search(r"busy running .*episode 6 users 4 decisions 24 awaited 4 alarms 0", page), page
-    assert re.search(r"small running .*episode 0 users 2 decisions 0 awaited 0 alarms 0", page), page
+    for _ in range(20):  # alarms are there when the analyses are
+        page = readable(visitor.look("/")) if "alarms …" in page else page
+    assert re.search(r"busy running .*episode 6 users 4 decisions 24 pending 4 alarms 0", page), page
+    assert re.search(r"small running .*episode 0 users 2 decisions 0 pending 0 alarms 0", page), page
     assert season[-1] == 24
 
 
 def test_a_trial_that_has_just_begun_has_a_page(visitor: Visitor) -> None:
     page = readable(visitor.look("/trials/small"))
-    assert "Nothing was decided yet." in page
+    assert "No decisions yet." in page
     assert "What would be decided next" in page
 
 
@@ -46,8 +48,8 @@ def test_a_trial_shows_what_it_taught(visitor: Visitor) -> None:
     for chart in ("effects-chart", "reward-chart", "allocation-chart", "evidence-chart"):
         assert f'id="{chart}"' in page
     said = readable(page)
-    assert "episode 6 decisions 24 told 20 awaited 4" in said
-    assert "awaited 4 (oldest of episode 6)" in said
+    assert "episode 6 decisions 24 complete 20 pending 4" in said
+    assert "pending 4 (oldest from episode 6)" in said
     assert re.search(r"newer \(given \d+ times?\): [−\d.]+, (more|less|open)", said), "the chart in words"
 
 
@@ -84,7 +86,7 @@ def test_effects_on_what_costs_are_better_when_they_are_less(visitor: Visitor, h
 def test_effects_count_the_decisions_of_those_whom_they_are_about(
     visitor: Visitor, http: httpx.Client, season: list[int]
 ) -> None:
-    given = [http.get(f"/v1/trials/busy/decisions/{n}").json()["decision"] for n in season]
+    given = [http.get(f"/v1/trials/busy/decisions/{n}").json() for n in season]
     for who, users in (("all users", {f"site {i}" for i in range(4)}), ("site 2", {"site 2"})):
         said = readable(visitor.look(f"{BUSY}?who={who}"))
         for arm in ("new", "newer"):
@@ -120,25 +122,25 @@ def test_a_plan_says_what_a_trial_is(visitor: Visitor, http: httpx.Client) -> No
         "Which plan for which farm",
         "reward = 200 × yield − 3.5 × leaching",
         "yield t/ha higher 0 to 15",
-        "leaching kg lower not said",
+        "leaching kg lower not given",
         "users would get 75 % old, 25 % new",
         "old 120 kg at sowing its own effects offered",
         "split its own effects retired",
         "late for dry years its own effects offered, added later",
         "Guard certain: every arm played is certified against the control.",
-        "a decision may be expected to earn less than the control, by 10 % of the control's reward plus 60 at most",
-        "leaching may be expected to rise above the control's, by 5 % of the control's leaching plus 2 kg at most",
+        "the expected reward of a decision may be below that of the control, by at most 10 % of the control's reward plus 60",
+        "the expected leaching may be above that of the control, by at most 5 % of the control's leaching plus 2 kg",
         "Confidence: 99 % for each decision.",
-        "but for a chance of 1 %",
+        "except with a probability of 1 %",
         "Policy dri_med (recommended: ",
         "temperature = 3, guard = certain",
-        "There is one decision for each user in an episode.",
-        "Outcomes are told as they are measured.",
+        "Each user has one decision in an episode.",
+        "Outcomes are recorded as they are measured.",
         "standard deviation of yield 0.8 t/ha, leaching 6 kg",
         "multiplied by 1 + the size of the context",
         "rain mm 450 120",
         "north sand 150 × yield − 6 × leaching old all",
-        "south as the trial as the trial old, new",
+        "south 200 × yield − 3.5 × leaching (default) 75 % old, 25 % new (default) old, new",
     ):
         assert words in said, (words, said)
     assert 'href="/v1/trials/whole/spec" download' in page
@@ -148,7 +150,7 @@ def test_a_plan_says_what_a_trial_is(visitor: Visitor, http: httpx.Client) -> No
 def test_a_plan_shows_what_holds_now_and_changes_say_from_what_to_what(visitor: Visitor) -> None:
     manage = f"{BUSY}/manage"
     for weight in ("2", "3"):
-        data = {"user": "site 1", "w:yield": weight, "w:cost": "-1", "reason": "prices"}
+        data = {"user": "site 1", "preference:yield": weight, "preference:cost": "-1", "reason": "prices"}
         visitor.done(visitor.send(manage, data, to=f"{manage}/preference"))
         data = {"user": "site 1", "control": "new" if weight == "2" else "newer", "reason": "practice"}
         visitor.done(visitor.send(manage, data, to=f"{manage}/control"))
@@ -208,11 +210,11 @@ def test_the_log_is_searched_and_turned(visitor: Visitor) -> None:
         return [int(n) for n in re.findall(r"<td><a href=\"/trials/busy/decisions/(\d+)\">", visitor.look(address))]
 
     assert numbers(f"{BUSY}/log") == list(range(24, 0, -1))
-    assert numbers(f"{BUSY}/log?state=awaited") == [24, 23, 22, 21]
+    assert numbers(f"{BUSY}/log?state=pending") == [24, 23, 22, 21]
     assert numbers(f"{BUSY}/log?user=site+1") == [22, 18, 14, 10, 6, 2]
     assert numbers(f"{BUSY}/log?user=site+1&before=14") == [10, 6, 2]
     assert numbers(f"{BUSY}/log?user=nobody") == []
-    by_arm = [numbers(f"{BUSY}/log?arm={arm}&state=told") for arm in ("old", "new", "newer")]
+    by_arm = [numbers(f"{BUSY}/log?arm={arm}&state=complete") for arm in ("old", "new", "newer")]
     assert sorted(n for found in by_arm for n in found) == list(range(1, 21))
     answer = visitor.http.get(f"{BUSY}/log?decision=7")
     assert answer.headers["location"] == f"{BUSY}/decisions/7"
@@ -236,7 +238,7 @@ def test_the_story_of_a_decision_is_whole(visitor: Visitor, http: httpx.Client) 
         "/v1/trials/busy/decisions/9/amend", json={"outcome": {"yield": 5.25}, "reason": "scale off"}
     ).raise_for_status()
     said = readable(visitor.look(f"{BUSY}/decisions/9"))
-    assert f"Decision 9: {told['decision']['arm']} for site 0" in said
+    assert f"Decision 9: {told['arm']} for site 0" in said
     assert "What the guard did" in said
     assert re.search(r"corrected: yield [\d.]+ → 5.25 scale off local", said), said
     assert re.search(r"recorded as event \d+ hash [0-9a-f]{64}", said)

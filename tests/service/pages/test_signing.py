@@ -15,7 +15,7 @@ from tests.service.serving import Running
 
 
 def test_without_tokens_nobody_signs_in(visitor: Visitor) -> None:
-    assert "open on this machine" in visitor.look("/")
+    assert "open to this machine only" in visitor.look("/")
     assert visitor.http.get("/sign-in").headers["location"] == "/"
 
 
@@ -75,7 +75,7 @@ def test_roles_hide_what_they_may_not_do_and_refuse_it(visitor: Visitor, token: 
     assert "/trials/busy/ask" in page
     assert "/manage" not in page
     assert visitor.send("/trials/busy", {"reason": "x"}, to="/trials/busy/manage/pause").status_code == 403
-    visitor.done(visitor.send("/trials/busy/ask", {"how": "hand", "episode": "next", "user": "0:site 0"}))
+    visitor.done(visitor.send("/trials/busy/ask", {"how": "hand", "episode": "1", "user": "0:site 0"}))
     assert "asked by ask-tell all" in readable(visitor.look("/trials/busy/decisions/1"))
 
 

@@ -2,157 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from starlette.responses import Response
 
-from drimed.errors import ConflictError, DrimedError, InputError, UnknownNameError
+from drimed.errors import BatchError, DrimedError, InputError, UnknownNameError
+from drimed.records import Decision, Fault, Status
 from drimed.service import metrics
-from drimed.service.pages import uploads
+from drimed.service.pages import forms
+from drimed.service.pages.forms import NO_ERRORS, FormErrors
 from drimed.service.pages.route import Pages, Visit, whole
-from drimed.service.pages.uploads import BadSheet
 from drimed.service.tokens import ASK_TELL, READ
-from drimed.trial import sheets
-from drimed.trial.records import Given, Status
+from drimed.trial import asking, queries, sheets
+from drimed.trial.state import TrialState
+from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
-MOST_USERS = 60  # that the form lists; of more, one is named or a sheet is uploaded
+MOST_USERS = 60  # that the form lists; in a larger trial one is named, or a sheet is uploaded
 MOST_GIVEN = 20_000  # decisions that one answer holds
 
 routes = Pages()
-
-
-@dataclass(frozen=True)
-class Asker:
-    """A user in the form."""
-
-    name: str
-    group: str | None
-    context: dict[str, float]  # as it is known in the open episode
-    decision: int | None  # that it has in the open episode
-
-
-@dataclass(frozen=True)
-class Desk:
-    """What the form needs to know."""
-
-    status: Status
-    fields: dict[str, str]  # context field -> unit
-    typical: dict[str, float]
-    users: list[Asker]  # empty: too many
-    one_each: bool
+Contexts = dict[str, dict[str, float]]
 
 
 @routes.page("/trials/{trial}/ask", ASK_TELL)
 async def form(visit: Visit) -> Response:
-    """Who is asked for, and what is known of them."""
+    """Users and their contexts, to be filled in."""
     return await _form(visit)
 
 
 @routes.page("/trials/{trial}/ask", ASK_TELL, method="POST")
 async def ask(visit: Visit) -> Response:
-    """Decide, and show it."""
+    """Decide, and show the decisions."""
     return await (_by_sheet(visit) if visit.field("how") == "sheet" else _by_hand(visit))
 
 
 async def _by_sheet(visit: Visit) -> Response:
-    came = uploads.Sent("", "")
+    sent = forms.Sent("", "")
     try:
-        came = await uploads.sent(visit, "a sheet")
-        rows = sheets.read(came.text, came.form)
+        sent = await forms.sent(visit, "a sheet")
+        rows = sheets.read(sent.text, sent.form)
         if not rows:
             raise InputError("the sheet has no rows; it needs a column “user” and one for each context field")
-        return await visit.act(
-            lambda trial, actor, key: _decide(visit, trial, sheets.contexts(trial.memory(), rows), actor, key)
-        )
+        return await visit.act(lambda tx: _decide(visit, tx, lambda state: sheets.contexts(state, rows)))
     except DrimedError as error:
-        return await _form(visit, sheet=uploads.bad_sheet(came, error), text=came.text)
+        return await _form(visit, forms.refused_sheet(sent, error))
 
 
 async def _by_hand(visit: Visit) -> Response:
-    known, errors = await visit.service.read(visit.trial, lambda trial: _read_rows(visit, trial))
-    if errors:
-        return await _form(visit, errors=errors)
-    if not known:
-        return await _form(visit, error="choose at least one user")
     try:
-        return await visit.act(lambda trial, actor, key: _decide(visit, trial, known, actor, key))
+        return await visit.act(lambda tx: _decide(visit, tx, lambda state: _typed(visit, state)))
     except DrimedError as error:
-        return await _form(visit, error=str(error))
+        return await _form(visit, forms.refused("hand", error, lambda fault: _input(visit, fault)))
 
 
-def _decide(visit: Visit, trial: Trial, known: dict[str, dict[str, float]], actor: str, key: str | None) -> str:
-    """Decide for these users, in the episode that the form spoke of; where the answer is shown."""
-    memory = trial.memory()
-    now, meant = memory.episode.number, visit.field("number")
-    contexts = {user: context for user, context in known.items() if context}
-    if begins(visit, now):
-        number = whole(meant)
-        trial.open_episode(contexts, number=now + 1 if number is None else number, actor=actor)
-    elif meant and meant != str(now):
-        raise ConflictError(
-            f"episode {now} was opened since this page was shown, and the values were those of episode {meant}; "
-            "look at them again"
-        )
-    given = trial.ask(list(known), contexts=contexts or None, key=key, actor=actor)
-    metrics.DECISIONS.inc(sum(not g.repeated for g in given))
-    again = [g.id for g in given if g.repeated]
-    return f"/trials/{trial.name}/given?decisions={written([g.id for g in given])}" + (
-        f"&again={written(again)}" if again else ""
+def _decide(visit: Visit, tx: Transaction, read: Callable[[TrialState], Contexts]) -> str:
+    """Decide for these users, in the episode that the form is about; returns where the decisions are shown."""
+    known, retry = read(tx.state), visit.retry()
+    given = asking.ask(
+        tx,
+        list(known),
+        contexts={user: context for user, context in known.items() if context},
+        episode=whole(visit.field("episode")),
+        key=None if retry is None else retry.name,
     )
+    metrics.DECISIONS.inc(sum(not d.repeated for d in given))
+    again = [d.id for d in given if d.repeated]
+    address = f"/trials/{visit.trial}/given?decisions={written([d.id for d in given])}"
+    return address + (f"&again={written(again)}" if again else "")
 
 
 @routes.page("/trials/{trial}/episodes", ASK_TELL, method="POST")
 async def open_episode(visit: Visit) -> Response:
     """The next episode, without asking yet."""
 
-    def act(trial: Trial, actor: str, _: str | None) -> str:
-        trial.open_episode(number=trial.memory().episode.number + 1, actor=actor)
-        return f"/trials/{trial.name}/ask?done=episode"
+    def act(tx: Transaction) -> str:
+        asking.open_episode(tx, number=whole(visit.field("episode")))
+        return f"/trials/{visit.trial}/ask?done=episode"
 
     try:
         return await visit.act(act)
     except DrimedError as error:
-        return await _form(visit, error=str(error))
+        return await _form(visit, forms.refused("open", error))
 
 
 @routes.page("/trials/{trial}/given", READ)
 async def given(visit: Visit) -> Response:
     """Decisions, as a table to hand out."""
-    found = await _found(visit)
-    status = await visit.service.read(visit.trial, lambda t: t.status())
-    fields = list(found[0].context or {}) if found else []
+    status, found = await _found(visit)
     again = visit.request.query_params.get("again", "")
-    earlier = {g.id for g in found}.intersection(numbers(again) if again else ())
     return visit.page(
         "given.html",
         s=status,
         tab="ask",
         given=found,
-        earlier=earlier,
-        fields=fields,
-        numbers=written([g.id for g in found]),
+        earlier={d.id for d in found}.intersection(numbers(again) if again else ()),
+        fields=list(found[0].context or {}) if found else [],
+        numbers=written([d.id for d in found]),
     )
 
 
 @routes.page("/trials/{trial}/given.csv", READ)
 async def given_csv(visit: Visit) -> Response:
     """The same as a sheet, to which outcomes can be added."""
-    found = await _found(visit)
-    return uploads.download(f"{visit.trial}-decisions.csv", sheets.write(sheets.given_rows(found)))
+    _, found = await _found(visit)
+    return forms.download(f"{visit.trial}-decisions.csv", sheets.decision_rows(found))
 
 
 @routes.page("/trials/{trial}/users.csv", READ)
 async def users_csv(visit: Visit) -> Response:
     """A sheet to fill in: users, and a column for each context field."""
-
-    def look(trial: Trial) -> list[dict[str, object]]:
-        memory = trial.memory()
-        return [{"user": user, **dict.fromkeys(memory.problem.fields)} for user in memory.users]
-
-    rows = await visit.service.read(visit.trial, look)
-    return uploads.download(f"{visit.trial}-users.csv", sheets.write(rows))
+    state = await visit.service.read(visit.trial, lambda trial: trial.state())
+    rows = ({"user": user, **dict.fromkeys(state.problem.fields)} for user in state.users)
+    return forms.download(f"{visit.trial}-users.csv", rows)
 
 
 def written(numbers: Sequence[int]) -> str:
@@ -178,106 +141,101 @@ def numbers(text: str) -> list[int]:
     """
     found: list[int] = []
     for part in text.split(","):
-        first, _, last = part.partition("-")
-        if not (first.isdecimal() and (last or first).isdecimal() and len(first) < 10 and len(last) < 10):
+        ends = [whole(end) for end in part.split("-", 1)]
+        first, last = ends[0], ends[-1]
+        if first is None or last is None:
             raise InputError(f"expected numbers of decisions such as 1-12,15; got {text[:100]!r}")
-        if int(last or first) - int(first) > MOST_GIVEN - len(found):
+        if last - first > MOST_GIVEN - len(found):
             raise InputError(f"at most {MOST_GIVEN} decisions are shown at once; export the trial instead")
-        found += range(int(first), int(last or first) + 1)
+        found += range(first, last + 1)
     return found
 
 
-def begins(visit: Visit, episode: int) -> bool:
-    """Whether the form is about the episode that comes next; without an open one it is."""
-    chosen = visit.field("episode") if visit.request.method == "POST" else visit.query("episode")
-    return chosen == "next" or episode == 0
-
-
-async def _form(
-    visit: Visit,
-    *,
-    error: str | None = None,
-    sheet: BadSheet | None = None,
-    text: str = "",
-    errors: dict[str, str] | None = None,
-) -> Response:
-    desk = await visit.service.read(visit.trial, _desk)
-    status = 422 if error or sheet or errors else 200
-    posted = visit.request.method == "POST" and visit.field("how") == "hand"
-    number, meant = desk.status.episode, visit.field("number")
-    begin = begins(visit, number)
-    if meant and meant != str(number + begin):  # another episode was opened meanwhile
-        posted, begin = posted and meant == str(number), False
+async def _form(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
+    state = await visit.service.read(visit.trial, lambda trial: trial.state())
+    meant, current = whole(visit.field("episode")), state.episode.number
+    stale = meant is not None and meant < current
+    if stale:
+        message = f"episode {current} was opened since this page was shown; check the values below and ask again"
+        errors = FormErrors("hand", [("", message)])
+    chosen = visit.query("episode") == "next" if visit.request.method == "GET" else meant == current + 1
     return visit.page(
         "ask.html",
-        status,
-        s=desk.status,
+        422 if errors.found else 200,
+        s=queries.status(state),
         tab="ask",
-        desk=desk,
-        error=error,
-        sheet=sheet,
-        text=text,
-        errors=errors or {},
-        posted=posted,
-        begin=begin,
+        context=state.spec.context,
+        users=_users(state) if len(state.users) <= MOST_USERS else [],
+        one_each=state.spec.decisions == "one per episode",
+        begin=chosen or current == 0,
+        posted=visit.field("how") == "hand" and not stale,
+        errors=errors,
     )
 
 
-def _desk(trial: Trial) -> Desk:
-    memory = trial.memory()
-    spec, episode = memory.spec, memory.episode
-    few = len(memory.users) <= MOST_USERS
-    askers = [
-        Asker(
-            name,
-            memory.profile(name).group,
-            dict(zip(memory.problem.fields, episode.contexts.get(name, ()), strict=False)),
-            episode.asked.get(name),
-        )
-        for name in (memory.users if few else ())
+def _users(state: TrialState) -> list[dict[str, Any]]:
+    """Users as the form lists them: with the context they have in the open episode, and their decision in it."""
+    episode, fields = state.episode, state.problem.fields
+    return [
+        {
+            "name": name,
+            "group": state.profile(name).group or "",
+            "context": dict(zip(fields, episode.contexts.get(name, ()), strict=False)),
+            "decision": episode.asked.get(name),
+        }
+        for name in state.users
     ]
-    fields = {name: spec.context[name].unit for name in memory.problem.fields}
-    typical = {name: spec.context[name].typical for name in memory.problem.fields}
-    return Desk(trial.status(), fields, typical, askers, spec.decisions == "one per episode")
 
 
-def _read_rows(visit: Visit, trial: Trial) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
-    """Users and contexts of the form, and what is wrong with its fields, by their names.
-
-    `user` is ticked, `one` typed; `c:<place>:<field>` are the values. Who has a decision already needs none.
-    """
-    memory = trial.memory()
-    found: dict[str, dict[str, float]] = {}
-    errors: dict[str, str] = {}
-    decided = {} if begins(visit, memory.episode.number) else memory.episode.asked
+def _chosen(visit: Visit) -> list[tuple[str, str]]:
+    """Users that were ticked (`user` is `<place>:<name>`) or typed (`one`), with the place of each in the form."""
     typed = [f"one:{visit.field('one')}"] if visit.field("one") else []
-    for value in [*visit.form.getlist("user"), *typed]:
-        place, _, name = str(value).partition(":")
-        name = name.strip()
-        if not name:
-            continue
-        if name not in memory.users:
-            errors["one" if place == "one" else f"user:{place}"] = str(UnknownNameError("user", name, memory.users))
-            continue
-        values = {field: f"c:{place}:{field}" for field in memory.problem.fields}
+    pairs = [str(value).partition(":")[::2] for value in [*visit.form.getlist("user"), *typed]]
+    return [(place, name.strip()) for place, name in pairs if name.strip()]
+
+
+def _typed(visit: Visit, state: TrialState) -> Contexts:
+    """Users and contexts of the form (`c:<place>:<field>`). Users that have their decision already need no context."""
+    found: Contexts = {}
+    faults: list[Fault] = []
+    begins = state.episode.number == 0 or whole(visit.field("episode")) == state.episode.number + 1
+    decided = () if begins else state.episode.asked
+    for place, name in _chosen(visit):
         found[name] = {}
-        if name in decided and not any(visit.field(at) for at in values.values()):
-            continue
-        for field, at in values.items():
-            try:
-                found[name][field] = _number(name, field, visit.field(at))
-            except InputError as error:
-                errors[at] = str(error)
-    return found, errors
+        texts = {field: visit.field(f"c:{place}:{field}") for field in state.problem.fields}
+        if name not in state.users:
+            faults.append(Fault(("users", name), str(UnknownNameError("user", name, state.users))))
+        elif name not in decided or any(texts.values()):
+            for field, text in texts.items():
+                try:
+                    if not text:
+                        raise InputError(f"user {name!r} needs a value for {field}")
+                    found[name][field] = sheets.number(f"user {name!r}: {field}", text)
+                except InputError as error:
+                    faults.append(Fault(("contexts", name, field), str(error)))
+    if faults:
+        raise BatchError(faults)
+    if not found:
+        raise InputError("choose at least one user")
+    return found
 
 
-def _number(user: str, field: str, text: str) -> float:
-    if not text:
-        raise InputError(f"user {user!r} needs a value for {field}")
-    return sheets.number(f"user {user!r}: {field}", text)
+def _input(visit: Visit, fault: Fault) -> str:
+    """The input that a fault belongs to."""
+    what, name, field = (*map(str, fault.path), "", "", "")[:3]
+    place = next((place for place, chosen in _chosen(visit) if chosen == name), None)
+    if place is None:
+        return ""
+    if what == "contexts" and field:
+        return f"c:{place}:{field}"
+    return "one" if place == "one" else f"user:{place}"
 
 
-async def _found(visit: Visit) -> list[Given]:
+async def _found(visit: Visit) -> tuple[Status, list[Decision]]:
     wanted = numbers(visit.request.query_params.get("decisions", ""))
-    known = await visit.service.read(visit.trial, lambda t: t.decisions(wanted))
-    return [known[n] for n in wanted if n in known]
+
+    def look(trial: Trial) -> tuple[Status, list[Decision]]:
+        with trial.reading() as (ledger, state):
+            return queries.status(state), list(queries.decisions(ledger, state, wanted))
+
+    return await visit.service.read(visit.trial, look)

@@ -1,4 +1,4 @@
-"""All trials at a glance, and new ones from a file."""
+"""Pages that are not about one trial: all trials, a new one from a file, signing in and out."""
 
 from __future__ import annotations
 
@@ -6,33 +6,28 @@ import asyncio
 import time
 from dataclasses import dataclass
 
+from starlette.requests import Request
 from starlette.responses import Response
 
-from drimed.errors import ConflictError, DrimedError, Fault, InputError, SpecError
-from drimed.service.endpoints.trials import LARGEST_TOML
-from drimed.service.pages import uploads
+from drimed.errors import ConflictError, DrimedError, InputError, SpecError
+from drimed.records import Fault
+from drimed.service import access
+from drimed.service.endpoints.writing import LARGEST_TOML
+from drimed.service.pages import forms
 from drimed.service.pages.analyses import Analyses
-from drimed.service.pages.route import Pages, Visit, go, whole
+from drimed.service.pages.route import PUBLIC, Pages, Visit, go, keep, local_address, whole
+from drimed.service.problems import Refusal
 from drimed.service.retries import Reply
 from drimed.service.tokens import MANAGE, READ
-from drimed.trial.records import Status
 from drimed.trial.spec import TrialSpec
 from drimed.trial.template import TEMPLATE
-from drimed.trial.trial import Trial
+from drimed.trial.transaction import Transaction
 
 PAGE = 30  # trials
 AROUND = 3  # lines shown on either side of a fault
 PATIENCE = 1.5  # seconds that the page waits for alarms
 
 routes = Pages()
-
-
-@dataclass(frozen=True)
-class Glance:
-    """A trial in the list."""
-
-    status: Status
-    alarms: list[str] | None  # None: not worked out yet
 
 
 @dataclass(frozen=True)
@@ -55,14 +50,14 @@ async def trials(visit: Visit) -> Response:
     shown = names[::-1][page * PAGE : (page + 1) * PAGE]  # the newest first
     found = await asyncio.gather(*(service.read(name, lambda t: t.status()) for name in shown))
     analyses, until = Analyses.of(visit.request), time.monotonic() + PATIENCE
-    glances = []
-    for s in found:  # one after the other, as far as the budget and the reader's patience go
+    alarms: dict[str, list[str]] = {}  # of trials whose analysis is there
+    for s in found:  # one after the other, as far as the computing budget and the reader's patience go
         left = until - time.monotonic()
         w = await analyses.get(s.name, s.hash, left, needed=False) if left > 0 else analyses.known(s.name)
-        glances.append(
-            Glance(s, None if w is None or w.analysis is None else [a.what for a in w.analysis.checks.alarms])
-        )
-    return visit.page("home.html", glances=glances, page=page, pages=-(-len(names) // PAGE), total=len(names))
+        if w is not None and w.analysis is not None:
+            alarms[s.name] = [alarm.what for alarm in w.analysis.checks.alarms]
+    pages = -(-len(names) // PAGE)
+    return visit.page("home.html", trials=found, alarms=alarms, page=page, pages=pages, total=len(names))
 
 
 @routes.page("/new", MANAGE)
@@ -76,11 +71,11 @@ async def create(visit: Visit) -> Response:
     """A trial from a file, or what is wrong with it, at the line."""
     text = ""
     try:
-        came = await uploads.sent(visit, "a trial file")
-        text = came.text
+        sent = await forms.sent(visit, "a trial file")
+        text = sent.text
         if len(text.encode()) > LARGEST_TOML:
-            raise InputError(f"a trial file may have {LARGEST_TOML} bytes")
-        json = came.name.lower().endswith(".json") or text.lstrip().startswith("{")  # no TOML begins so
+            raise InputError(f"a trial file may have at most {LARGEST_TOML} bytes")
+        json = sent.name.lower().endswith(".json") or text.lstrip().startswith("{")  # no TOML begins so
         spec = await visit.service.run(lambda: TrialSpec.parse(text, "json" if json else "toml"))
     except SpecError as error:
         return _form(visit, text, faults=list(error.faults), status=422)
@@ -91,7 +86,7 @@ async def create(visit: Visit) -> Response:
     if visit.caller is not None:
         visit.caller.must(MANAGE, spec.name)
     try:
-        reply = await visit.service.create(spec, _made, actor=visit.actor, retry=visit.retry())
+        reply = await visit.service.create(spec, _created, actor=visit.actor, retry=visit.retry())
     except ConflictError as error:
         return _form(visit, text, faults=[Fault(("name",), str(error), _line(text, "name"))], status=409)
     except DrimedError as error:
@@ -99,8 +94,8 @@ async def create(visit: Visit) -> Response:
     return go(reply.text.decode())
 
 
-def _made(trial: Trial) -> Reply:
-    return Reply(303, f"/trials/{trial.name}?done=created".encode())
+def _created(tx: Transaction) -> Reply:
+    return Reply(303, f"/trials/{tx.state.spec.name}?done=created".encode())
 
 
 def _form(visit: Visit, text: str, *, faults: list[Fault] | None = None, status: int = 200) -> Response:
@@ -124,3 +119,50 @@ def _near(text: str, at: dict[int, list[Fault]]) -> list[Numbered]:
 
 def _line(text: str, key: str) -> int | None:
     return next((i for i, line in enumerate(text.split("\n"), 1) if line.split("=")[0].strip() == key), None)
+
+
+@routes.page("/sign-in", PUBLIC)
+async def ask_for_token(visit: Visit) -> Response:
+    """The form; where there are no tokens nobody needs one."""
+    service = visit.service
+    if await service.run(service.access.look_whether_open):
+        response = go("/")
+        response.delete_cookie(access.COOKIE, path="/")
+        return response
+    return _sign_in(visit, visit.query("next"))
+
+
+@routes.page("/sign-in", PUBLIC, method="POST")
+async def sign_in(visit: Visit) -> Response:
+    """Keep the token in a cookie, if it is one."""
+    text, after = visit.field("token"), visit.field("next")
+    if not text.isascii() or not text.isprintable() or ";" in text:
+        return _sign_in(visit, after, error="That is not a token: tokens begin with “drimed_”.", status=422)
+    try:
+        await visit.service.identify(_with_token(visit.request, text))
+    except Refusal as refusal:
+        said = "This token is not known, or it has expired or was revoked." if refusal.status == 401 else refusal.detail
+        return _sign_in(visit, after, error=said, status=422 if refusal.status == 401 else refusal.status)
+    response = go(local_address(after))
+    keep(visit.request, response, access.COOKIE, text)
+    return response
+
+
+@routes.page("/sign-out", PUBLIC, method="POST")
+async def sign_out(visit: Visit) -> Response:
+    """Forget the token."""
+    response = go("/sign-in")
+    if access.COOKIE in visit.request.cookies:
+        response.delete_cookie(access.COOKIE, path="/")
+    return response
+
+
+def _sign_in(visit: Visit, after: str, *, error: str | None = None, status: int = 200) -> Response:
+    return visit.page("sign_in.html", status, after=local_address(after), error=error)
+
+
+def _with_token(request: Request, text: str) -> Request:
+    """The same request, as if it had brought the token in its header."""
+    headers = [(k, v) for k, v in request.scope["headers"] if k not in (b"authorization", b"cookie")]
+    headers.append((b"authorization", b"Bearer " + (text or "none").encode()))
+    return Request({**request.scope, "headers": headers})

@@ -1,4 +1,4 @@
-"""How a page is asked for: who asks, whether the form is ours, then the work; whatever fails is a page too."""
+"""How a page is served: who asks for it, whether its form is ours, then the work; an error is a page too."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from drimed.service.retries import Reply, Retry
 from drimed.service.route import ROLE, TRIAL, service_of
 from drimed.service.service import Service
 from drimed.service.tokens import ASK_TELL, MANAGE, READ
-from drimed.trial.trial import Trial
+from drimed.trial.transaction import Transaction
 
 FORM_COOKIE = "drimed_form"  # a random text that only this browser knows
 KEY, ONCE = "form_key", "once"  # hidden fields of every form
@@ -111,18 +111,13 @@ class Visit:
             keep(self.request, response, FORM_COOKIE, secret)
         return response
 
-    async def act(self, act: Callable[[Trial, str, str | None], str]) -> Response:
-        """Change the trial, once however often the form is sent, and go where `act` says.
+    async def act(self, act: Callable[[Transaction], str]) -> Response:
+        """Change the trial, once however often the form is sent, and go to the address that `act` returns."""
 
-        `act` gets the trial, who acts, and the name of this request for the log.
-        """
-        retry = self.retry()
-        name = None if retry is None else retry.name
+        def work(tx: Transaction) -> Reply:
+            return Reply(303, act(tx).encode())
 
-        def work(trial: Trial) -> Reply:
-            return Reply(303, act(trial, self.actor, name).encode())
-
-        reply = await self.service.write(self.trial, work, retry)
+        reply = await self.service.write(self.trial, work, actor=self.actor, retry=self.retry())
         return go(reply.text.decode())
 
     def retry(self) -> Retry | None:
