@@ -268,20 +268,23 @@ async def effects(
 
 
 def _effects(state: TrialState, users: list[str]) -> list[Effect]:
-    """Until drimed.findings.effects.effects is here, which has a likely range of its own."""
+    """To be replaced by drimed.findings.effects.effects."""
+    profiles = [state.profile(u) for u in users]
+    nothing: list[Any] = [None] * len(users)
+    offers = state.problem.offers(profiles, nothing, nothing) if users else None
+    numbers = None if offers is None else state.policy.effects(state.settled(), offers, state.spec.confidence)
+    if numbers is None:
+        return []
     found = []
-    for user in users:
-        profile = state.profile(user)
-        offer = state.problem.offer(profile, None, None)  # features know no context
-        numbers = state.policy.effects(state.settled(), offer, state.spec.confidence)
-        if numbers is None:
-            return []
+    for user, profile, middles, halves in zip(users, profiles, *numbers, strict=True):
         pulls, excluded = state.pulls.get(user, ()), state.excluded(user)
-        for k, (arm, middle, half) in enumerate(zip(state.problem.arms, *numbers, strict=False)):
-            ends = (float(middle - half), float(middle + half)) * 2
-            given = pulls[k] if k < len(pulls) else 0
+        for k, arm in enumerate(state.problem.arms):
+            low, high = float(middles[k] - halves[k]), float(middles[k] + halves[k])
             there = arm not in excluded and (profile.allowed is None or bool(profile.allowed[k]))
-            found.append(Effect(user, arm, "reward", float(middle), *ends, decisions=given, available=there))
+            given = pulls[k] if k < len(pulls) else 0
+            found.append(
+                Effect(user, arm, "reward", float(middles[k]), low, high, low, high, decisions=given, available=there)
+            )
     return found
 
 
