@@ -298,8 +298,8 @@ def test_decisions_are_searched_page_by_page(http: httpx.Client) -> None:
         assert found == [d for d in every["items"] if d["arm"] == arm]
     found, before = [], None
     while True:
-        params = {"user": "site 1", "limit": 3} | ({} if before is None else {"before": before})
-        page = ok(http.get(path, params=params))
+        params: dict[str, Any] = {"user": "site 1", "limit": 3}
+        page = ok(http.get(path, params=params | ({"before": before} if before else {})))
         found += page["items"]
         if (before := page["next"]) is None:
             break

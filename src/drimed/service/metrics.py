@@ -1,4 +1,4 @@
-"""What Prometheus is told. With several processes their numbers are added up through files in a folder."""
+"""Numbers for Prometheus. Several processes add theirs up through files in a folder."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 MEDIA = CONTENT_TYPE_PLAIN_0_0_4
 
 REQUESTS = Counter("drimed_requests", "Requests answered.", ["method", "route", "status"])
-LATENCY = Histogram("drimed_request_seconds", "From a request to its answer.", ["method", "route"], buckets=SECONDS)
+LATENCY = Histogram(
+    "drimed_request_seconds", "Seconds from a request to its answer.", ["method", "route"], buckets=SECONDS
+)
 DECISIONS = Counter("drimed_decisions", "Decisions taken and recorded.")
-OUTCOMES = Counter("drimed_outcomes", "Outcomes recorded, amended or given up.")
-REPEATED = Counter("drimed_repeated", "Writes that had been done before and were answered again.")
+OUTCOMES = Counter("drimed_outcomes", "Outcomes recorded, amended or marked as missing.")
+REPEATED = Counter("drimed_repeated", "Repeated writes, answered again.")
 
 
 def page() -> bytes:

@@ -249,7 +249,7 @@ def _in_body(path: Path) -> Path:
     return path[2:] if path[:1] in (("users",), ("arms",)) else path
 
 
-for _change in CHANGES:
+for _change in CHANGES.values():
     _endpoint(_change)
 
 
