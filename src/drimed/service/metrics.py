@@ -13,9 +13,7 @@ SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 MEDIA = CONTENT_TYPE_PLAIN_0_0_4
 
 REQUESTS = Counter("drimed_requests", "Requests answered.", ["method", "route", "status"])
-LATENCY = Histogram(
-    "drimed_request_seconds", "Seconds from a request to its answer.", ["method", "route"], buckets=SECONDS
-)
+LATENCY = Histogram("drimed_request_seconds", "From a request to its answer.", ["method", "route"], buckets=SECONDS)
 DECISIONS = Counter("drimed_decisions", "Decisions taken and recorded.")
 OUTCOMES = Counter("drimed_outcomes", "Outcomes recorded, amended or marked as missing.")
 REPEATED = Counter("drimed_repeated", "Repeated writes, answered again.")

@@ -45,7 +45,7 @@ class Service:
         self.access = Access(self.store, settings)
         self.stopping = False
         self._requests, self._failures = Buckets(settings.rate, settings.burst), Buckets(*FAILURES)
-        # Each kind of work has its own threads: no token waits behind readers, no reader behind writers or a long proof.
+        # Each kind of work has its own threads: no token waits behind readers, no reader behind writers or proofs.
         self._doors = ThreadPoolExecutor(DOORS, "door")
         self._reads = ThreadPoolExecutor(settings.threads, "read")
         self._writes = ThreadPoolExecutor(settings.threads, "write")
