@@ -56,7 +56,7 @@ def test_the_python_of_the_page_runs(folder: Path) -> None:
 @pytest.mark.xfail(strict=True, reason="trial/faults.py looks names up in REGISTRY; it has to ask registry.find")
 @pytest.mark.parametrize("policy", [IN_A_TRIAL, '[policy]\nname = "my_policies:careful"\nsharpness = 50\n'])
 def test_the_rule_and_the_policy_run_a_trial(folder: Path, policy: str) -> None:
-    before = TEMPLATE.partition("[policy]")[0].partition("[context.rain]")[0].partition("[[guardrails]]")[0]
+    before = template().partition("[policy]")[0].partition("[context.rain]")[0].partition("[[guardrails]]")[0]
     (folder / "t.toml").write_text(before + policy, encoding="utf-8")
     run(folder, "trial", "init", "t.toml")
     said = run(folder, "trial", "ask", "maize-nitrogen", "--episode", "1")

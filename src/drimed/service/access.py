@@ -18,7 +18,7 @@ from drimed.trial.events import now
 from drimed.trial.stores.sql import SqlStore
 
 COOKIE = "drimed_token"  # where pages keep it
-TRUST = 2.0  # seconds for which a token that was looked up is not looked up again: so long does a revoked one work
+TRUST = 2.0  # seconds for which a token is not looked up again: a revoked one works for so long
 MOST_KNOWN = 1000
 MOST_BUCKETS = 10_000  # then those that are full again are forgotten: nothing is lost with them
 # Headers that proxies add; besides, nginx speaks HTTP/1.0 to what is behind it, which browsers and clients do not.

@@ -58,14 +58,14 @@ class _Exchange:
             await self._app(self._scope, self._limited, self._noted)
         except Refusal as refusal:
             await self._refuse(refusal)
-        except asyncio.CancelledError:  # the service stops, and its grace is over
+        except asyncio.CancelledError:  # the service stops, and the time to finish is over
             await self._refuse(
-                Refusal(503, "unavailable", "the service stops; repeat this", headers={"Retry-After": "1"})
+                Refusal(503, "unavailable", "the service is stopping; try again", headers={"Retry-After": "1"})
             )
         except Exception:
             log.exception("request failed", extra={FIELDS: {"request_id": self._id}})
             await self._refuse(
-                Refusal(500, "internal", f"this is a fault of the service; its log has more: {self._id}")
+                Refusal(500, "internal", f"internal error; the service's log has more under request id {self._id}")
             )
         finally:
             self._account(time.perf_counter() - start)
@@ -94,7 +94,7 @@ class _Exchange:
         return Refusal(
             413,
             "too-large",
-            f"a body may have {self._largest} bytes; send it in parts",
+            f"the body has more than {self._largest} bytes; send it in parts",
             headers={"Connection": "close"},
         )
 
@@ -105,7 +105,7 @@ class _Exchange:
             await refusal.response()(self._scope, self._receive, self._noted)
 
     async def _drain(self) -> None:
-        """Read on a little and throw it away: a client that is still sending would not hear why it was refused."""
+        """Read on a little and discard it: a client that is still sending would not get the refusal."""
         try:
             async with asyncio.timeout(DRAIN_SECONDS):
                 while self._read <= DRAIN_BODIES * self._largest:

@@ -31,7 +31,7 @@ class Trials:
         self._lock = threading.Lock()
 
     def read(self, name: str, look: Callable[[Trial], T]) -> T:
-        """Look at a trial as it stands now."""
+        """Read a trial as it stands now."""
         try:
             return look(self._trial(name))
         except UnknownNameError as error:

@@ -10,6 +10,7 @@ import httpx
 
 from drimed.service.access import COOKIE
 
+RELOADS = 20  # of a page, each of which waits some seconds for the analysis
 _HIDDEN = re.compile(r'name="(form_key|once)" value="([^"]+)"')
 
 
@@ -20,8 +21,11 @@ class Visitor:
         self.http = http
 
     def look(self, address: str, status: int = 200) -> str:
-        """A page, as text."""
-        answer = self.http.get(address, follow_redirects=True)
+        """A page, as text; one that reloads by itself until its analysis is there is loaded until then."""
+        for _ in range(RELOADS):
+            answer = self.http.get(address, follow_redirects=True)
+            if "data-reload" not in answer.text:
+                break
         assert answer.status_code == status, answer.text
         return answer.text
 
