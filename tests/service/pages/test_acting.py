@@ -193,7 +193,7 @@ def test_telling_by_hand_marks_the_row_that_is_wrong(visitor: Visitor) -> None:
     assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY
     at = "hand%3Ay%3A22%3Ayield"
     assert f'id="{at}" aria-invalid="true" aria-describedby="why-{at}"' in answer.text
-    assert f'id="why-{at}">↑ yield must be a number, got &#39;five&#39;' in answer.text
+    assert f'id="why-{at}">↑ decision 22: yield must be a number, got &#39;five&#39;' in answer.text
     assert _value(answer.text, "y:21:yield") == "5"
     said = readable(
         visitor.done(visitor.send(page, {"how": "hand", "y:21:yield": "5", "y:21:cost": "1", "y:22:yield": "4"}))
@@ -426,12 +426,13 @@ def test_what_users_prefer_and_are_compared_with_is_shown(visitor: Visitor, maiz
     user = {"name": "lake", "preference:yield": "100", "preference:leaching": "-2.5", "arms": ["practice", "split"]}
     visitor.done(visitor.send(page, user, to=f"{page}/users"))
     table = visitor.look(page).partition('aria-label="Users"')[2].partition("</table>")[0]
+    assert "default control: practice" in readable(table)
     rows = [readable(row).strip() for row in table.split("<tr>")[2:]]
     assert rows == [
-        "north sand 200 × yield − 3 × leaching practice (default) all",
+        "north sand 200 × yield − 3 × leaching default all",
         "hill loam 200 × yield − leaching split all",
-        "river sand 150 × yield − 6 × leaching practice (default) all",
-        "lake 100 × yield − 2.5 × leaching practice (default) practice, split",
+        "river sand 150 × yield − 6 × leaching default all",
+        "lake 100 × yield − 2.5 × leaching default practice, split",
     ]
 
 

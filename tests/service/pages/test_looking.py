@@ -140,7 +140,8 @@ def test_a_plan_says_what_a_trial_is(visitor: Visitor, http: httpx.Client) -> No
         "multiplied by 1 + the size of the context",
         "rain mm 450 120",
         "north sand 150 × yield − 6 × leaching old all",
-        "south 200 × yield − 3.5 × leaching (default) 75 % old, 25 % new (default) old, new",
+        "default reward: 200 × yield − 3.5 × leaching; default control: 75 % old, 25 % new",
+        "south default default old, new",
     ):
         assert words in said, (words, said)
     assert 'href="/v1/trials/whole/spec" download' in page

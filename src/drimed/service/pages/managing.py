@@ -123,14 +123,16 @@ def _input(visit: Visit, fault: Fault) -> str:
 
 async def _form(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
     state = await visit.service.read(visit.trial, lambda trial: trial.state())
-    few = len(state.users) <= MOST_USERS
+    spec, few = state.spec, len(state.users) <= MOST_USERS
     return visit.page(
         "manage.html",
         422 if errors.found else 200,
         s=queries.status(state),
         tab="manage",
         sections={title: [CHANGES[name] for name in names] for title, names in SECTIONS.items()},
-        spec=state.spec,
+        spec=spec,
+        reward="" if spec.preference is None else words.reward(spec.preference),
+        control="" if spec.control is None else words.control(spec.control),
         arms=[a for a in state.problem.arms if a not in state.retired],
         users=words.user_rows(state, list(state.users)) if few else [],
         errors=errors,

@@ -118,7 +118,8 @@ def reports(values: Typed) -> list[Report]:
         for part, texts in parts.items():
             for metric, text in texts.items():
                 try:
-                    numbers.setdefault(part, {})[metric] = sheets.number(metric, text) if text else None
+                    what = f"decision {decision}: {metric}"
+                    numbers.setdefault(part, {})[metric] = sheets.number(what, text) if text else None
                 except InputError as error:
                     faults.append(Fault(("reports", i, part, metric), str(error)))
         found.append(Report(decision, numbers["outcome"], numbers.get("control")))

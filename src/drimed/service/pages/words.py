@@ -41,6 +41,9 @@ DONE = {
 } | {change.path: change.done for change in CHANGES.values()}
 
 
+DEFAULT = "default"  # as the trial file says for all users
+
+
 @dataclass(frozen=True)
 class UserRow:
     """A user as it is now."""
@@ -48,9 +51,7 @@ class UserRow:
     name: str
     group: str
     reward: str
-    own_reward: bool  # or the trial's default
     control: str
-    own_control: bool
     arms: str
 
 
@@ -60,16 +61,14 @@ def user_rows(state: TrialState, names: Sequence[str]) -> list[UserRow]:
 
 
 def _user(state: TrialState, name: str) -> UserRow:
-    user, spec = state.profile(name).definition, state.spec
-    offered = [a for a in spec.arms if a not in state.retired]
+    user = state.profile(name).definition
+    offered = [a for a in state.spec.arms if a not in state.retired]
     possible = [a for a in user.arms or offered if a in offered]
     return UserRow(
         name,
         user.group or "",
-        reward(user.preference or spec.preference or {}),
-        user.preference is not None,
-        control(user.control or spec.control or {}),
-        user.control is not None,
+        DEFAULT if user.preference is None else reward(user.preference),
+        DEFAULT if user.control is None else control(user.control),
         "all" if len(possible) == len(offered) else ", ".join(possible),
     )
 

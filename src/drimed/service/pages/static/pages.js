@@ -1,5 +1,5 @@
 "use strict";
-// Pages work without this. It adds values under the pointer and the arrow keys, arms that can be hidden, and small comforts.
+// Pages work without this script. It shows values under the pointer and for the arrow keys, and lets a legend hide arms.
 (() => {
   const tip = document.getElementById("tip");
 
@@ -50,7 +50,7 @@
   });
   document.addEventListener("touchmove", hide, { passive: true });
 
-  // Names in a legend become buttons that hide what they name.
+  // Names in a legend become buttons that hide their series.
   for (const legend of document.querySelectorAll(".legend")) {
     for (const item of legend.querySelectorAll("li[data-series]")) {
       const button = document.createElement("button");
@@ -68,7 +68,7 @@
     }
   }
 
-  // A fault's line, in the text to be mended.
+  // A link to an error puts the cursor on its line of the text.
   for (const link of document.querySelectorAll("a[data-line]")) {
     link.addEventListener("click", () => {
       const text = document.getElementById("text");
@@ -77,7 +77,7 @@
     });
   }
 
-  // One form is sent once; the server makes sure of that too.
+  // A form is sent once; the server makes sure of that too.
   for (const form of document.querySelectorAll("form[method=post]")) {
     form.addEventListener("submit", (event) => {
       if (form.dataset.sent) event.preventDefault();
