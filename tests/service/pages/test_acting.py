@@ -352,8 +352,8 @@ def test_an_outcome_is_recorded_amended_and_marked_missing_on_its_page(visitor: 
     refused = visitor.send(page, {"reason": "hail"}, to=f"{page}/missing")
     assert "has its whole outcome; nothing of it is missing" in readable(refused.text)
     page = "/trials/busy/decisions/23"
-    unsaid = visitor.send(page, {"reason": " "}, to=f"{page}/missing").text
-    assert 'aria-describedby="why-missing%3Areason"' in unsaid
+    without_reason = visitor.send(page, {"reason": " "}, to=f"{page}/missing").text
+    assert 'aria-describedby="why-missing%3Areason"' in without_reason
     given_up = visitor.send(page, {"reason": "hail"}, to=f"{page}/missing")
     assert "the outcome is missing hail local" in readable(visitor.done(given_up))
 
