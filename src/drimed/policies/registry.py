@@ -11,9 +11,8 @@ from drimed.guards.budget import Budget
 from drimed.guards.certain import Certain
 from drimed.guards.clucb import CLUCB
 from drimed.guards.expected import Expected
-from drimed.guards.guard import Guard
+from drimed.guards.guard import Guard, Off
 from drimed.guards.margin import Tolerance
-from drimed.guards.off import Off
 from drimed.guards.penalty import Penalty
 from drimed.guards.safe_lucb import SafeLUCB
 from drimed.learning.learner import Learner
