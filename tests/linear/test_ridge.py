@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drimed.errors import NumericalError
-from drimed.linear import ridge
+from drimed.linear import forms, ridge
 from drimed.linear.arrays import FloatArray
-from drimed.linear.ridge import Ridge
+from drimed.linear.ridge import BLOCK, Ridge, one_step_ahead
 from tests.examples import exact_solution, r1_ridge, same
 from tests.strategies import matrices
 
@@ -303,3 +303,15 @@ def test_rows_that_have_aged_are_taken_out_at_the_weight_they_have_now() -> None
     for _ in range(4):
         state = ridge.roll(state, 0.8, LAM)
     assert_equal_evidence(ridge.remove(state, Z, w, LAM, 0.8**4), ridge.init(3, LAM, discounted=True), rtol=1e-12)
+
+
+def test_each_outcome_is_predicted_from_those_before_it() -> None:
+    rng = np.random.default_rng(1)
+    n, m, d, penalty = BLOCK + 50, 2, 5, 1e-4
+    Z, w, X = rng.normal(size=(n, m, d)), rng.normal(size=(n, m)), rng.normal(size=(n, m, d))
+    mean, leverage = one_step_ahead(penalty, Z, w, X)
+    state = ridge.init(d, penalty)
+    for t in range(n):
+        np.testing.assert_allclose(mean[t], X[t] @ state.theta, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(leverage[t], forms.leverages(X[t], state.V_inv), rtol=1e-6)
+        state = ridge.observe(state, Z[t], w[t], penalty)

@@ -14,7 +14,7 @@ from drimed.errors import ConfigError, UnknownNameError
 from drimed.experiments.simulate import simulate
 from drimed.guards.certain import Certain
 from drimed.guards.expected import Expected
-from drimed.guards.off import Off
+from drimed.guards.guard import Off
 from drimed.policies import plugins
 from drimed.policies.policy import Policy
 from drimed.policies.registry import REGISTRY, find, guard_name, make, register

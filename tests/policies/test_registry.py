@@ -7,7 +7,7 @@ import pytest
 
 from drimed.environments.instance import draw_instance
 from drimed.errors import ConfigError, DrimedError, InputError, UnknownNameError
-from drimed.guards.off import Off
+from drimed.guards.guard import Off
 from drimed.guards.penalty import Penalty
 from drimed.learning.offer import Outcome, make_offer
 from drimed.policies.policy import Policy

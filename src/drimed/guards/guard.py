@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, final
 
-from drimed.guards.decision import Decision, Guarded
+import numpy as np
+
+from drimed.guards.decision import UNCHANGED, Decision, Guarded
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Shape
 from drimed.linear.arrays import BoolArray, FloatArray
@@ -32,3 +35,27 @@ class Guard(Protocol):
     def apply(self, state: Any, fit: Fit, offer: Offer, ask: AskRule) -> Guarded: ...
 
     def commit(self, state: Any, fit: Fit, offer: Offer, decision: Decision) -> Any: ...
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Off:
+    """No guard: the rule's distribution goes through as it is.
+
+    >>> Off().promise
+    'nothing'
+    """
+
+    protects: ClassVar[Protects] = "nothing"
+    promise: ClassVar[str] = "nothing"
+
+    def init(self, shape: Shape, batch: tuple[int, ...]) -> None:
+        del shape, batch
+
+    def apply(self, state: None, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
+        del state, fit
+        p = ask(offer.available, None)
+        return Guarded(p, np.full(p.shape[:-1], UNCHANGED))
+
+    def commit(self, state: None, fit: Fit, offer: Offer, decision: object) -> None:
+        del state, fit, offer, decision

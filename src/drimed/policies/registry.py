@@ -69,7 +69,7 @@ RULES = _Parts(
 )
 GUARDS = _Parts(
     {
-        "off": "guards.off:Off",
+        "off": "guards.guard:Off",
         "penalty": "guards.penalty:Penalty",
         "expected": "guards.expected:Expected",
         "certain": "guards.certain:Certain",
