@@ -1,0 +1,123 @@
+"""The same state for a decision, and the same numbers for an effect, over HTTP, on pages, in reports and in exports."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from drimed.findings.report import write_report
+from drimed.formatting import short
+from drimed.records import STATES
+from drimed.trial import export
+from drimed.trial.trial import Trial
+from tests.service.pages.visiting import readable
+from tests.service.serving import PATIENCE, Running
+from tests.trial.trials import BUSY, outcome
+
+PLOTS: dict[str, Any] = BUSY | {"name": "plots", "feedback": "difference"}
+BOTH = {"yield": 5.0, "cost": 2.0}
+
+
+def test_a_decision_is_in_the_same_state_everywhere(running: Running, http: httpx.Client, tmp_path: Path) -> None:
+    """Half of a control plot is partial; what is partial can be given up; what was given up can still come."""
+    expected = _every_state(http)
+    trial = Trial("plots", running.service.store)
+    page = http.get("/trials/plots/log").text
+    shown = {int(n): s for n, s in re.findall(r"/decisions/(\d+)\">.*?<span class=\"state (\w+)\">\2</span>", page)}
+    export.write(trial, tmp_path / "all.csv")
+    found = {
+        "python": {d.id: d.state for d in trial.decisions()},
+        "http": {n: http.get(f"/v1/trials/plots/decisions/{n}").json()["state"] for n in expected},
+        "search": {
+            d["id"]: s
+            for s in STATES
+            for d in http.get("/v1/trials/plots/decisions", params={"state": s}).json()["items"]
+        },
+        "page": shown,
+        "export over http": _exported(http.get("/v1/trials/plots/export?format=csv").text),
+        "export": _exported((tmp_path / "all.csv").read_text(encoding="utf-8")),
+    }
+    for where, states in found.items():
+        assert states == expected, where
+    counts = Counter(expected.values())
+    status = http.get("/v1/trials/plots").json()
+    assert {s: status[s] for s in STATES} == counts
+    tiles = " ".join(f"{s} {counts[s]}" for s in ("complete", "partial", "pending", "missing"))
+    report = write_report(trial, tmp_path).read_text(encoding="utf-8")
+    for text in (_analysed(http, "/trials/plots").text, report):
+        assert f"decisions {len(expected)} {tiles} alarms" in readable(text)
+
+
+@pytest.mark.parametrize("policy", ["dri_med", "oful"], ids=["the policy's own fit", "a fit from the log"])
+def test_an_effect_has_the_same_ranges_everywhere(
+    running: Running, http: httpx.Client, tmp_path: Path, policy: str
+) -> None:
+    http.post("/v1/trials", json=BUSY | {"name": "same", "policy": {"name": policy}}).raise_for_status()
+    for _ in range(6):
+        for d in http.post("/v1/trials/same/ask", json={}).raise_for_status().json()["decisions"]:
+            told = {"outcome": outcome(d["id"], d["arm"])}
+            http.post(f"/v1/trials/same/decisions/{d['id']}/outcome", json=told).raise_for_status()
+    served = _analysed(http, "/v1/trials/same/effects").raise_for_status().json()["items"]
+    report = write_report(Trial("same", running.service.store), tmp_path).read_text(encoding="utf-8")
+    with (tmp_path / "effects.csv").open(encoding="utf-8") as file:
+        written = [row for row in csv.DictReader(file) if row["who"] in BUSY["users"]]
+    assert len(served) == len(written) == 4 * 3
+    for effect, row in zip(served, written, strict=True):
+        assert {name: str(value) for name, value in effect.items()} == row
+    page = readable(_analysed(http, "/trials/same?who=site+2").text)
+    for effect in served:
+        if effect["who"] == "site 2" and effect["arm"] != "old":
+            likely, sure = (f"{short(effect[a])} to {short(effect[b])}" for a, b in (_LIKELY, _GUARANTEED))
+            assert re.search(rf"{effect['arm']} .*? {short(effect['estimate'])} {likely} {sure} regression", page)
+            if f"site 2 {effect['arm']} old" in readable(report):  # the best one is in the table of the report
+                assert f"{short(effect['estimate'])} {likely} {sure}" in readable(report)
+
+
+_LIKELY, _GUARANTEED = ("likely_low", "likely_high"), ("low", "high")
+
+
+def _every_state(http: httpx.Client) -> dict[int, str]:
+    """A trial with control plots, and the state in which each of its decisions should be."""
+    http.post("/v1/trials", json=PLOTS).raise_for_status()
+    ids = [d["id"] for _ in range(2) for d in http.post("/v1/trials/plots/ask", json={}).json()["decisions"]]
+
+    def tell(i: int, own: dict[str, float], plot: dict[str, float]) -> None:
+        body = {"outcome": own, "control": plot}
+        http.post(f"/v1/trials/plots/decisions/{ids[i]}/outcome", json=body).raise_for_status()
+
+    def give_up(i: int) -> None:
+        http.post(f"/v1/trials/plots/decisions/{ids[i]}/missing", json={"reason": "hail"}).raise_for_status()
+
+    tell(0, BOTH, BOTH)
+    tell(1, BOTH, {"yield": 4.0})
+    tell(2, {"yield": 5.0}, {"yield": 4.0})
+    give_up(3)
+    tell(4, BOTH, {"yield": 4.0})
+    give_up(4)
+    give_up(5)
+    tell(5, BOTH, BOTH)
+    states = ["complete", "partial", "partial", "missing", "missing", "complete", "pending", "pending"]
+    return dict(zip(ids, states, strict=True))
+
+
+def _analysed(http: httpx.Client, address: str) -> httpx.Response:
+    """An answer that rests on an analysis, once there is one: a busy machine may need a while."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        answer = http.get(address)
+        there = answer.status_code == httpx.codes.OK and "data-reload" not in answer.text
+        if there or time.monotonic() > until:
+            return answer
+        time.sleep(0.5)
+
+
+def _exported(text: str) -> dict[int, str]:
+    return {int(row["decision"]): row["state"] for row in csv.DictReader(io.StringIO(text))}
