@@ -395,7 +395,7 @@ SINGLE = [
         "[policy]",
         '[policy] #!\nguard = "penalty"',
         "policy",
-        "knows no guardrails; use guard",
+        "has no guardrails; use",
         without='guard = "certain"\n',
     ),
     Wrong("[policy]", '[policy] #!\nweighting = "learnt"', "policy", "weighting must be one of"),
@@ -549,7 +549,7 @@ def test_the_line_of_a_syntax_error_is_the_right_one() -> None:
 
 
 def test_text_that_is_not_json_is_refused_with_its_line() -> None:
-    with pytest.raises(SpecError, match="line 2: the trial: not JSON"):
+    with pytest.raises(SpecError, match="line 2: not JSON"):
         TrialSpec.parse('{"name": "a",\n nonsense}', "json")
 
 
