@@ -27,9 +27,9 @@ def at_once(target: Any, address: str, *, n: int) -> dict[str, Any]:
     ]
     for process in processes:
         process.start()
-    said = dict(results.get(timeout=60) for _ in processes)
+    said = dict(results.get(timeout=workers.PATIENCE) for _ in processes)
     for process in processes:
-        process.join(60)
+        process.join(workers.PATIENCE)
         process.close()
     results.close()
     assert sorted(said) == names

@@ -30,7 +30,6 @@ from tests.trial import servers, workers
 from tests.trial.states import same
 from tests.trial.trials import BUSY
 
-PATIENCE = 60.0  # seconds that a process may take to show a sign of life
 LONGEST = 0.08  # seconds from a sign of life to the kill: about ten pairs
 AT_THE_DOOR = 0.15  # of the kills come before that sign, while the store is opened and what is known read
 RENEWED = 20  # kills after which a new trial begins, so that proving the log stays quick
@@ -101,7 +100,7 @@ class Campaign:
         if self.rng.random() < AT_THE_DOOR:
             time.sleep(self.rng.uniform(0, 4 * LONGEST))
         else:
-            before, deadline = _size(side), time.monotonic() + PATIENCE
+            before, deadline = _size(side), time.monotonic() + workers.PATIENCE
             while _size(side) == before:  # it has opened the store, and works
                 if not process.is_alive() or time.monotonic() > deadline:
                     raise AssertionError(f"{worker} stopped by itself with {process.exitcode}")

@@ -14,6 +14,8 @@ from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 from tests.trial.trials import BUSY, outcome
 
+PATIENCE = 180.0  # seconds for processes to start on a busy machine
+
 
 def context() -> ForkServerContext:
     """Where these processes come from."""
@@ -72,7 +74,7 @@ def _report(task: Any, address: str, name: str, worker: str, barrier: Any, resul
     try:
         store = open_store(address)
         trial = Trial.open(name, store, actor=worker)
-        barrier.wait(60)
+        barrier.wait(PATIENCE)
         results.put((worker, task(trial)))
         store.close()
     except BaseException as error:

@@ -140,7 +140,7 @@ def test_a_full_disk_is_named_and_nothing_is_half_written(tmp_path: Path) -> Non
     assert Trial.open("small", store).status() == before
     sa.event.remove(store._engine, "engine_connect", _)
     store._engine.dispose()
-    assert trial.tell(kept.id, {"yield": 1.0}).state == "recorded"  # and the trial goes on
+    assert trial.tell(kept.id, {"yield": 1.0}).result == "recorded"  # and the trial goes on
     store.close()
 
 
