@@ -2,7 +2,7 @@
 
     speed      asks a second and their p50 and p99, on SQLite and PostgreSQL, with 1 and 2 workers, against the same
                calls of Trial.ask in a process of its own; all in one run, in turns
-    readers    what dashboards (every page and the chart data of a trial, again and again) cost those who ask
+    readers    what dashboards (every page and the chart data of a trial, again and again) cost asking
     endurance  many requests: nothing lost or doubled, and the workers' memory stays flat
 
 Everything stays on this machine, behind 127.0.0.1. Prints tables and writes service.json.
@@ -314,13 +314,13 @@ def _endure(store: str, folder: Path, requests: int, workers: int, console: Cons
             shown = ", ".join(f"{m:.0f} MB" for m in memory[-1].values())
             console.print(f"{(tenth + 1) * requests // 10} requests: {shown}")
         seconds = time.perf_counter() - start
-    verdict = _check(store)
+    decisions = _check(store)
     first, last = (median(m.values()) for m in (memory[1], memory[-1]))
     return {
         "requests": 2 * len(given),
         "seconds": seconds,
         "distinct decisions": len(given),
-        "decisions in the log": verdict - 200,  # those of warming up
+        "decisions in the log": decisions - 200,  # without the warm-up
         "megabytes": memory,
         "growth after the second tenth": last / first - 1,
     }
@@ -350,11 +350,11 @@ async def _pairs(address: str, pairs: int, run: str) -> set[int]:
 def _check(address: str) -> int:
     """The log must be whole; how many decisions it has."""
     store = open_store(address)
-    verdict = verify(store, "busy")
+    proof = verify(store, "busy")
     store.close()
-    if not verdict.ok:
-        raise RuntimeError(f"the log is broken: {verdict.faults}")
-    return verdict.decisions
+    if not proof.ok:
+        raise RuntimeError(f"the log is broken: {proof.faults}")
+    return proof.decisions
 
 
 def _megabytes(pid: int) -> float:
