@@ -62,6 +62,11 @@ class Event:
         """As JSON data."""
         return {name: value for name, value in vars(self).items() if name not in ("text", "body")} | {"body": self.body}
 
+    @staticmethod
+    def read(data: Mapping[str, Any]) -> Event:
+        """From JSON data; fields that a newer service adds are left out."""
+        return read(Event, {**data, "text": json.dumps(data["body"], separators=(",", ":"), ensure_ascii=False)})
+
 
 @dataclass(frozen=True)
 class Interval:

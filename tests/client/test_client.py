@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,17 @@ import numpy as np
 import pytest
 
 from drimed.client import AccessError, AsyncClient, Client, ServiceError, calls
-from drimed.errors import BatchError, ConfigError, ConflictError, InputError, SpecError, StoreError, UnknownNameError
+from drimed.errors import (
+    BatchError,
+    ConfigError,
+    ConflictError,
+    InputError,
+    SpecError,
+    StoreError,
+    UnconfirmedError,
+    UnknownNameError,
+)
+from drimed.records import Report
 from drimed.service.settings import Settings
 from drimed.trial.template import TEMPLATE
 from tests.service.serving import served
@@ -33,33 +45,41 @@ def test_a_season_with_the_client(address: str, tmp_path: Path) -> None:
         assert given[0].effects is not None
         assert given[0].effects["old"].estimate == 0
         told = client.tell("small", given[0].id, {"yield": 5.0})
-        assert told.state == "recorded"
-        reports = [{"decision": given[1].id, "outcome": {"yield": 4.0}}]
-        assert [t.state for t in client.tell_many("small", reports)] == ["recorded"]
+        assert (told.result, told.state) == ("recorded", "complete")
+        reports: list[Report | dict[str, Any]] = [{"decision": given[1].id, "outcome": {"yield": 4.0}}]
+        assert [t.result for t in client.tell_many("small", reports, dry_run=True)] == ["recorded"]
+        assert [t.result for t in client.tell_many("small", reports)] == ["recorded"]
+        again = [Report(given[1].id, {"yield": 4.0})]
+        assert [t.result for t in client.tell_many("small", again)] == ["already recorded"]
         assert client.amend("small", 1, {"yield": 5.5}, reason="typo").outcome == {"yield": 5.5}
         assert client.open_episode("small") == 2
         third = client.ask("small", "north", unavailable=["new"])[0]
         assert third.arm == "old"
         assert client.ask("small", ["south"], dry_run=True)[0].user == "south"
         assert client.mark_missing("small", third.id, reason="hail").state == "missing"
-        client.add_user("small", "west", group="sand")
+        assert client.add_user("small", "west", group="sand").users == 3
         client.add_arm("small", "late", about="a third arm")
         client.retire_arm("small", "new", reason="gone")
         client.change_preference("small", "west", {"yield": 2.0}, reason="prices")
         client.change_control("small", "west", {"old": 0.5, "late": 0.5}, reason="the farm mixes them")
-        client.pause("small", reason="rain")
+        assert client.pause("small", reason="rain").status == "paused"
         client.resume("small")
         assert [u.name for u in client.users("small").items] == ["north", "south", "west"]
-        story = client.decision("small", 1)
-        assert (story.state, story.reward, story.amendments) == ("told", 5.5, 1)
-        assert [e.kind for e in story.events] == ["decision", "outcome", "amendment"]
+        found = client.decision("small", 1)
+        assert (found.state, found.reward, found.amendments) == ("complete", 5.5, 1)
+        assert found.effects == given[0].effects
+        assert [e.kind for e in client.history("small", 1)] == ["decision", "outcome", "amendment"]
+        assert client.decisions("small", state="complete", limit=1).items[0].id == 2
+        older = client.decisions("small", limit=1, before=client.decisions("small", limit=1).next)
+        assert (older.items[0].id, older.next) == (2, "2")
         events = list(client.log("small", page=3))
         assert [e.seq for e in events] == list(range(1, client.status("small").events + 1))
         assert [e.seq for e in client.log("small", page=3, newest_first=True)] == [e.seq for e in events][::-1]
         assert {e.user for e in client.log("small", kinds=["decision"], user="north")} == {"north"}
-        effects = client.effects("small", user="north").items[0]
-        assert effects.arms["old"].effect is not None
-        assert not effects.arms["new"].available
+        effects = {effect.arm: effect for effect in client.effects("small", user="north").items}
+        assert effects["old"].estimate == 0
+        assert (effects["old"].available, effects["new"].available) == (True, False)
+        assert sum(effect.decisions for effect in effects.values()) == 2
         assert client.verify("small", expect=events[-1].hash).ok
         assert client.spec("small")["control"] == "old"
         rows = json.loads(client.export("small", tmp_path / "out.json", "json").read_text())
@@ -75,7 +95,7 @@ def test_the_same_with_asyncio(address: str, tmp_path: Path) -> None:
             await client.create(SMALL)
             given = await client.ask("small")
             told = await asyncio.gather(*(client.tell("small", g.id, {"yield": 5.0}) for g in given))
-            assert [t.state for t in told] == ["recorded", "recorded"]
+            assert [t.result for t in told] == ["recorded", "recorded"]
             assert [e.seq async for e in client.log("small", page=2)] == list(range(1, 7))
             assert (await client.verify("small")).exact == 2
             await client.export("small", tmp_path / "out.csv")
@@ -103,7 +123,18 @@ def test_refusals_are_drimeds_own_errors(address: str, tmp_path: Path) -> None:
         outcome = {"yield": 5.0}
         with pytest.raises(BatchError) as batch:
             client.tell_many("small", [{"decision": n, "outcome": outcome} for n in (1, 8, 9)])
-        assert set(batch.value.errors) == {1, 2}
+        assert [f.path for f in batch.value.faults] == [("reports", 1, "decision"), ("reports", 2, "decision")]
+        assert [f.path for f in unknown.value.faults] == [("users", 0)]
+        with pytest.raises(UnconfirmedError, match="outside 0 to 10") as unlikely:
+            client.tell("small", 1, {"yield": 99.0})
+        assert [f.path for f in unlikely.value.faults] == [("outcome", "yield")]
+        assert client.tell("small", 1, {"yield": 99.0}, confirm=True).result == "recorded"
+        with pytest.raises(SpecError) as definition:
+            client.add_user("small", "west", preference={"yeld": 1.0})
+        assert [f.path for f in definition.value.faults] == [("preference", "yeld")]
+        with pytest.raises(BatchError) as several:
+            client.ask("small", "", unavailable=[""])
+        assert [f.path for f in several.value.faults] == [("users", 0), ("unavailable", 0)]
         with pytest.raises(InputError):
             client.tell("small", 1, {})
         with pytest.raises(UnknownNameError, match="unknown decision"):
@@ -191,6 +222,21 @@ def test_both_clients_can_do_the_same() -> None:
         for kind in (Client, AsyncClient)
     ]
     assert public[0] == public[1]
+
+
+def test_the_client_needs_no_arrays_and_nothing_of_the_trial() -> None:
+    """A program that only asks a service starts at once: neither NumPy nor the rest of drimed is imported."""
+    program = "import sys, drimed.client; print(*sys.modules)"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    ours = {name for name in said if name.partition(".")[0] in ("drimed", "numpy")}
+    assert ours == {"drimed", "drimed.errors", "drimed.records"} | {n for n in ours if n.startswith("drimed.client")}
+
+
+def test_methods_read_as_if_they_were_written_out() -> None:
+    for kind in (Client, AsyncClient):
+        client = kind("http://x")
+        assert inspect.signature(client.ask) == inspect.signature(calls.ask)
+        assert client.ask.__doc__ == calls.ask.__doc__
 
 
 def test_a_token_is_stripped_and_never_shown() -> None:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from drimed.errors import ConfigError, ConflictError, InputError, UnknownNameError
 from drimed.service import access, running, tokens
-from drimed.service.rates import Buckets
+from drimed.service.access import Buckets
 from drimed.service.settings import Settings
 from drimed.trial.stores.opening import open_store
 from drimed.trial.stores.tables import tokens as table

@@ -21,8 +21,10 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from drimed.service import bodies
 from drimed.service.app import create_app
 from drimed.service.settings import Settings
+from drimed.trial.changes import CHANGES
 from tests.service.serving import Running, served
 from tests.trial.trials import BUSY, SMALL
 
@@ -104,10 +106,21 @@ def test_every_operation_reads_well(description: dict[str, Any]) -> None:
 
 
 def test_every_body_has_an_example_that_can_be_sent(description: dict[str, Any]) -> None:
-    bodies = {name: part for name, part in description["components"]["schemas"].items() if name.endswith("Body")}
-    assert len(bodies) >= 12
-    for name, part in bodies.items():
-        assert part["examples"], name
+    schemas, seen = description["components"]["schemas"], 0
+    for path, methods in description["paths"].items():
+        if "post" not in methods:
+            continue
+        for kind, content in methods["post"]["requestBody"]["content"].items():
+            body = schemas.get(content["schema"].get("$ref", "").rpartition("/")[2], {})
+            example = content["example"] if "example" in content else body["examples"][0]
+            assert example, (path, kind)
+            operation = methods["post"]["operationId"]
+            if operation in CHANGES:
+                CHANGES[operation].body.model_validate(example)
+            elif "$ref" in content["schema"]:
+                getattr(bodies, body["title"]).model_validate(example)
+            seen += 1
+    assert seen == 1 + 6 + 1 + len(CHANGES)
 
 
 def test_an_unknown_address_is_a_problem_too(service: Running) -> None:

@@ -22,7 +22,7 @@ def test_the_examples_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     store = open_store(address)
     _, token = tokens.create(store, label="admin", role="manage")
     store.close()
-    examples = PAGE.partition("## By example")[2].partition("### Again, safely")[0]
+    examples = PAGE.partition("## By example")[2].partition("### Retrying")[0]
     posts = re.findall(r"^    post (\S+) '(.*?)'", examples, re.M)
     gets = re.findall(r"^    get '?([^'\s]+)", examples, re.M)
     assert len(posts) > 6

@@ -33,21 +33,21 @@ def test_a_season_from_the_first_question_to_the_proof(http: httpx.Client) -> No
     assert [g["user"] for g in given] == ["north", "south"]
     assert sum(given[0]["probabilities"].values()) == pytest.approx(1)
     told = ok(http.post(f"{T}/tell", json={"reports": [{"decision": g["id"], "outcome": {"yield": 5}} for g in given]}))
-    assert [t["state"] for t in told["told"]] == ["recorded", "recorded"]
-    assert (
-        ok(http.post(f"{T}/decisions/1/amend", json={"outcome": {"yield": 6}, "reason": "typo"}))["state"] == "amended"
-    )
+    assert [(t["result"], t["state"]) for t in told["receipts"]] == [("recorded", "complete")] * 2
+    amended = ok(http.post(f"{T}/decisions/1/amend", json={"outcome": {"yield": 6}, "reason": "typo"}))
+    assert (amended["result"], amended["outcome"]) == ("amended", {"yield": 6.0})
     assert ok(http.post(f"{T}/episodes", json={"number": 2})) == {"episode": 2}
     third = ok(http.post(f"{T}/ask", json={"user": "south"}))["decisions"][0]
     own = f"{T}/decisions/{third['id']}"
     assert ok(http.post(f"{own}/missing", json={"reason": "hail"}))["state"] == "missing"
-    assert ok(http.post(f"{own}/outcome", json={"outcome": {"yield": 4.5}}))["state"] == "recorded"
+    assert ok(http.get(T))["missing"] == 1
+    assert ok(http.post(f"{own}/outcome", json={"outcome": {"yield": 4.5}}))["result"] == "recorded"
     status = ok(http.get(T))
-    numbers = (status["episode"], status["decisions"], status["answered"], status["awaited"], status["amended"])
+    numbers = (status["episode"], status["decisions"], status["complete"], status["pending"], status["amendments"])
     assert numbers == (2, 3, 3, 0, 1)
-    verdict = ok(http.get(f"{T}/verify", params={"expect": status["hash"]}))
-    assert verdict["ok"]
-    assert verdict["exact"] == 3
+    proof = ok(http.get(f"{T}/verify", params={"expect": status["hash"]}))
+    assert proof["ok"]
+    assert proof["exact"] == 3
 
 
 def test_some_users_may_be_asked_for_and_a_dry_run_writes_nothing(http: httpx.Client) -> None:
@@ -61,8 +61,8 @@ def test_some_users_may_be_asked_for_and_a_dry_run_writes_nothing(http: httpx.Cl
     again = ok(http.post(f"{T}/ask", json={"users": ["south", "north"]}))["decisions"]
     assert [g["repeated"] for g in again] == [True, False]
     told = ok(http.post(f"{T}/tell", json={"reports": [{"decision": 1, "outcome": {"yield": 5}}], "dry_run": True}))
-    assert told["told"][0]["state"] == "recorded"
-    assert ok(http.get(T))["answered"] == 0
+    assert told["receipts"][0]["result"] == "recorded"
+    assert ok(http.get(T))["complete"] == 0
 
 
 def test_a_trial_is_changed_while_it_runs(http: httpx.Client) -> None:
@@ -126,32 +126,47 @@ def test_trials_are_listed_page_by_page(http: httpx.Client) -> None:
     problem(http.get("/v1/trials", params={"after": "nobody"}), 422)
 
 
-def test_a_decision_has_its_whole_story(http: httpx.Client) -> None:
+def test_a_decision_has_its_outcome_and_its_history(http: httpx.Client) -> None:
     given = ok(http.post(f"{T}/ask", json={"user": "north"}))["decisions"][0]
     ok(http.post(f"{T}/tell", json={"reports": [{"decision": 1, "outcome": {"yield": 5}}]}))
-    story = ok(http.get(f"{T}/decisions/1"))
-    assert story["decision"] == given
-    assert (story["state"], story["outcome"], story["reward"]) == ("told", {"yield": 5.0}, 5.0)
-    assert [e["kind"] for e in story["events"]] == ["decision", "outcome"]
+    found = ok(http.get(f"{T}/decisions/1"))
+    assert (given["state"], given["outcome"], given["reward"]) == ("pending", None, None)
+    known = {"state": "complete", "outcome": {"yield": 5.0}, "reward": 5.0}
+    history = found.pop("history")
+    assert found == given | known
+    assert [e["kind"] for e in history] == ["decision", "outcome"]
+    assert history == [e for e in ok(http.get(f"{T}/log"))["items"] if e["decision"] == 1]
     problem(http.get(f"{T}/decisions/99"), 404)
     problem(http.post(f"{T}/decisions/99/amend", json={"outcome": {"yield": 5}, "reason": "r"}), 404)
     problem(http.post(f"{T}/decisions/99/missing", json={"reason": "r"}), 404)
     problem(http.post(f"{T}/decisions/99/outcome", json={"outcome": {"yield": 5}}), 404)
 
 
-def test_effects_are_those_that_the_next_decision_records(http: httpx.Client) -> None:
+def test_effects_have_the_estimates_that_the_next_decision_records(http: httpx.Client) -> None:
     for i in range(12):
         given = ok(http.post("/v1/trials/busy/ask", json={"user": f"site {i % 4}"}))["decisions"][0]
         body = {"outcome": outcome(given["id"], given["arm"])}
         ok(http.post(f"/v1/trials/busy/decisions/{given['id']}/outcome", json=body))
     now = ok(http.get("/v1/trials/busy/effects"))
-    assert [u["user"] for u in now["users"]] == [f"site {i}" for i in range(4)]
+    assert list(dict.fromkeys(e["who"] for e in now["items"])) == [f"site {i}" for i in range(4)]
     asked = ok(http.post("/v1/trials/busy/ask", json={"user": "site 2"}))["decisions"][0]
     assert asked["state_version"] == now["events"]
+    found = {e["arm"]: e for e in now["items"] if e["who"] == "site 2"}
+    assert found.keys() == asked["effects"].keys()
     for arm, effect in asked["effects"].items():
-        assert now["users"][2]["arms"][arm]["effect"] == pytest.approx(effect, abs=1e-9)
-    one = ok(http.get("/v1/trials/busy/effects", params={"user": "site 2"}))["users"]
-    assert sum(arm["decisions"] for arm in one[0]["arms"].values()) == 4
+        now_of_arm = found[arm]
+        assert now_of_arm["estimate"] == pytest.approx(effect["estimate"], abs=1e-9)
+        # What holds at all times at once is wider than what holds for one decision, and than what is likely now.
+        ranges = [(now_of_arm["low"], now_of_arm["high"]), (effect["low"], effect["high"])]
+        ranges.append((now_of_arm["likely_low"], now_of_arm["likely_high"]))
+        assert [low for low, _ in ranges] == sorted(low for low, _ in ranges)
+        assert [high for _, high in ranges] == sorted((high for _, high in ranges), reverse=True)
+    one = ok(http.get("/v1/trials/busy/effects", params={"user": "site 2"}))["items"]
+    assert sum(effect["decisions"] for effect in one) == 4
+    page = ok(http.get("/v1/trials/busy/effects", params={"limit": 3}))
+    rest = ok(http.get("/v1/trials/busy/effects", params={"after": page["next"]}))
+    assert (page["next"], rest["next"]) == ("site 2", None)
+    assert page["items"] + rest["items"] == ok(http.get("/v1/trials/busy/effects"))["items"]
     problem(http.get("/v1/trials/busy/effects", params={"user": "nobody"}), 422)
 
 
@@ -191,11 +206,25 @@ def test_the_field_at_fault_is_named(http: httpx.Client) -> None:
     cases = [
         ("ask", {"user": "nort"}, "user"),
         ("ask", {"users": ["north", "nobody"]}, "users.1"),
+        ("ask", {"user": "north", "context": {"rain": 1}, "episode": 2}, "context"),
+        ("ask", {"contexts": {"north": {"rain": 1}}, "episode": 2}, "contexts.north"),
+        ("ask", {"contexts": {"nort": {}}}, "contexts.nort"),
+        ("ask", {"unavailable": ["older"], "episode": 2}, "unavailable"),
+        ("episodes", {"unavailable": {"north": ["older"]}}, "unavailable.north"),
         ("ask", {"user": "north", "color": 1}, "color"),
         ("tell", {"reports": [{"decision": 1, "outcome": {"yeld": 1}}]}, "reports.0.outcome.yeld"),
         ("tell", {"reports": [{"decision": 1, "outcome": {"yield": "5"}}]}, "reports.0.outcome.yield"),
-        ("tell", {"reports": [{"decision": n, "outcome": {"yield": 5}} for n in (1, 7)]}, "reports.1"),
-        ("users", {"name": "west", "preference": {"yeld": 1}}, "users.west.preference.yeld"),
+        ("tell", {"reports": [{"decision": n, "outcome": {"yield": 5}} for n in (1, 7)]}, "reports.1.decision"),
+        ("tell", {"reports": [{"decision": 7, "outcome": {"yield": 5}}]}, "reports.0.decision"),
+        ("decisions/1/outcome", {"outcome": {"yeld": 1}}, "outcome.yeld"),
+        ("decisions/1/outcome", {"outcome": {"yield": 1}, "control": {"yield": 1}}, "control"),
+        ("decisions/1/missing", {"reason": " "}, "reason"),
+        ("users", {"name": "west", "preference": {"yeld": 1}}, "preference.yeld"),
+        ("users", {"name": "west\n"}, "name"),
+        ("arms", {"name": "late", "attributes": {"dose": 1}}, ""),
+        ("preference", {"user": "nort", "preference": {"yield": 1}, "reason": "r"}, "user"),
+        ("preference", {"user": "north", "preference": {"yeld": 1}, "reason": "r"}, "preference.yeld"),
+        ("control", {"user": "north", "control": "older", "reason": "r"}, "control"),
         ("retire", {"arm": "newer", "reason": "r"}, "arm"),
     ]
     for path, body, field in cases:
@@ -204,11 +233,101 @@ def test_the_field_at_fault_is_named(http: httpx.Client) -> None:
     problem(http.post(f"{T}/tell", json={"reports": [{"decision": 1, "outcome": {"yield": 5}}] * 2}), 422)
 
 
+def test_an_unknown_name_is_told_apart_from_its_message(http: httpx.Client) -> None:
+    found = problem(http.post(f"{T}/ask", json={"user": "nort"}), 422)
+    assert (found["kind"], found["name"]) == ("user", "nort")
+    found = problem(http.get("/v1/trials/nobody"), 404)
+    assert (found["title"], found["kind"], found["name"]) == ("Not found", "trial", "nobody")
+    found = problem(http.get(f"{T}/effects", params={"user": "nort"}), 422)
+    assert found["errors"] == [{"field": "user", "detail": found["detail"], "in": "query"}]
+
+
+def test_unlikely_values_must_be_confirmed(http: httpx.Client) -> None:
+    ok(http.post(f"{T}/ask", json={}))
+    wild, reason = {"yield": 99}, {"reason": "the scale was off"}
+    reports = [{"decision": 2, "outcome": {"yield": 5}}, {"decision": 1, "outcome": wild}]
+    ok(http.post(f"{T}/ask", json={"user": "north", "episode": 2}))
+    sent: list[tuple[str, dict[str, Any], str]] = [
+        ("tell", {"reports": reports}, "reports.1.outcome.yield"),
+        ("decisions/3/outcome", {"outcome": wild}, "outcome.yield"),
+        ("decisions/2/amend", {"outcome": {"yield": -1}} | reason, "outcome.yield"),
+    ]
+    for path, body, field in sent:
+        before = ok(http.get(T))["events"]
+        found = problem(http.post(f"{T}/{path}", json=body), 422)
+        assert (found["type"], found["title"]) == ("urn:drimed:unconfirmed", "Unlikely values must be confirmed")
+        assert [f["field"] for f in found["errors"]] == [field]
+        assert "0 to 10" in found["errors"][0]["detail"]
+        tried = ok(http.post(f"{T}/{path}", json=body | {"confirm": True, "dry_run": True}))
+        assert ok(http.get(T))["events"] == before
+        assert ok(http.post(f"{T}/{path}", json=body | {"confirm": True})) == tried
+    assert ok(http.get(f"{T}/decisions/2"))["outcome"] == {"yield": -1.0}
+
+
+def test_an_episode_is_opened_and_asked_for_in_one_step(http: httpx.Client) -> None:
+    asked = ok(http.post(f"{T}/ask", json={"users": ["south"], "episode": 1}))["decisions"]
+    assert [(d["episode"], d["user"]) for d in asked] == [(1, "south")]
+    before = ok(http.get(T))["events"]
+    tried = ok(http.post(f"{T}/ask", json={"episode": 2, "dry_run": True}))["decisions"]
+    assert [d["episode"] for d in tried] == [2, 2]
+    found = problem(http.post(f"{T}/ask", json={"user": "nobody", "episode": 2}), 422)
+    assert ok(http.get(T))["events"] == before, found
+    assert [d["arm"] for d in ok(http.post(f"{T}/ask", json={"episode": 2}))["decisions"]] == [d["arm"] for d in tried]
+    assert ok(http.get(T))["episode"] == 2
+    refused = problem(http.post(f"{T}/ask", json={"episode": 9}), 409)
+    assert [f["field"] for f in refused["errors"]] == ["episode"]
+    assert ok(http.post(f"{T}/episodes", json={"dry_run": True})) == {"episode": 3}
+    assert ok(http.get(T))["episode"] == 2
+
+
+def test_decisions_are_searched_page_by_page(http: httpx.Client) -> None:
+    path = "/v1/trials/busy/decisions"
+    for i in range(8):
+        given = ok(http.post("/v1/trials/busy/ask", json={"user": f"site {i % 2}"}))["decisions"][0]
+        if i < 4:
+            ok(
+                http.post(
+                    f"{path}/{given['id']}/outcome", json={"outcome": {"yield": 5, "cost": 1} if i else {"cost": 1}}
+                )
+            )
+    ok(http.post(f"{path}/5/missing", json={"reason": "r"}))
+    ok(http.post(f"{path}/2/amend", json={"outcome": {"yield": 4}, "reason": "r"}))
+    every = ok(http.get(path))
+    assert ([d["id"] for d in every["items"]], every["next"]) == ([8, 7, 6, 5, 4, 3, 2, 1], None)
+    states = {"partial": [1], "complete": [4, 3, 2], "missing": [5], "pending": [8, 7, 6], "amended": [2]}
+    for state, expected in states.items():
+        assert [d["id"] for d in ok(http.get(path, params={"state": state}))["items"]] == expected
+    arms = {d["arm"] for d in every["items"]}
+    for arm in arms:
+        found = ok(http.get(path, params={"arm": arm}))["items"]
+        assert found == [d for d in every["items"] if d["arm"] == arm]
+    found, before = [], None
+    while True:
+        params: dict[str, Any] = {"user": "site 1", "limit": 3}
+        page = ok(http.get(path, params=params | ({"before": before} if before else {})))
+        found += page["items"]
+        if (before := page["next"]) is None:
+            break
+    assert found == [d for d in every["items"] if d["user"] == "site 1"]
+    for query in ("state=lost", "limit=0", "before=0", "user=%00"):
+        problem(http.get(f"{path}?{query}"), 422)
+
+
+def test_a_partial_outcome_can_be_marked_as_missing(http: httpx.Client) -> None:
+    path = "/v1/trials/busy/decisions/1"
+    ok(http.post("/v1/trials/busy/ask", json={"user": "site 0"}))
+    assert ok(http.post(f"{path}/outcome", json={"outcome": {"cost": 1}}))["waits_for"] == ["yield"]
+    given_up = ok(http.post(f"{path}/missing", json={"reason": "r"}))
+    assert (given_up["result"], given_up["state"], given_up["outcome"]) == ("missing", "missing", {"cost": 1.0})
+    assert ok(http.post(f"{path}/outcome", json={"outcome": {"yield": 5}}))["state"] == "complete"
+    problem(http.post(f"{path}/missing", json={"reason": "r"}), 409)
+
+
 def test_another_value_for_an_outcome_is_a_conflict(http: httpx.Client) -> None:
     ok(http.post(f"{T}/ask", json={}))
     body = {"reports": [{"decision": 1, "outcome": {"yield": 5}}]}
     ok(http.post(f"{T}/tell", json=body))
-    assert ok(http.post(f"{T}/tell", json=body))["told"][0]["state"] == "already recorded"
+    assert ok(http.post(f"{T}/tell", json=body))["receipts"][0]["result"] == "already recorded"
     problem(http.post(f"{T}/decisions/1/outcome", json={"outcome": {"yield": 6}}), 409)
 
 

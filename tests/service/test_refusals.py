@@ -158,7 +158,7 @@ def test_the_description_knows_everything_that_a_refusal_and_a_repeated_answer_h
     found = problem(http.get(f"{T}/log", params={"limit": 0}), 422)
     (fault,) = found["errors"]
     assert fault["in"] == "query"
-    assert set(fault) <= set(description["components"]["schemas"]["Fault"]["properties"])
+    assert set(fault) <= set(description["components"]["schemas"]["FieldError"]["properties"])
     for methods in description["paths"].values():
         for method, operation in methods.items():
             answers = operation["responses"]

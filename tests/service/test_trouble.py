@@ -11,10 +11,11 @@ import httpx
 import pytest
 
 from drimed.errors import NumericalError, StoreError
-from drimed.service import wire
 from drimed.service.observing import Observed
+from drimed.service.problems import Refusal
+from drimed.service.route import read_json
+from drimed.trial import asking
 from drimed.trial.stores.opening import open_store
-from drimed.trial.trial import Trial
 from tests.service.conftest import Bearer
 from tests.service.serving import Running, processes
 from tests.service.test_endpoints import T, problem
@@ -53,7 +54,7 @@ def test_numbers_that_cannot_be_worked_with_are_a_matter_of_the_data(
     def fails(*_: Any, **__: Any) -> Any:
         raise NumericalError("the noise model did not settle")
 
-    monkeypatch.setattr(Trial, "ask", fails)
+    monkeypatch.setattr(asking, "ask", fails)
     assert "amend them" in problem(running.http.post(f"{T}/ask", json={}), 409)["detail"]
 
 
@@ -98,8 +99,8 @@ def test_a_stop_does_not_wait_for_a_turn_in_the_store(tmp_path: Path) -> None:
 
 def test_what_is_given_twice_is_found_among_very_many() -> None:
     pairs = ",".join(f'"k{i}":1' for i in range(40_000))
-    with pytest.raises(wire.MalformedError, match="'k39999' is given twice"):
-        wire.read(f'{{{pairs},"k39999":2}}'.encode())
+    with pytest.raises(Refusal, match="'k39999' is given twice"):
+        read_json(f'{{{pairs},"k39999":2}}'.encode())
 
 
 def test_only_managers_see_the_seed(running: Running, bearer: Bearer) -> None:

@@ -29,11 +29,11 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Where to listen.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes.")] = None,
     threads: Annotated[int | None, typer.Option(help="For reading, and as many for writing, in each process.")] = None,
-    largest_body: Annotated[int | None, typer.Option(help="Bytes that a request may have.")] = None,
+    largest_body: Annotated[int | None, typer.Option(help="Largest request, in bytes.")] = None,
     rate: Annotated[float | None, typer.Option(help="Requests a second for a token and process; 0: any.")] = None,
     burst: Annotated[int | None, typer.Option(help="Requests that a token may make at once.")] = None,
     keep_answers: Annotated[float | None, typer.Option(help="Hours for which repeated writes are recognised.")] = None,
-    grace: Annotated[int | None, typer.Option(help="Seconds that requests have to end at a stop.")] = None,
+    grace: Annotated[int | None, typer.Option(help="Seconds to finish running requests when stopping.")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
     config: Annotated[
         Path | None, typer.Option(envvar="DRIMED_CONFIG", help="A TOML file with the same settings.")

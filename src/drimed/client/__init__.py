@@ -3,8 +3,7 @@
 from drimed.errors import AccessError, MissingExtraError, ServiceError
 
 try:
-    from drimed.client.asynchronous import AsyncClient
-    from drimed.client.synchronous import Client
+    from drimed.client.clients import AsyncClient, Client
 except ModuleNotFoundError as error:
     raise MissingExtraError(str(error.name), "client") from error
 

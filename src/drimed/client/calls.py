@@ -1,26 +1,21 @@
-"""Every request that can be made, as data: both clients send them, each in its own way."""
+"""Every request that can be made, as data: both clients have these functions as methods and send what they return."""
 
 from __future__ import annotations
 
 import math
-import random
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
-import numpy as np
-
-from drimed.client.records import Decision, Event, Page, Status, Story, Told, User, UserEffects, Verdict, made
-from drimed.errors import ConfigError, InputError
+from drimed.errors import InputError
+from drimed.records import Decision, Effect, Event, Member, Page, Proof, Receipt, Report, Status, read
 
 T = TypeVar("T")
 Context = Mapping[str, float]
 Values = Mapping[str, float | None]
 
-AGAIN = (429, 502, 503, 504)  # answers after which the same request is worth another try
-FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0  # seconds
 LONGEST_KEY = 200
 
 
@@ -39,152 +34,255 @@ class Call(Generic[T]):
 
     @property
     def headers(self) -> dict[str, str]:
-        """What goes with it."""
+        """Its key and the type of its body."""
         found = {} if self.key is None else {"Idempotency-Key": self.key}
         return found | ({"Content-Type": "application/toml"} if self.toml is not None else {})
 
 
-def authorization(token: str | None) -> dict[str, str]:
-    """The header that shows a token; no message ever does."""
-    if token is None:
-        return {}
-    text = token.strip()
-    if not text or not text.isascii() or not text.isprintable():
-        raise ConfigError("token must be one line of printable ASCII characters, such as `drimed token create` shows")
-    return {"Authorization": f"Bearer {text}"}
+# Trials
 
 
-def pause_before(attempt: int, retry_after: str | None) -> float:
-    """Seconds before another try: longer each time, never all clients at once, and as the service asked."""
-    wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0**attempt) * random.uniform(0.5, 1.0)
-    if retry_after is not None and retry_after.isdigit():
-        wait = max(wait, min(60.0, float(retry_after)))
-    return wait
-
-
-def create(spec: Mapping[str, Any] | str, key: str | None) -> Call[Status]:
-    """A trial from its file: as data, or as the text of a TOML file."""
+def create(spec: Mapping[str, Any] | str, *, key: str | None = None) -> Call[Status]:
+    """Create a trial from its file: as data, or as the text of a TOML file."""
     if isinstance(spec, str):
-        return Call("POST", "/v1/trials", lambda d: made(Status, d), toml=spec, key=_key(key))
-    return Call("POST", "/v1/trials", lambda d: made(Status, d), json=_plain(spec), key=_key(key))
+        return Call("POST", "/v1/trials", _status, toml=spec, key=_key(key))
+    return _write("/v1/trials", spec, key, _status)
 
 
-def trials(limit: int, after: str | None) -> Call[Page[Status]]:
-    """Some trials."""
-    return Call("GET", "/v1/trials", _page(Status), _given(limit=limit, after=after))
+def trials(*, limit: int = 50, after: str | None = None) -> Call[Page[Status]]:
+    """Some trials, in the order of their creation."""
+    return Call("GET", "/v1/trials", _page(_status), _given(limit=limit, after=after))
 
 
 def status(trial: str) -> Call[Status]:
     """A trial at a glance."""
-    return Call("GET", _of(trial), lambda d: made(Status, d))
+    return Call("GET", _of(trial), _status)
 
 
 def spec(trial: str) -> Call[dict[str, Any]]:
-    """The trial file."""
+    """The trial file, as it stands."""
     return Call("GET", _of(trial, "spec"), dict)
 
 
-def users(trial: str, limit: int, after: str | None) -> Call[Page[User]]:
-    """Some users."""
-    return Call("GET", _of(trial, "users"), _page(User), _given(limit=limit, after=after))
+def users(trial: str, *, limit: int = 100, after: str | None = None) -> Call[Page[Member]]:
+    """Some users, in the order in which they joined."""
+    return Call("GET", _of(trial, "users"), _page(lambda d: read(Member, d)), _given(limit=limit, after=after))
+
+
+# Asking and telling
 
 
 def open_episode(
     trial: str,
-    contexts: Mapping[str, Context] | None,
-    number: int | None,
-    unavailable: Mapping[str, Sequence[str]] | None,
-    key: str | None,
+    contexts: Mapping[str, Context] | None = None,
+    *,
+    number: int | None = None,
+    unavailable: Mapping[str, Sequence[str]] | None = None,
+    dry_run: bool = False,
+    key: str | None = None,
 ) -> Call[int]:
-    """The next episode."""
-    body = _given(contexts=contexts or None, number=number, unavailable=unavailable or None)
+    """Start the next episode; its number."""
+    body = _given(contexts=contexts or None, number=number, unavailable=unavailable or None, dry_run=dry_run or None)
     return _write(_of(trial, "episodes"), body, key, lambda d: int(d["episode"]))
 
 
 def ask(
     trial: str,
-    users: str | Sequence[str] | None,
-    contexts: Mapping[str, Context] | None,
-    unavailable: Sequence[str],
-    dry_run: bool,
-    key: str | None,
+    users: str | Sequence[str] | None = None,
+    *,
+    contexts: Mapping[str, Context] | None = None,
+    unavailable: Sequence[str] = (),
+    episode: int | None = None,
+    dry_run: bool = False,
+    key: str | None = None,
 ) -> Call[list[Decision]]:
-    """Which arms users get."""
-    wanted = [users] if isinstance(users, str) else None if users is None else list(users)
-    body = _given(users=wanted, contexts=contexts or None, unavailable=list(unavailable) or None)
-    if dry_run:
-        body["dry_run"] = True
-    return _write(_of(trial, "ask"), body, key, lambda d: [Decision.of(g) for g in d["decisions"]])
+    """Which arm one user gets, or some, or (None) all; `episode` is opened with these contexts if it is the next."""
+    body = _given(
+        users=[users] if isinstance(users, str) else None if users is None else list(users),
+        contexts=contexts or None,
+        unavailable=list(unavailable) or None,
+        episode=episode,
+        dry_run=dry_run or None,
+    )
+    return _write(_of(trial, "ask"), body, key, lambda d: [Decision.read(one) for one in d["decisions"]])
 
 
-def tell(trial: str, decision: int, outcome: Values, control: Values | None, key: str | None) -> Call[Told]:
-    """What came of a decision."""
-    body = _given(outcome=dict(outcome), control=None if control is None else dict(control))
-    return _write(_of(trial, "decisions", decision, "outcome"), body, key, lambda d: made(Told, d))
+def tell(
+    trial: str,
+    decision: int,
+    outcome: Values,
+    *,
+    control: Values | None = None,
+    confirm: bool = False,
+    dry_run: bool = False,
+    key: str | None = None,
+) -> Call[Receipt]:
+    """Report the outcome of a decision; a value outside its range is refused until `confirm` is set."""
+    body = _given(outcome=outcome, control=control, confirm=confirm or None, dry_run=dry_run or None)
+    return _write(_of(trial, "decisions", decision, "outcome"), body, key, _receipt)
 
 
-def tell_many(trial: str, reports: Sequence[Mapping[str, Any]], key: str | None) -> Call[list[Told]]:
-    """What came of many."""
-    body = {"reports": [dict(r) for r in reports]}
-    return _write(_of(trial, "tell"), body, key, lambda d: [made(Told, t) for t in d["told"]])
+def tell_many(
+    trial: str,
+    reports: Sequence[Report | Mapping[str, Any]],
+    *,
+    confirm: bool = False,
+    dry_run: bool = False,
+    key: str | None = None,
+) -> Call[list[Receipt]]:
+    """Many outcomes, all or none: Report(17, {"yield": 5.2}) or {"decision": 17, "outcome": {"yield": 5.2}} each."""
+    rows = [_given(**vars(r)) if isinstance(r, Report) else dict(r) for r in reports]
+    body = _given(reports=rows, confirm=confirm or None, dry_run=dry_run or None)
+    return _write(_of(trial, "tell"), body, key, lambda d: [_receipt(one) for one in d["receipts"]])
 
 
 def amend(
-    trial: str, decision: int, outcome: Values, reason: str, control: Values | None, key: str | None
-) -> Call[Told]:
-    """A correction."""
-    body = _given(outcome=dict(outcome), reason=reason, control=None if control is None else dict(control))
-    return _write(_of(trial, "decisions", decision, "amend"), body, key, lambda d: made(Told, d))
+    trial: str,
+    decision: int,
+    outcome: Values,
+    *,
+    reason: str,
+    control: Values | None = None,
+    confirm: bool = False,
+    dry_run: bool = False,
+    key: str | None = None,
+) -> Call[Receipt]:
+    """Correct an outcome; None takes a value back."""
+    body = _given(outcome=outcome, reason=reason, control=control, confirm=confirm or None, dry_run=dry_run or None)
+    return _write(_of(trial, "decisions", decision, "amend"), body, key, _receipt)
 
 
-def mark_missing(trial: str, decision: int, reason: str, key: str | None) -> Call[Told]:
-    """An outcome that will not come."""
-    return _write(_of(trial, "decisions", decision, "missing"), {"reason": reason}, key, lambda d: made(Told, d))
+def mark_missing(
+    trial: str, decision: int, *, reason: str, dry_run: bool = False, key: str | None = None
+) -> Call[Receipt]:
+    """An outcome, or the rest of it, that will not come."""
+    body = _given(reason=reason, dry_run=dry_run or None)
+    return _write(_of(trial, "decisions", decision, "missing"), body, key, _receipt)
 
 
-def change(trial: str, what: str, body: Mapping[str, Any], key: str | None) -> Call[int]:
-    """Pause, resume, stop, users, arms, retire, preference, control; answers how many events the log has."""
-    return _write(_of(trial, what), _given(**body), key, lambda d: int(d["events"]))
+# Changing a trial: each returns its status afterwards
 
 
-def decision(trial: str, number: int) -> Call[Story]:
-    """The story of a decision."""
-    return Call("GET", _of(trial, "decisions", number), Story.of)
+def pause(trial: str, *, reason: str, key: str | None = None) -> Call[Status]:
+    """Decide nothing until it is resumed."""
+    return _change(trial, "pause", key, reason=reason)
 
 
-def log(
-    trial: str, kinds: Sequence[str], user: str | None, newest_first: bool, limit: int, cursor: str | None
+def resume(trial: str, *, reason: str = "", key: str | None = None) -> Call[Status]:
+    """Decide again."""
+    return _change(trial, "resume", key, reason=reason)
+
+
+def stop(trial: str, *, reason: str, key: str | None = None) -> Call[Status]:
+    """Decide nothing more, for good."""
+    return _change(trial, "stop", key, reason=reason)
+
+
+def add_user(trial: str, name: str, *, key: str | None = None, **definition: Any) -> Call[Status]:
+    """Add a user: preference, control, arms, group."""
+    return _change(trial, "users", key, name=name, **definition)
+
+
+def add_arm(trial: str, name: str, *, key: str | None = None, **definition: Any) -> Call[Status]:
+    """Offer one more arm: about, attributes or map, noise."""
+    return _change(trial, "arms", key, name=name, **definition)
+
+
+def retire_arm(trial: str, arm: str, *, reason: str, key: str | None = None) -> Call[Status]:
+    """Never give an arm again."""
+    return _change(trial, "retire", key, arm=arm, reason=reason)
+
+
+def change_preference(
+    trial: str, user: str, preference: Mapping[str, float], *, reason: str, key: str | None = None
+) -> Call[Status]:
+    """How a user weighs the metrics from now on."""
+    return _change(trial, "preference", key, user=user, preference=preference, reason=reason)
+
+
+def change_control(
+    trial: str, user: str, control: str | Mapping[str, float], *, reason: str, key: str | None = None
+) -> Call[Status]:
+    """From now on this user is compared with another control: an arm, or arms with shares."""
+    return _change(trial, "control", key, user=user, control=control, reason=reason)
+
+
+# Looking back
+
+
+def decision(trial: str, number: int) -> Call[Decision]:
+    """A decision with its outcome."""
+    return Call("GET", _of(trial, "decisions", number), Decision.read)
+
+
+def history(trial: str, number: int) -> Call[list[Event]]:
+    """All events about a decision, its own first."""
+    return Call("GET", _of(trial, "decisions", number), lambda d: [Event.read(e) for e in d["history"]])
+
+
+def decisions(
+    trial: str,
+    *,
+    user: str | None = None,
+    arm: str | None = None,
+    state: str | None = None,
+    limit: int = 25,
+    before: str | None = None,
+) -> Call[Page[Decision]]:
+    """Decisions, newest first: of a user, for an arm, or in a state (pending, partial, complete, missing, amended)."""
+    params = _given(user=user, arm=arm, state=state, limit=limit, before=before)
+    return Call("GET", _of(trial, "decisions"), _page(Decision.read), params)
+
+
+def log_page(
+    trial: str,
+    *,
+    kinds: Sequence[str] = (),
+    user: str | None = None,
+    newest_first: bool = False,
+    limit: int = 500,
+    cursor: str | None = None,
 ) -> Call[Page[Event]]:
-    """Some events."""
-    params = _given(user=user, limit=limit, cursor=cursor, order="newest" if newest_first else "oldest")
-    if kinds:
-        params["kind"] = list(kinds)
-    return Call("GET", _of(trial, "log"), _page(Event), params)
+    """Some events; `log` iterates over all of them."""
+    order = "newest" if newest_first else "oldest"
+    params = _given(user=user, limit=limit, cursor=cursor, order=order, kind=list(kinds) or None)
+    return Call("GET", _of(trial, "log"), _page(Event.read), params)
+
+
+def effects(trial: str, *, user: str | None = None, limit: int = 100, after: str | None = None) -> Call[Page[Effect]]:
+    """Each arm against the control, for one user or for so many."""
+    params = _given(user=user, limit=limit, after=after)
+    return Call("GET", _of(trial, "effects"), _page(lambda d: read(Effect, d)), params)
+
+
+def verify(trial: str, *, expect: str | None = None) -> Call[Proof]:
+    """Prove the log; a long trial takes longer than the usual timeout."""
+    return Call("GET", _of(trial, "verify"), lambda d: read(Proof, d), _given(expect=expect), patient=True)
 
 
 def export(trial: str, form: str) -> Call[None]:
     """Every decision, as a file."""
-    return Call("GET", _of(trial, "export"), lambda _: None, {"format": form})
+    return Call("GET", _of(trial, "export"), lambda _: None, {"format": form}, patient=True)
 
 
-def verify(trial: str, expect: str | None) -> Call[Verdict]:
-    """A proof of the log."""
-    return Call("GET", _of(trial, "verify"), lambda d: made(Verdict, d), _given(expect=expect), patient=True)
+def _status(data: Any) -> Status:
+    return read(Status, data)
 
 
-def effects(trial: str, user: str | None, limit: int, after: str | None) -> Call[Page[UserEffects]]:
-    """Arms against the control."""
-    read = lambda d: Page([UserEffects.of(u) for u in d["users"]], d["next"])  # noqa: E731
-    return Call("GET", _of(trial, "effects"), read, _given(user=user, limit=limit, after=after))
+def _receipt(data: Any) -> Receipt:
+    return read(Receipt, data)
 
 
-def _page(kind: type[T]) -> Callable[[Any], Page[T]]:
-    """How one page of a list is read."""
-    return lambda d: Page([made(kind, item) for item in d["items"]], d["next"])
+def _page(item: Callable[[Any], T]) -> Callable[[Any], Page[T]]:
+    return lambda d: Page([item(one) for one in d["items"]], d["next"])
 
 
-def _write(path: str, body: Mapping[str, Any], key: str | None, read: Callable[[Any], T]) -> Call[T]:
-    return Call("POST", path, read, json=_plain(body), key=_key(key))
+def _change(trial: str, path: str, key: str | None, **body: Any) -> Call[Status]:
+    return _write(_of(trial, path), _given(**body), key, _status)
+
+
+def _write(path: str, body: Mapping[str, Any], key: str | None, answer: Callable[[Any], T]) -> Call[T]:
+    return Call("POST", path, answer, json=_plain(body), key=_key(key))
 
 
 def _of(trial: str, *steps: str | int) -> str:
@@ -201,21 +299,23 @@ def _key(given: str | None) -> str:
     if not 0 < len(given) <= LONGEST_KEY or not given.isascii() or not given.isprintable():
         raise InputError(
             f"key must be an Idempotency-Key of 1 to {LONGEST_KEY} printable ASCII characters, or None to have one "
-            f"made, got {given[:LONGEST_KEY]!r}"
+            f"made, got {given[:LONGEST_KEY]!r}",
+            ("key",),
         )
     return given
 
 
-def _plain(value: Any, at: tuple[str, ...] = ()) -> Any:
-    """A body as JSON has it; NumPy's numbers are numbers."""
-    if isinstance(value, np.generic | np.ndarray):
+def _plain(value: Any, at: tuple[str | int, ...] = ()) -> Any:
+    """A body as JSON has it; numbers and arrays of NumPy turn themselves into Python's."""
+    if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
         return {name: _plain(inner, (*at, str(name))) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(inner, (*at, str(i))) for i, inner in enumerate(value)]
+        return [_plain(inner, (*at, i)) for i, inner in enumerate(value)]
+    name = ".".join(map(str, at))
     if isinstance(value, float) and not math.isfinite(value):
-        raise InputError(f"{'.'.join(at)} must be a finite number, got {value}; leave it out if it is not known")
+        raise InputError(f"{name} must be a finite number, got {value}; leave it out if it is not known", at)
     if value is not None and not isinstance(value, str | int | float):
-        raise InputError(f"{'.'.join(at)} must be a number, a text, a list or a mapping, got {type(value).__name__}")
+        raise InputError(f"{name} must be a number, a text, a list or a mapping, got {type(value).__name__}", at)
     return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,51 +10,42 @@ from drimed.errors import (
     BatchError,
     ConflictError,
     DrimedError,
-    Fault,
     InputError,
     ServiceError,
     SpecError,
     StoreError,
+    UnconfirmedError,
     UnknownNameError,
 )
+from drimed.records import Fault, Path
 
-_REPORT = re.compile(r"reports\.(\d+)")
-_UNKNOWN = re.compile(r"unknown (\w+) '([^']*)'")
+LISTS = {"spec": SpecError, "batch": BatchError, "unconfirmed": UnconfirmedError}  # types whose faults say it all
 
 
 def error_of(status: int, data: object) -> DrimedError:
     """What to raise for an answer that is no success; `data` is its problem+json."""
-    problem = data if isinstance(data, Mapping) else {}
+    problem: Mapping[str, Any] = data if isinstance(data, Mapping) else {}
     detail = str(problem.get("detail") or f"the service answered with status {status}")
     kind = str(problem.get("type", "")).rpartition(":")[2]
-    faults: list[Mapping[str, Any]] = [f for f in problem.get("errors", []) if isinstance(f, Mapping)]
+    faults = [_fault(f) for f in problem.get("errors", ()) if isinstance(f, Mapping)]
+    field: Path = faults[0].path if faults else ()
+    if kind in LISTS and faults:
+        return LISTS[kind](faults)
+    if problem.get("kind") is not None:
+        error = UnknownNameError(str(problem["kind"]), str(problem.get("name")), (), field)
+        error.args = (detail,)
+        return error
     if status in (401, 403):
         return AccessError(detail)
-    if status == 404 and (found := _UNKNOWN.match(detail)):
-        error = UnknownNameError(found[1], found[2], ())
-        error.args = (detail,)
-        return error
     if status == 409:
-        return ConflictError(detail)
-    if status == 422 and kind == "invalid":
-        return _invalid(detail, faults)
+        return ConflictError(detail, field)
     if status in (400, 404, 413, 415, 422):
-        return InputError(detail)
-    if status == 503:
-        return StoreError(detail)
-    return ServiceError(detail)
+        return InputError(detail, field) if len(faults) < 2 else BatchError(faults)
+    return StoreError(detail) if status == 503 else ServiceError(detail)
 
 
-def _invalid(detail: str, faults: list[Mapping[str, Any]]) -> DrimedError:
-    places = [_REPORT.fullmatch(str(f.get("field", ""))) for f in faults]
-    if faults and all(places):
-        return BatchError({int(p[1]): str(f["detail"]) for p, f in zip(places, faults, strict=True) if p}, "report")
-    if any("line" in f for f in faults) or len(faults) > 1:
-        return SpecError(
-            Fault(tuple(str(f.get("field", "")).split(".")), str(f.get("detail", "")), f.get("line")) for f in faults
-        )
-    if found := _UNKNOWN.match(detail):
-        error = UnknownNameError(found[1], found[2], ())
-        error.args = (detail,)
-        return error
-    return InputError(detail)
+def _fault(data: Mapping[str, Any]) -> Fault:
+    """From its path with dots; numbers in it are places in a list."""
+    steps = str(data.get("field", "")).split(".")
+    path = tuple(int(step) if step.isdecimal() else step for step in steps if step)
+    return Fault(path, str(data.get("detail", "")), data.get("line"), data.get("row"))

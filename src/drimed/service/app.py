@@ -18,33 +18,32 @@ from starlette.responses import Response
 from drimed import __version__
 from drimed.errors import DrimedError
 from drimed.service import problems
-from drimed.service.answers import Problem
-from drimed.service.endpoints import changing, deciding, health, looking, trials
+from drimed.service.endpoints import health, reading, writing
 from drimed.service.observing import Observed
 from drimed.service.pages.route import nothing_here
 from drimed.service.pages.routes import routes as pages
-from drimed.service.problems import Refusal
+from drimed.service.problems import Problem, Refusal
 from drimed.service.service import Service
 from drimed.service.settings import Settings
 
-ABOUT = """Live trials over HTTP: create one, ask which arm each user gets, tell what came of it, and prove it all
+ABOUT = """Live trials over HTTP: create one, ask which arm each user gets, report the outcome, and prove the whole log
 afterwards.
 
-* **Who**: `Authorization: Bearer TOKEN`. `drimed token create` makes one, with a role: `read`, `ask-tell` (also asks
-  and tells) or `manage` (also creates and changes trials). `x-role` says what each endpoint needs. Everything that is
-  recorded carries the token's label.
-* **Again**: every write takes an `Idempotency-Key`. The same request with the same key is answered with the same bytes,
-  after a crash too; nothing is done twice. A request that is refused is not remembered.
-* **Errors** are `application/problem+json` with `type`, `title`, `status`, `detail`, and, where it can be told,
-  `errors`: the fields at fault.
-* **Pages** of lists end with `next`; give it back to get what follows.
+* **Access**: `Authorization: Bearer TOKEN`. `drimed token create` makes a token with a role: `read`, `ask-tell` (also
+  asks and reports outcomes) or `manage` (also creates and changes trials). `x-role` is the role an endpoint needs.
+  Every recorded event carries the token's label.
+* **Retries**: every write takes an `Idempotency-Key`. A repeated request with the same key gets the same bytes again,
+  also after a crash; nothing is done twice. A refused request is not remembered.
+* **Errors** are `application/problem+json` with `type`, `title`, `status`, `detail` and, where known, `errors`: the
+  fields at fault. An unknown name also has `kind` and `name`.
+* **Lists** come in pages that end with `next`: the cursor of what follows.
 """
 TAGS = [
-    {"name": "trials", "description": "Create trials and see which there are."},
-    {"name": "asking and telling", "description": "The daily work. Role `ask-tell`."},
+    {"name": "trials", "description": "Create and list trials."},
+    {"name": "asking and telling", "description": "Decisions and their outcomes. Role `ask-tell`."},
     {"name": "changing a trial", "description": "While it runs. Role `manage`."},
     {"name": "looking back", "description": "Decisions, the log, exports, proofs, effects. Role `read`."},
-    {"name": "health", "description": "For whoever watches the service."},
+    {"name": "health", "description": "For monitoring the service."},
 ]
 
 
@@ -71,14 +70,14 @@ def create_app(settings: Settings) -> FastAPI:
         description=ABOUT,
         version=__version__,
         openapi_url="/v1/openapi.json",
-        docs_url=None,  # they would fetch their scripts from elsewhere
+        docs_url=None,  # it would fetch scripts from elsewhere
         redoc_url=None,
         openapi_tags=TAGS,
         redirect_slashes=False,
         lifespan=lifespan,
     )
-    for part in (trials, deciding, changing, looking):
-        app.include_router(part.routes, prefix="/v1")
+    for routes in (writing.trials, reading.trials, writing.decisions, writing.changes, reading.log):
+        app.include_router(routes, prefix="/v1")
     app.include_router(health.routes)
     app.include_router(pages)
     app.add_middleware(Observed, largest_body=settings.largest_body)
@@ -90,7 +89,7 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 def from_environment() -> FastAPI:
-    """The application as DRIMED_* say; every worker process begins here."""
+    """The application with the settings of DRIMED_*; every worker process begins here."""
     return create_app(Settings.resolve({}, os.environ))
 
 
@@ -100,7 +99,7 @@ async def _refused(_: Request, error: Exception) -> Response:
 
 
 async def _failed(_: Request, error: Exception) -> Response:
-    """Before or beside the work itself: whoever asks cannot be looked up while the store does not answer."""
+    """Outside the endpoint itself: tokens cannot be looked up while the store does not answer."""
     assert isinstance(error, DrimedError)
     return problems.of_error(error).response()
 
@@ -113,7 +112,7 @@ async def _http(request: Request, error: Exception) -> Response:
         return nothing_here(request, Refusal(error.status_code, kind, "there is no such page"))
     detail = error.detail
     if error.status_code == 404:
-        detail = "there is nothing at this address; /v1/openapi.json lists what there is"
+        detail = "there is nothing at this address; /v1/openapi.json lists all addresses"
     return Refusal(error.status_code, kind, detail, headers=error.headers).response()
 
 

@@ -1,4 +1,4 @@
-"""A simulated countryside, so that a newcomer sees a trial that lives: twelve farms, some seasons, a late report.
+"""A simulated trial to look at: twelve farms, some seasons, a late report.
 
 The same world as examples/crop_trial; everything goes through the live interface.
 """
@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from drimed.trial.outcomes import Report
+from drimed.records import Report
 from drimed.trial.spec import TrialSpec
 from drimed.trial.stores.store import Store
 from drimed.trial.trial import Trial
 
 SEASONS = 12
 ACTOR = "demo"
-AWAITED = 4  # farms whose last report is still to come
+PENDING = 4  # farms whose last report is still to come
 
 SPEC = """\
 name = "maize-demo"
@@ -73,20 +73,19 @@ spread = 10
 
 
 def fill(store: Store, seasons: int = SEASONS) -> Trial:
-    """A trial that has run for some seasons; the last reports of a few farms are awaited."""
+    """A trial that has run for some seasons; the last reports of a few farms are pending."""
     spec = TrialSpec.parse(SPEC)
     trial = Trial.create(spec, store, actor=ACTOR)
     for season in range(1, seasons + 1):
         weather = np.random.default_rng(season)
         drought = {farm: max(0.0, weather.normal(20 + 10 * np.sin(season), 8)) for farm in spec.users}
-        trial.open_episode({farm: {"drought": days} for farm, days in drought.items()}, number=season)
-        given = trial.ask()
+        given = trial.ask(contexts={farm: {"drought": days} for farm, days in drought.items()}, episode=season)
         harvest = [Report(g.id, outcome(spec, g.arm, drought[g.user], weather)) for g in given]
         if season == 3:
             lost = harvest.pop()
             trial.mark_missing(lost.decision, reason="hail")
         weather.shuffle(harvest)
-        trial.tell_many(harvest[AWAITED:] if season == seasons else harvest)
+        trial.tell_many(harvest[PENDING:] if season == seasons else harvest)
         if season == 5:
             first = harvest[0]
             value = round(float(first.outcome["yield"] or 0.0) + 0.3, 2)

@@ -1,4 +1,4 @@
-"""What Prometheus is told. With several processes their numbers are added up through files in a folder."""
+"""Numbers for Prometheus. Several processes add theirs up through files in a folder."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ MEDIA = CONTENT_TYPE_PLAIN_0_0_4
 REQUESTS = Counter("drimed_requests", "Requests answered.", ["method", "route", "status"])
 LATENCY = Histogram("drimed_request_seconds", "From a request to its answer.", ["method", "route"], buckets=SECONDS)
 DECISIONS = Counter("drimed_decisions", "Decisions taken and recorded.")
-OUTCOMES = Counter("drimed_outcomes", "Outcomes recorded, amended or given up.")
-REPEATED = Counter("drimed_repeated", "Writes that had been done before and were answered again.")
+OUTCOMES = Counter("drimed_outcomes", "Outcomes recorded, amended or marked as missing.")
+REPEATED = Counter("drimed_repeated", "Repeated writes, answered again.")
 
 
 def page() -> bytes:

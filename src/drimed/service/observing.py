@@ -1,20 +1,26 @@
-"""Around every request: an id, a line in the log, numbers for Prometheus, and a limit to what is read."""
+"""Around every request: an id, a line in the log, numbers for Prometheus, and a limit to what is read.
+
+The log has one JSON object on each line. Tokens, bodies and query strings are never in it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
 import secrets
 import time
+from datetime import UTC, datetime
+from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drimed.service import metrics
-from drimed.service.logs import FIELDS
 from drimed.service.problems import Refusal
 
 log = logging.getLogger("drimed.service.requests")
+FIELDS = "drimed_fields"  # of a log record: what is logged beside its message
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 VERSION = "/v1"
 DRAIN_SECONDS, DRAIN_BODIES = 2.0, 4  # how long, and how many of the largest bodies, a refused client is listened to
@@ -52,14 +58,14 @@ class _Exchange:
             await self._app(self._scope, self._limited, self._noted)
         except Refusal as refusal:
             await self._refuse(refusal)
-        except asyncio.CancelledError:  # the service stops, and its grace is over
+        except asyncio.CancelledError:  # the service stops, and the time to finish is over
             await self._refuse(
-                Refusal(503, "unavailable", "the service stops; repeat this", headers={"Retry-After": "1"})
+                Refusal(503, "unavailable", "the service is stopping; try again", headers={"Retry-After": "1"})
             )
         except Exception:
             log.exception("request failed", extra={FIELDS: {"request_id": self._id}})
             await self._refuse(
-                Refusal(500, "internal", f"this is a fault of the service; its log has more: {self._id}")
+                Refusal(500, "internal", f"internal error; the service's log has more under request id {self._id}")
             )
         finally:
             self._account(time.perf_counter() - start)
@@ -88,7 +94,7 @@ class _Exchange:
         return Refusal(
             413,
             "too-large",
-            f"a body may have {self._largest} bytes; send it in parts",
+            f"the body has more than {self._largest} bytes; send it in parts",
             headers={"Connection": "close"},
         )
 
@@ -99,7 +105,7 @@ class _Exchange:
             await refusal.response()(self._scope, self._receive, self._noted)
 
     async def _drain(self) -> None:
-        """Read on a little and throw it away: a client that is still sending would not hear why it was refused."""
+        """Read on a little and discard it: a client that is still sending would not get the refusal."""
         try:
             async with asyncio.timeout(DRAIN_SECONDS):
                 while self._read <= DRAIN_BODIES * self._largest:
@@ -130,3 +136,36 @@ class _Exchange:
 
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+
+
+class JsonFormatter(logging.Formatter):
+    """time, level, logger, message, and whatever fields the record has."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            "pid": record.process,
+        }
+        line |= getattr(record, FIELDS, {})
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def configuration(level: str) -> dict[str, Any]:
+    """For logging.config.dictConfig, and for uvicorn's processes."""
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"json": {"()": "drimed.service.observing.JsonFormatter"}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json", "stream": "ext://sys.stderr"}},
+        "root": {"handlers": ["stderr"], "level": "WARNING"},
+        "loggers": {
+            "drimed": {"level": level.upper()},
+            "uvicorn": {"level": level.upper()},
+            "uvicorn.access": {"level": "CRITICAL"},  # drimed logs requests itself, without their query
+        },
+    }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
+from pydantic import Field
 from starlette.responses import Response
 
 from drimed.errors import (
@@ -17,30 +18,59 @@ from drimed.errors import (
     NumericalError,
     SpecError,
     StoreError,
+    UnconfirmedError,
     UnknownNameError,
 )
-from drimed.service.wire import written
+from drimed.records import Fault, Path
+from drimed.trial.events import written
 
 MEDIA = "application/problem+json"
 MOST_FAULTS = 200  # that one answer lists
-_QUOTED = re.compile(r"'([^']+)'")
+DECISION: Path = ("decision",)  # of an error about the decision that the address names
 
 # kind: its title
 TITLES = {
     "malformed": "The request cannot be read",
     "unauthenticated": "A valid token is needed",
-    "forbidden": "This token may not do that",
-    "unknown": "There is no such thing",
-    "method": "This address does not take that method",
-    "conflict": "It contradicts what is recorded",
+    "forbidden": "This token is not allowed to do that",
+    "unknown": "Not found",
+    "method": "This address does not support that method",
+    "conflict": "Conflict with what is recorded",
     "too-large": "The request is too large",
-    "media-type": "The content type is not one of those expected",
-    "invalid": "The request cannot be used",
+    "media-type": "The content type is not supported",
+    "invalid": "The request is invalid",
+    "spec": "The definition is invalid",
+    "batch": "Some of the items are invalid",
+    "unconfirmed": "Unlikely values must be confirmed",
     "key-reused": "The idempotency key was used for another request",
     "too-many": "Too many requests",
-    "internal": "Something went wrong here",
-    "unavailable": "The service cannot do that now",
+    "internal": "Internal error",
+    "unavailable": "The service is not available now",
 }
+
+
+@dataclass(frozen=True)
+class FieldError:
+    """One field that is wrong."""
+
+    field: str  # its path in the body, with dots; empty: the whole body
+    detail: str
+    line: int | None = None  # of a trial file
+    row: int | None = None  # of a sheet
+    where: Annotated[str | None, Field(alias="in")] = None  # query, path or header, where it is not the body
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An error (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    errors: list[FieldError] = field(default_factory=list)
+    kind: str | None = None  # of an unknown name: trial, decision, user, arm, metric, ...
+    name: str | None = None  # the name that is unknown
 
 
 class Refusal(Exception):  # noqa: N818  # it is an answer, not a fault of ours
@@ -54,10 +84,11 @@ class Refusal(Exception):  # noqa: N818  # it is an answer, not a fault of ours
         *,
         errors: Sequence[Mapping[str, Any]] = (),
         headers: Mapping[str, str] | None = None,
+        unknown: UnknownNameError | None = None,
     ) -> None:
         super().__init__(detail)
         self.status, self.kind, self.detail = status, kind, detail
-        self.errors, self.headers = list(errors), dict(headers or {})
+        self.errors, self.headers, self.unknown = list(errors), dict(headers or {}), unknown
 
     def response(self) -> Response:
         """As it is sent."""
@@ -69,74 +100,52 @@ class Refusal(Exception):  # noqa: N818  # it is an answer, not a fault of ours
         }
         if self.errors:
             data["errors"] = self.errors[:MOST_FAULTS]
-        return Response(written(data), self.status, self.headers, MEDIA)
+        if self.unknown is not None:
+            data |= {"kind": self.unknown.kind, "name": self.unknown.name}
+        return Response(written(data).encode(), self.status, self.headers, MEDIA)
 
 
-def of_error(error: DrimedError, body: object = None) -> Refusal:
-    """One of drimed's errors as an answer; `body` is what was sent, to find the field at fault in it."""
-    detail = str(error)
-    if isinstance(error, SpecError):
-        return Refusal(422, "invalid", detail, errors=[_fault(f.path, f.message, f.line) for f in error.faults])
-    if isinstance(error, UnknownNameError) and error.kind in ("trial", "decision"):
-        return Refusal(404, "unknown", f"unknown {error.kind} {error.name!r}")  # which others there are is not for all
-    if isinstance(error, BatchError):
-        errors = [_fault(("reports", i), message) for i, message in sorted(error.errors.items())]
-        return Refusal(422, "invalid", detail, errors=errors)
+def of_error(
+    error: DrimedError, place: Callable[[Path], Path] = lambda path: path, where: str | None = None
+) -> Refusal:
+    """One of drimed's errors as an answer.
+
+    `place` leads from the path of a fault in the trial's parameters to the field of the request, `where` says in which
+    part of the request that is, if not in the body.
+    """
+    faults = [Fault(place(f.path), f.message, f.line, f.row) for f in error.faults]
+    errors = [_listed(f) | ({} if where is None else {"in": where}) for f in faults]
+    unknown = error if isinstance(error, UnknownNameError) else None
+    if unknown is not None and (unknown.kind == "trial" or [f.path for f in faults] == [DECISION]):
+        # Which other names there are is not for everybody.
+        return Refusal(404, "unknown", f"unknown {unknown.kind} {unknown.name!r}", unknown=unknown)
+    if isinstance(error, SpecError | BatchError):
+        kind = "spec" if isinstance(error, SpecError) else "batch"
+        kind = "unconfirmed" if isinstance(error, UnconfirmedError) else kind
+        return Refusal(422, kind, str(type(error)(faults)), errors=errors)
     if isinstance(error, ConflictError):
-        return Refusal(409, "conflict", detail, errors=_placed(_named(error), detail, body))
+        return Refusal(409, "conflict", str(error), errors=errors)
     if isinstance(error, InputError | ConfigError):
-        return Refusal(422, "invalid", detail, errors=_placed(_named(error), detail, body))
+        return Refusal(422, "invalid", str(error), errors=errors, unknown=unknown)
     if isinstance(error, NumericalError):
         advice = "; look for outcomes of quite another size than the rest, and amend them"
-        return Refusal(409, "conflict", detail + advice)
+        return Refusal(409, "conflict", str(error) + advice)
     if isinstance(error, StoreError):
-        return Refusal(503, "unavailable", detail, headers={"Retry-After": "1"})
-    return Refusal(500, "internal", detail)
+        return Refusal(503, "unavailable", str(error), headers={"Retry-After": "1"})
+    return Refusal(500, "internal", str(error))
 
 
 def of_validation(found: Iterable[Mapping[str, Any]]) -> Refusal:
     """What pydantic found wrong with a request."""
-    faults = []
+    errors = []
     for one in found:
-        loc = tuple(one["loc"])
-        place = loc[1:] if loc[:1] == ("body",) else loc[1:] if loc[:1] in (("query",), ("path",), ("header",)) else loc
-        fault = _fault(place, str(one["msg"]).removeprefix("Value error, "))
-        faults.append(fault if loc[:1] == ("body",) or not loc else fault | {"in": str(loc[0])})
-    detail = "\n".join(f"{f['field'] or 'the request'}: {f['detail']}" for f in faults[:MOST_FAULTS])
-    return Refusal(422, "invalid", detail, errors=faults)
+        part, *path = one["loc"] or ("body",)
+        fault = _listed(Fault(tuple(path), str(one["msg"]).removeprefix("Value error, ")))
+        errors.append(fault if part == "body" else fault | {"in": str(part)})
+    detail = "\n".join(f"{e['field'] or 'the request'}: {e['detail']}" for e in errors[:MOST_FAULTS])
+    return Refusal(422, "invalid", detail, errors=errors)
 
 
-def _fault(path: Sequence[str | int], message: str, line: int | None = None) -> dict[str, Any]:
-    fault: dict[str, Any] = {"field": ".".join(map(str, path)), "detail": message}
-    return fault if line is None else fault | {"line": line}
-
-
-def _named(error: DrimedError) -> list[str]:
-    return [error.name] if isinstance(error, UnknownNameError) else _QUOTED.findall(str(error))
-
-
-def _placed(names: list[str], detail: str, body: object) -> list[dict[str, Any]]:
-    """The field of the body that the error speaks of, by the first name in it that stands in the body."""
-    for name in names:
-        path = _path_to(body, name)
-        if path is not None:
-            return [_fault(path, detail)]
-    return []
-
-
-def _path_to(data: object, name: str) -> tuple[str | int, ...] | None:
-    """Where a name is a key or a value."""
-    inside: Iterable[tuple[str | int, object]]
-    if isinstance(data, dict):
-        if name in data:
-            return (name,)
-        inside = data.items()
-    elif isinstance(data, list):
-        inside = enumerate(data)
-    else:
-        return () if data == name else None
-    for step, value in inside:
-        path = _path_to(value, name)
-        if path is not None:
-            return (step, *path)
-    return None
+def _listed(fault: Fault) -> dict[str, Any]:
+    places = {name: value for name, value in (("line", fault.line), ("row", fault.row)) if value is not None}
+    return {"field": fault.field, "detail": fault.message} | places

@@ -1,7 +1,7 @@
-"""Writes that may be repeated: what was answered to an Idempotency-Key, kept in the transaction of the write itself.
+"""Idempotency keys: the answer to a write is stored with its key, in the transaction of the write itself.
 
-So there is no moment at which a write is done and its answer is not known: a request that is repeated after a crash,
-or that arrives twice at once, is answered with the same bytes. After the draft of the IETF (Idempotency-Key header).
+A request that is repeated after a crash, or that arrives twice at once, gets the same bytes again. After the draft of
+the IETF (Idempotency-Key header).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Reply:
 
 @dataclass(frozen=True)
 class Retry:
-    """A request that may have been made before."""
+    """A request with its key."""
 
-    actor: str  # keys of different callers never meet
+    actor: str  # different callers may use the same key
     key: str
     fingerprint: str
 
@@ -60,7 +60,7 @@ class Retry:
 
 
 def find(connection: Connection, retry: Retry) -> Reply | None:
-    """What was answered the first time."""
+    """The first answer."""
     row = connection.execute(_FIND, {"actor": retry.actor, "key": retry.key}).first()
     if row is None:
         return None
@@ -68,7 +68,7 @@ def find(connection: Connection, retry: Retry) -> Reply | None:
         raise Refusal(
             422,
             "key-reused",
-            "this Idempotency-Key came before with another request; give each request a key of its own",
+            "this Idempotency-Key was used for another request; give each request its own key",
             errors=[{"field": "Idempotency-Key", "detail": "was used for another request", "in": "header"}],
         )
     return Reply(row.status, zlib.decompress(row.answer), repeated=True)
@@ -80,7 +80,7 @@ def keep(connection: Connection, retry: Retry, reply: Reply) -> None:
     try:
         connection.execute(_KEEP, row)
     except IntegrityError:
-        raise ConflictError("this Idempotency-Key came with another request at the same time; repeat it") from None
+        raise ConflictError("another request with this Idempotency-Key is running; try again") from None
 
 
 def purge(store: SqlStore, hours: float) -> int:

@@ -1,7 +1,8 @@
-"""How a request of /v1 is taken: first who asks, then the body, strictly, then the work."""
+"""How a request of /v1 is handled: first who asks, then the body, strictly, then the work."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
@@ -13,11 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from drimed.errors import DrimedError, UnknownNameError
-from drimed.service import access, problems, wire
+from drimed.service import access, problems
 from drimed.service.access import Caller
 from drimed.service.problems import Refusal
 from drimed.service.retries import Reply, Retry
 from drimed.service.service import Service
+from drimed.trial.events import written
+from drimed.trial.faults import first_twice
 
 ROLE, MEDIA = "x-role", "x-media"  # in the description of a route: the role it needs, and the bodies it takes
 JSON = "application/json"
@@ -35,7 +38,7 @@ def caller_of(request: Request) -> Caller:
 
 
 async def retry_of(request: Request) -> Retry | None:
-    """The request as one that may be repeated, if it has an Idempotency-Key."""
+    """The request with its Idempotency-Key, if it has one."""
     key = request.headers.get("idempotency-key")
     if key is None:
         return None
@@ -51,8 +54,8 @@ def media_of(request: Request) -> str:
 
 
 def answer(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Data as it is sent."""
-    return Response(wire.written(data), status, headers, JSON)
+    """Data as it is sent: equal answers are equal bytes."""
+    return Response(written(data).encode(), status, headers, JSON)
 
 
 def replied(reply: Reply, headers: dict[str, str] | None = None) -> Response:
@@ -61,20 +64,57 @@ def replied(reply: Reply, headers: dict[str, str] | None = None) -> Response:
     return Response(reply.text, reply.status, (headers or {}) | more, JSON)
 
 
+def read_json(text: bytes) -> Any:
+    """JSON as data; NaN and names that are given twice are refused.
+
+    >>> read_json(b'{"yield": NaN}')
+    Traceback (most recent call last):
+    ...
+    drimed.service.problems.Refusal: NaN is not JSON; leave out what is not known
+    """
+    try:
+        data = json.loads(text.decode(), parse_constant=_constant, object_pairs_hook=_object)
+        if b"\\u" in text:
+            written(data).encode()  # a lone surrogate, as \ud800, could not be stored
+    except json.JSONDecodeError as error:
+        raise _malformed(f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    except UnicodeDecodeError as error:
+        raise _malformed(f"not UTF-8: byte {error.start} cannot be read") from None
+    except UnicodeEncodeError:
+        raise _malformed("a text has a character that is not valid Unicode (a lone surrogate)") from None
+    except RecursionError:
+        raise _malformed("nested too deeply") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise _malformed(str(error)) from None
+    return data
+
+
+def _malformed(detail: str) -> Refusal:
+    return Refusal(400, "malformed", detail)
+
+
+def _constant(name: str) -> Any:
+    raise _malformed(f"{name} is not JSON; leave out what is not known")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise _malformed(f"{first_twice(name for name, _ in pairs)!r} is given twice in one object")
+    return made
+
+
 class StrictRequest(Request):
     """JSON without NaN and without anything twice."""
 
     async def json(self) -> Any:
         if not hasattr(self, "_data"):
-            try:
-                self._data = wire.read(await self.body())
-            except wire.MalformedError as error:
-                raise _Malformed(str(error)) from None
+            self._data = read_json(await self.body())
         return self._data
 
 
 class Guarded(APIRoute):
-    """Refuses before it reads: unknown callers first, then what is no body of this route, then bodies with faults."""
+    """Refuses before it reads: unknown callers first, then bodies of another type, then bodies with faults."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         described = self.openapi_extra or {}
@@ -95,12 +135,10 @@ class Guarded(APIRoute):
                 await _check_body(strict, media)
             try:
                 return await handle(strict)
-            except _Malformed as error:
-                raise Refusal(400, "malformed", str(error)) from None
             except RequestValidationError as error:
                 raise problems.of_validation(error.errors()) from None
             except DrimedError as error:
-                raise problems.of_error(error, getattr(strict, "_data", None)) from error
+                raise problems.of_error(error, where=None if writes else "query") from error
 
         return handler
 
@@ -110,12 +148,8 @@ def guarded_router(**settings: Any) -> APIRouter:
     return APIRouter(route_class=Guarded, **settings)
 
 
-class _Malformed(wire.MalformedError):
-    """Raised where FastAPI reads the body: it passes ValueErrors of its own kind on, and no others."""
-
-
 async def _check_body(request: StrictRequest, media: list[str]) -> None:
-    """Its type, and that it is JSON: before anything else is said about it."""
+    """Its type, and that it is JSON, before its fields are checked."""
     body = await request.body()
     came = media_of(request)
     if came not in media and (body or came):
@@ -127,12 +161,9 @@ async def _check_body(request: StrictRequest, media: list[str]) -> None:
             headers={"Accept-Post": ", ".join(media)},
         )
     if not body:
-        raise Refusal(400, "malformed", "the body is empty; send {} if there is nothing to say")
+        raise _malformed("the body is empty; send at least {}")
     if came == JSON:
-        try:
-            await request.json()
-        except _Malformed as error:
-            raise Refusal(400, "malformed", str(error)) from None
+        await request.json()
 
 
 def _somewhere(caller: Caller, role: str) -> None:

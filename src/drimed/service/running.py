@@ -1,4 +1,4 @@
-"""Start the service: check what it is told, then hand over to uvicorn and its worker processes."""
+"""Start the service: check its settings, then hand over to uvicorn and its worker processes."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import tempfile
 from dataclasses import dataclass
 
 from drimed.errors import ConfigError
-from drimed.service import demo, logs, tokens
+from drimed.service import demo, tokens
 from drimed.service.access import HOW_TO
 from drimed.service.settings import Settings
 from drimed.trial.stores.opening import open_store
 
 APPLICATION = "drimed.service.app:from_environment"
 HEALTH = 30  # seconds in which a worker must answer its supervisor: a busy machine is slow to import
-# Not imported: prometheus_client would then already have looked for it.
+# Not imported from `metrics`: prometheus_client would then already have looked for it.
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What whoever starts the service should know."""
+    """What to tell whoever starts the service."""
 
-    open: bool  # there are no tokens: everybody on this machine may do everything
+    open: bool  # there are no tokens: every program on this machine may do everything
     filled: str | None  # the trial that was simulated
 
 
@@ -57,19 +57,21 @@ def how_to(store: str) -> str:
 
 def run(settings: Settings) -> None:
     """Serve until told to stop."""
-    import uvicorn  # here: the command line shows its help without it
-
     os.environ.update(settings.environment())
     with tempfile.TemporaryDirectory(prefix="drimed-metrics-") as folder:
         if settings.workers > 1:
             os.environ[METRICS_FOLDER] = folder
+        import uvicorn  # here: the command line shows its help without it
+
+        from drimed.service.observing import configuration
+
         uvicorn.run(
             APPLICATION,
             factory=True,
             host=settings.host,
             port=settings.port,
             workers=settings.workers,
-            log_config=logs.configuration(settings.log_level),
+            log_config=configuration(settings.log_level),
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=settings.grace,

@@ -1,4 +1,4 @@
-"""What every request shares: the store, the trials, who may do what, and threads for work that waits."""
+"""What all requests share: the store, the trials, access, and threads for work that waits."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from weakref import WeakValueDictionary
 from starlette.requests import HTTPConnection
 
 from drimed.service import access, retries
-from drimed.service.access import Access, Caller
+from drimed.service.access import Access, Buckets, Caller
 from drimed.service.problems import Refusal
-from drimed.service.rates import Buckets
 from drimed.service.retries import Reply, Retry
 from drimed.service.settings import Settings
 from drimed.service.trials import Trials
@@ -28,7 +27,7 @@ from drimed.trial.trial import Trial
 FAILURES = 5.0, 20  # a second, and at once: tokens that are not recognised, from one address
 PURGE_EVERY = 3600.0  # seconds
 DOORS = 2  # tokens that are looked up at a time
-ANALYSES = 2  # that pages work out at a time
+ANALYSES = 2  # that pages compute at a time
 HEAVY = 2  # exports and proofs at a time: each takes a while and much of a core
 
 log = logging.getLogger(__name__)
@@ -46,18 +45,17 @@ class Service:
         self.access = Access(self.store, settings)
         self.stopping = False
         self._requests, self._failures = Buckets(settings.rate, settings.burst), Buckets(*FAILURES)
-        # Threads of their own for each kind of work: nobody queues behind readers to be let in, no reader behind
-        # writers, nor behind a long proof.
+        # Each kind of work has its own threads: no token waits behind readers, no reader behind writers or proofs.
         self._doors = ThreadPoolExecutor(DOORS, "door")
         self._reads = ThreadPoolExecutor(settings.threads, "read")
         self._writes = ThreadPoolExecutor(settings.threads, "write")
         self._heavy = ThreadPoolExecutor(HEAVY, "heavy")
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    # Work that waits
+    # Work
 
     async def read(self, trial: str, look: Callable[[Trial], T]) -> T:
-        """Look at a trial."""
+        """Read a trial."""
         return await self.run(lambda: self.trials.read(trial, look))
 
     async def run(self, work: Callable[[], T]) -> T:
@@ -89,10 +87,10 @@ class Service:
         work = lambda: self.trials.create(spec, answer, actor=actor, retry=retry)  # noqa: E731
         return await loop.run_in_executor(self._writes, work)
 
-    # Who asks
+    # Access
 
     async def identify(self, connection: HTTPConnection) -> Caller:
-        """Who makes a request; refuses whom it does not know, and who makes too many."""
+        """Who makes a request; refuses unknown callers and those who make too many."""
         text = access.text_of(connection)
         token, loop = self.access.fresh(text), asyncio.get_running_loop()
         # Decided once: what is known to be open now may not be so a moment later, while this is still the same request.
@@ -111,7 +109,7 @@ class Service:
             _wait(self._requests.take(caller.token))
         return caller
 
-    # Beginning and end
+    # Stopping
 
     async def purging(self) -> None:
         """Forget old answers, for as long as the service runs."""
@@ -123,7 +121,7 @@ class Service:
             await asyncio.sleep(PURGE_EVERY)
 
     def close(self) -> None:
-        """Wait for work that has begun, but not for its turn in the store, and give everything back."""
+        """Finish running work, without waiting for a turn in the store, and close everything."""
         self.store.stop_waiting()
         for pool in (self._doors, self._reads, self._writes, self._heavy):
             pool.shutdown(wait=True, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""What can be set: by flags, by the environment (DRIMED_*), by a TOML file; the first that says something wins."""
+"""Settings: flags come before the environment (DRIMED_*), that before a TOML file, that before the defaults."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int = 1  # processes
-    threads: int = 8  # in each process, for reading, and as many for writing
+    threads: int = 8  # for reading in each process, and as many for writing
     largest_body: int = 4 * 1024 * 1024  # bytes
-    rate: float = 100.0  # requests a second that one token may make of one process; 0: as many as it likes
-    burst: int = 200  # that it may make at once
-    keep_answers: float = 72.0  # hours for which the answer to an Idempotency-Key is kept
-    grace: int = 30  # seconds that requests have to end when the service is told to stop
+    rate: float = 100.0  # requests a second for one token and process; 0: no limit
+    burst: int = 200  # requests at once
+    keep_answers: float = 72.0  # hours for which the answer to an idempotency key is kept
+    grace: int = 30  # seconds to finish running requests when stopping
     log_level: str = "info"
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Bearer tokens: 256 random bits each, of which the store knows the SHA-256 only."""
+"""Bearer tokens: 256 random bits each; the store keeps only their SHA-256."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from drimed.trial.stores.tables import tokens as table
 READ, ASK_TELL, MANAGE = ROLES = ("read", "ask-tell", "manage")  # each may also do what the ones before it may
 BEGINNING = "drimed"  # of every token, so that one is recognised where it should not be
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,98}")
-LOCAL = "local"  # who acts where there are no tokens
+LOCAL = "local"  # the actor where there are no tokens
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,16 @@ class Token:
 def create(
     store: SqlStore, *, label: str, role: str, trial: str | None = None, days: float | None = None
 ) -> tuple[Token, str]:
-    """A new token, and its text: the only moment at which it is known."""
+    """A new token, and its text, which is shown only once."""
     if role not in ROLES:
         raise UnknownNameError("role", role, ROLES)
     if not _LABEL.fullmatch(label) or label == LOCAL:
         raise InputError(
             f"a label is 1 to 99 letters, digits, spaces and . _ @ -, and not {LOCAL!r}; got {label!r}. "
-            "It stands in the log for whoever uses the token"
+            "The log shows it as the actor"
         )
     if days is not None and not 0 < days < 36500:
-        raise InputError(f"a token is good for more than 0 and less than 36500 days, got {days:g}")
+        raise InputError(f"a token is valid for more than 0 and less than 36500 days, got {days:g}")
     expires = None
     if days is not None:
         expires = (datetime.now(UTC) + timedelta(days=days)).isoformat(timespec="microseconds")
@@ -65,7 +65,7 @@ def create(
             connection.execute(table.insert().values(**vars(token), hash=_hash(text)))
         except IntegrityError:
             raise ConflictError(
-                f"there is a token {label!r} already; what it did is in the log: label this one apart"
+                f"there is a token {label!r} already, and the log names it; choose another label"
             ) from None
     return token, text
 

@@ -1,4 +1,4 @@
-"""Every trial that this process serves. Readers and writers share one object: what it knows is never changed in place."""
+"""Every trial that this process serves. Readers and writers share one object: its state is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -31,16 +31,14 @@ class Trials:
         self._lock = threading.Lock()
 
     def read(self, name: str, look: Callable[[Trial], T]) -> T:
-        """Look at a trial as it stands now."""
+        """Read a trial as it stands now."""
         try:
             return look(self._trial(name))
         except UnknownNameError as error:
             self._drop_unknown(error, name)
             raise
 
-    def write(
-        self, name: str, act: Callable[[Transaction], Reply], *, actor: str, retry: Retry | None = None
-    ) -> Reply:
+    def write(self, name: str, act: Callable[[Transaction], Reply], *, actor: str, retry: Retry | None = None) -> Reply:
         """Change a trial: what `act` did and what it answered become durable together, or nothing does."""
         try:
             with self._trial(name).writing(actor) as tx:

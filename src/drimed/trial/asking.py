@@ -252,9 +252,10 @@ def arm_names(names: Sequence[str]) -> Sequence[str]:
 
 
 def _known(state: TrialState, users: Any, field: Path) -> None:
-    for user in users:
+    """`field` has a list of users, or a table by user."""
+    for i, user in enumerate(users):
         if user not in state.users:
-            raise UnknownNameError("user", user, state.users, (*field, user) if field != ("users",) else field)
+            raise UnknownNameError("user", user, state.users, (*field, i if isinstance(users, Sequence) else user))
 
 
 def _can_decide(state: TrialState) -> None:

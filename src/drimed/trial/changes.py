@@ -113,7 +113,7 @@ def add_user(tx: Transaction, name: str, user: User | Mapping[str, Any]) -> None
     definition: User = _valid(User, user, at)
     if name in state.users:
         raise ConflictError(f"there is a user {name!r} already", ("name",))
-    _raise([*faults.name_faults(name, at), *faults.user_faults(state.spec, definition, at)])
+    _raise([*faults.name_faults(name, ("name",)), *faults.user_faults(state.spec, definition, at)])
     own = definition.control or state.spec.control
     first = next(iter(state.profiles.values()), None)
     theirs = None if first is None else first.definition.control or state.spec.control
@@ -160,7 +160,7 @@ def add_arm(
     own = None if noise is None else _valid(ArmNoise, noise, ("noise", "arms", name))
     if name in state.spec.arms:
         raise ConflictError(f"there is an arm {name!r} already; a changed arm is a new arm with a new name", ("name",))
-    _raise([*faults.name_faults(name, ("arms", name)), *faults.arm_faults(state.spec, name, definition)])
+    _raise([*faults.name_faults(name, ("name",)), *faults.arm_faults(state.spec, name, definition)])
     body: dict[str, Any] = {"arm": name, "definition": definition.model_dump(mode="json", exclude_none=True)}
     if own is not None:
         body["noise"] = {name: own.model_dump(mode="json", exclude_none=True)}

@@ -5,10 +5,13 @@ Columns are named as `drimed evaluate` expects them.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -19,6 +22,7 @@ from drimed.trial import sheets
 from drimed.trial.analysis.gather import gather
 from drimed.trial.trial import Trial
 
+IN_MEMORY = 1024 * 1024  # bytes; larger files go to the disk
 FORMS = (".csv", ".json", ".parquet", ".npz")
 MEANING = {
     "decision": "number of the decision, from 1",
@@ -82,17 +86,66 @@ def write(trial: Trial, path: Path, *, whole: bool = False) -> int:
     return count
 
 
+def spooled(trial: Trial, form: str) -> IO[bytes]:
+    """All decisions as a temporary file, csv or json, at its beginning; the caller closes it.
+
+    It is made at once, so that a slow reader holds no transaction open.
+    """
+    out: IO[bytes] = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115  # it is handed on
+    try:
+        (_json if form == "json" else _csv)(records(trial), out)
+        out.seek(0)
+    except BaseException:
+        out.close()
+        raise
+    return out
+
+
 def _table(trial: Trial, path: Path, form: str, *, whole: bool) -> int:
-    rows = list(records(trial, whole=whole))
-    if form == ".json":
-        path.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    elif form == ".csv":
-        path.write_text(sheets.write(rows), encoding="utf-8")
-    else:
-        arrow, parquet = sources.pyarrow("parquet")
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        table = arrow.table({name: [row.get(name) for row in rows] for name in names})
-        parquet.write_table(table, path)
+    rows = records(trial, whole=whole)
+    if form == ".parquet":
+        return _parquet(list(rows), path)
+    with path.open("wb") as out:
+        return (_json if form == ".json" else _csv)(rows, out)
+
+
+def _json(rows: Iterable[dict[str, Any]], out: IO[bytes]) -> int:
+    n = 0
+    out.write(b"[")
+    for n, row in enumerate(rows, 1):  # the last n is their number
+        out.write(b",\n " if n > 1 else b"\n ")
+        out.write(json.dumps(row, ensure_ascii=False, allow_nan=False).encode())
+    out.write(b"\n]\n")
+    return n
+
+
+def _csv(rows: Iterable[dict[str, Any]], out: IO[bytes]) -> int:
+    """Twice over the rows: an arm that was added late has columns that the first row does not know."""
+    names: dict[str, None] = {}
+    n = 0
+    with tempfile.SpooledTemporaryFile(IN_MEMORY) as kept:
+        for row in rows:
+            n, names = n + 1, names | dict.fromkeys(row)
+            kept.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+        kept.seek(0)
+        columns = list(names)
+        out.write(_line(columns))
+        for line in kept:
+            data: dict[str, Any] = json.loads(line)
+            out.write(_line(["" if data.get(name) is None else data[name] for name in columns]))
+    return n
+
+
+def _line(cells: list[Any]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue().encode()
+
+
+def _parquet(rows: list[dict[str, Any]], path: Path) -> int:
+    arrow, parquet = sources.pyarrow("parquet")
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    parquet.write_table(arrow.table({name: [row.get(name) for row in rows] for name in names}), path)
     return len(rows)
 
 

@@ -95,9 +95,8 @@ def with_arm(spec: TrialSpec, body: dict[str, Any]) -> TrialSpec:
     """The trial with one more arm."""
     arms = spec.arms | {body["arm"]: Arm.model_validate(body["definition"])}
     own = {name: ArmNoise.model_validate(value) for name, value in body.get("noise", {}).items()}
-    return spec.model_copy(
-        update={"arms": arms, "noise": spec.noise.model_copy(update={"arms": spec.noise.arms | own})}
-    )
+    noise = spec.noise.model_copy(update={"arms": spec.noise.arms | own}) if own else spec.noise
+    return spec.model_copy(update={"arms": arms, "noise": noise})
 
 
 # One function for each kind of event

@@ -72,21 +72,22 @@ def decisions(ledger: Ledger, state: TrialState, numbers: Iterable[int] | None =
 
 def users(state: TrialState, *, limit: int, after: str | None = None) -> Page[Member]:
     """Some users as described last, in the order in which they joined."""
-    names, following = _page(list(state.users), limit, after)
-    return Page([_member(state, name) for name in names], following)
+    page = page_of(list(state.users), limit, after)
+    return Page([_member(state, name) for name in page.items], page.next)
 
 
 def user_names(state: TrialState, *, limit: int, after: str | None = None) -> Page[str]:
     """The names of some users."""
-    return Page(*_page(list(state.users), limit, after))
+    return page_of(list(state.users), limit, after)
 
 
-def _page(names: list[str], limit: int, after: str | None) -> tuple[list[str], str | None]:
+def page_of(names: list[str], limit: int, after: str | None) -> Page[str]:
+    """Some names; `after` is the `next` of the page before."""
     if after is not None and after not in names:
         raise InputError(f"nothing follows {after!r}; begin again without `after`", ("after",))
     start = 0 if after is None else names.index(after) + 1
     page = names[start : start + limit]
-    return page, page[-1] if len(names) > start + limit else None
+    return Page(page, page[-1] if len(names) > start + limit else None)
 
 
 def _member(state: TrialState, name: str) -> Member:

@@ -1,4 +1,4 @@
-"""What the description of every endpoint says: its answers, the errors it may give, and the role it needs."""
+"""What the description of every endpoint says: its answers with an example, its errors, and the role it needs."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ from typing import Annotated, Any
 
 from fastapi import Header, Path
 
-from drimed.service.answers import Problem
+from drimed.guards.decision import REASONS, UNCHANGED
 from drimed.service.problems import MEDIA as PROBLEM
+from drimed.service.problems import Problem
 from drimed.service.route import JSON, MEDIA, ROLE
 
 ERRORS = {
     400: "The body is not JSON, or a header cannot be read.",
-    401: "No token came, or one that is unknown, expired or revoked.",
+    401: "The token is not there, unknown, expired or revoked.",
     403: "The token's role or its trial does not allow this.",
-    404: "There is no such trial or decision.",
+    404: "The trial or the decision does not exist.",
     409: "It contradicts what is recorded, or the trial is paused or stopped.",
     413: "The body is too large.",
-    415: "The Content-Type is not one of those expected.",
-    422: "Something in the request cannot be used; `errors` names the fields. Also an Idempotency-Key that came before "
-    "with another request.",
-    429: "Too many requests; `Retry-After` says when to come back.",
-    500: "A fault of the service.",
-    503: "The store cannot be reached now; come back.",
+    415: "The Content-Type is not supported.",
+    422: "Something in the request is invalid, or must be confirmed (`urn:drimed:unconfirmed`); `errors` names the "
+    "fields. Also an Idempotency-Key that was used for another request.",
+    429: "Too many requests; `Retry-After` says when to try again.",
+    500: "An error of the service itself.",
+    503: "The store is not available now; try again later.",
 }
-RETRY_AFTER = {"Retry-After": {"description": "Seconds until it is worth another try.", "schema": {"type": "integer"}}}
+RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait before another try.", "schema": {"type": "integer"}}}
 REPLAYED = {
     "Idempotency-Replayed": {
-        "description": "`true`: this is the answer that the same request with the same Idempotency-Key got first.",
+        "description": "`true`: the request was made before, and this is its first answer.",
         "schema": {"type": "string", "enum": ["true"]},
     }
 }
@@ -40,15 +41,80 @@ Key = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
-        description="Your own name for this request, 1 to 200 printable characters. Repeated with the same request, it "
-        "is answered with what was answered first, and nothing is done twice.",
+        description="Your own name for this request, 1 to 200 printable characters. A repeated request with the same "
+        "key gets the first answer again, and nothing is done twice.",
         examples=["5d2c7f1a-ask-4-north"],
     ),
 ]
 
 
+DECISION: dict[str, Any] = {
+    "id": 17,
+    "episode": 4,
+    "user": "north",
+    "arm": "split",
+    "probabilities": {"practice": 0.2, "split": 0.75, "reduced": 0.05},
+    "propensity": 0.75,
+    "reason": REASONS[UNCHANGED],
+    "share": 1.0,
+    "effects": {
+        "practice": {"estimate": 0.0, "low": 0.0, "high": 0.0},
+        "split": {"estimate": 41.5, "low": -12.3, "high": 95.3},
+        "reduced": {"estimate": -20.1, "low": -80.0, "high": 39.8},
+    },
+    "context": {"rain": 410.0},
+    "unavailable": [],
+    "state_version": 61,
+    "time": "2026-04-02T08:15:30.123456+00:00",
+    "actor": "field office",
+    "repeated": False,
+    "state": "pending",
+    "outcome": None,
+    "control": None,
+    "reward": None,
+    "amendments": 0,
+}
+RECEIPT: dict[str, Any] = {
+    "decision": 17,
+    "result": "recorded",
+    "state": "partial",
+    "outcome": {"yield": 8.4},
+    "control": None,
+    "waits_for": ["leaching"],
+}
+SPEC: dict[str, Any] = {
+    "name": "maize-nitrogen",
+    "control": "practice",
+    "preference": {"yield": 200, "leaching": -3},
+    "metrics": {"yield": {"unit": "t/ha", "range": [0, 15]}, "leaching": {"range": [0, 80], "better": "lower"}},
+    "arms": {"practice": {}, "split": {}, "reduced": {}},
+    "users": {"north": {"group": "sand"}, "hill": {"group": "loam"}},
+    "tolerance": {"relative": 0.1, "absolute": 60},
+}
+STATUS: dict[str, Any] = {
+    "name": "maize-nitrogen",
+    "about": "",
+    "status": "running",
+    "episode": 4,
+    "users": 2,
+    "arms": ["practice", "split", "reduced"],
+    "retired": [],
+    "decisions": 8,
+    "pending": 1,
+    "partial": 1,
+    "complete": 5,
+    "missing": 1,
+    "amendments": 0,
+    "policy": "dri_med",
+    "created": "2026-04-02T08:15:30.123456+00:00",
+    "events": 62,
+    "hash": "0d5f" * 16,
+    "notes": [],
+}
+
+
 def reading(role: str, model: Any, *, example: Any = None, status: int = 200) -> dict[str, Any]:
-    """For an endpoint that only looks."""
+    """For an endpoint that reads."""
     return _described(role, model, example, status, READING)
 
 

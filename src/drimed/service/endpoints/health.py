@@ -1,8 +1,9 @@
-"""For whoever watches the service."""
+"""For monitoring the service."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter
@@ -11,7 +12,6 @@ from starlette.responses import Response
 
 from drimed.errors import StoreError
 from drimed.service import metrics
-from drimed.service.answers import Health
 from drimed.service.endpoints.documented import problem
 from drimed.service.problems import Refusal
 from drimed.service.route import answer, service_of
@@ -20,6 +20,13 @@ from drimed.service.tokens import READ
 READY_WITHIN = 2.0  # seconds that the store has to answer
 
 routes = APIRouter(tags=["health"])
+
+
+@dataclass(frozen=True)
+class Health:
+    """Whether the service can do its work."""
+
+    status: str
 
 
 def _described(*errors: int, **more: Any) -> dict[str, Any]:
@@ -36,10 +43,10 @@ async def healthz() -> Response:
 
 @routes.get("/readyz", summary="Ready", operation_id="readyz", **_described(503))
 async def readyz(request: Request) -> Response:
-    """The store answers too, and the service is not about to stop."""
+    """The store answers too, and the service is not stopping."""
     service = service_of(request)
     if service.stopping:
-        raise Refusal(503, "unavailable", "the service is about to stop")
+        raise Refusal(503, "unavailable", "the service is stopping")
     try:
         await asyncio.wait_for(service.run(service.store.names), READY_WITHIN)
     except (TimeoutError, StoreError) as error:

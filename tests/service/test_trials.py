@@ -3,34 +3,37 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from drimed.errors import StoreError, UnknownNameError
-from drimed.service import desk, wire
-from drimed.service.desk import Desk, Held
+from drimed.errors import UnknownNameError
+from drimed.records import Decision
+from drimed.service import trials
 from drimed.service.retries import Reply
-from drimed.trial.memory import Memory
+from drimed.service.trials import Trials
+from drimed.trial import asking, fold
 from drimed.trial.stores.opening import open_store
+from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 from tests.service.serving import Running
 from tests.service.test_endpoints import T, ok
 from tests.trial.trials import SMALL
 
 
-def test_whoever_looks_does_not_wait_for_a_slow_write(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readers_do_not_wait_for_a_slow_writer(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writers of one trial fill neither the threads of readers nor those of other trials."""
     begun, go_on = threading.Event(), threading.Event()
-    plain = Trial.ask
+    plain = asking.ask
 
-    def slow(self: Trial, *args: object, **kwargs: object) -> object:
-        if self.name == "small":
+    def slow(tx: Transaction, *args: Any, **kwargs: Any) -> list[Decision]:
+        if tx.ledger.name == "small":
             begun.set()
             go_on.wait(20)
-        return plain(self, *args, **kwargs)  # type: ignore[call-overload]
+        return plain(tx, *args, **kwargs)
 
-    monkeypatch.setattr(Trial, "ask", slow)
+    monkeypatch.setattr(asking, "ask", slow)
 
     def ask() -> None:
         httpx.post(f"{running.address}{T}/ask", json={}, timeout=30)
@@ -54,34 +57,26 @@ def test_whoever_looks_does_not_wait_for_a_slow_write(running: Running, monkeypa
 
 
 def test_only_so_many_trials_are_kept_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk, "MOST_TRIALS", 2)
+    monkeypatch.setattr(trials, "MOST_TRIALS", 2)
     store = open_store(str(tmp_path / "s.db"))
-    kept = Desk(store)
+    kept = Trials(store)
     for i in range(4):
         Trial.create(SMALL | {"name": f"t{i}"}, store)
     for _ in range(2):
         for i in range(4):
-            kept.write(f"t{i}", lambda t: Reply(200, wire.written([g.id for g in t.ask()])))
+            kept.write(f"t{i}", lambda tx: Reply(200, bytes(len(asking.ask(tx, None)))), actor="a")
             assert kept.read(f"t{i}", lambda t: t.status().decisions) == 2
-    assert len(kept._entries) == 2
+    assert len(kept._known) == 2
     with pytest.raises(UnknownNameError):
         kept.read("nobody", lambda t: t.status())
     with pytest.raises(UnknownNameError):
-        kept.write("nobody", lambda _: Reply(200, b""))
-    assert "nobody" not in kept._entries
+        kept.write("nobody", lambda _: Reply(200, b""), actor="a")
+    assert "nobody" not in kept._known
     store.close()
 
 
-def test_a_trial_that_is_held_cannot_write_by_itself(tmp_path: Path) -> None:
-    store = open_store(str(tmp_path / "s.db"))
-    Trial.create(SMALL, store)
-    with pytest.raises(StoreError, match="nobody has opened"):
-        Trial("small", Held(store)).ask("north")
-    store.close()
-
-
-def test_whoever_looks_takes_over_what_the_writer_knows(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Folding every decision once more for those who look would cost as much as taking it."""
+def test_readers_take_over_the_state_of_the_writer(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folding every decision once more for readers would cost as much as taking it."""
     ok(running.http.get(T))
     for _ in range(3):
         ok(running.http.post(f"{T}/episodes", json={}))
@@ -90,5 +85,5 @@ def test_whoever_looks_takes_over_what_the_writer_knows(running: Running, monkey
     def folds(*_: object) -> None:
         raise AssertionError("it was folded again")
 
-    monkeypatch.setattr(Memory, "take", folds)
+    monkeypatch.setattr(fold, "advanced", folds)
     assert ok(running.http.get(T))["decisions"] == 6

@@ -1,0 +1,306 @@
+"""Every read: trials, their users, decisions, the log, exports, proofs, effects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import IO, Annotated, Any, Literal
+
+from fastapi import Query
+from pydantic import WithJsonSchema
+from starlette.concurrency import iterate_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from drimed.errors import UnknownNameError
+from drimed.records import Decision, Effect, Event, Member, Page, Proof, Status
+from drimed.service.endpoints import documented
+from drimed.service.endpoints.documented import DecisionNumber, TrialName, reading
+from drimed.service.route import JSON, answer, caller_of, guarded_router, service_of
+from drimed.service.tokens import MANAGE, READ
+from drimed.trial import queries
+from drimed.trial.events import CREATED, KINDS
+from drimed.trial.export import spooled
+from drimed.trial.queries import Search
+from drimed.trial.state import TrialState
+from drimed.trial.trial import Trial
+from drimed.trial.verify import verify as replay
+
+trials = guarded_router(tags=["trials"])
+log = guarded_router(tags=["looking back"])
+
+PIECE = 64 * 1024  # bytes of an export that are sent at a time
+_PRINTABLE = r"^[^\x00-\x1f]*$"
+
+Limit = Annotated[int, Query(ge=1, le=1000)]
+After = Annotated[str | None, Query(max_length=100, description="The `next` of the page before.")]
+UserFilter = Annotated[str | None, Query(max_length=100, pattern=_PRINTABLE, description="Only this user.")]
+
+_TEXT = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+_EVENT = {
+    "title": "Event",
+    "description": "One line of a trial's log.",
+    "type": "object",
+    "properties": {
+        "seq": {"type": "integer"},
+        **{name: {"type": "string"} for name in ("time", "actor", "kind")},
+        "decision": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "user": _TEXT,
+        "request": _TEXT,
+        "hash": {"type": "string"},
+        "body": {"type": "object"},
+    },
+    "required": ["seq", "time", "actor", "kind", "decision", "user", "request", "hash", "body"],
+    "additionalProperties": False,
+}
+PlainEvent = Annotated[dict[str, Any], WithJsonSchema(_EVENT)]  # Event.plain()
+
+
+@dataclass(frozen=True)
+class DecisionHistory(Decision):
+    """A decision with its outcome as it stands, and all events about it."""
+
+    history: list[PlainEvent] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Log:
+    """Some events."""
+
+    items: list[PlainEvent]
+    next: str | None  # the cursor of what follows; null: that was all
+
+
+@dataclass(frozen=True)
+class Effects:
+    """Every arm against the control, user by user."""
+
+    items: list[Effect]
+    next: str | None  # give it as `after` to get what follows; null: that was all
+    events: int  # of the log that this rests on
+
+
+# Trials
+
+
+@trials.get("/trials", summary="List trials", operation_id="list_trials", **reading(READ, Page[Status]))
+async def listed(request: Request, limit: Annotated[int, Query(ge=1, le=100)] = 50, after: After = None) -> Response:
+    """Each at a glance, in the order of creation; a token for one trial sees only that one."""
+    service, caller = service_of(request), caller_of(request)
+    names = [n for n in await service.run(service.store.names) if caller.trial in (None, n)]
+    page = queries.page_of(names, limit, after)
+    found = [await service.read(name, lambda trial: trial.status()) for name in page.items]
+    return answer(asdict(Page(found, page.next)))
+
+
+@trials.get("/trials/{trial}", summary="A trial at a glance", operation_id="trial_status", **reading(READ, Status))
+async def status(request: Request, trial: TrialName) -> Response:
+    """Whether it runs, its episode, and how many decisions there are in each state."""
+    return answer(asdict(await service_of(request).read(trial, lambda t: t.status())))
+
+
+@trials.get(
+    "/trials/{trial}/spec",
+    summary="The trial file",
+    operation_id="trial_spec",
+    **reading(READ, dict[str, Any], example=documented.SPEC),
+)
+async def spec(request: Request, trial: TrialName) -> Response:
+    """As it stands, with arms that were added since and without the seed. Users are listed under /users."""
+    return answer(_unseeded(await service_of(request).read(trial, lambda t: t.state().spec.plain())))
+
+
+@trials.get("/trials/{trial}/users", summary="List users", operation_id="list_users", **reading(READ, Page[Member]))
+async def users(request: Request, trial: TrialName, limit: Limit = 100, after: After = None) -> Response:
+    """In the order in which they joined, as they were described last."""
+    look = lambda t: queries.users(t.state(), limit=limit, after=after)  # noqa: E731
+    return answer(asdict(await service_of(request).read(trial, look)))
+
+
+# Decisions and the log
+
+
+@log.get(
+    "/trials/{trial}/decisions",
+    summary="Search decisions",
+    operation_id="decisions",
+    **reading(READ, Page[Decision], example={"items": [documented.DECISION], "next": "17"}),
+)
+async def decisions(
+    request: Request,
+    trial: TrialName,
+    user: UserFilter = None,
+    arm: Annotated[str | None, Query(max_length=100, pattern=_PRINTABLE, description="Only this arm.")] = None,
+    state: Annotated[
+        Literal["pending", "partial", "complete", "missing", "amended"] | None,
+        Query(description="Only decisions whose outcome is in this state, or was amended."),
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = queries.PAGE,
+    before: Annotated[
+        int | None, Query(ge=1, le=2**31 - 1, description="The `next` of the page before: only older decisions.")
+    ] = None,
+) -> Response:
+    """Newest first, each with its outcome. A page may be short, even empty, while `next` says where to go on."""
+
+    def look(opened: Trial) -> Page[Decision]:
+        with opened.reading() as (ledger, known):
+            wanted = Search(user or "", arm or "", state or "")
+            found = queries.search(ledger, known, wanted, before=before, limit=limit)
+        return Page(found.decisions, None if found.before is None else str(found.before))
+
+    return answer(asdict(await service_of(request).read(trial, look)))
+
+
+@log.get(
+    "/trials/{trial}/decisions/{decision}",
+    summary="A decision",
+    operation_id="decision",
+    **reading(READ, DecisionHistory),
+)
+async def decision(request: Request, trial: TrialName, decision: DecisionNumber) -> Response:
+    """What was known, the probabilities, what the guard did, the outcome, and who recorded what when."""
+
+    def look(opened: Trial) -> dict[str, Any]:
+        with opened.reading() as (ledger, state):
+            history = queries.history(ledger, state, decision)
+            return queries.decision(ledger, state, decision).plain() | {"history": [e.plain() for e in history]}
+
+    return answer(await service_of(request).read(trial, look))
+
+
+@log.get("/trials/{trial}/log", summary="The log", operation_id="log", **reading(READ, Log))
+async def events(
+    request: Request,
+    trial: TrialName,
+    limit: Limit = 100,
+    cursor: Annotated[
+        int | None, Query(ge=1, le=2**31 - 1, description="The `next` of the page before: the event to go on from.")
+    ] = None,
+    order: Annotated[Literal["oldest", "newest"], Query(description="Which events come first.")] = "oldest",
+    kind: Annotated[list[str] | None, Query(description=f"Only these kinds: {', '.join(KINDS)}.")] = None,
+    user: UserFilter = None,
+) -> Response:
+    """Events as they were recorded. Following `next` gives every event once, also while more are written.
+
+    The seed, with which arms can be predicted, is shown to the role `manage` only.
+    """
+    for name in kind or ():
+        if name not in KINDS:
+            raise UnknownNameError("kind", name[:100], KINDS, ("kind",))
+    newest, seed = order == "newest", caller_of(request).may(MANAGE, trial)
+
+    def look(opened: Trial) -> Log:
+        with opened.store.reading(trial) as ledger:
+            found = list(
+                ledger.events(
+                    after=0 if newest or cursor is None else cursor - 1,
+                    until=cursor if newest else None,
+                    kinds=kind or (),
+                    user=user,
+                    limit=limit + 1,
+                    newest_first=newest,
+                )
+            )
+        following = str(found[limit].seq) if len(found) > limit else None
+        return Log([_shown(e, seed=seed) for e in found[:limit]], following)
+
+    return answer(asdict(await service_of(request).read(trial, look)))
+
+
+# Exports, proofs, effects
+
+
+def _export_described() -> dict[str, Any]:
+    made = reading(READ, list[dict[str, Any]])
+    made["responses"][200]["description"] = "One record for each decision (data dictionary: docs/trial.md)."
+    made["responses"][200]["content"] = {"text/csv": {"schema": {"type": "string"}}}
+    return made
+
+
+@log.get("/trials/{trial}/export", summary="Export", operation_id="export", **_export_described())
+async def export(
+    request: Request, trial: TrialName, format: Annotated[Literal["csv", "json"], Query()] = "csv"
+) -> Response:
+    """Every decision with its outcome, one row each, as the trial stands now."""
+    service = service_of(request)
+    file = await service.run_heavy(lambda: service.trials.read(trial, lambda t: spooled(t, format)))
+    media = "text/csv; charset=utf-8" if format == "csv" else JSON
+    headers = {"Content-Disposition": f'attachment; filename="{trial}.{format}"'}
+    return StreamingResponse(iterate_in_threadpool(_pieces(file)), 200, headers, media)
+
+
+@log.get("/trials/{trial}/verify", summary="Prove the log", operation_id="verify", **reading(READ, Proof))
+async def verify(
+    request: Request,
+    trial: TrialName,
+    expect: Annotated[
+        str | None,
+        Query(pattern="^[0-9a-f]{64}$", description="A hash that was shown before: it must still be in the log."),
+    ] = None,
+) -> Response:
+    """Replay the whole trial from its log: the chain must hold, and every decision must be reproduced.
+
+    This takes about as long as taking all decisions again.
+    """
+    service = service_of(request)
+    return answer(asdict(await service.run_heavy(lambda: replay(service.store, trial, expected_hash=expect))))
+
+
+@log.get(
+    "/trials/{trial}/effects", summary="Arms against the control", operation_id="effects", **reading(READ, Effects)
+)
+async def effects(
+    request: Request, trial: TrialName, user: UserFilter = None, limit: Limit = 100, after: After = None
+) -> Response:
+    """The expected reward of each arm minus the control's, for each user, with its guaranteed and its likely range.
+
+    `limit` counts users.
+    """
+
+    def look(opened: Trial) -> Effects:
+        state = opened.state()
+        if user is not None and user not in state.users:
+            raise UnknownNameError("user", user, state.users, ("user",))
+        page = queries.page_of(list(state.users) if user is None else [user], limit, after)
+        return Effects(_effects(state, page.items), page.next, state.seq)
+
+    return answer(asdict(await service_of(request).read(trial, look)))
+
+
+def _effects(state: TrialState, users: list[str]) -> list[Effect]:
+    """To be replaced by drimed.findings.effects.effects."""
+    profiles = [state.profile(u) for u in users]
+    nothing: list[Any] = [None] * len(users)
+    offers = state.problem.offers(profiles, nothing, nothing) if users else None
+    numbers = None if offers is None else state.policy.effects(state.settled(), offers, state.spec.confidence)
+    if numbers is None:
+        return []
+    found = []
+    for user, profile, middles, halves in zip(users, profiles, *numbers, strict=True):
+        pulls, excluded = state.pulls.get(user, ()), state.excluded(user)
+        for k, arm in enumerate(state.problem.arms):
+            low, high = float(middles[k] - halves[k]), float(middles[k] + halves[k])
+            there = arm not in excluded and (profile.allowed is None or bool(profile.allowed[k]))
+            given = pulls[k] if k < len(pulls) else 0
+            found.append(
+                Effect(user, arm, "reward", float(middles[k]), low, high, low, high, decisions=given, available=there)
+            )
+    return found
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        while piece := file.read(PIECE):
+            yield piece
+
+
+def _shown(event: Event, *, seed: bool) -> dict[str, Any]:
+    plain = event.plain()
+    if event.kind == CREATED and not seed:
+        plain["body"] = _unseeded(plain["body"]) | {"spec": _unseeded(plain["body"]["spec"])}
+    return plain
+
+
+def _unseeded(data: dict[str, Any]) -> dict[str, Any]:
+    """Without the seed: whoever knows it can predict arms before they are drawn."""
+    return {name: value for name, value in data.items() if name != "seed"}
