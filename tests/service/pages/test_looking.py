@@ -129,8 +129,8 @@ def test_a_plan_says_what_a_trial_is(visitor: Visitor, http: httpx.Client) -> No
         "split its own effects retired",
         "late for dry years its own effects offered, added later",
         "Guard certain: every arm played is certified against the control.",
-        "the expected reward of a decision may be below that of the control, by at most 10 % of the control's "
-        "reward plus 60",
+        "the expected reward of a decision may be below that of the control, "
+        "by at most 10 % of the control's reward plus 60",
         "the expected leaching may be above that of the control, by at most 5 % of the control's leaching plus 2 kg",
         "Confidence: 99 % for each decision.",
         "except with a probability of 1 %",
