@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -104,6 +105,15 @@ def _value(page: str, name: str) -> str:
     found = re.search(rf'name="{re.escape(name)}"[^>]* value="([^"]*)"', page)
     assert found is not None, name
     return found[1]
+
+
+def _why(page: str, field: str) -> str:
+    """What a page says is wrong with an input, which refers to it."""
+    at = quote(field, safe="")
+    assert re.search(rf'id="{at}"[^>]* aria-invalid="true" aria-describedby="why-{at}"', page), field
+    found = re.search(rf'id="why-{at}">(.*?)</span>', page)
+    assert found is not None, field
+    return readable(found[1])
 
 
 def test_a_new_episode_begins_with_empty_contexts(visitor: Visitor, maize: str) -> None:
@@ -360,7 +370,7 @@ def test_an_outcome_is_recorded_amended_and_marked_missing_on_its_page(visitor: 
 
 def test_a_trial_is_paused_resumed_and_stopped(visitor: Visitor) -> None:
     page = "/trials/small/manage"
-    assert "a reason is needed" in readable(visitor.send(page, {"reason": ""}, to=f"{page}/pause").text)
+    assert "a reason is needed" in _why(visitor.send(page, {"reason": ""}, to=f"{page}/pause").text, "pause:reason")
     assert "The trial is paused" in visitor.done(visitor.send(page, {"reason": "board"}, to=f"{page}/pause"))
     assert "decides nothing until it is resumed" in readable(visitor.look("/trials/small/ask"))
     assert "The trial is running again" in visitor.done(visitor.send(page, {}, to=f"{page}/resume"))
@@ -374,14 +384,16 @@ def test_users_and_arms_join_and_leave(visitor: Visitor, http: httpx.Client) -> 
     page = "/trials/small/manage"
     user = {"name": "lake", "group": "wet", "preference:yield": "2", "control": "old", "arms": ["old", "new"]}
     assert "The user was added" in visitor.done(visitor.send(page, user, to=f"{page}/users"))
-    assert "there is a user 'lake' already" in readable(visitor.send(page, user, to=f"{page}/users").text)
+    twice = visitor.send(page, user, to=f"{page}/users").text
+    assert _why(twice, "users:name") == "↑ there is a user 'lake' already"
+    assert _value(twice, "group") == "wet", "what was sent stays"
     assert "The arm was added" in visitor.done(visitor.send(page, {"name": "newest"}, to=f"{page}/arms"))
     changed = visitor.send(page, {"user": "lake", "preference:yield": "3", "reason": "levy"}, to=f"{page}/preference")
     assert "The preference was changed" in visitor.done(changed)
     control = {"user": "lake", "control": "new", "reason": "another practice"}
     assert "The control was changed" in visitor.done(visitor.send(page, control, to=f"{page}/control"))
     unknown = visitor.send(page, control | {"user": "sea"}, to=f"{page}/control")
-    assert "unknown user 'sea'" in readable(unknown.text)
+    assert "unknown user 'sea'" in _why(unknown.text, "control:user")
     retired = visitor.send(page, {"arm": "newest", "reason": "no more"}, to=f"{page}/retire")
     assert "The arm is retired" in visitor.done(retired)
     lake = next(u for u in http.get("/v1/trials/small/users").json()["items"] if u["name"] == "lake")
@@ -442,7 +454,7 @@ def test_where_noise_is_known_a_new_arm_may_have_its_own(visitor: Visitor, http:
     page = "/trials/known/manage"
     assert "standard deviation of yield" in readable(visitor.look(page))
     wrong = visitor.send(page, {"name": "late", "noise:yield": "-1"}, to=f"{page}/arms")
-    assert "must be above 0" in readable(wrong.text)
+    assert "must be above 0" in _why(wrong.text, "arms:noise:yield")
     visitor.done(visitor.send(page, {"name": "late", "noise:yield": "0.8"}, to=f"{page}/arms"))
     assert http.get("/v1/trials/known/spec").json()["noise"]["arms"] == {"late": {"sd": {"yield": 0.8}}}
     assert "standard deviation" not in readable(visitor.look("/trials/small/manage"))
@@ -496,6 +508,9 @@ def test_a_decision_s_own_page_asks_about_values_outside_the_range_too(visitor: 
     amended = visitor.send(page, {"y:1:yield": "48", "reason": "typo"}, to=f"{page}/amend")
     assert "decision 1: yield 48 is outside" in readable(amended.text)
     assert http.get("/v1/trials/small/decisions/1").json()["outcome"] == {"yield": 84.0}
+    (mark,) = re.findall(r'name="confirm" value="(\w+)"', amended.text)
+    visitor.done(visitor.send(page, {"y:1:yield": "48", "reason": "typo", "confirm": mark}, to=f"{page}/amend"))
+    assert http.get("/v1/trials/small/decisions/1").json()["outcome"] == {"yield": 48.0}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 import httpx
 import pytest
 
+from drimed.trial import queries
 from tests.service.pages.visiting import Visitor, readable
 from tests.trial.trials import SMALL
 
@@ -220,6 +221,16 @@ def test_the_log_is_searched_and_turned(visitor: Visitor) -> None:
     assert sorted(n for found in by_arm for n in found) == list(range(1, 21))
     answer = visitor.http.get(f"{BUSY}/log?decision=7")
     assert answer.headers["location"] == f"{BUSY}/decisions/7"
+
+
+@pytest.mark.usefixtures("season")
+def test_a_search_that_finds_little_says_how_much_it_read(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "of the search read" not in readable(visitor.look(f"{BUSY}/log?state=missing"))
+    monkeypatch.setattr(queries, "CHUNK", 2)
+    monkeypatch.setattr(queries, "MOST_READ", 4)
+    page = visitor.look(f"{BUSY}/log?state=missing")
+    assert "This page of the search read 4 decisions; continue with “Older”." in readable(page)
+    assert 'state=missing&before=21" rel="next"' in page.replace("&amp;", "&")
 
 
 def test_a_long_log_has_pages(visitor: Visitor, http: httpx.Client) -> None:

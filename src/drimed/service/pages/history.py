@@ -19,7 +19,7 @@ from drimed.service.tokens import ASK_TELL, READ
 from drimed.trial import events as kinds
 from drimed.trial import queries
 from drimed.trial import telling as outcomes
-from drimed.trial.queries import MOST_READ, SEARCHES, Found, Search
+from drimed.trial.queries import SEARCHES, Found, Search
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
@@ -50,7 +50,7 @@ async def log(visit: Visit) -> Response:
     errors = FormErrors("search", [("decision", f"“{text}” is not the number of a decision")]) if text else NO_ERRORS
     return visit.page(
         "log.html", s=status, tab="log", found=found, wanted=wanted, searches=SEARCHES, metrics=names, errors=errors,
-        later=before is not None, most_read=MOST_READ,
+        later=before is not None, most_read=queries.MOST_READ,
     )  # fmt: skip
 
 

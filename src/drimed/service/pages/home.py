@@ -24,15 +24,15 @@ from drimed.trial.spec import TrialSpec
 from drimed.trial.transaction import Transaction
 
 PAGE = 30  # trials
-AROUND = 3  # lines shown on either side of a fault
+AROUND = 3  # lines shown on either side of one with an error
 PATIENCE = 1.5  # seconds that the page waits for alarms
 
 routes = Pages()
 
 
 @dataclass(frozen=True)
-class Numbered:
-    """A line of a file that has faults."""
+class Line:
+    """A line of a trial file, with its errors."""
 
     number: int
     text: str
@@ -68,7 +68,7 @@ async def new(visit: Visit) -> Response:
 
 @routes.page("/new", MANAGE, method="POST")
 async def create(visit: Visit) -> Response:
-    """A trial from a file, or what is wrong with it, at the line."""
+    """Create a trial from a file, or show its errors at their lines."""
     text = ""
     try:
         sent = await forms.sent(visit, "a trial file")
@@ -107,13 +107,13 @@ def _form(visit: Visit, text: str, *, faults: list[Fault] | None = None, status:
     return visit.page("new.html", status, text=text, faults=listed, lines=_near(text, at))
 
 
-def _near(text: str, at: dict[int, list[Fault]]) -> list[Numbered]:
-    """Lines with faults, and those around them."""
+def _near(text: str, at: dict[int, list[Fault]]) -> list[Line]:
+    """Lines with errors, and those around them."""
     wanted = {n + d for n in at for d in range(-AROUND, AROUND + 1)}
-    found: list[Numbered] = []
+    found: list[Line] = []
     for i, line in enumerate(text.split("\n"), 1):
         if i in wanted:
-            found.append(Numbered(i, line, at.get(i, []), i - 1 - (found[-1].number if found else 0)))
+            found.append(Line(i, line, at.get(i, []), i - 1 - (found[-1].number if found else 0)))
     return found
 
 
@@ -123,7 +123,7 @@ def _line(text: str, key: str) -> int | None:
 
 @routes.page("/sign-in", PUBLIC)
 async def ask_for_token(visit: Visit) -> Response:
-    """The form; where there are no tokens nobody needs one."""
+    """The sign-in form; a service without tokens needs none."""
     service = visit.service
     if await service.run(service.access.look_whether_open):
         response = go("/")
@@ -137,7 +137,7 @@ async def sign_in(visit: Visit) -> Response:
     """Keep the token in a cookie, if it is one."""
     text, after = visit.field("token"), visit.field("next")
     if not text.isascii() or not text.isprintable() or ";" in text:
-        return _sign_in(visit, after, error="That is not a token: tokens begin with “drimed_”.", status=422)
+        return _sign_in(visit, after, error="This is not a token: tokens begin with “drimed_”.", status=422)
     try:
         await visit.service.identify(_with_token(visit.request, text))
     except Refusal as refusal:

@@ -190,7 +190,7 @@ class Pages(APIRouter):
     def page(
         self, path: str, role: str, *, method: str = "GET"
     ) -> Callable[[Callable[[Visit], Any]], Callable[[Visit], Any]]:
-        """The page at an address, for those who have a role."""
+        """The page at an address, for visitors with a role."""
 
         def added(visited: Callable[[Visit], Any]) -> Callable[[Visit], Any]:
             async def endpoint() -> None:
@@ -205,14 +205,14 @@ class Pages(APIRouter):
 
 
 def nothing_here(request: Request, refusal: Refusal) -> Response:
-    """A page for addresses that nobody serves."""
+    """A page for an address that does not exist."""
     response = refused(Visit(request, service_of(request), None), refusal)
     response.headers.update(HEADERS)
     return response
 
 
 def refused(visit: Visit, refusal: Refusal) -> Response:
-    """A page that says why not; whoever is not known is asked to sign in."""
+    """A page that says why; an unknown visitor is asked to sign in."""
     if refusal.status == 401:
         return _sign_in_first(visit)
     status = refusal.status
@@ -243,7 +243,7 @@ def whole(text: str, digits: int = 9) -> int | None:
 
 
 def go(address: str) -> Response:
-    """Elsewhere in these pages, with GET."""
+    """Go to another of these pages, with GET."""
     return RedirectResponse(address, 303)
 
 
@@ -263,7 +263,7 @@ def keep(request: Request, response: Response, name: str, value: str) -> None:
 
 
 def form_key(request: Request, secret: str) -> str:
-    """What a form must bring along: only pages that this browser got with this token know it."""
+    """What a form must send: only pages that this browser got with this token know it."""
     token = request.cookies.get(access.COOKIE, "")
     return hmac.new(secret.encode(), b"drimed form " + token.encode(), hashlib.sha256).hexdigest()
 
