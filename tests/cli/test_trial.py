@@ -16,7 +16,7 @@ from drimed.errors import BatchError, ConflictError, DrimedError, InputError, Sp
 SHEET = "user,rain\nnorth,400\nhill,520\nriver,380\n"
 
 
-class Desk:
+class CommandLine:
     """A folder with a trial in it, and the command line."""
 
     def __init__(self, folder: Path) -> None:
@@ -48,99 +48,99 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    made = Desk(tmp_path)
+def line(tmp_path: Path) -> CommandLine:
+    made = CommandLine(tmp_path)
     made.ok("template", "--out", str(tmp_path / "t.toml"))
     made.ok("init", str(tmp_path / "t.toml"))
     made.write("s.csv", SHEET)
     return made
 
 
-def test_a_season_goes_through_sheets(desk: Desk) -> None:
-    sheet = str(desk.folder / "s.csv")
-    said = desk.ok("ask", "maize-nitrogen", sheet, "--episode", "1", "--out", str(desk.folder / "a.csv"))
+def test_a_season_goes_through_sheets(line: CommandLine) -> None:
+    sheet = str(line.folder / "s.csv")
+    said = line.ok("ask", "maize-nitrogen", sheet, "--episode", "1", "--out", str(line.folder / "a.csv"))
     assert "3 decided; episode 1" in said
-    rows = desk.rows("a.csv")
+    rows = line.rows("a.csv")
     assert [r["user"] for r in rows] == ["north", "hill", "river"]
     filled = "decision,user,arm,yield,leaching\n" + "".join(
         f"{r['decision']},{r['user']},{r['arm']},9,30\n" for r in rows
     )
-    assert "3 recorded" in desk.ok("tell", "maize-nitrogen", desk.write("o.csv", filled))
-    assert "3 already recorded" in desk.ok("tell", "maize-nitrogen", desk.write("o.csv", filled))
-    status = json.loads(desk.ok("status", "maize-nitrogen", "--json"))
-    assert (status["answered"], status["awaited"]) == (3, 0)
+    assert "3 recorded" in line.ok("tell", "maize-nitrogen", line.write("o.csv", filled))
+    assert "3 already recorded" in line.ok("tell", "maize-nitrogen", line.write("o.csv", filled))
+    status = json.loads(line.ok("status", "maize-nitrogen", "--json"))
+    assert (status["complete"], status["pending"]) == (3, 0)
 
 
-def test_asking_again_gives_the_same_decisions(desk: Desk) -> None:
-    words = ("ask", "maize-nitrogen", str(desk.folder / "s.csv"), "--episode", "1", "--out")
-    desk.ok(*words, str(desk.folder / "a.csv"))
-    assert "3 had been decided before" in desk.ok(*words, str(desk.folder / "b.csv"))
-    assert desk.rows("a.csv") == desk.rows("b.csv")
+def test_asking_again_gives_the_same_decisions(line: CommandLine) -> None:
+    words = ("ask", "maize-nitrogen", str(line.folder / "s.csv"), "--episode", "1", "--out")
+    line.ok(*words, str(line.folder / "a.csv"))
+    assert "3 decided before" in line.ok(*words, str(line.folder / "b.csv"))
+    assert line.rows("a.csv") == line.rows("b.csv")
 
 
-def test_a_dry_run_shows_and_writes_nothing(desk: Desk) -> None:
-    sheet = str(desk.folder / "s.csv")
-    desk.ok("ask", "maize-nitrogen", sheet, "--user", "north", "--episode", "1")
-    before = json.loads(desk.ok("status", "maize-nitrogen", "--json"))["events"]
-    assert "Nothing was written" in desk.ok("ask", "maize-nitrogen", sheet, "--dry-run")
-    outcome = desk.write("o.json", json.dumps([{"decision": 1, "yield": 9.0, "leaching": 30.0}]))
-    assert "Nothing was written" in desk.ok("tell", "maize-nitrogen", outcome, "--dry-run")
-    desk.ok("missing", "maize-nitrogen", "--decision", "1", "--reason", "x", "--dry-run")
-    assert "Nothing was written" in desk.ok("init", str(desk.folder / "t.toml"), "--dry-run")
-    assert json.loads(desk.ok("status", "maize-nitrogen", "--json"))["events"] == before
+def test_a_dry_run_shows_and_writes_nothing(line: CommandLine) -> None:
+    sheet = str(line.folder / "s.csv")
+    line.ok("ask", "maize-nitrogen", sheet, "--user", "north", "--episode", "1")
+    before = json.loads(line.ok("status", "maize-nitrogen", "--json"))["events"]
+    assert "Nothing was written" in line.ok("ask", "maize-nitrogen", sheet, "--dry-run")
+    outcome = line.write("o.json", json.dumps([{"decision": 1, "yield": 9.0, "leaching": 30.0}]))
+    assert "Nothing was written" in line.ok("tell", "maize-nitrogen", outcome, "--dry-run")
+    line.ok("missing", "maize-nitrogen", "--decision", "1", "--reason", "x", "--dry-run")
+    assert "Nothing was written" in line.ok("init", str(line.folder / "t.toml"), "--dry-run")
+    assert json.loads(line.ok("status", "maize-nitrogen", "--json"))["events"] == before
 
 
-def test_json_holds_the_whole_decision(desk: Desk) -> None:
-    desk.ok("ask", "maize-nitrogen", str(desk.folder / "s.csv"), "--episode", "1", "--out", str(desk.folder / "a.json"))
-    first = json.loads((desk.folder / "a.json").read_text(encoding="utf-8"))[0]
+def test_json_holds_the_whole_decision(line: CommandLine) -> None:
+    line.ok("ask", "maize-nitrogen", str(line.folder / "s.csv"), "--episode", "1", "--out", str(line.folder / "a.json"))
+    first = json.loads((line.folder / "a.json").read_text(encoding="utf-8"))[0]
     assert sum(first["probabilities"].values()) == pytest.approx(1)
     assert first["propensity"] == first["probabilities"][first["arm"]]
     assert set(first["effects"]["split"]) == {"estimate", "low", "high"}
 
 
-def test_changes_are_kept_in_the_log_with_their_reasons(desk: Desk) -> None:
-    desk.ok("ask", "maize-nitrogen", str(desk.folder / "s.csv"), "--episode", "1")
-    desk.ok("tell", "maize-nitrogen", "--decision", "1", "--value", "yield=8.7", "--value", "leaching=31")
-    desk.ok("amend", "maize-nitrogen", "yield=8.9", "--decision", "1", "--reason", "scale off", "--actor", "ann")
-    desk.ok("add-user", "maize-nitrogen", "lake", "--preference", "yield=1", "--group", "sand")
-    desk.ok("add-arm", "maize-nitrogen", "cover")
-    desk.ok("prefer", "maize-nitrogen", "north", "yield=1", "leaching=-1", "--reason", "levy")
-    desk.ok("retire-arm", "maize-nitrogen", "reduced", "--reason", "no stock")
-    desk.ok("pause", "maize-nitrogen", "--reason", "board")
-    assert isinstance(desk.refused("ask", "maize-nitrogen", str(desk.folder / "s.csv")), ConflictError)
-    desk.ok("resume", "maize-nitrogen")
-    desk.ok("stop", "maize-nitrogen", "--reason", "done")
-    said = desk.ok("log", "maize-nitrogen")
+def test_changes_are_kept_in_the_log_with_their_reasons(line: CommandLine) -> None:
+    line.ok("ask", "maize-nitrogen", str(line.folder / "s.csv"), "--episode", "1")
+    line.ok("tell", "maize-nitrogen", "--decision", "1", "--value", "yield=8.7", "--value", "leaching=31")
+    line.ok("amend", "maize-nitrogen", "yield=8.9", "--decision", "1", "--reason", "scale off", "--actor", "ann")
+    line.ok("add-user", "maize-nitrogen", "lake", "--preference", "yield=1", "--group", "sand")
+    line.ok("add-arm", "maize-nitrogen", "cover")
+    line.ok("prefer", "maize-nitrogen", "north", "yield=1", "leaching=-1", "--reason", "levy")
+    line.ok("retire-arm", "maize-nitrogen", "reduced", "--reason", "no stock")
+    line.ok("pause", "maize-nitrogen", "--reason", "board")
+    assert isinstance(line.refused("ask", "maize-nitrogen", str(line.folder / "s.csv")), ConflictError)
+    line.ok("resume", "maize-nitrogen")
+    line.ok("stop", "maize-nitrogen", "--reason", "done")
+    said = line.ok("log", "maize-nitrogen")
     for word in ("(was yield = 8.7", "scale off", "ann", "levy", "no stock", "board", "cover"):
         assert word in said
-    story = desk.ok("log", "maize-nitrogen", "--decision", "1", "--json").splitlines()
+    story = line.ok("log", "maize-nitrogen", "--decision", "1", "--json").splitlines()
     assert [json.loads(line)["kind"] for line in story] == ["decision", "outcome", "amendment"]
-    assert "the log is whole" in desk.ok("verify", "maize-nitrogen")
+    assert "the log is intact" in line.ok("verify", "maize-nitrogen")
 
 
-def test_a_broken_log_is_an_exit_code(desk: Desk) -> None:
+def test_a_broken_log_is_an_exit_code(line: CommandLine) -> None:
     import sqlite3
 
-    desk.ok("ask", "maize-nitrogen", str(desk.folder / "s.csv"), "--episode", "1")
-    with sqlite3.connect(desk.folder / "t.db") as db:
+    line.ok("ask", "maize-nitrogen", str(line.folder / "s.csv"), "--episode", "1")
+    with sqlite3.connect(line.folder / "t.db") as db:
         db.execute("UPDATE drimed_events SET actor = 'eve' WHERE seq = 3")
-    result = desk.run("verify", "maize-nitrogen")
+    result = line.run("verify", "maize-nitrogen")
     assert result.exit_code == 1
     assert "event 3" in result.output
 
 
-def test_a_kept_hash_proves_that_nothing_was_rewritten(desk: Desk) -> None:
-    kept = json.loads(desk.ok("status", "maize-nitrogen", "--json"))["hash"]
-    desk.ok("ask", "maize-nitrogen", str(desk.folder / "s.csv"), "--episode", "1")
-    desk.ok("verify", "maize-nitrogen", "--expect", kept)
-    assert desk.run("verify", "maize-nitrogen", "--expect", "0" * 64).exit_code == 1
+def test_a_kept_hash_proves_that_nothing_was_rewritten(line: CommandLine) -> None:
+    kept = json.loads(line.ok("status", "maize-nitrogen", "--json"))["hash"]
+    line.ok("ask", "maize-nitrogen", str(line.folder / "s.csv"), "--episode", "1")
+    line.ok("verify", "maize-nitrogen", "--expect", kept)
+    assert line.run("verify", "maize-nitrogen", "--expect", "0" * 64).exit_code == 1
 
 
 @pytest.mark.parametrize(
     ("words", "kind", "said"),
     [
         (["status", "maise"], UnknownNameError, "unknown trial 'maise'; did you mean 'maize-nitrogen'"),
-        (["ask", "maize-nitrogen", "--episode", "1"], InputError, "give a sheet"),
+        (["ask", "maize-nitrogen", "--episode", "1"], InputError, "has no context in episode 1; expected rain: give it"),
         (["ask", "maize-nitrogen", "nowhere.csv"], InputError, "cannot read nowhere.csv"),
         (["tell", "maize-nitrogen"], InputError, "give a sheet, or --decision with --value"),
         (["tell", "maize-nitrogen", "--decision", "1", "--value", "yield"], InputError, "expected METRIC=VALUE"),
@@ -152,37 +152,37 @@ def test_a_kept_hash_proves_that_nothing_was_rewritten(desk: Desk) -> None:
     ],
 )
 def test_what_is_wrong_is_said_with_what_to_do(
-    desk: Desk, words: list[str], kind: type[DrimedError], said: str
+    line: CommandLine, words: list[str], kind: type[DrimedError], said: str
 ) -> None:
-    error = desk.refused(*words)
+    error = line.refused(*words)
     assert isinstance(error, kind)
     assert said in str(error)
 
 
-def test_the_file_s_faults_come_with_their_lines(desk: Desk) -> None:
-    text = (desk.folder / "t.toml").read_text(encoding="utf-8").replace('metric = "yield"', 'metric = "yeild"')
-    error = desk.refused("init", desk.write("w.toml", text))
+def test_the_file_s_faults_come_with_their_lines(line: CommandLine) -> None:
+    text = (line.folder / "t.toml").read_text(encoding="utf-8").replace('metric = "yield"', 'metric = "yeild"')
+    error = line.refused("init", line.write("w.toml", text))
     assert isinstance(error, SpecError)
     line = 1 + text[: text.index('"yeild"')].count("\n")
     assert str(error).startswith(f"line {line}: guardrails.0.metric")
 
 
-def test_a_sheet_s_faults_come_with_their_rows(desk: Desk) -> None:
-    error = desk.refused("ask", "maize-nitrogen", desk.write("w.csv", SHEET.replace("520", "wet")), "--episode", "1")
+def test_a_sheet_s_faults_come_with_their_rows(line: CommandLine) -> None:
+    error = line.refused("ask", "maize-nitrogen", line.write("w.csv", SHEET.replace("520", "wet")), "--episode", "1")
     assert isinstance(error, BatchError)
     assert str(error).startswith("row 3: rain must be a number, got 'wet'")
 
 
-def test_init_says_what_a_person_should_know_first(desk: Desk) -> None:
-    text = (desk.folder / "t.toml").read_text(encoding="utf-8")
-    assert "no absolute part" in desk.ok(
-        "init", desk.write("n.toml", text.replace("absolute = 60", "absolute = 0")), "--dry-run"
+def test_init_says_what_a_person_should_know_first(line: CommandLine) -> None:
+    text = (line.folder / "t.toml").read_text(encoding="utf-8")
+    assert "no absolute part" in line.ok(
+        "init", line.write("n.toml", text.replace("absolute = 60", "absolute = 0")), "--dry-run"
     )
 
 
-def test_two_trials_of_one_name_are_refused(desk: Desk) -> None:
-    assert isinstance(desk.refused("init", str(desk.folder / "t.toml")), ConflictError)
+def test_two_trials_of_one_name_are_refused(line: CommandLine) -> None:
+    assert isinstance(line.refused("init", str(line.folder / "t.toml")), ConflictError)
 
 
-def test_a_template_is_never_written_over(desk: Desk) -> None:
-    assert isinstance(desk.refused("template", "--out", str(desk.folder / "t.toml")), InputError)
+def test_a_template_is_never_written_over(line: CommandLine) -> None:
+    assert isinstance(line.refused("template", "--out", str(line.folder / "t.toml")), InputError)

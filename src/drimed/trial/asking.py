@@ -166,8 +166,8 @@ def _question(state: TrialState, user: str, context: Context | None, unavailable
         values = problem.context(context, ("contexts", user))
     elif problem.fields and user not in state.episode.contexts:
         raise InputError(
-            f"user {user!r} has no context in episode {state.episode.number}; expected {', '.join(problem.fields)}: "
-            "give it here or to open_episode",
+            f"user {user!r} has no context in episode {state.episode.number}; expected {', '.join(problem.fields)}: give it "
+            "with the request, in a sheet, or when the episode is opened",
             ("contexts", user),
         )
     else:
