@@ -1,4 +1,4 @@
-"""Which arm each user gets: a decision is taken once, and returned again to whoever asks again."""
+"""Which arm each user gets: a decision is taken once, and returned again when it is asked for again."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ class TrialState:
         return profile, as_vector(body["context"]), self.problem.available(profile, body["unavailable"])
 
     def state_of(self, outcome: Values | None, *, missing: bool) -> str:
-        """The state of a decision with this outcome, given up or not."""
+        """The state of a decision with this outcome; `missing`: the rest of it was marked as missing."""
         parts = [] if outcome is None else [outcome["metrics"] or {}]
         if parts and self.spec.feedback == "difference":
             parts.append((outcome or {})["control"] or {})

@@ -76,7 +76,7 @@ class SqlStore:
             yield self._ledger(connection, name, lock=False)
 
     def stop_waiting(self) -> None:
-        """Whoever waits for a turn to write to SQLite gives up: nothing of it was written."""
+        """Writers that wait for their turn on SQLite give up; nothing of theirs was written."""
         self._waits = False
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class SqlStore:
 
     @contextmanager
     def transaction(self, *, write: bool) -> Iterator[Connection]:
-        """One on no trial in particular: for those who keep tables of their own beside the trials."""
+        """One on no trial in particular: for tables that are kept beside the trials."""
         with _told(self.url), self._transaction(write=write) as connection:
             yield connection
 
