@@ -125,7 +125,7 @@ def test_a_snapshot_of_the_older_form_is_there_and_not_used(store: SqlStore, nam
         snapshot = ledger.snapshot()
         assert snapshot is not None
         assert snapshots.restore(at_start(ledger).created, snapshot) is None
-        assert contents(snapshots.recall(ledger)) == contents(caught_up(at_start(ledger), ledger))
+        assert contents(snapshots.recall(ledger)[0]) == contents(caught_up(at_start(ledger), ledger))
 
 
 def counted(state: TrialState) -> dict[str, int]:

@@ -395,7 +395,7 @@ SINGLE = [
         "[policy]",
         '[policy] #!\nguard = "penalty"',
         "policy",
-        "has no guardrails; use dri_med, or guard",
+        "has no guardrails; use guard",
         without='guard = "certain"\n',
     ),
     Wrong("[policy]", '[policy] #!\nweighting = "learnt"', "policy", "weighting must be one of"),

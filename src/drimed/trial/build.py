@@ -29,7 +29,7 @@ def build_policy(spec: TrialSpec, d: int) -> AnyPolicy:
     if "guardrails" in plain.settings:
         implied["guardrails"] = _guardrails(spec)
     elif spec.guardrails:
-        raise ConfigError(f'the guard of {name!r} has no guardrails; use dri_med, or guard = "expected" or "certain"')
+        raise ConfigError(f'the guard of {name!r} has no guardrails; use guard = "expected" or "certain", or dri_med')
     if weighting == "learned":
         implied["refits"] = "converged"  # what is decided must not depend on the order in which outcomes came
     if "regularisation" not in plain.settings:  # a published algorithm: its constants are its own

@@ -71,16 +71,16 @@ def restore(created: Event, snapshot: Snapshot) -> TrialState | None:
     return state.entered((name, User.model_validate(user)) for name, user in meta["profiles"])
 
 
-def recall(ledger: Ledger) -> TrialState:
-    """The state after the ledger's last event, from its newest snapshot if that is usable."""
-    start = at_start(ledger)
-    snapshot = ledger.snapshot()
+def recall(ledger: Ledger) -> tuple[TrialState, bool]:
+    """The state after the ledger's last event, and whether a snapshot there was unusable and should be replaced."""
+    start, snapshot = at_start(ledger), ledger.snapshot()
+    restored = None
     if snapshot is not None:
         at = next(ledger.events(after=snapshot.seq - 1, until=snapshot.seq), None)
         try:
             if at is None or at.hash != snapshot.hash:
                 raise ValueError("it belongs to another log")
-            start = restore(start.created, snapshot) or start
+            restored = restore(start.created, snapshot)
         except Exception as error:  # torn or changed in whatever way: the log has everything
             log.warning("trial %s: the snapshot after event %d is unusable: %s", ledger.name, snapshot.seq, error)
-    return caught_up(start, ledger)
+    return caught_up(restored or start, ledger), snapshot is not None and restored is None

@@ -114,15 +114,17 @@ class Trial:
     def _known(self, state: TrialState | None, ledger: Ledger) -> TrialState:
         """The state after the ledger's last event; a store that was set back is read again."""
         if state is None or state.seq > ledger.seq or not _same_log(state, ledger):
-            self._snapshot = None
-            return snapshots.recall(ledger)
+            state, unusable = snapshots.recall(ledger)
+            self._snapshot = -SNAPSHOT_EVERY if unusable else None
+            return state
         return caught_up(state, ledger)
 
     def _keep_snapshot(self, state: TrialState, ledger: Ledger) -> int:
         due = max(SNAPSHOT_EVERY, len(state.users))
         last = ledger.snapshot_seq() if self._snapshot is None else self._snapshot
         if state.seq >= last + due:
-            last = ledger.snapshot_seq()  # another process may have taken one
+            if last >= 0:  # another process may have taken one; one that nobody can use is replaced at once
+                last = ledger.snapshot_seq()
             if state.seq >= last + due:
                 ledger.keep(snapshots.take(state))
                 return state.seq
