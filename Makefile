@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup browser run test check bench torture format clean
+.PHONY: setup browser run test check bench torture pictures format clean
 
 setup: $(STAMP)
 
@@ -39,6 +39,10 @@ bench: setup
 
 torture: setup
 	$(BIN)/python -m tests.trial.torture
+
+# Pictures of the pages in README and docs.
+pictures: setup browser
+	$(BIN)/python -m docs.pictures
 
 format: setup
 	$(BIN)/ruff check --fix .
