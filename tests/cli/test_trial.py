@@ -68,13 +68,13 @@ def test_a_season_goes_through_sheets(desk: Desk) -> None:
     assert "3 recorded" in desk.ok("tell", "maize-nitrogen", desk.write("o.csv", filled))
     assert "3 already recorded" in desk.ok("tell", "maize-nitrogen", desk.write("o.csv", filled))
     status = json.loads(desk.ok("status", "maize-nitrogen", "--json"))
-    assert (status["answered"], status["awaited"]) == (3, 0)
+    assert (status["complete"], status["pending"]) == (3, 0)
 
 
 def test_asking_again_gives_the_same_decisions(desk: Desk) -> None:
     words = ("ask", "maize-nitrogen", str(desk.folder / "s.csv"), "--episode", "1", "--out")
     desk.ok(*words, str(desk.folder / "a.csv"))
-    assert "3 had been decided before" in desk.ok(*words, str(desk.folder / "b.csv"))
+    assert "0 decided, 3 decided before" in desk.ok(*words, str(desk.folder / "b.csv"))
     assert desk.rows("a.csv") == desk.rows("b.csv")
 
 

@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from drimed.errors import ConfigError, InputError
+from drimed.cli import names
+from drimed.errors import InputError
 
 if TYPE_CHECKING:  # SciPy takes a quarter of a second that other commands do not need
     from drimed.evaluation.evaluate import Evaluation, Plan
@@ -72,7 +73,7 @@ def evaluate(
     from drimed.evaluation.evaluate import Plan
     from drimed.evaluation.readers import OPTIONAL, Columns, read
 
-    names = _list("--policy", policy)
+    policies = names("--policy", policy)
     columns = Columns(
         action=action,
         reward=reward,
@@ -80,14 +81,14 @@ def evaluate(
         probabilities=probabilities,
         predictions=predictions,
         user=user,
-        targets=tuple(name.removeprefix("columns=") for name in names if name.startswith("columns=")),
+        targets=tuple(name.removeprefix("columns=") for name in policies if name.startswith("columns=")),
         use=frozenset(OPTIONAL) - {"episode", "metrics"} - (set() if by_user else {"user"}),
     )
-    stream = read(log, columns=columns, arms=_list("--arms", arms) if arms else None)
+    stream = read(log, columns=columns, arms=names("--arms", arms) if arms else None)
     default = WITH_MODEL if stream.predicts else WITHOUT_MODEL
     plan = Plan(
-        targets=[target.parse(name, control=control) for name in names],
-        estimators=[known.parse(name) for name in _list("--estimators", estimators or default)],
+        targets=[target.parse(name, control=control) for name in policies],
+        estimators=[known.parse(name) for name in names("--estimators", estimators or default)],
         level=level,
         reward_range=_range(reward_range),
         resamples=bootstrap,
@@ -126,10 +127,10 @@ def _show(console: Console, result: Evaluation, level: float) -> None:
     for shown, title in ((bootstrap, "bootstrap"), (anytime, "at all times")):
         if shown:
             table.add_column(f"{level:.0%} {title}")
-    refusals: dict[str, str] = {}
+    refusals: dict[str, list[str]] = {}  # reason -> what it refuses
     for e in result.estimates:
         if e.refused:
-            refusals[f"{e.target} / {e.estimator}"] = e.refused
+            refusals.setdefault(e.refused, []).append(f"{e.target} / {e.estimator}")
             table.add_row(e.target, e.estimator, "[bold red]refused[/]", "", "")
             continue
         cells = [f"{e.value:.5g}", f"{e.standard_error:.2g}", _text(e.interval)]
@@ -148,26 +149,12 @@ def _show(console: Console, result: Evaluation, level: float) -> None:
     for name, told in result.warnings.items():
         for text in told:
             console.print(f"[yellow]warning:[/] {name}: {text}", highlight=False)
-    for reason, whose in _grouped(refusals).items():
+    for reason, whose in refusals.items():
         console.print(f"[bold red]refused:[/] {', '.join(whose)}: {reason}", highlight=False, soft_wrap=True)
 
 
 def _text(interval: Interval | None) -> str:
     return "" if interval is None else f"{interval.low:.5g} .. {interval.high:.5g}"
-
-
-def _grouped(refusals: dict[str, str]) -> dict[str, list[str]]:
-    reasons: dict[str, list[str]] = {}
-    for name, reason in refusals.items():
-        reasons.setdefault(reason, []).append(name)
-    return reasons
-
-
-def _list(option: str, text: str) -> list[str]:
-    names = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if not names:
-        raise ConfigError(f"give at least one name with {option}")
-    return names
 
 
 def _range(text: str | None) -> tuple[float, float] | None:
