@@ -115,7 +115,7 @@ def test_changes_are_kept_in_the_log_with_their_reasons(desk: Desk) -> None:
         assert word in said
     story = desk.ok("log", "maize-nitrogen", "--decision", "1", "--json").splitlines()
     assert [json.loads(line)["kind"] for line in story] == ["decision", "outcome", "amendment"]
-    assert "the log is whole" in desk.ok("verify", "maize-nitrogen")
+    assert "the log is intact" in desk.ok("verify", "maize-nitrogen")
 
 
 def test_a_broken_log_is_an_exit_code(desk: Desk) -> None:

@@ -27,10 +27,7 @@ REFUSED = 2  # exit code where nothing at all could be estimated
 def evaluate(
     log: Annotated[Path, typer.Argument(metavar="LOG", help="A Parquet or CSV file, one row for each decision.")],
     policy: Annotated[
-        str,
-        typer.Option(
-            help="Policies to evaluate, separated by commas: uniform, control, logged, arm=NAME, columns=PREFIX."
-        ),
+        str, typer.Option(help="Policies, separated by commas: uniform, control, logged, arm=NAME, columns=PREFIX.")
     ] = "uniform",
     estimators: Annotated[
         str | None,
@@ -40,18 +37,12 @@ def evaluate(
         ),
     ] = None,
     control: Annotated[str | None, typer.Option(help="The name of the control arm.")] = None,
-    arms: Annotated[
-        str | None, typer.Option(help="Names of all arms, separated by commas. Default: those of the log.")
-    ] = None,
+    arms: Annotated[str | None, typer.Option(help="All arms, separated by commas. Default: those of the log.")] = None,
     action: Annotated[str, typer.Option(help="Column of the arm played.")] = "action",
-    reward: Annotated[
-        str, typer.Option(help="Column of the outcome to judge by; a metric's column works too.")
-    ] = "reward",
+    reward: Annotated[str, typer.Option(help="Column of the reward, or of a metric to judge by.")] = "reward",
     propensity: Annotated[str, typer.Option(help="Column of the probability of the arm played.")] = "propensity",
-    probabilities: Annotated[
-        str, typer.Option(help="How the columns of all arms' probabilities begin.")
-    ] = "probability_",
-    predictions: Annotated[str, typer.Option(help="How the columns of predicted rewards begin.")] = "q_",
+    probabilities: Annotated[str, typer.Option(help="Prefix of the probabilities of all arms.")] = "probability_",
+    predictions: Annotated[str, typer.Option(help="Prefix of the columns of predicted rewards.")] = "q_",
     user: Annotated[str, typer.Option(help="Column of the user.")] = "user",
     reward_range: Annotated[
         str | None,

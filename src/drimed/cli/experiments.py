@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.console import Console
@@ -19,6 +18,9 @@ from drimed.errors import UnknownNameError
 if TYPE_CHECKING:
     from drimed.experiments.run import Run
 
+    Done = Callable[[Run, bool], None]  # a run, and whether it was kept from before
+
+T = TypeVar("T")
 FRESH_SEED = 20_000  # instances that were used for nothing else
 DESCRIPTION = 34  # characters: longer names would make the bar jump
 
@@ -30,10 +32,7 @@ def reproduce(
         int, typer.Option(help="Seeds of the main comparison; ablations, allocation and instances scale with it.")
     ] = 128,
     only: Annotated[
-        str | None,
-        typer.Option(
-            help="Parts to measure, separated by commas: main, ablations, allocation, discount, random. Default: all."
-        ),
+        str | None, typer.Option(help="Parts, separated by commas: main, ablations, allocation, discount, random.")
     ] = None,
     jobs: Jobs = -1,
     out: Annotated[Path, typer.Option(help="Where figures, results.json and index.html go.")] = Path("out/reproduce"),
@@ -59,15 +58,15 @@ def reproduce(
     from drimed.experiments.measure import reproduce as measure
 
     console = Console()
-    with counting(console, len(seed_blocks(reproduction.plan().values())), out / "runs") as counter:
-        results = measure(reproduction, out, jobs=jobs, on_done=counter.done)
-
+    runs = len(seed_blocks(reproduction.plan().values()))
+    run = lambda done: measure(reproduction, out, jobs=jobs, on_done=done)  # noqa: E731
+    results, last = _measured(console, runs, out, run)
     table = Table("statement", "holds?")
     for claim in results["claims"]:
         mark = {True: "[green]yes[/]", False: "[red]no[/]", None: "[dim]not measured[/]"}[claim["holds"]]
         table.add_row(claim["text"], mark)
     console.print(table)
-    console.print(counter.summary(out / "index.html"))
+    console.print(last)
 
 
 def bench(
@@ -123,42 +122,33 @@ def bench(
     from drimed.experiments.measure import bench as measure
 
     target = out or Path("out/bench") / chosen.id
-    with counting(console, len(seed_blocks(benchmark.plan().values())), target / "runs") as counter:
-        results = measure(benchmark, target, jobs=jobs, cluster=where, on_done=counter.done)
+    runs = len(seed_blocks(benchmark.plan().values()))
+    run = lambda done: measure(benchmark, target, jobs=jobs, cluster=where, on_done=done)  # noqa: E731
+    results, last = _measured(console, runs, target, run)
     table = Table("policy", "ratio to the best", "worst cell")
     for row in results["ratios"]:
         table.add_row(row["policy"], f"{row['geometric_mean']:.2f}", f"{row['worst']:.2f}")
     console.print(table)
-    console.print(counter.summary(target / "index.html"))
+    console.print(last)
 
 
-class Counter:
-    """Counts finished runs."""
+def _measured(console: Console, runs: int, out: Path, measure: Callable[[Done], T]) -> tuple[T, str]:
+    """The results, measured under a progress bar, and a last line; Ctrl-C ends without a traceback."""
+    start, reused = time.perf_counter(), 0
 
-    def __init__(self, progress: Progress, total: int) -> None:
-        self._reused = 0
-        self._start = time.perf_counter()
-        self._progress, self._bar = progress, progress.add_task("runs", total=total)
-
-    def done(self, run: Run, stored: bool) -> None:
-        """One more."""
-        self._reused += stored
+    def done(run: Run, stored: bool) -> None:
+        nonlocal reused
+        reused += stored
         text = f"{run.policy}, {run.scenario.drift}"[:DESCRIPTION].ljust(DESCRIPTION)
-        self._progress.update(self._bar, advance=1, description=text)
+        progress.update(bar, advance=1, description=text)
 
-    def summary(self, page: Path) -> str:
-        """How long it took, and what to open."""
-        kept = f", {self._reused} runs from before" if self._reused else ""
-        return f"{time.perf_counter() - self._start:.0f} s{kept}. Open [bold]{page}[/]"
-
-
-@contextmanager
-def counting(console: Console, total: int, kept_in: Path) -> Iterator[Counter]:
-    """A bar for `total` runs; Ctrl-C ends with what to do next instead of a traceback."""
     text, times = TextColumn("{task.description}"), (TimeElapsedColumn(), TimeRemainingColumn())
     try:
         with Progress(text, BarColumn(), MofNCompleteColumn(), *times, console=console) as progress:
-            yield Counter(progress, total)
+            bar = progress.add_task("runs", total=runs)
+            found = measure(done)
     except KeyboardInterrupt:
-        console.print(f"interrupted; finished runs are kept in {kept_in}: run the same command again to continue")
+        console.print(f"interrupted; finished runs are kept in {out / 'runs'}: run the same command again to continue")
         raise typer.Exit(130) from None
+    kept = f", {reused} runs from before" if reused else ""
+    return found, f"{time.perf_counter() - start:.0f} s{kept}. Open [bold]{out / 'index.html'}[/]"

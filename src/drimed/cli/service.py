@@ -25,43 +25,36 @@ console, errors = Console(), Console(stderr=True)
 # What a narrow terminal must not break: ids, roles, days, states; labels and trials go on in the next line.
 COLUMNS = {"id": 8, "label": 5, "role": 8, "trial": 5, "created (UTC)": 10, "expires (UTC)": 10, "state": 7}
 
-Address = Annotated[
-    str | None,
-    typer.Option("--store", help="A SQLite file, or postgresql://user@host/database; or DRIMED_STORE, or in --config."),
-]
-Config = Annotated[
-    Path | None, typer.Option(envvar="DRIMED_CONFIG", help="The TOML file that `drimed serve` has its settings from.")
-]
+Address = Annotated[str | None, typer.Option("--store", help="The store, given as for `drimed serve`.")]
+Config = Annotated[Path | None, typer.Option(envvar="DRIMED_CONFIG", help="The settings file of `drimed serve`.")]
 
 
 def serve(
     store: Annotated[str | None, typer.Option(help="A SQLite file, or postgresql://user@host/database.")] = None,
-    host: Annotated[str | None, typer.Option(help="Where to listen; beyond 127.0.0.1 only with tokens.")] = None,
-    port: Annotated[int | None, typer.Option(help="Where to listen.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes.")] = None,
-    threads: Annotated[int | None, typer.Option(help="For reading, and as many for writing, in each process.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; others than 127.0.0.1 need tokens.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Worker processes.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads for reads, and for writes, in each process.")] = None,
     largest_body: Annotated[int | None, typer.Option(help="Largest request, in bytes.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Requests a second for a token and process; 0: any.")] = None,
-    burst: Annotated[int | None, typer.Option(help="Requests that a token may make at once.")] = None,
-    keep_answers: Annotated[float | None, typer.Option(help="Hours for which repeated writes are recognised.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Requests a second per token and process; 0: no limit.")] = None,
+    burst: Annotated[int | None, typer.Option(help="Requests that a token may make in one burst.")] = None,
+    keep_answers: Annotated[float | None, typer.Option(help="Hours for which idempotency keys are remembered.")] = None,
     grace: Annotated[int | None, typer.Option(help="Seconds to finish running requests when stopping.")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
-    config: Annotated[
-        Path | None, typer.Option(envvar="DRIMED_CONFIG", help="A TOML file with the same settings.")
-    ] = None,
+    config: Annotated[Path | None, typer.Option(envvar="DRIMED_CONFIG", help="A TOML file of settings.")] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Fill an empty store with a simulated trial first.")] = False,
 ) -> None:
     """Serve trials over HTTP.
 
     Every setting can also come from the environment (DRIMED_STORE, DRIMED_PORT, ...) or from the file.
     """
-    given = {name: value for name, value in locals().items() if name not in ("config", "demo")}
+    flags = {name: value for name, value in locals().items() if name not in ("config", "demo")}
     os.environ.setdefault(MODULES, "")  # a trial that comes over HTTP must not import what it likes
     from drimed.service import app, tokens  # a second that help does not need
     from drimed.service.demo import fill
     from drimed.service.settings import Settings
 
-    settings = Settings.resolve(given, os.environ, config)
+    settings = Settings.resolve(flags, os.environ, config)
     guarded = app.has_tokens(settings)
     if demo:
         with closing(open_store(settings.store)) as opened:
@@ -82,12 +75,12 @@ def serve(
 def create(
     label: Annotated[str, typer.Option(help="Who acts with it; the log shows this name.")],
     role: Annotated[str, typer.Option(help="read, ask-tell (also asks and tells) or manage (also changes trials).")],
-    trial: Annotated[str | None, typer.Option(help="The only trial it is for; default: all.")] = None,
-    days: Annotated[float | None, typer.Option(help="How long it is good for; default: until it is revoked.")] = None,
+    trial: Annotated[str | None, typer.Option(help="Only for this trial; default: for all.")] = None,
+    days: Annotated[float | None, typer.Option(help="Days until it expires; default: never.")] = None,
     store: Address = None,
     config: Config = None,
 ) -> None:
-    """Make a token. It is shown once: the store keeps a hash of it only."""
+    """Make a token. It is shown once; the store keeps only its hash."""
     from drimed.service import tokens
 
     with _opened(store, config, create=True) as opened:
@@ -95,13 +88,13 @@ def create(
         if trial is not None and trial not in opened.names():
             typer.echo(f"note: there is no trial {trial!r} yet", err=True)
     until = f" until {_minute(made.expires)} UTC" if made.expires else ""
-    typer.echo(f"{role} on {trial or 'all trials'}{until}; keep it, it is not shown again:", err=True)
+    typer.echo(f"{role} on {trial or 'all trials'}{until}; save it, it is not shown again:", err=True)
     typer.echo(text)
 
 
 @token.command("list")
 def listed(store: Address = None, config: Config = None) -> None:
-    """Show every token there has been; not the tokens themselves."""
+    """List all tokens, also revoked ones, without their secrets."""
     from drimed.service import tokens
 
     with _opened(store, config) as opened:
@@ -121,7 +114,7 @@ def revoke(
     store: Address = None,
     config: Config = None,
 ) -> None:
-    """Never accept a token again. A running service notices within seconds."""
+    """Revoke a token. A running service refuses it within seconds."""
     from drimed.service import tokens
 
     with _opened(store, config) as opened:

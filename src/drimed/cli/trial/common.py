@@ -35,9 +35,7 @@ Dry = Annotated[bool, typer.Option("--dry-run", help="Show what would happen; wr
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Record values outside their declared range without asking.")]
 Out = Annotated[Path | None, typer.Option("--out", help="A .csv or .json file to write; default: show it.")]
 Values = Annotated[list[str] | None, typer.Argument(metavar="METRIC=VALUE", help="yield=5.2 cost=110")]
-ControlValues = Annotated[
-    list[str] | None, typer.Option("--control", help="yield=5.2 of the control plot; repeatable.")
-]
+ControlValues = Annotated[list[str] | None, typer.Option("--control", help="Of the control plot: yield=5; repeatable.")]
 
 
 def open_trial(name: str, store: str, actor: str | None = None) -> Trial:

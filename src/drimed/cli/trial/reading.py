@@ -142,9 +142,7 @@ def report(
 
 def verify(
     name: Name,
-    expect: Annotated[
-        str | None, typer.Option(help="A hash that verify has shown before: it must still be in the log.")
-    ] = None,
+    expect: Annotated[str | None, typer.Option(help="A hash shown earlier: it must still be in the log.")] = None,
     store: Address = DEFAULT,
 ) -> None:
     """Replay the whole trial from its log: the chain must hold, and every decision must be reproduced."""

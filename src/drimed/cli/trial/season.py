@@ -59,12 +59,8 @@ def ask(
     name: Name,
     sheet: Annotated[Path | None, typer.Argument(help="A sheet of users and contexts, .csv or .json.")] = None,
     user: Annotated[list[str] | None, typer.Option(help="Only this user; repeatable.")] = None,
-    episode: Annotated[
-        int | None, typer.Option(help="The episode this is for; it is opened if it is the next one.")
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option(help="An idempotency key: a repeated request gets the first answer again.")
-    ] = None,
+    episode: Annotated[int | None, typer.Option(help="The episode this is for; the next one is opened.")] = None,
+    key: Annotated[str | None, typer.Option(help="Idempotency key: a repeat gets the first answer again.")] = None,
     out: Out = None,
     store: Address = DEFAULT,
     actor: Who = None,
@@ -76,6 +72,8 @@ def ask(
 
     rows = common.read_sheet(sheet) if sheet else []
     with trial.writing(dry_run=dry_run) as tx:
+        if tx.state.problem.fields and not rows and episode not in (None, tx.state.episode.number):
+            raise InputError(f"episode {episode} begins with the contexts of its users; give a sheet of them")
         contexts = sheets.contexts(tx.state, rows) if rows else {}
         users = user or (list(contexts) if rows else None)
         known = contexts if tx.state.problem.fields else None
@@ -118,13 +116,9 @@ def tell(
     results = [r.result for r in receipts]
     counts = ", ".join(f"{results.count(s)} {s}" for s in dict.fromkeys(results)) or "the sheet has no outcomes"
     common.say(counts + (NOTHING_WRITTEN if dry_run else ""))
-    waits = [r for r in receipts if r.waits_for]
-    if waits:
-        first = waits[0]
-        common.say(
-            f"{len(waits)} recorded but not learned from yet: decision {first.decision} waits for "
-            f"{', '.join(first.waits_for)}"
-        )
+    if waits := [r for r in receipts if r.waits_for]:
+        needs = ", ".join(waits[0].waits_for)
+        common.say(f"{len(waits)} recorded but not learned from yet: decision {waits[0].decision} waits for {needs}")
 
 
 def amend(
@@ -158,7 +152,7 @@ def missing(
     actor: Who = None,
     dry_run: Dry = False,
 ) -> None:
-    """Mark an outcome, or what is not there of it, as missing."""
+    """Mark an outcome, or the rest of a partial one, as missing."""
     receipt = common.open_trial(name, store, actor).mark_missing(decision, reason=reason, dry_run=dry_run)
     common.say(f"decision {decision}: {receipt.result}")
 
