@@ -88,7 +88,7 @@ def create(
         if trial is not None and trial not in opened.names():
             typer.echo(f"note: there is no trial {trial!r} yet", err=True)
     until = f" until {_minute(made.expires)} UTC" if made.expires else ""
-    typer.echo(f"{role} on {trial or 'all trials'}{until}; save it, it is not shown again:", err=True)
+    typer.echo(f"{role} on {trial or 'all trials'}{until}; keep it, it is not shown again:", err=True)
     typer.echo(text)
 
 
