@@ -10,7 +10,6 @@ from starlette.responses import Response
 from drimed.errors import DrimedError, InputError
 from drimed.findings.charts import allocation, forest
 from drimed.formatting import short
-from drimed.guards.decision import REASONS
 from drimed.records import Decision, Effect, Event, Receipt, Status
 from drimed.service import observing
 from drimed.service.pages import forms, telling
@@ -32,23 +31,6 @@ from drimed.trial.trial import Trial
 CHANGES = tuple(k for k in kinds.KINDS if k not in (kinds.DECISION, kinds.OUTCOME))
 WISHES = (kinds.PREFERENCE, kinds.CONTROL)
 MOST_CHANGES = 50
-
-_GUARD = dict(
-    zip(
-        REASONS,
-        (
-            "The guard changed nothing: the arm was drawn exactly as the policy proposed.",
-            "Arms that may fall short of the control were made less likely.",
-            "The policy's proposal alone could not be certified. It was mixed with certified arms, just enough for the "
-            "mixture to stay within the tolerance.",
-            "Some arms could not be certified. The policy was asked again, about the certified ones only.",
-            "Only the control could be certified, so the control was given.",
-            "Earlier decisions had not certainly earned enough to pay for this proposal, so the control was given.",
-            "In the first rounds the control is given, to learn about it.",
-        ),
-        strict=True,
-    )
-)
 
 routes = Pages()
 
@@ -159,7 +141,6 @@ async def _page(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
             return {
                 "s": queries.status(state),
                 "d": found,
-                "guard_did": guard_did(found),
                 "first": events[0],
                 "events": [(event, about_outcome(event)) for event in events[1:]],
                 "units": {name: metric.unit for name, metric in spec.metrics.items()},
@@ -198,14 +179,6 @@ def _number(visit: Visit) -> int:
     if number is None:
         raise Refusal(404, "unknown", f"expected the number of a decision, got {text[:50]!r}")
     return number
-
-
-def guard_did(decision: Decision) -> str:
-    """What the guard did to a decision."""
-    said = _GUARD.get(decision.reason, decision.reason)
-    if decision.share is not None and 0 < decision.share < 1:
-        said += f" {100 * decision.share:.0f} % of the policy's own proposal is left in the probabilities."
-    return said
 
 
 def change(event: Event) -> str:

@@ -15,9 +15,27 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from drimed.findings import page
+from drimed.guards.decision import REASONS
+from drimed.records import Decision
 
 LONG = "public, max-age=31536000, immutable"
 MEDIA = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
+_GUARD = dict(
+    zip(
+        REASONS,
+        (
+            "The guard changed nothing: the arm was drawn exactly as the policy proposed.",
+            "Arms that may fall short of the control were made less likely.",
+            "The policy's proposal alone could not be certified. It was mixed with certified arms, just enough for the "
+            "mixture to stay within the tolerance.",
+            "Some arms could not be certified. The policy was asked again, about the certified ones only.",
+            "Only the control could be certified, so the control was given.",
+            "Earlier decisions had not certainly earned enough to pay for this proposal, so the control was given.",
+            "In the first rounds the control is given, to learn about it.",
+        ),
+        strict=True,
+    )
+)
 
 routes = APIRouter(include_in_schema=False)
 
@@ -27,7 +45,7 @@ def environment() -> Environment:
     """The templates of these pages."""
     made = page.environment("drimed.service.pages")
     made.filters |= {"seg": _segment, "number": number}
-    made.globals |= {"asset": address}
+    made.globals |= {"asset": address, "guard_did": guard_did}
     return made
 
 
@@ -56,6 +74,14 @@ def number(value: float) -> str:
     ('−22,500', '0.05')
     """
     return f"{value:,.12g}".replace("-", "−")
+
+
+def guard_did(decision: Decision) -> str:
+    """What the guard did to a decision."""
+    said = _GUARD.get(decision.reason, decision.reason)
+    if decision.share is not None and 0 < decision.share < 1:
+        said += f" {100 * decision.share:.0f} % of the policy's own proposal is left in the probabilities."
+    return said
 
 
 @routes.get("/static/{name}")
