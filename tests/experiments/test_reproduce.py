@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from drimed.cli.main import app
-from drimed.cli.reproduce import reproduce as command
+from drimed.cli.experiments import reproduce as command
 from drimed.errors import ConfigError, UnknownNameError
 from drimed.experiments.claims import CLAIMS
 from drimed.experiments.measure import reproduce

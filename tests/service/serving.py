@@ -91,7 +91,7 @@ def free_port() -> int:
 def processes(store: str, log: Path, *flags: str) -> Iterator[Processes]:
     """`drimed serve`, stopped as an operator stops it."""
     port = free_port()
-    command = [sys.executable, "-m", "drimed.cli.serve", "--store", store, "--port", str(port), *flags]
+    command = [sys.executable, "-m", "drimed.cli.main", "serve", "--store", store, "--port", str(port), *flags]
     with log.open("wb") as out:
         started = subprocess.Popen(command, stdout=out, stderr=out, env=dict(os.environ, COLUMNS="200"))
     address = f"http://127.0.0.1:{port}"

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from drimed.errors import ConfigError, ConflictError, InputError, UnknownNameError
-from drimed.service import access, running, tokens
+from drimed.service import access, app, tokens
 from drimed.service.access import Buckets
 from drimed.service.settings import Settings
 from drimed.trial.stores import open_store
@@ -220,12 +220,12 @@ def test_the_cookie_of_the_pages_is_as_good_as_the_header(http: httpx.Client, be
 def test_the_service_listens_beyond_this_machine_only_with_tokens(tmp_path: object) -> None:
     settings = Settings(store=f"{tmp_path}/s.db", host="0.0.0.0")
     with pytest.raises(ConfigError, match="drimed token create"):
-        running.prepare(settings)
+        app.has_tokens(settings)
     store = open_store(settings.store)
     tokens.create(store, label="x", role="read")
-    assert not running.prepare(settings).open
+    assert app.has_tokens(settings)
     tokens.revoke(store, "x")
-    assert not running.prepare(settings).open  # a store whose tokens are all revoked is closed, not open
+    assert app.has_tokens(settings)  # a store whose tokens are all revoked is closed, not open
     store.close()
     for host in ("127.0.0.1", "::1", "localhost", "127.5.5.5"):
         assert Settings(host=host).local

@@ -137,9 +137,9 @@ def test_a_demo_is_there_at_once_and_its_metrics_add_up_over_workers(tmp_path: P
 def test_strangers_are_not_served_without_tokens(tmp_path: Path, host: str) -> None:
     from typer.testing import CliRunner
 
-    from drimed.cli.serve import app
+    from drimed.cli.main import app
     from drimed.errors import ConfigError
 
-    result = CliRunner().invoke(app, ["--store", str(tmp_path / "s.db"), "--host", host])
+    result = CliRunner().invoke(app, ["serve", "--store", str(tmp_path / "s.db"), "--host", host])
     assert isinstance(result.exception, ConfigError)
     assert "drimed token create --role manage" in str(result.exception)

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from drimed.service import retries
+from drimed.service import trials
 from drimed.trial.verify import verify
 from tests.service.conftest import Bearer
 from tests.service.serving import Running
@@ -110,7 +110,7 @@ def test_what_fails_after_it_was_decided_was_never_decided(running: Running, mon
     headers = {"Idempotency-Key": "k"}
     ok(running.http.post(f"{T}/ask", json={"user": "north"}))
     with monkeypatch.context() as patch:
-        patch.setattr(retries, "keep", broken)
+        patch.setattr(trials, "keep", broken)
         problem(running.http.post(f"{T}/ask", json={"user": "south"}, headers=headers), 500)
     assert ok(running.http.get(T))["decisions"] == 1
     given = ok(running.http.post(f"{T}/ask", json={"user": "south"}, headers=headers))["decisions"][0]
@@ -121,8 +121,8 @@ def test_what_fails_after_it_was_decided_was_never_decided(running: Running, mon
 def test_old_answers_are_forgotten_and_decisions_are_not(running: Running) -> None:
     headers = {"Idempotency-Key": "k"}
     first = ok(running.http.post("/v1/trials/busy/ask", json={"user": "site 0"}, headers=headers))
-    assert retries.purge(running.service.store, hours=1) == 0
-    assert retries.purge(running.service.store, hours=-1) == 1
+    assert trials.purge(running.service.store, hours=1) == 0
+    assert trials.purge(running.service.store, hours=-1) == 1
     again = ok(running.http.post("/v1/trials/busy/ask", json={"user": "site 0"}, headers=headers))
     assert again["decisions"][0]["id"] == first["decisions"][0]["id"]
     assert again["decisions"][0]["repeated"]

@@ -8,23 +8,24 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from drimed.cli import serve, token
-from drimed.cli.token import app
+from drimed.cli import service
+from drimed.cli.main import app as drimed
+from drimed.cli.service import token
 from drimed.errors import UnknownNameError
-from drimed.service import running, tokens
+from drimed.service import app, tokens
 from drimed.service.settings import Settings
 from drimed.trial.stores import open_store
 
 
 def run(store: Path, *words: str) -> str:
-    result = CliRunner().invoke(app, [*words, "--store", str(store)])
+    result = CliRunner().invoke(token, [*words, "--store", str(store)])
     if result.exception is not None:
         raise result.exception
     return result.output
 
 
 def test_a_token_is_made_listed_and_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token, "console", Console(width=200))
+    monkeypatch.setattr(service, "console", Console(width=200))
     store = tmp_path / "s.db"
     said = run(store, "create", "--label", "field office", "--role", "ask-tell", "--trial", "maize", "--days", "30")
     assert "no trial 'maize' yet" in said
@@ -53,14 +54,14 @@ def test_the_store_is_found_as_the_service_finds_it(tmp_path: Path, monkeypatch:
     file.write_text('store = "file.db"\nport = 9000\n')
     made = ["create", "--role", "read", "--label"]
     monkeypatch.setenv("DRIMED_CONFIG", str(file))
-    assert CliRunner().invoke(app, [*made, "by file"]).exit_code == 0
+    assert CliRunner().invoke(token, [*made, "by file"]).exit_code == 0
     monkeypatch.setenv("DRIMED_STORE", "variable.db")
-    assert CliRunner().invoke(app, [*made, "by variable"]).exit_code == 0
-    assert CliRunner().invoke(app, [*made, "by flag", "--store", "flag.db"]).exit_code == 0
+    assert CliRunner().invoke(token, [*made, "by variable"]).exit_code == 0
+    assert CliRunner().invoke(token, [*made, "by flag", "--store", "flag.db"]).exit_code == 0
     monkeypatch.delenv("DRIMED_STORE")
     monkeypatch.delenv("DRIMED_CONFIG")
-    assert CliRunner().invoke(app, [*made, "by default"]).exit_code == 0
-    assert CliRunner().invoke(app, [*made, "by config", "--config", str(file)]).exit_code == 0
+    assert CliRunner().invoke(token, [*made, "by default"]).exit_code == 0
+    assert CliRunner().invoke(token, [*made, "by config", "--config", str(file)]).exit_code == 0
     for store, labels in {
         "file.db": ["by file", "by config"],
         "variable.db": ["by variable"],
@@ -76,25 +77,25 @@ def test_the_store_is_found_as_the_service_finds_it(tmp_path: Path, monkeypatch:
 def test_the_service_says_how_to_close_the_store_that_it_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(running, "run", lambda _: None)
-    monkeypatch.setattr(serve, "console", Console(width=80))
+    monkeypatch.setattr(app, "run", lambda _: None)
+    monkeypatch.setattr(service, "errors", Console(width=80))
     store = str(tmp_path / name)
-    said = CliRunner().invoke(serve.app, ["--store", store]).output
+    said = CliRunner().invoke(drimed, ["serve", "--store", store]).output
     command = said.partition("close it with: drimed token ")[2].splitlines()[0]
     words = shlex.split(command.replace("NAME", "admin"))
-    assert CliRunner().invoke(app, words).exit_code == 0
-    assert not running.prepare(Settings(store=store)).open
-    assert "close it" not in CliRunner().invoke(serve.app, ["--store", store]).output
+    assert CliRunner().invoke(token, words).exit_code == 0
+    assert app.has_tokens(Settings(store=store))
+    assert "close it" not in CliRunner().invoke(drimed, ["serve", "--store", store]).output
 
 
 def test_the_password_of_a_database_is_not_repeated() -> None:
-    said = running.how_to("postgresql://u:secret@h/d")
+    said = tokens.how_to("postgresql://u:secret@h/d")
     assert "secret" not in said
     assert "DRIMED_STORE" in said
 
 
 def test_a_narrow_terminal_shows_whole_days_and_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token, "console", Console(width=80))
+    monkeypatch.setattr(service, "console", Console(width=80))
     store = tmp_path / "s.db"
     label = "somebody-with-a-long-name@example.org"
     run(store, "create", "--label", label, "--role", "ask-tell", "--trial", "maize-nitrogen-2026", "--days", "30")

@@ -11,8 +11,7 @@ import pytest
 from drimed.errors import UnknownNameError
 from drimed.records import Decision
 from drimed.service import trials
-from drimed.service.retries import Reply
-from drimed.service.trials import Trials
+from drimed.service.trials import Reply, Trials
 from drimed.trial import asking, fold
 from drimed.trial.stores import open_store
 from drimed.trial.transaction import Transaction

@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from drimed.errors import ConfigError, InputError
+from drimed.cli import names
+from drimed.errors import InputError
 
 if TYPE_CHECKING:  # SciPy takes a quarter of a second that other commands do not need
     from drimed.evaluation.evaluate import Evaluation, Plan
@@ -26,10 +27,7 @@ REFUSED = 2  # exit code where nothing at all could be estimated
 def evaluate(
     log: Annotated[Path, typer.Argument(metavar="LOG", help="A Parquet or CSV file, one row for each decision.")],
     policy: Annotated[
-        str,
-        typer.Option(
-            help="Policies to evaluate, separated by commas: uniform, control, logged, arm=NAME, columns=PREFIX."
-        ),
+        str, typer.Option(help="Policies, separated by commas: uniform, control, logged, arm=NAME, columns=PREFIX.")
     ] = "uniform",
     estimators: Annotated[
         str | None,
@@ -39,18 +37,12 @@ def evaluate(
         ),
     ] = None,
     control: Annotated[str | None, typer.Option(help="The name of the control arm.")] = None,
-    arms: Annotated[
-        str | None, typer.Option(help="Names of all arms, separated by commas. Default: those of the log.")
-    ] = None,
+    arms: Annotated[str | None, typer.Option(help="All arms, separated by commas. Default: those of the log.")] = None,
     action: Annotated[str, typer.Option(help="Column of the arm played.")] = "action",
-    reward: Annotated[
-        str, typer.Option(help="Column of the outcome to judge by; a metric's column works too.")
-    ] = "reward",
+    reward: Annotated[str, typer.Option(help="Column of the reward, or of a metric to judge by.")] = "reward",
     propensity: Annotated[str, typer.Option(help="Column of the probability of the arm played.")] = "propensity",
-    probabilities: Annotated[
-        str, typer.Option(help="How the columns of all arms' probabilities begin.")
-    ] = "probability_",
-    predictions: Annotated[str, typer.Option(help="How the columns of predicted rewards begin.")] = "q_",
+    probabilities: Annotated[str, typer.Option(help="Prefix of the probabilities of all arms.")] = "probability_",
+    predictions: Annotated[str, typer.Option(help="Prefix of the columns of predicted rewards.")] = "q_",
     user: Annotated[str, typer.Option(help="Column of the user.")] = "user",
     reward_range: Annotated[
         str | None,
@@ -72,7 +64,7 @@ def evaluate(
     from drimed.evaluation.evaluate import Plan
     from drimed.evaluation.readers import OPTIONAL, Columns, read
 
-    names = _list("--policy", policy)
+    policies = names("--policy", policy)
     columns = Columns(
         action=action,
         reward=reward,
@@ -80,14 +72,14 @@ def evaluate(
         probabilities=probabilities,
         predictions=predictions,
         user=user,
-        targets=tuple(name.removeprefix("columns=") for name in names if name.startswith("columns=")),
+        targets=tuple(name.removeprefix("columns=") for name in policies if name.startswith("columns=")),
         use=frozenset(OPTIONAL) - {"episode", "metrics"} - (set() if by_user else {"user"}),
     )
-    stream = read(log, columns=columns, arms=_list("--arms", arms) if arms else None)
+    stream = read(log, columns=columns, arms=names("--arms", arms) if arms else None)
     default = WITH_MODEL if stream.predicts else WITHOUT_MODEL
     plan = Plan(
-        targets=[target.parse(name, control=control) for name in names],
-        estimators=[known.parse(name) for name in _list("--estimators", estimators or default)],
+        targets=[target.parse(name, control=control) for name in policies],
+        estimators=[known.parse(name) for name in names("--estimators", estimators or default)],
         level=level,
         reward_range=_range(reward_range),
         resamples=bootstrap,
@@ -126,10 +118,10 @@ def _show(console: Console, result: Evaluation, level: float) -> None:
     for shown, title in ((bootstrap, "bootstrap"), (anytime, "at all times")):
         if shown:
             table.add_column(f"{level:.0%} {title}")
-    refusals: dict[str, str] = {}
+    refusals: dict[str, list[str]] = {}  # reason -> what it refuses
     for e in result.estimates:
         if e.refused:
-            refusals[f"{e.target} / {e.estimator}"] = e.refused
+            refusals.setdefault(e.refused, []).append(f"{e.target} / {e.estimator}")
             table.add_row(e.target, e.estimator, "[bold red]refused[/]", "", "")
             continue
         cells = [f"{e.value:.5g}", f"{e.standard_error:.2g}", _text(e.interval)]
@@ -148,26 +140,12 @@ def _show(console: Console, result: Evaluation, level: float) -> None:
     for name, told in result.warnings.items():
         for text in told:
             console.print(f"[yellow]warning:[/] {name}: {text}", highlight=False)
-    for reason, whose in _grouped(refusals).items():
+    for reason, whose in refusals.items():
         console.print(f"[bold red]refused:[/] {', '.join(whose)}: {reason}", highlight=False, soft_wrap=True)
 
 
 def _text(interval: Interval | None) -> str:
     return "" if interval is None else f"{interval.low:.5g} .. {interval.high:.5g}"
-
-
-def _grouped(refusals: dict[str, str]) -> dict[str, list[str]]:
-    reasons: dict[str, list[str]] = {}
-    for name, reason in refusals.items():
-        reasons.setdefault(reason, []).append(name)
-    return reasons
-
-
-def _list(option: str, text: str) -> list[str]:
-    names = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if not names:
-        raise ConfigError(f"give at least one name with {option}")
-    return names
 
 
 def _range(text: str | None) -> tuple[float, float] | None:

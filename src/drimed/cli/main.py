@@ -14,20 +14,25 @@ from drimed.errors import DrimedError, MissingExtraError
 
 
 class Verb(NamedTuple):
-    """A command or a group of commands, in the module of its name."""
+    """A command or a group of commands."""
 
-    about: str
+    module: str  # of drimed.cli; it has the command under the verb's name
     extra: str  # what brings the packages that it needs
+    about: str
 
 
 VERBS = {
-    "reproduce": Verb("Re-measure every experiment of the paper, and judge its claims one by one.", "sim"),
-    "bench": Verb("Measure regret, violations and speed of policies on a suite of worlds.", "sim"),
-    "policies": Verb("List the policies, with their source and the information each one uses.", ""),
-    "evaluate": Verb("Estimate what other policies would have earned on the decisions of LOG.", "evaluation"),
-    "trial": Verb("Live trials: ask, tell, and never lose a decision.", "trial"),
-    "serve": Verb("Serve trials over HTTP.", "service"),
-    "token": Verb("Tokens for the service: make, list and revoke them.", "service"),
+    "reproduce": Verb(
+        "experiments", "sim", "Re-measure every experiment of the paper, and judge its claims one by one."
+    ),
+    "bench": Verb("experiments", "sim", "Measure regret, violations and speed of policies on a suite of worlds."),
+    "policies": Verb("policies", "", "List the policies, with their source and the information each one uses."),
+    "evaluate": Verb(
+        "evaluate", "evaluation", "Estimate what other policies would have earned on the decisions of LOG."
+    ),
+    "trial": Verb("trial", "trial", "Live trials: ask, tell, and never lose a decision."),
+    "serve": Verb("service", "service", "Serve trials over HTTP."),
+    "token": Verb("service", "service", "Tokens for the service: make, list and revoke them."),
 }
 
 
@@ -49,13 +54,13 @@ class _Verbs(TyperGroup):
 
 
 def load(name: str) -> Any:
-    """The whole of a verb, from its module: the group `app`, or the function of its name."""
-    module, holder = import_module(f"drimed.cli.{name}"), typer.Typer(add_completion=False)
+    """The whole of a verb, from its module: a function, or a group of them."""
+    verb, holder = getattr(import_module(f"drimed.cli.{VERBS[name].module}"), name), typer.Typer(add_completion=False)
     holder.callback()(lambda: None)
-    if hasattr(module, name):
-        holder.command(name)(getattr(module, name))
+    if isinstance(verb, typer.Typer):
+        holder.add_typer(verb, name=name)
     else:
-        holder.add_typer(module.app, name=name)
+        holder.command(name)(verb)
     group: Any = get_command(holder)
     return group.commands[name]
 

@@ -6,6 +6,7 @@ import math
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
@@ -17,6 +18,7 @@ Context = Mapping[str, float]
 Values = Mapping[str, float | None]
 
 LONGEST_KEY = 200
+TOML = {"Content-Type": "application/toml"}
 
 
 @dataclass(frozen=True)
@@ -28,15 +30,9 @@ class Call(Generic[T]):
     read: Callable[[Any], T]
     params: dict[str, Any] = field(default_factory=dict)
     json: Any = None
-    toml: str | None = None
-    key: str | None = None
+    content: str | None = None  # instead of json
+    headers: dict[str, str] = field(default_factory=dict)
     patient: bool = False  # it may take longer than any timeout
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Its key and the type of its body."""
-        found = {} if self.key is None else {"Idempotency-Key": self.key}
-        return found | ({"Content-Type": "application/toml"} if self.toml is not None else {})
 
 
 # Trials
@@ -45,7 +41,7 @@ class Call(Generic[T]):
 def create(spec: Mapping[str, Any] | str, *, key: str | None = None) -> Call[Status]:
     """Create a trial from its file: as data, or as the text of a TOML file."""
     if isinstance(spec, str):
-        return Call("POST", "/v1/trials", _status, toml=spec, key=_key(key))
+        return Call("POST", "/v1/trials", _status, content=spec, headers=TOML | _key(key))
     return _write("/v1/trials", spec, key, _status)
 
 
@@ -66,7 +62,7 @@ def spec(trial: str) -> Call[dict[str, Any]]:
 
 def users(trial: str, *, limit: int = 100, after: str | None = None) -> Call[Page[Member]]:
     """Some users, in the order in which they joined."""
-    return Call("GET", _of(trial, "users"), _page(lambda d: read(Member, d)), _given(limit=limit, after=after))
+    return Call("GET", _of(trial, "users"), _page(partial(read, Member)), _given(limit=limit, after=after))
 
 
 # Asking and telling
@@ -252,12 +248,12 @@ def log_page(
 def effects(trial: str, *, user: str | None = None, limit: int = 100, after: str | None = None) -> Call[Page[Effect]]:
     """Each arm against the control, for one user or for so many."""
     params = _given(user=user, limit=limit, after=after)
-    return Call("GET", _of(trial, "effects"), _page(lambda d: read(Effect, d)), params)
+    return Call("GET", _of(trial, "effects"), _page(partial(read, Effect)), params)
 
 
 def verify(trial: str, *, expect: str | None = None) -> Call[Proof]:
     """Prove the log; a long trial takes longer than the usual timeout."""
-    return Call("GET", _of(trial, "verify"), lambda d: read(Proof, d), _given(expect=expect), patient=True)
+    return Call("GET", _of(trial, "verify"), partial(read, Proof), _given(expect=expect), patient=True)
 
 
 def export(trial: str, form: str) -> Call[None]:
@@ -265,12 +261,7 @@ def export(trial: str, form: str) -> Call[None]:
     return Call("GET", _of(trial, "export"), lambda _: None, {"format": form}, patient=True)
 
 
-def _status(data: Any) -> Status:
-    return read(Status, data)
-
-
-def _receipt(data: Any) -> Receipt:
-    return read(Receipt, data)
+_status, _receipt = partial(read, Status), partial(read, Receipt)
 
 
 def _page(item: Callable[[Any], T]) -> Callable[[Any], Page[T]]:
@@ -282,7 +273,7 @@ def _change(trial: str, path: str, key: str | None, **body: Any) -> Call[Status]
 
 
 def _write(path: str, body: Mapping[str, Any], key: str | None, answer: Callable[[Any], T]) -> Call[T]:
-    return Call("POST", path, answer, json=_plain(body), key=_key(key))
+    return Call("POST", path, answer, json=_plain(body), headers=_key(key))
 
 
 def _of(trial: str, *steps: str | int) -> str:
@@ -293,16 +284,12 @@ def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _key(given: str | None) -> str:
-    if given is None:
-        return uuid.uuid4().hex
-    if not 0 < len(given) <= LONGEST_KEY or not given.isascii() or not given.isprintable():
-        raise InputError(
-            f"key must be an Idempotency-Key of 1 to {LONGEST_KEY} printable ASCII characters, or None to have one "
-            f"made, got {given[:LONGEST_KEY]!r}",
-            ("key",),
-        )
-    return given
+def _key(given: str | None) -> dict[str, str]:
+    key = uuid.uuid4().hex if given is None else given
+    if not 0 < len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable():
+        expected = f"an Idempotency-Key of 1 to {LONGEST_KEY} printable ASCII characters, or None to have one made"
+        raise InputError(f"key must be {expected}, got {key[:LONGEST_KEY]!r}", ("key",))
+    return {"Idempotency-Key": key}
 
 
 def _plain(value: Any, at: tuple[str | int, ...] = ()) -> Any:

@@ -7,6 +7,7 @@ import functools
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
@@ -99,8 +100,7 @@ class Client(Methods):
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        headers = _authorization(token)
-        self._http = httpx.Client(base_url=address, headers=headers, timeout=timeout, transport=transport)
+        self._http = httpx.Client(base_url=address, headers=_bearer(token), timeout=timeout, transport=transport)
         self._attempts, self._sleep = attempts, sleep
 
     def __enter__(self) -> Self:
@@ -138,24 +138,19 @@ class Client(Methods):
         """The events, fetched page by page."""
         cursor: str | None = None
         while True:
-            asked = {"kinds": kinds, "user": user, "newest_first": newest_first, "limit": page}
-            found = self.log_page(trial, cursor=cursor, **asked)  # type: ignore[arg-type]
+            found = self.log_page(trial, kinds=kinds, user=user, newest_first=newest_first, limit=page, cursor=cursor)
             yield from found.items
             if (cursor := found.next) is None:
                 return
 
     def export(self, trial: str, path: Path | str, form: str = "csv") -> Path:
         """Write every decision with its outcome to a file, csv or json."""
-        response = self._http.send(_request(self._http, calls.export(trial, form)), stream=True)
-        try:
+        with closing(self._http.send(_request(self._http, calls.export(trial, form)), stream=True)) as response:
             if not response.is_success:
                 response.read()
                 raise error_of(response.status_code, _data(response))
             with Path(path).open("wb") as file:
-                for piece in response.iter_bytes():
-                    file.write(piece)
-        finally:
-            response.close()
+                file.writelines(response.iter_bytes())
         return Path(path)
 
 
@@ -172,8 +167,7 @@ class AsyncClient(Methods):
         transport: httpx.AsyncBaseTransport | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        headers = _authorization(token)
-        self._http = httpx.AsyncClient(base_url=address, headers=headers, timeout=timeout, transport=transport)
+        self._http = httpx.AsyncClient(base_url=address, headers=_bearer(token), timeout=timeout, transport=transport)
         self._attempts, self._sleep = attempts, sleep
 
     async def __aenter__(self) -> Self:
@@ -211,8 +205,8 @@ class AsyncClient(Methods):
         """The events, fetched page by page."""
         cursor: str | None = None
         while True:
-            asked = {"kinds": kinds, "user": user, "newest_first": newest_first, "limit": page}
-            found = await self.log_page(trial, cursor=cursor, **asked)  # type: ignore[arg-type]
+            search = {"kinds": kinds, "user": user, "newest_first": newest_first, "limit": page}
+            found = await self.log_page(trial, cursor=cursor, **search)  # type: ignore[arg-type]
             for event in found.items:
                 yield event
             if (cursor := found.next) is None:
@@ -220,29 +214,21 @@ class AsyncClient(Methods):
 
     async def export(self, trial: str, path: Path | str, form: str = "csv") -> Path:
         """Write every decision with its outcome to a file, csv or json."""
-        response = await self._http.send(_request(self._http, calls.export(trial, form)), stream=True)
-        try:
+        request = _request(self._http, calls.export(trial, form))
+        async with aclosing(await self._http.send(request, stream=True)) as response:
             if not response.is_success:
                 await response.aread()
                 raise error_of(response.status_code, _data(response))
             with Path(path).open("wb") as file:
                 async for piece in response.aiter_bytes():
                     file.write(piece)
-        finally:
-            await response.aclose()
         return Path(path)
 
 
 def _request(http: httpx.Client | httpx.AsyncClient, call: Call[Any]) -> httpx.Request:
-    return http.build_request(
-        call.method,
-        call.path,
-        params=call.params,
-        json=call.json,
-        content=call.toml,
-        headers=call.headers,
-        timeout=None if call.patient else httpx.USE_CLIENT_DEFAULT,
-    )
+    sent = {name: getattr(call, name) for name in ("method", "params", "json", "content", "headers")}
+    timeout = None if call.patient else httpx.USE_CLIENT_DEFAULT
+    return http.build_request(url=call.path, timeout=timeout, **sent)
 
 
 def _data(response: httpx.Response) -> Any:
@@ -271,7 +257,7 @@ def _wait(found: httpx.Response | httpx.TransportError, attempt: int, attempts: 
     return max(wait, min(60.0, float(after))) if after.isdigit() else wait
 
 
-def _authorization(token: str | None) -> dict[str, str]:
+def _bearer(token: str | None) -> dict[str, str]:
     """The header with a token; no message ever has it."""
     if token is None:
         return {}

@@ -13,7 +13,7 @@ from starlette.requests import HTTPConnection
 from drimed.service import tokens
 from drimed.service.problems import Refusal
 from drimed.service.settings import Settings, is_loopback
-from drimed.service.tokens import LOCAL, MANAGE, ROLES, Token
+from drimed.service.tokens import HOW_TO, LOCAL, MANAGE, ROLES, Token
 from drimed.trial.events import now
 from drimed.trial.stores.sql import SqlStore
 
@@ -23,7 +23,6 @@ MOST_KNOWN = 1000
 MOST_BUCKETS = 10_000  # then those that are full again are forgotten: nothing is lost with them
 # Headers that proxies add; besides, nginx speaks HTTP/1.0 to what is behind it, which browsers and clients do not.
 FORWARDED = ("x-forwarded-", "forwarded", "via", "x-real-ip", "x-client-ip")
-HOW_TO = "drimed token create --role manage --label NAME"
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,15 @@
-"""The application: every endpoint under /v1, its errors, and what happens when it starts and stops."""
+"""The application: every endpoint and page, its errors, and how it starts and stops."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from typing import Any
 
+import uvicorn
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
@@ -16,15 +18,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from drimed import __version__
-from drimed.errors import DrimedError
-from drimed.service import problems
+from drimed.errors import ConfigError, DrimedError
+from drimed.service import observing, problems, tokens
 from drimed.service.endpoints import health, reading, writing
-from drimed.service.observing import Observed
+from drimed.service.pages import asking, history, home, managing, overview, plan, rendering, telling
 from drimed.service.pages.route import nothing_here
-from drimed.service.pages.routes import routes as pages
 from drimed.service.problems import Problem, Refusal
 from drimed.service.service import Service
 from drimed.service.settings import Settings
+from drimed.trial.stores import open_store
 
 ABOUT = """Live trials over HTTP: create one, ask which arm each user gets, report the outcome, and prove the whole log
 afterwards.
@@ -45,6 +47,7 @@ TAGS = [
     {"name": "looking back", "description": "Decisions, the log, exports, proofs, effects. Role `read`."},
     {"name": "health", "description": "For monitoring the service."},
 ]
+HEALTH = 30  # seconds in which a worker must answer its supervisor: a busy machine is slow to import
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -79,8 +82,9 @@ def create_app(settings: Settings) -> FastAPI:
     for routes in (writing.trials, reading.trials, writing.decisions, writing.changes, reading.log):
         app.include_router(routes, prefix="/v1")
     app.include_router(health.routes)
-    app.include_router(pages)
-    app.add_middleware(Observed, largest_body=settings.largest_body)
+    for part in (rendering, home, overview, plan, asking, telling, history, managing):
+        app.include_router(part.routes)
+    app.add_middleware(observing.Observed, largest_body=settings.largest_body)
     app.add_exception_handler(Refusal, _refused)
     app.add_exception_handler(DrimedError, _failed)
     app.add_exception_handler(HTTPException, _http)
@@ -91,6 +95,38 @@ def create_app(settings: Settings) -> FastAPI:
 def from_environment() -> FastAPI:
     """The application with the settings of DRIMED_*; every worker process begins here."""
     return create_app(Settings.resolve({}, os.environ))
+
+
+def has_tokens(settings: Settings) -> bool:
+    """Open the store once before any worker does, and refuse to serve strangers without tokens."""
+    with closing(open_store(settings.store)) as store:
+        found = tokens.any_made(store)
+    if not found and not settings.local:
+        raise ConfigError(
+            f"{settings.host} can be reached from other machines, and the store has no tokens, so anybody could "
+            f"decide; make one first:\n  {tokens.how_to(settings.store)}\nor listen on 127.0.0.1 only"
+        )
+    return found
+
+
+def run(settings: Settings) -> None:
+    """Serve until told to stop."""
+    os.environ.update(settings.environment())
+    with tempfile.TemporaryDirectory(prefix="drimed-metrics-") as folder:
+        if settings.workers > 1:  # they find it when they import prometheus_client
+            os.environ[observing.METRICS_FOLDER] = folder
+        uvicorn.run(
+            f"{__name__}:{from_environment.__name__}",
+            factory=True,
+            host=settings.host,
+            port=settings.port,
+            workers=settings.workers,
+            log_config=observing.configuration(settings.log_level),
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=settings.grace,
+            timeout_worker_healthcheck=HEALTH,
+        )
 
 
 async def _refused(_: Request, error: Exception) -> Response:

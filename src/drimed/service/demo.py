@@ -5,6 +5,8 @@ The same world as examples/crop_trial; everything goes through the live interfac
 
 from __future__ import annotations
 
+from importlib import resources
+
 import numpy as np
 
 from drimed.records import Report
@@ -16,65 +18,10 @@ SEASONS = 12
 ACTOR = "demo"
 PENDING = 4  # farms whose last report is still to come
 
-SPEC = """\
-name = "maize-demo"
-about = "Simulated: nitrogen and irrigation for maize on twelve farms, compared with common practice"
-seed = 2026
-control = "practice"
-preference = { yield = 200, leaching = -3, water = -1.5 }
-
-[metrics.yield]
-unit = "t/ha"
-range = [0, 15]
-[metrics.leaching]
-unit = "kg N/ha"
-range = [0, 80]
-better = "lower"
-[metrics.water]
-unit = "mm"
-range = [0, 200]
-better = "lower"
-
-[arms]
-practice = { attributes = { nitrogen = 150, nitrogen_squared = 22500, irrigation = 0 } }
-lean = { attributes = { nitrogen = 90, nitrogen_squared = 8100, irrigation = 0 } }
-rich = { attributes = { nitrogen = 200, nitrogen_squared = 40000, irrigation = 0 } }
-irrigated = { attributes = { nitrogen = 150, nitrogen_squared = 22500, irrigation = 1 } }
-lean_irrigated = { attributes = { nitrogen = 90, nitrogen_squared = 8100, irrigation = 1 } }
-
-[users]
-birch = { group = "sand" }
-heath = { group = "sand" }
-dune = { group = "sand", preference = { yield = 200, leaching = -8, water = -1.5 } }
-pine = { group = "sand" }
-oak = { group = "loam" }
-mill = { group = "loam" }
-brook = { group = "loam", preference = { yield = 200, leaching = -8, water = -0.5 } }
-hill = { group = "loam" }
-ridge = { group = "clay" }
-meadow = { group = "clay" }
-marsh = { group = "clay", arms = ["practice", "lean", "rich"] }
-ford = { group = "clay" }
-
-[tolerance]
-relative = 0.1
-absolute = 100
-
-[[guardrails]]
-metric = "yield"
-relative = 0.1
-absolute = 0.5
-
-[context.drought]
-unit = "days without rain"
-typical = 20
-spread = 10
-"""
-
 
 def fill(store: Store, seasons: int = SEASONS) -> Trial:
     """A trial that has run for some seasons; the last reports of a few farms are pending."""
-    spec = TrialSpec.parse(SPEC)
+    spec = TrialSpec.parse((resources.files(__package__) / "demo.toml").read_text(encoding="utf-8"))
     trial = Trial.create(spec, store, actor=ACTOR)
     for season in range(1, seasons + 1):
         weather = np.random.default_rng(season)

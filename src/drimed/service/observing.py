@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import re
 import secrets
 import time
 from datetime import UTC, datetime
 from typing import Any
 
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from drimed.service import metrics
 from drimed.service.problems import Refusal
 
 log = logging.getLogger("drimed.service.requests")
@@ -25,6 +26,23 @@ _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 VERSION = "/v1"
 DRAIN_SECONDS, DRAIN_BODIES = 2.0, 4  # how long, and how many of the largest bodies, a refused client is listened to
 QUIET = ("/healthz", "/readyz", "/metrics")  # asked for every few seconds: only logged in detail
+
+METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # where several processes add up their numbers, in files
+SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+REQUESTS = Counter("drimed_requests", "Requests answered.", ["method", "route", "status"])
+LATENCY = Histogram("drimed_request_seconds", "From a request to its answer.", ["method", "route"], buckets=SECONDS)
+DECISIONS = Counter("drimed_decisions", "Decisions taken and recorded.")
+OUTCOMES = Counter("drimed_outcomes", "Outcomes recorded, amended or marked as missing.")
+REPEATED = Counter("drimed_repeated", "Repeated writes, answered again.")
+
+
+def prometheus_text() -> bytes:
+    """All numbers of all processes, in Prometheus' text format."""
+    if METRICS_FOLDER not in os.environ:
+        return generate_latest(REGISTRY)
+    registry = CollectorRegistry()
+    multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    return generate_latest(registry)
 
 
 class Observed:
@@ -121,8 +139,8 @@ class _Exchange:
         if self._scope["path"].startswith(VERSION + "/") and route.startswith("/"):
             route = VERSION + route.removeprefix(VERSION)  # a route does not know where its router is
         method = self._scope["method"] if self._scope["method"] in _METHODS else "other"
-        metrics.REQUESTS.labels(method, route, str(self._status)).inc()
-        metrics.LATENCY.labels(method, route).observe(seconds)
+        REQUESTS.labels(method, route, str(self._status)).inc()
+        LATENCY.labels(method, route).observe(seconds)
         caller = self._scope.get("state", {}).get("caller")
         fields = {
             "request_id": self._id,

@@ -17,8 +17,8 @@ from drimed.errors import DrimedError, UnknownNameError
 from drimed.service import access, problems
 from drimed.service.access import Caller
 from drimed.service.problems import Refusal
-from drimed.service.retries import Reply, Retry
 from drimed.service.service import Service
+from drimed.service.trials import Reply, Retry
 from drimed.trial.events import written
 from drimed.trial.faults import first_twice
 

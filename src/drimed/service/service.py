@@ -13,12 +13,11 @@ from weakref import WeakValueDictionary
 
 from starlette.requests import HTTPConnection
 
-from drimed.service import access, retries
+from drimed.service import access
 from drimed.service.access import Access, Buckets, Caller
 from drimed.service.problems import Refusal
-from drimed.service.retries import Reply, Retry
 from drimed.service.settings import Settings
-from drimed.service.trials import Trials
+from drimed.service.trials import Reply, Retry, Trials, purge
 from drimed.trial.spec import TrialSpec
 from drimed.trial.stores import open_store
 from drimed.trial.transaction import Transaction
@@ -115,7 +114,7 @@ class Service:
         """Forget old answers, for as long as the service runs."""
         while True:
             with suppress(Exception):  # the next time will do
-                purged = await self.run_heavy(lambda: retries.purge(self.store, self.settings.keep_answers))
+                purged = await self.run_heavy(lambda: purge(self.store, self.settings.keep_answers))
                 if purged:
                     log.info("forgot %d answers", purged)
             await asyncio.sleep(PURGE_EVERY)

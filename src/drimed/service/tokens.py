@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import re
 import secrets
+import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -21,6 +22,7 @@ READ, ASK_TELL, MANAGE = ROLES = ("read", "ask-tell", "manage")  # each may also
 BEGINNING = "drimed"  # of every token, so that one is recognised where it should not be
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,98}")
 LOCAL = "local"  # the actor where there are no tokens
+HOW_TO = "drimed token create --role manage --label NAME"
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,17 @@ def create(
                 f"there is a token {label!r} already, and the log names it; choose another label"
             ) from None
     return token, text
+
+
+def how_to(store: str) -> str:
+    """The command that makes a token for a store; the address of a database has a password, and is not repeated.
+
+    >>> how_to("my trials.db")
+    "drimed token create --role manage --label NAME --store 'my trials.db'"
+    """
+    if "://" in store and not store.startswith("sqlite"):
+        return f"{HOW_TO} (with DRIMED_STORE or --store as for drimed serve)"
+    return f"{HOW_TO} --store {shlex.quote(store)}"
 
 
 def listed(store: SqlStore) -> list[Token]:

@@ -6,11 +6,11 @@ import typer
 
 from drimed.cli.trial import changing, reading, season
 
-app = typer.Typer(help="Live trials: ask, tell, and never lose a decision.", no_args_is_help=True)
+trial = typer.Typer(help="Live trials: ask, tell, and never lose a decision.", no_args_is_help=True)
 for verb in (
     season.template, season.init, season.ask, season.tell, season.amend, season.missing,
     reading.status, reading.decisions, reading.log, reading.export, reading.verify, reading.report,
     changing.add_user, changing.add_arm, changing.retire_arm, changing.prefer, changing.control, changing.pause,
     changing.resume, changing.stop,
 ):  # fmt: skip
-    app.command()(verb)
+    trial.command()(verb)

@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from drimed.cli.trial.common import DEFAULT_STORE, Address, Name, Who, Why, numbers, open_trial, say, values
+from drimed.cli.trial import common
+from drimed.cli.trial.common import Address, Name, Who, Why
+from drimed.trial.stores import DEFAULT
 
 
 def add_user(
@@ -16,11 +18,11 @@ def add_user(
     control: Annotated[str | None, typer.Option(help="Its control arm.")] = None,
     arm: Annotated[list[str] | None, typer.Option(help="An arm it can get, where not all are possible.")] = None,
     group: Annotated[str | None, typer.Option(help="Its group.")] = None,
-    store: Address = DEFAULT_STORE,
+    store: Address = DEFAULT,
     actor: Who = None,
 ) -> None:
     """Enrol a user."""
-    weights = numbers(preference) if preference else None
+    weights = common.numbers(preference) if preference else None
     _change(name, store, actor, "add_user", name=user, preference=weights, control=control, arms=arm, group=group)
 
 
@@ -29,11 +31,11 @@ def add_arm(
     arm: Annotated[str, typer.Argument(help="The new arm.")],
     attribute: Annotated[list[str] | None, typer.Option(help="attribute=value; repeatable.")] = None,
     sd: Annotated[list[str] | None, typer.Option(help="metric=deviation, where the noise is known.")] = None,
-    store: Address = DEFAULT_STORE,
+    store: Address = DEFAULT,
     actor: Who = None,
 ) -> None:
     """Offer one more arm. A changed arm is a new arm."""
-    attributes, noise = numbers(attribute) if attribute else None, {"sd": values(sd)} if sd else None
+    attributes, noise = common.numbers(attribute) if attribute else None, {"sd": common.values(sd)} if sd else None
     _change(name, store, actor, "add_arm", name=arm, attributes=attributes, noise=noise)
 
 
@@ -41,7 +43,7 @@ def retire_arm(
     name: Name,
     arm: Annotated[str, typer.Argument(help="The arm.")],
     reason: Why,
-    store: Address = DEFAULT_STORE,
+    store: Address = DEFAULT,
     actor: Who = None,
 ) -> None:
     """Never give an arm again."""
@@ -53,11 +55,11 @@ def prefer(
     user: Annotated[str, typer.Argument(help="The user.")],
     weights: Annotated[list[str], typer.Argument(metavar="METRIC=WEIGHT...", help="yield=1 cost=-0.01")],
     reason: Why,
-    store: Address = DEFAULT_STORE,
+    store: Address = DEFAULT,
     actor: Who = None,
 ) -> None:
     """Change how a user weighs the metrics, from now on."""
-    _change(name, store, actor, "change_preference", user=user, preference=numbers(weights), reason=reason)
+    _change(name, store, actor, "change_preference", user=user, preference=common.numbers(weights), reason=reason)
 
 
 def control(
@@ -65,36 +67,36 @@ def control(
     user: Annotated[str, typer.Argument(help="The user.")],
     arms: Annotated[list[str], typer.Argument(metavar="ARM...", help="An arm, or shares: old=0.7 new=0.3")],
     reason: Why,
-    store: Address = DEFAULT_STORE,
+    store: Address = DEFAULT,
     actor: Who = None,
 ) -> None:
     """Compare a user with another control, from now on."""
-    shares = arms[0] if len(arms) == 1 and "=" not in arms[0] else numbers(arms)
+    shares = arms[0] if len(arms) == 1 and "=" not in arms[0] else common.numbers(arms)
     _change(name, store, actor, "change_control", user=user, control=shares, reason=reason)
 
 
-def pause(name: Name, reason: Why, store: Address = DEFAULT_STORE, actor: Who = None) -> None:
+def pause(name: Name, reason: Why, store: Address = DEFAULT, actor: Who = None) -> None:
     """Decide nothing for a while; outcomes are still taken."""
     _change(name, store, actor, "pause", reason=reason)
 
 
-def resume(name: Name, reason: Why = "", store: Address = DEFAULT_STORE, actor: Who = None) -> None:
+def resume(name: Name, reason: Why = "", store: Address = DEFAULT, actor: Who = None) -> None:
     """Decide again after a pause."""
     _change(name, store, actor, "resume", reason=reason)
 
 
-def stop(name: Name, reason: Why, store: Address = DEFAULT_STORE, actor: Who = None) -> None:
+def stop(name: Name, reason: Why, store: Address = DEFAULT, actor: Who = None) -> None:
     """Decide nothing more, for good; outcomes are still taken."""
     _change(name, store, actor, "stop", reason=reason)
 
 
 def _change(trial: str, store: str, actor: str | None, change: str, **fields: Any) -> None:
     """One of the table's changes."""
-    opened = open_trial(trial, store, actor)
+    opened = common.open_trial(trial, store, actor)
     from drimed.trial.changes import CHANGES, checked
 
     found = CHANGES[change]
     body = checked(found.body, {k: v for k, v in fields.items() if v is not None})
     with opened.writing() as tx:
         found.apply(tx, body)
-    say(found.done)
+    common.say(found.done)

@@ -16,14 +16,13 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from drimed.errors import InputError, UnconfirmedError
+from drimed.errors import InputError
+from drimed.trial.stores import open_store
 
 if TYPE_CHECKING:
-    from drimed.trial.stores.sql import SqlStore
     from drimed.trial.trial import Trial
 
 console = Console(highlight=False)
-DEFAULT_STORE = "drimed.db"
 MOST_SHOWN = 40  # rows of a table on the screen; files hold all
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The trial.")]
@@ -36,23 +35,14 @@ Dry = Annotated[bool, typer.Option("--dry-run", help="Show what would happen; wr
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Record values outside their declared range without asking.")]
 Out = Annotated[Path | None, typer.Option("--out", help="A .csv or .json file to write; default: show it.")]
 Values = Annotated[list[str] | None, typer.Argument(metavar="METRIC=VALUE", help="yield=5.2 cost=110")]
-ControlValues = Annotated[
-    list[str] | None, typer.Option("--control", help="yield=5.2 of the control plot; repeatable.")
-]
-
-
-def store_at(address: str, *, create: bool = False) -> SqlStore:
-    """The store at an address."""
-    from drimed.trial.stores import open_store
-
-    return open_store(address, create=create)
+ControlValues = Annotated[list[str] | None, typer.Option("--control", help="Of the control plot: yield=5; repeatable.")]
 
 
 def open_trial(name: str, store: str, actor: str | None = None) -> Trial:
     """A trial that exists."""
     from drimed.trial.trial import Trial
 
-    return Trial.open(name, store_at(store), actor=actor_name(actor))
+    return Trial.open(name, open_store(store, create=False), actor=actor_name(actor))
 
 
 def actor_name(given: str | None) -> str:
@@ -73,15 +63,6 @@ def say(text: str, style: str = "") -> None:
 def note(text: str) -> None:
     """Something that a person should know."""
     console.print(Text.assemble(("note: ", "yellow"), text), soft_wrap=True)
-
-
-def confirmed(error: UnconfirmedError) -> bool:
-    """Ask whether unlikely values are right; where nobody can answer, they are refused."""
-    for fault in error.faults:
-        say(f"row {fault.row}: {fault.message}" if fault.row else fault.message, "yellow")
-    if not console.is_terminal:
-        return False
-    return typer.confirm("Record them anyway?", default=False)
 
 
 def read_sheet(path: Path) -> list[dict[str, Any]]:
@@ -148,9 +129,8 @@ def values(pairs: list[str] | None) -> dict[str, float | None]:
 
 def numbers(pairs: list[str]) -> dict[str, float]:
     """name=number pairs, every number given."""
-    found: dict[str, float] = {}
-    for name, value in values(pairs).items():
+    found = values(pairs)
+    for name, value in found.items():
         if value is None:
             raise InputError(f"{name} needs a number")
-        found[name] = value
-    return found
+    return {name: value for name, value in found.items() if value is not None}

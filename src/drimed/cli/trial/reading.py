@@ -9,20 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from drimed.cli.trial.common import (
-    DEFAULT_STORE,
-    Address,
-    Name,
-    Out,
-    console,
-    note,
-    open_trial,
-    put,
-    say,
-    show,
-    store_at,
-)
+from drimed.cli.trial import common
+from drimed.cli.trial.common import Address, Name, Out
 from drimed.errors import UnknownNameError
+from drimed.trial.stores import DEFAULT, open_store
 
 if TYPE_CHECKING:
     from drimed.records import Event
@@ -31,21 +21,21 @@ if TYPE_CHECKING:
 def status(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The trial; default: all.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-    store: Address = DEFAULT_STORE,
+    store: Address = DEFAULT,
 ) -> None:
     """A trial at a glance, or all of them."""
     from drimed.trial.trial import Trial
 
-    opened = store_at(store)
+    opened = open_store(store, create=False)
     found = [Trial.open(n, opened).status() for n in ([name] if name else opened.names())]
     if as_json:
         plain = [s.plain() for s in found]
         typer.echo(json.dumps(plain[0] if name else plain, indent=1, ensure_ascii=False))
         return
     columns = ("status", "episode", "users", "decisions", "pending", "partial", "complete", "missing")
-    show([{"trial": s.name} | {c: getattr(s, c) for c in columns} for s in found])
+    common.show([{"trial": s.name} | {c: getattr(s, c) for c in columns} for s in found])
     for text in found[0].notes if name else ():
-        note(text)
+        common.note(text)
 
 
 def decisions(
@@ -56,10 +46,10 @@ def decisions(
     before: Annotated[int | None, typer.Option(help="Only decisions before this one.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 25,
     out: Out = None,
-    store: Address = DEFAULT_STORE,
+    store: Address = DEFAULT,
 ) -> None:
     """Decisions with their outcomes, newest first; `--state pending --out sheet.csv` is a sheet to fill in."""
-    trial = open_trial(name, store)
+    trial = common.open_trial(name, store)
     from drimed.trial import queries, sheets
 
     if state and state not in queries.SEARCHES:
@@ -74,9 +64,9 @@ def decisions(
             {"decision": d.id, "episode": d.episode, "user": d.user, "arm": d.arm, "state": d.state, "reward": d.reward}
             for d in found.decisions
         ]
-    put(rows, out, [d.plain() for d in found.decisions])
+    common.put(rows, out, [d.plain() for d in found.decisions])
     if found.before is not None:
-        say(f"older ones: --before {found.before}")
+        common.say(f"older ones: --before {found.before}")
 
 
 def log(
@@ -86,10 +76,10 @@ def log(
     decision: Annotated[int | None, typer.Option(help="Everything about one decision.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, one event on each line, all of them.")] = False,
-    store: Address = DEFAULT_STORE,
+    store: Address = DEFAULT,
 ) -> None:
     """What happened, newest last."""
-    trial = open_trial(name, store)
+    trial = common.open_trial(name, store)
     from drimed.trial import queries
     from drimed.trial.events import KINDS
 
@@ -107,7 +97,7 @@ def log(
         for e in events:
             typer.echo(json.dumps(e.plain(), ensure_ascii=False))
         return
-    show(
+    common.show(
         [
             {
                 "event": e.seq,
@@ -127,55 +117,53 @@ def export(
     name: Name,
     out: Annotated[Path, typer.Option(help="A .csv, .json or .parquet file, or .npz for the Open Bandit Pipeline.")],
     whole: Annotated[bool, typer.Option("--whole", help="Only decisions whose reward is known.")] = False,
-    store: Address = DEFAULT_STORE,
+    store: Address = DEFAULT,
 ) -> None:
     """Every decision with its outcome, one row each, and a data dictionary beside it."""
-    trial = open_trial(name, store)
+    trial = common.open_trial(name, store)
     from drimed.trial.export import write
 
     count = write(trial, out, whole=whole)
-    say(f"wrote {out}: {count} decisions; columns are explained in {out.with_suffix('.dictionary.csv')}")
+    common.say(f"wrote {out}: {count} decisions; columns are explained in {out.with_suffix('.dictionary.csv')}")
 
 
 def report(
     name: Name,
     out: Annotated[Path | None, typer.Option(help="A folder; default: out/trial/NAME.")] = None,
-    store: Address = DEFAULT_STORE,
+    store: Address = DEFAULT,
 ) -> None:
     """Write one page about the trial for everybody: effects, reward against control, drift, data quality."""
-    trial = open_trial(name, store)
+    trial = common.open_trial(name, store)
     from drimed.findings.report import write_report
 
     page = write_report(trial, out or Path("out/trial") / name)
-    say(f"Open {page}; tables are beside it")
+    common.say(f"Open {page}; tables are beside it")
 
 
 def verify(
     name: Name,
-    expect: Annotated[
-        str | None, typer.Option(help="A hash that verify has shown before: it must still be in the log.")
-    ] = None,
-    store: Address = DEFAULT_STORE,
+    expect: Annotated[str | None, typer.Option(help="A hash shown earlier: it must still be in the log.")] = None,
+    store: Address = DEFAULT,
 ) -> None:
     """Replay the whole trial from its log: the chain must hold, and every decision must be reproduced."""
     from drimed.trial.verify import verify as check
 
-    opened = store_at(store)
+    opened = open_store(store, create=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=common.console, transient=True) as progress:
         bar = progress.add_task("events")
         proof = check(
             opened, name, expected_hash=expect, progress=lambda n, of: progress.update(bar, completed=n, total=of)
         )
     for fault in proof.faults:
-        say(f"fault: {fault}", "bold red")
+        common.say(f"fault: {fault}", "bold red")
     replayed = f"{proof.exact} of {proof.decisions} decisions reproduced to the last bit"
     if proof.rounded:
         replayed += f", {proof.rounded} to round-off (another machine or library)"
-    say(f"{proof.events} events; {replayed}; last hash {proof.hash}")
+    common.say(f"{proof.events} events; {replayed}; last hash {proof.hash}")
     if not proof.ok:
         raise typer.Exit(1)
-    say("the log is intact", "green")
+    common.say("the log is intact", "green")
 
 
 def summary(event: Event) -> str:

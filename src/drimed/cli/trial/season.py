@@ -8,28 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drimed.cli.trial.common import (
-    DEFAULT_STORE,
-    Address,
-    ControlValues,
-    Dry,
-    Name,
-    Out,
-    Values,
-    Who,
-    Why,
-    Yes,
-    actor_name,
-    confirmed,
-    note,
-    open_trial,
-    put,
-    read_sheet,
-    say,
-    store_at,
-    values,
-)
+from drimed.cli.trial import common
+from drimed.cli.trial.common import Address, ControlValues, Dry, Name, Out, Values, Who, Why, Yes
 from drimed.errors import InputError, UnconfirmedError
+from drimed.trial.stores import DEFAULT, open_store
 
 if TYPE_CHECKING:
     from drimed.records import Receipt
@@ -47,12 +29,12 @@ def template(out: Annotated[Path | None, typer.Option(help="Where to write it; d
         raise InputError(f"{out} exists; choose another name")
     else:
         out.write_text(example(), encoding="utf-8")
-        say(f"wrote {out}; edit it, then: drimed trial init {out}")
+        common.say(f"wrote {out}; edit it, then: drimed trial init {out}")
 
 
 def init(
     file: Annotated[Path, typer.Argument(help="The trial file, .toml or .json.")],
-    store: Address = DEFAULT_STORE,
+    store: Address = DEFAULT,
     actor: Who = None,
     dry_run: Dry = False,
 ) -> None:
@@ -64,44 +46,42 @@ def init(
 
     spec = TrialSpec.load(file)
     for text in notes(spec, Problem(spec).shape.d):
-        note(text)
+        common.note(text)
     size = f"{len(spec.arms)} arms, {len(spec.users)} users, {len(spec.metrics)} metrics"
     if dry_run:
-        say(f"{file} is valid: trial {spec.name!r}, {size}{NOTHING_WRITTEN}")
+        common.say(f"{file} is valid: trial {spec.name!r}, {size}{NOTHING_WRITTEN}")
         return
-    Trial.create(spec, store_at(store, create=True), actor=actor_name(actor))
-    say(f"created trial {spec.name} in {store}: {size}. Next: drimed trial ask {spec.name}")
+    Trial.create(spec, open_store(store), actor=common.actor_name(actor))
+    common.say(f"created trial {spec.name} in {store}: {size}. Next: drimed trial ask {spec.name}")
 
 
 def ask(
     name: Name,
     sheet: Annotated[Path | None, typer.Argument(help="A sheet of users and contexts, .csv or .json.")] = None,
     user: Annotated[list[str] | None, typer.Option(help="Only this user; repeatable.")] = None,
-    episode: Annotated[
-        int | None, typer.Option(help="The episode this is for; it is opened if it is the next one.")
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option(help="An idempotency key: a repeated request gets the first answer again.")
-    ] = None,
+    episode: Annotated[int | None, typer.Option(help="The episode this is for; the next one is opened.")] = None,
+    key: Annotated[str | None, typer.Option(help="Idempotency key: a repeat gets the first answer again.")] = None,
     out: Out = None,
-    store: Address = DEFAULT_STORE,
+    store: Address = DEFAULT,
     actor: Who = None,
     dry_run: Dry = False,
 ) -> None:
     """Decide which arm each user gets: those of the sheet, those named, or all."""
-    trial = open_trial(name, store, actor)
+    trial = common.open_trial(name, store, actor)
     from drimed.trial import asking, sheets
 
-    rows = read_sheet(sheet) if sheet else []
+    rows = common.read_sheet(sheet) if sheet else []
     with trial.writing(dry_run=dry_run) as tx:
+        if tx.state.problem.fields and not rows and episode not in (None, tx.state.episode.number):
+            raise InputError(f"episode {episode} begins with the contexts of its users; give a sheet of them")
         contexts = sheets.contexts(tx.state, rows) if rows else {}
         users = user or (list(contexts) if rows else None)
         known = contexts if tx.state.problem.fields else None
         found = asking.ask(tx, users, contexts=known, episode=episode, key=key)
-    put(sheets.decision_rows(found), out, [d.plain() for d in found])
+    common.put(sheets.decision_rows(found), out, [d.plain() for d in found])
     again = sum(d.repeated for d in found)
     decided = f"{len(found) - again} decided" + (f", {again} decided before" if again else "")
-    say(f"{decided}; episode {found[0].episode}" + (NOTHING_WRITTEN if dry_run else ""))
+    common.say(f"{decided}; episode {found[0].episode}" + (NOTHING_WRITTEN if dry_run else ""))
 
 
 def tell(
@@ -112,22 +92,22 @@ def tell(
     control: ControlValues = None,
     ignore: Annotated[list[str] | None, typer.Option(help="A column of the sheet to ignore; repeatable.")] = None,
     yes: Yes = False,
-    store: Address = DEFAULT_STORE,
+    store: Address = DEFAULT,
     actor: Who = None,
     dry_run: Dry = False,
 ) -> None:
     """Record outcomes: a sheet with a column `decision` and one for each metric, or a single one."""
     if sheet is None and (decision is None or not (value or control)):
         raise InputError("give a sheet, or --decision with --value")
-    trial = open_trial(name, store, actor)
+    trial = common.open_trial(name, store, actor)
     from drimed.records import Report
     from drimed.trial import sheets
 
-    rows = read_sheet(sheet) if sheet is not None else []
+    rows = common.read_sheet(sheet) if sheet is not None else []
 
     def record(confirm: bool) -> list[Receipt]:
         if sheet is None:
-            report = Report(int(decision or 0), values(value), values(control) if control else None)
+            report = Report(int(decision or 0), common.values(value), common.values(control) if control else None)
             return trial.tell_many([report], confirm=confirm, dry_run=dry_run)
         with trial.writing(dry_run=dry_run) as tx:
             return sheets.tell(tx, rows, ignore=ignore or (), confirm=confirm)
@@ -135,14 +115,10 @@ def tell(
     receipts = _confirming(record, yes)
     results = [r.result for r in receipts]
     counts = ", ".join(f"{results.count(s)} {s}" for s in dict.fromkeys(results)) or "the sheet has no outcomes"
-    say(counts + (NOTHING_WRITTEN if dry_run else ""))
-    waits = [r for r in receipts if r.waits_for]
-    if waits:
-        first = waits[0]
-        say(
-            f"{len(waits)} recorded but not learned from yet: decision {first.decision} waits for "
-            f"{', '.join(first.waits_for)}"
-        )
+    common.say(counts + (NOTHING_WRITTEN if dry_run else ""))
+    if waits := [r for r in receipts if r.waits_for]:
+        needs = ", ".join(waits[0].waits_for)
+        common.say(f"{len(waits)} recorded but not learned from yet: decision {waits[0].decision} waits for {needs}")
 
 
 def amend(
@@ -153,32 +129,32 @@ def amend(
     reason: Why,
     control: ControlValues = None,
     yes: Yes = False,
-    store: Address = DEFAULT_STORE,
+    store: Address = DEFAULT,
     actor: Who = None,
     dry_run: Dry = False,
 ) -> None:
     """Correct an outcome; the old value stays in the log. `yield=` takes the value back."""
-    trial, plots = open_trial(name, store, actor), values(control) if control else None
+    trial, plots = common.open_trial(name, store, actor), common.values(control) if control else None
 
     def record(confirm: bool) -> list[Receipt]:
-        new = values(amended)
+        new = common.values(amended)
         return [trial.amend(decision, new, reason=reason, control=plots, confirm=confirm, dry_run=dry_run)]
 
     (receipt,) = _confirming(record, yes)
-    say(f"decision {decision}: {receipt.result}, now {receipt.outcome}")
+    common.say(f"decision {decision}: {receipt.result}, now {receipt.outcome}")
 
 
 def missing(
     name: Name,
     decision: Annotated[int, typer.Option(help="Which decision.")],
     reason: Why,
-    store: Address = DEFAULT_STORE,
+    store: Address = DEFAULT,
     actor: Who = None,
     dry_run: Dry = False,
 ) -> None:
-    """Mark an outcome, or what is not there of it, as missing."""
-    receipt = open_trial(name, store, actor).mark_missing(decision, reason=reason, dry_run=dry_run)
-    say(f"decision {decision}: {receipt.result}")
+    """Mark an outcome, or the rest of a partial one, as missing."""
+    receipt = common.open_trial(name, store, actor).mark_missing(decision, reason=reason, dry_run=dry_run)
+    common.say(f"decision {decision}: {receipt.result}")
 
 
 def _confirming(record: Callable[[bool], Sequence[Receipt]], yes: bool) -> Sequence[Receipt]:
@@ -186,6 +162,8 @@ def _confirming(record: Callable[[bool], Sequence[Receipt]], yes: bool) -> Seque
     try:
         return record(yes)
     except UnconfirmedError as error:
-        if confirmed(error):
+        for fault in error.faults:
+            common.say(f"row {fault.row}: {fault.message}" if fault.row else fault.message, "yellow")
+        if common.console.is_terminal and typer.confirm("Record them anyway?", default=False):
             return record(True)
         raise InputError("nothing was recorded; if these values are right, repeat this with --yes") from None

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.requests import Request
 from starlette.responses import Response
 
 from drimed.errors import StoreError
-from drimed.service import metrics
-from drimed.service.endpoints.documented import problem
+from drimed.service import observing
+from drimed.service.endpoints.contract import problem
 from drimed.service.problems import Refusal
 from drimed.service.route import answer, service_of
 from drimed.service.tokens import READ
@@ -29,19 +30,25 @@ class Health:
     status: str
 
 
-def _described(*errors: int, **more: Any) -> dict[str, Any]:
-    responses: dict[int | str, dict[str, Any]] = {200: {"model": Health}}
-    responses |= {code: problem(code) for code in errors}
-    return {"responses": responses, "response_model": None} | more
+_HEALTH: dict[int | str, dict[str, Any]] = {200: {"model": Health}}
+_METRICS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "content": {CONTENT_TYPE_PLAIN_0_0_4: {"schema": {"type": "string"}}},
+        "description": "In Prometheus' text format.",
+    }
+}
+_METRICS |= {code: problem(code) for code in (401, 403, 429)}
 
 
-@routes.get("/healthz", summary="Alive", operation_id="healthz", **_described())
+@routes.get("/healthz", summary="Alive", operation_id="healthz", responses=_HEALTH, response_model=None)
 async def healthz() -> Response:
     """The process answers."""
     return answer({"status": "alive"})
 
 
-@routes.get("/readyz", summary="Ready", operation_id="readyz", **_described(503))
+@routes.get(
+    "/readyz", summary="Ready", operation_id="readyz", responses=_HEALTH | {503: problem(503)}, response_model=None
+)
 async def readyz(request: Request) -> Response:
     """The store answers too, and the service is not stopping."""
     service = service_of(request)
@@ -54,16 +61,9 @@ async def readyz(request: Request) -> Response:
     return answer({"status": "ready"})
 
 
-_METRICS: dict[int | str, dict[str, Any]] = {
-    200: {"content": {metrics.MEDIA: {"schema": {"type": "string"}}}, "description": "In Prometheus' text format."}
-}
-_METRICS |= {code: problem(code) for code in (401, 403, 429)}
-
-
 @routes.get("/metrics", summary="Prometheus", operation_id="metrics", responses=_METRICS, response_class=Response)
-async def prometheus(request: Request) -> Response:
+async def metrics(request: Request) -> Response:
     """Requests, their seconds, decisions and outcomes. Needs a token for all trials, where there are tokens."""
     service = service_of(request)
-    caller = await service.identify(request)
-    caller.must(READ)
-    return Response(await service.run(metrics.page), media_type=metrics.MEDIA)
+    (await service.identify(request)).must(READ)
+    return Response(await service.run(observing.prometheus_text), media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import IO, Annotated, Any, Literal
 
-from fastapi import Query
-from pydantic import WithJsonSchema
+from fastapi import APIRouter, Query
 from starlette.concurrency import iterate_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -17,8 +16,7 @@ from drimed.findings.effects import effects as arms_against_control
 from drimed.findings.gather import infers
 from drimed.records import Decision, Effect, Event, Member, Page, Proof, Status
 from drimed.service.analyses import Analyses
-from drimed.service.endpoints import documented
-from drimed.service.endpoints.documented import DecisionNumber, TrialName, reading
+from drimed.service.endpoints.contract import EXAMPLES, LARGEST, DecisionNumber, TrialName, reading
 from drimed.service.problems import Refusal
 from drimed.service.route import JSON, answer, caller_of, guarded_router, service_of
 from drimed.service.tokens import MANAGE, READ
@@ -40,39 +38,27 @@ Limit = Annotated[int, Query(ge=1, le=1000)]
 After = Annotated[str | None, Query(max_length=100, description="The `next` of the page before.")]
 UserFilter = Annotated[str | None, Query(max_length=100, pattern=_PRINTABLE, description="Only this user.")]
 
-_TEXT = {"anyOf": [{"type": "string"}, {"type": "null"}]}
-_EVENT = {
-    "title": "Event",
-    "description": "One line of a trial's log.",
-    "type": "object",
-    "properties": {
-        "seq": {"type": "integer"},
-        **{name: {"type": "string"} for name in ("time", "actor", "kind")},
-        "decision": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
-        "user": _TEXT,
-        "request": _TEXT,
-        "hash": {"type": "string"},
-        "body": {"type": "object"},
-    },
-    "required": ["seq", "time", "actor", "kind", "decision", "user", "request", "hash", "body"],
-    "additionalProperties": False,
-}
-PlainEvent = Annotated[dict[str, Any], WithJsonSchema(_EVENT)]  # Event.plain()
+
+@dataclass(frozen=True)
+class LogEvent:
+    """One line of a trial's log."""
+
+    seq: int
+    time: str
+    actor: str
+    kind: str
+    decision: int | None
+    user: str | None
+    request: str | None
+    hash: str
+    body: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class DecisionHistory(Decision):
     """A decision with its outcome as it stands, and all events about it."""
 
-    history: list[PlainEvent] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Log:
-    """Some events."""
-
-    items: list[PlainEvent]
-    next: str | None  # the cursor of what follows; null: that was all
+    history: list[LogEvent] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -82,6 +68,13 @@ class Effects:
     items: list[Effect]
     next: str | None  # give it as `after` to get what follows; null: that was all
     events: int  # of the log that this rests on
+
+
+def _get(
+    router: APIRouter, path: str, summary: str, name: str, model: Any, *, example: Any = None
+) -> Callable[[Any], Any]:
+    described = reading(READ, model, example=example)
+    return router.get(f"/trials/{{trial}}{path}", summary=summary, operation_id=name, **described)
 
 
 # Trials
@@ -97,24 +90,19 @@ async def listed(request: Request, limit: Annotated[int, Query(ge=1, le=100)] = 
     return answer(asdict(Page(found, page.next)))
 
 
-@trials.get("/trials/{trial}", summary="A trial at a glance", operation_id="trial_status", **reading(READ, Status))
+@_get(trials, "", "A trial at a glance", "trial_status", Status)
 async def status(request: Request, trial: TrialName) -> Response:
     """Whether it runs, its episode, and how many decisions there are in each state."""
     return answer(asdict(await service_of(request).read(trial, lambda t: t.status())))
 
 
-@trials.get(
-    "/trials/{trial}/spec",
-    summary="The trial file",
-    operation_id="trial_spec",
-    **reading(READ, dict[str, Any], example=documented.SPEC),
-)
+@_get(trials, "/spec", "The trial file", "trial_spec", dict[str, Any], example=EXAMPLES["spec"])
 async def spec(request: Request, trial: TrialName) -> Response:
     """As it stands, with arms that were added since and without the seed. Users are listed under /users."""
     return answer(_unseeded(await service_of(request).read(trial, lambda t: t.state().spec.plain())))
 
 
-@trials.get("/trials/{trial}/users", summary="List users", operation_id="list_users", **reading(READ, Page[Member]))
+@_get(trials, "/users", "List users", "list_users", Page[Member])
 async def users(request: Request, trial: TrialName, limit: Limit = 100, after: After = None) -> Response:
     """In the order in which they joined, as they were described last."""
     look = lambda t: queries.users(t.state(), limit=limit, after=after)  # noqa: E731
@@ -124,12 +112,10 @@ async def users(request: Request, trial: TrialName, limit: Limit = 100, after: A
 # Decisions and the log
 
 
-@log.get(
-    "/trials/{trial}/decisions",
-    summary="Search decisions",
-    operation_id="decisions",
-    **reading(READ, Page[Decision], example={"items": [documented.DECISION], "next": "17"}),
-)
+_FOUND = {"items": [EXAMPLES["decision"]], "next": "17"}
+
+
+@_get(log, "/decisions", "Search decisions", "decisions", Page[Decision], example=_FOUND)
 async def decisions(
     request: Request,
     trial: TrialName,
@@ -141,7 +127,7 @@ async def decisions(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = queries.PAGE,
     before: Annotated[
-        int | None, Query(ge=1, le=2**31 - 1, description="The `next` of the page before: only older decisions.")
+        int | None, Query(ge=1, le=LARGEST, description="The `next` of the page before: only older decisions.")
     ] = None,
 ) -> Response:
     """Newest first, each with its outcome. A page may be short, even empty, while `next` says where to go on."""
@@ -155,12 +141,7 @@ async def decisions(
     return answer(asdict(await service_of(request).read(trial, look)))
 
 
-@log.get(
-    "/trials/{trial}/decisions/{decision}",
-    summary="A decision",
-    operation_id="decision",
-    **reading(READ, DecisionHistory),
-)
+@_get(log, "/decisions/{decision}", "A decision", "decision", DecisionHistory)
 async def decision(request: Request, trial: TrialName, decision: DecisionNumber) -> Response:
     """What was known, the probabilities, what the guard did, the outcome, and who recorded what when."""
 
@@ -172,13 +153,13 @@ async def decision(request: Request, trial: TrialName, decision: DecisionNumber)
     return answer(await service_of(request).read(trial, look))
 
 
-@log.get("/trials/{trial}/log", summary="The log", operation_id="log", **reading(READ, Log))
+@_get(log, "/log", "The log", "log", Page[LogEvent])
 async def events(
     request: Request,
     trial: TrialName,
     limit: Limit = 100,
     cursor: Annotated[
-        int | None, Query(ge=1, le=2**31 - 1, description="The `next` of the page before: the event to go on from.")
+        int | None, Query(ge=1, le=LARGEST, description="The `next` of the page before: the event to go on from.")
     ] = None,
     order: Annotated[Literal["oldest", "newest"], Query(description="Which events come first.")] = "oldest",
     kind: Annotated[list[str] | None, Query(description=f"Only these kinds: {', '.join(KINDS)}.")] = None,
@@ -193,7 +174,7 @@ async def events(
             raise UnknownNameError("kind", name[:100], KINDS, ("kind",))
     newest, seed = order == "newest", caller_of(request).may(MANAGE, trial)
 
-    def look(opened: Trial) -> Log:
+    def look(opened: Trial) -> Page[LogEvent]:
         with opened.store.reading(trial) as ledger:
             found = list(
                 ledger.events(
@@ -206,7 +187,7 @@ async def events(
                 )
             )
         following = str(found[limit].seq) if len(found) > limit else None
-        return Log([_shown(e, seed=seed) for e in found[:limit]], following)
+        return Page([_shown(e, seed=seed) for e in found[:limit]], following)
 
     return answer(asdict(await service_of(request).read(trial, look)))
 
@@ -214,14 +195,14 @@ async def events(
 # Exports, proofs, effects
 
 
-def _export_described() -> dict[str, Any]:
-    made = reading(READ, list[dict[str, Any]])
-    made["responses"][200]["description"] = "One record for each decision (data dictionary: docs/trial.md)."
-    made["responses"][200]["content"] = {"text/csv": {"schema": {"type": "string"}}}
-    return made
+_EXPORT = reading(READ, list[dict[str, Any]])
+_EXPORT["responses"][200] |= {
+    "description": "One record for each decision (data dictionary: docs/trial.md).",
+    "content": {"text/csv": {"schema": {"type": "string"}}},
+}
 
 
-@log.get("/trials/{trial}/export", summary="Export", operation_id="export", **_export_described())
+@log.get("/trials/{trial}/export", summary="Export", operation_id="export", **_EXPORT)
 async def export(
     request: Request, trial: TrialName, format: Annotated[Literal["csv", "json"], Query()] = "csv"
 ) -> Response:
@@ -233,7 +214,7 @@ async def export(
     return StreamingResponse(iterate_in_threadpool(_pieces(file)), 200, headers, media)
 
 
-@log.get("/trials/{trial}/verify", summary="Prove the log", operation_id="verify", **reading(READ, Proof))
+@_get(log, "/verify", "Prove the log", "verify", Proof)
 async def verify(
     request: Request,
     trial: TrialName,
@@ -250,9 +231,7 @@ async def verify(
     return answer(asdict(await service.run_heavy(lambda: replay(service.store, trial, expected_hash=expect))))
 
 
-@log.get(
-    "/trials/{trial}/effects", summary="Arms against the control", operation_id="effects", **reading(READ, Effects)
-)
+@_get(log, "/effects", "Arms against the control", "effects", Effects)
 async def effects(
     request: Request, trial: TrialName, user: UserFilter = None, limit: Limit = 100, after: After = None
 ) -> Response:
@@ -287,11 +266,11 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
             yield piece
 
 
-def _shown(event: Event, *, seed: bool) -> dict[str, Any]:
-    plain = event.plain()
+def _shown(event: Event, *, seed: bool) -> LogEvent:
+    body = event.body
     if event.kind == CREATED and not seed:
-        plain["body"] = _unseeded(plain["body"]) | {"spec": _unseeded(plain["body"]["spec"])}
-    return plain
+        body = _unseeded(body) | {"spec": _unseeded(body["spec"])}
+    return LogEvent(**event.plain() | {"body": body})
 
 
 def _unseeded(data: dict[str, Any]) -> dict[str, Any]:

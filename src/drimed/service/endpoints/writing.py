@@ -6,20 +6,19 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from fastapi import Query
+from fastapi import Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from drimed.errors import DrimedError, SpecError
 from drimed.records import Decision, Fault, Path, Receipt, Report, Status
-from drimed.service import metrics, problems
-from drimed.service.bodies import AmendBody, AskBody, EpisodeBody, MissingBody, OutcomeBody, TellBody
-from drimed.service.endpoints import documented
-from drimed.service.endpoints.documented import DecisionNumber, Key, TrialName, writing
+from drimed.service import observing, problems
+from drimed.service.endpoints import contract
+from drimed.service.endpoints.contract import EXAMPLES, DecisionNumber, TrialName, writing
 from drimed.service.problems import Refusal
-from drimed.service.retries import Reply
-from drimed.service.route import JSON, answer, caller_of, guarded_router, media_of, replied, retry_of, service_of
+from drimed.service.route import JSON, MEDIA, answer, caller_of, guarded_router, media_of, replied, retry_of, service_of
 from drimed.service.tokens import ASK_TELL, MANAGE
+from drimed.service.trials import Reply
 from drimed.trial import asking, queries, telling, template
 from drimed.trial.build import notes
 from drimed.trial.changes import CHANGES, Change
@@ -35,9 +34,10 @@ LARGEST_TOML = 1024 * 1024  # bytes: faults are given their lines by reading the
 Act = Callable[[Transaction], Any]  # a record to answer with
 Place = Callable[[Path], Path]
 
-trials = guarded_router(tags=["trials"])
-decisions = guarded_router(tags=["asking and telling"])
-changes = guarded_router(tags=["changing a trial"])
+trials, decisions, changes = (
+    guarded_router(tags=[tag], dependencies=[Depends(contract.idempotency_key)])
+    for tag in ("trials", "asking and telling", "changing a trial")
+)
 
 
 @dataclass(frozen=True)
@@ -90,51 +90,41 @@ async def write(
     except DrimedError as error:
         raise problems.of_error(error, place) from error
     if reply.repeated:
-        metrics.REPEATED.inc()
+        observing.REPEATED.inc()
     return replied(reply)
 
 
 # Asking and telling
 
 
-@decisions.post(
-    "/trials/{trial}/episodes",
-    summary="Open an episode",
-    operation_id="open_episode",
-    **writing(ASK_TELL, Opened, example={"episode": 4}),
-)
-async def open_episode(request: Request, trial: TrialName, body: EpisodeBody, key: Key = None) -> Response:
+def _post(path: str, summary: str, name: str, model: Any, example: Any) -> Callable[[Any], Any]:
+    described = writing(ASK_TELL, model, example=example)
+    return decisions.post(f"/trials/{{trial}}/{path}", summary=summary, operation_id=name, **described)
+
+
+@_post("episodes", "Open an episode", "open_episode", Opened, {"episode": 4})
+async def open_episode(request: Request, trial: TrialName, body: contract.EpisodeBody) -> Response:
     """Start the next episode, with the contexts of its users. (`ask` can do both in one step.)
 
     With `number` this is safe to repeat; without it, an Idempotency-Key keeps a repeated request from opening two.
     """
-    del key
     act = lambda tx: Opened(asking.open_episode(tx, body.contexts, body.number, body.unavailable))  # noqa: E731
     return await write(request, trial, act, dry_run=body.dry_run)
 
 
-@decisions.post(
-    "/trials/{trial}/ask",
-    summary="Ask which arm users get",
-    operation_id="ask",
-    **writing(ASK_TELL, Decisions, example={"decisions": [documented.DECISION]}),
-)
-async def ask(request: Request, trial: TrialName, body: AskBody, key: Key = None) -> Response:
+@_post("ask", "Ask which arm users get", "ask", Decisions, {"decisions": [EXAMPLES["decision"]]})
+async def ask(request: Request, trial: TrialName, body: contract.AskBody) -> Response:
     """For one user, some, or all of them, in one transaction and from one state.
 
     Where a user gets one decision in an episode, asking again returns the same one, with `repeated`. The first episode
     is opened by the first question. The Idempotency-Key is kept in the log beside the decision.
     """
-    del key
     retry = await retry_of(request)
     name = None if retry is None or body.dry_run else retry.name
 
     def act(tx: Transaction) -> Decisions:
-        before = tx.state.counts.decisions
-        asked = {"contexts": body.known, "unavailable": body.unavailable, "episode": body.episode, "key": name}
-        found = Decisions(asking.ask(tx, body.wanted, **asked))  # type: ignore[arg-type]
-        metrics.DECISIONS.inc(tx.state.counts.decisions - before)
-        return found
+        known, gone = body.known, body.unavailable
+        return Decisions(asking.ask(tx, body.wanted, contexts=known, unavailable=gone, episode=body.episode, key=name))
 
     return await write(request, trial, act, dry_run=body.dry_run, place=body.place)
 
@@ -145,73 +135,49 @@ def _outcomes(tell: Act) -> Act:
     def act(tx: Transaction) -> Any:
         before = tx.state.seq
         found = tell(tx)
-        metrics.OUTCOMES.inc(tx.state.seq - before)
+        observing.OUTCOMES.inc(tx.state.seq - before)
         return found
 
     return act
 
 
-@decisions.post(
-    "/trials/{trial}/tell",
-    summary="Report outcomes",
-    operation_id="tell",
-    **writing(ASK_TELL, Receipts, example={"receipts": [documented.RECEIPT]}),
-)
-async def tell(request: Request, trial: TrialName, body: TellBody, key: Key = None) -> Response:
+@_post("tell", "Report outcomes", "tell", Receipts, {"receipts": [EXAMPLES["receipt"]]})
+async def tell(request: Request, trial: TrialName, body: contract.TellBody) -> Response:
     """All of the outcomes or, if one is refused, none; `errors` says which and why.
 
     The same value may be reported again. A different one is refused: amend it. So is a value outside the range of its
     metric, unless you `confirm` it.
     """
-    del key
     reports = [Report(r.decision, r.outcome, r.control) for r in body.reports]
     act = _outcomes(lambda tx: Receipts(telling.tell(tx, reports, confirm=body.confirm)))
     place: Place = lambda path: path if path[:1] == ("reports",) else ("reports", 0, *path)  # noqa: E731
     return await write(request, trial, act, dry_run=body.dry_run, place=place)
 
 
-@decisions.post(
-    "/trials/{trial}/decisions/{decision}/outcome",
-    summary="Report one outcome",
-    operation_id="tell_one",
-    **writing(ASK_TELL, Receipt, example=documented.RECEIPT),
-)
+@_post("decisions/{decision}/outcome", "Report one outcome", "tell_one", Receipt, EXAMPLES["receipt"])
 async def tell_one(
-    request: Request, trial: TrialName, decision: DecisionNumber, body: OutcomeBody, key: Key = None
+    request: Request, trial: TrialName, decision: DecisionNumber, body: contract.OutcomeBody
 ) -> Response:
     """As `tell`, for the decision in the address."""
-    del key
     act = _outcomes(lambda tx: telling.tell(tx, [body.report(decision)], confirm=body.confirm)[0])
     place: Place = lambda path: path[2:] if path[:1] == ("reports",) else path  # noqa: E731
     return await write(request, trial, act, dry_run=body.dry_run, place=place)
 
 
-@decisions.post(
-    "/trials/{trial}/decisions/{decision}/amend",
-    summary="Correct an outcome",
-    operation_id="amend",
-    **writing(ASK_TELL, Receipt, example=documented.RECEIPT | {"result": "amended"}),
-)
-async def amend(
-    request: Request, trial: TrialName, decision: DecisionNumber, body: AmendBody, key: Key = None
-) -> Response:
+_AMENDED = EXAMPLES["receipt"] | {"result": "amended"}
+_MISSING = EXAMPLES["receipt"] | {"result": "missing", "state": "missing"}
+
+
+@_post("decisions/{decision}/amend", "Correct an outcome", "amend", Receipt, _AMENDED)
+async def amend(request: Request, trial: TrialName, decision: DecisionNumber, body: contract.AmendBody) -> Response:
     """The old values stay in the log; null takes a value back."""
-    del key
     act = _outcomes(lambda tx: telling.amend(tx, body.report(decision), body.reason, confirm=body.confirm))
     return await write(request, trial, act, dry_run=body.dry_run)
 
 
-@decisions.post(
-    "/trials/{trial}/decisions/{decision}/missing",
-    summary="Mark an outcome as missing",
-    operation_id="mark_missing",
-    **writing(ASK_TELL, Receipt, example=documented.RECEIPT | {"result": "missing", "state": "missing"}),
-)
-async def missing(
-    request: Request, trial: TrialName, decision: DecisionNumber, body: MissingBody, key: Key = None
-) -> Response:
+@_post("decisions/{decision}/missing", "Mark an outcome as missing", "mark_missing", Receipt, _MISSING)
+async def missing(request: Request, trial: TrialName, decision: DecisionNumber, body: contract.MissingBody) -> Response:
     """It, or the rest of it, will not come; values that are there stay. What comes later can still be reported."""
-    del key
     act = _outcomes(lambda tx: telling.mark_missing(tx, decision, body.reason))
     return await write(request, trial, act, dry_run=body.dry_run)
 
@@ -220,9 +186,7 @@ async def missing(
 
 
 def _endpoint(change: Change) -> None:
-    async def endpoint(request: Request, trial: TrialName, body: Any, key: Key = None) -> Response:
-        del key
-
+    async def endpoint(request: Request, trial: TrialName, body: Any) -> Response:
         def act(tx: Transaction) -> Status:
             change.apply(tx, body)
             return queries.status(tx.state)
@@ -230,7 +194,7 @@ def _endpoint(change: Change) -> None:
         return await write(request, trial, act, place=_in_body)
 
     endpoint.__annotations__["body"] = change.body
-    described = writing(MANAGE, Status, example=documented.STATUS)
+    described = writing(MANAGE, Status, example=EXAMPLES["status"])
     described["openapi_extra"]["requestBody"] = {"content": {JSON: {"example": change.example}}}
     changes.post(
         f"/trials/{{trial}}/{change.path}",
@@ -254,38 +218,25 @@ for _change in CHANGES.values():
 
 # Creating a trial
 
-_SPEC_BODY = {
-    "required": True,
-    "content": {
-        JSON: {"schema": {"type": "object", "description": "A trial file as JSON."}, "example": documented.SPEC},
-        TOML: {"schema": {"type": "string", "description": "A trial file as TOML."}, "example": template()},
-    },
+_FILES = {
+    JSON: {"schema": {"type": "object", "description": "A trial file as JSON."}, "example": EXAMPLES["spec"]},
+    TOML: {"schema": {"type": "string", "description": "A trial file as TOML."}, "example": template()},
 }
+_CREATE = writing(MANAGE, Status, status=201, example=EXAMPLES["status"])
+_CREATE["openapi_extra"] |= {MEDIA: list(_FILES), "requestBody": {"required": True, "content": _FILES}}
+_CREATE["responses"][200] = {"model": Checked, "description": "With `dry_run`: the file is valid, nothing was written."}
+_CREATE["responses"][201]["headers"] |= {"Location": {"schema": {"type": "string"}, "description": "The trial."}}
 
 
-def _create_described() -> dict[str, Any]:
-    made = writing(MANAGE, Status, status=201, example=documented.STATUS, media=[JSON, TOML])
-    made["openapi_extra"]["requestBody"] = _SPEC_BODY
-    made["responses"][200] = {
-        "model": Checked,
-        "description": "With `dry_run`: the file is valid, nothing was written.",
-    }
-    made["responses"][201]["headers"] |= {"Location": {"schema": {"type": "string"}, "description": "The trial."}}
-    return made
-
-
-@trials.post("/trials", summary="Create a trial", operation_id="create_trial", **_create_described())
+@trials.post("/trials", summary="Create a trial", operation_id="create_trial", **_CREATE)
 async def create(
-    request: Request,
-    dry_run: Annotated[bool, Query(description="Only check the file.")] = False,
-    key: Key = None,
+    request: Request, dry_run: Annotated[bool, Query(description="Only check the file.")] = False
 ) -> Response:
     """From a trial file, as JSON or as TOML (`drimed trial template` writes an example).
 
     Everything that is wrong with it is listed at once, in `errors`, with the line if it is TOML. A token for one trial
     may create the trial of that name only.
     """
-    del key
     service, caller = service_of(request), caller_of(request)
     body, media = await request.body(), media_of(request)
     data = None if media == TOML else await request.json()
@@ -293,9 +244,7 @@ async def create(
     caller.must(MANAGE, spec.name)
     if dry_run:
         return answer(asdict(Checked(spec.name, await service.run(lambda: notes(spec, Problem(spec).shape.d)))))
-    created: Callable[[Transaction], Reply] = lambda tx: Reply(  # noqa: E731
-        201, written(queries.status(tx.state).plain()).encode()
-    )
+    created = lambda tx: Reply(201, written(queries.status(tx.state).plain()).encode())  # noqa: E731
     reply = await service.create(spec, created, actor=caller.actor, retry=await retry_of(request))
     return replied(reply, {"Location": f"/v1/trials/{spec.name}"})
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from drimed.errors import BatchError, DrimedError, InputError, UnknownNameError
 from drimed.records import Decision, Fault, Status
-from drimed.service import metrics
+from drimed.service import observing
 from drimed.service.pages import forms
 from drimed.service.pages.forms import NO_ERRORS, FormErrors
 from drimed.service.pages.route import Pages, Visit, whole
@@ -67,7 +67,7 @@ def _decide(visit: Visit, tx: Transaction, read: Callable[[TrialState], Contexts
         episode=whole(visit.field("episode")),
         key=None if retry is None else retry.name,
     )
-    metrics.DECISIONS.inc(sum(not d.repeated for d in given))
+    observing.DECISIONS.inc(sum(not d.repeated for d in given))
     again = [d.id for d in given if d.repeated]
     address = f"/trials/{visit.trial}/given?decisions={written([d.id for d in given])}"
     return address + (f"&again={written(again)}" if again else "")

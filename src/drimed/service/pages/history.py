@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from starlette.responses import Response
 
 from drimed.errors import DrimedError, InputError
 from drimed.findings.charts import allocation, forest
+from drimed.formatting import short
 from drimed.records import Decision, Effect, Event, Receipt, Status
-from drimed.service import metrics
-from drimed.service.pages import forms, telling, words
+from drimed.service import observing
+from drimed.service.pages import forms, telling
 from drimed.service.pages.forms import NO_ERRORS, FormErrors
+from drimed.service.pages.plan import control, reward
+from drimed.service.pages.rendering import number
 from drimed.service.pages.route import Pages, Visit, go, whole
 from drimed.service.problems import Refusal
 from drimed.service.tokens import ASK_TELL, READ
@@ -20,6 +23,8 @@ from drimed.trial import events as kinds
 from drimed.trial import queries
 from drimed.trial import telling as outcomes
 from drimed.trial.queries import SEARCHES, Found, Search
+from drimed.trial.spec import User
+from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
@@ -63,11 +68,11 @@ async def _changes(visit: Visit) -> Response:
             found = list(ledger.events(until=until, kinds=CHANGES, limit=MOST_CHANGES + 1, newest_first=True))
             wishes = [e for e in found if e.kind in WISHES]
             past = list(ledger.events(until=wishes[0].seq, kinds=WISHES)) if wishes else []
-            return queries.status(state), found, words.from_to(state, past)
+            return queries.status(state), found, from_to(state, past)
 
     status, events, from_to = await visit.service.read(visit.trial, look)
     more = events[MOST_CHANGES - 1].seq if len(events) > MOST_CHANGES else None
-    rows = [(e, ": ".join(filter(None, (words.change(e), from_to.get(e.seq))))) for e in events[:MOST_CHANGES]]
+    rows = [(e, ": ".join(filter(None, (change(e), from_to.get(e.seq))))) for e in events[:MOST_CHANGES]]
     return visit.page("changes.html", s=status, tab="log", rows=rows, more=more)
 
 
@@ -114,7 +119,7 @@ async def _act(visit: Visit, act: Callable[[Transaction], Receipt], form: str) -
     def work(tx: Transaction) -> str:
         receipt = act(tx)
         new = receipt.result != "already recorded"
-        metrics.OUTCOMES.inc(new)
+        observing.OUTCOMES.inc(new)
         done = {"amended": "amended", "missing": "missing"}.get(receipt.result, "recorded") if new else "nothing"
         return f"/trials/{visit.trial}/decisions/{receipt.decision}?done={done}"
 
@@ -137,7 +142,7 @@ async def _page(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
                 "s": queries.status(state),
                 "d": found,
                 "first": events[0],
-                "events": [(event, words.about_outcome(event)) for event in events[1:]],
+                "events": [(event, about_outcome(event)) for event in events[1:]],
                 "units": {name: metric.unit for name, metric in spec.metrics.items()},
                 "plots": spec.feedback == "difference",
                 **_charts(found, spec.confidence),
@@ -174,3 +179,60 @@ def _number(visit: Visit) -> int:
     if number is None:
         raise Refusal(404, "unknown", f"expected the number of a decision, got {text[:50]!r}")
     return number
+
+
+def change(event: Event) -> str:
+    """What an event other than a decision or an outcome changed."""
+    body, user = event.body, event.user
+    made = {
+        kinds.CREATED: "created",
+        kinds.EPISODE: f"episode {body.get('episode')} opened",
+        kinds.AMENDMENT: f"outcome of decision {event.decision} corrected",
+        kinds.MISSING: f"outcome of decision {event.decision} marked as missing",
+        kinds.USER: f"user {user} added",
+        kinds.PREFERENCE: f"preference of {user} changed",
+        kinds.CONTROL: f"control of {user} changed",
+        kinds.ARM: f"arm {body.get('arm')} added",
+        kinds.RETIRED: f"arm {body.get('arm')} retired",
+    }
+    return made.get(event.kind, event.kind)
+
+
+def from_to(state: TrialState, events: Sequence[Event]) -> dict[int, str]:
+    """What preferences and controls were before and after each change of one, by the event's number.
+
+    `events` are all such changes up to some moment, in order.
+    """
+    definitions: dict[str, list[User]] = {}
+    for profile in state.profiles.values() if events else ():
+        definitions.setdefault(profile.user, []).append(profile.definition)
+    said = {}
+    for event in events:
+        old, new = definitions[str(event.user)][:2]
+        del definitions[str(event.user)][0]
+        if event.kind == kinds.PREFERENCE:
+            sides = [reward(u.preference or state.spec.preference or {}) for u in (old, new)]
+        else:
+            sides = [control(u.control or state.spec.control or {}) for u in (old, new)]
+        said[event.seq] = " → ".join(sides)
+    return said
+
+
+def about_outcome(event: Event) -> str:
+    """What an event recorded about a decision's outcome."""
+    body = event.body
+    if event.kind == kinds.MISSING:
+        return "the rest of the outcome is missing" if body.get("was") else "the outcome is missing"
+    now, was = body["outcome"], body.get("was") or {"metrics": {}, "control": None}
+    said = []
+    for part, prefix in (("metrics", ""), ("control", "control plot's ")):
+        new, old = now[part] or {}, was[part] or {}
+        for name in dict.fromkeys([*old, *new]):
+            if name not in old:
+                said.append(f"{prefix}{name} {short(new[name])}")
+            elif name not in new:
+                said.append(f"{prefix}{name} {number(old[name])} taken back")
+            elif old[name] != new[name]:
+                said.append(f"{prefix}{name} {number(old[name])} → {number(new[name])}")
+    late = " (after it had been marked as missing)" if body.get("late") else ""
+    return {kinds.AMENDMENT: "corrected: "}.get(event.kind, "recorded: ") + ", ".join(said) + late

@@ -17,8 +17,8 @@ from drimed.service.endpoints.writing import LARGEST_TOML
 from drimed.service.pages import forms
 from drimed.service.pages.route import PUBLIC, Pages, Visit, go, keep, local_address, whole
 from drimed.service.problems import Refusal
-from drimed.service.retries import Reply
 from drimed.service.tokens import MANAGE, READ
+from drimed.service.trials import Reply
 from drimed.trial import template
 from drimed.trial.spec import TrialSpec
 from drimed.trial.transaction import Transaction

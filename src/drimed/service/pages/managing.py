@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from drimed.errors import BatchError, DrimedError, InputError, UnknownNameError
 from drimed.records import Fault
-from drimed.service.pages import forms, words
+from drimed.service.pages import forms, plan
 from drimed.service.pages.forms import NO_ERRORS, FormErrors
 from drimed.service.pages.route import Pages, Visit
 from drimed.service.tokens import MANAGE
@@ -131,9 +131,9 @@ async def _form(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
         tab="manage",
         sections={title: [CHANGES[name] for name in names] for title, names in SECTIONS.items()},
         spec=spec,
-        reward="" if spec.preference is None else words.reward(spec.preference),
-        control="" if spec.control is None else words.control(spec.control),
+        reward="" if spec.preference is None else plan.reward(spec.preference),
+        control="" if spec.control is None else plan.control(spec.control),
         arms=[a for a in state.problem.arms if a not in state.retired],
-        users=words.user_rows(state, list(state.users)) if few else [],
+        users=plan.user_rows(state, list(state.users)) if few else [],
         errors=errors,
     )

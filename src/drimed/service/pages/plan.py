@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from starlette.responses import Response
 
 from drimed.findings.effects import better
 from drimed.policies.registry import find
+from drimed.service.pages.rendering import number
 from drimed.service.pages.route import Pages, Visit, whole
-from drimed.service.pages.words import control, number, reward, user_rows
 from drimed.service.tokens import READ
 from drimed.trial import queries
 from drimed.trial.spec import ArmNoise, Guardrail, TrialSpec
 from drimed.trial.state import TrialState
 
 PAGE = 100  # users
+DEFAULT = "default"  # as the trial file says for all users
 
 routes = Pages()
 
@@ -43,6 +46,50 @@ async def plan(visit: Visit) -> Response:
         pages=pages,
         size=PAGE,
     )
+
+
+def user_rows(state: TrialState, names: Sequence[str]) -> list[dict[str, str]]:
+    """Some users as they are now, for a table."""
+    rows, offered = [], [a for a in state.spec.arms if a not in state.retired]
+    for name in names:
+        user = state.profile(name).definition
+        possible = [a for a in user.arms or offered if a in offered]
+        rows.append(
+            {
+                "name": name,
+                "group": user.group or "",
+                "reward": DEFAULT if user.preference is None else reward(user.preference),
+                "control": DEFAULT if user.control is None else control(user.control),
+                "arms": "all" if len(possible) == len(offered) else ", ".join(possible),
+            }
+        )
+    return rows
+
+
+def reward(weights: Mapping[str, float]) -> str:
+    """Weights as the sum that they make.
+
+    >>> reward({"yield": 200, "leaching": -3, "water": -1.5, "colour": 0, "taste": 1})
+    '200 × yield − 3 × leaching − 1.5 × water + taste'
+    """
+    said = ""
+    for metric, weight in weights.items():
+        if not weight:
+            continue
+        sign = ("−" if weight < 0 else "") if not said else " − " if weight < 0 else " + "
+        said += sign + (metric if abs(weight) == 1 else f"{number(abs(weight))} × {metric}")
+    return said or "0"
+
+
+def control(shares: str | Mapping[str, float]) -> str:
+    """A control in words.
+
+    >>> control({"practice": 0.7, "split": 0.3, "none": 0})
+    '70 % practice, 30 % split'
+    """
+    if isinstance(shares, str):
+        return shares
+    return ", ".join(f"{number(100 * share)} % {arm}" for arm, share in shares.items() if share)
 
 
 def _safety(state: TrialState) -> list[str]:

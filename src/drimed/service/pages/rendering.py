@@ -8,20 +8,44 @@ from importlib import resources
 from typing import Any
 from urllib.parse import quote
 
+from fastapi import APIRouter
 from jinja2 import Environment
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
 from drimed.findings import page
-from drimed.service.pages import words
+from drimed.guards.decision import REASONS
+from drimed.records import Decision
 
+LONG = "public, max-age=31536000, immutable"
 MEDIA = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
+_GUARD = dict(
+    zip(
+        REASONS,
+        (
+            "The guard changed nothing: the arm was drawn exactly as the policy proposed.",
+            "Arms that may fall short of the control were made less likely.",
+            "The policy's proposal alone could not be certified. It was mixed with certified arms, just enough for the "
+            "mixture to stay within the tolerance.",
+            "Some arms could not be certified. The policy was asked again, about the certified ones only.",
+            "Only the control could be certified, so the control was given.",
+            "Earlier decisions had not certainly earned enough to pay for this proposal, so the control was given.",
+            "In the first rounds the control is given, to learn about it.",
+        ),
+        strict=True,
+    )
+)
+
+routes = APIRouter(include_in_schema=False)
 
 
 @cache
 def environment() -> Environment:
     """The templates of these pages."""
     made = page.environment("drimed.service.pages")
-    made.filters |= {"seg": _segment, "number": words.number}
-    made.globals |= {"asset": address, "guard_did": words.guard_did}
+    made.filters |= {"seg": _segment, "number": number}
+    made.globals |= {"asset": address, "guard_did": guard_did}
     return made
 
 
@@ -41,6 +65,32 @@ def static_files() -> dict[str, bytes]:
 def address(name: str) -> str:
     """Where a file is; the address changes when the file does."""
     return f"/static/{name}?v={hashlib.sha256(static_files()[name]).hexdigest()[:12]}"
+
+
+def number(value: float) -> str:
+    """A number as it was given.
+
+    >>> number(-22500.0), number(0.05)
+    ('−22,500', '0.05')
+    """
+    return f"{value:,.12g}".replace("-", "−")
+
+
+def guard_did(decision: Decision) -> str:
+    """What the guard did to a decision."""
+    said = _GUARD.get(decision.reason, decision.reason)
+    if decision.share is not None and 0 < decision.share < 1:
+        said += f" {100 * decision.share:.0f} % of the policy's own proposal is left in the probabilities."
+    return said
+
+
+@routes.get("/static/{name}")
+async def static(request: Request) -> Response:
+    """A file that pages load."""
+    name, files = request.path_params["name"], static_files()
+    if name not in files:
+        raise HTTPException(404)
+    return Response(files[name], media_type=MEDIA[name.rpartition(".")[2]], headers={"Cache-Control": LONG})
 
 
 def _segment(name: object) -> str:

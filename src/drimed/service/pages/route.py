@@ -22,13 +22,13 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from drimed.errors import DrimedError, UnknownNameError
 from drimed.service import access, problems
 from drimed.service.access import Caller
-from drimed.service.pages import words
 from drimed.service.pages.rendering import render
 from drimed.service.problems import TITLES, Refusal
-from drimed.service.retries import Reply, Retry
 from drimed.service.route import ROLE, TRIAL, service_of
 from drimed.service.service import Service
 from drimed.service.tokens import ASK_TELL, MANAGE, READ
+from drimed.service.trials import Reply, Retry
+from drimed.trial.changes import CHANGES
 from drimed.trial.transaction import Transaction
 
 FORM_COOKIE = "drimed_form"  # a random text that only this browser knows
@@ -47,6 +47,15 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+# What a page says after something was done; the address holds only the key.
+DONE = {
+    "created": "The trial was created.",
+    "episode": "The episode is open.",
+    "recorded": "The outcome was recorded.",
+    "amended": "The outcome was corrected. The old values stay in the log.",
+    "missing": "The outcome was marked as missing. If it comes after all, it can still be recorded.",
+    "nothing": "That was recorded already; nothing has changed.",
+} | {change.path: change.done for change in CHANGES.values()}
 _ONCE = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
 
@@ -86,7 +95,7 @@ class Visit:
 
     def said(self) -> str | None:
         """What was just done, in words."""
-        return words.DONE.get(self.query("done"))
+        return DONE.get(self.query("done"))
 
     async def upload(self, name: str) -> tuple[str, bytes] | None:
         """A file of the form."""

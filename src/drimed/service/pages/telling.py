@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from drimed.errors import BatchError, DrimedError, InputError, UnconfirmedError
 from drimed.records import Fault, Receipt, Report
-from drimed.service import metrics
+from drimed.service import observing
 from drimed.service.pages import forms
 from drimed.service.pages.forms import NO_ERRORS, FormErrors
 from drimed.service.pages.route import Pages, Visit, go, whole
@@ -142,7 +142,7 @@ def place(values: Typed, fault: Fault) -> str:
 
 def _after(visit: Visit, receipts: list[Receipt]) -> str:
     new = [r for r in receipts if r.result != "already recorded"]
-    metrics.OUTCOMES.inc(len(new))
+    observing.OUTCOMES.inc(len(new))
     waits = sum(bool(r.waits_for) for r in receipts)
     before = f"&before={number}" if (number := _before(visit)) is not None else ""
     return f"/trials/{visit.trial}/tell?recorded={len(new)}&again={len(receipts) - len(new)}&waits={waits}{before}"

@@ -1,0 +1,154 @@
+"""`drimed reproduce` and `drimed bench`: the paper re-measured, and any policies on any suite, compared fairly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from drimed.cli import names
+from drimed.errors import UnknownNameError
+
+if TYPE_CHECKING:
+    from drimed.experiments.run import Run
+
+    Done = Callable[[Run, bool], None]  # a run, and whether it was kept from before
+
+T = TypeVar("T")
+FRESH_SEED = 20_000  # instances that were used for nothing else
+DESCRIPTION = 34  # characters: longer names would make the bar jump
+
+Jobs = Annotated[int, typer.Option(help="Processes; -1 for all cores. Does not change any result.")]
+
+
+def reproduce(
+    seeds: Annotated[
+        int, typer.Option(help="Seeds of the main comparison; ablations, allocation and instances scale with it.")
+    ] = 128,
+    only: Annotated[
+        str | None, typer.Option(help="Parts, separated by commas: main, ablations, allocation, discount, random.")
+    ] = None,
+    jobs: Jobs = -1,
+    out: Annotated[Path, typer.Option(help="Where figures, results.json and index.html go.")] = Path("out/reproduce"),
+    reading: Annotated[
+        str, typer.Option(help="code: what the authors ran. printed: what the paper prints, where it can run.")
+    ] = "code",
+    episodes: Annotated[int, typer.Option(help="Episodes of each run; the paper has 1000.")] = 1000,
+) -> None:
+    """Re-measure every experiment of the paper, and judge its claims one by one.
+
+    Finished runs are kept under OUT/runs, so an interrupted command continues where it stopped, as long as the options
+    and the numerical code are the same.
+    """
+    from drimed.experiments.paper import PARTS, Reproduction
+    from drimed.experiments.sweep import seed_blocks
+
+    wanted = PARTS if only is None else names("--only", only)
+    for part in wanted:
+        if part not in PARTS:
+            raise UnknownNameError("part", part, PARTS)
+    parts = tuple(part for part in PARTS if part in wanted)
+    reproduction = Reproduction(seeds=seeds, reading=reading, parts=parts, episodes=episodes)
+    from drimed.experiments.measure import reproduce as measure
+
+    console = Console()
+    runs = len(seed_blocks(reproduction.plan().values()))
+    run = lambda done: measure(reproduction, out, jobs=jobs, on_done=done)  # noqa: E731
+    results, last = _measured(console, runs, out, run)
+    table = Table("statement", "holds?")
+    for claim in results["claims"]:
+        mark = {True: "[green]yes[/]", False: "[red]no[/]", None: "[dim]not measured[/]"}[claim["holds"]]
+        table.add_row(claim["text"], mark)
+    console.print(table)
+    console.print(last)
+
+
+def bench(
+    name: Annotated[str, typer.Argument(metavar="SUITE", help="The suite; `drimed bench list` shows them.")],
+    instances: Annotated[int | None, typer.Option(help="Instances. Default: the suite's.")] = None,
+    instance_seed: Annotated[int, typer.Option(help="The first instance's seed.")] = FRESH_SEED,
+    episodes: Annotated[int | None, typer.Option(help="Episodes L. Default: the suite's.")] = None,
+    drifts: Annotated[str | None, typer.Option(help="Drifts, separated by commas. Default: the suite's.")] = None,
+    policies: Annotated[
+        str | None,
+        typer.Option(help="Policies, separated by commas, with settings: dri_med:guard=certain+confidence=anytime."),
+    ] = None,
+    relative: Annotated[float, typer.Option(help="What counts as a violation: relative part.")] = 0.1,
+    absolute: Annotated[float, typer.Option(help="What counts as a violation: absolute part.")] = 0.05,
+    jobs: Jobs = -1,
+    cluster: Annotated[
+        str | None, typer.Option(help="Run on a cluster instead: dask=tcp://host:port or ray=address.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where results go. Default: out/bench/SUITE.")] = None,
+) -> None:
+    """Measure regret, violations and speed of policies on a suite of worlds.
+
+    All policies meet the same contexts and noise; differences are paired over instances. Finished runs are kept under
+    OUT/runs, so an interrupted benchmark continues where it stopped, and more policies, drifts or instances cost only
+    what is new.
+    """
+    from drimed.experiments.suites import SUITES, Benchmark, suite
+    from drimed.experiments.sweep import Cluster, seed_blocks
+    from drimed.guards.margin import Tolerance
+    from drimed.policies.spec import parse_list
+
+    console = Console()
+    if name == "list":
+        table = Table("suite", "what it is")
+        for each in SUITES.values():
+            table.add_row(f"[bold]{each.id}[/]", each.about)
+        console.print(table)
+        return
+    chosen = suite(name)
+    benchmark = Benchmark(
+        suite=chosen,
+        specs=parse_list(policies or chosen.policies),
+        drifts=chosen.drifts if drifts is None else tuple(names("--drifts", drifts)),
+        instances=chosen.instances if instances is None else instances,
+        instance_seed=instance_seed,
+        episodes=chosen.episodes if episodes is None else episodes,
+        tolerance=Tolerance(relative=relative, absolute=absolute),
+    )
+    for spec in benchmark.specs:
+        if spec.note():
+            console.print(f"[yellow]note:[/] {spec.text}: {spec.note()}")
+    where = Cluster.parse(cluster) if cluster else None
+    from drimed.experiments.measure import bench as measure
+
+    target = out or Path("out/bench") / chosen.id
+    runs = len(seed_blocks(benchmark.plan().values()))
+    run = lambda done: measure(benchmark, target, jobs=jobs, cluster=where, on_done=done)  # noqa: E731
+    results, last = _measured(console, runs, target, run)
+    table = Table("policy", "ratio to the best", "worst cell")
+    for row in results["ratios"]:
+        table.add_row(row["policy"], f"{row['geometric_mean']:.2f}", f"{row['worst']:.2f}")
+    console.print(table)
+    console.print(last)
+
+
+def _measured(console: Console, runs: int, out: Path, measure: Callable[[Done], T]) -> tuple[T, str]:
+    """The results, measured under a progress bar, and a last line; Ctrl-C ends without a traceback."""
+    start, reused = time.perf_counter(), 0
+
+    def done(run: Run, stored: bool) -> None:
+        nonlocal reused
+        reused += stored
+        text = f"{run.policy}, {run.scenario.drift}"[:DESCRIPTION].ljust(DESCRIPTION)
+        progress.update(bar, advance=1, description=text)
+
+    text, times = TextColumn("{task.description}"), (TimeElapsedColumn(), TimeRemainingColumn())
+    try:
+        with Progress(text, BarColumn(), MofNCompleteColumn(), *times, console=console) as progress:
+            bar = progress.add_task("runs", total=runs)
+            found = measure(done)
+    except KeyboardInterrupt:
+        console.print(f"interrupted; finished runs are kept in {out / 'runs'}: run the same command again to continue")
+        raise typer.Exit(130) from None
+    kept = f", {reused} runs from before" if reused else ""
+    return found, f"{time.perf_counter() - start:.0f} s{kept}. Open [bold]{out / 'index.html'}[/]"

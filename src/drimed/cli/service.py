@@ -1,0 +1,133 @@
+"""`drimed serve` and `drimed token`: trials over HTTP, and who may use them."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from drimed.policies.plugins import MODULES
+from drimed.trial.events import now
+from drimed.trial.stores import open_store
+
+if TYPE_CHECKING:
+    from drimed.trial.stores.sql import SqlStore
+
+token = typer.Typer(help="Tokens for the service: make, list and revoke them.", no_args_is_help=True)
+console, errors = Console(), Console(stderr=True)
+# What a narrow terminal must not break: ids, roles, days, states; labels and trials go on in the next line.
+COLUMNS = {"id": 8, "label": 5, "role": 8, "trial": 5, "created (UTC)": 10, "expires (UTC)": 10, "state": 7}
+
+Address = Annotated[str | None, typer.Option("--store", help="The store, given as for `drimed serve`.")]
+Config = Annotated[Path | None, typer.Option(envvar="DRIMED_CONFIG", help="The settings file of `drimed serve`.")]
+
+
+def serve(
+    store: Annotated[str | None, typer.Option(help="A SQLite file, or postgresql://user@host/database.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; others than 127.0.0.1 need tokens.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Worker processes.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads for reads, and for writes, in each process.")] = None,
+    largest_body: Annotated[int | None, typer.Option(help="Largest request, in bytes.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Requests a second per token and process; 0: no limit.")] = None,
+    burst: Annotated[int | None, typer.Option(help="Requests that a token may make in one burst.")] = None,
+    keep_answers: Annotated[float | None, typer.Option(help="Hours for which idempotency keys are remembered.")] = None,
+    grace: Annotated[int | None, typer.Option(help="Seconds to finish running requests when stopping.")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+    config: Annotated[Path | None, typer.Option(envvar="DRIMED_CONFIG", help="A TOML file of settings.")] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Fill an empty store with a simulated trial first.")] = False,
+) -> None:
+    """Serve trials over HTTP.
+
+    Every setting can also come from the environment (DRIMED_STORE, DRIMED_PORT, ...) or from the file.
+    """
+    flags = {name: value for name, value in locals().items() if name not in ("config", "demo")}
+    os.environ.setdefault(MODULES, "")  # a trial that comes over HTTP must not import what it likes
+    from drimed.service import app, tokens  # a second that help does not need
+    from drimed.service.demo import fill
+    from drimed.service.settings import Settings
+
+    settings = Settings.resolve(flags, os.environ, config)
+    guarded = app.has_tokens(settings)
+    if demo:
+        with closing(open_store(settings.store)) as opened:
+            done = "the store has trials already; nothing was simulated"
+            errors.print(done if opened.names() else f"simulated a trial: [bold]{fill(opened).name}[/]")
+    if not guarded:
+        errors.print(
+            "[yellow]note:[/] there are no tokens, so every program on this machine may do everything, as 'local'; "
+            f"close it with: {escape(tokens.how_to(settings.store))}",
+            highlight=False,
+            soft_wrap=True,
+        )
+    errors.print(f"serving on http://{settings.host}:{settings.port} (description: /v1/openapi.json)", highlight=False)
+    app.run(settings)
+
+
+@token.command()
+def create(
+    label: Annotated[str, typer.Option(help="Who acts with it; the log shows this name.")],
+    role: Annotated[str, typer.Option(help="read, ask-tell (also asks and tells) or manage (also changes trials).")],
+    trial: Annotated[str | None, typer.Option(help="Only for this trial; default: for all.")] = None,
+    days: Annotated[float | None, typer.Option(help="Days until it expires; default: never.")] = None,
+    store: Address = None,
+    config: Config = None,
+) -> None:
+    """Make a token. It is shown once; the store keeps only its hash."""
+    from drimed.service import tokens
+
+    with _opened(store, config, create=True) as opened:
+        made, text = tokens.create(opened, label=label, role=role, trial=trial, days=days)
+        if trial is not None and trial not in opened.names():
+            typer.echo(f"note: there is no trial {trial!r} yet", err=True)
+    until = f" until {_minute(made.expires)} UTC" if made.expires else ""
+    typer.echo(f"{role} on {trial or 'all trials'}{until}; keep it, it is not shown again:", err=True)
+    typer.echo(text)
+
+
+@token.command("list")
+def listed(store: Address = None, config: Config = None) -> None:
+    """List all tokens, also revoked ones, without their secrets."""
+    from drimed.service import tokens
+
+    with _opened(store, config) as opened:
+        found = tokens.listed(opened)
+    table, moment = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0)), now()
+    for name, width in COLUMNS.items():
+        table.add_column(name, min_width=width, overflow="fold")
+    for t in found:
+        times = (_minute(time) if time else "" for time in (t.created, t.expires))
+        table.add_row(t.id, t.label, t.role, t.trial or "all", *times, t.state(moment))
+    console.print(table)
+
+
+@token.command()
+def revoke(
+    name: Annotated[str, typer.Argument(metavar="LABEL", help="The label or the id of a token.")],
+    store: Address = None,
+    config: Config = None,
+) -> None:
+    """Revoke a token. A running service refuses it within seconds."""
+    from drimed.service import tokens
+
+    with _opened(store, config) as opened:
+        revoked = tokens.revoke(opened, name)
+    console.print(f"token {revoked.label!r} ({revoked.id}) is revoked")
+
+
+def _opened(store: str | None, config: Path | None, *, create: bool = False) -> closing[SqlStore]:
+    """The store that `drimed serve` would serve here."""
+    from drimed.service.settings import Settings
+
+    return closing(open_store(Settings.resolve({"store": store}, os.environ, config).store, create=create))
+
+
+def _minute(time: str) -> str:
+    return time[:16].replace("T", " ")

@@ -1,0 +1,221 @@
+"""What endpoints take and answer: parameters, bodies field by field, errors, and how all of it is described.
+
+The bodies of changes are with the changes, in `drimed.trial.changes`.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import Annotated, Any
+
+from fastapi import Header
+from fastapi import Path as InPath
+from pydantic import ConfigDict, Field, model_validator
+
+from drimed.records import Path, Report
+from drimed.service.problems import MEDIA as PROBLEM
+from drimed.service.problems import Problem
+from drimed.service.route import JSON, ROLE
+from drimed.trial.changes import Body, Label, Reason
+from drimed.trial.spec import Finite
+
+MOST = 10_000  # users or outcomes in one request
+LARGEST = 2**31 - 1  # number of a decision or an event
+EXAMPLES: dict[str, Any] = json.loads((resources.files(__package__) / "examples.json").read_text(encoding="utf-8"))
+ERRORS = {
+    400: "The body is not JSON, or a header cannot be read.",
+    401: "The token is not there, unknown, expired or revoked.",
+    403: "The token's role or its trial does not allow this.",
+    404: "The trial or the decision does not exist.",
+    409: "It contradicts what is recorded, or the trial is paused or stopped.",
+    413: "The body is too large.",
+    415: "The Content-Type is not supported.",
+    422: "Something in the request is invalid, or must be confirmed (`urn:drimed:unconfirmed`); `errors` names the "
+    "fields. Also an Idempotency-Key that was used for another request.",
+    429: "Too many requests; `Retry-After` says when to try again.",
+    500: "An error of the service itself.",
+    503: "The store is not available now; try again later.",
+}
+RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait before another try.", "schema": {"type": "integer"}}}
+REPLAYED = {
+    "Idempotency-Replayed": {
+        "description": "`true`: the request was made before, and this is its first answer.",
+        "schema": {"type": "string", "enum": ["true"]},
+    }
+}
+READING = (401, 403, 404, 422, 429, 500, 503)
+WRITING = (*READING, 400, 409, 413, 415)
+
+
+# Descriptions
+
+
+def reading(role: str, model: Any, *, example: Any = None) -> dict[str, Any]:
+    """For an endpoint that reads."""
+    return _described(role, model, example, 200, READING)
+
+
+def writing(role: str, model: Any, *, example: Any = None, status: int = 200) -> dict[str, Any]:
+    """For an endpoint that may be repeated with an Idempotency-Key."""
+    made = _described(role, model, example, status, WRITING)
+    made["responses"][status]["headers"] = dict(REPLAYED)
+    return made
+
+
+def problem(status: int) -> dict[str, Any]:
+    """An error's description."""
+    schema = {"$ref": f"#/components/schemas/{Problem.__name__}"}
+    described: dict[str, Any] = {"description": ERRORS[status], "content": {PROBLEM: {"schema": schema}}}
+    return described | ({"headers": RETRY_AFTER} if status in (429, 503) else {})
+
+
+def _described(role: str, model: Any, example: Any, status: int, errors: tuple[int, ...]) -> dict[str, Any]:
+    content: dict[str, Any] = {} if example is None else {JSON: {"example": example}}
+    return {
+        "status_code": status,
+        "responses": {status: {"model": model, "content": content}} | {code: problem(code) for code in errors},
+        "response_model": None,
+        "openapi_extra": {ROLE: role},
+    }
+
+
+# Parameters
+
+TrialName = Annotated[str, InPath(description="The trial's name.", examples=["maize-nitrogen"])]
+DecisionNumber = Annotated[int, InPath(ge=1, le=LARGEST, description="The decision's number.", examples=[17])]
+_KEY = Header(
+    alias="Idempotency-Key",
+    description="Your own name for this request, 1 to 200 printable characters. A repeated request with the same "
+    "key gets the first answer again, and nothing is done twice.",
+    examples=["5d2c7f1a-ask-4-north"],
+)
+
+
+async def idempotency_key(_: Annotated[str | None, _KEY] = None) -> None:
+    """Described for every write; `retry_of` reads it."""
+
+
+# Bodies
+
+Context = dict[str, Finite]
+Contexts = Annotated[dict[str, Context], Field(max_length=MOST)]
+Values = dict[str, Finite | None]
+Outcome = Annotated[Values, Field(description="metric → value")]
+ControlPlot = Annotated[
+    Values | None, Field(description="The same of the control plot, where feedback is `difference`.")
+]
+Number = Annotated[int, Field(ge=1, le=LARGEST)]
+DryRun = Annotated[bool, Field(description="Answer what would happen, and write nothing.")]
+Confirm = Annotated[
+    bool, Field(description="Record values outside the range of their metric too; without it they are refused.")
+]
+
+
+def _example(**fields: Any) -> ConfigDict:
+    return ConfigDict(json_schema_extra={"examples": [fields]})
+
+
+class EpisodeBody(Body):
+    """The next episode, with what is known of its users."""
+
+    model_config = _example(number=4, contexts={"north": {"rain": 410}, "hill": {"rain": 520}})
+
+    number: Number | None = Field(None, description="Its number. Opening the episode that is open does nothing.")
+    contexts: Contexts = Field(default_factory=dict, description="user → field → value")
+    unavailable: dict[str, list[Label]] = Field(
+        default_factory=dict, description='user (or "" for all) → arms that they cannot get in this episode'
+    )
+    dry_run: DryRun = False
+
+
+class AskBody(Body):
+    """Who gets an arm: `user` for one, `users` for some, neither for all."""
+
+    model_config = _example(user="north", context={"rain": 410})
+
+    user: Label | None = None
+    users: Annotated[list[Label], Field(min_length=1, max_length=MOST)] | None = None
+    context: Context | None = Field(None, description="Of `user`, unless it was given when the episode was opened.")
+    contexts: Contexts = Field(default_factory=dict, description="Of several: user → field → value")
+    unavailable: list[Label] = Field(default_factory=list, description="Arms that cannot be given now.")
+    episode: Number | None = Field(
+        None, description="The episode this is for. The next one is opened, with these contexts, in the same step."
+    )
+    dry_run: DryRun = False
+
+    @model_validator(mode="after")
+    def _one_way(self) -> AskBody:
+        if self.user is not None and (self.users is not None or self.contexts):
+            raise ValueError("give `user` and `context`, or `users` and `contexts`, not both")
+        if self.user is None and self.context is not None:
+            raise ValueError("`context` belongs to `user`; for several give `contexts`")
+        return self
+
+    @property
+    def wanted(self) -> list[str] | None:
+        """The users; None: all."""
+        return [self.user] if self.user is not None else self.users
+
+    @property
+    def known(self) -> dict[str, Context]:
+        """Contexts by user."""
+        return {self.user: self.context} if self.user is not None and self.context is not None else self.contexts
+
+    def place(self, path: Path) -> Path:
+        """Where a fault of the trial's `users` and `contexts` is in this body."""
+        if self.user is None:
+            return path
+        return ("user",) if path[:1] == ("users",) else ("context", *path[2:]) if path[:1] == ("contexts",) else path
+
+
+class OutcomeBody(Body):
+    """The outcome of one decision. Metrics that are still to come may be left out."""
+
+    model_config = _example(outcome={"yield": 8.4, "leaching": 21})
+
+    outcome: Outcome
+    control: ControlPlot = None
+    confirm: Confirm = False
+    dry_run: DryRun = False
+
+    def report(self, decision: int) -> Report:
+        """As the trial takes it."""
+        return Report(decision, self.outcome, self.control)
+
+
+class AmendBody(OutcomeBody):
+    """A correction; null takes a value back. The old values stay in the log."""
+
+    model_config = _example(outcome={"yield": 4.8}, reason="two digits were swapped")
+
+    reason: Reason
+
+
+class ReportBody(Body):
+    """The outcome of a decision."""
+
+    model_config = _example(decision=17, outcome={"yield": 8.4, "leaching": 21})
+
+    decision: Number
+    outcome: Outcome
+    control: ControlPlot = None
+
+
+class TellBody(Body):
+    """Outcomes: all of them are recorded, or none."""
+
+    model_config = _example(reports=[{"decision": 17, "outcome": {"yield": 8.4, "leaching": 21}}])
+
+    reports: Annotated[list[ReportBody], Field(min_length=1, max_length=MOST)]
+    confirm: Confirm = False
+    dry_run: DryRun = False
+
+
+class MissingBody(Body):
+    """An outcome, or the rest of it, that will not come."""
+
+    model_config = _example(reason="hail")
+
+    reason: Reason
+    dry_run: DryRun = False
