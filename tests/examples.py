@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from drimed.guards.off import Off
+from drimed.guards.guard import Off
 from drimed.learning.fit import Fit
 from drimed.learning.learner import Learner
 from drimed.learning.offer import Offer, make_offer

@@ -23,7 +23,7 @@ from drimed.experiments.simulate import RunRecord
 from drimed.experiments.suites import SUITES, Benchmark, suite
 from drimed.experiments.sweep import batches
 from drimed.guards.margin import Tolerance
-from drimed.policies.spec import parse_list
+from drimed.policies.composing import parse_list
 
 FIELDS = {
     "policy",

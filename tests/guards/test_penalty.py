@@ -8,10 +8,8 @@ import pytest
 
 from drimed.errors import ConfigError
 from drimed.guards import margin
-from drimed.guards.decision import PENALISED, REASONS, UNCHANGED, Decision
-from drimed.guards.guard import AskRule
+from drimed.guards.guard import PENALISED, REASONS, UNCHANGED, AskRule, Decision, Off
 from drimed.guards.margin import Tolerance
-from drimed.guards.off import Off
 from drimed.guards.penalty import Duals, Penalty
 from drimed.learning.offer import Shape
 from drimed.linear import pmf

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from drimed.policies.plugins import MODULES
+from drimed.policies.registry import MODULES
 
 app = typer.Typer(add_completion=False)
 console = Console(stderr=True)

@@ -12,7 +12,7 @@ import numpy as np
 from drimed.experiments.simulate import RunRecord
 from drimed.experiments.suites import Benchmark, Cell
 from drimed.linear.arrays import FloatArray
-from drimed.policies.spec import PolicySpec
+from drimed.policies.composing import PolicySpec
 
 RESAMPLES = 2000  # of the bootstrap over instances
 LEVEL = 0.95

@@ -17,7 +17,7 @@ from drimed.errors import ConfigError, UnknownNameError
 from drimed.experiments.run import Run, Scenario
 from drimed.guards.margin import Tolerance
 from drimed.learning.offer import Shape
-from drimed.policies.spec import PolicySpec
+from drimed.policies.composing import PolicySpec
 
 ALL_DRIFTS = tuple(DRIFTS)
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from drimed import streams
 from drimed.errors import ConflictError, InputError, UnknownNameError
-from drimed.guards.decision import REASONS
-from drimed.guards.decision import Decision as Drawn
+from drimed.guards.guard import REASONS
+from drimed.guards.guard import Decision as Drawn
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.records import Decision, Event, Path
 from drimed.trial import events as kinds

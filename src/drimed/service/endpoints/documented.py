@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import Header, Path
 
-from drimed.guards.decision import REASONS, UNCHANGED
+from drimed.guards.guard import REASONS, UNCHANGED
 from drimed.service.problems import MEDIA as PROBLEM
 from drimed.service.problems import Problem
 from drimed.service.route import JSON, MEDIA, ROLE

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from drimed.formatting import short
-from drimed.guards.decision import REASONS
+from drimed.guards.guard import REASONS
 from drimed.records import Decision, Event
 from drimed.trial import events as kinds
 from drimed.trial.changes import CHANGES
