@@ -15,8 +15,8 @@ from drimed.cli.main import app
 from drimed.environments.drift import DRIFTS
 from drimed.environments.world import World
 from drimed.errors import ConfigError, UnknownNameError
-from drimed.experiments.bench_figures import FAR, PANEL, _beside
 from drimed.experiments.comparison import overall
+from drimed.experiments.figures import FAR, PANEL, _beside
 from drimed.experiments.measure import bench
 from drimed.experiments.run import run_together
 from drimed.experiments.simulate import RunRecord

@@ -10,8 +10,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from drimed.policies.registry import MODULES
-
 app = typer.Typer(add_completion=False)
 console = Console(stderr=True)
 
@@ -41,7 +39,6 @@ def serve(
     from drimed.service import running  # a second that help does not need
     from drimed.service.settings import Settings
 
-    os.environ.setdefault(MODULES, "")  # a trial that comes over HTTP must not import what it likes
     flags = {
         "store": store,
         "host": host,

@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from drimed import __version__
 from drimed.errors import DrimedError
+from drimed.policies.registry import MODULES
 from drimed.service import problems
 from drimed.service.endpoints import health, reading, writing
 from drimed.service.observing import Observed
@@ -90,6 +91,7 @@ def create_app(settings: Settings) -> FastAPI:
 
 def from_environment() -> FastAPI:
     """The application with the settings of DRIMED_*; every worker process begins here."""
+    os.environ.setdefault(MODULES, "")  # a trial that comes over HTTP must not import what it likes
     return create_app(Settings.resolve({}, os.environ))
 
 
