@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drimed.policies.policy import AnyPolicy
+from drimed.policies.contract import AnyPolicy
 from drimed.policies.registry import REGISTRY, make
 from drimed.published.dri import PublishedDri
 from drimed.published.readings import READINGS

@@ -12,7 +12,7 @@ from drimed import streams
 from drimed.environments.control import quantile_control
 from drimed.environments.instance import Instance
 from drimed.learning.offer import Offer, Outcome, Shape, make_offer
-from drimed.policies.policy import AnyPolicy
+from drimed.policies.contract import AnyPolicy
 
 
 @dataclass(frozen=True, slots=True)

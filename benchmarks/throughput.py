@@ -19,7 +19,7 @@ from drimed.environments.control import quantile_control
 from drimed.environments.instance import Instance, authors_instance
 from drimed.environments.world import Setting, World
 from drimed.experiments.simulate import simulate
-from drimed.policies.policy import AnyPolicy
+from drimed.policies.contract import AnyPolicy
 from drimed.published.readings import READINGS
 
 SEEDS = 128

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pkgutil
 import re
 import subprocess
 import sys
@@ -39,10 +40,8 @@ def test_every_public_name_is_there(name: str) -> None:
 
 
 def test_what_type_checkers_see_is_what_is_loaded() -> None:
-    tree = ast.parse(Path(str(drimed.__file__)).read_text(encoding="utf-8"))
-    (block,) = (node for node in tree.body if isinstance(node, ast.If))
     seen: dict[str, str] = {}
-    for node in block.body:
+    for node in ast.parse((Path(drimed.__path__[0]) / "__init__.pyi").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom):
             seen |= {str(alias.asname): f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Assign):  # where the public name differs
@@ -50,11 +49,9 @@ def test_what_type_checkers_see_is_what_is_loaded() -> None:
             assert isinstance(target, ast.Name)
             assert isinstance(node.value, ast.Name)
             seen[target.id] = seen.pop(node.value.id)
-    loaded = {
-        name: f"drimed.{home.removesuffix(':')}" if home.endswith(":") else f"drimed.{home}.{inside}"
-        for name, (home, inside) in drimed._HOMES.items()
-    }
-    assert seen == loaded
+    assert {*seen, "__version__"} == set(drimed.__all__)
+    for name, place in seen.items():
+        assert getattr(drimed, name) is pkgutil.resolve_name(place)
 
 
 def test_importing_drimed_imports_nothing_heavy() -> None:

@@ -12,10 +12,10 @@ from drimed.environments.control import quantile_control
 from drimed.environments.instance import Instance, draw_instance
 from drimed.environments.world import Setting, World
 from drimed.experiments.simulate import policy_draws
-from drimed.guards.decision import Decision
+from drimed.guards.guard import Decision
 from drimed.learning.offer import Offer, Outcome, Shape
 from drimed.linear.arrays import FloatArray, IntArray
-from drimed.policies.policy import AnyPolicy
+from drimed.policies.contract import AnyPolicy
 
 SMALL = Shape(d=3, K=4, M=3, H=3)
 T = TypeVar("T")

@@ -140,7 +140,11 @@ def test_a_kept_hash_proves_that_nothing_was_rewritten(line: CommandLine) -> Non
     ("words", "kind", "said"),
     [
         (["status", "maise"], UnknownNameError, "unknown trial 'maise'; did you mean 'maize-nitrogen'"),
-        (["ask", "maize-nitrogen", "--episode", "1"], InputError, "has no context in episode 1; expected rain: give it"),
+        (
+            ["ask", "maize-nitrogen", "--episode", "1"],
+            InputError,
+            "has no context in episode 1; expected rain: give it",
+        ),
         (["ask", "maize-nitrogen", "nowhere.csv"], InputError, "cannot read nowhere.csv"),
         (["tell", "maize-nitrogen"], InputError, "give a sheet, or --decision with --value"),
         (["tell", "maize-nitrogen", "--decision", "1", "--value", "yield"], InputError, "expected METRIC=VALUE"),
@@ -163,8 +167,8 @@ def test_the_file_s_faults_come_with_their_lines(line: CommandLine) -> None:
     text = (line.folder / "t.toml").read_text(encoding="utf-8").replace('metric = "yield"', 'metric = "yeild"')
     error = line.refused("init", line.write("w.toml", text))
     assert isinstance(error, SpecError)
-    line = 1 + text[: text.index('"yeild"')].count("\n")
-    assert str(error).startswith(f"line {line}: guardrails.0.metric")
+    number = 1 + text[: text.index('"yeild"')].count("\n")
+    assert str(error).startswith(f"line {number}: guardrails.0.metric")
 
 
 def test_a_sheet_s_faults_come_with_their_rows(line: CommandLine) -> None:

@@ -15,15 +15,15 @@ from drimed.cli.main import app
 from drimed.environments.drift import DRIFTS
 from drimed.environments.world import World
 from drimed.errors import ConfigError, UnknownNameError
-from drimed.experiments.bench_figures import FAR, PANEL, _beside
 from drimed.experiments.comparison import overall
+from drimed.experiments.figures import FAR, PANEL, _beside
 from drimed.experiments.measure import bench
 from drimed.experiments.run import run_together
 from drimed.experiments.simulate import RunRecord
 from drimed.experiments.suites import SUITES, Benchmark, suite
 from drimed.experiments.sweep import batches
 from drimed.guards.margin import Tolerance
-from drimed.policies.spec import parse_list
+from drimed.policies.composing import parse_list
 
 FIELDS = {
     "policy",

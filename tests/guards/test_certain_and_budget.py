@@ -11,8 +11,8 @@ from drimed.environments.world import Setting, World
 from drimed.errors import ConfigError
 from drimed.experiments.simulate import simulate
 from drimed.guards.budget import Budget
-from drimed.guards.certain import Certain
-from drimed.guards.decision import CONTROL_ONLY, UNCHANGED
+from drimed.guards.certified import Certain
+from drimed.guards.guard import CONTROL_ONLY, UNCHANGED
 from drimed.guards.margin import Tolerance
 from drimed.learning.offer import Shape
 from drimed.linear.arrays import BoolArray, FloatArray
@@ -71,7 +71,7 @@ def test_with_anytime_confidence_no_decision_at_all_falls_short(family: str) -> 
 def test_budget_lets_a_user_spend_the_endowment_and_no_more() -> None:
     """One user, theta known: a rule that always wants an arm .1 below the control gets it 5 times with .5 to spend."""
     fit = fit_of(1e12 * np.eye(1), np.array([1.0]), K=2, radius=1e-6)
-    from drimed.guards.decision import Decision
+    from drimed.guards.guard import Decision
     from drimed.learning.offer import make_offer
 
     offer = make_offer(features=[[1.0], [0.9]], control=[1.0, 0.0])

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from drimed.errors import ConfigError, InputError
 from drimed.guards.clucb import CLUCB, Sums
-from drimed.guards.decision import NOT_EARNED, REASONS, UNCHANGED, Decision
-from drimed.guards.guard import AskRule
+from drimed.guards.guard import NOT_EARNED, REASONS, UNCHANGED, AskRule, Decision
 from drimed.guards.margin import Tolerance
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Shape, make_offer

@@ -9,10 +9,9 @@ import pytest
 
 from drimed.errors import ConfigError, InputError
 from drimed.guards import margin
+from drimed.guards.certified import Expected
 from drimed.guards.constraint import Guardrail
-from drimed.guards.decision import CONTROL_ONLY, MIXED, RESTRICTED, UNCHANGED
-from drimed.guards.expected import Expected
-from drimed.guards.guard import AskRule
+from drimed.guards.guard import CONTROL_ONLY, MIXED, RESTRICTED, UNCHANGED, AskRule
 from drimed.guards.margin import Tolerance
 from drimed.learning.fit import Fit
 from drimed.learning.offer import make_offer

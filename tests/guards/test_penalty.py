@@ -8,8 +8,7 @@ import pytest
 
 from drimed.errors import ConfigError
 from drimed.guards import margin
-from drimed.guards.decision import PENALISED, REASONS, UNCHANGED, Decision
-from drimed.guards.guard import AskRule, Off
+from drimed.guards.guard import PENALISED, REASONS, UNCHANGED, AskRule, Decision, Off
 from drimed.guards.margin import Tolerance
 from drimed.guards.penalty import Duals, Penalty
 from drimed.learning.offer import Shape

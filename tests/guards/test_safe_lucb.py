@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from drimed.environments.instance import draw_instance
 from drimed.errors import ConfigError, InputError
 from drimed.experiments.simulate import simulate
-from drimed.guards.decision import CONTROL_FIRST, CONTROL_ONLY, REASONS, RESTRICTED, UNCHANGED
-from drimed.guards.guard import AskRule
+from drimed.guards.guard import CONTROL_FIRST, CONTROL_ONLY, REASONS, RESTRICTED, UNCHANGED, AskRule
 from drimed.guards.margin import Tolerance
 from drimed.guards.safe_lucb import SafeLUCB
 from drimed.learning.fit import Fit

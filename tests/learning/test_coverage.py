@@ -13,7 +13,8 @@ from drimed.learning.fit import Fit
 from drimed.learning.learner import Learner
 from drimed.learning.offer import Offer, Outcome, Shape
 from drimed.linear.arrays import BoolArray, FloatArray
-from drimed.policies.policy import AnyPolicy, Policy
+from drimed.policies.contract import AnyPolicy
+from drimed.policies.policy import Policy
 from drimed.policies.registry import make
 from drimed.published.dri import PublishedDri
 from tests.examples import learning

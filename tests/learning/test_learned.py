@@ -17,9 +17,9 @@ from drimed.learning.learner import Learner
 from drimed.learning.offer import Offer, Outcome, Shape
 from drimed.linear.arrays import FloatArray, IntArray
 from drimed.linear.ridge import Ridge
+from drimed.policies.contract import from_arrays, to_arrays
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make
-from drimed.policies.state import from_arrays, to_arrays
 from tests.examples import same
 from tests.policies import test_contract as contract
 from tests.worlds import SMALL, steps, world

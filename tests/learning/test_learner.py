@@ -11,9 +11,9 @@ from drimed.learning.learner import Learner
 from drimed.learning.offer import Offer, Outcome, Shape, make_offer
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.linear.ridge import Ridge
+from drimed.policies.contract import to_arrays
 from drimed.policies.policy import State
 from drimed.policies.registry import make
-from drimed.policies.state import to_arrays
 from tests.examples import learning
 
 SHAPE = Shape(d=2, K=2, M=3, H=1)

@@ -17,9 +17,9 @@ from drimed.experiments.simulate import policy_draws
 from drimed.guards.margin import Tolerance
 from drimed.learning.offer import Offer, Outcome, Shape
 from drimed.linear.arrays import FloatArray
-from drimed.policies.policy import AnyPolicy, Policy
+from drimed.policies.contract import AnyPolicy, from_arrays, to_arrays
+from drimed.policies.policy import Policy
 from drimed.policies.registry import GUARDS, REGISTRY, make
-from drimed.policies.state import from_arrays, to_arrays
 from tests.examples import same
 from tests.worlds import SMALL, member, steps, world
 

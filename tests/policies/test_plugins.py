@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, UnknownNameError
+from drimed.experiments.run import code_digest, policy_digest
 from drimed.experiments.simulate import simulate
-from drimed.guards.certain import Certain
-from drimed.guards.expected import Expected
+from drimed.guards.certified import Certain, Expected
 from drimed.guards.guard import Off
-from drimed.policies import plugins
+from drimed.policies import registry
+from drimed.policies.composing import PolicySpec, parse_list
 from drimed.policies.policy import Policy
 from drimed.policies.registry import REGISTRY, find, guard_name, make, register
-from drimed.policies.spec import PolicySpec, parse_list
 from drimed.rules.oful import OFUL
 from tests.worlds import world
 
@@ -28,8 +28,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from drimed.guards.decision import UNCHANGED, Guarded
-from drimed.guards.expected import Expected
+from drimed.guards.guard import UNCHANGED, Guarded
+from drimed.guards.certified import Expected
 from drimed.learning.learner import Learner
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make, register
@@ -43,7 +43,6 @@ class Epsilon:
 
     reference: ClassVar[str] = "folklore"
     randomisation: ClassVar[str] = "closed form"
-    normal_draws: ClassVar[bool] = False
 
     def propose(self, fit, offer, ask):
         value = fit.mean(offer.features)
@@ -58,6 +57,7 @@ class Half:
     """Half of every wish is replaced by the control."""
 
     share: float = 0.5
+    protects: ClassVar[str] = "nothing"
     promise: ClassVar[str] = "the control has at least half"
 
     def init(self, shape, batch): ...
@@ -83,7 +83,6 @@ ready = Policy(learner=Learner(), rule=Epsilon(epsilon=0.4), guard=Half())
 
 class Broken:
     randomisation = "closed form"
-    normal_draws = False
 
     def propose(self, fit, offer, ask): ...
 
@@ -121,7 +120,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     (tmp_path / f"{name}.py").write_text(MINE, encoding="utf-8")
     (tmp_path / "does_not_import.py").write_text("import no_such_library\n", encoding="utf-8")
     (tmp_path / "does_not_run.py").write_text("1 / 0\n", encoding="utf-8")
-    monkeypatch.delenv(plugins.MODULES, raising=False)
+    monkeypatch.delenv(registry.MODULES, raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield name
     for loaded in (name, "does_not_import", "does_not_run"):
@@ -241,7 +240,7 @@ def test_a_part_of_the_wrong_kind_says_what_it_lacks(module: str, setting: str, 
 
 def test_a_part_that_is_no_dataclass_is_told_to_be_one() -> None:
     class Bare:
-        reference, randomisation, normal_draws = "", "closed form", False
+        reference, randomisation = "", "closed form"
 
         def propose(self) -> None: ...
 
@@ -271,13 +270,13 @@ def test_a_rule_from_outside_runs_in_a_simulation(module: str) -> None:
 def installed(module: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A package that offers policies."""
     points = [
-        metadata.EntryPoint("their_epsilon", f"{module}:Epsilon", plugins.GROUP),
-        metadata.EntryPoint("their_function", f"{module}:unregistered", plugins.GROUP),
+        metadata.EntryPoint("their_epsilon", f"{module}:Epsilon", registry.GROUP),
+        metadata.EntryPoint("their_function", f"{module}:unregistered", registry.GROUP),
     ]
     monkeypatch.setattr(metadata, "entry_points", lambda *, group: [p for p in points if p.group == group])
-    plugins.offered.cache_clear()
+    registry.offered.cache_clear()
     yield
-    plugins.offered.cache_clear()
+    registry.offered.cache_clear()
 
 
 @pytest.mark.usefixtures("installed")
@@ -295,34 +294,47 @@ def test_a_name_of_drimed_cannot_be_taken() -> None:
 
 
 def test_a_process_that_names_its_modules_loads_no_others(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(plugins.MODULES, "")
+    monkeypatch.setenv(registry.MODULES, "")
     with pytest.raises(ConfigError, match=f"module '{module}' may not be loaded here; DRIMED_MODULES names"):
         make(f"{module}:Epsilon")
     with pytest.raises(ConfigError, match="may not be loaded here"):
         make("dri_med", guard=f"{module}:Half")
     assert module not in sys.modules
     assert made("dri_med").guard == Expected()
-    monkeypatch.setenv(plugins.MODULES, f"other, {module}")
+    monkeypatch.setenv(registry.MODULES, f"other, {module}")
     assert made(f"{module}:Epsilon").rule.epsilon == 0.2  # type: ignore[attr-defined]
 
 
 @pytest.mark.usefixtures("installed")
 def test_installed_packages_are_loaded_whatever_modules_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(plugins.MODULES, "")
+    monkeypatch.setenv(registry.MODULES, "")
     assert made("their_epsilon").guard == Off()
 
 
-def test_the_fingerprint_changes_with_the_file_and_is_empty_for_what_is_ours(module: str, tmp_path: Path) -> None:
-    assert plugins.digest(["dri_med", "certain", 0.1]) == ""
-    before = plugins.digest(["dri_med", f"{module}:Epsilon", 0.1])
-    assert before == plugins.digest([0.1, f"{module}:Epsilon"]) != ""
+@pytest.mark.parametrize("policy", ["Epsilon", "mine"])
+def test_the_fingerprint_changes_with_the_file(policy: str, module: str, tmp_path: Path) -> None:
+    text = f"{module}:{policy}"
+    assert policy_digest("dri_med:guard=certain") == code_digest()
+    before = policy_digest(text)
+    assert before == policy_digest(f"{text}:epsilon=0.1") != code_digest()
     file = tmp_path / f"{module}.py"
     file.write_text(MINE.replace("epsilon: float = 0.2", "epsilon: float = 0.25"), encoding="utf-8")
-    assert plugins.digest([f"{module}:Epsilon"]) != before
+    policy_digest.cache_clear()
+    assert policy_digest(text) != before
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_fingerprint_knows_the_file_of_a_function_that_returns_a_policy_of_drimeds(
+    module: str, tmp_path: Path
+) -> None:
+    before = policy_digest("their_function")
+    (tmp_path / f"{module}.py").write_text(MINE + "# edited", encoding="utf-8")
+    policy_digest.cache_clear()
+    assert policy_digest("their_function") != before != code_digest()
 
 
 def test_modules_of_the_current_folder_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", ["/somewhere"])
-    plugins.look_here()
-    plugins.look_here()
+    registry.look_here()
+    registry.look_here()
     assert sys.path == ["/somewhere", ""]

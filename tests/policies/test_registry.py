@@ -13,9 +13,8 @@ from drimed.learning.offer import Outcome, make_offer
 from drimed.policies.policy import Policy
 from drimed.policies.registry import GUARDS, REGISTRY, make
 from drimed.published.dri import PublishedDri
-from drimed.rules.lin_med import LinMED
 from drimed.rules.lin_ts import LinTS
-from drimed.rules.med import MED
+from drimed.rules.med import MED, LinMED
 from tests.worlds import SMALL
 
 
@@ -110,7 +109,7 @@ def test_a_tolerance_is_no_setting_of_a_policy_without_a_guard() -> None:
     assert "did you mean 'relative'" not in str(caught.value)
 
 
-@pytest.mark.parametrize("constant", ["reference", "randomisation", "normal_draws", "promise"])
+@pytest.mark.parametrize("constant", ["reference", "randomisation", "promise"])
 def test_constants_of_a_class_are_no_settings(constant: str) -> None:
     with pytest.raises(UnknownNameError, match=f"unknown setting '{constant}'"):
         make("med", **{constant: "x"})

@@ -7,8 +7,8 @@ import pytest
 
 from drimed.errors import InputError
 from drimed.linear.arrays import FloatArray
+from drimed.policies.contract import from_arrays, to_arrays
 from drimed.policies.registry import make
-from drimed.policies.state import from_arrays, to_arrays
 from tests.examples import same
 from tests.worlds import SMALL, steps, world
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, InputError, UnknownNameError
-from drimed.guards.decision import UNCHANGED, Decision
+from drimed.guards.guard import UNCHANGED, Decision
 from drimed.learning.offer import Offer, Outcome, Shape, make_offer
 from drimed.linear.arrays import FloatArray
 from drimed.policies.registry import make

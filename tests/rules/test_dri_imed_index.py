@@ -7,7 +7,7 @@ import pytest
 
 from drimed.errors import ConfigError
 from drimed.learning.offer import make_offer
-from drimed.rules.dri_imed_index import DriIMEDIndex
+from drimed.rules.imed import DriIMEDIndex
 from drimed.rules.rule import Ask
 from tests.examples import E1, E2, E3, fit_of, r1_fit, r1_offer
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from drimed.errors import ConfigError
 from drimed.learning.offer import make_offer
 from drimed.linear import radius
-from drimed.rules.lin_imed import LinIMED
+from drimed.rules.imed import LinIMED
 from drimed.rules.rule import Ask
 from tests.examples import E1, fit_of, r1_fit, r1_offer
 from tests.strategies import arms, fits, masks

@@ -6,8 +6,7 @@ import pytest
 from drimed.errors import ConfigError
 from drimed.learning.offer import make_offer
 from drimed.linear import design
-from drimed.rules.lin_med import LinMED
-from drimed.rules.med import MED
+from drimed.rules.med import MED, LinMED
 from drimed.rules.rule import Ask
 from tests.examples import ARMS, r1_fit, r1_offer
 

@@ -60,5 +60,5 @@ def test_equal_noise_makes_weighted_optimism_plain_optimism(c: float) -> None:
 
 @pytest.mark.parametrize("width", [-1.0, np.nan])
 def test_a_width_out_of_range_is_refused(width: float) -> None:
-    with pytest.raises(ConfigError, match=f"width_squared must be at least 0, got {width}"):
+    with pytest.raises(ConfigError, match=f"width_squared must be at least 0 and finite, got {width}"):
         OFUL(width_squared=width)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import httpx
 import uvicorn
+from fastapi import FastAPI
 
 from drimed.service.app import create_app
 from drimed.service.service import Service
@@ -35,9 +36,9 @@ class Running:
 
 
 @contextmanager
-def served(settings: Settings) -> Iterator[Running]:
+def served(settings: Settings | FastAPI) -> Iterator[Running]:
     """The application behind a real socket."""
-    app = create_app(settings)
+    app = create_app(settings) if isinstance(settings, Settings) else settings
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5))

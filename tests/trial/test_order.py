@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drimed.learning import learned
+from drimed.policies.contract import to_arrays
 from drimed.policies.policy import Policy
-from drimed.policies.state import to_arrays
 from drimed.trial.state import TrialState
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial

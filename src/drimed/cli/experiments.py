@@ -96,7 +96,7 @@ def bench(
     from drimed.experiments.suites import SUITES, Benchmark, suite
     from drimed.experiments.sweep import Cluster, seed_blocks
     from drimed.guards.margin import Tolerance
-    from drimed.policies.spec import parse_list
+    from drimed.policies.composing import parse_list
 
     console = Console()
     if name == "list":

@@ -89,7 +89,7 @@ def version(show: bool = typer.Option(False, "--version", help="Show the version
 
 def main() -> None:
     """Run a command; an error of drimed's own is told in one line, without a traceback."""
-    from drimed.policies.plugins import look_here
+    from drimed.policies.registry import look_here
 
     look_here()
     try:

@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from drimed.policies.plugins import offered
-from drimed.policies.registry import REGISTRY
+from drimed.policies.registry import REGISTRY, offered
 
 
 def policies(as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table.")) -> None:

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from drimed.policies.plugins import MODULES
 from drimed.trial.events import now
 from drimed.trial.stores import open_store
 
@@ -49,7 +48,6 @@ def serve(
     Every setting can also come from the environment (DRIMED_STORE, DRIMED_PORT, ...) or from the file.
     """
     flags = {name: value for name, value in locals().items() if name not in ("config", "demo")}
-    os.environ.setdefault(MODULES, "")  # a trial that comes over HTTP must not import what it likes
     from drimed.service import app, tokens  # a second that help does not need
     from drimed.service.demo import fill
     from drimed.service.settings import Settings

@@ -15,23 +15,13 @@ import numpy as np
 from drimed.environments.control import quantile_control
 from drimed.environments.drift import levels
 from drimed.environments.instance import authors_instance
-from drimed.experiments.paper import (
-    BASELINES,
-    DRI_IMED,
-    DRI_MED,
-    DRIFTS,
-    FULL_EPISODES,
-    LABELS,
-    QUANTILES,
-    TOLERANCES,
-    Records,
-    late_rate,
-)
+from drimed.experiments import paper
+from drimed.experiments.paper import DRI_IMED, DRI_MED, DRIFTS, LABELS, Records
 from drimed.experiments.simulate import RunRecord
 from drimed.linear.arrays import FloatArray
 
 OURS = (DRI_MED, DRI_IMED)
-RIVALS = tuple(c.key for c in BASELINES)
+RIVALS = tuple(c.key for c in paper.BASELINES)
 ON_RANDOM = ("oful", "published_dri_med_printed", "published_dri_imed_printed")
 
 # Where the paper's words leave the number open.
@@ -200,7 +190,7 @@ def _abrupt_unaffected(records: Records) -> Verdict:
 
 
 def _late_violations(records: Records, policies: tuple[str, ...]) -> tuple[list[float], str]:
-    found = _table(records["main"], policies, lambda r: late_rate(r, "violations.published.realised"))
+    found = _table(records["main"], policies, lambda r: paper.late_rate(r, "violations.published.realised"))
     return _numbers(found), "rate in the last tenth of the episodes, authors' threshold: " + _rows(found, 4)
 
 
@@ -275,21 +265,22 @@ def _monotone(records: Records, kind: str, values: tuple[float, ...], sign: int)
 @claim("regret-falls-with-quantile", APPENDIX, part="ablations")
 def _falls_with_quantile(records: Records) -> Verdict:
     """Regret falls as the control's quantile rises."""
-    return _monotone(records, "quantile", QUANTILES, -1)
+    return _monotone(records, "quantile", paper.QUANTILES, -1)
 
 
 @claim("regret-rises-with-tolerance", APPENDIX, part="ablations")
 def _rises_with_tolerance(records: Records) -> Verdict:
     """Regret rises with the tolerance."""
-    return _monotone(records, "tolerance", TOLERANCES, 1)
+    return _monotone(records, "tolerance", paper.TOLERANCES, 1)
 
 
 def _lower_for_imed(records: Records, measure: Callable[[RunRecord], float]) -> Verdict:
-    pairs = {}
-    for kind, values in (("quantile", QUANTILES), ("tolerance", TOLERANCES)):
-        for v in values:
-            med, imed = (measure(records["ablations"][kind, v, p]) for p in OURS)
-            pairs[f"{kind} {v}"] = (med, imed)
+    varied = {"quantile": paper.QUANTILES, "tolerance": paper.TOLERANCES}
+    pairs = {
+        f"{kind} {v}": [measure(records["ablations"][kind, v, p]) for p in OURS]
+        for kind, values in varied.items()
+        for v in values
+    }
     evidence = "; ".join(f"{name}: {med:.1f} / {imed:.1f}" for name, (med, imed) in pairs.items())
     return all(imed < med for med, imed in pairs.values()), f"Dri-MED / Dri-IMED: {evidence}"
 
@@ -314,7 +305,7 @@ def _sigma_bar(records: Records) -> Verdict:
     """The noise bound of the experiments is about 1.92."""
     del records
     largest = np.diagonal(authors_instance().covariances, axis1=-2, axis2=-1).max()
-    s_max = {drift: 1 + levels(drift, FULL_EPISODES, 100.0).max() for drift in DRIFTS}
+    s_max = {drift: 1 + levels(drift, paper.FULL_EPISODES, 100.0).max() for drift in DRIFTS}
     found = {drift: float(np.sqrt(0.1 * (1 + s * np.sqrt(2)) * largest)) for drift, s in s_max.items()}
     evidence = "the printed formula on the authors' instance: " + _row(found, 2)
     return all(abs(v - 1.92) < 0.05 for v in found.values()), evidence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from drimed.experiments.simulate import RunRecord
 from drimed.experiments.suites import Benchmark, Cell
 from drimed.linear.arrays import FloatArray
-from drimed.policies.spec import PolicySpec
+from drimed.policies.composing import PolicySpec
 
 RESAMPLES = 2000  # of the bootstrap over instances
 LEVEL = 0.95
@@ -174,13 +174,16 @@ def overall(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     for rule in everywhere:
         ratios = {key: cell[rule] / min(cell[r] for r in everywhere) for key, cell in cells.items()}
         worst = max(ratios, key=lambda key: ratios[key])
+        by_suite: dict[str, list[float]] = {}
+        for (suite, _, learner), ratio in ratios.items():
+            by_suite.setdefault(f"{suite}, {learner.split(',')[0]}", []).append(ratio)
         out.append(
             {
                 "rule": rule,
                 "geometric_mean": geometric_mean(ratios.values()),
                 "worst": ratios[worst],
                 "worst_cell": ", ".join(worst),
-                "by_suite": _grouped(ratios, lambda key: f"{key[0]}, {key[2].split(',')[0]}"),
+                "by_suite": {name: geometric_mean(found) for name, found in by_suite.items()},
                 "cells": len(ratios),
             }
         )
@@ -196,12 +199,3 @@ def rule_name(row: dict[str, Any]) -> str:
     settings = [part for part in re.split("[:+]", str(row["policy"])) if "=" in part]
     mine = [s for s in settings if s.partition("=")[0] not in NOT_THE_RULES]
     return " ".join([row["rule"], *mine])
-
-
-def _grouped(
-    ratios: dict[tuple[str, str, str], float], name: Callable[[tuple[str, str, str]], str]
-) -> dict[str, float]:
-    groups: dict[str, list[float]] = {}
-    for key, ratio in ratios.items():
-        groups.setdefault(name(key), []).append(ratio)
-    return {group: geometric_mean(found) for group, found in groups.items()}

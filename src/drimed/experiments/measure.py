@@ -1,23 +1,37 @@
-"""Measure a plan, then write what was found: results.json, the figures, and one page that shows both."""
+"""Measure a plan, then write what was found: results.json, the figures, and one page that shows both.
+
+A page is one file with its pictures inside, and loads nothing from elsewhere.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
+import os
+import platform
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from drimed.errors import MissingExtraError
 from drimed.experiments import comparison, paper
-from drimed.experiments.bench_figures import bench_figures
 from drimed.experiments.claims import judge_all
-from drimed.experiments.page import Figure, inline, provenance, render, save_all, style
+from drimed.experiments.figures import Figure, bench_figures, paper_figures, style
 from drimed.experiments.paper import Reproduction
-from drimed.experiments.paper_figures import paper_figures
 from drimed.experiments.run import Run, code_digest
 from drimed.experiments.simulate import RunRecord
 from drimed.experiments.suites import Benchmark
 from drimed.experiments.sweep import Cluster, OnDone, sweep
+from drimed.formatting import short
+
+try:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+except ImportError as error:
+    raise MissingExtraError("jinja2", "sim") from error
 
 
 def bench(
@@ -81,11 +95,17 @@ def reproduce(
 
 
 def _effort(plan: dict[Any, Run], records: dict[Any, RunRecord], start: float) -> dict[str, Any]:
+    """What it took, and what a reader needs to measure the same again: the last table of every page."""
     different = {run.key(): records[name] for name, run in plan.items()}.values()
     return {
         "simulated decisions": sum(len(r.allocation) * r.decisions for r in different),
         "processor seconds": round(sum(r.seconds for r in different), 1),
-        **provenance(code_digest(), time.perf_counter() - start),
+        "drimed": version("drimed"),
+        "code": code_digest(),
+        "seconds of this run": round(time.perf_counter() - start, 1),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
     }
 
 
@@ -93,6 +113,17 @@ def _write(
     out: Path, results: dict[str, Any], template: str, figures: Callable[[], dict[str, Figure]], **context: Any
 ) -> None:
     with style():
-        pictures = {name: inline(path) for name, path in save_all(figures(), out).items()}
+        pictures = {name: _saved(figure, out / name) for name, figure in figures().items()}
     (out / "results.json").write_text(json.dumps(results, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    render("drimed.experiments", template, out / "index.html", results=results, pictures=pictures, **context)
+    loader = PackageLoader("drimed.experiments", ".")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment.filters["short"] = short
+    page = environment.get_template(template).render(results=results, pictures=pictures, **context)
+    (out / "index.html").write_text(page, encoding="utf-8")
+
+
+def _saved(figure: Figure, path: Path) -> str:
+    """Write PNG and PDF, without dates inside: the same numbers give the same files. Returns the PNG as a data URL."""
+    for kind, meta in {"png": {"Software": None}, "pdf": {"CreationDate": None}}.items():
+        figure.savefig(f"{path}.{kind}", dpi=130, bbox_inches="tight", metadata=meta)
+    return "data:image/png;base64," + base64.b64encode(Path(f"{path}.png").read_bytes()).decode()

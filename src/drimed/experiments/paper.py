@@ -155,7 +155,7 @@ def results(records: Records) -> dict[str, Any]:
     """The numbers of every part, as they stand in results.json."""
     return {
         "main": _nested(records["main"]),
-        "ablations": _ablation_numbers(records["ablations"]),
+        "ablations": _nested(records["ablations"]),
         "allocation": _allocation_numbers(records["allocation"]),
         "discount": dict(sorted(_nested(records["discount"]).items())),
         "random": _nested(records["random"]),
@@ -194,18 +194,16 @@ def _spread(values: FloatArray) -> dict[str, float]:
 
 
 def _nested(records: dict[Any, RunRecord]) -> dict[str, Any]:
+    """The numbers of each record under the parts of its key, one inside the other; ablations also have a range."""
     out: dict[str, Any] = {}
-    for (drift, name), record in records.items():
-        out.setdefault(drift, {})[f"{name}"] = _numbers(record)
-    return out
-
-
-def _ablation_numbers(records: dict[Any, RunRecord]) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for (kind, value, policy), record in records.items():
-        low, high = np.quantile(record.total("regret_as_published"), [0.25, 0.75])
-        numbers = _numbers(record) | {"interquartile_range_as_published": float(high - low)}
-        out.setdefault(kind, {}).setdefault(f"{value}", {})[policy] = numbers
+    for (*path, name), record in records.items():
+        inner = out
+        for part in path:
+            inner = inner.setdefault(f"{part}", {})
+        inner[f"{name}"] = _numbers(record)
+        if len(path) > 1:
+            low, high = np.quantile(record.total("regret_as_published"), [0.25, 0.75])
+            inner[f"{name}"]["interquartile_range_as_published"] = float(high - low)
     return out
 
 

@@ -18,8 +18,8 @@ from drimed.errors import ConfigError
 from drimed.experiments.simulate import RunRecord, simulate
 from drimed.guards.margin import Tolerance
 from drimed.learning.offer import Shape
-from drimed.policies.policy import AnyPolicy
-from drimed.policies.spec import PolicySpec
+from drimed.policies.composing import PolicySpec
+from drimed.policies.registry import find
 
 # What decides a result. Plans, pages, figures and the command line do not.
 NUMERICAL_CODE = (
@@ -117,23 +117,22 @@ def code_digest() -> str:
     root = Path(drimed.__file__).parent
     digest = hashlib.sha256()
     for part in NUMERICAL_CODE:
-        for path in [root / part] if part.endswith(".py") else sorted((root / part).rglob("*.py")):
-            digest.update(path.relative_to(root).as_posix().encode())
-            digest.update(path.read_bytes())
+        for path in sorted([root / part, *(root / part).rglob("*")]):
+            if path.suffix in (".py", ".toml"):
+                digest.update(path.relative_to(root).as_posix().encode())
+                digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
 @cache
 def policy_digest(text: str) -> str:
     """The same with the files in which a policy's own learner, rule or guard is written, if they are not drimed's."""
-    files = sorted(_foreign_files(PolicySpec.parse(text).build()))
+    spec = PolicySpec.parse(text)
+    policy, source = spec.build(), find(spec.name).source
+    parts = [getattr(policy, name) for name in getattr(policy, "__dataclass_fields__", ())]
+    modules = {type(part).__module__ for part in (policy, *parts)} | {getattr(source, "__module__", "drimed")}
+    files = {getattr(sys.modules[m], "__file__", None) for m in modules if m.partition(".")[0] != "drimed"} - {None}
     if not files:
         return code_digest()
-    return hashlib.sha256(b"".join([code_digest().encode(), *(Path(f).read_bytes() for f in files)])).hexdigest()[:16]
-
-
-def _foreign_files(policy: AnyPolicy) -> set[str]:
-    parts = [getattr(policy, name) for name in getattr(policy, "__dataclass_fields__", ())]
-    modules = {type(part).__module__ for part in (policy, *parts)}
-    files = (getattr(sys.modules[m], "__file__", None) for m in modules if m.partition(".")[0] != "drimed")
-    return {file for file in files if file is not None}
+    written = [Path(file).read_bytes() for file in sorted(files)]
+    return hashlib.sha256(b"".join([code_digest().encode(), *written])).hexdigest()[:16]

@@ -17,7 +17,8 @@ from drimed.errors import ConfigError, InputError
 from drimed.experiments.metrics import BlockLog, Judge
 from drimed.guards.margin import Tolerance
 from drimed.linear.arrays import FloatArray, IntArray
-from drimed.policies.policy import AnyPolicy, Policy
+from drimed.policies.contract import AnyPolicy
+from drimed.policies.policy import Policy
 
 
 @dataclass(frozen=True)

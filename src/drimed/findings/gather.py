@@ -19,7 +19,8 @@ from drimed.learning.learner import Learner
 from drimed.learning.offer import Offer, Outcome
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.linear.ridge import Ridge
-from drimed.policies.policy import AnyPolicy, Policy
+from drimed.policies.contract import AnyPolicy
+from drimed.policies.policy import Policy
 from drimed.records import STATES
 from drimed.trial.build import PRIOR_DEVIATION, coefficients_are_scaled
 from drimed.trial.events import AMENDMENT, DECISION, MISSING, OUTCOME

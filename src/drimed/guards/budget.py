@@ -15,9 +15,8 @@ import numpy as np
 from drimed.errors import ConfigError
 from drimed.guards import margin
 from drimed.guards.constraint import certified_arms, check_confidence, constraints, radius
-from drimed.guards.decision import Decision, Guarded
 from drimed.guards.fallback import explained, safe_choice
-from drimed.guards.guard import AskRule, Protects
+from drimed.guards.guard import AskRule, Decision, Guarded, Protects
 from drimed.guards.margin import Tolerance
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Shape

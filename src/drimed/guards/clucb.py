@@ -31,9 +31,8 @@ from typing import ClassVar, final
 import numpy as np
 
 from drimed.guards.constraint import check_confidence, radius
-from drimed.guards.decision import NOT_EARNED, UNCHANGED, Decision, Guarded
 from drimed.guards.fallback import control
-from drimed.guards.guard import AskRule, Protects
+from drimed.guards.guard import NOT_EARNED, UNCHANGED, AskRule, Decision, Guarded, Protects
 from drimed.guards.margin import Tolerance
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Shape

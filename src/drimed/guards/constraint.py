@@ -6,7 +6,7 @@ Each is a linear functional of the outcome: a set of features and a tolerance. O
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from typing import final
 
 import numpy as np
@@ -60,6 +60,11 @@ class Constraint:
         """The margin of a distribution over arms: (..., K) -> (..., d)."""
         return np.vecmat(p, self.w)
 
+    def certified(self, fit: Fit, w: FloatArray, r: FloatArray) -> BoolArray:
+        """Whether margins are certified at radius r: (..., n, d) -> (..., n)."""
+        F, _ = margin.worst_case(fit, w, self.x0, self.relative, self.absolute, r)
+        return F >= 0
+
 
 def constraints(offer: Offer, tolerance: Tolerance, guardrails: tuple[Guardrail, ...]) -> list[Constraint]:
     """The reward first, then each guardrail."""
@@ -98,32 +103,10 @@ def _quantile(level: float) -> float:
 
 def certified_arms(fit: Fit, required: list[Constraint], r: FloatArray, available: BoolArray | None) -> BoolArray:
     """The available arms whose margin is certified in every constraint: (..., K)."""
-    ok = certified(fit, required, [c.w for c in required], r)
+    ok = reduce(np.logical_and, (c.certified(fit, c.w, r) for c in required))
     return ok if available is None else ok & available
 
 
-def certified_choice(
-    fit: Fit, required: list[Constraint], p: FloatArray, r: FloatArray, available: BoolArray | None
-) -> tuple[BoolArray, BoolArray]:
-    """The certified arms (..., K), and whether the distribution p over all arms is certified as it is (...)."""
-    margins = []
-    for c in required:
-        mixed = c.mixed(p)[..., None, :]
-        w = c.w
-        if w.shape[:-2] != mixed.shape[:-2]:
-            w = np.broadcast_to(w, (*mixed.shape[:-2], *w.shape[-2:]))
-        margins.append(np.concatenate([w, mixed], axis=-2))
-    ok = certified(fit, required, margins, r)
-    arms = ok[..., :-1]
-    return arms if available is None else arms & available, ok[..., -1]
-
-
-def certified(fit: Fit, required: list[Constraint], margins: list[FloatArray], r: FloatArray) -> BoolArray:
-    """Whether margins (..., n, d), one array for each constraint, are certified in all of them: (..., n)."""
-    ok: BoolArray | None = None
-    for c, w in zip(required, margins, strict=True):
-        F, _ = margin.worst_case(fit, w, c.x0, c.relative, c.absolute, r)
-        ok = F >= 0 if ok is None else ok & (F >= 0)
-    if ok is None:
-        raise ConfigError("a guard needs at least one constraint")
-    return ok
+def certified_whole(fit: Fit, required: list[Constraint], p: FloatArray, r: FloatArray) -> BoolArray:
+    """Whether a distribution over all arms is certified as it is in every constraint: (..., K) -> (...)."""
+    return reduce(np.logical_and, (c.certified(fit, c.mixed(p)[..., None, :], r)[..., 0] for c in required))

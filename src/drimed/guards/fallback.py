@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from drimed.guards.decision import CONTROL_ONLY, MIXED, RESTRICTED, UNCHANGED, Guarded
-from drimed.guards.guard import AskRule
+from drimed.guards.guard import CONTROL_ONLY, MIXED, RESTRICTED, UNCHANGED, AskRule, Guarded
 from drimed.learning.offer import Offer, control_among
 from drimed.linear.arrays import BoolArray, FloatArray
 
@@ -32,12 +31,6 @@ def only_safe(ok: BoolArray, offer: Offer, ask: AskRule) -> Guarded:
     """The rule on the certified arms alone, explained; it is the rule's own wish where these are all there are."""
     all_ok = ok.all(-1) if offer.available is None else (ok | ~offer.available).all(-1)
     return explained(safe_choice(ok, offer, ask), np.where(all_ok, 1.0, 0.0), ok, offer)
-
-
-def unchanged(p: FloatArray, ok: BoolArray) -> Guarded:
-    """The rule's own wish, because it is certified."""
-    batch = p.shape[:-1]
-    return Guarded(p, np.full(batch, UNCHANGED), np.ones(batch), ok.sum(-1))
 
 
 def explained(p: FloatArray, share: FloatArray, ok: BoolArray, offer: Offer) -> Guarded:

@@ -1,17 +1,71 @@
-"""What every guard is: it asks the rule, may change the answer, and may remember something of its own."""
+"""What a guard is, and what leaves it: a decision is an arm, exactly how likely each arm was, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, final
+from typing import Any, ClassVar, Literal, Protocol, final, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
-from drimed.guards.decision import UNCHANGED, Decision, Guarded
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Shape
-from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick
+
+# Why a decision is not the rule's own wish. A guard's `reason` is an index into this list.
+REASONS = (
+    "the rule's own choice",
+    "arms that may fall short of the control were penalised",
+    "the rule's choice was mixed with certified arms until the mixture was certified",
+    "the rule was asked again on the certified arms only",
+    "only the control is certified",
+    "the rule's choice is not covered by what past choices certainly earned; the control was played",
+    "the control is played in the first rounds, to learn about it",
+)
+UNCHANGED, PENALISED, MIXED, RESTRICTED, CONTROL_ONLY, NOT_EARNED, CONTROL_FIRST = range(len(REASONS))
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A distribution that the guard lets through, and why it differs from the rule's."""
+
+    probabilities: FloatArray  # (..., K)
+    reason: IntArray  # (...), index into REASONS
+    share: FloatArray | None = None  # (...), how much of the rule's own wish is left in it
+    certified: IntArray | None = None  # (...), how many arms are certified
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The arm that was drawn, from which probabilities, and why.
+
+    Where the rule drew its own randomness (`exact` is False) the probabilities show one draw of it, and the
+    propensity is unknown: NaN, never 1 or 1/K.
+    """
+
+    action: IntArray  # (...)
+    probabilities: FloatArray  # (..., K)
+    reason: IntArray  # (...), index into REASONS
+    exact: bool = True
+    share: FloatArray | None = None  # (...), how much of the rule's own wish the guard left in it
+    certified: IntArray | None = None  # (...), how many arms the guard certified
+
+    @property
+    def reason_words(self) -> NDArray[np.str_]:
+        """The reason in words: one text, or an array of them (...).
+
+        >>> print(Decision(np.array(0), np.array([0.0, 1.0]), np.array(CONTROL_ONLY)).reason_words)
+        only the control is certified
+        """
+        return np.asarray(REASONS)[self.reason]
+
+    @property
+    def propensity(self) -> FloatArray:
+        """The probability that this arm had: (...)."""
+        p = pick(self.probabilities, self.action)
+        return np.asarray(p) if self.exact else np.full(p.shape, np.nan)
+
 
 # What is certified against the control: each arm that is played; the expected reward of each decision; the sum of
 # expected rewards so far; nothing, but shortfalls are discouraged; nothing at all.
@@ -22,17 +76,22 @@ AskRule = Callable[[BoolArray | None, FloatArray | None], FloatArray]
 
 
 class Guard(Protocol):
-    """`apply` decides, `commit` remembers. Both happen when a decision is given out, never when its outcome comes.
-
-    A guard without memory has the state None. `offer.user` says whose memory is meant.
-    """
+    """It asks the rule and may change the answer. A guard without a memory of its own has the state None."""
 
     protects: ClassVar[Protects]
     promise: ClassVar[str]  # the same in a sentence
 
-    def init(self, shape: Shape, batch: tuple[int, ...]) -> Any: ...
-
     def apply(self, state: Any, fit: Fit, offer: Offer, ask: AskRule) -> Guarded: ...
+
+
+@runtime_checkable
+class RemembersDecisions(Protocol):
+    """A guard with a memory, moved when a decision is given out, never when its outcome comes.
+
+    `offer.user` says whose memory is meant.
+    """
+
+    def init(self, shape: Shape, batch: tuple[int, ...]) -> Any: ...
 
     def commit(self, state: Any, fit: Fit, offer: Offer, decision: Decision) -> Any: ...
 
@@ -49,13 +108,7 @@ class Off:
     protects: ClassVar[Protects] = "nothing"
     promise: ClassVar[str] = "nothing"
 
-    def init(self, shape: Shape, batch: tuple[int, ...]) -> None:
-        del shape, batch
-
     def apply(self, state: None, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
         del state, fit
         p = ask(offer.available, None)
         return Guarded(p, np.full(p.shape[:-1], UNCHANGED))
-
-    def commit(self, state: None, fit: Fit, offer: Offer, decision: object) -> None:
-        del state, fit, offer, decision

@@ -82,8 +82,7 @@ def worst_case(
     fit: Fit, w: FloatArray, x0: FloatArray, relative: float, absolute: FloatArray | float, radius: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """F and the t that attains it, for margins w (..., K, d): (..., K) twice."""
-    F, t = _worst_case(w, x0, fit.theta, fit.metric, radius, relative, absolute)
-    return F, t
+    return _worst_case(w, x0, fit.theta, fit.metric, radius, relative, absolute)
 
 
 def largest_share(

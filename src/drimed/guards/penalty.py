@@ -13,8 +13,7 @@ import numpy as np
 
 from drimed.errors import ConfigError
 from drimed.guards import margin
-from drimed.guards.decision import PENALISED, UNCHANGED, Decision, Guarded
-from drimed.guards.guard import AskRule, Protects
+from drimed.guards.guard import PENALISED, UNCHANGED, AskRule, Decision, Guarded, Protects
 from drimed.guards.margin import Tolerance
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Shape

@@ -18,19 +18,17 @@ tolerance on its size; the guard `certain` treats both signs alike.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import ClassVar, final
 
 import numpy as np
 
 from drimed.errors import ConfigError
 from drimed.guards.constraint import check_confidence, radius
-from drimed.guards.decision import CONTROL_FIRST, Guarded
 from drimed.guards.fallback import control, only_safe
-from drimed.guards.guard import AskRule, Protects
+from drimed.guards.guard import CONTROL_FIRST, AskRule, Guarded, Protects
 from drimed.guards.margin import Tolerance
 from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer, Shape
+from drimed.learning.offer import Offer
 from drimed.linear import forms
 from drimed.linear.arrays import BoolArray, FloatArray
 
@@ -62,15 +60,10 @@ class SafeLUCB:
         if self.horizon is not None and not self.horizon >= 1:
             raise ConfigError(f"horizon must be a positive number of decisions, got {self.horizon}")
 
-    @cached_property
+    @property
     def first_rounds(self) -> int:
         """T'."""
-        if self.control_rounds is not None:
-            return self.control_rounds
-        return 0 if self.horizon is None else round(self.horizon ** (2 / 3))
-
-    def init(self, shape: Shape, batch: tuple[int, ...]) -> None:
-        del shape, batch
+        return round((self.horizon or 0) ** (2 / 3)) if self.control_rounds is None else self.control_rounds
 
     def apply(self, state: None, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
         del state
@@ -89,6 +82,3 @@ class SafeLUCB:
         """The largest <z_a, theta> in the confidence set: (..., K)."""
         z = (1 - self.tolerance.relative) * offer.control_features[..., None, :] - offer.features
         return fit.mean(z) + radius(fit, self.confidence)[..., None] * np.sqrt(forms.leverages(z, fit.metric))
-
-    def commit(self, state: None, fit: Fit, offer: Offer, decision: object) -> None:
-        del state, fit, offer, decision

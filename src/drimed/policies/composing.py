@@ -1,26 +1,84 @@
-"""Policies from parts: settings go to whichever part knows them, and what comes from outside is checked first."""
+"""Policies from text and from parts: settings go to whichever part knows them.
+
+On a command line a policy is a name, and settings joined by plus signs, which begin after the first colon that a
+`name=` follows:
+
+oful    dri_med:guard=certain+confidence=anytime+feedback=reward    my_rules:Epsilon:epsilon=0.1+guard=my_guards:Mine
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from inspect import signature
 from typing import Any
 
-import numpy as np
-
-from drimed.errors import ConfigError, DrimedError, UnknownNameError
+from drimed.errors import ConfigError, UnknownNameError
 from drimed.guards.guard import Guard
 from drimed.guards.margin import Tolerance
 from drimed.learning.learner import Learner
-from drimed.learning.offer import Outcome, Shape, make_offer
-from drimed.policies.plugins import is_place, load
-from drimed.policies.policy import AnyPolicy, Policy, settings_of
-from drimed.policies.registry import GUARDS, RULES
+from drimed.policies.contract import AnyPolicy, check_has
+from drimed.policies.policy import Policy, settings_of
+from drimed.policies.registry import GUARDS, REGISTRY, RULES, is_place, load, make
 from drimed.rules.rule import Rule
 
-_PROBLEM = Shape(d=3, K=3, M=2, H=1)  # that a policy from outside is tried on
-_ROUND_OFF = 1e-9  # by which probabilities may miss 1
+_FORM = re.compile(r"(?P<name>[^=+]*?)(?::(?P<settings>\s*\w+\s*=.*))?")
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """A policy as it was written."""
+
+    text: str
+    name: str
+    settings: dict[str, Any]
+
+    @staticmethod
+    def parse(text: str) -> PolicySpec:
+        """Read and check; a wrong name or setting is refused with the nearest right one.
+
+        >>> PolicySpec.parse("dri_med:guard=certain+absolute=0.1").settings
+        {'guard': 'certain', 'absolute': 0.1}
+        """
+        form = _FORM.fullmatch(text.strip())
+        name = form["name"].strip() if form else ""
+        first, _, after = name.partition(":")
+        if form is None or (after and first in REGISTRY):
+            raise ConfigError(f"settings must look like name=value, joined by +, got {text!r}")
+        settings: dict[str, Any] = {}
+        for pair in filter(None, (form["settings"] or "").split("+")):
+            key, separator, value = pair.partition("=")
+            if not separator or not key or not value:
+                raise ConfigError(f"a setting must look like name=value, got {pair!r} in {text!r}")
+            settings[key.strip()] = _value(value.strip())
+        spec = PolicySpec(text.strip(), name, settings)
+        spec.build()
+        return spec
+
+    def build(self) -> AnyPolicy:
+        """The policy."""
+        return make(self.name, **self.settings)
+
+    def note(self) -> str | None:
+        """What its guard would have a person know before it starts."""
+        traits = self.build().traits
+        if traits.tolerance is None or traits.confidence is None or "endowment" in traits.settings:
+            return None
+        return traits.tolerance.note()
+
+    def parts(self) -> dict[str, str]:
+        """Learner, rule and guard in a few words: where a gain comes from."""
+        traits = self.build().traits
+        return {"learner": traits.learner, "rule": traits.rule, "guard": traits.guard}
+
+
+def parse_list(text: str) -> list[PolicySpec]:
+    """Several, separated by commas."""
+    specs = [PolicySpec.parse(part) for part in text.split(",") if part.strip()]
+    if not specs:
+        raise ConfigError("give at least one policy; `drimed policies` lists them")
+    return specs
 
 
 def compose(
@@ -63,53 +121,10 @@ def call(make: Callable[..., AnyPolicy], settings: Mapping[str, Any]) -> AnyPoli
     return compose(rest, learner=made.learner, rule=made.rule, guard=made.guard)
 
 
-def check_policy(policy: AnyPolicy, name: str = "the policy") -> None:
-    """Refuse a policy that lacks a part of the contract, or breaks it on a small problem; says which.
-
-    >>> from drimed import make
-    >>> check_policy(make("dri_med"))
-    """
-    _has(policy, AnyPolicy, f"{name} is no policy")
-    try:
-        _try(policy, name)
-    except DrimedError:
-        raise
-    except Exception as error:  # whatever the code of others raises
-        raise ConfigError(f"{name} fails on a small problem: {type(error).__name__}: {error}") from error
-
-
-def _try(policy: AnyPolicy, name: str) -> None:
-    """One user, three arms of which two are available, two rounds."""
-    maps = np.array([[[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]], [[0.0, 1.0, 0.5], [1.0, 0.0, 0.0]], [[1.0, 1.0, 0.0]] * 2])
-    available = np.array([True, True, False])
-    offer = make_offer(
-        maps=maps, preference=[0.7, 0.3], covariance=[np.eye(2)] * 3, control=[1.0, 0.0, 0.0], available=available
-    )
-    offers = replace(offer, **{n: v[None] for n, v in _arrays(offer).items()}, user=np.array([0]))
-    state = policy.begin_episode(policy.init(_PROBLEM), offers)
-    for round in range(2):
-        state = policy.settle(state)
-        draws = np.full(policy.draws_needed(_PROBLEM), 0.3 + 0.4 * round)
-        decision = policy.decide(state, offer, draws)
-        p = decision.probabilities
-        if p.shape != (3,) or not np.isfinite(p).all() or (p < 0).any() or abs(p.sum() - 1) > _ROUND_OFF:
-            raise ConfigError(f"{name} must give each of the 3 arms a probability, and all of them 1, got {p}")
-        if p[2] > 0:
-            raise ConfigError(f"{name} gives an arm that is not available the probability {p[2]}")
-        outcome = Outcome(np.asarray(0.5), np.array([0.5, 0.5]))
-        state = policy.update(state, offer, decision, outcome)
-    policy.decide_together(policy.settle(state), offers, draws[None])
-
-
-def _arrays(offer: Any) -> dict[str, Any]:
-    found = {f.name: getattr(offer, f.name) for f in fields(offer)}
-    return {n: v for n, v in found.items() if isinstance(v, np.ndarray)}
-
-
-def _part(kind: str, given: Any, known: Mapping[str, Any], protocol: type) -> Any:
+def _part(kind: str, given: Any, known: Mapping[str, str], protocol: type) -> Any:
     """The class or instance that is meant; a name, `module:name` or the thing itself."""
     if isinstance(given, str) and given in known:
-        return known[given]
+        return load(known[given])
     if given is None or isinstance(given, int | float):
         raise TypeError(f"{kind} must be a name, module:name, a class or an instance, got {given!r}")
     what = given
@@ -119,18 +134,10 @@ def _part(kind: str, given: Any, known: Mapping[str, Any], protocol: type) -> An
         given = load(given)
     else:
         what = getattr(given, "__name__", type(given).__name__)
-    _has(given, protocol, f"{what} is no {kind}")
+    check_has(given, protocol, f"{what} is no {kind}")
     if not is_dataclass(given):
         raise ConfigError(f"{what} must be a dataclass, @dataclass(frozen=True): its fields are its settings")
     return given
-
-
-def _has(thing: Any, protocol: type, refusal: str) -> None:
-    """Refuse what lacks something that the protocol names."""
-    named = {*protocol.__annotations__, *(n for n in vars(protocol) if not n.startswith("_"))}
-    lacking = sorted(name for name in named if not hasattr(thing, name))
-    if lacking:
-        raise ConfigError(f"{refusal}: it lacks {', '.join(lacking)}")
 
 
 def _made(part: Any, values: Mapping[str, Any]) -> Any:
@@ -148,3 +155,14 @@ def _default(part: Any, name: str) -> Any:
 
 def _fields(part: Any) -> set[str]:
     return {f.name for f in fields(part)}
+
+
+def _value(text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

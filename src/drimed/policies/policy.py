@@ -16,14 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
 from drimed.errors import ConfigError, ShapeError
 from drimed.guards import constraint
-from drimed.guards.decision import Decision
-from drimed.guards.guard import Guard
+from drimed.guards.guard import Decision, Guard, RemembersDecisions
 from drimed.guards.margin import Tolerance
 from drimed.learning import learned
 from drimed.learning.fit import Fit
@@ -33,88 +32,13 @@ from drimed.learning.offer import Offer, Outcome, Shape
 from drimed.linear import forms, pmf
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.linear.ridge import Ridge
+from drimed.policies.contract import Traits
 from drimed.policies.registry import guard_name
 from drimed.rules.rule import Ask, RemembersRounds, Rule
 
 # A sum that keeps less than this share of itself when something is taken out has lost its digits: what is left of a
 # mistyped 1e12 among fives is round-off.
 LOST_SHARE = 1e-6
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traits:
-    """What a policy is, for those who set it up and describe it."""
-
-    learner: str  # learner, rule and guard in a few words
-    rule: str
-    guard: str
-    settings: frozenset[str]  # what `make` accepts besides the policy's name
-    feedback: str  # "reward" or "vector": what it learns from
-    weighting: str  # "none", "known" or "learned": what it must be told, or learns, about the noise
-    noise_bound: float
-    promise: str
-    protects: str  # how strong that is: see drimed.guards.guard
-    tolerance: Tolerance | None  # None: it does not compare with the control
-    confidence: float | str | None  # of the promise, where it has one
-
-
-class AnyPolicy(Protocol):
-    """What a simulation or a trial needs of a policy; the published algorithms have it too.
-
-    A state is a dataclass of arrays and numbers (`policies/state.py` stores it). The methods are pure.
-    """
-
-    @property
-    def traits(self) -> Traits: ...
-
-    @property
-    def needs_contexts_at_opening(self) -> bool:
-        """Whether `begin_episode` looks at the offers of all users."""
-
-    def init(self, shape: Shape, batch: tuple[int, ...] = ()) -> Any: ...
-
-    def aged_start(self, shape: Shape, episodes: int) -> Any:
-        """The state without any outcome after so many episodes: older outcomes are added with `late`."""
-
-    def begin_episode(self, state: Any, offers: Offer) -> Any: ...
-
-    def decide(self, state: Any, offer: Offer, draws: FloatArray) -> Decision: ...
-
-    def decide_together(self, state: Any, offers: Offer, draws: FloatArray) -> Decision: ...
-
-    def commit(self, state: Any, offer: Offer, decision: Decision) -> Any: ...
-
-    def commit_together(self, state: Any, offers: Offer, decision: Decision) -> Any: ...
-
-    def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
-        """Whether it can learn from outcomes of which these metrics were observed: (..., M) -> (...)."""
-
-    def observe(self, state: Any, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Any: ...
-
-    def forget(self, state: Any, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Any: ...
-
-    def settle(self, state: Any) -> Any: ...
-
-    def update(self, state: Any, offer: Offer, decision: Decision, outcome: Outcome) -> Any: ...
-
-    def lost_digits(self, before: Any, after: Any) -> bool:
-        """Whether `forget` left round-off: then the evidence has to be added up again from `aged_start`."""
-
-    def with_evidence(self, state: Any, evidence: Any) -> Any:
-        """The first state, with what the second one has learned from outcomes."""
-
-    def theta(self, state: Any) -> FloatArray: ...
-
-    def effects(self, state: Any, offer: Offer, confidence: float | str) -> tuple[FloatArray, FloatArray] | None:
-        """Each arm's expected reward minus the control's, and the half-width of its interval: (..., K) twice.
-
-        None where the policy estimates something else.
-        """
-
-    def inference(self, state: Any) -> tuple[Fit, Noise | None] | None:
-        """The regression on whole outcome vectors and its noise model; None where it learns from less."""
-
-    def draws_needed(self, shape: Shape) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +93,9 @@ class Policy:
 
     def init(self, shape: Shape, batch: tuple[int, ...] = ()) -> State:
         """The state before any data, for a batch of independent runs."""
-        memory = self._remembering.init(shape, batch) if self._remembering else None
-        pulls = np.zeros((*batch, shape.K))
-        noise = self.learner.init_noise(shape, batch)
-        return State(self.learner.init(shape, batch), pulls, self.guard.init(shape, batch), memory, noise, 1)
+        ridge, noise = self.learner.init(shape, batch), self.learner.init_noise(shape, batch)
+        guard, rule = (part.init(shape, batch) if part else None for part in self._remembering)
+        return State(ridge, np.zeros((*batch, shape.K)), guard, rule, noise, 1)
 
     def aged_start(self, shape: Shape, episodes: int) -> State:
         """Only evidence ages, so that this is the first state."""
@@ -274,11 +197,15 @@ class Policy:
 
     def draws_needed(self, shape: Shape) -> int:
         """How many uniforms a decision consumes."""
-        return 1 + (shape.d if self.rule.normal_draws else 0)
+        return 1 + (shape.d if self.rule.randomisation == "sampled" else 0)
 
     @cached_property
-    def _remembering(self) -> RemembersRounds | None:
-        return self.rule if isinstance(self.rule, RemembersRounds) else None
+    def _remembering(self) -> tuple[RemembersDecisions | None, RemembersRounds | None]:
+        """Guard and rule, where they have a memory."""
+        return (
+            self.guard if isinstance(self.guard, RemembersDecisions) else None,
+            self.rule if isinstance(self.rule, RemembersRounds) else None,
+        )
 
     def _decide(self, state: State, fit: Fit, offer: Offer, draws: FloatArray) -> Decision:
         seen = self.learner.view(offer, state.noise)
@@ -292,15 +219,14 @@ class Policy:
         return Decision(action, guarded.probabilities, guarded.reason, exact, guarded.share, guarded.certified)
 
     def _commit(self, state: State, fit: Callable[[State], Fit], offer: Offer, decision: Decision) -> tuple[Any, Any]:
-        guard, memory = state.guard, state.rule
-        if guard is None and memory is None:
+        if state.guard is None and state.rule is None:
             return None, None
         now, seen = fit(state), self.learner.view(offer, state.noise)
-        if guard is not None:
-            guard = self.guard.commit(guard, now, seen, decision)
-        if self._remembering is not None:
-            memory = self._remembering.commit(memory, now, seen, decision.action)
-        return guard, memory
+        guard, rule = self._remembering
+        return (
+            guard.commit(state.guard, now, seen, decision) if guard and state.guard is not None else None,
+            rule.commit(state.rule, now, seen, decision.action) if rule and state.rule is not None else None,
+        )
 
 
 def _for_each_user(fit: Fit) -> Fit:

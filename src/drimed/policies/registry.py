@@ -1,24 +1,34 @@
-"""The named policies: one line each, with its source and the information it uses.
+"""The named policies, one line each in registry.toml, and those from outside the package.
 
-Names are all that is known here: a rule or guard is imported when a policy is made of it. `find` also knows policies
-from outside the package (`plugins.py`).
+A policy, rule or guard from outside is `module:name`, or an entry point `drimed.policies` of an installed package. A
+module is found as Python finds any other. A program that takes policies from others, such as a service, names the
+modules that may be loaded in DRIMED_MODULES: importing a module runs it. Where the variable is not set any module may
+be. A rule or guard is imported when a policy is made of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+import sys
+import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from drimed.errors import ConfigError, UnknownNameError
-from drimed.policies.plugins import is_place, load, offered
 
 if TYPE_CHECKING:
-    from drimed.policies.policy import AnyPolicy
+    from drimed.policies.contract import AnyPolicy
 
-PAPER_NOISE_BOUND = 1.92  # sigma-bar of the paper; no formula reproduces it (docs/paper.md, I-9)
+GROUP = "drimed.policies"
+MODULES = "DRIMED_MODULES"
+_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+RULES: dict[str, str] = {name: f"drimed.{rule['place']}" for name, rule in _TABLE["rules"].items()}
+GUARDS: dict[str, str] = {name: f"drimed.{place}" for name, place in _TABLE["guards"].items()}
 
-Build = Callable[..., "AnyPolicy"]
 T = TypeVar("T")
 
 
@@ -27,160 +37,87 @@ class Entry:
     """A policy by name."""
 
     name: str
-    build: Build
+    build: Callable[..., AnyPolicy]
     about: str
     reference: str
     uses: str  # what it must be told or shown
     source: Any = None  # the object it is made from, where that is not the package's own
 
 
-class _Parts(Mapping[str, Any]):
-    """Classes by name, each imported when it is asked for."""
-
-    def __init__(self, places: dict[str, str]) -> None:
-        self._places = places
-
-    def __getitem__(self, name: str) -> Any:
-        return load(f"drimed.{self._places[name]}")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
+def is_place(name: str) -> bool:
+    """Whether this is `module:name`."""
+    module, separator, inside = name.partition(":")
+    return bool(separator) and all(part.isidentifier() for part in [*module.split("."), *inside.split(".")])
 
 
-RULES = _Parts(
-    {
-        "oful": "rules.oful:OFUL",
-        "lin_ts": "rules.lin_ts:LinTS",
-        "lin_med": "rules.lin_med:LinMED",
-        "lin_imed": "rules.lin_imed:LinIMED",
-        "greedy": "rules.baselines:Greedy",
-        "uniform": "rules.baselines:Uniform",
-        "control": "rules.baselines:Control",
-        "med": "rules.med:MED",
-        "imed": "rules.imed:IMED",
-        "spanner_igw": "rules.spanner_igw:SpannerIGW",
-        "ids": "rules.ids:IDS",
-        "solid": "rules.solid:SOLID",
-        "oplb": "rules.oplb:OPLB",
-    }
-)
-GUARDS = _Parts(
-    {
-        "off": "guards.guard:Off",
-        "penalty": "guards.penalty:Penalty",
-        "expected": "guards.expected:Expected",
-        "certain": "guards.certain:Certain",
-        "budget": "guards.budget:Budget",
-        "clucb": "guards.clucb:CLUCB",
-        "safe_lucb": "guards.safe_lucb:SafeLUCB",
-    }
-)
+def load(place: str, *, trusted: bool = False) -> Any:
+    """What `module:name` stands for; `trusted` where an installed package says so.
+
+    >>> load("math:pi")
+    3.141592653589793
+    """
+    if not is_place(place):
+        raise ConfigError(f"expected module:name, such as my_rules:Epsilon, got {place!r}")
+    name, _, inside = place.partition(":")
+    allowed = os.environ.get(MODULES)
+    ours = trusted or name.startswith("drimed.")
+    if allowed is not None and not ours and name not in allowed.replace(",", " ").split():
+        raise ConfigError(f"{place}: module {name!r} may not be loaded here; {MODULES} names those that may")
+    try:
+        found: Any = import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise ConfigError(f"{place}: {name} cannot be imported: {error}") from error
+        raise ConfigError(
+            f"{place}: there is no module {name!r}; it must be installed, in the current folder, or on PYTHONPATH"
+        ) from error
+    except Exception as error:  # whatever the code of others raises
+        raise ConfigError(f"{place}: {name} cannot be imported: {type(error).__name__}: {error}") from error
+    for step in inside.split("."):
+        if not hasattr(found, step):
+            raise UnknownNameError(f"name in {name}", inside, [n for n in vars(found) if not n.startswith("_")])
+        found = getattr(found, step)
+    return found
 
 
-class _Learns(NamedTuple):
-    """How a learner is set up, and what it must be told for that."""
+@cache
+def offered() -> dict[str, str]:
+    """The policies of installed packages: name -> module:name."""
+    from importlib.metadata import entry_points
 
-    settings: dict[str, Any]
-    uses: str
-
-
-_BOUND = _Learns(
-    {"weighting": "none", "feedback": "reward", "noise_bound": PAPER_NOISE_BOUND}, "reward; a bound on the noise"
-)
-_KNOWN = _Learns({"weighting": "known", "feedback": "reward"}, "reward; its noise per arm and context")
-_VECTOR = _Learns({"weighting": "known", "feedback": "vector"}, "all metrics; their covariance per arm and context")
-
-# Who proposed each rule, as its class says too.
-_MED, _IMED = "Balagopalan and Jun 2024; Das et al. Alg. 3", "Honda and Takemura 2015, linear form"
-_LIN_MED, _LIN_IMED, _TS = "Balagopalan and Jun 2024", "Bian and Tan 2024", "Agrawal and Goyal 2013"
-_OFUL, _IDS, _IGW = "Abbasi-Yadkori et al. 2011", "Kirschner and Krause 2018", "Zhu et al. 2022"
-_SOLID, _OPLB, _FORGETS = "Tirinzoni et al. 2020", "Pacchiano et al. 2021", "Russac et al. 2019"
-_CLUCB, _SAFE, _GREEDY = "Kazerouni et al. 2017", "Amani et al. 2019", "folklore"
-_CONTROL, _ALL_ARMS = "; the control", "; the arms of all users"
+    return {point.name: point.value for point in entry_points(group=GROUP)}
 
 
-def _of(
-    name: str,
-    rule: str,
-    learns: _Learns,
-    about: str,
-    by: str,
-    also: str = "",
-    *,
-    guard: str = "off",
-    uses: str | None = None,
-    **defaults: Any,
-) -> Entry:
-    def build(**settings: Any) -> AnyPolicy:
+def look_here() -> None:
+    """Let modules of the current folder be found, after all others."""
+    if "" not in sys.path:
+        sys.path.append("")
+
+
+def _named(name: str, row: dict[str, Any]) -> Entry:
+    """The entry of a line of the table."""
+    learner = _TABLE["learners"][row["learner"]]
+
+    def composed(**settings: Any) -> AnyPolicy:
         from drimed.policies.composing import compose
 
-        return compose(settings, rule=rule, guard=guard, defaults=learns.settings | defaults)
+        defaults = learner["settings"] | row.get("settings", {})
+        return compose(settings, rule=row["rule"], guard=row.get("guard", "off"), defaults=defaults)
 
-    return Entry(name, build, about, by, learns.uses + also if uses is None else uses)
-
-
-def _published(step: str, about: str, by: str) -> Entry:
-    def build(**settings: Any) -> AnyPolicy:
+    def published(**settings: Any) -> AnyPolicy:
         PublishedDri = load("drimed.published.dri:PublishedDri")
-        known = PublishedDri(step=step).traits.settings
+        known = PublishedDri(step=row["step"]).traits.settings
         for unknown in sorted(settings.keys() - known):
             raise UnknownNameError("setting", unknown, known)
-        made: AnyPolicy = PublishedDri(step=step, **settings)
+        made: AnyPolicy = PublishedDri(step=row["step"], **settings)
         return made
 
-    return Entry(f"published_dri_{step}", build, about, by, _KNOWN.uses + _CONTROL)
+    by = row["by"] if "by" in row else _TABLE["rules"][row["rule"]]["by"]
+    uses = row.get("uses") or "; ".join([learner["uses"], *filter(None, [row.get("also")])])
+    return Entry(name, published if "step" in row else composed, row["about"], by, uses)
 
 
-_RECOMMENDED = "recommended: MED on the reward scale, whole outcome vector, expected margin certified"
-_SWAPPED = "LinMED with the masses that the Dri-MED paper gave it"
-_ENTRIES = [
-    _of("oful", "oful", _BOUND, "optimism", _OFUL),
-    _of("w_oful", "oful", _KNOWN, "optimism, weighted regression", "Kirschner and Krause 2018"),
-    _of("lin_ts", "lin_ts", _BOUND, "Thompson sampling", _TS, v="radius"),
-    _of("w_ts", "lin_ts", _KNOWN, "Thompson sampling, weighted", _TS),
-    _of("lin_med", "lin_med", _BOUND, "minimum empirical divergence", _LIN_MED),
-    _of("lin_med_swapped", "lin_med", _BOUND, _SWAPPED, "Das et al., Table 2", empirical=0.005, optimal=0.99),
-    _of("lin_imed", "lin_imed", _BOUND, "index policy, version 3", _LIN_IMED),
-    _of("greedy", "greedy", _BOUND, "no exploration", _GREEDY),
-    _of("w_greedy", "greedy", _KNOWN, "no exploration, weighted", _GREEDY),
-    _of("uniform", "uniform", _BOUND, "a randomised trial", "Fisher 1926", uses="nothing"),
-    _of("control", "control", _BOUND, "always the control", "the baseline policy", uses="the control"),
-    _of("med", "med", _KNOWN, "MED on the reward scale, no guard", _MED),
-    _of("dri_med", "med", _VECTOR, _RECOMMENDED, _MED, _CONTROL, guard="expected"),
-    _of("dri_imed", "imed", _VECTOR, "its deterministic twin", _IMED, _CONTROL, guard="expected"),
-    _of("dri_med_reward", "med", _KNOWN, "dri_med on the reward alone", _MED, _CONTROL, guard="expected"),
-    _of("dri_imed_reward", "imed", _KNOWN, "dri_imed on the reward alone", _IMED, _CONTROL, guard="expected"),
-    _published("med", "Dri-MED, letter by letter", "Das et al., Alg. 2 and 3"),
-    _published("imed", "Dri-IMED, letter by letter", "Das et al., Alg. Dri-IMED"),
-    _of("w_lin_med", "lin_med", _KNOWN, "LinMED, weighted", _LIN_MED),
-    _of("w_lin_imed", "lin_imed", _KNOWN, "LinIMED, weighted", _LIN_IMED),
-    _of("spanner_igw", "spanner_igw", _BOUND, "inverse gap weighting", _IGW),
-    _of("w_spanner_igw", "spanner_igw", _KNOWN, "the same, weighted", _IGW),
-    _of("ids", "ids", _BOUND, "information-directed sampling", _IDS),
-    _of("w_ids", "ids", _KNOWN, "information-directed sampling, weighted", _IDS),
-    _of("solid", "solid", _BOUND, "primal-dual on the lower bound", _SOLID, _ALL_ARMS),
-    _of("w_solid", "solid", _KNOWN, "the same, weighted", _SOLID, _ALL_ARMS),
-    _of("oplb", "oplb", _BOUND, "optimism, pessimistic on cost", _OPLB, _CONTROL),
-    _of("w_oplb", "oplb", _KNOWN, "OPLB, weighted", _OPLB, _CONTROL),
-    _of("oplb_sp", "oplb", _BOUND, "OPLB-SP", _OPLB, _CONTROL, safe_policy=True),
-    _of("w_oplb_sp", "oplb", _KNOWN, "weighted", _OPLB, _CONTROL, safe_policy=True),
-    _of("clucb", "oful", _BOUND, "conservative LinUCB", _CLUCB, _CONTROL, guard="clucb"),
-    _of("w_clucb", "oful", _KNOWN, "the same, weighted", _CLUCB, _CONTROL, guard="clucb"),
-    _of("safe_lucb", "oful", _BOUND, "optimism, safe arms", _SAFE, _CONTROL, guard="safe_lucb"),
-    _of("w_safe_lucb", "oful", _KNOWN, "the same, weighted", _SAFE, _CONTROL, guard="safe_lucb"),
-    _of("d_lin_ucb", "oful", _BOUND, "optimism that forgets", _FORGETS, discount=0.99),
-    _of("w_d_lin_ucb", "oful", _KNOWN, "the same, weighted", _FORGETS, discount=0.99),
-    _of("v_oful", "oful", _VECTOR, "optimism, whole outcome vector", _OFUL),
-    _of("v_ts", "lin_ts", _VECTOR, "Thompson sampling, whole outcome vector", _TS),
-    _of("v_ids", "ids", _VECTOR, "IDS, whole outcome vector", _IDS),
-    _of("v_greedy", "greedy", _VECTOR, "no exploration, whole vector", _GREEDY),
-    _of("v_med", "med", _VECTOR, "dri_med without its guard", _MED),
-]
-
-REGISTRY: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
+REGISTRY: dict[str, Entry] = {name: _named(name, row) for name, row in _TABLE["policies"].items()}
 
 
 def make(name: str, **settings: Any) -> AnyPolicy:
@@ -198,7 +135,7 @@ def make(name: str, **settings: Any) -> AnyPolicy:
     except TypeError as error:
         raise ConfigError(f"{name}: {error}") from error
     if entry.source is not None:
-        from drimed.policies.composing import check_policy
+        from drimed.policies.contract import check_policy
 
         # Guardrails are on metrics of the user's own problem, which the small one does not have.
         check_policy(entry.build(**{k: v for k, v in settings.items() if k != "guardrails"}), name)
@@ -227,7 +164,7 @@ def register(name: str, *, about: str = "", reference: str = "", uses: str = "")
     >>> make("careful", absolute=0.2).guard.tolerance.absolute
     0.2
     """
-    if REGISTRY.get(name) in _ENTRIES:
+    if name in _TABLE["policies"]:
         raise ConfigError(f"{name!r} is a policy of drimed; register yours under another name")
 
     def enter(thing: T) -> T:
@@ -243,7 +180,7 @@ def guard_name(guard: Any) -> str:
     """The name of a guard in the registry, or where its class is."""
     kind = type(guard)
     inside = f"{kind.__module__}:{kind.__qualname__}"
-    return next((name for name, place in GUARDS._places.items() if f"drimed.{place}" == inside), inside)
+    return next((name for name, place in GUARDS.items() if place == inside), inside)
 
 
 def _outside(name: str, thing: Any, *, trusted: bool = False) -> Entry:
@@ -255,12 +192,12 @@ def _outside(name: str, thing: Any, *, trusted: bool = False) -> Entry:
     return Entry(name, _build(name, thing, trusted), doc, getattr(thing, "reference", ""), "", source=thing)
 
 
-def _build(name: str, thing: Any, trusted: bool) -> Build:
+def _build(name: str, thing: Any, trusted: bool) -> Callable[..., AnyPolicy]:
     def composed(**settings: Any) -> AnyPolicy:
         from drimed.policies.composing import compose
 
         if hasattr(thing, "propose"):
-            return compose(settings, rule=thing, guard="off", defaults=_VECTOR.settings)
+            return compose(settings, rule=thing, guard="off", defaults=_TABLE["learners"]["vector"]["settings"])
         return compose(settings, learner=thing.learner, rule=thing.rule, guard=thing.guard)
 
     def called(**settings: Any) -> AnyPolicy:

@@ -12,20 +12,19 @@ from typing import ClassVar, final
 import numpy as np
 
 from drimed.errors import ConfigError, InputError, ShapeError
-from drimed.guards.decision import PENALISED, UNCHANGED, Decision
+from drimed.guards.guard import PENALISED, UNCHANGED, Decision
 from drimed.guards.margin import Tolerance
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Outcome, Shape
 from drimed.linear import pmf, ridge
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick_shared
 from drimed.linear.ridge import Ridge
-from drimed.policies.policy import Traits, rewarded, ridge_lost
+from drimed.policies.contract import Traits
+from drimed.policies.policy import rewarded, ridge_lost
 from drimed.published.readings import Reading, reading
-from drimed.rules.dri_imed_index import DriIMEDIndex
+from drimed.rules.imed import DriIMEDIndex
 from drimed.rules.med import MED
 from drimed.rules.rule import Ask
-
-NEEDS_REWARD = "the published algorithms learn from outcome.reward, got none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +126,8 @@ class PublishedDri:
         lev = np.maximum(np.vecdot(np.matvec(state.ridge.V_inv, base), base), 0)
         width = self._radius(state.ridge, indexed=False) * np.sqrt(lev)
         optimistic = np.vecdot(base, state.ridge.theta) + width
-        return replace(
-            state,
-            tau=(1 - self.tolerance) * optimistic,  # I-22: before the discount
-            ridge=self.aged(state.ridge),
-            episode=state.episode + 1,
-            user=1,
-        )
+        tau = (1 - self.tolerance) * optimistic  # I-22: before the discount
+        return replace(state, tau=tau, ridge=self.aged(state.ridge), episode=state.episode + 1, user=1)
 
     def decide(self, state: PublishedState, offer: Offer, draws: FloatArray) -> Decision:
         """Alg. 3, or the index of Dri-IMED."""
@@ -195,12 +189,9 @@ class PublishedDri:
     ) -> PublishedState:
         """Alg. 2 l. 14 and 15, with all the data of the text's estimator (I-21); the users of an episode in turn."""
         if action.ndim > state.nu.ndim:
-            outcome.check(offer)
-            if outcome.reward is None:
-                raise InputError(NEEDS_REWARD)
+            rewards = _reward(offer, outcome)
             for h in range(action.shape[-1]):
-                one = Outcome(outcome.reward[..., h])
-                state = self.observe(state, _of_user(offer, h), action[..., h], one, late)
+                state = self.observe(state, _of_user(offer, h), action[..., h], Outcome(rewards[..., h]), late)
             return state
         z, w = self._row(offer, action, outcome)
         if late == 0:
@@ -255,13 +246,8 @@ class PublishedDri:
         I-1: V is discounted and b is not, so theta_hat grows by 1 / gamma. I-20: by gamma, not gamma^(L-l).
         """
         g = self.discount
-        return replace(
-            r,
-            V=g * r.V,
-            V_inv=r.V_inv / g,
-            theta=r.theta / g,
-            logdet=r.logdet + r.theta.shape[-1] * np.log(g),
-        )
+        logdet = r.logdet + r.theta.shape[-1] * np.log(g)
+        return replace(r, V=g * r.V, V_inv=r.V_inv / g, theta=r.theta / g, logdet=logdet)
 
     @cached_property
     def _reading(self) -> Reading:
@@ -288,20 +274,11 @@ class PublishedDri:
         return Fit(r.theta, r.V_inv, radius, None, state.pulls, state.user, 1.0)
 
     def _radius(self, r: Ridge, *, indexed: bool) -> FloatArray:
-        return self._reading.radius(
-            r.logdet,
-            r.theta.shape[-1],
-            delta=self.delta,
-            regularisation=self.ridge_penalty,
-            norm=self.norm_bound,
-            indexed=indexed,
-        )
+        bounds = {"delta": self.delta, "regularisation": self.ridge_penalty, "norm": self.norm_bound}
+        return self._reading.radius(r.logdet, r.theta.shape[-1], **bounds, indexed=indexed)
 
     def _row(self, offer: Offer, action: IntArray, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
-        outcome.check(offer)
-        if outcome.reward is None:
-            raise InputError(NEEDS_REWARD)
-        return _normalised_arm(offer, action), outcome.reward / pick_shared(_noise(offer.sigma), action, 1)
+        return _normalised_arm(offer, action), _reward(offer, outcome) / pick_shared(_noise(offer.sigma), action, 1)
 
     def _shifted(self, r: Ridge, z: FloatArray, w: FloatArray, late: int, sign: float) -> Ridge:
         """A row of `late` episodes ago in or out: discounted in V since then, and not in b (I-1)."""
@@ -326,6 +303,13 @@ def _normalised(x: FloatArray, sigma: FloatArray | None) -> FloatArray:
 def _normalised_arm(offer: Offer, action: IntArray) -> FloatArray:
     x, sigma = pick_shared(offer.features, action, 2), pick_shared(_noise(offer.sigma), action, 1)
     return x / sigma[..., None]
+
+
+def _reward(offer: Offer, outcome: Outcome) -> FloatArray:
+    outcome.check(offer)
+    if outcome.reward is None:
+        raise InputError("the published algorithms learn from outcome.reward, got none")
+    return outcome.reward
 
 
 def _noise(sigma: FloatArray | None) -> FloatArray:

@@ -25,7 +25,6 @@ class Control:
 
     reference: ClassVar[str] = "the baseline policy"
     randomisation: ClassVar[Randomisation] = "closed form"
-    normal_draws: ClassVar[bool] = False
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         p = offer.control if ask.mask is None else control_among(offer, ask.mask)
@@ -43,7 +42,6 @@ class Uniform:
 
     reference: ClassVar[str] = "Fisher 1926"
     randomisation: ClassVar[Randomisation] = "closed form"
-    normal_draws: ClassVar[bool] = False
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         return pmf.uniform(every_arm(fit, offer), ask.mask)
@@ -60,7 +58,6 @@ class Greedy:
 
     reference: ClassVar[str] = "folklore"
     randomisation: ClassVar[Randomisation] = "one arm"
-    normal_draws: ClassVar[bool] = False
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         return play_largest(fit.mean(offer.features), ask)

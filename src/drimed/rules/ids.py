@@ -27,7 +27,7 @@ from drimed.learning.offer import Offer
 from drimed.linear import pmf
 from drimed.linear.arrays import BoolArray, FloatArray, pick
 from drimed.linear.kernel import kernel
-from drimed.rules.rule import Ask, Randomisation
+from drimed.rules.rule import Ask, Randomisation, check_width, widths
 
 VARIANTS = ("ucb", "f")
 INFORMATION = ("reward", "outcome")
@@ -54,15 +54,13 @@ class IDS:
 
     reference: ClassVar[str] = "Kirschner and Krause 2018"
     randomisation: ClassVar[Randomisation] = "closed form"
-    normal_draws: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:
             raise ConfigError(f"variant must be one of {VARIANTS}, got {self.variant!r}")
         if self.information not in INFORMATION:
             raise ConfigError(f"information must be one of {INFORMATION}, got {self.information!r}")
-        if self.width_squared is not None and not 0 <= self.width_squared < np.inf:
-            raise ConfigError(f"width_squared must be at least 0 and finite, got {self.width_squared}")
+        check_width(self.width_squared)
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         gap, information = self.trade_off(fit, offer, ask.mask)
@@ -73,7 +71,7 @@ class IDS:
     def trade_off(self, fit: Fit, offer: Offer, mask: BoolArray | None) -> tuple[FloatArray, FloatArray]:
         """The surrogate gap and the information of each arm: (..., K) twice."""
         x, mean = offer.features, fit.mean(offer.features)
-        width = fit.width(x) if self.width_squared is None else np.sqrt(self.width_squared * fit.leverage(x))
+        width = widths(fit, x, self.width_squared)
         upper = mean + width
         optimist = pmf.best(upper, mask)
         gap = pick(upper, optimist)[..., None] - (mean - width)

@@ -39,7 +39,6 @@ class LinTS:
 
     reference: ClassVar[str] = "Agrawal and Goyal 2013"
     randomisation: ClassVar[Randomisation] = "sampled"
-    normal_draws: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         ok = self.v in ("radius", "2013") if isinstance(self.v, str) else 0 < self.v < np.inf

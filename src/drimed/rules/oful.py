@@ -9,13 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-import numpy as np
-
-from drimed.errors import ConfigError
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer
 from drimed.linear.arrays import FloatArray
-from drimed.rules.rule import Ask, Randomisation, play_largest
+from drimed.rules.rule import Ask, Randomisation, check_width, play_largest, widths
 
 
 @final
@@ -33,19 +30,13 @@ class OFUL:
 
     reference: ClassVar[str] = "Abbasi-Yadkori et al. 2011"
     randomisation: ClassVar[Randomisation] = "one arm"
-    normal_draws: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.width_squared is not None and not self.width_squared >= 0:
-            raise ConfigError(f"width_squared must be at least 0, got {self.width_squared}")
+        check_width(self.width_squared)
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
-        index = self.index(fit, offer)
-        return play_largest(index, ask)
+        return play_largest(self.index(fit, offer), ask)
 
     def index(self, fit: Fit, offer: Offer) -> FloatArray:
         """The upper confidence bounds: (..., K)."""
-        x = offer.features
-        if self.width_squared is None:
-            return fit.mean(x) + fit.width(x)
-        return fit.mean(x) + np.sqrt(self.width_squared * fit.leverage(x))
+        return fit.mean(offer.features) + widths(fit, offer.features, self.width_squared)

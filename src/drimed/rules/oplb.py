@@ -30,7 +30,7 @@ from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.linear.kernel import kernel
-from drimed.rules.rule import Ask, Randomisation
+from drimed.rules.rule import Ask, Randomisation, check_width, widths
 
 LEAST_SLACK = 1e-6  # an optimism of 2e6 already ranks arms by width alone: no slack at all need not be infinite
 
@@ -57,7 +57,6 @@ class OPLB:
 
     reference: ClassVar[str] = "Pacchiano et al. 2021"
     randomisation: ClassVar[Randomisation] = "closed form"
-    normal_draws: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.relative < 1:
@@ -69,12 +68,11 @@ class OPLB:
             raise ConfigError(f"optimism must be at least 0 and finite, or 'theory', got {self.optimism!r}")
         if self.slack is not None and not 0 < self.slack < np.inf:
             raise ConfigError(f"slack must be positive and finite, got {self.slack}")
-        if self.width_squared is not None and not 0 <= self.width_squared < np.inf:
-            raise ConfigError(f"width_squared must be at least 0 and finite, got {self.width_squared}")
+        check_width(self.width_squared)
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         x, x0 = offer.features, offer.control_features
-        width = self._width(fit, x)  # (..., K)
+        width = widths(fit, x, self.width_squared)  # (..., K)
         slack = self._slack(fit, x0)  # (...)
         optimism = 1 + 2 / slack[..., None] if isinstance(self.optimism, str) else self.optimism
         U = fit.mean(x) + optimism * width
@@ -88,16 +86,13 @@ class OPLB:
     def cost(self, fit: Fit, offer: Offer) -> FloatArray:
         """C, the largest cost in the confidence set: (..., K)."""
         z = (1 - self.relative) * offer.control_features[..., None, :] - offer.features
-        return fit.mean(z) + self._width(fit, z)
+        return fit.mean(z) + widths(fit, z, self.width_squared)
 
     def _slack(self, fit: Fit, x0: FloatArray) -> FloatArray:
         """How far the control is certainly inside the constraint: (...)."""
         z0 = -self.relative * x0[..., None, :]
-        certified = self.absolute - (fit.mean(z0) + self._width(fit, z0))[..., 0]
+        certified = self.absolute - (fit.mean(z0) + widths(fit, z0, self.width_squared))[..., 0]
         return np.maximum(certified, LEAST_SLACK) if self.slack is None else np.full(certified.shape, self.slack)
-
-    def _width(self, fit: Fit, x: FloatArray) -> FloatArray:
-        return fit.width(x) if self.width_squared is None else np.sqrt(self.width_squared * fit.leverage(x))
 
 
 def mixture(

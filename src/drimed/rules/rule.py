@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
+from drimed.errors import ConfigError
 from drimed.learning.fit import Fit
 from drimed.learning.offer import Offer, Shape
 from drimed.linear import pmf
@@ -30,9 +31,8 @@ class Rule(Protocol):
 
     reference: ClassVar[str]
     # closed form: the probabilities are exact propensities. one arm: they are 0 or 1. sampled: the rule drew its
-    # own randomness, the probabilities show only that draw, and the propensity is unknown.
+    # own randomness, from d more uniforms: the probabilities show only that draw, and the propensity is unknown.
     randomisation: ClassVar[Randomisation]
-    normal_draws: ClassVar[bool]  # whether it needs d more uniforms than the one that chooses the arm
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray: ...
 
@@ -55,6 +55,17 @@ def noise_levels(fit: Fit, offer: Offer) -> FloatArray:
     """lev(x_a) / sigma_a^2, the inverse of the effective number of pulls of a's direction: (..., K)."""
     level = fit.leverage(offer.features)
     return level if offer.sigma is None else level / offer.sigma**2
+
+
+def widths(fit: Fit, x: FloatArray, squared: float | None) -> FloatArray:
+    """The half-width of each arm's interval: at the learner's radius, or at this squared radius: (..., K)."""
+    return fit.width(x) if squared is None else np.sqrt(squared * fit.leverage(x))
+
+
+def check_width(squared: float | None) -> None:
+    """At least 0 and finite; None is the learner's own."""
+    if squared is not None and not 0 <= squared < np.inf:
+        raise ConfigError(f"width_squared must be at least 0 and finite, got {squared}")
 
 
 def play_largest(value: FloatArray, ask: Ask) -> FloatArray:

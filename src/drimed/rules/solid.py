@@ -76,7 +76,6 @@ class SOLID:
 
     reference: ClassVar[str] = "Tirinzoni et al. 2020"
     randomisation: ClassVar[Randomisation] = "closed form"
-    normal_draws: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name in ("omega_step", "multiplier_step", "accuracy", "largest_multiplier", "norm_bound"):

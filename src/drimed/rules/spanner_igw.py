@@ -59,7 +59,6 @@ class SpannerIGW:
 
     reference: ClassVar[str] = "Zhu et al. 2022"
     randomisation: ClassVar[Randomisation] = "closed form"
-    normal_draws: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         ok = self.eta == "schedule" if isinstance(self.eta, str) else 0 <= self.eta < np.inf
@@ -100,8 +99,7 @@ def spanner(W: FloatArray, mask: BoolArray | None = None) -> tuple[FloatArray, I
     >>> spanner(np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]))[0].tolist()
     [0.5, 0.5, 0.0]
     """
-    q, rank = _spanner(W, np.ones(W.shape[-2], bool) if mask is None else mask)
-    return q, rank
+    return _spanner(W, np.ones(W.shape[-2], bool) if mask is None else mask)
 
 
 def inverse_gap(q: FloatArray, gap: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -109,8 +107,7 @@ def inverse_gap(q: FloatArray, gap: FloatArray) -> tuple[FloatArray, FloatArray]
 
     `q` has half its mass or more where the gap is 0.
     """
-    p, root = _inverse_gap(q, gap)
-    return p, root
+    return _inverse_gap(q, gap)
 
 
 @kernel("void(f8[:,:], b1[:], f8[:], i8[:])", "(k,d),(k)->(k),()")

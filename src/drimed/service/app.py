@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from drimed import __version__
 from drimed.errors import ConfigError, DrimedError
+from drimed.policies.registry import MODULES
 from drimed.service import observing, problems, tokens
 from drimed.service.endpoints import health, reading, writing
 from drimed.service.pages import asking, history, home, managing, overview, plan, rendering, telling
@@ -94,6 +95,7 @@ def create_app(settings: Settings) -> FastAPI:
 
 def from_environment() -> FastAPI:
     """The application with the settings of DRIMED_*; every worker process begins here."""
+    os.environ.setdefault(MODULES, "")  # a trial that comes over HTTP must not import what it likes
     return create_app(Settings.resolve({}, os.environ))
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from drimed import streams
 from drimed.errors import ConflictError, InputError, UnknownNameError
-from drimed.guards.decision import REASONS
-from drimed.guards.decision import Decision as Drawn
+from drimed.guards.guard import REASONS
+from drimed.guards.guard import Decision as Drawn
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.records import Decision, Event, Path
 from drimed.trial import events as kinds
@@ -166,8 +166,8 @@ def _question(state: TrialState, user: str, context: Context | None, unavailable
         values = problem.context(context, ("contexts", user))
     elif problem.fields and user not in state.episode.contexts:
         raise InputError(
-            f"user {user!r} has no context in episode {state.episode.number}; expected {', '.join(problem.fields)}: give it "
-            "with the request, in a sheet, or when the episode is opened",
+            f"user {user!r} has no context in episode {state.episode.number}; expected {', '.join(problem.fields)}: "
+            "give it with the request, in a sheet, or when the episode is opened",
             ("contexts", user),
         )
     else:

@@ -7,7 +7,7 @@ from typing import Any
 
 from drimed.errors import ConfigError
 from drimed.guards.constraint import Guardrail
-from drimed.policies.policy import AnyPolicy
+from drimed.policies.contract import AnyPolicy
 from drimed.policies.registry import make
 from drimed.trial.spec import TrialSpec
 

@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from drimed.errors import ConfigError, DrimedError, UnknownNameError
 from drimed.linear import checks
-from drimed.policies.policy import AnyPolicy
+from drimed.policies.contract import AnyPolicy
 from drimed.policies.registry import find, make
 from drimed.records import Fault, Path
 from drimed.trial.build import build_policy

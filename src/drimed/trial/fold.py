@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from drimed.errors import InputError, NumericalError, StoreError
-from drimed.guards.decision import REASONS, Decision
+from drimed.guards.guard import REASONS, Decision
 from drimed.learning.offer import Offer, Outcome
 from drimed.linear.arrays import IntArray
-from drimed.policies.state import to_arrays
+from drimed.policies.contract import to_arrays
 from drimed.records import MISSING, Event
 from drimed.trial import events as kinds
 from drimed.trial.spec import Arm, ArmNoise, TrialSpec, User

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from drimed.policies.state import from_arrays, to_arrays
+from drimed.policies.contract import from_arrays, to_arrays
 from drimed.records import Event
 from drimed.trial.events import written
 from drimed.trial.fold import at_start, caught_up

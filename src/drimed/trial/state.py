@@ -16,7 +16,7 @@ import numpy as np
 from drimed.errors import InputError
 from drimed.learning.offer import Offer, Outcome
 from drimed.linear.arrays import BoolArray, FloatArray
-from drimed.policies.policy import AnyPolicy
+from drimed.policies.contract import AnyPolicy
 from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, Event
 from drimed.trial.build import build_policy
 from drimed.trial.layers import Layers

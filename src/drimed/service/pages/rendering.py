@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from drimed.findings import page
-from drimed.guards.decision import REASONS
+from drimed.guards.guard import REASONS
 from drimed.records import Decision
 
 LONG = "public, max-age=31536000, immutable"

@@ -1,0 +1,178 @@
+"""What every policy is: its interface, a check that it is kept, and states as plain named arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drimed.errors import ConfigError, DrimedError, InputError
+from drimed.guards.guard import Decision
+from drimed.guards.margin import Tolerance
+from drimed.learning.fit import Fit
+from drimed.learning.learned import Noise
+from drimed.learning.offer import Offer, Outcome, Shape, make_offer
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+
+_PROBLEM = Shape(d=3, K=3, M=2, H=1)  # that a policy from outside is tried on
+_ROUND_OFF = 1e-9  # by which probabilities may miss 1
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What a policy is, for those who set it up and describe it."""
+
+    learner: str  # learner, rule and guard in a few words
+    rule: str
+    guard: str
+    settings: frozenset[str]  # what `make` accepts besides the policy's name
+    feedback: str  # "reward" or "vector": what it learns from
+    weighting: str  # "none", "known" or "learned": what it must be told, or learns, about the noise
+    noise_bound: float
+    promise: str
+    protects: str  # how strong that is: see drimed.guards.guard
+    tolerance: Tolerance | None  # None: it does not compare with the control
+    confidence: float | str | None  # of the promise, where it has one
+
+
+class AnyPolicy(Protocol):
+    """What a simulation or a trial needs of a policy; the published algorithms have it too.
+
+    A state is a dataclass of arrays and numbers. The methods are pure.
+    """
+
+    @property
+    def traits(self) -> Traits: ...
+
+    @property
+    def needs_contexts_at_opening(self) -> bool:
+        """Whether `begin_episode` looks at the offers of all users."""
+
+    def init(self, shape: Shape, batch: tuple[int, ...] = ()) -> Any: ...
+
+    def aged_start(self, shape: Shape, episodes: int) -> Any:
+        """The state without any outcome after so many episodes: older outcomes are added with `late`."""
+
+    def begin_episode(self, state: Any, offers: Offer) -> Any: ...
+
+    def decide(self, state: Any, offer: Offer, draws: FloatArray) -> Decision: ...
+
+    def decide_together(self, state: Any, offers: Offer, draws: FloatArray) -> Decision: ...
+
+    def commit(self, state: Any, offer: Offer, decision: Decision) -> Any: ...
+
+    def commit_together(self, state: Any, offers: Offer, decision: Decision) -> Any: ...
+
+    def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
+        """Whether it can learn from outcomes of which these metrics were observed: (..., M) -> (...)."""
+
+    def observe(self, state: Any, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Any: ...
+
+    def forget(self, state: Any, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Any: ...
+
+    def settle(self, state: Any) -> Any: ...
+
+    def update(self, state: Any, offer: Offer, decision: Decision, outcome: Outcome) -> Any: ...
+
+    def lost_digits(self, before: Any, after: Any) -> bool:
+        """Whether `forget` left round-off: then the evidence has to be added up again from `aged_start`."""
+
+    def with_evidence(self, state: Any, evidence: Any) -> Any:
+        """The first state, with what the second one has learned from outcomes."""
+
+    def theta(self, state: Any) -> FloatArray: ...
+
+    def effects(self, state: Any, offer: Offer, confidence: float | str) -> tuple[FloatArray, FloatArray] | None:
+        """Each arm's expected reward minus the control's, and the half-width of its interval: (..., K) twice.
+
+        None where the policy estimates something else.
+        """
+
+    def inference(self, state: Any) -> tuple[Fit, Noise | None] | None:
+        """The regression on whole outcome vectors and its noise model; None where it learns from less."""
+
+    def draws_needed(self, shape: Shape) -> int: ...
+
+
+def check_policy(policy: AnyPolicy, name: str = "the policy") -> None:
+    """Refuse a policy that lacks a part of the contract, or breaks it on a small problem; says which.
+
+    >>> from drimed import make
+    >>> check_policy(make("dri_med"))
+    """
+    check_has(policy, AnyPolicy, f"{name} is no policy")
+    try:
+        _try(policy, name)
+    except DrimedError:
+        raise
+    except Exception as error:  # whatever the code of others raises
+        raise ConfigError(f"{name} fails on a small problem: {type(error).__name__}: {error}") from error
+
+
+def check_has(thing: Any, protocol: type, refusal: str) -> None:
+    """Refuse what lacks something that the protocol names."""
+    named = {*protocol.__annotations__, *(n for n in vars(protocol) if not n.startswith("_"))}
+    lacking = sorted(name for name in named if not hasattr(thing, name))
+    if lacking:
+        raise ConfigError(f"{refusal}: it lacks {', '.join(lacking)}")
+
+
+def to_arrays(state: Any, prefix: str = "") -> dict[str, NDArray[Any]]:
+    """Every array of a state under its dotted name; what is None is left out."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for f in fields(state):
+        value, name = getattr(state, f.name), prefix + f.name
+        if is_dataclass(value):
+            arrays |= to_arrays(value, name + ".")
+        elif value is not None:
+            arrays[name] = np.asarray(value)
+    return arrays
+
+
+def from_arrays(like: S, arrays: dict[str, NDArray[Any]], prefix: str = "") -> S:
+    """The state that `to_arrays` wrote; `like` is any state of the same policy, for instance `policy.init(...)`."""
+    values: dict[str, Any] = {}
+    for f in fields(like):  # type: ignore[arg-type]  # S is always a dataclass of arrays
+        value, name = getattr(like, f.name), prefix + f.name
+        if is_dataclass(value) and not isinstance(value, type):
+            values[f.name] = from_arrays(value, arrays, name + ".")
+        elif value is None:
+            extra = [key for key in arrays if key == name or key.startswith(name + ".")]
+            if extra:
+                raise InputError(f"the stored state has {extra[0]!r}, which this policy does not use")
+            values[f.name] = None
+        elif name not in arrays:
+            raise InputError(f"the stored state has no {name!r}; it holds {', '.join(sorted(arrays))}")
+        else:
+            stored = arrays[name]
+            if np.shape(value) != stored.shape:
+                raise InputError(f"stored {name!r} has shape {stored.shape}, this policy needs {np.shape(value)}")
+            values[f.name] = int(stored) if isinstance(value, int) else stored
+    return type(like)(**values)
+
+
+def _try(policy: AnyPolicy, name: str) -> None:
+    """One user, three arms of which two are available, two rounds."""
+    maps = np.array([[[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]], [[0.0, 1.0, 0.5], [1.0, 0.0, 0.0]], [[1.0, 1.0, 0.0]] * 2])
+    available = np.array([True, True, False])
+    offer = make_offer(
+        maps=maps, preference=[0.7, 0.3], covariance=[np.eye(2)] * 3, control=[1.0, 0.0, 0.0], available=available
+    )
+    offers = replace(offer, **{name: v[None] for name, v in to_arrays(offer).items()} | {"user": np.array([0])})
+    state = policy.begin_episode(policy.init(_PROBLEM), offers)
+    for round in range(2):
+        state = policy.settle(state)
+        draws = np.full(policy.draws_needed(_PROBLEM), 0.3 + 0.4 * round)
+        decision = policy.decide(state, offer, draws)
+        p = decision.probabilities
+        if p.shape != (3,) or not np.isfinite(p).all() or (p < 0).any() or abs(p.sum() - 1) > _ROUND_OFF:
+            raise ConfigError(f"{name} must give each of the 3 arms a probability, and all of them 1, got {p}")
+        if p[2] > 0:
+            raise ConfigError(f"{name} gives an arm that is not available the probability {p[2]}")
+        outcome = Outcome(np.asarray(0.5), np.array([0.5, 0.5]))
+        state = policy.update(state, offer, decision, outcome)
+    policy.decide_together(policy.settle(state), offers, draws[None])
