@@ -30,7 +30,7 @@ def commands(block: str) -> list[tuple[str, str]]:
             found.append((command, ""))
         else:
             command, output = found[-1]
-            found[-1] = (command, output + line)
+            found[-1] = (command, output + line + "\n")
     return found
 
 
@@ -51,7 +51,7 @@ def test_every_command_of_the_walk_through_works_and_says_what_the_page_says(tmp
             assert " ".join(expected.split()) == " ".join(outputs[str(i)].split()), command
     export = (tmp_path / "maize.csv").read_text(encoding="utf-8").splitlines()
     assert len(export) == 1 + 6
-    assert "the log is whole" in ran.stdout
+    assert "the log is intact" in ran.stdout
 
 
 def test_the_python_of_the_walk_through_runs(tmp_path: Path) -> None:
