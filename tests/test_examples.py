@@ -25,7 +25,7 @@ def test_an_example_plays_and_goes_on(name: str, first: list[str], more: list[st
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
 
-    assert "the log is whole" in play(first)
+    assert "the log is intact" in play(first)
     said = play(more)
-    assert "the log is whole" in said
+    assert "the log is intact" in said
     assert len(said.splitlines()) == 2  # one more season, and the verdict
