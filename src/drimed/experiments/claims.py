@@ -164,12 +164,11 @@ def _worst_two(records: Records) -> Verdict:
 def _cost_of_ignoring(records: Records) -> Verdict:
     """LinMED's poor result is the cost of ignoring heteroskedasticity and preferences (it stays above half its
     regret when only its mixture masses are put right)."""
-    medians = _medians(records, "lin_med", "lin_med_own_weights")
-    found = {d: (f["lin_med"], f["lin_med_own_weights"]) for d, f in medians.items()}
+    found = _medians(records, "lin_med", "lin_med_own_weights")
     evidence = "LinMED ignores the noise either way; only its two mixture masses differ: " + _per_drift(
-        lambda d: f"paper's masses {found[d][0]:.0f}, its authors' {found[d][1]:.0f}"
+        lambda d: f"paper's masses {found[d]['lin_med']:.0f}, its authors' {found[d]['lin_med_own_weights']:.0f}"
     )
-    return all(own > 0.5 * swapped for swapped, own in found.values()), evidence
+    return all(f["lin_med_own_weights"] > 0.5 * f["lin_med"] for f in found.values()), evidence
 
 
 @claim("stable-across-drifts", MAIN)

@@ -69,17 +69,15 @@ class Judge:
         estimate = np.vecdot(pick(block.features, action), log.theta)
         mu0_hat = np.vecdot(np.vecmat(self.world.control, block.features[one]), log.theta)
         thresholds, believed = self._thresholds(mu0), self._thresholds(mu0_hat)
-        sums = {
+        sums: dict[str, FloatArray | BoolArray] = {
             "regret": means[one].max(-1) - got,
             "regret_as_published": np.maximum(_at(means[one], self.published_best[None]) - got, 0.0),
             "shortfall": np.maximum(thresholds["safe"] - got, 0.0),
         }
         for name, threshold in thresholds.items():
-            sums[f"violations.{name}.realised"] = _count(got < threshold)
-            sums[f"violations.{name}.expected"] = (
-                _count(expected < threshold) if log.exact else np.full_like(got, np.nan)
-            )
-            sums[f"violations.{name}.estimated"] = _count(estimate < believed[name])
+            sums[f"violations.{name}.realised"] = got < threshold
+            sums[f"violations.{name}.expected"] = expected < threshold if log.exact else expected
+            sums[f"violations.{name}.estimated"] = estimate < believed[name]
         result = {name: _over_users(values) for name, values in sums.items()}
         error = log.theta[:, -1] - block.theta  # (n, S, d)
         result["parameter_error"] = np.ascontiguousarray(np.linalg.norm(error, axis=-1).T)
@@ -108,13 +106,9 @@ def _at(values: FloatArray, action: IntArray) -> FloatArray:
     return pick(values, np.broadcast_to(action, values.shape[:-1]))
 
 
-def _over_users(values: FloatArray) -> FloatArray:
+def _over_users(values: FloatArray | BoolArray) -> FloatArray:
     """(n, H, S) -> (S, n), one user after the other: NumPy's own order of summing depends on S."""
-    total = values[:, 0]
+    total = values[:, 0].astype(np.float64)
     for h in range(1, values.shape[1]):
         total = total + values[:, h]
     return np.ascontiguousarray(total.T)
-
-
-def _count(fails: BoolArray) -> FloatArray:
-    return fails.astype(np.float64)

@@ -131,8 +131,8 @@ def policy_digest(text: str) -> str:
     policy, source = spec.build(), find(spec.name).source
     parts = [getattr(policy, name) for name in getattr(policy, "__dataclass_fields__", ())]
     modules = {type(part).__module__ for part in (policy, *parts)} | {getattr(source, "__module__", "drimed")}
-    files = {getattr(sys.modules[m], "__file__", None) for m in modules if m.partition(".")[0] != "drimed"} - {None}
-    if not files:
+    files = {getattr(sys.modules[m], "__file__", None) for m in modules if m.partition(".")[0] != "drimed"}
+    written = [Path(file).read_bytes() for file in sorted(filter(None, files))]
+    if not written:
         return code_digest()
-    written = [Path(file).read_bytes() for file in sorted(files)]
     return hashlib.sha256(b"".join([code_digest().encode(), *written])).hexdigest()[:16]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +62,11 @@ class RunRecord:
         """Equal parts of the seeds; each takes its share of the time."""
         n = len(self.allocation) // parts
         return [
-            RunRecord(
-                {name: values[i * n : (i + 1) * n] for name, values in self.curves.items()},
-                self.episodes,
-                self.allocation[i * n : (i + 1) * n],
-                self.decisions,
-                self.seconds / parts,
+            replace(
+                self,
+                curves={name: values[i * n : (i + 1) * n] for name, values in self.curves.items()},
+                allocation=self.allocation[i * n : (i + 1) * n],
+                seconds=self.seconds / parts,
             )
             for i in range(parts)
         ]
@@ -78,12 +77,11 @@ class RunRecord:
         first = records[0]
         if len(records) == 1:
             return first
-        return RunRecord(
-            {name: np.concatenate([r.curves[name] for r in records]) for name in first.curves},
-            first.episodes,
-            np.concatenate([r.allocation for r in records]),
-            first.decisions,
-            sum(r.seconds for r in records),
+        return replace(
+            first,
+            curves={name: np.concatenate([r.curves[name] for r in records]) for name in first.curves},
+            allocation=np.concatenate([r.allocation for r in records]),
+            seconds=sum(r.seconds for r in records),
         )
 
     def save(self, path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from inspect import signature
 from typing import Any
 
@@ -101,10 +101,11 @@ def compose(
     for unknown in sorted(rest.keys() - known):
         raise UnknownNameError("setting", unknown, known)
     values = {k: v for k, v in (defaults or {}).items() if k in known} | rest
+    made = _made(guard, values)
     tolerance = {k: v for k, v in rest.items() if k in _fields(Tolerance)}
     if tolerance and "tolerance" in _fields(guard):
-        values["tolerance"] = replace(_default(guard, "tolerance"), **tolerance)
-    return Policy(learner=_made(learner, values), rule=_made(rule, values), guard=_made(guard, values))
+        made = replace(made, tolerance=replace(made.tolerance, **tolerance))
+    return Policy(learner=_made(learner, values), rule=_made(rule, values), guard=made)
 
 
 def call(make: Callable[..., AnyPolicy], settings: Mapping[str, Any]) -> AnyPolicy:
@@ -143,14 +144,6 @@ def _part(kind: str, given: Any, known: Mapping[str, str], protocol: type) -> An
 def _made(part: Any, values: Mapping[str, Any]) -> Any:
     own = {k: v for k, v in values.items() if k in _fields(part)}
     return part(**own) if isinstance(part, type) else replace(part, **own) if own else part
-
-
-def _default(part: Any, name: str) -> Any:
-    """What a field is unless it is given."""
-    if not isinstance(part, type):
-        return getattr(part, name)
-    (field,) = (f for f in fields(part) if f.name == name)
-    return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
 def _fields(part: Any) -> set[str]:
