@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from starlette.datastructures import UploadFile
 from starlette.responses import Response
 
 from drimed.errors import DrimedError, InputError, UnconfirmedError
@@ -96,14 +97,12 @@ def mark(error: DrimedError) -> str:
 
 async def sent(visit: Visit, what: str) -> Sent:
     """What came with a form: a file, or else the pasted text."""
-    file = await visit.upload("file")
-    if file is None:
-        value = visit.form.get("text")
-        text = value if isinstance(value, str) else ""
-        if not text.strip():
+    file, text = visit.form.get("file"), visit.form.get("text")
+    if not isinstance(file, UploadFile) or not file.filename:
+        if not isinstance(text, str) or not text.strip():
             raise InputError(f"choose {what} or paste its text")
         return Sent("", _lines(text))
-    name, data = file
+    name, data = file.filename, await file.read()
     if data.startswith((ZIP, OLD_EXCEL)):
         raise InputError(f"{name} is in a spreadsheet program's own format; save it as “CSV UTF-8” and upload that")
     try:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from drimed.errors import DrimedError, InputError
 from drimed.findings.charts import allocation, forest
 from drimed.formatting import short
-from drimed.records import Decision, Effect, Event, Receipt, Status
+from drimed.records import Decision, Effect, Event, Receipt, Report, Status
 from drimed.service import observing
 from drimed.service.pages import forms, telling
 from drimed.service.pages.forms import NO_ERRORS, FormErrors
@@ -68,7 +68,7 @@ async def _changes(visit: Visit) -> Response:
             found = list(ledger.events(until=until, kinds=CHANGES, limit=MOST_CHANGES + 1, newest_first=True))
             wishes = [e for e in found if e.kind in WISHES]
             past = list(ledger.events(until=wishes[0].seq, kinds=WISHES)) if wishes else []
-            return queries.status(state), found, from_to(state, past)
+            return queries.status(state), found, sides(state, past)
 
     status, events, from_to = await visit.service.read(visit.trial, look)
     more = events[MOST_CHANGES - 1].seq if len(events) > MOST_CHANGES else None
@@ -87,10 +87,8 @@ async def outcome(visit: Visit) -> Response:
     """Record its outcome, or the rest of it."""
 
     def act(tx: Transaction) -> Receipt:
-        found = [r for r in telling.reports(telling.typed(visit)) if r.decision == _number(visit)]
-        if not found:
-            raise InputError("fill in at least one value")
-        return telling.confirmed(visit, lambda sure: outcomes.tell(tx, found, confirm=sure))[0]
+        report = _report(visit)
+        return telling.confirmed(visit, lambda sure: outcomes.tell(tx, [report], confirm=sure))[0]
 
     return await _act(visit, act, "outcome")
 
@@ -100,11 +98,8 @@ async def amend(visit: Visit) -> Response:
     """Correct its outcome; an emptied input takes the value back."""
 
     def act(tx: Transaction) -> Receipt:
-        found = [r for r in telling.reports(telling.typed(visit, blank=True)) if r.decision == _number(visit)]
-        if not found:
-            raise InputError("fill in at least one value")
-        reason = visit.field("reason")
-        return telling.confirmed(visit, lambda sure: [outcomes.amend(tx, found[0], reason, confirm=sure)])[0]
+        report, reason = _report(visit, blank=True), visit.field("reason")
+        return telling.confirmed(visit, lambda sure: [outcomes.amend(tx, report, reason, confirm=sure)])[0]
 
     return await _act(visit, act, "amend")
 
@@ -113,6 +108,14 @@ async def amend(visit: Visit) -> Response:
 async def missing(visit: Visit) -> Response:
     """Mark what is not there of its outcome as missing."""
     return await _act(visit, lambda tx: outcomes.mark_missing(tx, _number(visit), visit.field("reason")), "missing")
+
+
+def _report(visit: Visit, *, blank: bool = False) -> Report:
+    """What the form says of this decision."""
+    for report in telling.reports(telling.typed(visit, blank=blank)):
+        if report.decision == _number(visit):
+            return report
+    raise InputError("fill in at least one value")
 
 
 async def _act(visit: Visit, act: Callable[[Transaction], Receipt], form: str) -> Response:
@@ -198,7 +201,7 @@ def change(event: Event) -> str:
     return made.get(event.kind, event.kind)
 
 
-def from_to(state: TrialState, events: Sequence[Event]) -> dict[int, str]:
+def sides(state: TrialState, events: Sequence[Event]) -> dict[int, str]:
     """What preferences and controls were before and after each change of one, by the event's number.
 
     `events` are all such changes up to some moment, in order.
@@ -211,10 +214,10 @@ def from_to(state: TrialState, events: Sequence[Event]) -> dict[int, str]:
         old, new = definitions[str(event.user)][:2]
         del definitions[str(event.user)][0]
         if event.kind == kinds.PREFERENCE:
-            sides = [reward(u.preference or state.spec.preference or {}) for u in (old, new)]
+            found = [reward(u.preference or state.spec.preference or {}) for u in (old, new)]
         else:
-            sides = [control(u.control or state.spec.control or {}) for u in (old, new)]
-        said[event.seq] = " → ".join(sides)
+            found = [control(u.control or state.spec.control or {}) for u in (old, new)]
+        said[event.seq] = " → ".join(found)
     return said
 
 

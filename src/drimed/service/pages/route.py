@@ -19,12 +19,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from drimed.errors import DrimedError, UnknownNameError
+from drimed.errors import DrimedError
 from drimed.service import access, problems
 from drimed.service.access import Caller
 from drimed.service.pages.rendering import render
 from drimed.service.problems import TITLES, Refusal
-from drimed.service.route import ROLE, TRIAL, service_of
+from drimed.service.route import ROLE, admit, service_of
 from drimed.service.service import Service
 from drimed.service.tokens import ASK_TELL, MANAGE, READ
 from drimed.service.trials import Reply, Retry
@@ -96,13 +96,6 @@ class Visit:
     def said(self) -> str | None:
         """What was just done, in words."""
         return DONE.get(self.query("done"))
-
-    async def upload(self, name: str) -> tuple[str, bytes] | None:
-        """A file of the form."""
-        value = self.form.get(name)
-        if not isinstance(value, UploadFile) or not value.filename:
-            return None
-        return value.filename, await value.read()
 
     def page(self, template: str, status: int = 200, **context: Any) -> Response:
         """A page, with what every page needs."""
@@ -178,11 +171,7 @@ class Paged(APIRoute):
         if writes:
             access.refuse_other_sites(request)
         if role != PUBLIC:
-            visit.caller = request.state.caller = await visit.service.identify(request)
-            trial = request.path_params.get("trial")
-            visit.caller.must(role, trial if trial is not None else visit.caller.trial)
-            if trial is not None and not TRIAL.fullmatch(trial):
-                raise problems.of_error(UnknownNameError("trial", trial[:100], ()))
+            visit.caller = await admit(request, role)
         if writes:
             _refuse_other_charsets(request)
             visit.form = await request.form(max_files=2, max_fields=MOST_FIELDS, max_part_size=MOST_BYTES)
@@ -223,22 +212,16 @@ def nothing_here(request: Request, refusal: Refusal) -> Response:
 def refused(visit: Visit, refusal: Refusal) -> Response:
     """A page that says why; an unknown visitor is asked to sign in."""
     if refusal.status == 401:
-        return _sign_in_first(visit)
-    status = refusal.status
-    title = TITLES.get(refusal.kind, "That did not work")
-    response = visit.page("refused.html", status, title=title, detail=refusal.detail)
-    for name in ("Retry-After",):
-        if name in refusal.headers:
-            response.headers[name] = refusal.headers[name]
-    return response
-
-
-def _sign_in_first(visit: Visit) -> Response:
-    request = visit.request
-    here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    response = go("/sign-in" + (f"?next={quote(here, safe='')}" if request.method == "GET" and here != "/" else ""))
-    if access.COOKIE in request.cookies:
-        response.delete_cookie(access.COOKIE, path="/")
+        request = visit.request
+        here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        back = f"?next={quote(here, safe='')}" if request.method == "GET" and here != "/" else ""
+        response = go("/sign-in" + back)
+        if access.COOKIE in request.cookies:
+            response.delete_cookie(access.COOKIE, path="/")
+        return response
+    response = visit.page("refused.html", refusal.status, title=TITLES[refusal.kind], detail=refusal.detail)
+    if "Retry-After" in refusal.headers:
+        response.headers["Retry-After"] = refusal.headers["Retry-After"]
     return response
 
 
