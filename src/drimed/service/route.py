@@ -159,13 +159,8 @@ async def _check_body(request: StrictRequest, media: list[str]) -> None:
     body = await request.body()
     came = media_of(request)
     if came not in media and (body or came):
-        expected = " or ".join(media)
-        raise Refusal(
-            415,
-            "media-type",
-            f"expected Content-Type {expected}, got {came or 'none'}",
-            headers={"Accept-Post": ", ".join(media)},
-        )
+        detail = f"expected Content-Type {' or '.join(media)}, got {came or 'none'}"
+        raise Refusal(415, "media-type", detail, headers={"Accept-Post": ", ".join(media)})
     if not body:
         raise _malformed("the body is empty; send at least {}")
     if came == JSON:

@@ -146,12 +146,9 @@ def find(connection: Connection, retry: Retry) -> Reply | None:
     if row is None:
         return None
     if row.fingerprint != retry.fingerprint:
-        raise Refusal(
-            422,
-            "key-reused",
-            "this Idempotency-Key was used for another request; give each request its own key",
-            errors=[{"field": "Idempotency-Key", "detail": "was used for another request", "in": "header"}],
-        )
+        detail = "this Idempotency-Key was used for another request; give each request its own key"
+        fault = {"field": "Idempotency-Key", "detail": "was used for another request", "in": "header"}
+        raise Refusal(422, "key-reused", detail, errors=[fault])
     return Reply(row.status, zlib.decompress(row.answer), repeated=True)
 
 

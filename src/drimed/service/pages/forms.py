@@ -56,6 +56,11 @@ class FormErrors:
     rows: list[SheetRow] = field(default_factory=list)
     left_out: int = 0  # rows without errors that are not shown
 
+    @property
+    def status(self) -> int:
+        """Of the page that shows the form."""
+        return 422 if self.found else 200
+
     def at(self, form: str, name: str) -> str:
         """What is wrong with an input; empty: nothing."""
         return "; ".join(message for at, message in self.found if at == name) if form == self.form else ""

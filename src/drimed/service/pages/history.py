@@ -68,11 +68,11 @@ async def _changes(visit: Visit) -> Response:
             found = list(ledger.events(until=until, kinds=CHANGES, limit=MOST_CHANGES + 1, newest_first=True))
             wishes = [e for e in found if e.kind in WISHES]
             past = list(ledger.events(until=wishes[0].seq, kinds=WISHES)) if wishes else []
-            return queries.status(state), found, sides(state, past)
+            return queries.status(state), found, _before_and_after(state, past)
 
     status, events, from_to = await visit.service.read(visit.trial, look)
     more = events[MOST_CHANGES - 1].seq if len(events) > MOST_CHANGES else None
-    rows = [(e, ": ".join(filter(None, (change(e), from_to.get(e.seq))))) for e in events[:MOST_CHANGES]]
+    rows = [(e, ": ".join(filter(None, (_change(e), from_to.get(e.seq))))) for e in events[:MOST_CHANGES]]
     return visit.page("changes.html", s=status, tab="log", rows=rows, more=more)
 
 
@@ -145,14 +145,14 @@ async def _page(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
                 "s": queries.status(state),
                 "d": found,
                 "first": events[0],
-                "events": [(event, about_outcome(event)) for event in events[1:]],
+                "events": [(event, _about_outcome(event)) for event in events[1:]],
                 "units": {name: metric.unit for name, metric in spec.metrics.items()},
                 "plots": spec.feedback == "difference",
                 **_charts(found, spec.confidence),
             }
 
     shown = await visit.service.read(visit.trial, look)
-    return visit.page("decision.html", 422 if errors.found else 200, tab="log", errors=errors, **shown)
+    return visit.page("decision.html", errors.status, tab="log", errors=errors, **shown)
 
 
 def _charts(d: Decision, confidence: float | str) -> dict[str, Any]:
@@ -178,13 +178,13 @@ def _charts(d: Decision, confidence: float | str) -> dict[str, Any]:
 
 def _number(visit: Visit) -> int:
     text = str(visit.request.path_params["decision"])
-    number = whole(text)
-    if number is None:
+    found = whole(text)
+    if found is None:
         raise Refusal(404, "unknown", f"expected the number of a decision, got {text[:50]!r}")
-    return number
+    return found
 
 
-def change(event: Event) -> str:
+def _change(event: Event) -> str:
     """What an event other than a decision or an outcome changed."""
     body, user = event.body, event.user
     made = {
@@ -201,7 +201,7 @@ def change(event: Event) -> str:
     return made.get(event.kind, event.kind)
 
 
-def sides(state: TrialState, events: Sequence[Event]) -> dict[int, str]:
+def _before_and_after(state: TrialState, events: Sequence[Event]) -> dict[int, str]:
     """What preferences and controls were before and after each change of one, by the event's number.
 
     `events` are all such changes up to some moment, in order.
@@ -221,15 +221,15 @@ def sides(state: TrialState, events: Sequence[Event]) -> dict[int, str]:
     return said
 
 
-def about_outcome(event: Event) -> str:
+def _about_outcome(event: Event) -> str:
     """What an event recorded about a decision's outcome."""
     body = event.body
     if event.kind == kinds.MISSING:
         return "the rest of the outcome is missing" if body.get("was") else "the outcome is missing"
-    now, was = body["outcome"], body.get("was") or {"metrics": {}, "control": None}
+    recorded, was = body["outcome"], body.get("was") or {"metrics": {}, "control": None}
     said = []
     for part, prefix in (("metrics", ""), ("control", "control plot's ")):
-        new, old = now[part] or {}, was[part] or {}
+        new, old = recorded[part] or {}, was[part] or {}
         for name in dict.fromkeys([*old, *new]):
             if name not in old:
                 said.append(f"{prefix}{name} {short(new[name])}")

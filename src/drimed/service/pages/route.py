@@ -115,10 +115,7 @@ class Visit:
 
     async def act(self, act: Callable[[Transaction], str]) -> Response:
         """Change the trial, once however often the form is sent, and go to the address that `act` returns."""
-
-        def work(tx: Transaction) -> Reply:
-            return Reply(303, act(tx).encode())
-
+        work = lambda tx: Reply(303, act(tx).encode())  # noqa: E731
         reply = await self.service.write(self.trial, work, actor=self.actor, retry=self.retry())
         return go(reply.text.decode())
 
@@ -270,8 +267,5 @@ def _refuse_other_charsets(request: Request) -> None:
 def _check_form(visit: Visit) -> None:
     secret, came = visit.request.cookies.get(FORM_COOKIE, ""), visit.field(KEY)
     if not secret or not hmac.compare_digest(form_key(visit.request, secret).encode(), came.encode()):
-        raise Refusal(
-            403,
-            "forbidden",
-            "this form is out of date or was not made by these pages; go back, reload the page, and send it again",
-        )
+        detail = "this form is out of date or was not made by these pages; go back, reload the page, and send it again"
+        raise Refusal(403, "forbidden", detail)
