@@ -114,7 +114,7 @@ class Trials:
                 if retry is not None:
                     if find(connection, retry) is not None:
                         raise StoreError(
-                            "an answer is kept to the creation of a trial that does not exist; restore a backup"
+                            "the store has the answer to this creation but not the trial; restore a backup"
                         )
                     keep(connection, retry, reply)
                 return reply

@@ -223,7 +223,7 @@ def refused(visit: Visit, refusal: Refusal) -> Response:
 
 
 def whole(text: str, digits: int = 9) -> int | None:
-    """A number of at most so many digits, as addresses and forms have them; None: it is none.
+    """A whole number of at most `digits` digits, from an address or a form; None: it is none.
 
     >>> whole("12"), whole("-1"), whole(""), whole("1234567", 6)
     (12, None, None, None)

@@ -170,7 +170,7 @@ def _done(visit: Visit) -> str | None:
     if again:
         said += f" {again} had been recorded before, with the same values."
     if waits:
-        said += f" {waits} will be learned from when the rest of the values is there."
+        said += f" {waits} will be learned from once the rest of {'its' if waits == 1 else 'their'} values is recorded."
     return said
 
 
