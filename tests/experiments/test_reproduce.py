@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from drimed.cli.main import app
 from drimed.cli.experiments import reproduce as command
+from drimed.cli.main import app
 from drimed.errors import ConfigError, UnknownNameError
 from drimed.experiments.claims import CLAIMS
 from drimed.experiments.measure import reproduce

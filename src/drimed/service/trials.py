@@ -113,9 +113,7 @@ class Trials:
                 connection, reply = cast(SqlLedger, tx.ledger).connection, answer(tx)
                 if retry is not None:
                     if find(connection, retry) is not None:
-                        raise StoreError(
-                            "the store has the answer to this creation but not the trial; restore a backup"
-                        )
+                        raise StoreError("the answer to this creation is stored but the trial is not; restore a backup")
                     keep(connection, retry, reply)
                 return reply
         except ConflictError:
