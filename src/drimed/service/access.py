@@ -161,14 +161,11 @@ def refuse_other_sites(connection: HTTPConnection) -> None:
 
 def _refuse_strangers(connection: HTTPConnection) -> None:
     """Without tokens only this machine may come: not what a proxy passes on, and no name somebody else points here."""
-    host = connection.headers.get("host", "").rsplit(":", 1)[0] if connection.headers.get("host") else ""
+    host = connection.headers.get("host", "").rsplit(":", 1)[0]
     passed_on = any(name.startswith(FORWARDED) for name in connection.headers)
     if passed_on or connection.scope.get("http_version") == "1.0" or not is_loopback(host):
-        raise Refusal(
-            403,
-            "forbidden",
-            f"without tokens this service only answers this machine, as localhost; make a token first: {HOW_TO}",
-        )
+        detail = f"without tokens this service only answers this machine, as localhost; make a token first: {HOW_TO}"
+        raise Refusal(403, "forbidden", detail)
 
 
 def _unauthenticated(detail: str, error: str | None = None) -> Refusal:

@@ -25,6 +25,7 @@ from drimed.service.endpoints import health, reading, writing
 from drimed.service.pages import asking, history, home, managing, overview, plan, rendering, telling
 from drimed.service.pages.route import nothing_here
 from drimed.service.problems import Problem, Refusal
+from drimed.service.route import MEDIA
 from drimed.service.service import Service
 from drimed.service.settings import Settings
 from drimed.trial.stores import open_store
@@ -87,7 +88,7 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(part.routes)
     app.add_middleware(observing.Observed, largest_body=settings.largest_body)
     app.add_exception_handler(Refusal, _refused)
-    app.add_exception_handler(DrimedError, _failed)
+    app.add_exception_handler(DrimedError, _refused)
     app.add_exception_handler(HTTPException, _http)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]  # the way FastAPI documents
     return app
@@ -132,14 +133,9 @@ def run(settings: Settings) -> None:
 
 
 async def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, Refusal)
-    return error.response()
-
-
-async def _failed(_: Request, error: Exception) -> Response:
-    """Outside the endpoint itself: tokens cannot be looked up while the store does not answer."""
-    assert isinstance(error, DrimedError)
-    return problems.of_error(error).response()
+    """A DrimedError comes from outside the endpoint: tokens cannot be looked up while the store does not answer."""
+    assert isinstance(error, Refusal | DrimedError)
+    return (error if isinstance(error, Refusal) else problems.of_error(error)).response()
 
 
 async def _http(request: Request, error: Exception) -> Response:
@@ -156,14 +152,8 @@ async def _http(request: Request, error: Exception) -> Response:
 
 def _described(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
-        made = get_openapi(
-            title=app.title,
-            version=app.version,
-            summary=app.summary,
-            description=app.description,
-            tags=app.openapi_tags,
-            routes=app.routes,
-        )
+        about = {name: getattr(app, name) for name in ("title", "version", "summary", "description", "routes")}
+        made = get_openapi(tags=app.openapi_tags, **about)
         parts = made.setdefault("components", {})
         schema = TypeAdapter(Problem).json_schema(ref_template="#/components/schemas/{model}")
         parts.setdefault("schemas", {}).update(schema.pop("$defs", {}))
@@ -173,7 +163,6 @@ def _described(app: FastAPI) -> dict[str, Any]:
             for operation in methods.values():
                 if path not in ("/healthz", "/readyz"):
                     operation["security"] = [{"token": []}]
-                if operation.get("x-media"):
-                    operation.pop("x-media")
+                operation.pop(MEDIA, None)
         app.openapi_schema = made
     return app.openapi_schema

@@ -77,14 +77,12 @@ class _Exchange:
         except Refusal as refusal:
             await self._refuse(refusal)
         except asyncio.CancelledError:  # the service stops, and the time to finish is over
-            await self._refuse(
-                Refusal(503, "unavailable", "the service is stopping; try again", headers={"Retry-After": "1"})
-            )
+            detail = "the service is stopping; try again"
+            await self._refuse(Refusal(503, "unavailable", detail, headers={"Retry-After": "1"}))
         except Exception:
             log.exception("request failed", extra={FIELDS: {"request_id": self._id}})
-            await self._refuse(
-                Refusal(500, "internal", f"internal error; the service's log has more under request id {self._id}")
-            )
+            detail = f"internal error; the service's log has more under request id {self._id}"
+            await self._refuse(Refusal(500, "internal", detail))
         finally:
             self._account(time.perf_counter() - start)
 
@@ -99,22 +97,15 @@ class _Exchange:
     async def _noted(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._status = message["status"]
-            more = [
-                (b"x-request-id", self._id.encode()),
-                (b"x-content-type-options", b"nosniff"),
-            ]
+            more = [(b"x-request-id", self._id.encode()), (b"x-content-type-options", b"nosniff")]
             if not any(name.lower() == b"cache-control" for name, _ in message["headers"]):
                 more.append((b"cache-control", b"no-store"))
             message = {**message, "headers": [*message["headers"], *more]}
         await self._send(message)
 
     def _too_large(self) -> Refusal:
-        return Refusal(
-            413,
-            "too-large",
-            f"the body has more than {self._largest} bytes; send it in parts",
-            headers={"Connection": "close"},
-        )
+        detail = f"the body has more than {self._largest} bytes; send it in parts"
+        return Refusal(413, "too-large", detail, headers={"Connection": "close"})
 
     async def _refuse(self, refusal: Refusal) -> None:
         if not self._status:

@@ -37,6 +37,17 @@ def caller_of(request: Request) -> Caller:
     return cast(Caller, request.state.caller)
 
 
+async def admit(request: Request, role: str) -> Caller:
+    """Who makes a request, if they may; what is about all trials is narrowed to the caller's own later."""
+    caller: Caller = await service_of(request).identify(request)
+    request.state.caller = caller
+    trial = request.path_params.get("trial")
+    caller.must(role, trial if trial is not None else caller.trial)
+    if trial is not None and not TRIAL.fullmatch(trial):
+        raise problems.of_error(UnknownNameError("trial", trial[:100], ()))
+    return caller
+
+
 async def retry_of(request: Request) -> Retry | None:
     """The request with its Idempotency-Key, if it has one."""
     key = request.headers.get("idempotency-key")
@@ -123,12 +134,7 @@ class Guarded(APIRoute):
         handle = super().get_route_handler()
 
         async def handler(request: Request) -> Response:
-            caller = await service_of(request).identify(request)
-            request.state.caller = caller
-            trial = request.path_params.get("trial")
-            caller.must(role, trial) if trial is not None else _somewhere(caller, role)
-            if trial is not None and not TRIAL.fullmatch(trial):
-                raise problems.of_error(UnknownNameError("trial", trial[:100], ()))
+            await admit(request, role)
             strict = StrictRequest(request.scope, request.receive)
             if writes:
                 access.refuse_other_sites(request)
@@ -153,19 +159,9 @@ async def _check_body(request: StrictRequest, media: list[str]) -> None:
     body = await request.body()
     came = media_of(request)
     if came not in media and (body or came):
-        expected = " or ".join(media)
-        raise Refusal(
-            415,
-            "media-type",
-            f"expected Content-Type {expected}, got {came or 'none'}",
-            headers={"Accept-Post": ", ".join(media)},
-        )
+        detail = f"expected Content-Type {' or '.join(media)}, got {came or 'none'}"
+        raise Refusal(415, "media-type", detail, headers={"Accept-Post": ", ".join(media)})
     if not body:
         raise _malformed("the body is empty; send at least {}")
     if came == JSON:
         await request.json()
-
-
-def _somewhere(caller: Caller, role: str) -> None:
-    """A route of all trials: what is shown and done there is narrowed to the caller's own."""
-    caller.must(role, caller.trial)

@@ -72,19 +72,16 @@ class Service:
         turn = self._turns.get(trial)
         if turn is None:
             turn = self._turns[trial] = asyncio.Lock()
+        work = lambda: self.trials.write(trial, act, actor=actor, retry=retry)  # noqa: E731
         async with turn:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(
-                self._writes, lambda: self.trials.write(trial, act, actor=actor, retry=retry)
-            )
+            return await asyncio.get_running_loop().run_in_executor(self._writes, work)
 
     async def create(
         self, spec: TrialSpec, answer: Callable[[Transaction], Reply], *, actor: str, retry: Retry | None = None
     ) -> Reply:
         """A new trial."""
-        loop = asyncio.get_running_loop()
         work = lambda: self.trials.create(spec, answer, actor=actor, retry=retry)  # noqa: E731
-        return await loop.run_in_executor(self._writes, work)
+        return await asyncio.get_running_loop().run_in_executor(self._writes, work)
 
     # Access
 

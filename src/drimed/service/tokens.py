@@ -57,18 +57,16 @@ def create(
         )
     if days is not None and not 0 < days < 36500:
         raise InputError(f"a token is valid for more than 0 and less than 36500 days, got {days:g}")
-    expires = None
-    if days is not None:
-        expires = (datetime.now(UTC) + timedelta(days=days)).isoformat(timespec="microseconds")
+    end = None if days is None else datetime.now(UTC) + timedelta(days=days)
+    expires = None if end is None else end.isoformat(timespec="microseconds")
     token = Token(secrets.token_hex(4), label, role, trial, now(), expires, None)
     text = f"{BEGINNING}_{token.id}_{secrets.token_urlsafe(32)}"
     with store.transaction(write=True) as connection:
         try:
             connection.execute(table.insert().values(**vars(token), hash=_hash(text)))
         except IntegrityError:
-            raise ConflictError(
-                f"there is a token {label!r} already, and the log names it; choose another label"
-            ) from None
+            message = f"there is a token {label!r} already, and the log names it; choose another label"
+            raise ConflictError(message) from None
     return token, text
 
 

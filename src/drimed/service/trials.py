@@ -113,9 +113,7 @@ class Trials:
                 connection, reply = cast(SqlLedger, tx.ledger).connection, answer(tx)
                 if retry is not None:
                     if find(connection, retry) is not None:
-                        raise StoreError(
-                            "an answer is kept to the creation of a trial that does not exist; restore a backup"
-                        )
+                        raise StoreError("the answer to this creation is stored but the trial is not; restore a backup")
                     keep(connection, retry, reply)
                 return reply
         except ConflictError:
@@ -146,12 +144,9 @@ def find(connection: Connection, retry: Retry) -> Reply | None:
     if row is None:
         return None
     if row.fingerprint != retry.fingerprint:
-        raise Refusal(
-            422,
-            "key-reused",
-            "this Idempotency-Key was used for another request; give each request its own key",
-            errors=[{"field": "Idempotency-Key", "detail": "was used for another request", "in": "header"}],
-        )
+        detail = "this Idempotency-Key was used for another request; give each request its own key"
+        fault = {"field": "Idempotency-Key", "detail": "was used for another request", "in": "header"}
+        raise Refusal(422, "key-reused", detail, errors=[fault])
     return Reply(row.status, zlib.decompress(row.answer), repeated=True)
 
 

@@ -208,7 +208,7 @@ def test_telling_by_hand_marks_the_row_that_is_wrong(visitor: Visitor) -> None:
     said = readable(
         visitor.done(visitor.send(page, {"how": "hand", "y:21:yield": "5", "y:21:cost": "1", "y:22:yield": "4"}))
     )
-    assert "2 outcomes recorded. 1 will be learned from when the rest of the values is there." in said
+    assert "2 outcomes recorded. 1 will be learned from once the rest of its values is recorded." in said
 
 
 @pytest.mark.usefixtures("season")

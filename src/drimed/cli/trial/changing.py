@@ -16,7 +16,7 @@ def add_user(
     user: Annotated[str, typer.Argument(help="The new user.")],
     preference: Annotated[list[str] | None, typer.Option(help="metric=weight; repeatable.")] = None,
     control: Annotated[str | None, typer.Option(help="Its control arm.")] = None,
-    arm: Annotated[list[str] | None, typer.Option(help="An arm it can get, where not all are possible.")] = None,
+    arm: Annotated[list[str] | None, typer.Option(help="An arm that is possible for it; default: all.")] = None,
     group: Annotated[str | None, typer.Option(help="Its group.")] = None,
     store: Address = DEFAULT,
     actor: Who = None,
@@ -34,7 +34,7 @@ def add_arm(
     store: Address = DEFAULT,
     actor: Who = None,
 ) -> None:
-    """Offer one more arm. A changed arm is a new arm."""
+    """Add an arm. A changed arm is a new arm."""
     attributes, noise = common.numbers(attribute) if attribute else None, {"sd": common.values(sd)} if sd else None
     _change(name, store, actor, "add_arm", name=arm, attributes=attributes, noise=noise)
 
@@ -46,7 +46,7 @@ def retire_arm(
     store: Address = DEFAULT,
     actor: Who = None,
 ) -> None:
-    """Never give an arm again."""
+    """Retire an arm: it is never given again."""
     _change(name, store, actor, "retire_arm", arm=arm, reason=reason)
 
 
@@ -76,17 +76,17 @@ def control(
 
 
 def pause(name: Name, reason: Why, store: Address = DEFAULT, actor: Who = None) -> None:
-    """Decide nothing for a while; outcomes are still taken."""
+    """Pause decisions; outcomes are still taken."""
     _change(name, store, actor, "pause", reason=reason)
 
 
 def resume(name: Name, reason: Why = "", store: Address = DEFAULT, actor: Who = None) -> None:
-    """Decide again after a pause."""
+    """Resume decisions after a pause."""
     _change(name, store, actor, "resume", reason=reason)
 
 
 def stop(name: Name, reason: Why, store: Address = DEFAULT, actor: Who = None) -> None:
-    """Decide nothing more, for good; outcomes are still taken."""
+    """Stop decisions for good; outcomes are still taken."""
     _change(name, store, actor, "stop", reason=reason)
 
 

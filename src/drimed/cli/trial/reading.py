@@ -23,7 +23,7 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     store: Address = DEFAULT,
 ) -> None:
-    """A trial at a glance, or all of them."""
+    """The state of a trial, or of all trials, at a glance."""
     from drimed.trial.trial import Trial
 
     opened = open_store(store, create=False)
@@ -44,7 +44,7 @@ def decisions(
     arm: Annotated[str, typer.Option(help="Only this arm.")] = "",
     state: Annotated[str, typer.Option(help="pending, partial, complete, missing or amended.")] = "",
     before: Annotated[int | None, typer.Option(help="Only decisions before this one.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 25,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 25,
     out: Out = None,
     store: Address = DEFAULT,
 ) -> None:
@@ -66,19 +66,19 @@ def decisions(
         ]
     common.put(rows, out, [d.plain() for d in found.decisions])
     if found.before is not None:
-        common.say(f"older ones: --before {found.before}")
+        common.say(f"older decisions: --before {found.before}")
 
 
 def log(
     name: Name,
     user: Annotated[str | None, typer.Option(help="Only about this user.")] = None,
     kind: Annotated[list[str] | None, typer.Option(help="Only this kind; repeatable.")] = None,
-    decision: Annotated[int | None, typer.Option(help="Everything about one decision.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 20,
+    decision: Annotated[int | None, typer.Option(help="All events about one decision.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many of the newest events.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, one event on each line, all of them.")] = False,
     store: Address = DEFAULT,
 ) -> None:
-    """What happened, newest last."""
+    """The events of a trial, newest last."""
     trial = common.open_trial(name, store)
     from drimed.trial import queries
     from drimed.trial.events import KINDS
@@ -132,7 +132,7 @@ def report(
     out: Annotated[Path | None, typer.Option(help="A folder; default: out/trial/NAME.")] = None,
     store: Address = DEFAULT,
 ) -> None:
-    """Write one page about the trial for everybody: effects, reward against control, drift, data quality."""
+    """Write a report as one page: effects, reward against the control, drift, data quality."""
     trial = common.open_trial(name, store)
     from drimed.findings.report import write_report
 

@@ -1,1 +1,1 @@
-"""What can be asked for under /v1, one file for each kind of wish."""
+"""The endpoints under /v1, and what they take and answer."""

@@ -25,10 +25,10 @@ LARGEST = 2**31 - 1  # number of a decision or an event
 EXAMPLES: dict[str, Any] = json.loads((resources.files(__package__) / "examples.json").read_text(encoding="utf-8"))
 ERRORS = {
     400: "The body is not JSON, or a header cannot be read.",
-    401: "The token is not there, unknown, expired or revoked.",
+    401: "The token is missing, unknown, expired or revoked.",
     403: "The token's role or its trial does not allow this.",
     404: "The trial or the decision does not exist.",
-    409: "It contradicts what is recorded, or the trial is paused or stopped.",
+    409: "The request contradicts what is recorded, or the trial is paused or stopped.",
     413: "The body is too large.",
     415: "The Content-Type is not supported.",
     422: "Something in the request is invalid, or must be confirmed (`urn:drimed:unconfirmed`); `errors` names the "
@@ -103,10 +103,10 @@ Contexts = Annotated[dict[str, Context], Field(max_length=MOST)]
 Values = dict[str, Finite | None]
 Outcome = Annotated[Values, Field(description="metric → value")]
 ControlPlot = Annotated[
-    Values | None, Field(description="The same of the control plot, where feedback is `difference`.")
+    Values | None, Field(description="The outcome of the control plot, where feedback is `difference`.")
 ]
 Number = Annotated[int, Field(ge=1, le=LARGEST)]
-DryRun = Annotated[bool, Field(description="Answer what would happen, and write nothing.")]
+DryRun = Annotated[bool, Field(description="Show what would happen, and write nothing.")]
 Confirm = Annotated[
     bool, Field(description="Record values outside the range of their metric too; without it they are refused.")
 ]

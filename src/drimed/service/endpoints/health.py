@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as PLAIN
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -32,10 +32,7 @@ class Health:
 
 _HEALTH: dict[int | str, dict[str, Any]] = {200: {"model": Health}}
 _METRICS: dict[int | str, dict[str, Any]] = {
-    200: {
-        "content": {CONTENT_TYPE_PLAIN_0_0_4: {"schema": {"type": "string"}}},
-        "description": "In Prometheus' text format.",
-    }
+    200: {"content": {PLAIN: {"schema": {"type": "string"}}}, "description": "In Prometheus' text format."}
 }
 _METRICS |= {code: problem(code) for code in (401, 403, 429)}
 
@@ -66,4 +63,4 @@ async def metrics(request: Request) -> Response:
     """Requests, their seconds, decisions and outcomes. Needs a token for all trials, where there are tokens."""
     service = service_of(request)
     (await service.identify(request)).must(READ)
-    return Response(await service.run(observing.prometheus_text), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+    return Response(await service.run(observing.prometheus_text), media_type=PLAIN)

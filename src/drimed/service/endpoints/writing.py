@@ -177,7 +177,7 @@ async def amend(request: Request, trial: TrialName, decision: DecisionNumber, bo
 
 @_post("decisions/{decision}/missing", "Mark an outcome as missing", "mark_missing", Receipt, _MISSING)
 async def missing(request: Request, trial: TrialName, decision: DecisionNumber, body: contract.MissingBody) -> Response:
-    """It, or the rest of it, will not come; values that are there stay. What comes later can still be reported."""
+    """The outcome, or the rest of it, will not come. Recorded values are kept; late values can still be reported."""
     act = _outcomes(lambda tx: telling.mark_missing(tx, decision, body.reason))
     return await write(request, trial, act, dry_run=body.dry_run)
 
@@ -251,7 +251,7 @@ async def create(
 
 def _toml(body: bytes) -> TrialSpec:
     if len(body) > LARGEST_TOML:
-        raise Refusal(413, "too-large", f"a trial file may have {LARGEST_TOML} bytes")
+        raise Refusal(413, "too-large", f"a trial file may have at most {LARGEST_TOML} bytes")
     try:
         return TrialSpec.parse(body.decode())
     except UnicodeDecodeError as error:

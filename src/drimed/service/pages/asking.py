@@ -161,7 +161,7 @@ async def _form(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
     chosen = visit.query("episode") == "next" if visit.request.method == "GET" else meant == current + 1
     return visit.page(
         "ask.html",
-        422 if errors.found else 200,
+        errors.status,
         s=queries.status(state),
         tab="ask",
         context=state.spec.context,

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from starlette.datastructures import UploadFile
 from starlette.responses import Response
 
 from drimed.errors import DrimedError, InputError, UnconfirmedError
@@ -55,6 +56,11 @@ class FormErrors:
     rows: list[SheetRow] = field(default_factory=list)
     left_out: int = 0  # rows without errors that are not shown
 
+    @property
+    def status(self) -> int:
+        """Of the page that shows the form."""
+        return 422 if self.found else 200
+
     def at(self, form: str, name: str) -> str:
         """What is wrong with an input; empty: nothing."""
         return "; ".join(message for at, message in self.found if at == name) if form == self.form else ""
@@ -96,14 +102,12 @@ def mark(error: DrimedError) -> str:
 
 async def sent(visit: Visit, what: str) -> Sent:
     """What came with a form: a file, or else the pasted text."""
-    file = await visit.upload("file")
-    if file is None:
-        value = visit.form.get("text")
-        text = value if isinstance(value, str) else ""
-        if not text.strip():
+    file, text = visit.form.get("file"), visit.form.get("text")
+    if not isinstance(file, UploadFile) or not file.filename:
+        if not isinstance(text, str) or not text.strip():
             raise InputError(f"choose {what} or paste its text")
         return Sent("", _lines(text))
-    name, data = file
+    name, data = file.filename, await file.read()
     if data.startswith((ZIP, OLD_EXCEL)):
         raise InputError(f"{name} is in a spreadsheet program's own format; save it as “CSV UTF-8” and upload that")
     try:

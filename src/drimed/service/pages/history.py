@@ -10,7 +10,7 @@ from starlette.responses import Response
 from drimed.errors import DrimedError, InputError
 from drimed.findings.charts import allocation, forest
 from drimed.formatting import short
-from drimed.records import Decision, Effect, Event, Receipt, Status
+from drimed.records import Decision, Effect, Event, Receipt, Report, Status
 from drimed.service import observing
 from drimed.service.pages import forms, telling
 from drimed.service.pages.forms import NO_ERRORS, FormErrors
@@ -68,11 +68,11 @@ async def _changes(visit: Visit) -> Response:
             found = list(ledger.events(until=until, kinds=CHANGES, limit=MOST_CHANGES + 1, newest_first=True))
             wishes = [e for e in found if e.kind in WISHES]
             past = list(ledger.events(until=wishes[0].seq, kinds=WISHES)) if wishes else []
-            return queries.status(state), found, from_to(state, past)
+            return queries.status(state), found, _before_and_after(state, past)
 
     status, events, from_to = await visit.service.read(visit.trial, look)
     more = events[MOST_CHANGES - 1].seq if len(events) > MOST_CHANGES else None
-    rows = [(e, ": ".join(filter(None, (change(e), from_to.get(e.seq))))) for e in events[:MOST_CHANGES]]
+    rows = [(e, ": ".join(filter(None, (_change(e), from_to.get(e.seq))))) for e in events[:MOST_CHANGES]]
     return visit.page("changes.html", s=status, tab="log", rows=rows, more=more)
 
 
@@ -87,10 +87,8 @@ async def outcome(visit: Visit) -> Response:
     """Record its outcome, or the rest of it."""
 
     def act(tx: Transaction) -> Receipt:
-        found = [r for r in telling.reports(telling.typed(visit)) if r.decision == _number(visit)]
-        if not found:
-            raise InputError("fill in at least one value")
-        return telling.confirmed(visit, lambda sure: outcomes.tell(tx, found, confirm=sure))[0]
+        report = _report(visit)
+        return telling.confirmed(visit, lambda sure: outcomes.tell(tx, [report], confirm=sure))[0]
 
     return await _act(visit, act, "outcome")
 
@@ -100,11 +98,8 @@ async def amend(visit: Visit) -> Response:
     """Correct its outcome; an emptied input takes the value back."""
 
     def act(tx: Transaction) -> Receipt:
-        found = [r for r in telling.reports(telling.typed(visit, blank=True)) if r.decision == _number(visit)]
-        if not found:
-            raise InputError("fill in at least one value")
-        reason = visit.field("reason")
-        return telling.confirmed(visit, lambda sure: [outcomes.amend(tx, found[0], reason, confirm=sure)])[0]
+        report, reason = _report(visit, blank=True), visit.field("reason")
+        return telling.confirmed(visit, lambda sure: [outcomes.amend(tx, report, reason, confirm=sure)])[0]
 
     return await _act(visit, act, "amend")
 
@@ -113,6 +108,14 @@ async def amend(visit: Visit) -> Response:
 async def missing(visit: Visit) -> Response:
     """Mark what is not there of its outcome as missing."""
     return await _act(visit, lambda tx: outcomes.mark_missing(tx, _number(visit), visit.field("reason")), "missing")
+
+
+def _report(visit: Visit, *, blank: bool = False) -> Report:
+    """What the form says of this decision."""
+    for report in telling.reports(telling.typed(visit, blank=blank)):
+        if report.decision == _number(visit):
+            return report
+    raise InputError("fill in at least one value")
 
 
 async def _act(visit: Visit, act: Callable[[Transaction], Receipt], form: str) -> Response:
@@ -142,14 +145,14 @@ async def _page(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
                 "s": queries.status(state),
                 "d": found,
                 "first": events[0],
-                "events": [(event, about_outcome(event)) for event in events[1:]],
+                "events": [(event, _about_outcome(event)) for event in events[1:]],
                 "units": {name: metric.unit for name, metric in spec.metrics.items()},
                 "plots": spec.feedback == "difference",
                 **_charts(found, spec.confidence),
             }
 
     shown = await visit.service.read(visit.trial, look)
-    return visit.page("decision.html", 422 if errors.found else 200, tab="log", errors=errors, **shown)
+    return visit.page("decision.html", errors.status, tab="log", errors=errors, **shown)
 
 
 def _charts(d: Decision, confidence: float | str) -> dict[str, Any]:
@@ -175,13 +178,13 @@ def _charts(d: Decision, confidence: float | str) -> dict[str, Any]:
 
 def _number(visit: Visit) -> int:
     text = str(visit.request.path_params["decision"])
-    number = whole(text)
-    if number is None:
+    found = whole(text)
+    if found is None:
         raise Refusal(404, "unknown", f"expected the number of a decision, got {text[:50]!r}")
-    return number
+    return found
 
 
-def change(event: Event) -> str:
+def _change(event: Event) -> str:
     """What an event other than a decision or an outcome changed."""
     body, user = event.body, event.user
     made = {
@@ -198,7 +201,7 @@ def change(event: Event) -> str:
     return made.get(event.kind, event.kind)
 
 
-def from_to(state: TrialState, events: Sequence[Event]) -> dict[int, str]:
+def _before_and_after(state: TrialState, events: Sequence[Event]) -> dict[int, str]:
     """What preferences and controls were before and after each change of one, by the event's number.
 
     `events` are all such changes up to some moment, in order.
@@ -211,22 +214,22 @@ def from_to(state: TrialState, events: Sequence[Event]) -> dict[int, str]:
         old, new = definitions[str(event.user)][:2]
         del definitions[str(event.user)][0]
         if event.kind == kinds.PREFERENCE:
-            sides = [reward(u.preference or state.spec.preference or {}) for u in (old, new)]
+            found = [reward(u.preference or state.spec.preference or {}) for u in (old, new)]
         else:
-            sides = [control(u.control or state.spec.control or {}) for u in (old, new)]
-        said[event.seq] = " → ".join(sides)
+            found = [control(u.control or state.spec.control or {}) for u in (old, new)]
+        said[event.seq] = " → ".join(found)
     return said
 
 
-def about_outcome(event: Event) -> str:
+def _about_outcome(event: Event) -> str:
     """What an event recorded about a decision's outcome."""
     body = event.body
     if event.kind == kinds.MISSING:
         return "the rest of the outcome is missing" if body.get("was") else "the outcome is missing"
-    now, was = body["outcome"], body.get("was") or {"metrics": {}, "control": None}
+    recorded, was = body["outcome"], body.get("was") or {"metrics": {}, "control": None}
     said = []
     for part, prefix in (("metrics", ""), ("control", "control plot's ")):
-        new, old = now[part] or {}, was[part] or {}
+        new, old = recorded[part] or {}, was[part] or {}
         for name in dict.fromkeys([*old, *new]):
             if name not in old:
                 said.append(f"{prefix}{name} {short(new[name])}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -21,7 +22,6 @@ from drimed.service.tokens import MANAGE, READ
 from drimed.service.trials import Reply
 from drimed.trial import template
 from drimed.trial.spec import TrialSpec
-from drimed.trial.transaction import Transaction
 
 PAGE = 30  # trials
 AROUND = 3  # lines shown on either side of one with an error
@@ -77,48 +77,38 @@ async def create(visit: Visit) -> Response:
             raise InputError(f"a trial file may have at most {LARGEST_TOML} bytes")
         json = sent.name.lower().endswith(".json") or text.lstrip().startswith("{")  # no TOML begins so
         spec = await visit.service.run(lambda: TrialSpec.parse(text, "json" if json else "toml"))
-    except SpecError as error:
-        return _form(visit, text, faults=list(error.faults), status=422)
+    except (SpecError, InputError) as error:
+        return _form(visit, text, list(error.faults) or [Fault((), str(error))], 422)
     except RecursionError:
-        return _form(visit, text, faults=[Fault((), "nested too deeply")], status=422)
-    except InputError as error:
-        return _form(visit, text, faults=[Fault((), str(error))], status=422)
+        return _form(visit, text, [Fault((), "nested too deeply")], 422)
     if visit.caller is not None:
         visit.caller.must(MANAGE, spec.name)
     try:
-        reply = await visit.service.create(spec, _created, actor=visit.actor, retry=visit.retry())
+        created = lambda _: Reply(303, f"/trials/{spec.name}?done=created".encode())  # noqa: E731
+        reply = await visit.service.create(spec, created, actor=visit.actor, retry=visit.retry())
     except ConflictError as error:
-        return _form(visit, text, faults=[Fault(("name",), str(error), _line(text, "name"))], status=409)
+        keys = [line.split("=")[0].strip() for line in text.split("\n")]
+        line = keys.index("name") + 1 if "name" in keys else None
+        return _form(visit, text, [Fault(("name",), str(error), line)], 409)
     except DrimedError as error:
-        return _form(visit, text, faults=[Fault((), str(error))], status=422)
+        return _form(visit, text, [Fault((), str(error))], 422)
     return go(reply.text.decode())
 
 
-def _created(tx: Transaction) -> Reply:
-    return Reply(303, f"/trials/{tx.state.spec.name}?done=created".encode())
+def _form(visit: Visit, text: str, faults: Sequence[Fault] = (), status: int = 200) -> Response:
+    listed = sorted(faults, key=lambda f: f.line or 0)
+    return visit.page("new.html", status, text=text, faults=listed, lines=_near(text, faults))
 
 
-def _form(visit: Visit, text: str, *, faults: list[Fault] | None = None, status: int = 200) -> Response:
-    at: dict[int, list[Fault]] = {}
-    for fault in faults or []:
-        if fault.line is not None:
-            at.setdefault(fault.line, []).append(fault)
-    listed = sorted(faults or [], key=lambda f: f.line or 0)
-    return visit.page("new.html", status, text=text, faults=listed, lines=_near(text, at))
-
-
-def _near(text: str, at: dict[int, list[Fault]]) -> list[Line]:
+def _near(text: str, faults: Sequence[Fault]) -> list[Line]:
     """Lines with errors, and those around them."""
-    wanted = {n + d for n in at for d in range(-AROUND, AROUND + 1)}
+    wanted = {f.line + d for f in faults if f.line is not None for d in range(-AROUND, AROUND + 1)}
     found: list[Line] = []
     for i, line in enumerate(text.split("\n"), 1):
         if i in wanted:
-            found.append(Line(i, line, at.get(i, []), i - 1 - (found[-1].number if found else 0)))
+            here = [fault for fault in faults if fault.line == i]
+            found.append(Line(i, line, here, i - 1 - (found[-1].number if found else 0)))
     return found
-
-
-def _line(text: str, key: str) -> int | None:
-    return next((i for i, line in enumerate(text.split("\n"), 1) if line.split("=")[0].strip() == key), None)
 
 
 @routes.page("/sign-in", PUBLIC)

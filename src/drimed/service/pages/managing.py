@@ -90,11 +90,6 @@ def _need_all(weights: dict[str, float], state: TrialState) -> None:
         raise InputError(message, ("preference", left[0]))
 
 
-def _noise(visit: Visit, _: TrialState) -> dict[str, dict[str, float]] | None:
-    found = _numbers(visit, "noise")
-    return {"sd": found} if found else None
-
-
 def _arms(visit: Visit, state: TrialState) -> list[str] | None:
     """The ticked arms; None: all of them."""
     ticked = [str(arm) for arm in visit.form.getlist("arms")]
@@ -105,7 +100,7 @@ def _arms(visit: Visit, state: TrialState) -> list[str] | None:
 READERS: dict[str, Callable[[Visit, TrialState], Any]] = {
     "preference": lambda visit, _: _numbers(visit, "preference"),
     "attributes": lambda visit, _: _numbers(visit, "attributes"),
-    "noise": _noise,
+    "noise": lambda visit, _: {"sd": sd} if (sd := _numbers(visit, "noise")) else None,
     "arms": _arms,
     "map": lambda *_: None,  # a matrix: no form has an input for it
 }
@@ -126,7 +121,7 @@ async def _form(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
     spec, few = state.spec, len(state.users) <= MOST_USERS
     return visit.page(
         "manage.html",
-        422 if errors.found else 200,
+        errors.status,
         s=queries.status(state),
         tab="manage",
         sections={title: [CHANGES[name] for name in names] for title, names in SECTIONS.items()},

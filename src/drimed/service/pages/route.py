@@ -19,12 +19,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from drimed.errors import DrimedError, UnknownNameError
+from drimed.errors import DrimedError
 from drimed.service import access, problems
 from drimed.service.access import Caller
 from drimed.service.pages.rendering import render
 from drimed.service.problems import TITLES, Refusal
-from drimed.service.route import ROLE, TRIAL, service_of
+from drimed.service.route import ROLE, admit, service_of
 from drimed.service.service import Service
 from drimed.service.tokens import ASK_TELL, MANAGE, READ
 from drimed.service.trials import Reply, Retry
@@ -97,13 +97,6 @@ class Visit:
         """What was just done, in words."""
         return DONE.get(self.query("done"))
 
-    async def upload(self, name: str) -> tuple[str, bytes] | None:
-        """A file of the form."""
-        value = self.form.get(name)
-        if not isinstance(value, UploadFile) or not value.filename:
-            return None
-        return value.filename, await value.read()
-
     def page(self, template: str, status: int = 200, **context: Any) -> Response:
         """A page, with what every page needs."""
         secret = self.request.cookies.get(FORM_COOKIE) or secrets.token_urlsafe(24)
@@ -122,10 +115,7 @@ class Visit:
 
     async def act(self, act: Callable[[Transaction], str]) -> Response:
         """Change the trial, once however often the form is sent, and go to the address that `act` returns."""
-
-        def work(tx: Transaction) -> Reply:
-            return Reply(303, act(tx).encode())
-
+        work = lambda tx: Reply(303, act(tx).encode())  # noqa: E731
         reply = await self.service.write(self.trial, work, actor=self.actor, retry=self.retry())
         return go(reply.text.decode())
 
@@ -178,11 +168,7 @@ class Paged(APIRoute):
         if writes:
             access.refuse_other_sites(request)
         if role != PUBLIC:
-            visit.caller = request.state.caller = await visit.service.identify(request)
-            trial = request.path_params.get("trial")
-            visit.caller.must(role, trial if trial is not None else visit.caller.trial)
-            if trial is not None and not TRIAL.fullmatch(trial):
-                raise problems.of_error(UnknownNameError("trial", trial[:100], ()))
+            visit.caller = await admit(request, role)
         if writes:
             _refuse_other_charsets(request)
             visit.form = await request.form(max_files=2, max_fields=MOST_FIELDS, max_part_size=MOST_BYTES)
@@ -223,27 +209,21 @@ def nothing_here(request: Request, refusal: Refusal) -> Response:
 def refused(visit: Visit, refusal: Refusal) -> Response:
     """A page that says why; an unknown visitor is asked to sign in."""
     if refusal.status == 401:
-        return _sign_in_first(visit)
-    status = refusal.status
-    title = TITLES.get(refusal.kind, "That did not work")
-    response = visit.page("refused.html", status, title=title, detail=refusal.detail)
-    for name in ("Retry-After",):
-        if name in refusal.headers:
-            response.headers[name] = refusal.headers[name]
-    return response
-
-
-def _sign_in_first(visit: Visit) -> Response:
-    request = visit.request
-    here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    response = go("/sign-in" + (f"?next={quote(here, safe='')}" if request.method == "GET" and here != "/" else ""))
-    if access.COOKIE in request.cookies:
-        response.delete_cookie(access.COOKIE, path="/")
+        request = visit.request
+        here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        back = f"?next={quote(here, safe='')}" if request.method == "GET" and here != "/" else ""
+        response = go("/sign-in" + back)
+        if access.COOKIE in request.cookies:
+            response.delete_cookie(access.COOKIE, path="/")
+        return response
+    response = visit.page("refused.html", refusal.status, title=TITLES[refusal.kind], detail=refusal.detail)
+    if "Retry-After" in refusal.headers:
+        response.headers["Retry-After"] = refusal.headers["Retry-After"]
     return response
 
 
 def whole(text: str, digits: int = 9) -> int | None:
-    """A number of at most so many digits, as addresses and forms have them; None: it is none.
+    """A whole number of at most `digits` digits, from an address or a form; None: it is none.
 
     >>> whole("12"), whole("-1"), whole(""), whole("1234567", 6)
     (12, None, None, None)
@@ -287,8 +267,5 @@ def _refuse_other_charsets(request: Request) -> None:
 def _check_form(visit: Visit) -> None:
     secret, came = visit.request.cookies.get(FORM_COOKIE, ""), visit.field(KEY)
     if not secret or not hmac.compare_digest(form_key(visit.request, secret).encode(), came.encode()):
-        raise Refusal(
-            403,
-            "forbidden",
-            "this form is out of date or was not made by these pages; go back, reload the page, and send it again",
-        )
+        detail = "this form is out of date or was not made by these pages; go back, reload the page, and send it again"
+        raise Refusal(403, "forbidden", detail)

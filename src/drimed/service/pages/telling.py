@@ -151,15 +151,8 @@ def _after(visit: Visit, receipts: list[Receipt]) -> str:
 async def _form(visit: Visit, errors: FormErrors = NO_ERRORS, also: Sequence[int] = ()) -> Response:
     before = _before(visit)
     shown = await visit.service.read(visit.trial, lambda trial: _shown(trial, before, also))
-    return visit.page(
-        "tell.html",
-        422 if errors.found else 200,
-        tab="tell",
-        errors=errors,
-        before=before,
-        done=_done(visit),
-        **shown,
-    )
+    done = _done(visit)
+    return visit.page("tell.html", errors.status, tab="tell", errors=errors, before=before, done=done, **shown)
 
 
 def _before(visit: Visit) -> int | None:
@@ -177,7 +170,7 @@ def _done(visit: Visit) -> str | None:
     if again:
         said += f" {again} had been recorded before, with the same values."
     if waits:
-        said += f" {waits} will be learned from when the rest of the values is there."
+        said += f" {waits} will be learned from once the rest of {'its' if waits == 1 else 'their'} values is recorded."
     return said
 
 
