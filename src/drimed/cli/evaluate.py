@@ -70,7 +70,8 @@ def evaluate(
     from drimed.evaluation import estimators as known
     from drimed.evaluation import target
     from drimed.evaluation.evaluate import Plan
-    from drimed.evaluation.readers import OPTIONAL, Columns, read
+    from drimed.evaluation.readers import read
+    from drimed.evaluation.tables import OPTIONAL, Columns
 
     names = _list("--policy", policy)
     columns = Columns(
