@@ -25,8 +25,7 @@ _PUBLIC = {
     "guards.margin": "Tolerance",
     "guards.constraint": "Guardrail",
     "environments.world": "World Setting",
-    "environments.instance": "Instance authors_instance draw_instance",
-    "environments.control": "given_control quantile_control",
+    "environments.instance": "Instance authors_instance draw_instance given_control quantile_control",
     "experiments.simulate": "simulate RunRecord",
     "trial.trial": "Trial",
     "trial.spec": "TrialSpec",
@@ -54,11 +53,11 @@ if TYPE_CHECKING:
     from drimed import records as records
     from drimed.client import AsyncClient as AsyncClient
     from drimed.client import Client as Client
-    from drimed.environments.control import given_control as given_control
-    from drimed.environments.control import quantile_control as quantile_control
     from drimed.environments.instance import Instance as Instance
     from drimed.environments.instance import authors_instance as authors_instance
     from drimed.environments.instance import draw_instance as draw_instance
+    from drimed.environments.instance import given_control as given_control
+    from drimed.environments.instance import quantile_control as quantile_control
     from drimed.environments.world import Setting as Setting
     from drimed.environments.world import World as World
     from drimed.errors import AccessError as AccessError

@@ -43,7 +43,9 @@ def played(drift: str, runs: int = RUNS, episodes: int = 30, **policy: object) -
         half = Z / float(fit.radius.mean()) * (found.high - found.low) / 2
         naive |= (np.abs(truth - found.estimate) > half + 1e-9).any((-1, -2))
         metrics = metric_effects(fit, offers)
-        metric_truth = np.matvec(effects._metric_functionals(offers), theta[..., None, :])
+        assert offers.maps is not None
+        means = np.matvec(offers.maps, theta[..., None, :])  # (S, 1, K, M)
+        metric_truth = means - np.einsum("...k,...km->...m", offers.control, means)[..., None, :]
         failed |= ((metric_truth < metrics.low - 1e-9) | (metric_truth > metrics.high + 1e-9)).any((-1, -2, -3))
         width = float((found.high - found.low).mean())
     return float(failed.mean()), float(naive.mean()), width

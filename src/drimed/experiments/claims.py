@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from drimed.environments.control import quantile_control
 from drimed.environments.drift import levels
-from drimed.environments.instance import authors_instance
+from drimed.environments.instance import authors_instance, quantile_control
 from drimed.experiments.paper import (
     BASELINES,
     DRI_IMED,

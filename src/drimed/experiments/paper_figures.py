@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from drimed.environments.control import quantile_control
-from drimed.environments.instance import authors_instance
+from drimed.environments.instance import authors_instance, quantile_control
 from drimed.experiments.page import BLACK, BLUE, GREEN, ORANGE, PINK, SKY, YELLOW, Figure, legend_below
 from drimed.experiments.paper import (
     BASELINES,

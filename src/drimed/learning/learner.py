@@ -13,7 +13,7 @@ from drimed.learning import learned, noise
 from drimed.learning.fit import Fit
 from drimed.learning.learned import Noise
 from drimed.learning.offer import Offer, Outcome, Shape
-from drimed.linear import radius, ridge
+from drimed.linear import checks, ridge
 from drimed.linear.arrays import FloatArray, IntArray
 from drimed.linear.ridge import Ridge
 
@@ -51,8 +51,7 @@ class Learner:
             raise ConfigError(f"feedback must be one of {noise.FEEDBACKS}, got {self.feedback!r}")
         if not 0 < self.discount <= 1:
             raise ConfigError(f"discount must be in (0, 1], got {self.discount}")
-        if not 0 < self.delta < 1:
-            raise ConfigError(f"delta must be in (0, 1), got {self.delta}")
+        checks.share("delta", self.delta)
         learned.check_guess(self.noise_guess)
         if self.refits not in REFITS:
             raise ConfigError(f"refits must be one of {REFITS}, got {self.refits!r}")
@@ -140,12 +139,8 @@ class Learner:
         if state.V2 is not None:  # Russac et al. (2019): for discounted data the width is |x| in V^-1 V2 V^-1
             logdet = ridge.logdet_of(state.V2, self.ridge_penalty)
             spread = np.matmul(np.matmul(state.V_inv, state.V2), state.V_inv)
-        beta = radius.oful(
-            logdet,
-            noise=self.noise_bound,
-            norm=self.norm_bound,
-            regularisation=self.ridge_penalty,
-            delta=self.delta,
+        beta = ridge.oful_radius(
+            logdet, noise=self.noise_bound, norm=self.norm_bound, regularisation=self.ridge_penalty, delta=self.delta
         )
         inflation = 1.0 if model is None else model.inflation
         return Fit(state.theta, state.V_inv, beta, spread, pulls, round, self.noise_bound, inflation)
@@ -181,13 +176,4 @@ class Learner:
 
 
 def _with_noise(offer: Offer, sigma: FloatArray | None) -> Offer:
-    return Offer(
-        features=offer.features,
-        control=offer.control,
-        sigma=sigma,
-        maps=offer.maps,
-        preference=offer.preference,
-        context=offer.context,
-        available=offer.available,
-        user=offer.user,
-    )
+    return replace(offer, sigma=sigma, whitening=None, scale=None)
