@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from drimed.guards.guard import Off
-from drimed.learning.fit import Fit
 from drimed.learning.learner import Learner
-from drimed.learning.offer import Offer, make_offer
+from drimed.learning.offer import Fit, Offer, make_offer
 from drimed.linear import ridge
 from drimed.linear.arrays import FloatArray
 from drimed.linear.ridge import Ridge

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from drimed.learning.fit import Fit
+from drimed.learning.offer import Fit
 from drimed.linear import ridge
 from drimed.linear.arrays import BoolArray, FloatArray
 

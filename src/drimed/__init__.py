@@ -17,8 +17,7 @@ _PUBLIC = {
     "policies.composing": "check_policy",
     "policies.policy": "Policy AnyPolicy",
     "learning.learner": "Learner",
-    "learning.offer": "Shape Offer make_offer Outcome",
-    "learning.fit": "Fit",
+    "learning.offer": "Shape Offer make_offer Outcome Fit",
     "rules.rule": "Rule Ask",
     "guards.guard": "Guard AskRule",
     "guards.decision": "Decision Guarded",
@@ -88,8 +87,8 @@ if TYPE_CHECKING:
     from drimed.guards.guard import AskRule as AskRule
     from drimed.guards.guard import Guard as Guard
     from drimed.guards.margin import Tolerance as Tolerance
-    from drimed.learning.fit import Fit as Fit
     from drimed.learning.learner import Learner as Learner
+    from drimed.learning.offer import Fit as Fit
     from drimed.learning.offer import Offer as Offer
     from drimed.learning.offer import Outcome as Outcome
     from drimed.learning.offer import Shape as Shape

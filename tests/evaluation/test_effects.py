@@ -9,8 +9,7 @@ from drimed.environments.drift import DRIFTS
 from drimed.errors import ConfigError, InputError
 from drimed.evaluation import effects
 from drimed.evaluation.effects import best_probabilities, group_effects, metric_effects, recommend, reward_effects
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer, Shape
+from drimed.learning.offer import Fit, Offer, Shape
 from drimed.linear.arrays import FloatArray
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make

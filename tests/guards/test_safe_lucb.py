@@ -15,8 +15,7 @@ from drimed.guards.decision import CONTROL_FIRST, CONTROL_ONLY, REASONS, RESTRIC
 from drimed.guards.guard import AskRule
 from drimed.guards.margin import Tolerance
 from drimed.guards.safe_lucb import SafeLUCB
-from drimed.learning.fit import Fit
-from drimed.learning.offer import make_offer
+from drimed.learning.offer import Fit, make_offer
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make

@@ -26,7 +26,7 @@ from scipy.special import chdtrc, ndtr
 
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.evaluation.log import Log
-from drimed.learning.fit import Fit
+from drimed.learning.offer import Fit
 from drimed.linear import checks, pmf
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 

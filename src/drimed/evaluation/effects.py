@@ -17,8 +17,7 @@ import numpy as np
 
 from drimed import streams
 from drimed.errors import ConfigError, InputError
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer
+from drimed.learning.offer import Fit, Offer
 from drimed.linear import forms
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick
 

@@ -19,8 +19,7 @@ from drimed.guards.decision import Decision, Guarded
 from drimed.guards.fallback import explained, safe_choice
 from drimed.guards.guard import AskRule, Protects
 from drimed.guards.margin import Tolerance
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer, Shape
+from drimed.learning.offer import Fit, Offer, Shape
 from drimed.linear.arrays import FloatArray
 
 

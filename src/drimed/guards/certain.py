@@ -14,8 +14,7 @@ from drimed.guards.decision import Guarded
 from drimed.guards.fallback import only_safe
 from drimed.guards.guard import AskRule, Protects
 from drimed.guards.margin import Tolerance
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer, Shape
+from drimed.learning.offer import Fit, Offer, Shape
 
 
 @final

@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal, Protocol, final
 import numpy as np
 
 from drimed.guards.decision import UNCHANGED, Decision, Guarded
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer, Shape
+from drimed.learning.offer import Fit, Offer, Shape
 from drimed.linear.arrays import BoolArray, FloatArray
 
 # What is certified against the control: each arm that is played; the expected reward of each decision; the sum of

@@ -16,8 +16,7 @@ from drimed.guards import margin
 from drimed.guards.decision import PENALISED, UNCHANGED, Decision, Guarded
 from drimed.guards.guard import AskRule, Protects
 from drimed.guards.margin import Tolerance
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer, Shape
+from drimed.learning.offer import Fit, Offer, Shape
 from drimed.linear.arrays import FloatArray, pick
 
 UPDATES = ("margin", "indicator")

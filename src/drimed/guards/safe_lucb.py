@@ -29,8 +29,7 @@ from drimed.guards.decision import CONTROL_FIRST, Guarded
 from drimed.guards.fallback import control, only_safe
 from drimed.guards.guard import AskRule, Protects
 from drimed.guards.margin import Tolerance
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer, Shape
+from drimed.learning.offer import Fit, Offer, Shape
 from drimed.linear import forms
 from drimed.linear.arrays import BoolArray, FloatArray
 

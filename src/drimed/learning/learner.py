@@ -10,9 +10,8 @@ import numpy as np
 
 from drimed.errors import ConfigError, InputError
 from drimed.learning import learned, noise
-from drimed.learning.fit import Fit
 from drimed.learning.learned import Noise
-from drimed.learning.offer import Offer, Outcome, Shape
+from drimed.learning.offer import Fit, Offer, Outcome, Shape
 from drimed.linear import checks, ridge
 from drimed.linear.arrays import FloatArray, IntArray
 from drimed.linear.ridge import Ridge
@@ -45,22 +44,18 @@ class Learner:
     refits: str = "scheduled"
 
     def __post_init__(self) -> None:
-        if self.weighting not in noise.WEIGHTINGS:
-            raise ConfigError(f"weighting must be one of {noise.WEIGHTINGS}, got {self.weighting!r}")
-        if self.feedback not in noise.FEEDBACKS:
-            raise ConfigError(f"feedback must be one of {noise.FEEDBACKS}, got {self.feedback!r}")
+        for name, known in (("weighting", noise.WEIGHTINGS), ("feedback", noise.FEEDBACKS), ("refits", REFITS)):
+            if getattr(self, name) not in known:
+                raise ConfigError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
         if not 0 < self.discount <= 1:
             raise ConfigError(f"discount must be in (0, 1], got {self.discount}")
         checks.share("delta", self.delta)
-        learned.check_guess(self.noise_guess)
-        if self.refits not in REFITS:
-            raise ConfigError(f"refits must be one of {REFITS}, got {self.refits!r}")
         if self.weighting == "learned" and self.discount < 1:
             raise ConfigError(
                 f"learned noise keeps all of the past: it cannot be discounted, got discount {self.discount}; "
                 "use discount 1, or weighting 'known' or 'none'"
             )
-        for name in ("noise_bound", "norm_bound", "ridge_penalty"):
+        for name in ("noise_bound", "norm_bound", "ridge_penalty", "noise_guess"):
             if not (0 < getattr(self, name) < np.inf):
                 raise ConfigError(f"{name} must be positive and finite, got {getattr(self, name)}")
 

@@ -97,7 +97,7 @@ def refresh(ridge: Ridge, regularisation: float) -> Ridge:
     """Recompute everything that follows from V and b, so that no round-off is carried on."""
     logdet = logdet_of(ridge.V, regularisation)
     try:
-        V_inv = np.linalg.inv(ridge.V)
+        V_inv = np.asarray(np.linalg.inv(ridge.V), np.float64)
     except np.linalg.LinAlgError as error:
         raise NumericalError(LOST) from error
     V_inv = 0.5 * (V_inv + np.swapaxes(V_inv, -1, -2))

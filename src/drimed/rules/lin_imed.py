@@ -11,8 +11,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from drimed.errors import ConfigError
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer
+from drimed.learning.offer import Fit, Offer
 from drimed.linear import pmf, ridge
 from drimed.linear.arrays import FloatArray, pick
 from drimed.linear.forms import NEVER_ZERO

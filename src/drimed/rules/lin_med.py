@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, final
 
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer
+from drimed.learning.offer import Fit, Offer
 from drimed.linear import pmf
 from drimed.linear.arrays import FloatArray
 from drimed.linear.design import design

@@ -13,8 +13,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from drimed.errors import ConfigError, InputError
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer
+from drimed.learning.offer import Fit, Offer
 from drimed.linear import ridge
 from drimed.linear.arrays import FloatArray
 from drimed.linear.forms import NEVER_ZERO

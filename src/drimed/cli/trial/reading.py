@@ -144,7 +144,7 @@ def report(
 ) -> None:
     """Write one page about the trial for everybody: effects, reward against control, drift, data quality."""
     trial = open_trial(name, store)
-    from drimed.findings.report import write_report
+    from drimed.findings.page import write_report
 
     page = write_report(trial, out or Path("out/trial") / name)
     say(f"Open {page}; tables are beside it")
