@@ -64,13 +64,6 @@ class Setting:
         """Whether every episode has the same means."""
         return self.preferences == "fixed" and self.rotation == 0
 
-    def angles(self) -> FloatArray:
-        """How far theta has turned in each episode: (L,)."""
-        episode = np.arange(self.episodes)
-        if self.rotates == "abrupt":
-            return self.rotation * (episode >= self.episodes // 2).astype(np.float64)
-        return self.rotation * episode / self.episodes
-
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -254,9 +247,13 @@ class World:
         return np.stack([found[name] for name in names], axis=-1)[:, None, :, None]
 
     def _thetas(self, start: int, n: int, draw: _Draws) -> FloatArray:
-        if self.setting.rotation == 0:
+        setting, episode = self.setting, np.arange(start, start + n)[:, None, None]
+        if setting.rotation == 0:
             return np.broadcast_to(self.theta, (n, *self.theta.shape))
-        angle = self.setting.angles()[start : start + n, None, None]
+        if setting.rotates == "abrupt":
+            angle = setting.rotation * (episode >= setting.episodes // 2).astype(np.float64)
+        else:
+            angle = setting.rotation * episode / setting.episodes
         return np.cos(angle) * self.theta + np.sin(angle) * draw.across
 
     @cached_property
@@ -329,11 +326,8 @@ class _Draws:
         """Dirichlet around each user's mean, as normalised gammas: (n, H, S, M)."""
         means = self.world._per_seed([i.preference_means for i in self.world.instances])  # (S, H, M)
         scale = self.world.setting.preference_scale
-        draws = [
-            g.standard_gamma(np.broadcast_to(scale * m, (n, *m.shape)))
-            for g, m in zip(self._preferences, means, strict=True)
-        ]
-        gammas = np.stack(draws, axis=2)
+        shapes = zip(self._preferences, scale * means, strict=True)
+        gammas = np.stack([g.standard_gamma(m, (n, *m.shape)) for g, m in shapes], axis=2)
         total = gammas.sum(-1, keepdims=True)
         return np.where(total > 0, gammas / np.where(total > 0, total, 1.0), np.swapaxes(means, 0, 1))
 

@@ -68,12 +68,6 @@ def frank_wolfe(W: FloatArray, mask: BoolArray | None = None, *, tolerance: floa
     return q
 
 
-def leverages(W: FloatArray, q: FloatArray) -> FloatArray:
-    """w_a^T V(q)^+ w_a for each arm: (..., K, d), (..., K) -> (..., K). Their q-mean is the rank."""
-    V = np.matmul(np.swapaxes(W * q[..., None], -1, -2), W)
-    return np.vecdot(np.matmul(W, np.linalg.pinv(V, hermitian=True)), W)
-
-
 @kernel("void(f8[:,:], b1[:], f8[:,:], i8[:], i8[:])", "(k,d),(k)->(k,d),(),(k)")
 def _span(W, allowed, T, rank, order):  # type: ignore[no-untyped-def]
     """Coordinates of the arms in an orthonormal basis of their span, its rank, and r arms that span it.
