@@ -34,7 +34,8 @@ from benchmarks.measure import Goal, Spread, in_turn
 from drimed.evaluation import estimators as est
 from drimed.evaluation import target
 from drimed.evaluation.evaluate import Plan, evaluate
-from drimed.evaluation.readers import Columns, read
+from drimed.evaluation.readers import read
+from drimed.evaluation.tables import Columns
 
 K = 5
 ARMS = [str(k) for k in range(K)]

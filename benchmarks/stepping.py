@@ -9,8 +9,7 @@ from functools import partial
 import numpy as np
 
 from drimed import streams
-from drimed.environments.control import quantile_control
-from drimed.environments.instance import Instance
+from drimed.environments.instance import Instance, quantile_control
 from drimed.learning.offer import Offer, Outcome, Shape, make_offer
 from drimed.policies.contract import AnyPolicy
 

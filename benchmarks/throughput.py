@@ -15,8 +15,7 @@ from rich.table import Table
 from benchmarks import layout, plain
 from benchmarks.candidates import candidates, in_reading
 from benchmarks.measure import MICRO, Comparison, Goal, Spread, Tick, in_turn
-from drimed.environments.control import quantile_control
-from drimed.environments.instance import Instance, authors_instance
+from drimed.environments.instance import Instance, authors_instance, quantile_control
 from drimed.environments.world import Setting, World
 from drimed.experiments.simulate import simulate
 from drimed.policies.contract import AnyPolicy

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from drimed.guards.guard import Off
-from drimed.learning.fit import Fit
 from drimed.learning.learner import Learner
-from drimed.learning.offer import Offer, make_offer
-from drimed.linear import radius, ridge
+from drimed.learning.offer import Fit, Offer, make_offer
+from drimed.linear import ridge
 from drimed.linear.arrays import FloatArray
 from drimed.linear.ridge import Ridge
 from drimed.policies.policy import Policy
@@ -38,7 +37,7 @@ def r1_ridge() -> Ridge:
 def r1_fit(*, round: int = 4, batch: tuple[int, ...] = ()) -> Fit:
     """R1 as a rule sees it, with sqrt(beta) = 4.316941; the same for every member of a batch."""
     state = r1_ridge()
-    beta = radius.oful(state.logdet, noise=1.0, norm=1.0, regularisation=1.0, delta=0.01)
+    beta = ridge.oful_radius(state.logdet, noise=1.0, norm=1.0, regularisation=1.0, delta=0.01)
     return Fit(
         np.broadcast_to(state.theta, (*batch, 2)),
         np.broadcast_to(state.V_inv, (*batch, 2, 2)),

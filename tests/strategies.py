@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from drimed.learning.fit import Fit
+from drimed.learning.offer import Fit
 from drimed.linear import ridge
 from drimed.linear.arrays import BoolArray, FloatArray
 
@@ -55,3 +55,9 @@ def fits(draw: DrawFn, d: int, K: int, *, scale: float = 8.0) -> Fit:
         state = ridge.observe(state, z, np.array([draw(st.floats(-2.0, 2.0))]) * max(1.0, size), 1.0)
     radius = np.asarray(draw(st.sampled_from([0.1, 1.0, 5.0]) | st.floats(0.01, 100.0)))
     return Fit(state.theta, state.V_inv, radius, None, np.zeros(K), draw(st.integers(1, 1000)), 1.0)
+
+
+def design_leverages(W: FloatArray, q: FloatArray) -> FloatArray:
+    """w_a^T V(q)^+ w_a for each arm: (..., K, d), (..., K) -> (..., K). Their q-mean is the rank."""
+    V = np.matmul(np.swapaxes(W * q[..., None], -1, -2), W)
+    return np.vecdot(np.matmul(W, np.linalg.pinv(V, hermitian=True)), W)

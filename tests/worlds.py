@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from drimed.environments.control import quantile_control
-from drimed.environments.instance import Instance, draw_instance
+from drimed.environments.instance import Instance, draw_instance, quantile_control
 from drimed.environments.world import Setting, World
 from drimed.experiments.simulate import policy_draws
 from drimed.guards.guard import Decision

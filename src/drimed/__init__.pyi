@@ -4,11 +4,11 @@
 from drimed import records as records
 from drimed.client import AsyncClient as AsyncClient
 from drimed.client import Client as Client
-from drimed.environments.control import given_control as given_control
-from drimed.environments.control import quantile_control as quantile_control
 from drimed.environments.instance import Instance as Instance
 from drimed.environments.instance import authors_instance as authors_instance
 from drimed.environments.instance import draw_instance as draw_instance
+from drimed.environments.instance import given_control as given_control
+from drimed.environments.instance import quantile_control as quantile_control
 from drimed.environments.world import Setting as Setting
 from drimed.environments.world import World as World
 from drimed.errors import AccessError as AccessError
@@ -39,8 +39,8 @@ from drimed.guards.guard import Decision as Decision
 from drimed.guards.guard import Guard as Guard
 from drimed.guards.guard import Guarded as Guarded
 from drimed.guards.margin import Tolerance as Tolerance
-from drimed.learning.fit import Fit as Fit
 from drimed.learning.learner import Learner as Learner
+from drimed.learning.offer import Fit as Fit
 from drimed.learning.offer import Offer as Offer
 from drimed.learning.offer import Outcome as Outcome
 from drimed.learning.offer import Shape as Shape

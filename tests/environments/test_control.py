@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.environments.control import given_control, quantile_control
-from drimed.environments.instance import authors_instance, draw_instance
+from drimed.environments.instance import authors_instance, draw_instance, given_control, quantile_control
 from drimed.errors import ConfigError, DrimedError, InputError, ShapeError
 
 INSTANCE = authors_instance()

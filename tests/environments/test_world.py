@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.environments.control import given_control, quantile_control
-from drimed.environments.instance import authors_instance, draw_instance
+from drimed.environments.instance import authors_instance, draw_instance, given_control, quantile_control
 from drimed.environments.world import Setting, World, side_by_side
 from drimed.errors import ConfigError, DrimedError, InputError, ShapeError
 from drimed.learning.offer import Shape

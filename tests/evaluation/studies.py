@@ -11,9 +11,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import ndtri
 
-from drimed.environments.control import quantile_control
 from drimed.environments.drift import DRIFTS, levels
-from drimed.environments.instance import authors_instance
+from drimed.environments.instance import authors_instance, quantile_control
 from drimed.environments.world import Setting, World
 from drimed.evaluation.drift import EpisodeSums, Monitor, context_drift
 from drimed.evaluation.effects import reward_effects

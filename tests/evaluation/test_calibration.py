@@ -8,7 +8,7 @@ import pytest
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.evaluation.calibration import calibration, inverse_check, residual_check, standardised
 from drimed.evaluation.log import Log, make_log
-from drimed.learning.fit import Fit
+from drimed.learning.offer import Fit
 from tests.evaluation.logs import drawn
 
 

@@ -9,8 +9,7 @@ from drimed.environments.drift import DRIFTS
 from drimed.errors import ConfigError, InputError
 from drimed.evaluation import effects
 from drimed.evaluation.effects import best_probabilities, group_effects, metric_effects, recommend, reward_effects
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer, Shape
+from drimed.learning.offer import Fit, Offer, Shape
 from drimed.linear.arrays import FloatArray
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make
@@ -43,7 +42,9 @@ def played(drift: str, runs: int = RUNS, episodes: int = 30, **policy: object) -
         half = Z / float(fit.radius.mean()) * (found.high - found.low) / 2
         naive |= (np.abs(truth - found.estimate) > half + 1e-9).any((-1, -2))
         metrics = metric_effects(fit, offers)
-        metric_truth = np.matvec(effects._metric_functionals(offers), theta[..., None, :])
+        assert offers.maps is not None
+        means = np.matvec(offers.maps, theta[..., None, :])  # (S, 1, K, M)
+        metric_truth = means - np.einsum("...k,...km->...m", offers.control, means)[..., None, :]
         failed |= ((metric_truth < metrics.low - 1e-9) | (metric_truth > metrics.high + 1e-9)).any((-1, -2, -3))
         width = float((found.high - found.low).mean())
     return float(failed.mean()), float(naive.mean()), width

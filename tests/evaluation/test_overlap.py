@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from drimed.evaluation.log import make_log
-from drimed.evaluation.overlap import Overlap, Weights
-from drimed.evaluation.target import Decisions
+from drimed.evaluation.target import Decisions, Overlap, Weights
 from tests.evaluation.logs import TARGET, drawn
 
 

@@ -12,9 +12,10 @@ import polars as pl
 import pytest
 
 from drimed.errors import ConfigError, InputError, MissingExtraError
-from drimed.evaluation import sources
+from drimed.evaluation import tables
 from drimed.evaluation.log import Log
-from drimed.evaluation.readers import Columns, read
+from drimed.evaluation.readers import read
+from drimed.evaluation.tables import Columns
 from tests.evaluation.logs import ARMS, TARGET, drawn, table
 
 pd: Any = import_module("pandas")  # without types of their own
@@ -73,7 +74,7 @@ def test_pieces_are_short_and_numbered(door: str, tmp_path: Path) -> None:
 
 
 def test_a_csv_file_is_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "CSV_BLOCK", 20_000)
+    monkeypatch.setattr(tables, "CSV_BLOCK", 20_000)
     pieces = list(read(as_csv(tmp_path)))
     assert len(pieces) > 3
     assert sum(len(p) for p in pieces) == 500

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.environments.control import given_control, quantile_control
-from drimed.environments.instance import Instance, draw_instance
+from drimed.environments.instance import Instance, draw_instance, given_control, quantile_control
 from drimed.environments.world import Setting, World
 from drimed.experiments.metrics import BlockLog, Judge
 from drimed.experiments.simulate import simulate

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from drimed import streams
-from drimed.environments.control import quantile_control
-from drimed.environments.instance import authors_instance, draw_instance
+from drimed.environments.instance import authors_instance, draw_instance, quantile_control
 from drimed.environments.world import Setting, World
 from drimed.errors import ConfigError, InputError
 from drimed.experiments.metrics import Judge

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from drimed.errors import InputError
-from drimed.findings.analyse import Analysis, analyse
+from drimed.findings.analyse import Analysis, analyse, sentences
 from drimed.findings.course import Course
 from drimed.findings.effects import EVERYBODY, effects
 from drimed.findings.gather import Gathered, gather, inference_fit, offers_now
-from drimed.findings.sentences import sentences
 from drimed.records import STATES, Effect, Report
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial

@@ -11,7 +11,7 @@ import pytest
 
 from drimed.errors import InputError
 from drimed.findings.analyse import analyse
-from drimed.findings.report import report, write_report
+from drimed.findings.page import report, write_report
 from drimed.formatting import short
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from drimed.environments.control import mixed_control, quantile_control
-from drimed.environments.instance import draw_instance
+from drimed.environments.instance import draw_instance, mixed_control, quantile_control
 from drimed.environments.world import Setting, World
 from drimed.errors import ConfigError
 from drimed.experiments.simulate import simulate

@@ -12,8 +12,7 @@ from drimed.errors import ConfigError, InputError
 from drimed.guards.clucb import CLUCB, Sums
 from drimed.guards.guard import NOT_EARNED, REASONS, UNCHANGED, AskRule, Decision
 from drimed.guards.margin import Tolerance
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer, Shape, make_offer
+from drimed.learning.offer import Fit, Offer, Shape, make_offer
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make

@@ -13,8 +13,7 @@ from drimed.guards.certified import Expected
 from drimed.guards.constraint import Guardrail
 from drimed.guards.guard import CONTROL_ONLY, MIXED, RESTRICTED, UNCHANGED, AskRule
 from drimed.guards.margin import Tolerance
-from drimed.learning.fit import Fit
-from drimed.learning.offer import make_offer
+from drimed.learning.offer import Fit, make_offer
 from drimed.linear.arrays import BoolArray, FloatArray
 from tests.examples import ARMS, E3, fit_of, r1_fit, r1_offer
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from drimed.errors import ConfigError, DrimedError
 from drimed.guards import margin
 from drimed.guards.margin import Tolerance
-from drimed.learning.fit import Fit
+from drimed.learning.offer import Fit
 from drimed.linear.arrays import FloatArray
 from tests.examples import ARMS, E3, fit_of, r1_fit
 from tests.strategies import arms, fits

@@ -14,8 +14,7 @@ from drimed.experiments.simulate import simulate
 from drimed.guards.guard import CONTROL_FIRST, CONTROL_ONLY, REASONS, RESTRICTED, UNCHANGED, AskRule
 from drimed.guards.margin import Tolerance
 from drimed.guards.safe_lucb import SafeLUCB
-from drimed.learning.fit import Fit
-from drimed.learning.offer import make_offer
+from drimed.learning.offer import Fit, make_offer
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make

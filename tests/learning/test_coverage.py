@@ -9,9 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from drimed.learning.fit import Fit
 from drimed.learning.learner import Learner
-from drimed.learning.offer import Offer, Outcome, Shape
+from drimed.learning.offer import Fit, Offer, Outcome, Shape
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.policies.contract import AnyPolicy
 from drimed.policies.policy import Policy

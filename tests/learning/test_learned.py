@@ -634,9 +634,9 @@ def test_without_inflation_early_intervals_would_fail_too_often() -> None:
             {"weighting": "learned", "discount": 0.9},
             "learned noise keeps all of the past: it cannot be discounted, got",
         ),
-        ({"noise_guess": 0.0}, "noise_guess must be a positive, finite variance, got 0.0"),
-        ({"noise_guess": np.nan}, "noise_guess must be a positive, finite variance, got nan"),
-        ({"noise_guess": np.inf}, "noise_guess must be a positive, finite variance, got inf"),
+        ({"noise_guess": 0.0}, "noise_guess must be positive and finite, got 0.0"),
+        ({"noise_guess": np.nan}, "noise_guess must be positive and finite, got nan"),
+        ({"noise_guess": np.inf}, "noise_guess must be positive and finite, got inf"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:

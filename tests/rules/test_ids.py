@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drimed.errors import ConfigError, InputError
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer, make_offer
+from drimed.learning.offer import Fit, Offer, make_offer
 from drimed.linear.arrays import FloatArray
 from drimed.rules.ids import IDS, best_ratio
 from drimed.rules.oful import OFUL

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from drimed.errors import ConfigError
 from drimed.learning.offer import make_offer
-from drimed.linear import radius
+from drimed.linear import ridge
 from drimed.rules.imed import LinIMED
 from drimed.rules.rule import Ask
 from tests.examples import E1, fit_of, r1_fit, r1_offer
@@ -60,7 +60,7 @@ def test_a_larger_horizon_never_lowers_the_leaders_index() -> None:
 
 def test_the_experiments_radius_replaces_the_learners() -> None:
     rule = LinIMED(version=1, radius="experiments")
-    beta = float(radius.lin_imed_experiments(4, 2, noise=1.0)) ** 2
+    beta = float(ridge.lin_imed_radius(4, 2, noise=1.0)) ** 2
     w = beta * np.array([1 / 3, 1 / 2, 0.44])
     want = np.array([0.0, 0.4, 0.12]) ** 2 / w - np.log(w)
     np.testing.assert_allclose(rule.index(r1_fit(), r1_offer(), Ask()), want, atol=1e-12)

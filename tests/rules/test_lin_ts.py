@@ -8,7 +8,7 @@ from scipy.special import ndtr
 
 from drimed.errors import ConfigError, InputError
 from drimed.learning.offer import make_offer
-from drimed.linear import radius
+from drimed.linear import ridge
 from drimed.rules.lin_ts import LinTS
 from drimed.rules.rule import Ask
 from tests.examples import ARMS, E1, r1_fit, r1_offer
@@ -71,7 +71,7 @@ def test_the_middle_draw_plays_the_estimate_and_the_edges_are_finite() -> None:
 def test_the_inflation_can_be_that_of_2013() -> None:
     fit = replace(r1_fit(round=10), noise_bound=2.0)
     rule = LinTS(v="2013", delta=0.1)
-    v = float(radius.thompson_2013(10, 2, noise=2.0, delta=0.1))
+    v = float(ridge.thompson_radius(10, 2, noise=2.0, delta=0.1))
     np.testing.assert_allclose(
         rule.probabilities(fit, TWO, np.zeros((0, 2)))[0], ndtr(0.4 / (v * np.sqrt(5 / 6))), atol=1e-12
     )

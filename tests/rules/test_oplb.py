@@ -14,8 +14,7 @@ from drimed.environments.instance import draw_instance
 from drimed.errors import ConfigError
 from drimed.experiments.simulate import simulate
 from drimed.guards.margin import Tolerance
-from drimed.learning.fit import Fit
-from drimed.learning.offer import make_offer
+from drimed.learning.offer import Fit, make_offer
 from drimed.linear.arrays import FloatArray
 from drimed.policies.registry import make
 from drimed.rules.oful import OFUL

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, InputError
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer, Shape, make_offer
+from drimed.learning.offer import Fit, Offer, Shape, make_offer
 from drimed.linear import lower_bound
 from drimed.linear.arrays import FloatArray
 from drimed.policies.policy import Policy

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from drimed.errors import ConfigError
 from drimed.learning.offer import make_offer
-from drimed.linear import design
 from drimed.linear.arrays import FloatArray
 from drimed.rules.rule import Ask
 from drimed.rules.spanner_igw import SpannerIGW, inverse_gap, spanner
 from tests.examples import ARMS, E1, r1_fit, r1_offer
-from tests.strategies import arms, fits, masks
+from tests.strategies import arms, design_leverages, fits, masks
 
 TEN = SpannerIGW(eta=10.0)
 AUTHORS = SpannerIGW(eta=10.0, variant="authors")
@@ -117,7 +116,7 @@ def test_the_design_has_its_worst_leverage() -> None:
         q, rank = spanner(x)
         assert int(rank) == (q > 0).sum() == 6
         assert np.abs(coefficients(x, q)).max() <= 2 + 1e-9
-        assert design.leverages(x, q).max() <= 4 * 36 + 1e-6
+        assert design_leverages(x, q).max() <= 4 * 36 + 1e-6
 
 
 def test_fewer_arms_than_features_span_what_they_span() -> None:

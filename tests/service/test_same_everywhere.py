@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from drimed.findings.report import write_report
+from drimed.findings.page import write_report
 from drimed.formatting import short
 from drimed.records import STATES
 from drimed.trial import export

@@ -62,7 +62,8 @@ def evaluate(
     from drimed.evaluation import estimators as known
     from drimed.evaluation import target
     from drimed.evaluation.evaluate import Plan
-    from drimed.evaluation.readers import OPTIONAL, Columns, read
+    from drimed.evaluation.readers import read
+    from drimed.evaluation.tables import OPTIONAL, Columns
 
     policies = names("--policy", policy)
     columns = Columns(

@@ -1,4 +1,4 @@
-"""What stays fixed while contexts drift: theta, the arms' maps and covariances, the users' preferences.
+"""What stays fixed while contexts drift: theta, the arms' maps and covariances, the users' preferences and controls.
 
 Source: Das et al., Algorithm "Environment Generation". All seeds of the paper share one instance, the authors'.
 """
@@ -6,12 +6,13 @@ Source: Das et al., Algorithm "Environment Generation". All seeds of the paper s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from drimed.errors import ConfigError
 from drimed.learning.offer import Shape
-from drimed.linear import checks
+from drimed.linear import checks, pmf
 from drimed.linear.arrays import FloatArray
 
 AUTHORS_SEED = 42
@@ -29,17 +30,13 @@ class Instance:
     preference_means: FloatArray  # (H, M), the Dirichlet means they were drawn around
 
     def __post_init__(self) -> None:
-        checks.shaped("theta", checks.finite("theta", self.theta), (-1,))
-        checks.shaped("maps", self.maps, (-1, -1, -1))
-        checks.shaped("preferences", self.preferences, (-1, -1))
+        for name, any_shape in (("theta", (-1,)), ("maps", (-1, -1, -1)), ("preferences", (-1, -1))):
+            checks.shaped(name, getattr(self, name), any_shape)
         d, (K, M), H = len(self.theta), self.maps.shape[:2], len(self.preferences)
-        checks.shaped("maps", checks.finite("maps", self.maps), (K, M, d))
-        checks.covariance(
-            "covariances", checks.shaped("covariances", checks.finite("covariances", self.covariances), (K, M, M))
-        )
-        checks.noisy("covariances", self.covariances)
-        checks.shaped("preferences", checks.finite("preferences", self.preferences), (H, M))
-        checks.shaped("preference_means", checks.finite("preference_means", self.preference_means), (H, M))
+        cores = {"maps": (K, M, d), "covariances": (K, M, M), "preferences": (H, M), "preference_means": (H, M)}
+        for name, core in {"theta": (d,), **cores}.items():
+            checks.shaped(name, checks.finite(name, getattr(self, name)), core)
+        checks.noisy("covariances", checks.covariance("covariances", self.covariances))
 
     @property
     def shape(self) -> Shape:
@@ -53,11 +50,7 @@ class Instance:
 
 
 def draw_instance(
-    seed: int,
-    shape: Shape = PAPER_SHAPE,
-    *,
-    theta_norm: float = 1.0,
-    preference_scale: float = 2.0,
+    seed: int, shape: Shape = PAPER_SHAPE, *, theta_norm: float = 1.0, preference_scale: float = 2.0
 ) -> Instance:
     """An instance of the paper's generator, in the order in which its authors draw.
 
@@ -97,3 +90,40 @@ def end_of_optimism(seed: int) -> Instance:
 def authors_instance() -> Instance:
     """The one instance behind every figure of the paper."""
     return draw_instance(AUTHORS_SEED)
+
+
+def quantile_control(instance: Instance, quantile: float = 0.5, *, judged_by: str = "preferences") -> FloatArray:
+    """One arm per user: the one whose mean reward is nearest the quantile of that user's arms. (H, K), one-hot.
+
+    `judged_by="preferences"` ranks arms by what the user really values; "preference_means" by what the authors' code
+    uses instead (docs/paper.md, I-4).
+
+    >>> quantile_control(draw_instance(0)).sum(-1).tolist() == [1.0] * 10
+    True
+    """
+    if not 0 <= quantile <= 1:
+        raise ConfigError(f"quantile must be in [0, 1], got {quantile}")
+    if judged_by not in ("preferences", "preference_means"):
+        raise ConfigError(f"judged_by must be 'preferences' or 'preference_means', got {judged_by!r}")
+    means = instance.means(getattr(instance, judged_by))
+    arm = np.abs(means - np.quantile(means, quantile, axis=-1, keepdims=True)).argmin(-1)
+    return pmf.one_hot(arm, means.shape[-1])
+
+
+def mixed_control(instance: Instance, seed: int) -> FloatArray:
+    """A lottery per user: a random distribution over all arms. (H, K)
+
+    >>> bool((mixed_control(draw_instance(0), 1) < 1).all())
+    True
+    """
+    rng = np.random.default_rng([seed, instance.shape.K])
+    return rng.dirichlet(np.ones(instance.shape.K), size=instance.shape.H)
+
+
+def given_control(control: Any, instance: Instance) -> FloatArray:
+    """Any pi_0, mixed ones too: one distribution for all users (K,), or one each (H, K)."""
+    shape = instance.shape
+    array = checks.shaped("control", checks.finite("control", control), (shape.K,))
+    if array.ndim > 1:
+        checks.shaped("control", array, (shape.H, shape.K))
+    return np.broadcast_to(checks.probabilities("control", array), (shape.H, shape.K)).copy()

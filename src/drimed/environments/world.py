@@ -23,6 +23,7 @@ from drimed.learning.offer import Offer, Outcome, Shape, quadratic, whiten
 from drimed.linear import checks
 from drimed.linear.arrays import FloatArray, IntArray
 
+CHOICES = {"drift_by": ("scale", "mean"), "preferences": ("fixed", "per episode"), "rotates": ("gradual", "abrupt")}
 BLOCK_NUMBERS = 2_000_000  # numbers per block array, 16 MB: a few of them fit in any machine's memory
 
 
@@ -44,35 +45,24 @@ class Setting:
     rotates: str = "gradual"  # or "abrupt": all at once, half-way
 
     def __post_init__(self) -> None:
-        if self.drift_by not in ("scale", "mean"):
-            raise ConfigError(f"drift_by must be 'scale' or 'mean', got {self.drift_by!r}")
-        if self.preferences not in ("fixed", "per episode"):
-            raise ConfigError(f"preferences must be 'fixed' or 'per episode', got {self.preferences!r}")
+        for name, (one, other) in CHOICES.items():
+            if getattr(self, name) not in (one, other):
+                raise ConfigError(f"{name} must be {one!r} or {other!r}, got {getattr(self, name)!r}")
         if self.context_dim < 1:
             raise ConfigError(f"context_dim must be at least 1, got {self.context_dim}")
-        if not 0 < self.reward_noise < np.inf:
-            raise ConfigError(f"reward_noise must be positive and finite, got {self.reward_noise}")
+        for name in ("reward_noise", "preference_scale"):
+            if not 0 < getattr(self, name) < np.inf:
+                raise ConfigError(f"{name} must be positive and finite, got {getattr(self, name)}")
         if not 0 <= self.context_noise < np.inf:
             raise ConfigError(f"context_noise must be at least 0 and finite, got {self.context_noise}")
-        if not 0 < self.preference_scale < np.inf:
-            raise ConfigError(f"preference_scale must be positive and finite, got {self.preference_scale}")
         if not self.tails > 2:
             raise ConfigError(f"tails must be above 2 degrees of freedom, for a finite covariance, got {self.tails}")
-        if self.rotates not in ("gradual", "abrupt"):
-            raise ConfigError(f"rotates must be 'gradual' or 'abrupt', got {self.rotates!r}")
         levels(self.drift, self.episodes, self.magnitude)
 
     @property
     def constant(self) -> bool:
         """Whether every episode has the same means."""
         return self.preferences == "fixed" and self.rotation == 0
-
-    def angles(self) -> FloatArray:
-        """How far theta has turned in each episode: (L,)."""
-        episode = np.arange(self.episodes)
-        if self.rotates == "abrupt":
-            return self.rotation * (episode >= self.episodes // 2).astype(np.float64)
-        return self.rotation * episode / self.episodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +83,7 @@ class Block:
 
     def offer(self, episode: int, user: int) -> Offer:
         """What user `user` is offered in the block's episode number `episode`: batch (S,)."""
-        at = (episode, user)
-        world = self.world
+        at, world = (episode, user), self.world
         return Offer(
             features=self.features[at],
             control=world.control[user],
@@ -131,8 +120,7 @@ class Block:
         return Outcome(np.stack([r for r, _ in pairs], axis=1), np.stack([y for _, y in pairs], axis=1))
 
     def _outcome(self, episode: int, user: int, action: IntArray) -> tuple[FloatArray, FloatArray]:
-        at = (episode, user)
-        arm = self.world.arm(action)
+        at, arm = (episode, user), self.world.arm(action)
         noise = np.matvec(self.world.noise_roots.take(arm, 0), self.noise[at])
         mean = np.matvec(self.world.map_table.take(arm, 0), self.theta[episode])
         vector = mean + np.sqrt(self.scale[at])[:, None] * noise
@@ -220,8 +208,9 @@ class World:
 
     def blocks(self, episodes_per_block: int | None = None) -> Iterator[Block]:
         """The whole run, block by block; the cut into blocks changes nothing."""
-        L, (H, K, d) = self.setting.episodes, (self.shape.H, self.shape.K, self.shape.d)
-        per_episode = self.batch * H * (K * d if self.setting.preferences == "per episode" else max(K, self.shape.M))
+        L, shape = self.setting.episodes, self.shape
+        widest = shape.K * shape.d if self.setting.preferences == "per episode" else max(shape.K, shape.M)
+        per_episode = self.batch * shape.H * widest
         n = episodes_per_block or max(1, min(L, BLOCK_NUMBERS // per_episode))
         draw = _Draws(self)
         for start in range(0, L, n):
@@ -258,15 +247,19 @@ class World:
         return np.stack([found[name] for name in names], axis=-1)[:, None, :, None]
 
     def _thetas(self, start: int, n: int, draw: _Draws) -> FloatArray:
-        if self.setting.rotation == 0:
+        setting, episode = self.setting, np.arange(start, start + n)[:, None, None]
+        if setting.rotation == 0:
             return np.broadcast_to(self.theta, (n, *self.theta.shape))
-        angle = self.setting.angles()[start : start + n, None, None]
+        if setting.rotates == "abrupt":
+            angle = setting.rotation * (episode >= setting.episodes // 2).astype(np.float64)
+        else:
+            angle = setting.rotation * episode / setting.episodes
         return np.cos(angle) * self.theta + np.sin(angle) * draw.across
 
     @cached_property
     def _fixed(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        preferences = np.swapaxes(self._per_seed([i.preferences for i in self.instances]), 0, 1)  # (H, S, M)
-        preferences = np.ascontiguousarray(preferences)
+        own = self._per_seed([i.preferences for i in self.instances])  # (S, H, M)
+        preferences = np.ascontiguousarray(np.swapaxes(own, 0, 1))
         return preferences, *self._valued(preferences)
 
     def _valued(self, preferences: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -297,19 +290,16 @@ class _Draws:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._contexts = [streams.generator(int(s), "contexts") for s in world.seeds]
-        self._noise = [streams.generator(int(s), "noise") for s in world.seeds]
-        self._preferences = [streams.generator(int(s), "preferences") for s in world.seeds]
-        v = np.stack([streams.generator(int(s), "direction").standard_normal(self._D) for s in world.seeds])
+        names = ("contexts", "noise", "preferences", "tails")
+        self._contexts, self._noise, self._preferences, self._tails = (self._generators(name) for name in names)
+        v = np.stack([g.standard_normal(world.setting.context_dim) for g in self._generators("direction")])
         self.direction = v / np.linalg.norm(v, axis=-1, keepdims=True)  # (S, D)
-        self._tails = [streams.generator(int(s), "tails") for s in world.seeds]
 
-    @property
-    def _D(self) -> int:
-        return self.world.setting.context_dim
+    def _generators(self, name: str) -> list[np.random.Generator]:
+        return [streams.generator(int(s), name) for s in self.world.seeds]
 
     def contexts(self, n: int) -> FloatArray:
-        return self._normal(self._contexts, n, self._D)
+        return self._normal(self._contexts, n, self.world.setting.context_dim)
 
     def noise(self, n: int) -> FloatArray:
         """Standardised: normal, or Student scaled to unit variance, one radius per outcome."""
@@ -326,7 +316,7 @@ class _Draws:
         theta = self.world.theta
         if theta.shape[-1] < 2:
             raise ConfigError("theta cannot turn in one dimension: a rotation needs d >= 2")
-        v = np.stack([streams.generator(int(s), "rotation").standard_normal(theta.shape[-1]) for s in self.world.seeds])
+        v = np.stack([g.standard_normal(theta.shape[-1]) for g in self._generators("rotation")])
         length = np.linalg.norm(theta, axis=-1, keepdims=True)
         unit = theta / length
         v = v - (v * unit).sum(-1, keepdims=True) * unit
@@ -336,11 +326,8 @@ class _Draws:
         """Dirichlet around each user's mean, as normalised gammas: (n, H, S, M)."""
         means = self.world._per_seed([i.preference_means for i in self.world.instances])  # (S, H, M)
         scale = self.world.setting.preference_scale
-        draws = [
-            g.standard_gamma(np.broadcast_to(scale * m, (n, *m.shape)))
-            for g, m in zip(self._preferences, means, strict=True)
-        ]
-        gammas = np.stack(draws, axis=2)
+        shapes = zip(self._preferences, scale * means, strict=True)
+        gammas = np.stack([g.standard_gamma(m, (n, *m.shape)) for g, m in shapes], axis=2)
         total = gammas.sum(-1, keepdims=True)
         return np.where(total > 0, gammas / np.where(total > 0, total, 1.0), np.swapaxes(means, 0, 1))
 

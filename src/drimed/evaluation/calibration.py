@@ -26,7 +26,7 @@ from scipy.special import chdtrc, ndtr
 
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.evaluation.log import Log
-from drimed.learning.fit import Fit
+from drimed.learning.offer import Fit
 from drimed.linear import checks, pmf
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
@@ -172,8 +172,7 @@ def residual_check(residuals: Any, arm: Any, K: int, *, level: float = 0.95) -> 
     >>> loud.wrong_variance.tolist(), loud.not_normal.tolist()
     ([[True]], [[False]])
     """
-    if not 0 < level < 1:
-        raise ConfigError(f"level must be in (0, 1), got {level}")
+    checks.share("level", level)
     e = checks.shaped("residuals", checks.finite("residuals", residuals), (-1, -1))
     a: IntArray = np.asarray(arm, np.intp)
     if e.ndim != 2 or a.shape != e.shape[:1]:

@@ -74,8 +74,7 @@ def context_drift(contexts: Any, *, alpha: float = 0.05, seed: int = 0) -> Conte
     >>> int(context_drift(np.concatenate([calm, 5 + calm])).alarm) >= 30
     True
     """
-    if not 0 < alpha < 1:
-        raise ConfigError(f"alpha must be in (0, 1), got {alpha}")
+    checks.share("alpha", alpha)
     C = checks.shaped("contexts", checks.finite("contexts", contexts), (-1, -1, -1))
     L, H, _ = C.shape[-3:]
     features = np.concatenate([C, np.linalg.norm(C, axis=-1, keepdims=True)], -1)  # (..., L, H, F)
@@ -184,8 +183,7 @@ class Monitor:
     guarantee: str = "every"  # alpha holds for every constant theta, or on average over its prior
 
     def __post_init__(self) -> None:
-        if not 0 < self.alpha < 1:
-            raise ConfigError(f"alpha must be in (0, 1), got {self.alpha}")
+        checks.share("alpha", self.alpha)
         if not self.norm_bound > 0 or self.every < 1 or not self.jumps or not min(self.jumps) > 0:
             raise ConfigError("norm_bound, every and jumps must be positive")
         if self.guarantee not in GUARANTEES:
@@ -208,15 +206,12 @@ class Monitor:
             first_rows = tau - 1  # sums up to and including episode tau - 1
             centre = theta[..., first_rows, None, :]
             more_A = A[..., tau:, :, :] - A[..., first_rows, None, :, :]
-            more_b = b[..., tau:, :] - b[..., first_rows, None, :] - np.matvec(more_A, centre)
+            new_b = b[..., tau:, :] - b[..., first_rows, None, :]
+            more_b = new_b - np.matvec(more_A, centre)
             # The rows after tau are rows of theta - centre, up to terms that the supremum has too.
-            shift = np.vecdot(centre, b[..., tau:, :] - b[..., first_rows, None, :]) - 0.5 * np.vecdot(
-                centre, np.matvec(more_A, centre)
-            )
-            after = [
-                _log_mixture(more_A, more_b, d / (S2 * jump**2))[0] - _half_logdet(more_A, d / (S2 * jump**2))
-                for jump in self.jumps
-            ]
+            shift = np.vecdot(centre, new_b) - 0.5 * np.vecdot(centre, np.matvec(more_A, centre))
+            penalties = [d / (S2 * jump**2) for jump in self.jumps]
+            after = [_log_mixture(more_A, more_b, p)[0] - _half_logdet(more_A, p) for p in penalties]
             gain = logsumexp(np.stack(after), 0) - np.log(len(self.jumps)) + shift
             here = before[..., first_rows, None] + gain - constant[..., tau:] - np.log(j * (j + 1))
             evidence[..., tau:] = np.logaddexp(evidence[..., tau:], here)

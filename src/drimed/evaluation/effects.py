@@ -17,8 +17,7 @@ import numpy as np
 
 from drimed import streams
 from drimed.errors import ConfigError, InputError
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer
+from drimed.learning.offer import Fit, Offer
 from drimed.linear import forms
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick
 
@@ -81,14 +80,15 @@ def reward_effects(fit: Fit, offer: Offer) -> Effects:
 def metric_effects(fit: Fit, offer: Offer) -> Effects:
     """Of each arm on each metric, against the user's own control: (..., K, M)."""
     fit = _aligned(fit, offer)
-    w = _metric_functionals(offer)
+    if offer.maps is None:
+        raise InputError("effects on metrics need the arms' maps Phi; this offer has reward features only")
+    control = np.einsum("...k,...kmd->...md", offer.control, offer.maps)
+    w = offer.maps - control[..., None, :, :]  # Phi_m(a) - Phi_m(control)
     K, M, d = w.shape[-3:]
     flat = _of(fit, w.reshape(*w.shape[:-3], K * M, d))
-
-    def folded(part: FloatArray) -> FloatArray:
-        return part.reshape(*part.shape[:-1], K, M)
-
-    return Effects(folded(flat.estimate), folded(flat.low), folded(flat.high), flat.holds)
+    parts = flat.estimate, flat.low, flat.high
+    estimate, low, high = (part.reshape(*part.shape[:-1], K, M) for part in parts)
+    return Effects(estimate, low, high, flat.holds)
 
 
 def group_effects(fit: Fit, offers: Offer, groups: Mapping[str, Sequence[int]]) -> dict[str, Effects]:
@@ -115,7 +115,8 @@ def best_probabilities(fit: Fit, offer: Offer, *, seed: int, draws: int = 10_000
         raise ConfigError(f"draws must be at least 1, got {draws}")
     fit = _aligned(fit, offer)
     scale = np.asarray(fit.noise_bound**2 * np.asarray(fit.inflation), np.float64)[..., None, None]
-    root = _root(fit.metric * scale)  # (..., d, d)
+    values, vectors = np.linalg.eigh(fit.metric * scale)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]  # of a covariance that may be singular
     z = streams.generator(seed, "posterior").standard_normal((draws, fit.theta.shape[-1]))
     x = offer.features
     wins = np.zeros(np.broadcast_shapes(x.shape[:-1], (*fit.theta.shape[:-1], 1)))
@@ -179,19 +180,5 @@ def _aligned(fit: Fit, offer: Offer) -> Fit:
     )
 
 
-def _metric_functionals(offer: Offer) -> FloatArray:
-    """Phi_m(a) - Phi_m(control): (..., K, M, d)."""
-    if offer.maps is None:
-        raise InputError("effects on metrics need the arms' maps Phi; this offer has reward features only")
-    control = np.einsum("...k,...kmd->...md", offer.control, offer.maps)
-    return offer.maps - control[..., None, :, :]
-
-
 def _allowed(value: FloatArray, available: BoolArray | None) -> FloatArray:
     return value if available is None else np.where(available, value, -np.inf)
-
-
-def _root(covariance: FloatArray) -> FloatArray:
-    """A with A A^T = covariance, also where it is singular up to round-off."""
-    values, vectors = np.linalg.eigh(covariance)
-    return vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]

@@ -153,20 +153,9 @@ def _draws(seed: int, start: int, n: int) -> FloatArray:
     return u[start - 4 * first :][:n]
 
 
-WITH_SETTING: dict[str, Callable[..., Estimator]] = {
-    "clipped": clipped,
-    "switch-dr": switch_dr,
-    "dros": dros,
-    "replay": replay,
-}
-ESTIMATORS: dict[str, Callable[..., Estimator]] = {
-    "dm": dm,
-    "ips": ips,
-    "snips": snips,
-    "dr": dr,
-    "sndr": sndr,
-    **WITH_SETTING,
-}
+Makers = dict[str, Callable[..., Estimator]]
+WITH_SETTING: Makers = {"clipped": clipped, "switch-dr": switch_dr, "dros": dros, "replay": replay}
+ESTIMATORS: Makers = {"dm": dm, "ips": ips, "snips": snips, "dr": dr, "sndr": sndr, **WITH_SETTING}
 
 
 def parse(text: str) -> Estimator:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 
@@ -13,9 +13,10 @@ from drimed.evaluation import intervals
 from drimed.evaluation.estimators import Estimator
 from drimed.evaluation.intervals import Anytime, Bootstrap, Interval, Statistics
 from drimed.evaluation.log import Log, unknown_propensity
-from drimed.evaluation.overlap import Overlap, Weights
-from drimed.evaluation.target import Decisions, Target, missing_support
+from drimed.evaluation.target import Decisions, Overlap, Target, Weights, missing_support
 from drimed.linear.arrays import FloatArray
+
+S = TypeVar("S", Overlap, Statistics, Bootstrap)
 
 ROWS = 65_536  # decisions at a time: the arrays of one piece stay in the processor's cache
 
@@ -86,10 +87,8 @@ class Plan:
     def __post_init__(self) -> None:
         if not self.targets or not self.estimators:
             raise ConfigError("give at least one target and one estimator")
-        for kind, names in (
-            ("targets", [t.name for t in self.targets]),
-            ("estimators", [e.name for e in self.estimators]),
-        ):
+        for kind in ("targets", "estimators"):
+            names = [each.name for each in getattr(self, kind)]
             if len(set(names)) < len(names):
                 raise ConfigError(f"{kind} must have different names, got {', '.join(names)}")
         intervals.normal(0.0, 1.0, self.level)
@@ -158,8 +157,7 @@ class Tally:
         sums.unsupported = sums.unsupported or missing_support(piece, target)
         blocked = self._unknown or sums.unsupported
         if not blocked:
-            overlap = Overlap.of(decisions, by_user=plan.by_user)
-            sums.overlap = overlap if sums.overlap is None else sums.overlap.merge(overlap)
+            sums.overlap = _together(sums.overlap, Overlap.of(decisions, by_user=plan.by_user))
             if plan.reward_range is not None:
                 so_far = sums.anytime or Anytime.start(plan.reward_range, plan.level)
                 sums.anytime = so_far.extend(decisions.weight, decisions.reward)
@@ -171,14 +169,11 @@ class Tally:
             except InputError as error:
                 sums.failed[estimator.name] = str(error)
                 continue
-            self._collect(sums, estimator.name, parts, piece.start)
-
-    def _collect(self, sums: _OfTarget, name: str, parts: Any, start: int) -> None:
-        new = Statistics.of(parts)
-        sums.statistics[name] = sums.statistics[name].merge(new) if name in sums.statistics else new
-        if self.plan.resamples:
-            more = Bootstrap.of(parts, start=start, resamples=self.plan.resamples, seed=self.plan.seed)
-            sums.bootstraps[name] = sums.bootstraps[name].merge(more) if name in sums.bootstraps else more
+            name = estimator.name
+            sums.statistics[name] = _together(sums.statistics.get(name), Statistics.of(parts))
+            if plan.resamples:
+                more = Bootstrap.of(parts, start=piece.start, resamples=plan.resamples, seed=plan.seed)
+                sums.bootstraps[name] = _together(sums.bootstraps.get(name), more)
 
     def _estimate(self, target: str, estimator: Estimator, sums: _OfTarget, weighting: str | None) -> Estimate:
         name, level = estimator.name, self.plan.level
@@ -216,33 +211,37 @@ def evaluate(chunks: Iterable[Log] | Log, plan: Plan) -> Evaluation:
 
 
 def _merged(mine: _OfTarget, theirs: _OfTarget) -> _OfTarget:
-    both = _OfTarget(unsupported=mine.unsupported or theirs.unsupported, failed=theirs.failed | mine.failed)
-    pair = (mine.overlap, theirs.overlap)
-    both.overlap = pair[0].merge(pair[1]) if pair[0] and pair[1] else pair[0] or pair[1]
-    for name in mine.statistics.keys() | theirs.statistics.keys():
-        found = [s.statistics[name] for s in (mine, theirs) if name in s.statistics]
-        both.statistics[name] = found[0].merge(found[1]) if len(found) == 2 else found[0]
-    for name in mine.bootstraps.keys() | theirs.bootstraps.keys():
-        drawn = [s.bootstraps[name] for s in (mine, theirs) if name in s.bootstraps]
-        both.bootstraps[name] = drawn[0].merge(drawn[1]) if len(drawn) == 2 else drawn[0]
-    return both
+    return _OfTarget(
+        overlap=_together(mine.overlap, theirs.overlap) if theirs.overlap else mine.overlap,
+        statistics=_each(mine.statistics, theirs.statistics),
+        bootstraps=_each(mine.bootstraps, theirs.bootstraps),
+        unsupported=mine.unsupported or theirs.unsupported,
+        failed=theirs.failed | mine.failed,
+    )
+
+
+def _each(mine: dict[str, S], theirs: dict[str, S]) -> dict[str, S]:
+    return mine | {name: _together(mine.get(name), sums) for name, sums in theirs.items()}
+
+
+def _together(mine: S | None, theirs: S) -> S:
+    return theirs if mine is None else mine.merge(theirs)
 
 
 def _overlap_dict(overlap: Overlap) -> dict[str, Any]:
+    def told(weights: Weights) -> dict[str, Any]:
+        return {
+            "decisions": weights.count,
+            "effective_sample_size": weights.effective,
+            "largest_weight": weights.largest,
+            "mean_weight": weights.mean,
+        }
+
     return {
-        **_weights_dict(overlap.weights),
+        **told(overlap.weights),
         "logged": dict(zip(overlap.arms, overlap.logged.tolist(), strict=True)),
         "wanted": dict(zip(overlap.arms, overlap.wanted.tolist(), strict=True)),
-        "by_user": {str(user): _weights_dict(w) for user, w in overlap.by_user.items()},
-    }
-
-
-def _weights_dict(weights: Weights) -> dict[str, Any]:
-    return {
-        "decisions": weights.count,
-        "effective_sample_size": weights.effective,
-        "largest_weight": weights.largest,
-        "mean_weight": weights.mean,
+        "by_user": {str(user): told(w) for user, w in overlap.by_user.items()},
     }
 
 

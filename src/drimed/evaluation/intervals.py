@@ -20,6 +20,7 @@ from drimed import streams
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.evaluation.estimators import Parts
 from drimed.evaluation.sequences import Bernstein
+from drimed.linear import checks
 from drimed.linear.arrays import FloatArray, outer
 
 _POISSON = poisson.cdf(np.arange(12), 1.0)  # a draw of 12 or more has probability 1e-9
@@ -54,7 +55,8 @@ class Moments:
         scatter = np.empty((c, c))
         for i in range(c):
             for j in range(i + 1):
-                scatter[i, j] = scatter[j, i] = _dot(deviations[i], deviations[j])
+                # Unlike np.dot, einsum starts no threads, which cost more than they gain here.
+                scatter[i, j] = scatter[j, i] = float(np.einsum("i,i->", deviations[i], deviations[j]))
         return cls(n, mean, scatter)
 
     def merge(self, other: Moments) -> Moments:
@@ -92,10 +94,8 @@ class Statistics:
     def of(cls, parts: Parts) -> Statistics:
         """From the terms of one piece."""
         columns = (parts.base, parts.correction, parts.normaliser)
-        return cls(
-            (parts.base is not None, parts.correction is not None, parts.normaliser is not None),
-            Moments.of([column for column in columns if column is not None]),
-        )
+        has = parts.base is not None, parts.correction is not None, parts.normaliser is not None
+        return cls(has, Moments.of([column for column in columns if column is not None]))
 
     def merge(self, other: Statistics) -> Statistics:
         """As if both pieces had come at once."""
@@ -115,8 +115,7 @@ class Statistics:
     @property
     def standard_error(self) -> float:
         """Of the value, to first order (the delta method): decisions count as independent given the past."""
-        base, correction, normaliser = self._means()
-        del base
+        _, correction, normaliser = self._means()
         if self.count < 2 or not normaliser:
             return np.nan
         slope = np.array([1.0, 1 / normaliser, -correction / normaliser**2])[np.array(self.has)]
@@ -146,8 +145,7 @@ def normal(value: float, standard_error: float, level: float) -> Interval:
     >>> round(normal(0.0, 1.0, 0.95).high, 2)
     1.96
     """
-    if not 0 < level < 1:
-        raise ConfigError(f"level must be in (0, 1), got {level}")
+    checks.share("level", level)
     half = float(ndtri((1 + level) / 2)) * standard_error
     return Interval(value - half, value + half, level, "normal")
 
@@ -171,30 +169,25 @@ class Anytime:
         least, most = reward_range
         if not least < most:
             raise ConfigError(f"the reward range must be from low to high, got {least} to {most}")
-        if not 0 < level < 1:
-            raise ConfigError(f"level must be in (0, 1), got {level}")
+        checks.share("level", level)
         half = Bernstein.start(alpha=(1 - level) / 2, most=1.0, warm_up=WARM_UP)
         return cls(level, least, most, half, half, least, most)
 
     def extend(self, weight: FloatArray, reward: FloatArray) -> Anytime:
         """After these decisions too."""
-        if len(reward) and not (self.least <= reward.min() and reward.max() <= self.most):
+        if not len(reward):
+            return self
+        if not (self.least <= reward.min() and reward.max() <= self.most):
             raise InputError(
                 f"rewards must be within {self.least} to {self.most}, got {float(reward.min())} to "
                 f"{float(reward.max())}: the anytime interval is about that range"
             )
-        if not len(reward):
-            return self
         size = self.most - self.least
         from_below, below = self.below.extend(weight * ((reward - self.least) / size))
         from_above, above = self.above.extend(weight * ((self.most - reward) / size))
-        return replace(
-            self,
-            below=below,
-            above=above,
-            low=max(self.low, self.least + size * float(from_below.max())),
-            high=min(self.high, self.most - size * float(from_above.max())),
-        )
+        low = max(self.low, self.least + size * float(from_below.max()))
+        high = min(self.high, self.most - size * float(from_above.max()))
+        return replace(self, below=below, above=above, low=low, high=high)
 
     def interval(self) -> Interval:
         """Where the value is, with all that was seen so far."""
@@ -215,15 +208,8 @@ class Bootstrap:
         if resamples < 2:
             raise ConfigError(f"a bootstrap needs at least 2 resamples, got {resamples}")
         given = next(c for c in (parts.base, parts.correction) if c is not None)
-        zero, one = np.zeros_like(given), np.ones_like(given)
-        columns = np.stack(
-            [
-                zero if parts.base is None else parts.base,
-                zero if parts.correction is None else parts.correction,
-                one if parts.normaliser is None else parts.normaliser,
-            ],
-            axis=-1,
-        )  # (n, 3)
+        terms = ((parts.base, 0.0), (parts.correction, 0.0), (parts.normaliser, 1.0))
+        columns = np.stack([np.full_like(given, none) if c is None else c for c, none in terms], axis=-1)  # (n, 3)
         sums, counts = np.zeros((resamples, 3)), np.zeros(resamples)
         for at in range(0, len(given), _ROWS):
             rows = columns[at : at + _ROWS]
@@ -246,7 +232,3 @@ class Bootstrap:
             return Interval(np.nan, np.nan, level, "bootstrap")
         low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
         return Interval(float(low), float(high), level, "bootstrap")
-
-
-def _dot(u: FloatArray, v: FloatArray) -> float:
-    return float(np.einsum("i,i->", u, v))  # unlike np.dot it starts no threads, which cost more than they gain here

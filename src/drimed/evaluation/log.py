@@ -92,25 +92,23 @@ def make_log(
     >>> log.K
     2
     """
-    r = _column("reward", reward, start)
+    r = _finite("reward", reward, (-1,), start)
     n = len(r)
     names = _names(arms, probabilities, predictions, action)
     K = len(names)
     a = _actions(action, n, names, start)
     p_all = None if probabilities is None else _distributions("probabilities", probabilities, (n, K), start)
-    p = _propensity(propensity, p_all, a, start)
-    allowed = None if available is None else _mask(available, (n, K), a, start)
     return Log(
         arms=names,
         action=a,
         reward=r,
-        propensity=p,
+        propensity=_propensity(propensity, p_all, a, start),
         probabilities=p_all,
-        predictions=None if predictions is None else _table("predictions", predictions, (n, K), start),
-        available=allowed,
-        user=None if user is None else _labels("user", user, n),
-        episode=None if episode is None else _whole("episode", episode, n, start),
-        metrics=None if metrics is None else _table("metrics", metrics, (n, -1), start),
+        predictions=None if predictions is None else _finite("predictions", predictions, (n, K), start),
+        available=None if available is None else _mask(available, (n, K), a, start),
+        user=None if user is None else _shaped("user", np.asarray(user), (n,)),
+        episode=None if episode is None else _finite("episode", episode, (n,), start).astype(np.intp),
+        metrics=None if metrics is None else _finite("metrics", metrics, (n, -1), start),
         targets={name: _distributions(f"target {name}", t, (n, K), start) for name, t in (targets or {}).items()},
         start=start,
     )
@@ -124,31 +122,24 @@ def unknown_propensity(log: Log) -> str | None:
     return UNKNOWN_PROPENSITY.format(count=int(unknown.sum()), n=len(log), row=log.start + int(unknown.argmax()))
 
 
-def _column(name: str, value: Any, start: int) -> FloatArray:
-    array = _numbers(name, value)
-    if array.ndim != 1:
-        raise ShapeError(f"{name} must have one number for each decision, got shape {array.shape}")
-    _all_finite(name, array, start)
+def _shaped(name: str, array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """`array` if it has this shape, decisions first; -1 stands for any length."""
+    if array.ndim != len(shape) or any(want not in (-1, got) for want, got in zip(shape, array.shape, strict=True)):
+        want = ", ".join("any" if n == -1 else str(n) for n in shape)
+        raise ShapeError(f"{name} must have one row for each decision, shape ({want}), got {array.shape}")
     return array
 
 
-def _table(name: str, value: Any, shape: tuple[int, int], start: int) -> FloatArray:
-    array = _numbers(name, value)
-    n, K = shape
-    if array.ndim != 2 or len(array) != n or K not in (-1, array.shape[-1]):
-        raise ShapeError(f"{name} must have shape ({n}, {'any' if K == -1 else K}), got {array.shape}")
-    _all_finite(name, array, start)
-    return array
-
-
-def _numbers(name: str, value: Any) -> FloatArray:
+def _numbers(name: str, value: Any, shape: tuple[int, ...]) -> FloatArray:
     try:
-        return np.asarray(value, dtype=np.float64)
+        array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be numbers, got {np.asarray(value).dtype} data") from error
+    return _shaped(name, array, shape)
 
 
-def _all_finite(name: str, array: FloatArray, start: int) -> None:
+def _finite(name: str, value: Any, shape: tuple[int, ...], start: int) -> FloatArray:
+    array = _numbers(name, value, shape)
     with np.errstate(invalid="ignore", over="ignore"):
         total = array.sum()
     if not np.isfinite(total):  # a NaN or an infinity never leaves a sum: the common case costs one pass
@@ -159,10 +150,11 @@ def _all_finite(name: str, array: FloatArray, start: int) -> None:
                 f"{name} must be finite, got {array[tuple(where)]} at decision {start + int(where[0])} "
                 f"({int(bad.sum())} such values); drop or correct those decisions"
             )
+    return array
 
 
 def _distributions(name: str, value: Any, shape: tuple[int, int], start: int) -> FloatArray:
-    array = _table(name, value, shape, start)
+    array = _finite(name, value, shape, start)
     if array.size and array.min() < 0:
         row = int(np.argwhere(array < 0)[0][0])
         raise InputError(f"{name} must not be negative, got {float(array.min())}, first at decision {start + row}")
@@ -174,25 +166,19 @@ def _distributions(name: str, value: Any, shape: tuple[int, int], start: int) ->
     return array
 
 
-def _names(arms: Sequence[str] | int | None, *sized: Any) -> tuple[str, ...]:
+def _names(arms: Sequence[str] | int | None, probabilities: Any, predictions: Any, action: Any) -> tuple[str, ...]:
+    if arms is None:
+        table = predictions if probabilities is None else probabilities
+        arms = int(np.max(np.asarray(action), initial=0)) + 1 if table is None else int(np.shape(table)[-1])
     if isinstance(arms, int):
         return tuple(str(k) for k in range(arms))
-    if arms is not None:
-        if len(set(arms)) != len(arms) or not len(arms):
-            raise InputError(f"arms must be different names, at least one, got {list(arms)}")
-        return tuple(arms)
-    probabilities, predictions, action = sized
-    for table in (probabilities, predictions):
-        if table is not None:
-            return _names(int(np.shape(table)[-1]))
-    highest = np.max(np.asarray(action), initial=0)
-    return _names(int(highest) + 1)
+    if len(set(arms)) != len(arms) or not len(arms):
+        raise InputError(f"arms must be different names, at least one, got {list(arms)}")
+    return tuple(arms)
 
 
 def _actions(value: Any, n: int, names: tuple[str, ...], start: int) -> IntArray:
-    array = np.asarray(value)
-    if array.shape != (n,):
-        raise ShapeError(f"action must have one arm for each of {n} decisions, got shape {array.shape}")
+    array = _shaped("action", np.asarray(value), (n,))
     if array.dtype.kind not in "iu" and (array.dtype.kind != "f" or not (array == np.floor(array)).all()):
         raise InputError(f"action must be the index of an arm, got {array.dtype} data")
     a = array.astype(np.intp, copy=False)
@@ -206,17 +192,16 @@ def _actions(value: Any, n: int, names: tuple[str, ...], start: int) -> IntArray
 
 
 def _propensity(value: Any, probabilities: FloatArray | None, action: IntArray, start: int) -> FloatArray:
-    if value is None:
-        if probabilities is None:
-            raise InputError(
-                "a log needs the propensity of the arm played, or the probabilities of all arms; "
-                "write NaN where it is unknown"
-            )
-        p = np.asarray(pick(probabilities, action))
+    drawn = None if probabilities is None else np.asarray(pick(probabilities, action))
+    if value is not None:
+        p = _numbers("propensity", value, action.shape)
+    elif drawn is not None:
+        p = drawn
     else:
-        p = _numbers("propensity", value)
-        if p.shape != action.shape:
-            raise ShapeError(f"propensity must have one number for each of {len(action)} decisions, got {p.shape}")
+        raise InputError(
+            "a log needs the propensity of the arm played, or the probabilities of all arms; "
+            "write NaN where it is unknown"
+        )
     fine = bool(len(p) and p.min() > 0 and p.max() <= 1 + SUM_TOLERANCE)  # the common case; false where one is NaN
     wrong = np.zeros(0, bool) if fine else ~((p > 0) & (p <= 1 + SUM_TOLERANCE)) & ~np.isnan(p)
     if wrong.any():
@@ -226,35 +211,18 @@ def _propensity(value: Any, probabilities: FloatArray | None, action: IntArray, 
             f"propensity must be above 0 and at most 1, got {float(p[row])} at decision {start + row} "
             f"({int(wrong.sum())} such values): {why}"
         )
-    if value is not None and probabilities is not None:
-        off = np.abs(pick(probabilities, action) - p)
-        if (off > SUM_TOLERANCE).any():
-            row = int((off > SUM_TOLERANCE).argmax())
-            raise InputError(
-                f"propensity and probabilities disagree at decision {start + row}: {float(p[row])} and "
-                f"{float(probabilities[row, action[row]])}"
-            )
+    if value is not None and drawn is not None and (np.abs(drawn - p) > SUM_TOLERANCE).any():
+        row = int((np.abs(drawn - p) > SUM_TOLERANCE).argmax())
+        raise InputError(
+            f"propensity and probabilities disagree at decision {start + row}: {float(p[row])} and {float(drawn[row])}"
+        )
     return p
 
 
 def _mask(value: Any, shape: tuple[int, int], action: IntArray, start: int) -> BoolArray:
-    array = np.asarray(value, dtype=bool)
-    if array.shape != shape:
-        raise ShapeError(f"available must have shape {shape}, got {array.shape}")
+    array: BoolArray = _shaped("available", np.asarray(value, dtype=bool), shape)
     played = pick(array, action)
     if not played.all():
         row = int((~played).argmax())
         raise InputError(f"arm {int(action[row])} was played at decision {start + row} although it was not available")
-    return array
-
-
-def _whole(name: str, value: Any, n: int, start: int) -> IntArray:
-    array = _column(name, _labels(name, value, n), start)
-    return array.astype(np.intp)
-
-
-def _labels(name: str, value: Any, n: int) -> NDArray[Any]:
-    array = np.asarray(value)
-    if array.shape != (n,):
-        raise ShapeError(f"{name} must have one label for each of {n} decisions, got shape {array.shape}")
     return array

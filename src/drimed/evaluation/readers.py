@@ -1,13 +1,9 @@
-"""Columns into logs: `read` makes a stream of checked pieces out of any source.
-
-A log is a table with one row for each decision. Column names by default: action, reward, propensity, user, episode,
-and for the arms A of a trial probability_A, q_A, available_A; metric_NAME for metrics.
-"""
+"""Tables into logs: `read` makes a stream of checked pieces out of any source (drimed.evaluation.tables)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
@@ -17,35 +13,11 @@ from numpy.typing import NDArray
 from drimed.errors import ConfigError, InputError
 from drimed.evaluation.evaluate import ROWS
 from drimed.evaluation.log import Log, make_log
-from drimed.evaluation.sources import Coded, Column, Piece, Source, open_source
+from drimed.evaluation.tables import OPTIONAL, WIDE, Coded, Column, Columns, Piece, Source, open_source
 from drimed.linear.arrays import FloatArray, IntArray
 
-OPTIONAL = ("user", "episode", "probabilities", "predictions", "available", "metrics")
 MISSING = "(missing)"  # the label of decisions without a user
 MOST_ARMS = 100_000  # more different actions than this are a sign that the wrong column was read
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Columns:
-    """Which column holds what; a prefix is followed by the name of an arm or a metric."""
-
-    action: str = "action"
-    reward: str = "reward"
-    propensity: str = "propensity"
-    user: str = "user"
-    episode: str = "episode"
-    probabilities: str = "probability_"
-    predictions: str = "q_"
-    available: str = "available_"
-    metrics: str = "metric_"
-    targets: tuple[str, ...] = ()  # prefixes of the probabilities of policies to evaluate
-    use: frozenset[str] = field(default_factory=lambda: frozenset(OPTIONAL))  # which of the optional ones to read
-
-    def __post_init__(self) -> None:
-        unknown = self.use - frozenset(OPTIONAL)
-        if unknown:
-            raise ConfigError(f"optional parts of a log are {', '.join(OPTIONAL)}; got {', '.join(sorted(unknown))}")
 
 
 @final
@@ -59,12 +31,10 @@ class LogStream:
     rows: int
 
     def __iter__(self) -> Iterator[Log]:
-        numbers = [c for names in self._wide.values() for c in names] + [self.columns.reward]
-        if self._has(self.columns.propensity):
-            numbers.append(self.columns.propensity)
-        if self._optional("episode"):
-            numbers.append(self.columns.episode)
-        labels = [self.columns.action] + ([self.columns.user] if self._optional("user") else [])
+        columns = self.columns
+        numbers = [c for names in self._wide.values() for c in names] + [columns.reward]
+        numbers += [getattr(columns, kind) for kind in ("propensity", "episode") if self._has(kind)]
+        labels = [columns.action, columns.user] if self._has("user") else [columns.action]
         start = 0
         for piece in self.source.pieces(numbers, labels, self.rows):
             log = self._log(piece, start)
@@ -111,17 +81,16 @@ class LogStream:
         columns = self.columns
         reward = number(columns.reward)
         available = table("available")
-        user = piece.get(columns.user) if self._optional("user") else None
         return make_log(
             arms=self.arms,
             action=self._actions(piece[columns.action], start),
             reward=reward,
-            propensity=number(columns.propensity) if self._has(columns.propensity) else self._unknown(len(reward)),
+            propensity=number(columns.propensity) if self._has("propensity") else self._unknown(len(reward)),
             probabilities=table("probabilities"),
             predictions=table("predictions"),
             available=None if available is None else available > 0,
-            user=None if user is None else _labels(user),
-            episode=number(columns.episode) if self._optional("episode") else None,
+            user=_labels(piece[columns.user]) if self._has("user") else None,
+            episode=number(columns.episode) if self._has("episode") else None,
             metrics=table("metrics"),
             targets={t: table(f"target {t}") for t in columns.targets},
             start=start,
@@ -131,15 +100,13 @@ class LogStream:
         """No propensity column: read it off the probabilities of all arms, else it is unknown."""
         return None if self._wide.get("probabilities") else np.full(n, np.nan)
 
-    def _has(self, name: str) -> bool:
-        return name in self._names
-
-    def _optional(self, kind: str) -> bool:
-        return kind in self.columns.use and self._has(getattr(self.columns, kind))
+    def _has(self, kind: str) -> bool:
+        wanted = kind == "propensity" or kind in self.columns.use
+        return wanted and getattr(self.columns, kind) in self._names
 
     @cached_property
     def _names(self) -> list[str]:
-        names = self.source.names()
+        names = self.source.names
         for name in (self.columns.action, self.columns.reward):
             if name not in names:
                 raise InputError(f"the log has no column {name!r}; it has {', '.join(names)}")
@@ -149,7 +116,7 @@ class LogStream:
     def _wide_named(self) -> dict[str, dict[str, str]]:
         """kind -> name of arm or metric -> column."""
         found = {}
-        prefixes = {kind: getattr(self.columns, kind) for kind in OPTIONAL[2:] if kind in self.columns.use}
+        prefixes = {kind: getattr(self.columns, kind) for kind in WIDE if kind in self.columns.use}
         for kind, prefix in (prefixes | {f"target {t}": t for t in self.columns.targets}).items():
             found[kind] = {c.removeprefix(prefix): c for c in self._names if c.startswith(prefix) and c != prefix}
             if kind.startswith("target ") and not found[kind]:
@@ -188,19 +155,19 @@ class LogStream:
 
     def _actions(self, column: Column, start: int) -> IntArray:
         if isinstance(column, Coded):
-            if (column.codes < 0).any():
-                raise InputError(f"action is missing at decision {start + int((column.codes < 0).argmax())}")
-            known = np.array([self._index.get(str(label), -1) for label in column.labels], dtype=np.intp)
-            found = known[column.codes]
+            labels, codes = column.labels, column.codes
+            if (codes < 0).any():
+                raise InputError(f"action is missing at decision {start + int((codes < 0).argmax())}")
         elif self._numbered and (not column.size or (column.min() >= 0 and column.max() < len(self.arms))):
             return np.asarray(column, dtype=np.intp)
         else:
-            labels, codes = np.unique(column, return_inverse=True)
-            found = np.array([self._index.get(str(label), -1) for label in labels.tolist()], dtype=np.intp)[codes]
+            different, codes = np.unique(column, return_inverse=True)
+            labels = different.tolist()
+        found = np.array([self._index.get(str(label), -1) for label in labels], dtype=np.intp)[codes]
         if (found < 0).any():
             row = int((found < 0).argmax())
-            name = column.labels[column.codes[row]] if isinstance(column, Coded) else column[row]
-            raise InputError(f"arm {str(name)!r} at decision {start + row} is not one of {', '.join(self.arms)}")
+            name = str(labels[codes[row]])
+            raise InputError(f"arm {name!r} at decision {start + row} is not one of {', '.join(self.arms)}")
         return found
 
     @cached_property
@@ -232,12 +199,13 @@ def _floats(name: str, column: Column, start: int) -> FloatArray:
         raise InputError(f"{name} must be numbers, got labels such as {column.labels[:1]}")
     if column.dtype.kind in "fiub":
         return column.astype(np.float64, copy=False)
+    numbers = np.empty(len(column))
     for row, value in enumerate(column.tolist()):
         try:
-            float(value) if value is not None else None
+            numbers[row] = np.nan if value is None else float(value)
         except (TypeError, ValueError):
             raise InputError(f"{name} must be numbers, got {value!r} at decision {start + row}") from None
-    return np.array([np.nan if v is None else float(v) for v in column.tolist()])
+    return numbers
 
 
 def _labels(column: Column) -> NDArray[Any]:

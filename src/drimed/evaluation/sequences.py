@@ -80,7 +80,7 @@ class Bernstein:
         batch: tuple[int, ...] = (),
     ) -> Bernstein:
         """Before any data."""
-        _level(alpha)
+        checks.share("alpha", alpha)
         size = checks.positive("unit", np.broadcast_to(np.asarray(unit, np.float64), batch))
         if horizon is not None and not horizon > 0:
             raise ConfigError(f"horizon must be positive, got {horizon}")
@@ -119,7 +119,7 @@ def bernstein(
     >>> bool(band.low[-1] < 0.5 < band.high[-1])
     True
     """
-    _level(alpha)
+    checks.share("alpha", alpha)
     x = checks.finite("x", x)
     bottom, top = (np.broadcast_to(np.asarray(v, np.float64), x.shape) for v in (low, high))
     unit = (top - bottom)[..., 0] if unit is None else unit
@@ -138,7 +138,7 @@ def betting(x: Any, alpha: float, *, low: float = 0.0, high: float = 1.0, grid: 
     >>> bool(band.low[-1] < 0.5 < band.high[-1])
     True
     """
-    _level(alpha)
+    checks.share("alpha", alpha)
     x = checks.finite("x", x)
     if (x < low).any() or (x > high).any():
         raise InputError(f"x must be within [{low}, {high}], got {float(x.min())} to {float(x.max())}")
@@ -159,11 +159,11 @@ def mixture(variance: Any, alpha: float, *, tuned_at: float) -> FloatArray:
     >>> round(float(mixture(100.0, 0.05, tuned_at=100.0)), 2)
     30.35
     """
-    _level(alpha)
+    checks.share("alpha", alpha)
     if not tuned_at > 0:
         raise ConfigError(f"tuned_at must be positive, got {tuned_at}")
     V = np.asarray(variance, np.float64)
-    rho = _rho(tuned_at, alpha)
+    rho = tuned_at / _ratio(alpha)
     return np.sqrt((V + rho) * np.log((V + rho) / (rho * alpha**2)))
 
 
@@ -174,7 +174,7 @@ def asymptotic(x: Any, alpha: float, *, weight: Any = 1.0, start: Any = 50, tune
     deviation of x given the past) stabilises the variance, which is what the limit theorem wants. It is tightest where
     the variance has become `tuned_at` times that at the start.
     """
-    _level(alpha)
+    checks.share("alpha", alpha)
     x = checks.finite("x", x)
     n, batch = x.shape[-1], x.shape[:-1]
     h = np.broadcast_to(np.asarray(weight, np.float64), x.shape)
@@ -199,28 +199,12 @@ def asymptotic(x: Any, alpha: float, *, weight: Any = 1.0, start: Any = 50, tune
     return Band(shift + mean - radius, shift + mean + radius)
 
 
-def _level(alpha: float) -> None:
-    if not 0 < alpha < 1:
-        raise ConfigError(f"alpha must be in (0, 1), got {alpha}")
-
-
 def _ratio(alpha: float) -> float:
     # Howard et al. (2021), Eq. 26: the mixture is tightest near a variance of rho times this.
     return float(2 * np.log(1 / alpha) + np.log(1 + 2 * np.log(1 / alpha)))
 
 
-def _rho(tuned_at: float, alpha: float) -> float:
-    return tuned_at / _ratio(alpha)
-
-
-def _capital(x: FloatArray, candidates: FloatArray, alpha: float) -> FloatArray:
-    return np.asarray(_capital_kernel(x, candidates, alpha))
-
-
-@kernel(
-    "void(f8[:], f8[:], f8[:], f8[:], f8, f8[:], f8[:], f8[:])",
-    "(n),(n),(n),(s),(),(p)->(n),(s)",
-)
+@kernel("void(f8[:], f8[:], f8[:], f8[:], f8, f8[:], f8[:], f8[:])", "(n),(n),(n),(s),(),(p)->(n),(s)")
 def _bernstein_kernel(x, floor, precision, before, unit, settings, bound, after):  # type: ignore[no-untyped-def]
     """One observation after the other: predict its centre and variance, bet, pay, bound."""
     need, most, horizon, warm_up = settings
@@ -252,7 +236,7 @@ def _bernstein_kernel(x, floor, precision, before, unit, settings, bound, after)
 
 
 @kernel("void(f8[:], f8[:], f8, f8[:])", "(n),(g),()->(n)")
-def _capital_kernel(x, candidates, alpha, lower):  # type: ignore[no-untyped-def]
+def _capital(x, candidates, alpha, lower):  # type: ignore[no-untyped-def]
     """The largest candidate that every bet so far has ruled out as too low. Capital falls with the candidate."""
     need = np.log(2 / alpha)
     G = candidates.shape[0]

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from drimed.environments.control import quantile_control
 from drimed.environments.drift import levels
-from drimed.environments.instance import authors_instance
+from drimed.environments.instance import authors_instance, quantile_control
 from drimed.experiments import paper
 from drimed.experiments.paper import DRI_IMED, DRI_MED, DRIFTS, LABELS, Records
 from drimed.experiments.simulate import RunRecord

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from drimed.environments.control import quantile_control
-from drimed.environments.instance import authors_instance
+from drimed.environments.instance import authors_instance, quantile_control
 from drimed.errors import MissingExtraError
 from drimed.experiments import paper
 from drimed.experiments.comparison import SMALLEST_REGRET, Measured, by_axis, learner_in_words

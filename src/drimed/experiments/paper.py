@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from drimed.environments.control import quantile_control
-from drimed.environments.instance import authors_instance
+from drimed.environments.instance import authors_instance, quantile_control
 from drimed.environments.world import Setting
 from drimed.errors import ConfigError
 from drimed.experiments.run import Run, Scenario

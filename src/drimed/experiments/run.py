@@ -11,8 +11,14 @@ from functools import cache
 from pathlib import Path
 
 import drimed
-from drimed.environments.control import mixed_control, quantile_control
-from drimed.environments.instance import PAPER_SHAPE, authors_instance, draw_instance, end_of_optimism
+from drimed.environments.instance import (
+    PAPER_SHAPE,
+    authors_instance,
+    draw_instance,
+    end_of_optimism,
+    mixed_control,
+    quantile_control,
+)
 from drimed.environments.world import Setting, World, side_by_side
 from drimed.errors import ConfigError
 from drimed.experiments.simulate import RunRecord, simulate

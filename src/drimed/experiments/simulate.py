@@ -120,7 +120,7 @@ def simulate(
     user after the other. The record has all episodes, or `points` of them, evenly spaced. `on_episode` is called with
     the number of finished episodes.
 
-    >>> from drimed.environments.control import quantile_control
+    >>> from drimed.environments.instance import quantile_control
     >>> from drimed.environments.instance import authors_instance
     >>> from drimed.environments.world import Setting
     >>> from drimed.policies.registry import make

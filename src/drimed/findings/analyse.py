@@ -1,4 +1,4 @@
-"""Everything that a report or an overview page shows, computed once."""
+"""Everything that a report or an overview page shows, computed once, and the trial in a few plain sentences."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from drimed.errors import DrimedError
-from drimed.findings.checks import Checks, check
+from drimed.findings.checks import ALPHA, Checks, check
 from drimed.findings.course import Course, course
 from drimed.findings.effects import MODEL, REWARD, Recommendation, all_effects, recommendations
 from drimed.findings.gather import Gathered, gather, inference_fit
-from drimed.learning.fit import Fit
+from drimed.formatting import counted, short
+from drimed.learning.offer import Fit
 from drimed.records import PENDING, STATES, Decision, Effect, Status
 from drimed.trial import asking, queries
 from drimed.trial.events import now
@@ -19,6 +20,8 @@ from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
+
+LEAST_SHARE = 0.005  # of the decisions, for an arm to be named
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,52 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
     )
 
 
+def sentences(a: Analysis) -> list[str]:
+    """What a reader should know first."""
+    s = a.status
+    if not s.decisions:
+        return [f"The trial has {counted(s.users, 'user')} and {counted(len(s.arms), 'arm')}.", "No decisions yet."]
+    states = [(s.complete, "complete"), (s.partial, "partial"), (s.pending, "pending"), (s.missing, "missing")]
+    outcomes = ", ".join(f"{n:,} {state}" for n, state in states if n)
+    said = [
+        f"{counted(s.decisions, 'decision')} for {counted(s.users, 'user')} in {counted(s.episode, 'episode')}; "
+        f"outcomes: {outcomes}.",
+        f"Arms given so far: {_shares(a)}.",
+    ]
+    if a.seen.told.any():
+        said += [*_better(a), _gain(a)]
+    if not a.checks.alarms:
+        said.append("No check of the assumptions has raised an alarm.")
+    return said
+
+
+def assumptions(checks: Checks) -> list[tuple[str, str]]:
+    """What was checked, and what was found."""
+    few, rate = "too few outcomes to say.", f"(false-alarm rate {100 * ALPHA:g} %)"
+    context, mean, noise, played = "too little is recorded to say.", few, few, "not known for all decisions."
+    if checks.context is not None:
+        context = (
+            f"no drift found among {counted(checks.context_users, 'user')} {rate}."
+            if checks.context.alarm < 0
+            else f"drift detected in episode {int(checks.context.alarm) + 1}. The trial is made for that, as long as "
+            "only the noise follows."
+        )
+    if checks.mean is not None:
+        mean = (
+            f"no sign that they move {rate}."
+            if checks.mean.alarm < 0
+            else f"they have moved (detected in episode {int(checks.mean.alarm) + 1})."
+        )
+    if checks.residual is not None:
+        wrong = checks.residual.wrong_variance.any()
+        noise = "outcomes vary more or less than assumed; see above." if wrong else "outcomes vary as assumed."
+    if checks.calibration is not None:
+        p = checks.calibration.anytime_p
+        fits = "arms were played as often as they say" if p >= ALPHA else "arms were not played as often as they say"
+        played = f"{fits} (p = {short(p)})."
+    return [("Contexts", context), ("Effects", mean), ("Noise", noise), ("Logged probabilities", played)]
+
+
 def _own(seen: Gathered, effects: list[Effect]) -> list[Effect]:
     users = seen.state.users
     return [x for x in effects if x.who in users and x.on == REWARD and x.source == MODEL]
@@ -75,3 +124,43 @@ def _next(ledger: Ledger, state: TrialState) -> tuple[list[Decision], str | None
         return asking.preview(Transaction(state, ledger, now(), "", dry_run=True)), None
     except DrimedError as error:
         return [], str(error)
+
+
+def _shares(a: Analysis) -> str:
+    """How often each arm was given, in all."""
+    total = a.course.allocation.sum(0)
+    shares = zip(a.seen.state.problem.arms, total / max(1, int(np.sum(total))), strict=True)
+    return ", ".join(f"{arm} {100 * share:.0f} %" for arm, share in shares if share >= LEAST_SHARE)
+
+
+def _better(a: Analysis) -> list[str]:
+    """For how many users some arm is better than the control."""
+    own = [x for x in a.own_effects if _possible(a, x)]
+    sure = [x for x in own if x.low > 0]
+    certain = {x.who for x in sure}
+    likely = [x for x in own if x.likely_low > 0 and x.who not in certain]
+    said = []
+    for found, word in ((sure, "certainly"), (likely, "likely")):
+        if found:
+            arms, n = sorted({x.arm for x in found}), len({x.who for x in found})
+            which = arms[0] if len(arms) == 1 else f"at least one arm ({', '.join(arms)})"
+            users = counted(a.status.users, "user")
+            said.append(f"For {n:,} of {users}, {which} is {word} better than the control.")
+    return said or ["No arm is likely to be better than the control for any user so far."]
+
+
+def _possible(a: Analysis, effect: Effect) -> bool:
+    """Whether the user may get the arm, in this episode or a later one."""
+    state = a.seen.state
+    mask = state.problem.available(state.profile(effect.who), state.retired)
+    return mask is None or bool(mask[state.problem.arm(effect.arm)])
+
+
+def _gain(a: Analysis) -> str:
+    gain, low, high = a.course.gain[-1], a.course.gain_low[-1], a.course.gain_high[-1]
+    if low == high == 0:
+        return "Only the control was given, so nothing was gained or lost against it."
+    return (
+        f"In all, the arms given are estimated to be worth {short(abs(gain))} {'more' if gain >= 0 else 'less'} than "
+        f"giving everybody the control (guaranteed: {short(low)} to {short(high)}); {a.course.verdict}."
+    )

@@ -5,7 +5,8 @@ Shapes: L episodes, H users, D context fields, K arms, M metrics.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -49,16 +50,14 @@ def check(seen: Gathered) -> Checks:
     contexts = _contexts(seen)
     drift = None if contexts is None else context_drift(contexts, alpha=ALPHA, seed=seen.state.seed)
     rows = _rows(seen)
-    mean = None if rows is None else _mean_drift(seen, rows)
-    residual = (
-        None if rows is None else calibration.residual_check(rows.standardised, rows.arm, len(seen.state.problem.arms))
-    )
-    try:
+    mean, residual, propensities = None, None, None
+    if rows is not None:
+        mean = _mean_drift(seen, rows)
+        residual = calibration.residual_check(rows.standardised, rows.arm, len(seen.state.problem.arms))
+    with suppress(DrimedError):
         propensities = calibration.calibration(seen.log())
-    except DrimedError:
-        propensities = None
     found = Checks(drift, 0 if contexts is None else contexts.shape[1], mean, residual, propensities, [])
-    return Checks(drift, found.context_users, mean, residual, propensities, _alarms(seen, found))
+    return replace(found, alarms=_alarms(seen, found))
 
 
 def _contexts(seen: Gathered) -> FloatArray | None:
@@ -142,9 +141,8 @@ def _alarms(seen: Gathered, found: Checks) -> list[Alarm]:
         for k, m in np.argwhere(found.residual.wrong_variance):
             ratio = float(found.residual.variance[k, m])
             what = f"{problem.metrics[m]} under {problem.arms[k]} has {ratio:.2g} times the assumed variance"
-            alarms.append(
-                Alarm(what, None, "intervals are too narrow or too wide: correct the noise, or have it learned")
-            )
+            advice = "intervals are too narrow or too wide: correct the noise, or have it learned"
+            alarms.append(Alarm(what, None, advice))
     if found.calibration is not None and found.calibration.anytime_p < ALPHA:
         what = "arms were not played as often as their logged probabilities say"
         advice = "do not trust results from propensities; were decisions left out that nobody followed?"

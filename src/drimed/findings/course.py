@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drimed.findings.gather import Gathered
+from drimed.findings.gather import Gathered, typical_context
 from drimed.guards.margin import Tolerance
-from drimed.learning.fit import Fit
+from drimed.learning.offer import Fit
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.policy import Policy
 
@@ -51,19 +51,18 @@ def course(seen: Gathered, fit: Fit) -> Course:
     allocation = np.zeros((L, K), np.intp)
     np.add.at(allocation, (seen.episode - 1, seen.arm), 1)
     held = np.bincount(seen.episode - 1, seen.held, L).astype(np.intp) if L else np.zeros(0, np.intp)
-    views = {int(s): state.problem.offer(state.profiles[int(s)], _typical(seen), None) for s in np.unique(seen.slot)}
-    d = fit.theta.shape[-1]
-    x0 = np.zeros((len(seen.slot), d))  # (n, d)
-    given = np.zeros((len(seen.slot), d))  # x_a - x_0 of the arm that was drawn
-    mixed = np.zeros((len(seen.slot), d))  # sum_a p_a (x_a - x_0)
-    for slot, offer in views.items():
+    n, d = len(seen.slot), fit.theta.shape[-1]
+    x0 = np.zeros((n, d))
+    given = np.zeros((n, d))  # x_a - x_0 of the arm that was drawn
+    mixed = np.zeros((n, d))  # sum_a p_a (x_a - x_0)
+    for slot in np.unique(seen.slot):
+        offer = state.problem.offer(state.profiles[int(slot)], typical_context(state), None)
         at = seen.slot == slot
         x0[at] = offer.control_features
         given[at] = offer.features[seen.arm[at]] - offer.control_features
         mixed[at] = seen.probabilities[at] @ offer.features[:K] - offer.control_features
-    tolerance = _tolerance(seen)
     mu0 = x0 @ fit.theta
-    allowed = tolerance.allowed(mu0)
+    allowed = _tolerance(seen).allowed(mu0)
     radius = float(fit.radius * np.sqrt(fit.inflation))
     summed = np.zeros((L, d))
     np.add.at(summed, seen.episode - 1, given)
@@ -75,17 +74,8 @@ def course(seen: Gathered, fit: Fit) -> Course:
     wide = radius * np.sqrt(np.maximum(np.einsum("nd,de,ne->n", mixed, fit.metric, mixed), 0.0))
     short: BoolArray = margin < -1e-9 * (1 + np.abs(mu0))  # round-off of a decision that is the control itself
     certain = short & (margin + wide < 0)
-    return Course(
-        np.arange(1, L + 1),
-        allocation,
-        held,
-        gain,
-        gain - half,
-        gain + half,
-        limit,
-        int(short.sum()),
-        int(certain.sum()),
-    )
+    shortfalls = int(short.sum()), int(certain.sum())
+    return Course(np.arange(1, L + 1), allocation, held, gain, gain - half, gain + half, limit, *shortfalls)
 
 
 def _tolerance(seen: Gathered) -> Tolerance:
@@ -93,8 +83,3 @@ def _tolerance(seen: Gathered) -> Tolerance:
     own = getattr(policy.guard, "tolerance", None) if isinstance(policy, Policy) else None
     said = seen.state.spec.tolerance
     return own or Tolerance(relative=said.relative, absolute=said.absolute)
-
-
-def _typical(seen: Gathered) -> FloatArray | None:
-    fields = seen.state.spec.context.values()
-    return np.array([f.typical for f in fields]) if fields else None

@@ -20,8 +20,7 @@ from drimed.errors import InputError
 from drimed.evaluation import effects as linear
 from drimed.evaluation import scores
 from drimed.findings.gather import Gathered, infers, offers_now
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer
+from drimed.learning.offer import Fit, Offer
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.records import Effect
 from drimed.trial.state import TrialState
@@ -73,13 +72,11 @@ def all_effects(seen: Gathered, fit: Fit) -> list[Effect]:
 
     def together(on: str, offers: Offer, size: float) -> list[Effect]:
         found = linear.group_effects(fit, offers, members)
-        return [
-            x
-            for who, some in members.items()
-            for x in _named(
-                state, who, on, size * _ranges(fit, found[who]), given[some].sum(0), np.asarray(possible[some].any(0))
-            )
-        ]
+        named = []
+        for who, some in members.items():
+            can = np.asarray(possible[some].any(0))
+            named += _named(state, who, on, size * _ranges(fit, found[who]), given[some].sum(0), can)
+        return named
 
     own = effects(state, names, fit)
     metrics = zip(state.problem.metrics, state.problem.sizes, strict=True)
@@ -112,9 +109,8 @@ def model_free(seen: Gathered, who: str, some: list[int], given: IntArray, possi
     """Effects on the reward from propensities alone, for some users together; given and possible are (H, K)."""
     state = seen.state
     arms, names = state.problem.arms, list(state.users)
-    chosen = (
-        np.isin(np.array(seen.users), [names[h] for h in some]) & ~np.isnan(seen.reward) & ~np.isnan(seen.propensity)
-    )
+    known = ~np.isnan(seen.reward) & ~np.isnan(seen.propensity)
+    chosen = np.isin(np.array(seen.users), [names[h] for h in some]) & known
     if chosen.sum() < FEWEST:
         return []
     controls = np.array([state.profiles[int(s)].control[: len(arms)] for s in seen.slot[chosen]])
@@ -135,11 +131,8 @@ def model_free(seen: Gathered, who: str, some: list[int], given: IntArray, possi
         low, high = float(band.low[-1]), float(band.high[-1])
         if np.isfinite(low) and np.isfinite(high):
             ends = (low, high, low, high, PROPENSITIES)
-            found.append(
-                Effect(
-                    who, arm, REWARD, (low + high) / 2, *ends, int(given[some, k].sum()), bool(possible[some, k].any())
-                )
-            )
+            times, can = int(given[some, k].sum()), bool(possible[some, k].any())
+            found.append(Effect(who, arm, REWARD, (low + high) / 2, *ends, times, can))
     return found
 
 
@@ -169,8 +162,8 @@ def _named(
     found = []
     for k, arm in enumerate(state.problem.arms):
         estimate, low, high, likely_low, likely_high = ranges[:, k].tolist()
-        likely = likely_low, likely_high
-        found.append(Effect(who, arm, on, estimate, low, high, *likely, MODEL, int(given[k]), bool(possible[k])))
+        ends = low, high, likely_low, likely_high
+        found.append(Effect(who, arm, on, estimate, *ends, MODEL, int(given[k]), bool(possible[k])))
     return found
 
 
@@ -203,8 +196,7 @@ def _metric_offer(offers: Offer, m: int) -> Offer:
     maps = offers.maps
     if maps is None:
         raise InputError("effects on metrics need the arms' maps Phi")
-    features = np.broadcast_to(maps[..., m, :], offers.features.shape)
-    return Offer(features=features, control=offers.control)
+    return Offer(features=np.broadcast_to(maps[..., m, :], offers.features.shape), control=offers.control)
 
 
 def _clean(p: FloatArray) -> FloatArray:

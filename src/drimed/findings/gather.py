@@ -13,10 +13,9 @@ import numpy as np
 
 from drimed.errors import InputError
 from drimed.evaluation.log import Log, make_log
-from drimed.learning.fit import Fit
 from drimed.learning.learned import Noise
 from drimed.learning.learner import Learner
-from drimed.learning.offer import Offer, Outcome
+from drimed.learning.offer import Fit, Offer, Outcome
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.linear.ridge import Ridge
 from drimed.policies.contract import AnyPolicy
@@ -145,10 +144,15 @@ def offers_now(state: TrialState, users: Sequence[str] | None = None) -> Offer:
     names = list(state.users) if users is None else users
     if not names:
         raise InputError("there are no users yet")
-    typical = np.array([f.typical for f in state.spec.context.values()]) if state.problem.fields else None
     profiles = [state.profile(name) for name in names]
     masks = [state.problem.available(p, state.retired) for p in profiles]
-    return state.problem.offers(profiles, [typical] * len(names), masks)
+    return state.problem.offers(profiles, [typical_context(state)] * len(names), masks)
+
+
+def typical_context(state: TrialState) -> FloatArray | None:
+    """What the trial file calls typical of each context field: (D,); None without any."""
+    fields = state.spec.context.values()
+    return np.array([f.typical for f in fields]) if fields else None
 
 
 def inference_fit(seen: Gathered) -> Fit:

@@ -1,21 +1,25 @@
-"""What the overview page and the report show: one set of charts, tables and templates for both."""
+"""The overview page, and the report: the same page frozen into one file, and its tables as CSV."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from drimed.errors import MissingExtraError
-from drimed.findings.analyse import Analysis
+from drimed.errors import InputError, MissingExtraError
+from drimed.findings.analyse import Analysis, analyse, assumptions, sentences
 from drimed.findings.charts import allocation, course
 from drimed.findings.charts.forest import Row, forest
 from drimed.findings.charts.svg import Chart
-from drimed.findings.effects import MODEL, REWARD, better, groups
-from drimed.findings.sentences import assumptions, sentences
+from drimed.findings.effects import EVERYBODY, MODEL, REWARD, Recommendation, better, groups
 from drimed.formatting import counted, moment, percent, short
+from drimed.trial import sheets
+from drimed.trial.trial import Trial
 
 try:
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -23,6 +27,8 @@ except ImportError as error:
     raise MissingExtraError("jinja2", "trial") from error
 
 GROUPED = "all users and groups"
+MOST_USERS = 1000  # in the tables of the page; the CSV files have all
+MOST_ROWS = 40  # of a chart with groups; with more, all users together are shown
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,41 @@ def style() -> str:
     return resources.files("drimed.findings").joinpath("static", "pages.css").read_text(encoding="utf-8")
 
 
+def write_report(trial: Trial, out: Path) -> Path:
+    """Everything about a trial, into a folder; returns the page."""
+    analysis = analyse(trial)
+    files = {
+        "effects.csv": sheets.write([x.plain() for x in analysis.effects]),
+        "recommendations.csv": sheets.write([_flat(r) for r in analysis.recommendations]),
+        "allocation.csv": sheets.write(_allocation(analysis)),
+        "index.html": report(analysis),
+    }
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (out / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write to {out}: {error}") from None
+    return out / "index.html"
+
+
+def report(analysis: Analysis) -> str:
+    """The page."""
+    state = analysis.seen.state
+    who = GROUPED if 1 < len(groups(state)) <= MOST_ROWS // len(state.problem.arms) else EVERYBODY
+    measures = [REWARD, *(m for m in state.problem.metrics if m != REWARD)]
+    view = View(who, measures, list(state.users)[:MOST_USERS])
+    page = {
+        "s": analysis.status,
+        "live": False,
+        "style": style(),
+        "written": datetime.now(UTC).isoformat(),
+        "version": version("drimed"),
+        "left_out": max(0, len(state.users) - MOST_USERS),
+    }
+    return environment().get_template("report.html").render(page | shown(analysis, view))
+
+
 def _effects(a: Analysis, who: str, on: str, place: int) -> Chart | None:
     state = a.seen.state
     order = list(groups(state)) if who == GROUPED else [who]
@@ -93,3 +134,18 @@ def _level(a: Analysis) -> str:
     else:
         holds = "if the noise is as said"
     return f"{100 * (1 - a.seen.state.spec.delta):g} %, {holds}"
+
+
+def _flat(r: Recommendation) -> dict[str, Any]:
+    e = r.effect
+    ends = {"effect_low": e.low, "effect_high": e.high, "likely_low": e.likely_low, "likely_high": e.likely_high}
+    own = {"user": r.user, "arm": e.arm, "control": r.control, "effect": e.estimate}
+    return own | ends | {"lead": r.lead, "runner_up": r.runner_up, "p_best": r.p_best}
+
+
+def _allocation(analysis: Analysis) -> list[dict[str, Any]]:
+    arms, course = analysis.seen.state.problem.arms, analysis.course
+    return [
+        {"episode": int(e), **{arm: int(n) for arm, n in zip(arms, row, strict=True)}}
+        for e, row in zip(course.episode, course.allocation, strict=True)
+    ]

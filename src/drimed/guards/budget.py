@@ -18,8 +18,7 @@ from drimed.guards.constraint import certified_arms, check_confidence, constrain
 from drimed.guards.fallback import explained, safe_choice
 from drimed.guards.guard import AskRule, Decision, Guarded, Protects
 from drimed.guards.margin import Tolerance
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer, Shape
+from drimed.learning.offer import Fit, Offer, Shape
 from drimed.linear.arrays import FloatArray
 
 

@@ -29,8 +29,7 @@ from drimed.guards.constraint import (
 from drimed.guards.fallback import explained, only_safe, safe_choice
 from drimed.guards.guard import UNCHANGED, AskRule, Guarded, Protects
 from drimed.guards.margin import Tolerance
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer
+from drimed.learning.offer import Fit, Offer
 
 
 @final

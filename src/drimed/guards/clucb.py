@@ -34,8 +34,7 @@ from drimed.guards.constraint import check_confidence, radius
 from drimed.guards.fallback import control
 from drimed.guards.guard import NOT_EARNED, UNCHANGED, AskRule, Decision, Guarded, Protects
 from drimed.guards.margin import Tolerance
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer, Shape
+from drimed.learning.offer import Fit, Offer, Shape
 from drimed.linear import forms
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 

@@ -15,8 +15,7 @@ from scipy.special import ndtri
 from drimed.errors import ConfigError, InputError
 from drimed.guards import margin
 from drimed.guards.margin import Tolerance
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer
+from drimed.learning.offer import Fit, Offer
 from drimed.linear.arrays import BoolArray, FloatArray
 
 

@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal, Protocol, final, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer, Shape
+from drimed.learning.offer import Fit, Offer, Shape
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick
 
 # Why a decision is not the rule's own wish. A guard's `reason` is an index into this list.

@@ -18,7 +18,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from drimed.errors import ConfigError
-from drimed.learning.fit import Fit
+from drimed.learning.offer import Fit
 from drimed.linear.arrays import FloatArray
 from drimed.linear.kernel import helper, kernel
 

@@ -15,8 +15,7 @@ from drimed.errors import ConfigError
 from drimed.guards import margin
 from drimed.guards.guard import PENALISED, UNCHANGED, AskRule, Decision, Guarded, Protects
 from drimed.guards.margin import Tolerance
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer, Shape
+from drimed.learning.offer import Fit, Offer, Shape
 from drimed.linear.arrays import FloatArray, pick
 
 UPDATES = ("margin", "indicator")

@@ -27,8 +27,7 @@ from drimed.guards.constraint import check_confidence, radius
 from drimed.guards.fallback import control, only_safe
 from drimed.guards.guard import CONTROL_FIRST, AskRule, Guarded, Protects
 from drimed.guards.margin import Tolerance
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer
+from drimed.learning.offer import Fit, Offer
 from drimed.linear import forms
 from drimed.linear.arrays import BoolArray, FloatArray
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from drimed.errors import ConfigError, InputError, NumericalError
+from drimed.errors import InputError, NumericalError
 from drimed.learning import moments, noise_model
 from drimed.learning.offer import Offer, Shape
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick, pick_shared
@@ -118,9 +118,6 @@ def of_user(rows: Rows, h: int) -> Rows:
 def add(noise: Noise, rows: Rows, sign: float = 1.0) -> Noise:
     """Count an observation in; with sign -1, out."""
     maps, mapped = _with_map(noise, rows)
-    fixed = maps is not None
-    u = rows.y if fixed else rows.Z[..., 0, :]
-    width = u.shape[-1]
     recent = noise.recent.copy()
     row = recent[..., noise.waiting, :]
     row[..., 0] = rows.subgroup
@@ -128,27 +125,14 @@ def add(noise: Noise, rows: Rows, sign: float = 1.0) -> Noise:
     row[..., 2] = np.minimum(rows.feature // BIN_WIDTH, BINS - 1)
     row[..., 3] = rows.feature
     row[..., 4] = sign
-    if fixed:
+    if maps is not None:
         row[..., 5] = 1.0
-        row[..., 6:] = u
+        row[..., 6:] = rows.y
     else:
-        row[..., 5 : 5 + width] = u
-        row[..., 5 + width] = rows.y[..., 0]
-    added = Noise(
-        noise.n,
-        noise.moments,
-        noise.sf,
-        maps,
-        mapped,
-        noise.whitening,
-        noise.slope,
-        noise.centre,
-        noise.inflation,
-        recent,
-        noise.waiting + 1,
-        noise.seen + (1 if sign > 0 else -1),
-        noise.refitted,
-    )
+        row[..., 5:-1] = rows.Z[..., 0, :]
+        row[..., -1] = rows.y[..., 0]
+    seen = noise.seen + (1 if sign > 0 else -1)
+    added = replace(noise, maps=maps, mapped=mapped, recent=recent, waiting=noise.waiting + 1, seen=seen)
     return absorb(added) if added.waiting == recent.shape[-2] else added
 
 
@@ -272,12 +256,6 @@ def context_feature(offer: Offer, batch: tuple[int, ...]) -> FloatArray:
     return np.broadcast_to(noise_model.log_size(offer.context), batch)
 
 
-def check_guess(guess: float) -> None:
-    """A variance."""
-    if not 0 < guess < np.inf:
-        raise ConfigError(f"noise_guess must be a positive, finite variance, got {guess}")
-
-
 def _log_scale(slope: FloatArray, centre: FloatArray, feature: FloatArray) -> FloatArray:
     return np.clip(slope * (feature - centre), -noise_model.LOG_WEIGHT_LIMIT, noise_model.LOG_WEIGHT_LIMIT)
 
@@ -293,14 +271,9 @@ def _at(array: FloatArray, subgroup: int | IntArray, arm: IntArray) -> FloatArra
 
 def _checked_user(noise: Noise, user: int | IntArray) -> int | IntArray:
     E = noise.n.shape[-3]
-    if np.ndim(user) == 0:
-        user = int(user)
-        ok, came = 0 <= user < E, user
-    else:
-        ok, came = bool(((user >= 0) & (user < E)).all()), int(np.max(user))
-    if not ok:
-        raise InputError(f"learned noise is kept for {E} users, numbered from 0; got user {came}")
-    return user
+    if not np.all((np.asarray(user) >= 0) & (np.asarray(user) < E)):
+        raise InputError(f"learned noise is kept for {E} users, numbered from 0; got user {int(np.max(user))}")
+    return int(user) if np.ndim(user) == 0 else user
 
 
 def _with_map(noise: Noise, rows: Rows) -> tuple[FloatArray | None, BoolArray | None]:

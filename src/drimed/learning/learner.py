@@ -10,10 +10,9 @@ import numpy as np
 
 from drimed.errors import ConfigError, InputError
 from drimed.learning import learned, noise
-from drimed.learning.fit import Fit
 from drimed.learning.learned import Noise
-from drimed.learning.offer import Offer, Outcome, Shape
-from drimed.linear import radius, ridge
+from drimed.learning.offer import Fit, Offer, Outcome, Shape
+from drimed.linear import checks, ridge
 from drimed.linear.arrays import FloatArray, IntArray
 from drimed.linear.ridge import Ridge
 
@@ -45,23 +44,18 @@ class Learner:
     refits: str = "scheduled"
 
     def __post_init__(self) -> None:
-        if self.weighting not in noise.WEIGHTINGS:
-            raise ConfigError(f"weighting must be one of {noise.WEIGHTINGS}, got {self.weighting!r}")
-        if self.feedback not in noise.FEEDBACKS:
-            raise ConfigError(f"feedback must be one of {noise.FEEDBACKS}, got {self.feedback!r}")
+        for name, known in (("weighting", noise.WEIGHTINGS), ("feedback", noise.FEEDBACKS), ("refits", REFITS)):
+            if getattr(self, name) not in known:
+                raise ConfigError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
         if not 0 < self.discount <= 1:
             raise ConfigError(f"discount must be in (0, 1], got {self.discount}")
-        if not 0 < self.delta < 1:
-            raise ConfigError(f"delta must be in (0, 1), got {self.delta}")
-        learned.check_guess(self.noise_guess)
-        if self.refits not in REFITS:
-            raise ConfigError(f"refits must be one of {REFITS}, got {self.refits!r}")
+        checks.share("delta", self.delta)
         if self.weighting == "learned" and self.discount < 1:
             raise ConfigError(
                 f"learned noise keeps all of the past: it cannot be discounted, got discount {self.discount}; "
                 "use discount 1, or weighting 'known' or 'none'"
             )
-        for name in ("noise_bound", "norm_bound", "ridge_penalty"):
+        for name in ("noise_bound", "norm_bound", "ridge_penalty", "noise_guess"):
             if not (0 < getattr(self, name) < np.inf):
                 raise ConfigError(f"{name} must be positive and finite, got {getattr(self, name)}")
 
@@ -140,12 +134,8 @@ class Learner:
         if state.V2 is not None:  # Russac et al. (2019): for discounted data the width is |x| in V^-1 V2 V^-1
             logdet = ridge.logdet_of(state.V2, self.ridge_penalty)
             spread = np.matmul(np.matmul(state.V_inv, state.V2), state.V_inv)
-        beta = radius.oful(
-            logdet,
-            noise=self.noise_bound,
-            norm=self.norm_bound,
-            regularisation=self.ridge_penalty,
-            delta=self.delta,
+        beta = ridge.oful_radius(
+            logdet, noise=self.noise_bound, norm=self.norm_bound, regularisation=self.ridge_penalty, delta=self.delta
         )
         inflation = 1.0 if model is None else model.inflation
         return Fit(state.theta, state.V_inv, beta, spread, pulls, round, self.noise_bound, inflation)
@@ -181,13 +171,4 @@ class Learner:
 
 
 def _with_noise(offer: Offer, sigma: FloatArray | None) -> Offer:
-    return Offer(
-        features=offer.features,
-        control=offer.control,
-        sigma=sigma,
-        maps=offer.maps,
-        preference=offer.preference,
-        context=offer.context,
-        available=offer.available,
-        user=offer.user,
-    )
+    return replace(offer, sigma=sigma, whitening=None, scale=None)

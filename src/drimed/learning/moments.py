@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from drimed.linear.arrays import FloatArray, IntArray
+from drimed.linear.forms import dot
 from drimed.linear.kernel import helper, kernel
 
 LEAST_VARIANCE = 1e-8  # of a metric, as a share of its mean square: what never varies must not weigh infinitely much
@@ -47,18 +48,8 @@ class Cells(NamedTuple):
 )
 def absorb(n, moments, sf, recent, waiting, n_new, moments_new, sf_new):  # type: ignore[no-untyped-def]
     """Add the first `waiting` rows (subgroup, arm, bin, feature, sign, u...) to their cells."""
-    E, K, J = n.shape
-    C, U = moments.shape[3], recent.shape[1] - 5
-    for j in range(J):
-        sf_new[j] = sf[j]
-        for e in range(E):
-            for k in range(K):
-                n_new[e, k, j] = n[e, k, j]
-    for e in range(E):
-        for k in range(K):
-            for j in range(J):
-                for c in range(C):
-                    moments_new[e, k, j, c] = moments[e, k, j, c]
+    U = recent.shape[1] - 5
+    n_new[:], moments_new[:], sf_new[:] = n, moments, sf
     for i in range(waiting):
         e, k, j = int(recent[i, 0]), int(recent[i, 1]), int(recent[i, 2])
         sign = recent[i, 4]
@@ -70,8 +61,7 @@ def absorb(n, moments, sf, recent, waiting, n_new, moments_new, sf_new):  # type
                 moments_new[e, k, j, c] += sign * recent[i, 5 + s] * recent[i, 5 + t]
                 c += 1
         if n_new[e, k, j] == 0.0:  # what was taken out again leaves no round-off behind
-            for c in range(C):
-                moments_new[e, k, j, c] = 0.0
+            moments_new[e, k, j, :] = 0.0
 
 
 @helper
@@ -114,12 +104,11 @@ def count(
 @helper
 def weigh(cells: Cells, weight: FloatArray, e: int, k: int, S: FloatArray) -> None:
     """The moments of one group into S (C,), each bin by its weight (J,)."""
-    C, U = S.shape[0], cells.recent.shape[1] - 5
-    for c in range(C):
-        S[c] = 0.0
+    U = cells.recent.shape[1] - 5
+    S[:] = 0.0
     for j in range(weight.shape[0]):
         if cells.n[e, k, j] != 0.0:
-            for c in range(C):
+            for c in range(S.shape[0]):
                 S[c] += weight[j] * cells.moments[e, k, j, c]
     for o in range(cells.recent.shape[0]):
         if cells.place[o, 0] == e and cells.place[o, 1] == k:
@@ -137,14 +126,10 @@ def quadratic_by_bin(cells: Cells, Q: FloatArray, weight: FloatArray, e: int, k:
     U = cells.recent.shape[1] - 5
     for j in range(weight.shape[0]):
         if cells.n[e, k, j] != 0.0:
-            x = 0.0
-            for c in range(Q.shape[0]):
-                x += cells.moments[e, k, j, c] * Q[c]
-            r[j] += weight[j] * max(x, 0.0)
+            r[j] += weight[j] * max(dot(cells.moments[e, k, j], Q), 0.0)
     for o in range(cells.recent.shape[0]):
         if cells.place[o, 0] == e and cells.place[o, 1] == k:
-            x = 0.0
-            c = 0
+            x, c = 0.0, 0
             for s in range(U):
                 for t in range(s, U):
                     x += Q[c] * cells.recent[o, 5 + s] * cells.recent[o, 5 + t]
@@ -208,14 +193,10 @@ def add_mapped(Z: FloatArray, Om: FloatArray, S: FloatArray, V: FloatArray, b: F
     """The rows of a group whose map Z is fixed, u = (1, y)."""
     m, d = Z.shape
     for s in range(m):
-        x = 0.0
-        for t in range(m):
-            x += Om[s, t] * S[1 + t]
+        x = dot(Om[s], S[1 : m + 1])
         for i in range(d):
             b[i] += Z[s, i] * x
-            along[s, i] = 0.0
-            for t in range(m):
-                along[s, i] += Om[s, t] * Z[t, i]
+            along[s, i] = dot(Om[s], Z[:, i])
     for s in range(m):
         for i in range(d):
             for o in range(d):
@@ -228,10 +209,9 @@ def add_featured(om: float, S: FloatArray, V: FloatArray, b: FloatArray) -> None
     c = 0
     for i in range(b.shape[0]):
         for o in range(i, b.shape[0]):
-            x = om * S[c]
-            V[i, o] += x
+            V[i, o] += om * S[c]
             if o != i:
-                V[o, i] += x
+                V[o, i] += om * S[c]
             c += 1
         b[i] += om * S[c]
         c += 1
@@ -240,9 +220,7 @@ def add_featured(om: float, S: FloatArray, V: FloatArray, b: FloatArray) -> None
 @helper
 def mapped_mean(Z: FloatArray, theta: FloatArray, mu: FloatArray) -> None:
     for s in range(Z.shape[0]):
-        mu[s] = 0.0
-        for i in range(Z.shape[1]):
-            mu[s] += Z[s, i] * theta[i]
+        mu[s] = dot(Z[s], theta)
 
 
 @helper
@@ -250,16 +228,10 @@ def mapped_uncertainty(Z: FloatArray, V_inv: FloatArray, unsure: FloatArray, alo
     m, d = Z.shape
     for s in range(m):
         for i in range(d):
-            along[s, i] = 0.0
-            for o in range(d):
-                along[s, i] += Z[s, o] * V_inv[o, i]
+            along[s, i] = dot(Z[s], V_inv[:, i])
     for s in range(m):
         for t in range(s, m):
-            x = 0.0
-            for i in range(d):
-                x += along[s, i] * Z[t, i]
-            unsure[s, t] = x
-            unsure[t, s] = x
+            unsure[s, t] = unsure[t, s] = dot(along[s], Z[t])
 
 
 @helper
@@ -269,20 +241,16 @@ def mapped_residuals(mu: FloatArray, unsure: FloatArray, S: FloatArray, R: Float
     for s in range(m):
         for t in range(s, m):
             x = S[c] - mu[s] * S[1 + t] - S[1 + s] * mu[t]
-            x += S[0] * (mu[s] * mu[t] + unsure[s, t])
-            R[s, t] = x
-            R[t, s] = x
+            R[s, t] = R[t, s] = x + S[0] * (mu[s] * mu[t] + unsure[s, t])
             c += 1
 
 
 @helper
 def featured_residual(theta: FloatArray, V_inv: FloatArray, S: FloatArray) -> float:
-    x = 0.0
-    c = 0
+    x, c = 0.0, 0
     for i in range(theta.shape[0]):
         for o in range(i, theta.shape[0]):
-            twice = 1.0 if o == i else 2.0
-            x += twice * S[c] * (theta[i] * theta[o] + V_inv[i, o])
+            x += (1.0 if o == i else 2.0) * S[c] * (theta[i] * theta[o] + V_inv[i, o])
             c += 1
         x -= 2.0 * S[c] * theta[i]
         c += 1
@@ -311,8 +279,7 @@ def featured_form(om: float, theta: FloatArray, V_inv: FloatArray, Q: FloatArray
     c = 0
     for i in range(theta.shape[0]):
         for o in range(i, theta.shape[0]):
-            twice = 1.0 if o == i else 2.0
-            Q[c] = twice * om * (theta[i] * theta[o] + V_inv[i, o])
+            Q[c] = (1.0 if o == i else 2.0) * om * (theta[i] * theta[o] + V_inv[i, o])
             c += 1
         Q[c] = -2.0 * om * theta[i]
         c += 1

@@ -30,7 +30,7 @@ from drimed.learning.moments import (
     weigh,
 )
 from drimed.linear.arrays import FloatArray
-from drimed.linear.forms import invert, upper_root
+from drimed.linear.forms import dot, invert, upper_root
 from drimed.linear.kernel import helper, kernel
 
 LOG_WEIGHT_LIMIT = 12.0  # |log scale| beyond this is extrapolation: no context weighs more than e^12 times another
@@ -115,17 +115,8 @@ def _start(
                 for t in range(m):
                     for i in range(m):
                         Om[e, k, s, t] += whitening[e, k, i, s] * whitening[e, k, i, t]
-    return Model(
-        Om,
-        np.zeros(J),
-        np.zeros((E, K, C)),
-        V,
-        b,
-        np.zeros((d, d)),
-        np.zeros(d),
-        np.zeros((E, K, m, m)),
-        np.zeros((E, K, m, m)),
-    )
+    weight, S, V_inv, theta = np.zeros(J), np.zeros((E, K, C)), np.zeros((d, d)), np.zeros(d)
+    return Model(Om, weight, S, V, b, V_inv, theta, np.zeros((E, K, m, m)), np.zeros((E, K, m, m)))
 
 
 @helper
@@ -136,10 +127,9 @@ def _regress(cells: Cells, model: Model, w: float, penalty: float) -> None:
     along = np.zeros(cells.maps.shape[1:])
     for j in range(model.weight.shape[0]):
         model.weight[j] = np.exp(-min(max(w * cells.f[j], -LOG_WEIGHT_LIMIT), LOG_WEIGHT_LIMIT))
+    b[:], V[:] = 0.0, 0.0
     for i in range(d):
-        b[i] = 0.0
-        for o in range(d):
-            V[i, o] = penalty if o == i else 0.0
+        V[i, i] = penalty
     for e in range(E):
         for k in range(K):
             if cells.of_group[e, k] == 0.0:
@@ -151,13 +141,10 @@ def _regress(cells: Cells, model: Model, w: float, penalty: float) -> None:
                 add_featured(model.Om[e, k, 0, 0], model.S[e, k], V, b)
     for i in range(d):
         for o in range(i):
-            V[i, o] = 0.5 * (V[i, o] + V[o, i])
-            V[o, i] = V[i, o]
+            V[i, o] = V[o, i] = 0.5 * (V[i, o] + V[o, i])
     invert(V, model.V_inv)
     for i in range(d):
-        model.theta[i] = 0.0
-        for o in range(d):
-            model.theta[i] += model.V_inv[i, o] * b[o]
+        model.theta[i] = dot(model.V_inv[i], b)
 
 
 @helper
@@ -201,14 +188,11 @@ def _precisions(cells: Cells, model: Model, pooled: FloatArray) -> float:
         for e in range(E):
             N = cells.of_group[e, k]
             if cells.fixed:
+                A[:] = model.R[e, k]
                 for s in range(m):
-                    for t in range(m):
-                        A[s, t] = model.R[e, k, s, t]
                     A[s, s] += pooled[s]
                 invert(A, new)
-                for s in range(m):
-                    for t in range(m):
-                        new[s, t] *= N + PRIOR_EXCESS - 1.0  # nu0 + N - m - 1
+                new *= N + PRIOR_EXCESS - 1.0  # nu0 + N - m - 1
             else:
                 new[0, 0] = (CELL_PULL + N) / (CELL_PULL * level + model.R[e, k, 0, 0])
             most, change = 0.0, 0.0
@@ -243,9 +227,7 @@ def _by_bin(cells: Cells, model: Model) -> FloatArray:
 def _slope_step(cells: Cells, r: FloatArray, w: float) -> float:
     """A step of Fisher scoring for log-linear variances, with the level profiled out."""
     m = cells.maps.shape[1]
-    all_r = 0.0
-    for j in range(r.shape[0]):
-        all_r += r[j]
+    all_r = r.sum()
     score = -SLOPE_PRECISION * w
     if all_r > 0.0:
         for j in range(r.shape[0]):
@@ -292,10 +274,7 @@ def _rests_on_weights(cells: Cells, model: Model) -> tuple[float, float]:
 @kernel("void(f8[:], f8[:])", "(q)->()")
 def log_size(context, feature):  # type: ignore[no-untyped-def]
     """log(1 + |c|), the coordinates taken in their order."""
-    total = 0.0
-    for i in range(context.shape[0]):
-        total += context[i] * context[i]
-    feature[0] = np.log1p(np.sqrt(total))
+    feature[0] = np.log1p(np.sqrt(dot(context, context)))
 
 
 @kernel("void(f8[:,:,:], f8[:], f8, f8[:])", "(k,m,m),(m),()->(k)")

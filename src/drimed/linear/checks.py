@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from drimed.errors import InputError, ShapeError
+from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.linear.arrays import FloatArray
 
 SUM_TOLERANCE = 1e-9  # probabilities written with nine digits are accepted
@@ -43,6 +43,13 @@ def positive(name: str, array: FloatArray) -> FloatArray:
     if not (array > 0).all():
         raise InputError(f"{name} must be positive, got {float(array.min())}")
     return array
+
+
+def share(name: str, value: float) -> float:
+    """`value` if it is strictly between 0 and 1."""
+    if not 0 < value < 1:
+        raise ConfigError(f"{name} must be in (0, 1), got {value}")
+    return value
 
 
 def probabilities(name: str, array: FloatArray) -> FloatArray:

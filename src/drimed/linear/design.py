@@ -17,7 +17,7 @@ import numpy as np
 from drimed.errors import ConfigError, NumericalError
 from drimed.linear import pmf
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
-from drimed.linear.forms import quadratic
+from drimed.linear.forms import dot, quadratic
 from drimed.linear.kernel import helper, kernel
 
 RANK_TOLERANCE = 1e-10  # a direction counts if some vector reaches it with this share of the longest length
@@ -48,7 +48,7 @@ def approx(W: FloatArray, mask: BoolArray | None = None) -> FloatArray:
     >>> approx(np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])).round(4).tolist()
     [0.3333, 0.3333, 0.3333]
     """
-    allowed = _allowed(W, mask)
+    allowed = np.ones(W.shape[-2], bool) if mask is None else mask
     T, rank, order = _span(W, allowed)
     counts = _cover(W, T, rank, allowed, order)
     return counts / counts.sum(-1, keepdims=True)
@@ -60,22 +60,12 @@ def frank_wolfe(W: FloatArray, mask: BoolArray | None = None, *, tolerance: floa
     >>> frank_wolfe(np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])).round(6).tolist()
     [0.5, 0.5, 0.0]
     """
-    allowed = _allowed(W, mask)
+    allowed = np.ones(W.shape[-2], bool) if mask is None else mask
     T, rank, order = _span(W, allowed)
     q, steps = _wynn(T, rank, allowed, order, tolerance)
     if (steps >= MOST_STEPS).any():
         raise NumericalError(f"the optimal design did not converge in {MOST_STEPS} steps; raise its tolerance")
     return q
-
-
-def leverages(W: FloatArray, q: FloatArray) -> FloatArray:
-    """w_a^T V(q)^+ w_a for each arm: (..., K, d), (..., K) -> (..., K). Their q-mean is the rank."""
-    V = np.matmul(np.swapaxes(W * q[..., None], -1, -2), W)
-    return np.vecdot(np.matmul(W, np.linalg.pinv(V, hermitian=True)), W)
-
-
-def _allowed(W: FloatArray, mask: BoolArray | None) -> BoolArray:
-    return np.ones(W.shape[-2], bool) if mask is None else mask
 
 
 @kernel("void(f8[:,:], b1[:], f8[:,:], i8[:], i8[:])", "(k,d),(k)->(k,d),(),(k)")
@@ -106,9 +96,7 @@ def _span(W, allowed, T, rank, order):  # type: ignore[no-untyped-def]
             break
         root = np.sqrt(rest[far])
         for k in range(K):
-            s = 0.0
-            for i in range(d):
-                s += x[k, i] * x[far, i]
+            s = dot(x[k], x[far])
             for j in range(r):
                 s -= T[k, j] * T[far, j]
             T[k, r] = s / root
@@ -150,9 +138,7 @@ def _cover(W, span, rank, allowed, order, counts):  # type: ignore[no-untyped-de
             return
         counts[worst] += 1.0
         for i in range(r):
-            u[i] = 0.0
-            for j in range(r):
-                u[i] += V_inv[i, j] * T[worst, j]
+            u[i] = dot(V_inv[i], T[worst])
         for i in range(r):
             for j in range(r):
                 V_inv[i, j] -= u[i] * u[j] / (1.0 + most)
@@ -257,8 +243,7 @@ def _extremes(T: FloatArray, allowed: BoolArray, counts: FloatArray) -> None:
     K, r = T.shape
     counts[:] = 0.0
     free = np.eye(r)  # projector on the directions that no chosen pair has covered yet
-    along = np.zeros(K)
-    covered = np.zeros(r)
+    along, covered = np.zeros(K), np.zeros(r)
     for _ in range(r):
         axis = 0
         for j in range(r):
@@ -266,9 +251,7 @@ def _extremes(T: FloatArray, allowed: BoolArray, counts: FloatArray) -> None:
                 axis = j
         high, low = -1, -1
         for k in range(K):
-            along[k] = 0.0  # <w_k, b> with b orthogonal to the pairs so far
-            for j in range(r):
-                along[k] += T[k, j] * free[axis, j]
+            along[k] = dot(T[k], free[axis])  # <w_k, b> with b orthogonal to the pairs so far
             if allowed[k] and (high < 0 or along[k] > along[high]):
                 high = k
             if allowed[k] and (low < 0 or along[k] < along[low]):

@@ -34,8 +34,7 @@ def behind_leader(
     Ties go to the lowest index. A twin of the leader has the floor of a distance, so that gap^2 / distance is 0.
     """
     allowed = np.ones(x.shape[-2], bool) if mask is None else mask
-    leader, gap, distance = _behind_leader(x, theta, A, allowed)
-    return leader, gap, distance
+    return _behind_leader(x, theta, A, allowed)
 
 
 @kernel("void(f8[:,:], f8[:,:], f8[:])", "(k,d),(d,d)->(k)")
@@ -44,20 +43,14 @@ def _leverages(x, A, lev):  # type: ignore[no-untyped-def]
         lev[k] = max(quadratic(A, x[k]), 0.0)
 
 
-@kernel(
-    "void(f8[:,:], f8[:], f8[:,:], b1[:], i8[:], f8[:], f8[:])",
-    "(k,d),(d),(d,d),(k)->(),(k),(k)",
-)
+@kernel("void(f8[:,:], f8[:], f8[:,:], b1[:], i8[:], f8[:], f8[:])", "(k,d),(d),(d,d),(k)->(),(k),(k)")
 def _behind_leader(x, theta, A, allowed, leader, gap, distance):  # type: ignore[no-untyped-def]
     K, d = x.shape
     best, top = 0, -np.inf
     for k in range(K):
-        s = 0.0
-        for i in range(d):
-            s += x[k, i] * theta[i]
-        gap[k] = s
-        if allowed[k] and s > top:
-            best, top = k, s
+        gap[k] = dot(x[k], theta)
+        if allowed[k] and gap[k] > top:
+            best, top = k, gap[k]
     least = TWIN * quadratic(A, x[best]) + NEVER_ZERO
     for k in range(K):
         gap[k] = top - gap[k]
@@ -72,14 +65,20 @@ def _behind_leader(x, theta, A, allowed, leader, gap, distance):  # type: ignore
 
 
 @helper
+def dot(u: FloatArray, v: FloatArray) -> float:
+    """<u, v>, summed in order."""
+    total = 0.0
+    for i in range(u.shape[0]):
+        total += u[i] * v[i]
+    return total
+
+
+@helper
 def quadratic(A: FloatArray, x: FloatArray) -> float:
     """x^T A x."""
     total = 0.0
     for i in range(x.shape[0]):
-        s = 0.0
-        for j in range(x.shape[0]):
-            s += A[i, j] * x[j]
-        total += s * x[i]
+        total += dot(A[i], x) * x[i]
     return total
 
 

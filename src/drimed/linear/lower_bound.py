@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from drimed.linear.arrays import BoolArray, FloatArray
-from drimed.linear.forms import NEVER_ZERO, TWIN, quadratic
+from drimed.linear.forms import NEVER_ZERO, TWIN, dot, quadratic
 from drimed.linear.kernel import helper, kernel
 
 RIDGE = 1e-6  # of V_omega, relative to its mean eigenvalue: omega may have fewer atoms than there are features
@@ -38,8 +38,7 @@ def nearest_alternative(
     >>> round(float(ratio), 6), (theta - shift).round(6).tolist()
     (0.038571, [0.457143, 0.228571])
     """
-    ratio, shift = _nearest(x, allowed, theta, V_inv, M_inv)
-    return ratio, shift
+    return _nearest(x, allowed, theta, V_inv, M_inv)
 
 
 def exponentiated(log_omega: FloatArray, q: FloatArray, step: FloatArray | float) -> FloatArray:
@@ -70,8 +69,7 @@ def lagrangian(
     """
     numbers = np.empty((*np.broadcast_shapes(np.shape(multiplier), np.shape(wide)), 3))
     numbers[..., 0], numbers[..., 1], numbers[..., 2] = multiplier, wide, norm_bound
-    q, constraint = _lagrangian(x, sigma, allowed, theta, V_inv, log_omega, numbers)
-    return q, constraint
+    return _lagrangian(x, sigma, allowed, theta, V_inv, log_omega, numbers)
 
 
 @kernel("void(f8[:,:,:], b1[:,:], f8[:], f8[:,:], f8[:,:], f8[:], f8[:])", "(h,k,d),(h,k),(d),(d,d),(d,d)->(),(d)")
@@ -85,18 +83,14 @@ def _shift_to_nearest(
 ) -> float:
     """The squared distance of the nearest alternative; fills `shift` (d,)."""
     H, K, d = x.shape
-    D = np.zeros(d)
-    direction = np.zeros(d)
+    D, direction = np.zeros(d), np.zeros(d)
     ratio = np.inf
-    for i in range(d):
-        shift[i] = 0.0
+    shift[:] = 0.0
     for h in range(H):
         best, top = -1, -np.inf
         for k in range(K):
             if allowed[h, k]:
-                s = 0.0
-                for i in range(d):
-                    s += x[h, k, i] * theta[i]
+                s = dot(x[h, k], theta)
                 if best < 0 or s > top:
                     best, top = k, s
         if best < 0:
@@ -105,15 +99,11 @@ def _shift_to_nearest(
         for k in range(K):
             if not allowed[h, k] or k == best:
                 continue
-            gap, size = 0.0, 0.0
             for i in range(d):
                 D[i] = x[h, best, i] - x[h, k, i]
-                gap += D[i] * theta[i]
             for i in range(d):
-                direction[i] = 0.0
-                for j in range(d):
-                    direction[i] += M_inv[i, j] * D[j]
-                size += direction[i] * D[i]
+                direction[i] = dot(M_inv[i], D)
+            gap, size = dot(D, theta), dot(direction, D)
             if not (size > 0.0 and gap * gap < ratio * size):
                 continue
             if quadratic(A, D) > least:
@@ -143,11 +133,7 @@ def _lagrangian(x, sigma, allowed, theta, A, log_omega, numbers, q, constraint):
             q[h, k] = 0.0
             if not known:
                 continue
-            mean, moved = 0.0, 0.0
-            for i in range(d):
-                mean += x[h, k, i] * theta[i]
-                moved += x[h, k, i] * shift[i]
-            moved /= sigma[h, k]
+            mean, moved = dot(x[h, k], theta), dot(x[h, k], shift) / sigma[h, k]
             width = wide * np.sqrt(max(quadratic(A, x[h, k]), 0.0))
             hope = 2.0 * BL / sigma[h, k] / sigma[h, k] * width  # 2 B L / sigma^2 sqrt(gamma) |x|
             q[h, k] = mean + width + multiplier * (0.5 * moved * moved + hope)
@@ -162,8 +148,7 @@ def _design(
 ) -> float:
     """omega on the arms that are there, the inverse of V_omega = E_h sum_a omega x x^T / sigma^2; returns max |x|."""
     H, K, d = x.shape
-    V = np.zeros((d, d))
-    z = np.zeros(d)
+    V, z = np.zeros((d, d)), np.zeros(d)
     users, trace, longest = 0, 0.0, 0.0
     for h in range(H):
         top, total = -np.inf, 0.0
@@ -180,13 +165,11 @@ def _design(
         users += 1
         for k in range(K):
             omega[h, k] /= total
-            length = 0.0
             for i in range(d):
-                length += x[h, k, i] * x[h, k, i]
                 z[i] = x[h, k, i] / sigma[h, k]
                 for j in range(i + 1):
                     V[i, j] += omega[h, k] * z[i] * z[j]
-            longest = max(longest, np.sqrt(length))
+            longest = max(longest, np.sqrt(dot(x[h, k], x[h, k])))
     for i in range(d):
         trace += V[i, i]
         for j in range(i):

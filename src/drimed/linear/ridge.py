@@ -1,20 +1,23 @@
-"""Ridge regression as a sum that can be added to, discounted and refreshed.
+"""Ridge regression as a sum that can be added to, discounted and refreshed, and its confidence radii.
 
     V = lambda I + sum_s g_s z_s z_s^T,   b = sum_s g_s z_s w_s,   theta_hat = V^-1 b
 
 over whitened rows (z_s, w_s) with discount weights g_s. Learners with known weights change V here only; learned noise
-(drimed.learning.learned) and the published algorithms replace it and `refresh` the rest.
+(drimed.learning.learned) and the published algorithms replace it and `refresh` the rest. A radius sqrt(beta) says how
+far theta may be from theta_hat in the norm of V; docs/paper.md compares those of several sources.
 Symbols: docs/notation.md. Shapes: leading `...` is any batch; d features, m rows at a time.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from drimed.errors import NumericalError
 from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.linear.forms import dot, quadratic
 from drimed.linear.kernel import kernel
 
 BLOCK = 256  # outcomes of `one_step_ahead` between factorisations, so that round-off does not build up
@@ -92,13 +95,53 @@ def roll(ridge: Ridge, discount: float, regularisation: float) -> Ridge:
 
 def refresh(ridge: Ridge, regularisation: float) -> Ridge:
     """Recompute everything that follows from V and b, so that no round-off is carried on."""
-    V_inv, logdet = _factorise(ridge.V, regularisation)
+    logdet = logdet_of(ridge.V, regularisation)
+    try:
+        V_inv = np.asarray(np.linalg.inv(ridge.V), np.float64)
+    except np.linalg.LinAlgError as error:
+        raise NumericalError(LOST) from error
+    V_inv = 0.5 * (V_inv + np.swapaxes(V_inv, -1, -2))
     return replace(ridge, V_inv=V_inv, logdet=logdet, theta=np.matvec(V_inv, ridge.b), age=0)
 
 
 def logdet_of(V: FloatArray, regularisation: float) -> FloatArray:
     """log det V - d log lambda: (..., d, d) -> (...)."""
-    return _log_diagonal(_cholesky(V)) - V.shape[-1] * np.log(regularisation)
+    try:
+        diagonal = np.diagonal(np.linalg.cholesky(V), axis1=-2, axis2=-1)
+    except np.linalg.LinAlgError as error:
+        raise NumericalError(LOST) from error
+    if not (diagonal.min(-1) ** 2 > SMALLEST_PIVOT * np.diagonal(V, axis1=-2, axis2=-1).max(-1)).all():
+        raise NumericalError(LOST)
+    return 2.0 * np.log(diagonal).sum(-1) - V.shape[-1] * np.log(regularisation)
+
+
+def oful_radius(logdet: Any, *, noise: float, norm: float, regularisation: float, delta: float) -> FloatArray:
+    """Abbasi-Yadkori et al. (2011), Thm 2: holds for all rounds at once with probability 1 - delta.
+
+    `logdet` is log det V - d log lambda; on whitened data `noise` is 1 (Kirschner and Krause, 2018).
+
+    >>> round(float(oful_radius(np.log(6.0), noise=1, norm=1, regularisation=1, delta=0.01)), 6)
+    4.316941
+    """
+    return noise * np.sqrt(logdet + 2 * np.log(1 / delta)) + np.sqrt(regularisation) * norm
+
+
+def trace_radius(
+    round: Any, d: int, *, noise: float, norm: float, longest: Any, regularisation: float, delta: float
+) -> FloatArray:
+    """The same bound with the determinant replaced by its largest value after `round` rows; looser."""
+    spread = np.log((1 + round * longest**2 / regularisation) / delta)
+    return noise * np.sqrt(d * spread) + np.sqrt(regularisation) * norm
+
+
+def lin_imed_radius(round: Any, d: int, *, noise: float) -> FloatArray:
+    """What the LinIMED comparison of Balagopalan and Jun (2024) runs: a heuristic without a guarantee."""
+    return np.asarray(noise * np.sqrt(3 * d * np.log(1 + round)) + np.sqrt(2))
+
+
+def thompson_radius(round: Any, d: int, *, noise: float, delta: float) -> FloatArray:
+    """The inflation of Agrawal and Goyal (2013): sqrt(9 d log(t / delta)) times the noise."""
+    return np.asarray(noise * np.sqrt(9 * d * np.log(np.maximum(round, 1) / delta)))
 
 
 def one_step_ahead(regularisation: float, Z: FloatArray, w: FloatArray, X: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -146,11 +189,8 @@ def _add_rows(V, V_inv, b, logdet, Z, w, theta, logdet_new, gain):  # type: igno
     for r in range(m):
         factor = 1.0
         for i in range(d):
-            u = 0.0
-            for j in range(d):
-                u += V_inv[i, j] * Z[r, j]
-            theta[i] = u  # theta serves as scratch for V^-1 z
-            factor += Z[r, i] * u
+            theta[i] = dot(V_inv[i], Z[r])  # theta serves as scratch for V^-1 z
+            factor += Z[r, i] * theta[i]
         lost = not factor >= 1.0  # round-off has eaten V^-1: leave it to a factorisation
         if lost:
             factor = 1.0
@@ -163,34 +203,7 @@ def _add_rows(V, V_inv, b, logdet, Z, w, theta, logdet_new, gain):  # type: igno
         logdet_new[0] += np.log(factor)
         gain[0] = np.inf if lost else max(gain[0], factor)
     for i in range(d):
-        s = 0.0
-        for j in range(d):
-            s += V_inv[i, j] * b[j]
-        theta[i] = s
-
-
-def _factorise(V: FloatArray, regularisation: float) -> tuple[FloatArray, FloatArray]:
-    logdet = logdet_of(V, regularisation)
-    try:
-        V_inv = np.asarray(np.linalg.inv(V), np.float64)
-    except np.linalg.LinAlgError as error:
-        raise NumericalError(LOST) from error
-    return 0.5 * (V_inv + np.swapaxes(V_inv, -1, -2)), logdet
-
-
-def _log_diagonal(L: FloatArray) -> FloatArray:
-    return np.asarray(2.0 * np.log(np.diagonal(L, axis1=-2, axis2=-1)).sum(-1), dtype=np.float64)
-
-
-def _cholesky(V: FloatArray) -> FloatArray:
-    try:
-        L = np.asarray(np.linalg.cholesky(V), np.float64)
-    except np.linalg.LinAlgError as error:
-        raise NumericalError(LOST) from error
-    pivot = np.diagonal(L, axis1=-2, axis2=-1).min(-1) ** 2
-    if not (pivot > SMALLEST_PIVOT * np.diagonal(V, axis1=-2, axis2=-1).max(-1)).all():
-        raise NumericalError(LOST)
-    return L
+        theta[i] = dot(V_inv[i], b)
 
 
 @kernel(
@@ -204,22 +217,14 @@ def _ahead(V_inv, b, Z, w, X, mean, leverage):  # type: ignore[no-untyped-def]
     for t in range(n):
         for r in range(m):
             mean[t, r] = 0.0
-            leverage[t, r] = 0.0
             for i in range(d):
-                s, along = 0.0, 0.0
-                for j in range(d):
-                    s += P[i, j] * moment[j]
-                    along += P[i, j] * X[t, r, j]
-                mean[t, r] += X[t, r, i] * s
-                leverage[t, r] += X[t, r, i] * along
+                mean[t, r] += X[t, r, i] * dot(P[i], moment)
+            leverage[t, r] = quadratic(P, X[t, r])
         for r in range(m):
             factor = 1.0
             for i in range(d):
-                s = 0.0
-                for j in range(d):
-                    s += P[i, j] * Z[t, r, j]
-                u[i] = s
-                factor += Z[t, r, i] * s
+                u[i] = dot(P[i], Z[t, r])
+                factor += Z[t, r, i] * u[i]
             for i in range(d):
                 moment[i] += Z[t, r, i] * w[t, r]
                 for j in range(d):

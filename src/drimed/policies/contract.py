@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from drimed.errors import ConfigError, DrimedError, InputError
 from drimed.guards.guard import Decision
 from drimed.guards.margin import Tolerance
-from drimed.learning.fit import Fit
 from drimed.learning.learned import Noise
-from drimed.learning.offer import Offer, Outcome, Shape, make_offer
+from drimed.learning.offer import Fit, Offer, Outcome, Shape, make_offer
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
 _PROBLEM = Shape(d=3, K=3, M=2, H=1)  # that a policy from outside is tried on

@@ -25,10 +25,9 @@ from drimed.guards import constraint
 from drimed.guards.guard import Decision, Guard, RemembersDecisions
 from drimed.guards.margin import Tolerance
 from drimed.learning import learned
-from drimed.learning.fit import Fit
 from drimed.learning.learned import Noise
 from drimed.learning.learner import Learner
-from drimed.learning.offer import Offer, Outcome, Shape
+from drimed.learning.offer import Fit, Offer, Outcome, Shape
 from drimed.linear import forms, pmf
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.linear.ridge import Ridge

@@ -14,8 +14,7 @@ import numpy as np
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.guards.guard import PENALISED, UNCHANGED, Decision
 from drimed.guards.margin import Tolerance
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer, Outcome, Shape
+from drimed.learning.offer import Fit, Offer, Outcome, Shape
 from drimed.linear import pmf, ridge
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick_shared
 from drimed.linear.ridge import Ridge

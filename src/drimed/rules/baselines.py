@@ -7,8 +7,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer, control_among
+from drimed.learning.offer import Fit, Offer, control_among
 from drimed.linear import pmf
 from drimed.linear.arrays import FloatArray
 from drimed.rules.rule import Ask, Randomisation, every_arm, play_largest

@@ -22,8 +22,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from drimed.errors import ConfigError, InputError
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer
+from drimed.learning.offer import Fit, Offer
 from drimed.linear import pmf
 from drimed.linear.arrays import BoolArray, FloatArray, pick
 from drimed.linear.kernel import kernel

@@ -8,9 +8,8 @@ from typing import ClassVar, final
 import numpy as np
 
 from drimed.errors import ConfigError
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer
-from drimed.linear import pmf, radius
+from drimed.learning.offer import Fit, Offer
+from drimed.linear import pmf, ridge
 from drimed.linear.arrays import FloatArray, pick
 from drimed.linear.forms import NEVER_ZERO
 from drimed.rules.rule import Ask, Randomisation, noise_levels, play_least
@@ -116,9 +115,11 @@ class LinIMED:
         if self.radius == "learner":
             return fit.radius[..., None]
         if self.radius == "experiments":
-            return radius.lin_imed_experiments(t, d, noise=noise)
+            return ridge.lin_imed_radius(t, d, noise=noise)
         longest = np.sqrt(np.vecdot(x, x).max(-1))[..., None]
-        return radius.oful_trace(t - 1, d, noise=noise, norm=1.0, longest=longest, regularisation=1.0, delta=1.0 / t**2)
+        return ridge.trace_radius(
+            t - 1, d, noise=noise, norm=1.0, longest=longest, regularisation=1.0, delta=1.0 / t**2
+        )
 
 
 @final

@@ -13,9 +13,8 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from drimed.errors import ConfigError, InputError
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer
-from drimed.linear import radius
+from drimed.learning.offer import Fit, Offer
+from drimed.linear import ridge
 from drimed.linear.arrays import FloatArray
 from drimed.linear.forms import NEVER_ZERO
 from drimed.rules.rule import Ask, Randomisation, play_largest
@@ -74,5 +73,5 @@ class LinTS:
         if self.v == "radius":
             return fit.radius
         if self.v == "2013":
-            return radius.thompson_2013(fit.round, fit.theta.shape[-1], noise=fit.noise_bound, delta=self.delta)
+            return ridge.thompson_radius(fit.round, fit.theta.shape[-1], noise=fit.noise_bound, delta=self.delta)
         return float(self.v)

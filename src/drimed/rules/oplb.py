@@ -26,8 +26,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from drimed.errors import ConfigError
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer
+from drimed.learning.offer import Fit, Offer
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.linear.kernel import kernel
 from drimed.rules.rule import Ask, Randomisation, check_width, widths

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from drimed.errors import ConfigError
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer, Shape
+from drimed.learning.offer import Fit, Offer, Shape
 from drimed.linear import pmf
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 

@@ -29,8 +29,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from drimed.errors import ConfigError, InputError
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer, Shape
+from drimed.learning.offer import Fit, Offer, Shape
 from drimed.linear import lower_bound, pmf
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.rules.rule import Ask, Randomisation, every_arm

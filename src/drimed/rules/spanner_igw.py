@@ -22,8 +22,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from drimed.errors import ConfigError
-from drimed.learning.fit import Fit
-from drimed.learning.offer import Offer
+from drimed.learning.offer import Fit, Offer
 from drimed.linear import pmf
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick
 from drimed.linear.design import COLLINEAR, RANK_TOLERANCE, largest_entry, scaled

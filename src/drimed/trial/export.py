@@ -16,9 +16,8 @@ from typing import IO, Any
 import numpy as np
 
 from drimed.errors import InputError
-from drimed.evaluation import export as logs
-from drimed.evaluation import sources
 from drimed.evaluation.log import make_log
+from drimed.evaluation.tables import open_bandit, pyarrow
 from drimed.trial import sheets
 from drimed.trial.trial import Trial
 
@@ -143,7 +142,7 @@ def _line(cells: list[Any]) -> bytes:
 
 
 def _parquet(rows: list[dict[str, Any]], path: Path) -> int:
-    arrow, parquet = sources.pyarrow("parquet")
+    arrow, parquet = pyarrow("parquet")
     names = list(dict.fromkeys(name for row in rows for name in row))
     parquet.write_table(arrow.table({name: [row.get(name) for row in rows] for name in names}), path)
     return len(rows)
@@ -166,7 +165,7 @@ def _npz(trial: Trial, path: Path) -> int:
         episode=[d.episode for d in done],
     )
     context = [[(d.context or {})[f] for f in problem.fields] or [0.0] for d in done]
-    feedback = logs.open_bandit(log, context=np.array(context))
+    feedback = open_bandit(log, context=np.array(context))
     arrays: dict[str, Any] = {name: np.asarray(value) for name, value in feedback.items() if value is not None}
     np.savez(path, **arrays)
     return int(feedback["n_rounds"])

@@ -134,7 +134,7 @@ def report(
 ) -> None:
     """Write a report as one page: effects, reward against the control, drift, data quality."""
     trial = common.open_trial(name, store)
-    from drimed.findings.report import write_report
+    from drimed.findings.page import write_report
 
     page = write_report(trial, out or Path("out/trial") / name)
     common.say(f"Open {page}; tables are beside it")

@@ -14,6 +14,7 @@ from drimed.findings.analyse import Analysis
 from drimed.findings.charts import svg
 from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
 from drimed.formatting import counted
+from drimed.linear.arrays import IntArray
 
 MOST_BARS = 60  # episodes beyond which neighbours are put together
 MOST_COLUMNS = 40  # episodes of the table of users: the last ones
@@ -47,15 +48,9 @@ def by_arm(analysis: Analysis) -> Chart | None:
             total, below = int(row.sum()), 0.0
             for k in np.flatnonzero(row):
                 share = float(row[k]) / total
-                box = {
-                    "x": middle(i) - wide / 2,
-                    "y": y(below + share),
-                    "width": wide,
-                    "height": y(below) - y(below + share),
-                }
                 tip = f"episode {names[i]}, {arms[k]}: {100 * share:.0f} % ({row[k]} of {total})"
-                made.append(el("rect", **box, class_=f"{svg.colour(int(k))} bar m-{k}", data_tip=tip))
-                made += [el("rect", **box, class_=f"{name} m-{k}") for name in svg.textures(int(k))]
+                top_edge, height = y(below + share), y(below) - y(below + share)
+                made += _bar(int(k), tip, x=middle(i) - wide / 2, y=top_edge, width=wide, height=height)
                 below += share
         shown = [f + 1 for f in firsts]
         return 272.0, made + svg.episodes_axis(middle, shown, bottom, right - left, right)
@@ -99,23 +94,16 @@ def by_user(analysis: Analysis, users: Sequence[str]) -> Chart | None:
                 said = ", ".join(f"{arms[k]} ({row[k]})" if total > 1 else arms[k] for k in np.flatnonzero(row))
                 for k in np.flatnonzero(row):
                     height = (ROW - 4) * float(row[k]) / total
-                    box = {"x": middle(i) - step / 2 + 1, "y": y, "width": max(1.0, step - 2), "height": height}
                     tip = f"{user}, episode {first + i + 1}: {said}"
-                    made.append(el("rect", **box, class_=f"{svg.colour(int(k))} bar m-{k}", data_tip=tip))
-                    made += [el("rect", **box, class_=f"{name} m-{k}") for name in svg.textures(int(k))]
+                    made += _bar(int(k), tip, x=middle(i) - step / 2 + 1, y=y, width=max(1.0, step - 2), height=height)
                     y += height
-        shown = list(range(first + 1, L + 1))
-        return bottom + 42, made + svg.episodes_axis(
-            middle, shown, bottom, step * len(shown), max(left + step * len(shown), left + 60)
-        )
+        shown, span = list(range(first + 1, L + 1)), step * (L - first)
+        return bottom + 42, made + svg.episodes_axis(middle, shown, bottom, span, max(left + span, left + 60))
 
-    rows = [
-        [
-            user,
-            *(", ".join(f"{arms[k]} × {n[k]}" if n[k] > 1 else arms[k] for k in np.flatnonzero(n)) for n in counts[h]),
-        ]
-        for h, user in enumerate(users)
-    ]
+    def cell(n: IntArray) -> str:
+        return ", ".join(f"{arms[k]} × {n[k]}" if n[k] > 1 else arms[k] for k in np.flatnonzero(n))
+
+    rows = [[user, *map(cell, counts[h])] for h, user in enumerate(users)]
     table = Table("What each user got, by episode", ["user", *map(str, range(first + 1, L + 1))], rows)
     cut = f" Only the last {MOST_COLUMNS} of {L} episodes are shown." if first else ""
     says = f"What {counted(len(users), 'user')} got in each episode; each colour is an arm.{cut}"
@@ -151,6 +139,12 @@ def probabilities(given: Mapping[str, float], chosen: str) -> Chart:
     says = ", ".join(f"{arm} {100 * p:.1f} %" for arm, p in given.items()) + f"; {chosen} was given."
     table = Table("The probability of each arm", ["arm", "probability", "given"], rows)
     return svg.drawn("probability-chart", "How likely each arm was", says, draw, table)
+
+
+def _bar(k: int, tip: str, **box: float) -> list[Markup]:
+    """A bar of series k, with what is laid over its colour."""
+    bar = el("rect", **box, class_=f"{svg.colour(k)} bar m-{k}", data_tip=tip)
+    return [bar, *(el("rect", **box, class_=f"{name} m-{k}") for name in svg.textures(k))]
 
 
 def _span(first: int, last: int) -> str:

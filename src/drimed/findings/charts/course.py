@@ -57,20 +57,16 @@ def reward(analysis: Analysis) -> Chart | None:
         ["episode", "reward minus control's", "guaranteed from", "guaranteed to", "tolerance allows"],
         rows,
     )
-    cut = min(low) < bottom or max(high) > top
     says = (
         f"After episode {at[-1] + 1}: {short(gain[-1])} against the control's reward, guaranteed {short(low[-1])} to "
         f"{short(high[-1])}. The tolerance allows {short(allowed[-1])}: {c.verdict}."
-        + (" The guaranteed range extends beyond the chart; the table has it in full." if cut else "")
     )
-    keys = [
-        Key("reward minus control's", "key-gain"),
-        Key("guaranteed at all times", "key-band"),
-        Key("the tolerance allows", "key-allowed"),
-    ]
-    return svg.drawn(
-        "reward-chart", "Reward so far against what the control would have earned", says, draw, table, keys
-    )
+    if min(low) < bottom or max(high) > top:
+        says += " The guaranteed range extends beyond the chart; the table has it in full."
+    looks = {"reward minus control's": "gain", "guaranteed at all times": "band", "the tolerance allows": "allowed"}
+    keys = [Key(name, f"key-{look}") for name, look in looks.items()]
+    title = "Reward so far against what the control would have earned"
+    return svg.drawn("reward-chart", title, says, draw, table, keys)
 
 
 def contexts(analysis: Analysis) -> Chart | None:
@@ -85,10 +81,9 @@ def contexts(analysis: Analysis) -> Chart | None:
         made, x, y, frame = _frame(width, (0.0, max(*shift, 1.0) * 1.08), 150.0, at)
         wide = max(1.0, min(40.0, (frame[1] - frame[0]) / len(at) * 0.8))
         for i, v in enumerate(shift):
+            box = {"x": x(i) - wide / 2, "y": y(v), "width": wide, "height": y(0) - y(v)}
             tip = f"episode {at[i] + 1}: {short(v)} standard deviations"
-            made.append(
-                el("rect", x=x(i) - wide / 2, y=y(v), width=wide, height=y(0) - y(v), class_="s0 bar", data_tip=tip)
-            )
+            made.append(el("rect", **box, class_="s0 bar", data_tip=tip))
         return 196.0, made
 
     table = Table(
@@ -125,15 +120,10 @@ def evidence(analysis: Analysis) -> Chart | None:
         ["episode", "log evidence", "alarm at"],
         [[str(at[i] + 1), _log(v), short(alarm)] for i, v in enumerate(values)],
     )
-    says = (
-        f"Log evidence that effects have moved: {_log(values[-1])} after episode {at[-1] + 1}; "
-        f"an alarm is raised at {short(alarm)}."
-        + (
-            f" Values below {short(LEAST_EVIDENCE)} are drawn at {short(LEAST_EVIDENCE)}."
-            if min(values) < LEAST_EVIDENCE
-            else ""
-        )
-    )
+    says = f"Log evidence that effects have moved: {_log(values[-1])} after episode {at[-1] + 1}; "
+    says += f"an alarm is raised at {short(alarm)}."
+    if min(values) < LEAST_EVIDENCE:
+        says += f" Values below {short(LEAST_EVIDENCE)} are drawn at {short(LEAST_EVIDENCE)}."
     keys = [Key("evidence", "key-gain"), Key("alarm", "key-allowed")]
     return svg.drawn("evidence-chart", "Evidence that the effects themselves moved", says, draw, table, keys)
 
@@ -157,10 +147,7 @@ def _frame(width: int, values: tuple[float, float], bottom: float, at: list[int]
 
     made = []
     for t in svg.ticks(*values):
-        made += [
-            svg.line(left, y(t), right, y(t), "grid"),
-            svg.text(left - 8, y(t) + 4, short(t), anchor="end"),
-        ]
+        made += [svg.line(left, y(t), right, y(t), "grid"), svg.text(left - 8, y(t) + 4, short(t), anchor="end")]
     return made + svg.episodes_axis(x, [i + 1 for i in at], bottom, right - left, right), x, y, (left, right)
 
 

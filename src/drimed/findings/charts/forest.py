@@ -91,10 +91,7 @@ def forest(id: str, title: str, rows: Sequence[Row], *, unit: str, promise: str 
         bottom = 12.0 + step * len(rows)
         made = []
         for t in svg.ticks(low, high, 6 if roomy else 4):
-            made += [
-                svg.line(x(t), 6, x(t), bottom, "grid"),
-                svg.text(x(t), bottom + 16, short(t), anchor="middle"),
-            ]
+            made += [svg.line(x(t), 6, x(t), bottom, "grid"), svg.text(x(t), bottom + 16, short(t), anchor="middle")]
         made.append(svg.line(x(0), 6, x(0), bottom, "zero"))
         for i, row in enumerate(rows):
             y = 12.0 + step * (i + (0.5 if roomy else 0.76))
