@@ -20,6 +20,7 @@ from drimed.trial.build import build_policy
 from drimed.trial.events import Draft
 from drimed.trial.fold import with_arm
 from drimed.trial.problem import Problem, Profile
+from drimed.trial.sentences import readable
 from drimed.trial.spec import Arm, ArmNoise, Control, Finite, User
 from drimed.trial.state import TrialState
 from drimed.trial.telling import need_reason
@@ -275,4 +276,4 @@ def _valid(kind: Any, value: Any, at: Path) -> Any:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        raise SpecError([Fault((*at, *f.path), f.message) for f in faults.readable(error, kind)]) from None
+        raise SpecError([Fault((*at, *f.path), f.message) for f in readable(error, kind)]) from None

@@ -1,13 +1,11 @@
-"""What is wrong with a trial file, in words: single fields, and fields that do not fit together."""
+"""What is wrong with a trial file: fields that do not fit together, users, arms and the policy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from pydantic import BaseModel as _Model
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
 
 from drimed.errors import ConfigError, DrimedError, UnknownNameError
 from drimed.linear import checks
@@ -16,15 +14,11 @@ from drimed.policies.registry import find, make
 from drimed.records import Fault, Path
 from drimed.trial.build import build_policy
 from drimed.trial.problem import Problem
-from drimed.trial.spec import ARM, LARGEST, SHARES, Arm, ArmNoise, Control, Name, TrialSpec, User
+from drimed.trial.sentences import NAME_RULE, short
+from drimed.trial.spec import LARGEST, Arm, ArmNoise, Control, Name, TrialSpec, User
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 MOST_COEFFICIENTS = 2000  # to learn in one trial: matrices have the square of it
-
-
-def readable(error: ValidationError, kind: type[_Model] = TrialSpec) -> list[Fault]:
-    """Pydantic's findings about a trial, or another part of it, as sentences."""
-    return [_sentence(found, kind) for found in error.errors(include_url=False)]
 
 
 def cross_faults(spec: TrialSpec) -> list[Fault]:
@@ -86,7 +80,7 @@ def name_faults(name: str, at: Path) -> Iterator[Fault]:
     try:
         _NAME.validate_python(name)
     except ValidationError:
-        yield Fault(at, f"{_NAME_RULE}, got {name!r}")
+        yield Fault(at, f"{NAME_RULE}, got {name!r}")
 
 
 def arm_faults(spec: TrialSpec, name: str, arm: Arm) -> Iterator[Fault]:
@@ -291,81 +285,3 @@ def plot_faults(
             f"with feedback 'difference' and noise that is learned, all users must have one control, {first!r}, got "
             f'{control!r}; or give the noise, or learn from the reward alone: [policy] feedback = "reward"',
         )
-
-
-# What each of pydantic's findings means to somebody who writes a trial file.
-_WORDS = {
-    "missing": "is missing",
-    "string_type": "must be text in quotes",
-    "string_unicode": "must be text of whole characters, without lone surrogates",
-    "float_type": "must be a number",
-    "int_type": "must be a whole number",
-    "finite_number": "must be a finite number",
-    "greater_than": "must be above {gt:g}",
-    "greater_than_equal": "must be at least {ge:g}",
-    "less_than": "must be below {lt:g}",
-    "less_than_equal": "must be at most {le:g}",
-    "literal_error": "must be {expected}",
-    "dict_type": "must be a table of names and values",
-    "model_type": "must be a table of fields",
-    "list_type": "must be a list in brackets",
-    "tuple_type": "must be a list of two numbers",
-    "union_tag_not_found": "must be the name of an arm, or a table of arms and their shares",
-}
-_NAME_RULE = (
-    "must be a name: 1 to 100 characters, no quotes, slashes, commas or semicolons, and in front no space and none of "
-    "= + - @, which spreadsheets take for a formula"
-)
-_TRIAL_NAME_RULE = "must be 1 to 100 letters, digits, dots, dashes and underscores, the first a letter or digit"
-
-
-def _sentence(found: ErrorDetails, kind: type[_Model]) -> Fault:
-    loc = found["loc"][:-1] if found["loc"][-1:] == ("[key]",) else found["loc"]
-    path = tuple(p for p in loc if p not in (ARM, SHARES))
-    what, context = found["type"], found.get("ctx", {})
-    if what == "extra_forbidden":
-        return Fault(path, str(UnknownNameError("field", str(path[-1]), _fields_at(kind, path[:-1]))))
-    if what in ("string_pattern_mismatch", "string_too_short", "string_too_long"):
-        words = _TRIAL_NAME_RULE if path == ("name",) else _NAME_RULE
-    elif what in ("too_short", "too_long"):
-        words = "must have two numbers, the lowest and the highest" if path[-1] == "range" else "must not be empty"
-    elif what == "value_error":
-        words = found["msg"].removeprefix("Value error, ")
-    elif what == "float_type" and isinstance(found["input"], int) and not isinstance(found["input"], bool):
-        words = f"must be a number of at most {LARGEST:g}"
-    elif path == ("guardrails",):
-        words = "must be a list: one table under [[guardrails]] for each"
-    elif path == ("policy",):
-        words = 'must be a table with a name and settings, such as {name = "dri_med"}'
-    else:
-        words = _WORDS.get(what, found["msg"][:1].lower() + found["msg"][1:]).format(**context)
-    return Fault(path, words if what == "missing" or ", got " in words else f"{words}, got {short(found['input'])}")
-
-
-def _fields_at(root: type[_Model], path: Path) -> Iterable[str]:
-    """The fields that the part of the file at `path` may have."""
-    kind: object = root
-    for step in path:
-        if isinstance(kind, type) and issubclass(kind, _Model):
-            field = kind.model_fields.get(str(step))
-            kind = None if field is None else field.annotation
-        else:
-            kind = _member(kind)
-    while kind is not None and not (isinstance(kind, type) and issubclass(kind, _Model)):
-        kind = _member(kind)
-    return () if kind is None else kind.model_fields
-
-
-def _member(annotation: object) -> object:
-    """What a list or a table of something holds."""
-    inside = getattr(annotation, "__args__", ())
-    return inside[-1] if inside else None
-
-
-def short(value: object) -> str:
-    """A value as a message shows it."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # thousands of digits, or of lists in lists
-        return "something too long to show"
-    return text if len(text) <= 60 else text[:57] + "..."

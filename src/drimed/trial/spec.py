@@ -210,7 +210,8 @@ class TrialSpec(Part):
     def read(data: object) -> TrialSpec:
         """A spec from plain data; SpecError lists every fault."""
         # Here and not above: the checks know the arrays and the policies, and those know specs.
-        from drimed.trial.faults import cross_faults, readable
+        from drimed.trial.faults import cross_faults
+        from drimed.trial.sentences import readable
 
         try:
             spec = TrialSpec.model_validate(data)
