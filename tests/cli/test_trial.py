@@ -140,11 +140,7 @@ def test_a_kept_hash_proves_that_nothing_was_rewritten(line: CommandLine) -> Non
     ("words", "kind", "said"),
     [
         (["status", "maise"], UnknownNameError, "unknown trial 'maise'; did you mean 'maize-nitrogen'"),
-        (
-            ["ask", "maize-nitrogen", "--episode", "1"],
-            InputError,
-            "has no context in episode 1; expected rain: give it",
-        ),
+        (["ask", "maize-nitrogen", "--episode", "1"], InputError, "give a sheet"),
         (["ask", "maize-nitrogen", "nowhere.csv"], InputError, "cannot read nowhere.csv"),
         (["tell", "maize-nitrogen"], InputError, "give a sheet, or --decision with --value"),
         (["tell", "maize-nitrogen", "--decision", "1", "--value", "yield"], InputError, "expected METRIC=VALUE"),
