@@ -131,8 +131,21 @@ def add(noise: Noise, rows: Rows, sign: float = 1.0) -> Noise:
     else:
         row[..., 5:-1] = rows.Z[..., 0, :]
         row[..., -1] = rows.y[..., 0]
-    seen = noise.seen + (1 if sign > 0 else -1)
-    added = replace(noise, maps=maps, mapped=mapped, recent=recent, waiting=noise.waiting + 1, seen=seen)
+    added = Noise(
+        noise.n,
+        noise.moments,
+        noise.sf,
+        maps,
+        mapped,
+        noise.whitening,
+        noise.slope,
+        noise.centre,
+        noise.inflation,
+        recent,
+        noise.waiting + 1,
+        noise.seen + (1 if sign > 0 else -1),
+        noise.refitted,
+    )
     return absorb(added) if added.waiting == recent.shape[-2] else added
 
 
@@ -271,9 +284,14 @@ def _at(array: FloatArray, subgroup: int | IntArray, arm: IntArray) -> FloatArra
 
 def _checked_user(noise: Noise, user: int | IntArray) -> int | IntArray:
     E = noise.n.shape[-3]
-    if not np.all((np.asarray(user) >= 0) & (np.asarray(user) < E)):
-        raise InputError(f"learned noise is kept for {E} users, numbered from 0; got user {int(np.max(user))}")
-    return int(user) if np.ndim(user) == 0 else user
+    if np.ndim(user) == 0:
+        user = int(user)
+        ok, came = 0 <= user < E, user
+    else:
+        ok, came = bool(((user >= 0) & (user < E)).all()), int(np.max(user))
+    if not ok:
+        raise InputError(f"learned noise is kept for {E} users, numbered from 0; got user {came}")
+    return user
 
 
 def _with_map(noise: Noise, rows: Rows) -> tuple[FloatArray | None, BoolArray | None]:

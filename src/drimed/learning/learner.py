@@ -171,4 +171,13 @@ class Learner:
 
 
 def _with_noise(offer: Offer, sigma: FloatArray | None) -> Offer:
-    return replace(offer, sigma=sigma, whitening=None, scale=None)
+    return Offer(
+        features=offer.features,
+        control=offer.control,
+        sigma=sigma,
+        maps=offer.maps,
+        preference=offer.preference,
+        context=offer.context,
+        available=offer.available,
+        user=offer.user,
+    )

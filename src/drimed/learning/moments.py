@@ -126,7 +126,10 @@ def quadratic_by_bin(cells: Cells, Q: FloatArray, weight: FloatArray, e: int, k:
     U = cells.recent.shape[1] - 5
     for j in range(weight.shape[0]):
         if cells.n[e, k, j] != 0.0:
-            r[j] += weight[j] * max(dot(cells.moments[e, k, j], Q), 0.0)
+            x = 0.0
+            for c in range(Q.shape[0]):
+                x += cells.moments[e, k, j, c] * Q[c]
+            r[j] += weight[j] * max(x, 0.0)
     for o in range(cells.recent.shape[0]):
         if cells.place[o, 0] == e and cells.place[o, 1] == k:
             x, c = 0.0, 0

@@ -17,7 +17,6 @@ import numpy as np
 
 from drimed.errors import NumericalError
 from drimed.linear.arrays import BoolArray, FloatArray
-from drimed.linear.forms import dot, quadratic
 from drimed.linear.kernel import kernel
 
 BLOCK = 256  # outcomes of `one_step_ahead` between factorisations, so that round-off does not build up
@@ -189,8 +188,11 @@ def _add_rows(V, V_inv, b, logdet, Z, w, theta, logdet_new, gain):  # type: igno
     for r in range(m):
         factor = 1.0
         for i in range(d):
-            theta[i] = dot(V_inv[i], Z[r])  # theta serves as scratch for V^-1 z
-            factor += Z[r, i] * theta[i]
+            u = 0.0
+            for j in range(d):
+                u += V_inv[i, j] * Z[r, j]
+            theta[i] = u  # theta serves as scratch for V^-1 z
+            factor += Z[r, i] * u
         lost = not factor >= 1.0  # round-off has eaten V^-1: leave it to a factorisation
         if lost:
             factor = 1.0
@@ -203,7 +205,10 @@ def _add_rows(V, V_inv, b, logdet, Z, w, theta, logdet_new, gain):  # type: igno
         logdet_new[0] += np.log(factor)
         gain[0] = np.inf if lost else max(gain[0], factor)
     for i in range(d):
-        theta[i] = dot(V_inv[i], b)
+        s = 0.0
+        for j in range(d):
+            s += V_inv[i, j] * b[j]
+        theta[i] = s
 
 
 @kernel(
@@ -217,14 +222,22 @@ def _ahead(V_inv, b, Z, w, X, mean, leverage):  # type: ignore[no-untyped-def]
     for t in range(n):
         for r in range(m):
             mean[t, r] = 0.0
+            leverage[t, r] = 0.0
             for i in range(d):
-                mean[t, r] += X[t, r, i] * dot(P[i], moment)
-            leverage[t, r] = quadratic(P, X[t, r])
+                s, along = 0.0, 0.0
+                for j in range(d):
+                    s += P[i, j] * moment[j]
+                    along += P[i, j] * X[t, r, j]
+                mean[t, r] += X[t, r, i] * s
+                leverage[t, r] += X[t, r, i] * along
         for r in range(m):
             factor = 1.0
             for i in range(d):
-                u[i] = dot(P[i], Z[t, r])
-                factor += Z[t, r, i] * u[i]
+                s = 0.0
+                for j in range(d):
+                    s += P[i, j] * Z[t, r, j]
+                u[i] = s
+                factor += Z[t, r, i] * s
             for i in range(d):
                 moment[i] += Z[t, r, i] * w[t, r]
                 for j in range(d):
