@@ -1,0 +1,206 @@
+"""The field model: groups, seasons, blocks, covariates and users with effects of their own, all variances learned.
+
+    y = level + arm + covariates + group + group x arm + season + block + season x arm + noise
+
+(or, with users as clusters, user + user x arm + user x arm x covariates). What lasts is estimated; what belongs to a
+cluster, a season or a user, is eliminated. The belief about an offer is a `Fit` on the mean outcomes of its arms, for
+this user in an average season, so every rule and guard takes it as it is.
+
+Shapes: leading `...` is any batch; K arms, M metrics, P columns of theta for each metric.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from drimed.errors import ConfigError, InputError, ShapeError
+from drimed.learning import field_average, field_cells, field_design
+from drimed.learning.field_average import Averaged
+from drimed.learning.field_cells import FACTORS, Cells, Rows
+from drimed.learning.field_design import UNKNOWN
+from drimed.learning.field_terms import CLUSTERS, Family, Layout, Sizes, field_families
+from drimed.learning.field_variances import Parameters
+from drimed.learning.fit import Fit
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+
+NOISES = ("common", "arm")
+
+
+@dataclass(frozen=True, slots=True)
+class FieldState:
+    """The outcomes, and what was learned from them when the variances were last fitted."""
+
+    cells: Cells
+    learned: Averaged | None  # None before the first fit
+    fitted: int  # outcomes at that time, of the member that had most
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """Mean outcomes of the arms for one user, in the units of the metrics."""
+
+    mean: FloatArray  # (..., K, M)
+    covariance: FloatArray  # (..., K, M, K, M)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """A learner for outcomes that differ between groups, seasons, blocks and users.
+
+    >>> Field(sizes=Sizes(arm=3, group=2)).common.family.tolist()
+    [0, 1, 1, 1, 4, 4, 5, 5, 5, 5, 5, 5]
+    """
+
+    sizes: Sizes
+    metrics: int = 1
+    covariates: int = 0
+    families: tuple[Family, ...] = field_families()
+    cluster: str = "season"  # what is many and is eliminated: seasons or users
+    reference: int | None = None  # an arm that the effects of the others are measured against; None: all alike
+    noise: str = "common"  # common: one residual covariance; arm: each arm scales it
+    averaging: str = "draws"  # over uncertain variances: draws | axes | none
+    growth: float = 1.1  # variances are fitted again when there are this many times as many outcomes
+    delta: float = 0.01  # the radius at all times may fail with this probability
+
+    def __post_init__(self) -> None:
+        if self.cluster not in CLUSTERS:
+            raise ConfigError(f"cluster must be one of {CLUSTERS}, got {self.cluster!r}")
+        if self.noise not in NOISES:
+            raise ConfigError(f"noise must be one of {NOISES}, got {self.noise!r}")
+        if self.averaging not in field_average.WAYS:
+            raise ConfigError(f"averaging must be one of {field_average.WAYS}, got {self.averaging!r}")
+        both = [f.name for f in self.families if {"season", "user"} <= set(f.by)]
+        if both:
+            raise ConfigError(f"family {both[0]!r} crosses seasons with users; only one of them can be eliminated")
+
+    @cached_property
+    def common(self) -> Layout:
+        """The columns of theta."""
+        return Layout(self.families, self.cluster, self.sizes, self.covariates, self.reference, own=False)
+
+    @cached_property
+    def own(self) -> Layout:
+        """The columns of a cluster's own effects."""
+        return Layout(self.families, self.cluster, self.sizes, self.covariates, self.reference, own=True)
+
+    @cached_property
+    def parameters(self) -> Parameters:
+        """What is learned besides theta."""
+        used = set(self.common.members) | set(self.own.members)
+        families = tuple(
+            f if k in used or f.variance is not None else replace(f, variance=0.0) for k, f in enumerate(self.families)
+        )
+        return Parameters(families, self.metrics, self.sizes.arm if self.noise == "arm" else 1)
+
+    @cached_property
+    def _factors(self) -> BoolArray:
+        """Which factors the model looks at: the others do not tell cells apart. (5,)"""
+        used = {name for f in self.families for name in f.by} | {self.cluster}
+        if self.noise == "arm":
+            used = used | {"arm"}
+        return np.array([name in used for name in FACTORS])
+
+    def init(self, batch: tuple[int, ...] = ()) -> FieldState:
+        """No data."""
+        return FieldState(field_cells.init(self.covariates + self.metrics, batch), None, 0)
+
+    def rows(
+        self, keys: IntArray, y: FloatArray, covariates: FloatArray | None = None, observed: BoolArray | None = None
+    ) -> Rows:
+        """Outcomes y (..., B, M) of decisions with the factors keys (..., B, 5), checked."""
+        keys, y = np.asarray(keys, np.intp), np.asarray(y, np.float64)
+        z = np.zeros((*y.shape[:-1], 0)) if covariates is None else np.asarray(covariates, np.float64)
+        if y.shape[-1] != self.metrics or z.shape[-1] != self.covariates or keys.shape[-1] != len(FACTORS):
+            raise ShapeError(
+                f"expected {len(FACTORS)} factors, {self.metrics} metrics and {self.covariates} covariates, "
+                f"got {keys.shape[-1]}, {y.shape[-1]} and {z.shape[-1]}"
+            )
+        there = np.ones(y.shape, bool) if observed is None else np.asarray(observed, bool)
+        if not (np.isfinite(z).all() and np.isfinite(y[there]).all()):
+            raise InputError("outcomes and covariates must be finite; leave out a metric that is missing")
+        most = np.array([getattr(self.sizes, name) for name in FACTORS])
+        wrong = ((keys < 0) | (keys >= most)) & self._factors
+        wrong[..., FACTORS.index(self.cluster)] = False  # clusters need no columns: any number will do
+        if wrong.any():
+            name = FACTORS[int(np.argwhere(wrong)[0][-1])]
+            raise InputError(f"{name} must be a number from 0 to {getattr(self.sizes, name) - 1}; make `sizes` larger")
+        pattern = (there << np.arange(self.metrics)).sum(-1).astype(np.intp)
+        values = np.concatenate([np.broadcast_to(z, (*y.shape[:-1], z.shape[-1])), np.where(there, y, 0.0)], -1)
+        return Rows(np.where(self._factors, keys, 0), pattern, values)
+
+    def observe(self, state: FieldState, rows: Rows) -> FieldState:
+        """Count outcomes in, of any season and in any order."""
+        return replace(state, cells=field_cells.add(state.cells, rows))
+
+    def forget(self, state: FieldState, rows: Rows) -> FieldState:
+        """Take outcomes out again, as if they had never come."""
+        return replace(state, cells=field_cells.remove(state.cells, rows))
+
+    def settle(self, state: FieldState, *, variances: bool | None = None) -> FieldState:
+        """What to decide on: all outcomes so far, with variances fitted again when they are due (or as told)."""
+        cells = field_cells.compact(state.cells, FACTORS.index(self.cluster))
+        most = int(cells.count.max(initial=0))
+        due = most >= self.growth * state.fitted if variances is None else variances
+        scale = field_design.measure(cells, self.covariates)
+        design = field_design.build(cells, scale, self.common, self.own, by_arm=self.noise == "arm")
+        if due or state.learned is None:
+            learned = field_average.learn(self.parameters, design, scale, cells.batch, self.averaging)
+            return FieldState(cells, learned, most)
+        # Nodes are log variances in units of the scale at which they were learned.
+        return FieldState(cells, field_average.again(self.parameters, design, scale, state.learned), state.fitted)
+
+    def belief(self, state: FieldState, group: int = 0, covariates: FloatArray | None = None) -> Belief:
+        """Mean outcomes of every arm for users of a group, in an average season."""
+        learned = self._settled(state)
+        X = self._arm_rows(learned, group, covariates)  # (..., K, P)
+        mean = np.matmul(X, np.swapaxes(learned.theta, -1, -2))  # (..., K, M)
+        cov = _sandwich(X, learned.covariance)
+        return self._in_units(learned, mean, cov)
+
+    def fit(self, belief: Belief, round: int = 1, pulls: FloatArray | None = None) -> Fit:
+        """The belief as rules and guards take it: theta is the table of means, arm by arm."""
+        K, M = belief.mean.shape[-2:]
+        batch = belief.mean.shape[:-2]
+        theta = belief.mean.reshape(*batch, K * M)
+        V_inv = belief.covariance.reshape(*batch, K * M, K * M)
+        radius = np.full(batch, np.sqrt(2 * np.log(1 / self.delta) + K * M * np.log(1e3)))
+        counts = np.zeros((*batch, K)) if pulls is None else pulls
+        return Fit(theta, V_inv, radius, None, counts, round, 1.0)
+
+    def _settled(self, state: FieldState) -> Averaged:
+        if state.learned is None:
+            raise InputError("nothing is fitted yet: call `settle` before a decision")
+        return state.learned
+
+    def _arm_rows(self, learned: Averaged, group: int, covariates: FloatArray | None) -> FloatArray:
+        K = self.sizes.arm
+        keys = np.zeros((K, len(FACTORS)), np.intp)
+        keys[:, FACTORS.index("arm")] = np.arange(K)
+        keys[:, FACTORS.index("group")] = group
+        z = np.zeros((*learned.batch, 0)) if covariates is None else covariates
+        c = self.covariates
+        z = (z - learned.scale.centre[..., :c]) / learned.scale.unit[..., :c]
+        return self.common.rows(keys, z[..., None, :])
+
+    def _in_units(self, learned: Averaged, mean: FloatArray, cov: FloatArray) -> Belief:
+        c = self.covariates
+        centre, unit = learned.scale.centre[..., c:], learned.scale.unit[..., c:]
+        known = learned.scale.known
+        mean = centre[..., None, :] + unit[..., None, :] * mean
+        cov = cov * unit[..., None, :, None, None] * unit[..., None, None, None, :]
+        if not known.all():
+            K, M = mean.shape[-2:]
+            blank = np.eye(K * M).reshape(K, M, K, M) * UNKNOWN**2
+            cov = np.where(known[..., None, None, None, None] > 0, cov, blank)
+        return Belief(mean, cov)
+
+
+def _sandwich(X: FloatArray, covariance: FloatArray) -> FloatArray:
+    """X C X' for each pair of metrics: (..., K, P), (..., M, P, M, P) -> (..., K, M, K, M)."""
+    half = np.einsum("...kp,...mpnq->...kmnq", X, covariance)
+    return np.einsum("...kmnq,...lq->...kmln", half, X)
