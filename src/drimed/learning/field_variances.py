@@ -17,7 +17,9 @@ from drimed.learning.field_likelihood import Design, Evaluation, evaluate
 from drimed.learning.field_terms import Family
 from drimed.linear.arrays import FloatArray
 
-PRIOR_SD = 1.5  # of a log variance
+import os
+PRIOR_SD = float(os.environ.get("PSD", "1.0"))  # of the log of a variance relative to the residual's
+RESIDUAL_SD = 1.5  # of the log of the residual variance relative to a first guess
 CORRELATION_SD = 1.0  # of an off-diagonal entry of the residual's factor, relative to its diagonal
 ARM_NOISE_SD = 0.5  # of the log of an arm's noise variance relative to the others
 LIMIT = 12.0  # a log variance stays this near its prior's centre: 8 prior deviations
@@ -48,15 +50,13 @@ class Parameters:
 
     @cached_property
     def precision(self) -> FloatArray:
-        """Of the prior: (p,)."""
-        M = self.metrics
-        return np.concatenate(
-            [
-                np.full(M * len(self.learned) + M, PRIOR_SD**-2.0),
-                np.full(M * (M - 1) // 2, CORRELATION_SD**-2.0),
-                np.full(self._scales, ARM_NOISE_SD**-2.0),
-            ]
-        )
+        """Of the prior: (p, p). A log variance is judged against the residual's of the same metric."""
+        M, k = self.metrics, len(self.learned)
+        sds = [(M * k, PRIOR_SD), (M, RESIDUAL_SD), (M * (M - 1) // 2, CORRELATION_SD), (self._scales, ARM_NOISE_SD)]
+        against = np.eye(self.size)
+        against[np.arange(M * k), M * k + np.arange(M * k) // max(k, 1)] = -1.0
+        weights = np.concatenate([np.full(n, sd**-2.0) for n, sd in sds])
+        return np.asarray(against.T @ (weights[:, None] * against))
 
     @property
     def size(self) -> int:
@@ -134,8 +134,8 @@ def log_posterior(parameters: Parameters, design: Design, x: FloatArray) -> tupl
     """Minus the log of likelihood times prior, and its gradient: (..., p) -> (...), (..., p)."""
     found = evaluate(design, parameters.variances(x), parameters.residual(x))
     off = x - parameters.centre
-    value = -found.value + 0.5 * (off**2 * parameters.precision).sum(-1)
-    return value, -parameters.gradient(x, found) + off * parameters.precision
+    pull = np.matvec(parameters.precision, off)
+    return -found.value + 0.5 * np.vecdot(off, pull), pull - parameters.gradient(x, found)
 
 
 def learn(parameters: Parameters, design: Design, batch: tuple[int, ...]) -> Learned:
@@ -219,7 +219,7 @@ def _updated(H: FloatArray, s: FloatArray, y: FloatArray) -> FloatArray:
 
 
 def _hessian(objective: Objective, x: FloatArray, everyone: FloatArray) -> FloatArray:
-    """Differences of gradients, made symmetric, with no curvature below a tenth of the weakest prior's."""
+    """Differences of gradients, made symmetric, with no curvature below a tenth of a weak prior's."""
     p = x.shape[-1]
     H = np.empty((*x.shape, p))
     for k in range(p):
@@ -227,7 +227,7 @@ def _hessian(objective: Objective, x: FloatArray, everyone: FloatArray) -> Float
         H[..., k, :] = (objective(x + step, everyone)[1] - objective(x - step, everyone)[1]) / (2 * STEP)
     H = 0.5 * (H + np.swapaxes(H, -1, -2))
     values, vectors = np.linalg.eigh(H)
-    values = np.maximum(values, 0.1 * PRIOR_SD**-2.0)
+    values = np.maximum(values, 0.1)
     return np.matmul(vectors * values[..., None, :], np.swapaxes(vectors, -1, -2))
 
 
