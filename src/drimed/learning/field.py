@@ -18,10 +18,10 @@ from typing import final
 import numpy as np
 
 from drimed.errors import ConfigError, InputError, ShapeError
-from drimed.learning import field_average, field_cells, field_design
+from drimed.learning import field_average, field_cells, field_design, field_own
 from drimed.learning.field_average import Averaged
 from drimed.learning.field_cells import FACTORS, Cells, Rows
-from drimed.learning.field_design import UNKNOWN
+from drimed.learning.field_design import UNKNOWN, Scale
 from drimed.learning.field_terms import CLUSTERS, Family, Layout, Sizes, field_families
 from drimed.learning.field_variances import Parameters
 from drimed.learning.fit import Fit
@@ -63,7 +63,7 @@ class Field:
     cluster: str = "season"  # what is many and is eliminated: seasons or users
     reference: int | None = None  # an arm that the effects of the others are measured against; None: all alike
     noise: str = "common"  # common: one residual covariance; arm: each arm scales it
-    averaging: str = "draws"  # over uncertain variances: draws | axes | none
+    pairs: int = 6  # of draws of the variances that estimates are averaged over; 0: the most plausible variances alone
     growth: float = 1.1  # variances are fitted again when there are this many times as many outcomes
     delta: float = 0.01  # the radius at all times may fail with this probability
 
@@ -72,8 +72,8 @@ class Field:
             raise ConfigError(f"cluster must be one of {CLUSTERS}, got {self.cluster!r}")
         if self.noise not in NOISES:
             raise ConfigError(f"noise must be one of {NOISES}, got {self.noise!r}")
-        if self.averaging not in field_average.WAYS:
-            raise ConfigError(f"averaging must be one of {field_average.WAYS}, got {self.averaging!r}")
+        if self.pairs < 0:
+            raise ConfigError(f"pairs must be at least 0, got {self.pairs}")
         both = [f.name for f in self.families if {"season", "user"} <= set(f.by)]
         if both:
             raise ConfigError(f"family {both[0]!r} crosses seasons with users; only one of them can be eliminated")
@@ -149,7 +149,10 @@ class Field:
         scale = field_design.measure(cells, self.covariates)
         design = field_design.build(cells, scale, self.common, self.own, by_arm=self.noise == "arm")
         if due or state.learned is None:
-            learned = field_average.learn(self.parameters, design, scale, cells.batch, self.averaging)
+            each = self.cluster == "user"
+            learned = field_average.learn(
+                self.parameters, design, scale, cells.batch, pairs=self.pairs, each=each
+            )
             return FieldState(cells, learned, most)
         # Nodes are log variances in units of the scale at which they were learned.
         return FieldState(cells, field_average.again(self.parameters, design, scale, state.learned), state.fitted)
@@ -157,10 +160,32 @@ class Field:
     def belief(self, state: FieldState, group: int = 0, covariates: FloatArray | None = None) -> Belief:
         """Mean outcomes of every arm for users of a group, in an average season."""
         learned = self._settled(state)
-        X = self._arm_rows(learned, group, covariates)  # (..., K, P)
+        z = np.zeros((*learned.batch, 0)) if covariates is None else covariates
+        X = self._arm_rows(learned.scale, group, z)  # (..., K, P)
         mean = np.matmul(X, np.swapaxes(learned.theta, -1, -2))  # (..., K, M)
-        cov = _sandwich(X, learned.covariance)
-        return self._in_units(learned, mean, cov)
+        return self._in_units(learned.scale, mean, field_own.sandwich(X, learned.covariance))
+
+    def own_belief(
+        self, state: FieldState, users: IntArray, covariates: FloatArray | None = None, group: int = 0
+    ) -> Belief:
+        """Mean outcomes of every arm for users (..., H) with effects of their own: (..., H, K, M)."""
+        learned = self._settled(state)
+        if self.cluster != "user" or learned.each_theta is None or learned.each_covariance is None:
+            raise ConfigError("users have effects of their own only where the model's clusters are users")
+        users = np.asarray(users, np.intp)
+        z = np.zeros((*users.shape, 0)) if covariates is None else covariates
+        theirs = field_own.of_users(state.cells, users)
+        scale = learned.scale
+        spread = replace(scale, centre=scale.centre[..., None, :], unit=scale.unit[..., None, :])
+        design = field_design.build(theirs, spread, self.common, self.own, by_arm=self.noise == "arm")
+        nodes = learned.nodes[..., None, :, :]  # (..., 1, B, p)
+        v, R = self.parameters.variances(nodes), self.parameters.residual(nodes)
+        X = self._arm_rows(spread, group, z)[..., None, :, :]  # (..., H, 1, K, P)
+        Z = self._own_rows(spread, z)[..., None, :, :]
+        mean, cov = field_own.belief(
+            design, v, R, X, Z, learned.each_theta[..., None, :, :, :], learned.each_covariance[..., None, :, :, :, :, :]
+        )
+        return self._in_units(spread, *field_average.mixture(mean, cov, 2))
 
     def fit(self, belief: Belief, round: int = 1, pulls: FloatArray | None = None) -> Fit:
         """The belief as rules and guards take it: theta is the table of means, arm by arm."""
@@ -177,30 +202,31 @@ class Field:
             raise InputError("nothing is fitted yet: call `settle` before a decision")
         return state.learned
 
-    def _arm_rows(self, learned: Averaged, group: int, covariates: FloatArray | None) -> FloatArray:
-        K = self.sizes.arm
-        keys = np.zeros((K, len(FACTORS)), np.intp)
-        keys[:, FACTORS.index("arm")] = np.arange(K)
-        keys[:, FACTORS.index("group")] = group
-        z = np.zeros((*learned.batch, 0)) if covariates is None else covariates
-        c = self.covariates
-        z = (z - learned.scale.centre[..., :c]) / learned.scale.unit[..., :c]
-        return self.common.rows(keys, z[..., None, :])
+    def _arm_rows(self, scale: Scale, group: int, covariates: FloatArray) -> FloatArray:
+        keys = self._arm_keys(group)
+        return self.common.rows(keys, self._standardised(scale, covariates)[..., None, :])
 
-    def _in_units(self, learned: Averaged, mean: FloatArray, cov: FloatArray) -> Belief:
+    def _own_rows(self, scale: Scale, covariates: FloatArray) -> FloatArray:
+        return self.own.rows(self._arm_keys(0), self._standardised(scale, covariates)[..., None, :])
+
+    def _arm_keys(self, group: int) -> IntArray:
+        keys = np.zeros((self.sizes.arm, len(FACTORS)), np.intp)
+        keys[:, FACTORS.index("arm")] = np.arange(self.sizes.arm)
+        keys[:, FACTORS.index("group")] = group
+        return keys
+
+    def _standardised(self, scale: Scale, covariates: FloatArray) -> FloatArray:
         c = self.covariates
-        centre, unit = learned.scale.centre[..., c:], learned.scale.unit[..., c:]
-        known = learned.scale.known
+        return np.asarray((covariates - scale.centre[..., :c]) / scale.unit[..., :c])
+
+    def _in_units(self, scale: Scale, mean: FloatArray, cov: FloatArray) -> Belief:
+        c = self.covariates
+        centre, unit = scale.centre[..., c:], scale.unit[..., c:]
         mean = centre[..., None, :] + unit[..., None, :] * mean
         cov = cov * unit[..., None, :, None, None] * unit[..., None, None, None, :]
-        if not known.all():
+        if not scale.known.all():
             K, M = mean.shape[-2:]
             blank = np.eye(K * M).reshape(K, M, K, M) * UNKNOWN**2
-            cov = np.where(known[..., None, None, None, None] > 0, cov, blank)
+            known = scale.known.reshape(*scale.known.shape, *(1,) * (cov.ndim - scale.known.ndim))
+            cov = np.where(known > 0, cov, blank)
         return Belief(mean, cov)
-
-
-def _sandwich(X: FloatArray, covariance: FloatArray) -> FloatArray:
-    """X C X' for each pair of metrics: (..., K, P), (..., M, P, M, P) -> (..., K, M, K, M)."""
-    half = np.einsum("...kp,...mpnq->...kmnq", X, covariance)
-    return np.einsum("...kmnq,...lq->...kmln", half, X)

@@ -1,13 +1,13 @@
 """Estimates averaged over variances that are themselves uncertain.
 
-The posterior of the log variances is taken as normal around its mode (Laplace), on a set of points of fixed position in
-units of its deviations; each point counts as much as the true posterior says against the normal one. What results has
-the mean of the means, and as covariance the mean of the covariances plus the covariance of the means.
+The posterior of the log variances is taken as normal around its mode (Laplace). The model is fitted at antithetic draws
+from it; what results has the mean of the means, and as covariance the mean of the covariances plus the covariance of
+the means. The draws, in units of the posterior's deviations, are the same for every trial: a fit depends on its data.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -16,14 +16,11 @@ from scipy.special import ndtri
 from drimed import streams
 from drimed.learning.field_design import Scale
 from drimed.learning.field_likelihood import Design, evaluate
-from drimed.learning.field_variances import Parameters, learn as most_plausible, log_posterior
+from drimed.learning.field_variances import Parameters
+from drimed.learning.field_variances import learn as most_plausible
 from drimed.linear.arrays import FloatArray
 
-WAYS = ("draws", "axes", "none")
-PAIRS = 6  # antithetic pairs of draws
-SEED = 0  # of the stream that the draws come from: they are the same for every trial
-AXIS = 1.1  # how far beyond the sphere of the right radius the points on the axes lie
-MOST_WEIGHT = 3.0  # a point counts at most exp(3) times what the normal posterior gives it
+SEED = 0  # of the stream "variances", which the draws come from
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +29,10 @@ class Averaged:
 
     scale: Scale
     nodes: FloatArray  # (..., B, p), parameters
-    weight: FloatArray  # (..., B)
     theta: FloatArray  # (..., M, P)
     covariance: FloatArray  # (..., M, P, M, P)
+    each_theta: FloatArray | None  # (..., B, M, P), at each node, where users have effects of their own
+    each_covariance: FloatArray | None  # (..., B, M, P, M, P)
 
     @property
     def batch(self) -> tuple[int, ...]:
@@ -42,65 +40,57 @@ class Averaged:
         return self.theta.shape[:-2]
 
 
-def learn(parameters: Parameters, design: Design, scale: Scale, batch: tuple[int, ...], way: str) -> Averaged:
-    """Fit variances and everything else."""
+def learn(
+    parameters: Parameters, design: Design, scale: Scale, batch: tuple[int, ...], *, pairs: int, each: bool
+) -> Averaged:
+    """Fit variances and everything else, with `pairs` antithetic pairs of draws; 0 stays at the mode."""
     found = most_plausible(parameters, design, batch)
     k = parameters.uncertain
-    points = _points(way, k)  # (B, k)
-    # The rest, the residual's shape, stays at its mode.
+    points = _points(pairs, k)  # (B, k)
+    # The residual's shape, which many outcomes tell, stays at its mode.
     values, vectors = np.linalg.eigh(found.hessian[..., :k, :k])
     spread = vectors / np.sqrt(values)[..., None, :]
     nodes = np.repeat(found.x[..., None, :], len(points), -2)
-    nodes[..., :k] += np.einsum("...ij,bj->...bi", spread, points)
-    log_weight = np.empty(nodes.shape[:-1])
-    for i, point in enumerate(points):
-        value, _ = log_posterior(parameters, design, nodes[..., i, :])
-        log_weight[..., i] = found.value - value + 0.5 * point @ point
-    weight = np.exp(np.clip(log_weight, -10.0, MOST_WEIGHT)) * _base(way, k)
-    weight /= weight.sum(-1, keepdims=True)
-    return _average(parameters, design, scale, nodes, weight)
+    nodes[..., :k] += np.einsum("...ij,...kj,bk->...bi", spread, vectors, points)
+    return _average(parameters, design, scale, nodes, each=each)
 
 
 def again(parameters: Parameters, design: Design, scale: Scale, before: Averaged) -> Averaged:
-    """Other data with the variances as they were, in units of what the outcomes are."""
+    """Other data with the variances as they were, in the units of the outcomes."""
     M, F = parameters.metrics, len(parameters.learned)
     c = scale.unit.shape[-1] - M
     shift = 2 * np.log(before.scale.unit[..., c:] / scale.unit[..., c:])  # (..., M)
     nodes = before.nodes.copy()
     nodes[..., : M * F] += np.repeat(shift, F, -1)[..., None, :]
     nodes[..., M * F : M * F + M] += shift[..., None, :]
-    return _average(parameters, design, scale, nodes, before.weight)
+    return _average(parameters, design, scale, nodes, each=before.each_theta is not None)
 
 
-def _average(parameters: Parameters, design: Design, scale: Scale, nodes: FloatArray, weight: FloatArray) -> Averaged:
-    mean, square, covariance = None, None, None
-    for i in range(nodes.shape[-2]):
-        x, w = nodes[..., i, :], weight[..., i]
-        found = evaluate(design, parameters.variances(x), parameters.residual(x), gradient=False)
-        products = found.theta[..., :, :, None, None] * found.theta[..., None, None, :, :]
-        second = w[..., None, None, None, None] * (found.covariance + products)
-        first = w[..., None, None] * found.theta
-        mean = first if mean is None else mean + first
-        square = second if square is None else square + second
-    covariance = square - mean[..., :, :, None, None] * mean[..., None, None, :, :]
-    return Averaged(scale, nodes, weight, mean, covariance)
+def mixture(means: FloatArray, covariances: FloatArray, core: int) -> tuple[FloatArray, FloatArray]:
+    """Mean and covariance of an even mixture: the nodes' axis stands before the `core` axes of a mean."""
+    axis = -core - 1
+    mean = means.mean(axis)
+    off = (means - np.expand_dims(mean, axis)).reshape(*means.shape[:axis], means.shape[axis], -1)
+    between = np.matmul(np.swapaxes(off, -1, -2), off) / means.shape[axis]
+    within = covariances.mean(-2 * core - 1)
+    return mean, within + between.reshape(within.shape)
+
+
+def _average(parameters: Parameters, design: Design, scale: Scale, nodes: FloatArray, *, each: bool) -> Averaged:
+    found = [
+        evaluate(design, parameters.variances(x), parameters.residual(x), gradient=False)
+        for x in np.moveaxis(nodes, -2, 0)
+    ]
+    means = np.stack([f.theta for f in found], -3)
+    covariances = np.stack([f.covariance for f in found], -5)
+    theta, covariance = mixture(means, covariances, 2)
+    return Averaged(scale, nodes, theta, covariance, means if each else None, covariances if each else None)
 
 
 @cache
-def _points(way: str, k: int) -> FloatArray:
+def _points(pairs: int, k: int) -> FloatArray:
     """Positions in units of the posterior's deviations: (B, k)."""
-    if way == "none":
+    if pairs == 0:
         return np.zeros((1, k))
-    if way == "axes":
-        far = AXIS * np.sqrt(k) * np.eye(k)
-        return np.concatenate([np.zeros((1, k)), far, -far])
-    half = ndtri(streams.uniforms(SEED, "variances", 0, PAIRS, k))
+    half = ndtri(streams.uniforms(SEED, "variances", 0, pairs, k))
     return np.concatenate([half, -half])
-
-
-@cache
-def _base(way: str, k: int) -> FloatArray:
-    if way != "axes":
-        return np.ones(len(_points(way, k)))
-    each = 1 / (2 * k * AXIS**2)
-    return np.r_[1 - AXIS**-2, np.full(2 * k, each)]

@@ -72,7 +72,6 @@ def build(cells: Cells, scale: Scale, common: Layout, own: Layout, *, by_arm: bo
         pattern=cells.pattern,
         group=cells.keys[..., FACTORS.index("arm")] if by_arm else np.zeros(n.shape, np.intp),
         cols=cols,
-        factor=np.ones(cols.shape),
         slot=common.slot,
         zcols=own.columns(cells.keys),
         zslot=own.slot,

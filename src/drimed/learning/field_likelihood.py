@@ -12,7 +12,7 @@ Everything is computed in units of the prior deviations, so a family of variance
 is Fisher's identity: d log L / d log v_k = 1/2 sum over the family of (E[u^2] / v_k - 1) given the data.
 
 A cell is a set of observations with the same columns; its moments are sums of u u' over u = (1, covariates, y), so an
-entry of x is a column, a slot of u and a factor. Shapes: N cells, U slots, E entries of x, r entries of z, L clusters,
+entry of x is a column and a slot of u. Shapes: N cells, U slots, E entries of x, r entries of z, L clusters,
 P columns of theta and q of a cluster's effects for each metric, M metrics, F families, g noise groups.
 """
 
@@ -35,7 +35,6 @@ class Design(NamedTuple):
     pattern: IntArray  # (..., N), bit m is set where metric m was observed
     group: IntArray  # (..., N), noise group
     cols: IntArray  # (..., N, E), column of theta, or -1
-    factor: FloatArray  # (..., N, E)
     slot: IntArray  # (E,)
     zcols: IntArray  # (..., N, r), column of the cluster's effects, or -1
     zslot: IntArray  # (r,)
@@ -61,12 +60,12 @@ def evaluate(design: Design, v: FloatArray, R: FloatArray, *, gradient: bool = T
 
 
 @kernel(
-    "void(f8[:,:,:], i8[:], i8[:], i8[:,:], f8[:,:], i8[:], i8[:,:], i8[:], i8[:], i8[:], i8[:], i8[:], f8[:,:],"
+    "void(f8[:,:,:], i8[:], i8[:], i8[:,:], i8[:], i8[:,:], i8[:], i8[:], i8[:], i8[:], i8[:], f8[:,:],"
     " f8[:,:,:], i8, f8[:], f8[:,:], f8[:,:,:], f8[:,:], f8[:,:,:,:])",
-    "(n,u,u),(n),(n),(n,e),(n,e),(e),(n,r),(r),(l),(p),(q),(t),(m,f),(g,m,m),()->(),(m,f),(g,m,m),(m,p),(m,p,m,p)",
+    "(n,u,u),(n),(n),(n,e),(e),(n,r),(r),(l),(p),(q),(t),(m,f),(g,m,m),()->(),(m,f),(g,m,m),(m,p),(m,p,m,p)",
 )
 def _evaluate(  # type: ignore[no-untyped-def]
-    T, pattern, group, cols, factor, slot, zcols, zslot, start, family, zfamily, touched_bound, v, R, want,
+    T, pattern, group, cols, slot, zcols, zslot, start, family, zfamily, touched_bound, v, R, want,
     value, grad_v, grad_R, theta, covariance,
 ):  # fmt: skip
     N, U, _ = T.shape
@@ -152,12 +151,11 @@ def _evaluate(  # type: ignore[no-untyped-def]
                         ce = cols[i, e]
                         if ce < 0:
                             continue
-                        we = w * factor[i, e]
                         row = m * P + ce
-                        b[row] += we * T[i, slot[e], first + k]
+                        b[row] += w * T[i, slot[e], first + k]
                         for h in range(E):
                             if cols[i, h] >= 0:
-                                A[row, k * P + cols[i, h]] += we * factor[i, h] * T[i, slot[e], slot[h]]
+                                A[row, k * P + cols[i, h]] += w * T[i, slot[e], slot[h]]
                     for e in range(r):
                         ze = zcols[i, e]
                         if ze < 0:
@@ -169,7 +167,7 @@ def _evaluate(  # type: ignore[no-untyped-def]
                                 S[row, k * q + zcols[i, h]] += w * T[i, zslot[e], zslot[h]]
                         for h in range(E):
                             if cols[i, h] >= 0:
-                                B[row, k * nt + place[cols[i, h]]] += w * factor[i, h] * T[i, zslot[e], slot[h]]
+                                B[row, k * nt + place[cols[i, h]]] += w * T[i, zslot[e], slot[h]]
         for a in range(Q):
             c_own[a] *= zscale[a]
             for h in range(M * nt):
@@ -267,7 +265,7 @@ def _evaluate(  # type: ignore[no-untyped-def]
             for m in range(M):
                 for e in range(E):
                     if cols[i, e] >= 0:
-                        coefficient[m, slot[e]] -= factor[i, e] * theta[m, cols[i, e]]
+                        coefficient[m, slot[e]] -= theta[m, cols[i, e]]
                 for e in range(r):
                     if zcols[i, e] >= 0:
                         a = m * q + zcols[i, e]
@@ -287,19 +285,18 @@ def _evaluate(  # type: ignore[no-untyped-def]
                             continue
                         for h in range(E):
                             if cols[i, h] >= 0:
-                                both = factor[i, e] * factor[i, h] * T[i, slot[e], slot[h]]
-                                total += both * C[m * P + ce, k * P + cols[i, h]]
+                                total += T[i, slot[e], slot[h]] * C[m * P + ce, k * P + cols[i, h]]
                         for h in range(r):
                             if zcols[i, h] >= 0:
                                 a = k * q + zcols[i, h]
-                                total -= factor[i, e] * T[i, slot[e], zslot[h]] * zscale[a] * K[a, m * nt + place[ce]]
+                                total -= T[i, slot[e], zslot[h]] * zscale[a] * K[a, m * nt + place[ce]]
                     for e in range(r):
                         if zcols[i, e] < 0:
                             continue
                         a = m * q + zcols[i, e]
                         for h in range(E):
                             if cols[i, h] >= 0:
-                                both = zscale[a] * factor[i, h] * T[i, zslot[e], slot[h]]
+                                both = zscale[a] * T[i, zslot[e], slot[h]]
                                 total -= both * K[a, k * nt + place[cols[i, h]]]
                         for h in range(r):
                             if zcols[i, h] >= 0:
