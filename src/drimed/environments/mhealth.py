@@ -45,7 +45,7 @@ class MobileHealth:
     def theta(self) -> FloatArray:
         """Effects by user: (S, users, 3)."""
         own = np.stack([streams.generator(int(s), "users").standard_normal((self.stages, 3)) for s in self.seeds])
-        return np.asarray(THETA) + (0.0 if self.setting == "homogeneous" else own)
+        return np.asarray(THETA) + (np.zeros_like(own) if self.setting == "homogeneous" else own)
 
     @cached_property
     def wearing(self) -> FloatArray:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class Field:
     sizes: Sizes
     metrics: int = 1
     covariates: int = 0
-    families: tuple[Family, ...] = field_families()
+    families: tuple[Family, ...] = field_families()  # name the covariates there that the model should use
     cluster: str = "season"  # what is many and is eliminated: seasons or users
     reference: int | None = None  # an arm that the effects of the others are measured against; None: all alike
     noise: str = "common"  # common: one residual covariance; arm: each arm scales it
@@ -74,6 +74,9 @@ class Field:
             raise ConfigError(f"noise must be one of {NOISES}, got {self.noise!r}")
         if self.pairs < 0:
             raise ConfigError(f"pairs must be at least 0, got {self.pairs}")
+        most = max((c for f in self.families for c in f.slopes or ()), default=-1)
+        if most >= self.covariates:
+            raise ConfigError(f"a family uses covariate {most}; there are {self.covariates}, numbered from 0")
         both = [f.name for f in self.families if {"season", "user"} <= set(f.by)]
         if both:
             raise ConfigError(f"family {both[0]!r} crosses seasons with users; only one of them can be eliminated")
@@ -81,12 +84,12 @@ class Field:
     @cached_property
     def common(self) -> Layout:
         """The columns of theta."""
-        return Layout(self.families, self.cluster, self.sizes, self.covariates, self.reference, own=False)
+        return Layout(self.families, self.cluster, self.sizes, self.reference, own=False)
 
     @cached_property
     def own(self) -> Layout:
         """The columns of a cluster's own effects."""
-        return Layout(self.families, self.cluster, self.sizes, self.covariates, self.reference, own=True)
+        return Layout(self.families, self.cluster, self.sizes, self.reference, own=True)
 
     @cached_property
     def parameters(self) -> Parameters:
@@ -96,6 +99,10 @@ class Field:
             f if k in used or f.variance is not None else replace(f, variance=0.0) for k, f in enumerate(self.families)
         )
         return Parameters(families, self.metrics, self.sizes.arm if self.noise == "arm" else 1)
+
+    @cached_property
+    def _shape(self) -> dict[str, Any]:
+        return {"covariates": self.covariates, "by_arm": self.noise == "arm"}
 
     @cached_property
     def _factors(self) -> BoolArray:
@@ -147,7 +154,7 @@ class Field:
         most = int(cells.count.max(initial=0))
         due = most >= self.growth * state.fitted if variances is None else variances
         scale = field_design.measure(cells, self.covariates)
-        design = field_design.build(cells, scale, self.common, self.own, by_arm=self.noise == "arm")
+        design = field_design.build(cells, scale, self.common, self.own, **self._shape)
         if due or state.learned is None:
             each = self.cluster == "user"
             learned = field_average.learn(
@@ -177,7 +184,7 @@ class Field:
         theirs = field_own.of_users(state.cells, users)
         scale = learned.scale
         spread = replace(scale, centre=scale.centre[..., None, :], unit=scale.unit[..., None, :])
-        design = field_design.build(theirs, spread, self.common, self.own, by_arm=self.noise == "arm")
+        design = field_design.build(theirs, spread, self.common, self.own, **self._shape)
         nodes = learned.nodes[..., None, :, :]  # (..., 1, B, p)
         v, R = self.parameters.variances(nodes), self.parameters.residual(nodes)
         X = self._arm_rows(spread, group, z)[..., None, :, :]  # (..., H, 1, K, P)

@@ -53,9 +53,8 @@ def measure(cells: Cells, covariates: int) -> Scale:
     return Scale(centre, np.where(varies, unit, 1.0), known) if M else Scale(centre, unit, known)
 
 
-def build(cells: Cells, scale: Scale, common: Layout, own: Layout, *, by_arm: bool) -> Design:
+def build(cells: Cells, scale: Scale, common: Layout, own: Layout, *, covariates: int, by_arm: bool) -> Design:
     """The design of cells that are sorted by cluster: `common` lays out theta, `own` a cluster's effects."""
-    covariates = common.covariates
     seen = _seen(cells, covariates)
     mean = (cells.mean - scale.centre[..., None, :]) / scale.unit[..., None, :] * seen
     both = seen[..., :, None] * seen[..., None, :]

@@ -7,6 +7,7 @@ last and make up theta.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -28,7 +29,7 @@ class Family:
 
     name: str
     by: tuple[str, ...] = ()  # the factors it varies with
-    slopes: bool = False  # whether it multiplies the covariates instead of standing alone
+    slopes: tuple[int, ...] | None = None  # the covariates that it multiplies, by number; None: it stands alone
     centre: float = 1.0  # centre of the variance's prior, relative to a first guess of the residual variance
     variance: float | None = None  # known, relative to that guess; None: learned
 
@@ -58,7 +59,6 @@ class Layout:
     families: tuple[Family, ...]  # all of the model, in the order of their variances
     cluster: str  # the factor that is eliminated
     sizes: Sizes
-    covariates: int
     reference: int | None  # an arm without effects of its own: the others are measured against it
     own: bool  # columns of a cluster's effects, or of theta
 
@@ -68,7 +68,7 @@ class Layout:
         return tuple(
             k
             for k, f in enumerate(self.families)
-            if (self.cluster in f.by) == self.own and (self.covariates or not f.slopes)
+            if (self.cluster in f.by) == self.own and f.slopes != ()
         )
 
     @cached_property
@@ -86,8 +86,8 @@ class Layout:
     @cached_property
     def slot(self) -> IntArray:
         """For each entry of a row, what multiplies its column: 0 is the constant 1, j the j-th covariate. (E,)"""
-        slots = [np.arange(1, 1 + self.covariates) if self.families[k].slopes else np.zeros(1) for k in self.members]
-        return np.concatenate([*slots, np.zeros(0 if slots else 1)]).astype(np.intp)
+        slots = [self._slots_of(k) for k in self.members]
+        return np.concatenate([*slots, np.zeros(0 if slots else 1, np.intp)])
 
     def columns(self, keys: IntArray) -> IntArray:
         """The columns that decisions with these factors touch: (..., 5) -> (..., E), -1 where an arm has none."""
@@ -121,20 +121,23 @@ class Layout:
         return int(np.prod([getattr(self.sizes, name) for name in self._factors(k)], dtype=np.intp))
 
     def _slots(self, k: int) -> int:
-        return self.covariates if self.families[k].slopes else 1
+        return len(self._slots_of(k))
+
+    def _slots_of(self, k: int) -> IntArray:
+        slopes = self.families[k].slopes
+        return np.zeros(1, np.intp) if slopes is None else 1 + np.array(slopes, np.intp)
 
 
-def field_families() -> tuple[Family, ...]:
-    """Sites and seasons: what a field trial needs, each family learned and shrunk where there is nothing.
+def field_families(mean: Sequence[int] = (), effects: Sequence[int] = ()) -> tuple[Family, ...]:
+    """Sites and seasons; covariates that shift the mean, and those that change the effects of arms.
+
+    Every variance is learned, and a family without support shrinks to little.
 
     >>> [f.name for f in field_families() if "season" in f.by]
     ['season', 'block', 'season x arm']
     """
     return (
-        Family("level", variance=LEVEL),
-        Family("arm", ("arm",), centre=0.5),
-        Family("covariate", slopes=True, centre=0.5),
-        Family("covariate x arm", ("arm",), slopes=True, centre=0.25),
+        *_common_families(mean, effects),
         Family("group", ("group",)),
         Family("group x arm", ("group", "arm"), centre=0.25),
         Family("season", ("season",)),
@@ -143,14 +146,20 @@ def field_families() -> tuple[Family, ...]:
     )
 
 
-def people_families() -> tuple[Family, ...]:
-    """Many users, each with a level, effects of arms and responses to covariates of their own."""
+def people_families(mean: Sequence[int] = (), effects: Sequence[int] = ()) -> tuple[Family, ...]:
+    """Many users, each with a level, effects of arms, and effects of arms that change with covariates, of their own."""
+    return (
+        *_common_families(mean, effects),
+        Family("user", ("user",)),
+        Family("user x arm", ("user", "arm"), centre=0.25),
+        Family("user x arm x covariate", ("user", "arm"), slopes=tuple(effects), centre=0.25),
+    )
+
+
+def _common_families(mean: Sequence[int], effects: Sequence[int]) -> tuple[Family, ...]:
     return (
         Family("level", variance=LEVEL),
         Family("arm", ("arm",), centre=0.5),
-        Family("covariate", slopes=True, centre=0.5),
-        Family("covariate x arm", ("arm",), slopes=True, centre=0.5),
-        Family("user", ("user",)),
-        Family("user x arm", ("user", "arm"), centre=0.25),
-        Family("user x arm x covariate", ("user", "arm"), slopes=True, centre=0.25),
+        Family("covariate", slopes=tuple(mean), centre=0.5),
+        Family("covariate x arm", ("arm",), slopes=tuple(effects), centre=0.25),
     )

@@ -17,8 +17,7 @@ from drimed.learning.field_likelihood import Design, Evaluation, evaluate
 from drimed.learning.field_terms import Family
 from drimed.linear.arrays import FloatArray
 
-import os
-PRIOR_SD = float(os.environ.get("PSD", "1.0"))  # of the log of a variance relative to the residual's
+PRIOR_SD = 1.0  # of the log of a variance relative to the residual's
 RESIDUAL_SD = 1.5  # of the log of the residual variance relative to a first guess
 CORRELATION_SD = 1.0  # of an off-diagonal entry of the residual's factor, relative to its diagonal
 ARM_NOISE_SD = 0.5  # of the log of an arm's noise variance relative to the others
