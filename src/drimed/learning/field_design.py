@@ -15,7 +15,7 @@ from drimed.learning.field_likelihood import Design
 from drimed.learning.field_terms import Layout
 from drimed.linear.arrays import FloatArray
 
-# The guess rests on differences within a block of a season, which levels cannot disturb; this many observations of a
+# The guess rests on differences between outcomes that share all levels, of block, season, group and user; this many observations of a
 # quarter of the overall variance are added, for trials that have hardly any such differences yet.
 GUESS_WEIGHT, GUESS_SHARE = 2.0, 0.25
 # Without any variation the noise is unknown: no tolerance is as large as this.
@@ -42,9 +42,8 @@ def measure(cells: Cells, covariates: int) -> Scale:
     own = np.diagonal(cells.scatter, axis1=-2, axis2=-1) * seen
     squares = (own + weight * off**2).sum(-2)
     variance = squares / np.maximum(total - 1, 1.0)
-    season, block, user = (cells.keys[..., FACTORS.index(f)] for f in ("season", "block", "user"))
-    label = np.stack([season, block, user], -1)
-    within, freedom = _within(label, own, weight, off)
+    places = [FACTORS.index(f) for f in ("season", "block", "group", "user")]
+    within, freedom = _within(cells.keys[..., places], own, weight, off)
     guess = (within + GUESS_WEIGHT * GUESS_SHARE * variance) / (freedom + GUESS_WEIGHT)
     unit = np.sqrt(np.concatenate([variance[..., :covariates], guess[..., covariates:]], -1))
     # Round-off of a constant is not variation.
