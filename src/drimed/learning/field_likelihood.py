@@ -12,8 +12,8 @@ Everything is computed in units of the prior deviations, so a family of variance
 is Fisher's identity: d log L / d log v_k = 1/2 sum over the family of (E[u^2] / v_k - 1) given the data.
 
 A cell is a set of observations with the same columns; its moments are sums of u u' over u = (1, covariates, y), so an
-entry of x is a column and a slot of u. Shapes: N cells, U slots, E entries of x, r entries of z, L clusters,
-P columns of theta and q of a cluster's effects for each metric, M metrics, F families, g noise groups.
+entry of x is a column and a slot of u. Shapes: N cells, U slots, E entries of x, r entries of z, L clusters, P columns
+of theta and q of a cluster's effects for each metric, M metrics, F families, g noise groups.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import NamedTuple
 import numpy as np
 
 from drimed.linear.arrays import FloatArray, IntArray
-from drimed.linear.kernel import kernel
+from drimed.linear.kernel import kernel, part
 
-VALUE_ONLY, GRADIENT = 0, 1
+SMALL = 40  # matrices up to this size are inverted by plain loops: a library call costs more than the work
 
 
 class Design(NamedTuple):
@@ -56,7 +56,7 @@ class Evaluation(NamedTuple):
 
 def evaluate(design: Design, v: FloatArray, R: FloatArray, *, gradient: bool = True) -> Evaluation:
     """The likelihood at variances v (..., M, F) and residual covariances R (..., g, M, M)."""
-    return Evaluation(*_evaluate(*design, v, R, GRADIENT if gradient else VALUE_ONLY))
+    return Evaluation(*_evaluate(*design, v, R, int(gradient)))
 
 
 @kernel(
@@ -68,248 +68,281 @@ def _evaluate(  # type: ignore[no-untyped-def]
     T, pattern, group, cols, slot, zcols, zslot, start, family, zfamily, touched_bound, v, R, want,
     value, grad_v, grad_R, theta, covariance,
 ):  # fmt: skip
-    N, U, _ = T.shape
-    E, r, L, P, q = slot.shape[0], zslot.shape[0], start.shape[0] - 1, family.shape[0], zfamily.shape[0]
-    M, groups = v.shape[0], R.shape[0]
-    D, Q, first, most = M * P, M * q, U - M, touched_bound.shape[0]
+    U, L, P, q, M = T.shape[1], start.shape[0] - 1, family.shape[0], zfamily.shape[0], v.shape[0]
+    D, Q, most = M * P, M * q, touched_bound.shape[0]
+    W, log_R = inverses(R)
+    scale, zscale = deviations(v, family), deviations(v, zfamily)
+    A, b = np.zeros((D, D)), np.zeros(D)
+    touched, counts = np.zeros((L, most), np.int64), np.zeros(L, np.int64)  # columns of theta that a cluster has
+    place = np.full(P, -1, np.int64)  # of each column among them
+    G, H, g = np.zeros((L, Q, Q)), np.zeros((L, Q, M * most)), np.zeros((L, Q))
+    S, B, c = np.zeros((Q, Q)), np.zeros((Q, M * most)), np.zeros(Q)
+    total = np.zeros(3)  # squares, log determinants, observations
+    for at in range(L):
+        nt = 0
+        for i in range(start[at], start[at + 1]):
+            for e in range(slot.shape[0]):
+                col = cols[i, e]
+                if T[i, 0, 0] > 0.0 and col >= 0 and place[col] < 0:
+                    place[col], touched[at, nt] = nt, col
+                    nt += 1
+        counts[at] = nt
+        S[:], B[:], c[:] = 0.0, 0.0, 0.0
+        for i in range(start[at], start[at + 1]):
+            if T[i, 0, 0] > 0.0:
+                total[1] += T[i, 0, 0] * log_R[group[i], pattern[i]]
+                w = W[group[i], pattern[i]]
+                add_common(T[i], w, cols[i], slot, P, A, b, total)
+                add_own(T[i], w, cols[i], slot, zcols[i], zslot, place, nt, q, zscale, S, B, c)
+        eliminate(S, B, c, touched[at], nt, P, M, A, b, G[at], H[at], g[at], total)
+        for t in range(nt):
+            place[touched[at, t]] = -1
 
-    # The inverse of R restricted to what was observed, for every noise group and pattern.
-    W = np.zeros((groups, 1 << M, M, M))
-    log_R = np.zeros((groups, 1 << M))
-    known = np.zeros((groups, 1 << M), np.bool_)
+    for a in range(D):
+        b[a] *= scale[a]
+        for h in range(D):
+            A[a, h] *= scale[a] * scale[h]
+        A[a, a] += 1.0
+    V_inv = np.zeros((D, D))
+    total[1] += inverted(A, V_inv)
+    est = np.dot(V_inv, b)
+    total[0] -= np.dot(b, est)
+    value[0] = -0.5 * (total[2] * np.log(2.0 * np.pi) + total[1] + total[0])
+    grad_v[:], grad_R[:] = 0.0, 0.0
+    for a in range(D):
+        grad_v[a // P, family[a % P]] += 0.5 * want * (est[a] * est[a] + V_inv[a, a] - 1.0)
+        theta[a // P, a % P] = est[a] * scale[a]
+        for h in range(D):
+            covariance[a // P, a % P, h // P, h % P] = V_inv[a, h] * scale[a] * scale[h]
+    if want == 0:
+        return
+    K = np.zeros((Q, M * most))  # minus the covariance of the cluster's effects with theta
+    for at in range(L):
+        nt = counts[at]
+        mean, cov = posterior(G[at], H[at], g[at], touched[at], nt, theta, covariance, K)
+        for a in range(Q):
+            grad_v[a // q, zfamily[a % q]] += 0.5 * (mean[a] * mean[a] + cov[a, a] - 1.0)
+        for t in range(nt):
+            place[touched[at, t]] = t
+        for i in range(start[at], start[at + 1]):
+            if T[i, 0, 0] > 0.0:
+                squares = residual_squares(T[i], cols[i], slot, theta, covariance)
+                add_own_squares(
+                    T[i], cols[i], slot, zcols[i], zslot, place, nt, zscale, theta, mean, cov, K, squares
+                )
+                w = W[group[i], pattern[i]]
+                grad_R[group[i]] += 0.5 * (np.dot(np.dot(w, squares), w) - T[i, 0, 0] * w)
+        for t in range(nt):
+            place[touched[at, t]] = -1
+
+
+@part
+def inverses(R):  # type: ignore[no-untyped-def]
+    """R^-1 restricted to what was observed, and log det, for each noise group and pattern: (g, 2^M, M, M), (g, 2^M)."""
+    groups, M = R.shape[0], R.shape[1]
+    W, log_det = np.zeros((groups, 1 << M, M, M)), np.zeros((groups, 1 << M))
     index = np.zeros(M, np.int64)
-    for i in range(N):
-        g, o = group[i], pattern[i]
-        if T[i, 0, 0] <= 0.0 or known[g, o]:
-            continue
-        k = 0
+    for pattern in range(1, 1 << M):
+        n = 0
         for m in range(M):
-            if (o >> m) & 1:
-                index[k] = m
-                k += 1
-        part = np.zeros((k, k))
-        for a in range(k):
-            for c in range(k):
-                part[a, c] = R[g, index[a], index[c]]
-        root = np.linalg.cholesky(part)
-        inverse = np.linalg.inv(part)
-        for a in range(k):
-            log_R[g, o] += 2.0 * np.log(root[a, a])
-            for c in range(k):
-                W[g, o, index[a], index[c]] = 0.5 * (inverse[a, c] + inverse[c, a])
-        known[g, o] = True
+            if (pattern >> m) & 1:
+                index[n] = m
+                n += 1
+        observed, inverse = np.zeros((n, n)), np.zeros((n, n))
+        for g in range(groups):
+            for a in range(n):
+                for h in range(n):
+                    observed[a, h] = R[g, index[a], index[h]]
+            log_det[g, pattern] = inverted(observed, inverse)
+            for a in range(n):
+                for h in range(n):
+                    W[g, pattern, index[a], index[h]] = inverse[a, h]
+    return W, log_det
 
-    A = np.zeros((D, D))
-    b = np.zeros(D)
-    scale = np.zeros(D)
+
+@part
+def deviations(v, family):  # type: ignore[no-untyped-def]
+    """The prior deviation of each column, metric by metric: (M P)."""
+    M, P = v.shape[0], family.shape[0]
+    scale = np.zeros(M * P)
     for m in range(M):
         for c in range(P):
             scale[m * P + c] = np.sqrt(v[m, family[c]])
-    zscale = np.zeros(Q)
-    for m in range(M):
-        for c in range(q):
-            zscale[m * q + c] = np.sqrt(v[m, zfamily[c]])
+    return scale
 
-    touched = np.zeros((L, most), np.int64)  # columns of theta (of one metric) that a cluster has
-    counts = np.zeros(L, np.int64)
-    place = np.full(P, -1, np.int64)
-    G_all = np.zeros((L, Q, Q))
-    H_all = np.zeros((L, Q, M * most))
-    g_all = np.zeros((L, Q))
-    squares, log_det, seen = 0.0, 0.0, 0.0
 
-    for cluster in range(L):
-        nt = 0
-        for i in range(start[cluster], start[cluster + 1]):
-            if T[i, 0, 0] <= 0.0:
-                continue
-            for e in range(E):
-                col = cols[i, e]
-                if col >= 0 and place[col] < 0:
-                    place[col] = nt
-                    touched[cluster, nt] = col
-                    nt += 1
-        counts[cluster] = nt
-        S = np.zeros((Q, Q))
-        B = np.zeros((Q, M * nt))
-        c_own = np.zeros(Q)
-        for i in range(start[cluster], start[cluster + 1]):
-            n = T[i, 0, 0]
-            if n <= 0.0:
-                continue
-            g, o = group[i], pattern[i]
-            log_det += n * log_R[g, o]
-            for m in range(M):
-                if (o >> m) & 1:
-                    seen += n
-                for k in range(M):
-                    w = W[g, o, m, k]
-                    if w == 0.0:
-                        continue
-                    squares += w * T[i, first + m, first + k]
-                    for e in range(E):
-                        ce = cols[i, e]
-                        if ce < 0:
-                            continue
-                        row = m * P + ce
-                        b[row] += w * T[i, slot[e], first + k]
-                        for h in range(E):
-                            if cols[i, h] >= 0:
-                                A[row, k * P + cols[i, h]] += w * T[i, slot[e], slot[h]]
-                    for e in range(r):
-                        ze = zcols[i, e]
-                        if ze < 0:
-                            continue
-                        row = m * q + ze
-                        c_own[row] += w * T[i, zslot[e], first + k]
-                        for h in range(r):
-                            if zcols[i, h] >= 0:
-                                S[row, k * q + zcols[i, h]] += w * T[i, zslot[e], zslot[h]]
-                        for h in range(E):
-                            if cols[i, h] >= 0:
-                                B[row, k * nt + place[cols[i, h]]] += w * T[i, zslot[e], slot[h]]
-        for a in range(Q):
-            c_own[a] *= zscale[a]
-            for h in range(M * nt):
-                B[a, h] *= zscale[a]
-            for h in range(Q):
-                S[a, h] *= zscale[a] * zscale[h]
-            S[a, a] += 1.0
-        if Q > 0:
-            root = np.linalg.cholesky(S)
-            for a in range(Q):
-                log_det += 2.0 * np.log(root[a, a])
-            G = np.linalg.inv(S)
-            H = np.dot(G, B)
-            own = np.dot(G, c_own)
-            BH = np.dot(B.T, H)
-            for m in range(M):
-                for t in range(nt):
-                    row = m * P + touched[cluster, t]
-                    for a in range(Q):
-                        b[row] -= B[a, m * nt + t] * own[a]
-                    for k in range(M):
-                        for s in range(nt):
-                            A[row, k * P + touched[cluster, s]] -= BH[m * nt + t, k * nt + s]
-            for a in range(Q):
-                squares -= c_own[a] * own[a]
-                g_all[cluster, a] = own[a]
-                for h in range(Q):
-                    G_all[cluster, a, h] = 0.5 * (G[a, h] + G[h, a])
-                for h in range(M * nt):
-                    H_all[cluster, a, h] = H[a, h]
-        for t in range(nt):
-            place[touched[cluster, t]] = -1
-
-    V = np.zeros((D, D))
-    for a in range(D):
-        for h in range(D):
-            V[a, h] = 0.5 * (A[a, h] + A[h, a]) * scale[a] * scale[h]
-        V[a, a] += 1.0
-        b[a] *= scale[a]
-    root = np.linalg.cholesky(V)
-    for a in range(D):
+@part
+def inverted(A, inverse):  # type: ignore[no-untyped-def]
+    """The inverse of a positive definite matrix, written to `inverse`, and its log determinant."""
+    n = A.shape[0]
+    log_det = 0.0
+    if n > SMALL:
+        root = np.linalg.cholesky(A)
+        for a in range(n):
+            log_det += 2.0 * np.log(root[a, a])
+        found = np.linalg.inv(A)
+        for a in range(n):
+            for h in range(n):
+                inverse[a, h] = 0.5 * (found[a, h] + found[h, a])
+        return log_det
+    root = np.zeros((n, n))
+    for a in range(n):  # A = root root'; below, root becomes its own inverse
+        for h in range(a + 1):
+            s = A[a, h]
+            for k in range(h):
+                s -= root[a, k] * root[h, k]
+            root[a, h] = np.sqrt(s) if a == h else s / root[h, h]
         log_det += 2.0 * np.log(root[a, a])
-    Vi = np.linalg.inv(V)
-    est = np.dot(Vi, b)
-    for a in range(D):
-        squares -= b[a] * est[a]
-    value[0] = -0.5 * (seen * np.log(2.0 * np.pi) + log_det + squares)
-    C = np.zeros((D, D))
-    for a in range(D):
-        for h in range(D):
-            C[a, h] = 0.5 * (Vi[a, h] + Vi[h, a]) * scale[a] * scale[h]
-            covariance[a // P, a % P, h // P, h % P] = C[a, h]
-        theta[a // P, a % P] = est[a] * scale[a]
+    for a in range(n):
+        root[a, a] = 1.0 / root[a, a]
+        for h in range(a):
+            s = 0.0
+            for k in range(h, a):
+                s -= root[a, k] * root[k, h]
+            root[a, h] = s * root[a, a]
+    for a in range(n):
+        for h in range(a + 1):
+            s = 0.0
+            for k in range(a, n):
+                s += root[k, a] * root[k, h]
+            inverse[a, h] = s
+            inverse[h, a] = s
+    return log_det
 
-    grad_v[:] = 0.0
-    grad_R[:] = 0.0
-    if want == 0:
-        return
+
+@part
+def add_common(T, W, cols, slot, P, A, b, total):  # type: ignore[no-untyped-def]
+    """Add a cell to x x' and x y, to the sum of squares and to the number of observations."""
+    E, M = slot.shape[0], W.shape[0]
+    first = T.shape[0] - M
     for m in range(M):
-        for c in range(P):
-            a = m * P + c
-            grad_v[m, family[c]] += 0.5 * (est[a] * est[a] + Vi[a, a] - 1.0)
-
-    coefficient = np.zeros((M, U))
-    for cluster in range(L):
-        nt = counts[cluster]
-        mean = g_all[cluster].copy()
-        K = np.zeros((Q, M * nt))
-        cov = G_all[cluster].copy()
-        if Q > 0:
-            H = np.ascontiguousarray(H_all[cluster][:, : M * nt])
-            C_here = np.zeros((M * nt, M * nt))
-            there = np.zeros(M * nt)
-            for m in range(M):
-                for t in range(nt):
-                    row = m * P + touched[cluster, t]
-                    there[m * nt + t] = est[row] * scale[row]
-                    for k in range(M):
-                        for s in range(nt):
-                            C_here[m * nt + t, k * nt + s] = C[row, k * P + touched[cluster, s]]
-            K = np.dot(H, C_here)
-            mean -= np.dot(H, there)
-            cov += np.dot(K, H.T)
-            for m in range(M):
-                for c in range(q):
-                    a = m * q + c
-                    grad_v[m, zfamily[c]] += 0.5 * (mean[a] * mean[a] + cov[a, a] - 1.0)
-        for t in range(nt):
-            place[touched[cluster, t]] = t
-        for i in range(start[cluster], start[cluster + 1]):
-            n = T[i, 0, 0]
-            if n <= 0.0:
+        if W[m, m] > 0.0:
+            total[2] += T[0, 0]
+        for k in range(M):
+            w = W[m, k]
+            if w == 0.0:
                 continue
-            coefficient[:] = 0.0
-            for m in range(M):
-                for e in range(E):
-                    if cols[i, e] >= 0:
-                        coefficient[m, slot[e]] -= theta[m, cols[i, e]]
-                for e in range(r):
-                    if zcols[i, e] >= 0:
-                        a = m * q + zcols[i, e]
-                        coefficient[m, zslot[e]] -= zscale[a] * mean[a]
-                coefficient[m, first + m] = 1.0
-            expected = np.zeros((M, M))  # E[sum e e'] given the data
-            for m in range(M):
-                for k in range(M):
-                    total = 0.0
-                    for s in range(U):
-                        if coefficient[m, s] != 0.0:
-                            for t in range(U):
-                                total += coefficient[m, s] * T[i, s, t] * coefficient[k, t]
-                    for e in range(E):
-                        ce = cols[i, e]
-                        if ce < 0:
-                            continue
-                        for h in range(E):
-                            if cols[i, h] >= 0:
-                                total += T[i, slot[e], slot[h]] * C[m * P + ce, k * P + cols[i, h]]
-                        for h in range(r):
-                            if zcols[i, h] >= 0:
-                                a = k * q + zcols[i, h]
-                                total -= T[i, slot[e], zslot[h]] * zscale[a] * K[a, m * nt + place[ce]]
-                    for e in range(r):
-                        if zcols[i, e] < 0:
-                            continue
-                        a = m * q + zcols[i, e]
-                        for h in range(E):
-                            if cols[i, h] >= 0:
-                                both = zscale[a] * T[i, zslot[e], slot[h]]
-                                total -= both * K[a, k * nt + place[cols[i, h]]]
-                        for h in range(r):
-                            if zcols[i, h] >= 0:
-                                j = k * q + zcols[i, h]
-                                total += T[i, zslot[e], zslot[h]] * zscale[a] * zscale[j] * cov[a, j]
-                    expected[m, k] = total
-            g, o = group[i], pattern[i]
-            for m in range(M):
-                for k in range(M):
-                    total = -n * W[g, o, m, k]
-                    for s in range(M):
-                        for t in range(M):
-                            total += W[g, o, m, s] * expected[s, t] * W[g, o, t, k]
-                    grad_R[g, m, k] += 0.5 * total
-        for t in range(nt):
-            place[touched[cluster, t]] = -1
+            total[0] += w * T[first + m, first + k]
+            for e in range(E):
+                if cols[e] < 0:
+                    continue
+                row = m * P + cols[e]
+                b[row] += w * T[slot[e], first + k]
+                for h in range(E):
+                    if cols[h] >= 0:
+                        A[row, k * P + cols[h]] += w * T[slot[e], slot[h]]
+
+
+@part
+def add_own(T, W, cols, slot, zcols, zslot, place, nt, q, zscale, S, B, c):  # type: ignore[no-untyped-def]
+    """Add a cell to z z', z x' and z y of its cluster, in units of the prior deviations of z's columns."""
+    E, r, M = slot.shape[0], zslot.shape[0], W.shape[0]
+    first = T.shape[0] - M
+    for m in range(M):
+        for k in range(M):
+            if W[m, k] == 0.0:
+                continue
+            for e in range(r):
+                if zcols[e] < 0:
+                    continue
+                row = m * q + zcols[e]
+                w = W[m, k] * zscale[row]
+                c[row] += w * T[zslot[e], first + k]
+                for h in range(r):
+                    if zcols[h] >= 0:
+                        col = k * q + zcols[h]
+                        S[row, col] += w * zscale[col] * T[zslot[e], zslot[h]]
+                for h in range(E):
+                    if cols[h] >= 0:
+                        B[row, k * nt + place[cols[h]]] += w * T[zslot[e], slot[h]]
+
+
+@part
+def eliminate(S, B, c, touched, nt, P, M, A, b, G, H, g, total):  # type: ignore[no-untyped-def]
+    """Take a cluster's own effects out of the sums; G, H = G B and g = G c are kept for the gradient."""
+    Q, n = S.shape[0], M * nt
+    for a in range(Q):
+        S[a, a] += 1.0
+    total[1] += inverted(S, G)
+    for a in range(Q):
+        for h in range(Q):
+            if G[a, h] != 0.0:
+                g[a] += G[a, h] * c[h]
+                for t in range(n):
+                    H[a, t] += G[a, h] * B[h, t]
+        total[0] -= c[a] * g[a]
+    for a in range(Q):
+        for t in range(n):
+            if B[a, t] == 0.0:
+                continue
+            row = (t // nt) * P + touched[t % nt]
+            b[row] -= B[a, t] * g[a]
+            for s in range(n):
+                A[row, (s // nt) * P + touched[s % nt]] -= B[a, t] * H[a, s]
+
+
+@part
+def posterior(G, H, g, touched, nt, theta, covariance, K):  # type: ignore[no-untyped-def]
+    """Mean and covariance of a cluster's effects given all data, in prior deviations; K = H Cov[theta]."""
+    Q, M = G.shape[0], theta.shape[0]
+    n = M * nt
+    here, mean = np.zeros((n, n)), g.copy()
+    for t in range(n):
+        m, col = t // nt, touched[t % nt]
+        for a in range(Q):
+            mean[a] -= H[a, t] * theta[m, col]
+        for s in range(n):
+            here[t, s] = covariance[m, col, s // nt, touched[s % nt]]
+    used = np.ascontiguousarray(H[:, :n])
+    found = np.dot(used, here)
+    K[:, :n] = found
+    return mean, G + np.dot(found, used.T)
+
+
+@part
+def residual_squares(T, cols, slot, theta, covariance):  # type: ignore[no-untyped-def]
+    """E[sum e e'] of a cell given all data, as far as theta alone is concerned: (M, M)."""
+    E, U, M = slot.shape[0], T.shape[0], theta.shape[0]
+    first = U - M
+    squares = np.zeros((M, M))
+    for m in range(M):
+        for k in range(M):
+            s = T[first + m, first + k]
+            for e in range(E):
+                if cols[e] < 0:
+                    continue
+                s -= theta[m, cols[e]] * T[slot[e], first + k] + theta[k, cols[e]] * T[slot[e], first + m]
+                for h in range(E):
+                    if cols[h] >= 0:
+                        both = theta[m, cols[e]] * theta[k, cols[h]] + covariance[m, cols[e], k, cols[h]]
+                        s += T[slot[e], slot[h]] * both
+            squares[m, k] = s
+    return squares
+
+
+@part
+def add_own_squares(  # type: ignore[no-untyped-def]
+    T, cols, slot, zcols, zslot, place, nt, zscale, theta, mean, cov, K, squares
+):
+    """The rest of E[sum e e']: what the cluster's own effects, and their covariance with theta, add."""
+    E, r, M = slot.shape[0], zslot.shape[0], theta.shape[0]
+    first, q = T.shape[0] - M, mean.shape[0] // M
+    for m in range(M):
+        for k in range(M):
+            s = 0.0
+            for e in range(r):
+                if zcols[e] < 0:
+                    continue
+                a, o = m * q + zcols[e], k * q + zcols[e]
+                s -= zscale[a] * mean[a] * T[zslot[e], first + k] + zscale[o] * mean[o] * T[zslot[e], first + m]
+                for h in range(r):
+                    if zcols[h] >= 0:
+                        j = k * q + zcols[h]
+                        s += T[zslot[e], zslot[h]] * zscale[a] * zscale[j] * (mean[a] * mean[j] + cov[a, j])
+                for h in range(E):
+                    if cols[h] >= 0:
+                        t = place[cols[h]]
+                        first_half = zscale[a] * (mean[a] * theta[k, cols[h]] - K[a, k * nt + t])
+                        other_half = zscale[o] * (mean[o] * theta[m, cols[h]] - K[o, m * nt + t])
+                        s += T[zslot[e], slot[h]] * (first_half + other_half)
+            squares[m, k] += s

@@ -19,6 +19,8 @@ from drimed.learning.field_cells import FACTORS
 from drimed.linear.arrays import FloatArray, IntArray
 
 CLUSTERS = ("season", "user")
+import os
+AC,ARM_SPREAD,SAC,YAC,ISD = (float(x) for x in os.environ.get("PRI","1,1.25,.25,.25,1").split(","))
 LEVEL = 1e6  # variance of the overall level around the mean outcome, relative to the residual's: as good as flat
 
 
@@ -30,8 +32,9 @@ class Family:
     name: str
     by: tuple[str, ...] = ()  # the factors it varies with
     slopes: tuple[int, ...] | None = None  # the covariates that it multiplies, by number; None: it stands alone
-    centre: float = 1.0  # centre of the variance's prior, relative to a first guess of the residual variance
-    variance: float | None = None  # known, relative to that guess; None: learned
+    centre: float = 1.0  # centre of the variance's prior, relative to the residual's
+    spread: float = 1.0  # deviation of the log of that ratio
+    variance: float | None = None  # known, relative to a first guess of the residual's; None: learned
 
     def __post_init__(self) -> None:
         unknown = [f for f in self.by if f not in FACTORS]
@@ -139,10 +142,10 @@ def field_families(mean: Sequence[int] = (), effects: Sequence[int] = ()) -> tup
     return (
         *_common_families(mean, effects),
         Family("group", ("group",)),
-        Family("group x arm", ("group", "arm"), centre=0.25),
+        Family("group x arm", ("group", "arm"), centre=SAC, spread=ISD),
         Family("season", ("season",)),
         Family("block", ("season", "block")),
-        Family("season x arm", ("season", "arm"), centre=0.25),
+        Family("season x arm", ("season", "arm"), centre=YAC, spread=ISD),
     )
 
 
@@ -159,7 +162,7 @@ def people_families(mean: Sequence[int] = (), effects: Sequence[int] = ()) -> tu
 def _common_families(mean: Sequence[int], effects: Sequence[int]) -> tuple[Family, ...]:
     return (
         Family("level", variance=LEVEL),
-        Family("arm", ("arm",), centre=0.5),
+        Family("arm", ("arm",), spread=ARM_SPREAD, centre=AC),
         Family("covariate", slopes=tuple(mean), centre=0.5),
         Family("covariate x arm", ("arm",), slopes=tuple(effects), centre=0.25),
     )

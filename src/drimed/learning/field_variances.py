@@ -17,7 +17,6 @@ from drimed.learning.field_likelihood import Design, Evaluation, evaluate
 from drimed.learning.field_terms import Family
 from drimed.linear.arrays import FloatArray
 
-PRIOR_SD = 1.0  # of the log of a variance relative to the residual's
 RESIDUAL_SD = 1.5  # of the log of the residual variance relative to a first guess
 CORRELATION_SD = 1.0  # of an off-diagonal entry of the residual's factor, relative to its diagonal
 ARM_NOISE_SD = 0.5  # of the log of an arm's noise variance relative to the others
@@ -51,10 +50,11 @@ class Parameters:
     def precision(self) -> FloatArray:
         """Of the prior: (p, p). A log variance is judged against the residual's of the same metric."""
         M, k = self.metrics, len(self.learned)
-        sds = [(M * k, PRIOR_SD), (M, RESIDUAL_SD), (M * (M - 1) // 2, CORRELATION_SD), (self._scales, ARM_NOISE_SD)]
+        sds = [(M, RESIDUAL_SD), (M * (M - 1) // 2, CORRELATION_SD), (self._scales, ARM_NOISE_SD)]
         against = np.eye(self.size)
         against[np.arange(M * k), M * k + np.arange(M * k) // max(k, 1)] = -1.0
-        weights = np.concatenate([np.full(n, sd**-2.0) for n, sd in sds])
+        ratios = [self.families[i].spread ** -2.0 for i in self.learned] * M
+        weights = np.concatenate([ratios, *(np.full(n, sd**-2.0) for n, sd in sds)])
         return np.asarray(against.T @ (weights[:, None] * against))
 
     @property

@@ -10,9 +10,26 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+
+class Part:
+    """A function that kernels, and other parts, may call; compiled together with them."""
+
+    def __init__(self, body: Callable[..., Any]) -> None:
+        self.body = body
+        self.__doc__ = body.__doc__
+
+    def __call__(self, *arrays: Any) -> Any:
+        return self.body(*arrays)
+
+
+def part(body: Callable[..., Any]) -> Part:
+    """Decorate a function that kernels of the same module call."""
+    return Part(body)
 
 
 class Kernel:
@@ -33,7 +50,8 @@ class Kernel:
 
         def build(cache: bool) -> Callable[..., Any]:
             guvectorize: Any = numba.guvectorize
-            compiled = guvectorize([self._types], self._layout, nopython=True, cache=cache)(self._body)
+            body = _with_parts(self._body, {})
+            compiled = guvectorize([self._types], self._layout, nopython=True, cache=cache)(body)
             return compiled.ufunc  # the NumPy ufunc without Numba's wrapper
 
         with _one_at_a_time():
@@ -46,6 +64,21 @@ class Kernel:
 def kernel(types: str, layout: str) -> Callable[[Callable[..., None]], Kernel]:
     """Decorate a function of core arrays, its outputs last: `types` and `layout` are Numba's."""
     return lambda body: Kernel(body, types, layout)
+
+
+def _with_parts(body: Callable[..., Any], done: dict[str, Any]) -> Callable[..., Any]:
+    """The same function with compiled parts in place of those that it calls by name."""
+    import numba
+
+    names = [n for n in body.__code__.co_names if isinstance(body.__globals__.get(n), Part)]
+    for name in names:
+        if name not in done:
+            done[name] = numba.njit(_with_parts(body.__globals__[name].body, done))
+    if not names:
+        return body
+    found = types.FunctionType(body.__code__, body.__globals__ | {n: done[n] for n in names}, body.__name__)
+    found.__qualname__, found.__module__ = body.__qualname__, body.__module__
+    return found
 
 
 @contextlib.contextmanager
