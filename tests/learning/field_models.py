@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,7 @@ class Data:
         return Data(self.keys[index], self.y[index], self.z[index], self.observed[index])
 
 
-MODELS = {
+MODELS: dict[str, dict[str, Any]] = {
     "one metric": {"metrics": 1, "covariates": 0},
     "two metrics, one covariate, noise by arm": {"metrics": 2, "covariates": 1, "noise": "arm"},
     "users": {"metrics": 2, "covariates": 2, "cluster": "user", "reference": 0},
@@ -40,9 +41,9 @@ MODELS = {
 
 def model(name: str) -> Field:
     settings = MODELS[name]
-    c = range(int(settings["covariates"]))  # type: ignore[call-overload]
+    c = range(settings["covariates"])
     families = people_families(c, c) if settings.get("cluster") == "user" else field_families(c, c)
-    return Field(sizes=SIZES, families=_levelled(families), **settings)  # type: ignore[arg-type]
+    return Field(sizes=SIZES, families=_levelled(families), **settings)
 
 
 def data(field: Field, n: int = 40, seed: int = 0) -> Data:
@@ -61,8 +62,8 @@ def told(field: Field, d: Data) -> FieldState:
 def designed(field: Field, state: FieldState) -> tuple[Cells, Scale, Design]:
     cells = field_cells.compact(state.cells, FACTORS.index(field.cluster))
     scale = field_design.measure(cells, field.covariates)
-    shape = {"covariates": field.covariates, "by_arm": field.noise == "arm"}
-    return cells, scale, field_design.build(cells, scale, field.common, field.own, **shape)
+    c, by_arm = field.covariates, field.noise == "arm"
+    return cells, scale, field_design.build(cells, scale, field.common, field.own, covariates=c, by_arm=by_arm)
 
 
 def by_brute_force(

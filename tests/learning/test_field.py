@@ -216,9 +216,8 @@ def test_variances_stand_still_until_they_are_due() -> None:
     more = field.settle(field.observe(first, field.rows(rest.keys, rest.y, rest.z, rest.observed)))
     assert first.learned is not None
     assert more.learned is not None
-    units = first.learned.scale.unit, more.learned.scale.unit
     F = len(field.parameters.learned)
-    a, b = (np.exp(s.learned.nodes[:, :F]) * u[-1] ** 2 for s, u in zip((first, more), units, strict=True))
+    a, b = (np.exp(s.nodes[:, :F]) * s.scale.unit[-1] ** 2 for s in (first.learned, more.learned))
     np.testing.assert_allclose(a, b)
     assert more.fitted == 38
 

@@ -22,6 +22,7 @@ from drimed.learning import field_average, field_cells, field_design, field_own
 from drimed.learning.field_average import Averaged
 from drimed.learning.field_cells import FACTORS, Cells, Rows
 from drimed.learning.field_design import UNKNOWN, Scale
+from drimed.learning.field_likelihood import own
 from drimed.learning.field_terms import CLUSTERS, Family, Layout, Sizes, field_families
 from drimed.learning.field_variances import Parameters
 from drimed.learning.fit import Fit
@@ -157,9 +158,7 @@ class Field:
         design = field_design.build(cells, scale, self.common, self.own, **self._shape)
         if due or state.learned is None:
             each = self.cluster == "user"
-            learned = field_average.learn(
-                self.parameters, design, scale, cells.batch, pairs=self.pairs, each=each
-            )
+            learned = field_average.learn(self.parameters, design, scale, cells.batch, pairs=self.pairs, each=each)
             return FieldState(cells, learned, most)
         # Nodes are log variances in units of the scale at which they were learned.
         return FieldState(cells, field_average.again(self.parameters, design, scale, state.learned), state.fitted)
@@ -189,9 +188,8 @@ class Field:
         v, R = self.parameters.variances(nodes), self.parameters.residual(nodes)
         X = self._arm_rows(spread, group, z)[..., None, :, :]  # (..., H, 1, K, P)
         Z = self._own_rows(spread, z)[..., None, :, :]
-        mean, cov = field_own.belief(
-            design, v, R, X, Z, learned.each_theta[..., None, :, :, :], learned.each_covariance[..., None, :, :, :, :, :]
-        )
+        theta, cov = learned.each_theta[..., None, :, :, :], learned.each_covariance[..., None, :, :, :, :, :]
+        mean, cov = field_own.belief(own(design, v, R), X, Z, theta, cov)
         return self._in_units(spread, *field_average.mixture(mean, cov, 2))
 
     def fit(self, belief: Belief, round: int = 1, pulls: FloatArray | None = None) -> Fit:

@@ -111,15 +111,13 @@ def compact(cells: Cells, first: int = 0) -> Cells:
     place = np.arange(len(starts)) - np.searchsorted(owner, owner)
     most = int(place.max(initial=-1)) + 1
     packed = init(cells.mean.shape[-1], (members,), max(most, 1))
-    for target, source in zip(
-        _arrays(packed), (keys[starts], pattern[starts], total, centre, spread), strict=True
-    ):
+    for target, source in zip(_arrays(packed), (keys[starts], pattern[starts], total, centre, spread), strict=True):
         target[owner, place] = source
-    shaped = [a.reshape(*cells.batch, *a.shape[1:]) for a in _arrays(packed)]
-    return Cells(*shaped, most)
+    keys, pattern, n, mean, scatter = (a.reshape(*cells.batch, *a.shape[1:]) for a in _arrays(packed))
+    return Cells(keys, pattern, n, mean, scatter, most)
 
 
-def _arrays(cells: Cells) -> tuple[IntArray, IntArray, FloatArray, FloatArray, FloatArray]:
+def _arrays(cells: Cells) -> tuple[NDArray[Any], ...]:
     return cells.keys, cells.pattern, cells.n, cells.mean, cells.scatter
 
 

@@ -13,10 +13,10 @@ import numpy as np
 from drimed.learning.field_cells import FACTORS, Cells
 from drimed.learning.field_likelihood import Design
 from drimed.learning.field_terms import Layout
-from drimed.linear.arrays import FloatArray
+from drimed.linear.arrays import FloatArray, IntArray
 
-# The guess rests on differences between outcomes that share all levels, of block, season, group and user; this many observations of a
-# quarter of the overall variance are added, for trials that have hardly any such differences yet.
+# The guess rests on differences between outcomes that share all levels: of block, season, group and user. This many
+# observations of a quarter of the overall variance are added, for trials that have hardly any such differences yet.
 GUESS_WEIGHT, GUESS_SHARE = 2.0, 0.25
 # Without any variation the noise is unknown: no tolerance is as large as this.
 UNKNOWN = 1e50
@@ -33,7 +33,6 @@ class Scale:
 
 def measure(cells: Cells, covariates: int) -> Scale:
     """The scale of cells that are sorted by season and block."""
-    M = cells.mean.shape[-1] - covariates
     seen = _seen(cells, covariates)  # (..., N, C)
     weight = cells.n[..., None] * seen
     total = weight.sum(-2)
@@ -49,7 +48,7 @@ def measure(cells: Cells, covariates: int) -> Scale:
     # Round-off of a constant is not variation.
     varies = unit > 1e-10 * np.abs(centre)
     known = varies[..., covariates:].all(-1).astype(np.float64)
-    return Scale(centre, np.where(varies, unit, 1.0), known) if M else Scale(centre, unit, known)
+    return Scale(centre, np.where(varies, unit, 1.0), known)
 
 
 def build(cells: Cells, scale: Scale, common: Layout, own: Layout, *, covariates: int, by_arm: bool) -> Design:
@@ -88,7 +87,7 @@ def _seen(cells: Cells, covariates: int) -> FloatArray:
     return there * (cells.n > 0)[..., None].astype(np.float64)
 
 
-def _within(label: FloatArray, own: FloatArray, weight: FloatArray, off: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _within(label: IntArray, own: FloatArray, weight: FloatArray, off: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Sums of squares within groups of cells with the same label, and their degrees of freedom: (..., C) twice."""
     batch, N, C = weight.shape[:-2], weight.shape[-2], weight.shape[-1]
     members = int(np.prod(batch))
@@ -112,7 +111,7 @@ def _within(label: FloatArray, own: FloatArray, weight: FloatArray, off: FloatAr
     return found[0].reshape(*batch, C), found[1].reshape(*batch, C)
 
 
-def _starts(cells: Cells, cluster: str) -> tuple[FloatArray, int]:
+def _starts(cells: Cells, cluster: str) -> tuple[IntArray, int]:
     """The first cell of each occupied cluster, (..., L + 1), and the most cells that one has."""
     label = cells.keys[..., FACTORS.index(cluster)]
     N = label.shape[-1]

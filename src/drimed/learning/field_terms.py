@@ -20,7 +20,8 @@ from drimed.linear.arrays import FloatArray, IntArray
 
 CLUSTERS = ("season", "user")
 import os
-AC,ARM_SPREAD,SAC,YAC,ISD = (float(x) for x in os.environ.get("PRI","1,1.25,.25,.25,1").split(","))
+
+AC, ARM_SPREAD, SAC, YAC, ISD = (float(x) for x in os.environ.get("PRI", "1,1.25,.25,.25,1").split(","))
 LEVEL = 1e6  # variance of the overall level around the mean outcome, relative to the residual's: as good as flat
 
 
@@ -68,11 +69,7 @@ class Layout:
     @cached_property
     def members(self) -> tuple[int, ...]:
         """The numbers of the families that are laid out here."""
-        return tuple(
-            k
-            for k, f in enumerate(self.families)
-            if (self.cluster in f.by) == self.own and f.slopes != ()
-        )
+        return tuple(k for k, f in enumerate(self.families) if (self.cluster in f.by) == self.own and f.slopes != ())
 
     @cached_property
     def widths(self) -> tuple[int, ...]:

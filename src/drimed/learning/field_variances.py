@@ -15,7 +15,7 @@ import numpy as np
 
 from drimed.learning.field_likelihood import Design, Evaluation, evaluate
 from drimed.learning.field_terms import Family
-from drimed.linear.arrays import FloatArray
+from drimed.linear.arrays import FloatArray, IntArray
 
 RESIDUAL_SD = 1.5  # of the log of the residual variance relative to a first guess
 CORRELATION_SD = 1.0  # of an off-diagonal entry of the residual's factor, relative to its diagonal
@@ -142,7 +142,7 @@ def learn(parameters: Parameters, design: Design, batch: tuple[int, ...]) -> Lea
     members = int(np.prod(batch))
     flat = _flatten(design, batch, members)
 
-    def objective(x: FloatArray, which: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def objective(x: FloatArray, which: IntArray) -> tuple[FloatArray, FloatArray]:
         chosen = flat if len(which) == members else _choose(flat, which)
         return log_posterior(parameters, chosen, x)
 
@@ -159,7 +159,7 @@ def learn(parameters: Parameters, design: Design, batch: tuple[int, ...]) -> Lea
     return Learned(x.reshape(*batch, p), H.reshape(*batch, p, p), value.reshape(batch))
 
 
-Objective = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
+Objective = Callable[[FloatArray, IntArray], tuple[FloatArray, FloatArray]]
 
 
 def _descend(objective: Objective, x: FloatArray, lower: FloatArray, upper: FloatArray) -> FloatArray:
@@ -185,7 +185,7 @@ def _descend(objective: Objective, x: FloatArray, lower: FloatArray, upper: Floa
 
 
 def _halve(
-    objective: Objective, x: FloatArray, f: FloatArray, g: FloatArray, step: FloatArray, active: FloatArray,
+    objective: Objective, x: FloatArray, f: FloatArray, g: FloatArray, step: FloatArray, active: IntArray,
     lower: FloatArray, upper: FloatArray,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:  # fmt: skip
     """The first of the steps 1, 1/2, 1/4, ... that lowers the objective enough."""
@@ -217,7 +217,7 @@ def _updated(H: FloatArray, s: FloatArray, y: FloatArray) -> FloatArray:
     return H + change - rho[:, None, None] * (cross + np.swapaxes(cross, -1, -2))
 
 
-def _hessian(objective: Objective, x: FloatArray, everyone: FloatArray) -> FloatArray:
+def _hessian(objective: Objective, x: FloatArray, everyone: IntArray) -> FloatArray:
     """Differences of gradients, made symmetric, with no curvature below a tenth of a weak prior's."""
     p = x.shape[-1]
     H = np.empty((*x.shape, p))
@@ -240,6 +240,6 @@ def _flatten(design: Design, batch: tuple[int, ...], members: int) -> Design:
     return Design(**parts)
 
 
-def _choose(design: Design, which: FloatArray) -> Design:
+def _choose(design: Design, which: IntArray) -> Design:
     shared = {"slot", "zslot", "family", "zfamily", "touched"}
     return Design(**{k: a if k in shared else a[which] for k, a in design._asdict().items()})
