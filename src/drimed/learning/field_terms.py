@@ -19,9 +19,6 @@ from drimed.learning.field_cells import FACTORS
 from drimed.linear.arrays import FloatArray, IntArray
 
 CLUSTERS = ("season", "user")
-import os
-
-AC, ARM_SPREAD, SAC, YAC, ISD = (float(x) for x in os.environ.get("PRI", "1,1.25,.25,.25,1").split(","))
 LEVEL = 1e6  # variance of the overall level around the mean outcome, relative to the residual's: as good as flat
 
 
@@ -139,10 +136,10 @@ def field_families(mean: Sequence[int] = (), effects: Sequence[int] = ()) -> tup
     return (
         *_common_families(mean, effects),
         Family("group", ("group",)),
-        Family("group x arm", ("group", "arm"), centre=SAC, spread=ISD),
+        Family("group x arm", ("group", "arm"), centre=0.25),
         Family("season", ("season",)),
         Family("block", ("season", "block")),
-        Family("season x arm", ("season", "arm"), centre=YAC, spread=ISD),
+        Family("season x arm", ("season", "arm"), centre=0.25),
     )
 
 
@@ -159,7 +156,7 @@ def people_families(mean: Sequence[int] = (), effects: Sequence[int] = ()) -> tu
 def _common_families(mean: Sequence[int], effects: Sequence[int]) -> tuple[Family, ...]:
     return (
         Family("level", variance=LEVEL),
-        Family("arm", ("arm",), spread=ARM_SPREAD, centre=AC),
+        Family("arm", ("arm",), centre=0.5, spread=1.25),
         Family("covariate", slopes=tuple(mean), centre=0.5),
         Family("covariate x arm", ("arm",), slopes=tuple(effects), centre=0.25),
     )
