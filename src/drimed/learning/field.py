@@ -18,7 +18,7 @@ from typing import Any, final
 import numpy as np
 
 from drimed.errors import ConfigError, InputError, ShapeError
-from drimed.learning import field_average, field_cells, field_design, field_own
+from drimed.learning import field_average, field_cells, field_design, field_own, field_step
 from drimed.learning.field_average import Averaged
 from drimed.learning.field_cells import FACTORS, Cells, Rows
 from drimed.learning.field_design import UNKNOWN, Scale
@@ -29,6 +29,7 @@ from drimed.learning.fit import Fit
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
 NOISES = ("common", "arm")
+MOST_STEPS = 64  # more outcomes than this at a time are faster added up anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class FieldState:
 
     cells: Cells
     learned: Averaged | None  # None before the first fit
-    fitted: int  # outcomes at that time, of the member that had most
+    fitted: int  # outcomes when the variances were last fitted, of the member that had most
+    stepped: int  # how many of the cells are in `learned`; -1: it must be computed again
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ class Field:
 
     def init(self, batch: tuple[int, ...] = ()) -> FieldState:
         """No data."""
-        return FieldState(field_cells.init(self.covariates + self.metrics, batch), None, 0)
+        return FieldState(field_cells.init(self.covariates + self.metrics, batch), None, 0, 0)
 
     def rows(
         self, keys: IntArray, y: FloatArray, covariates: FloatArray | None = None, observed: BoolArray | None = None
@@ -147,21 +149,35 @@ class Field:
 
     def forget(self, state: FieldState, rows: Rows) -> FieldState:
         """Take outcomes out again, as if they had never come."""
-        return replace(state, cells=field_cells.remove(state.cells, rows))
+        return replace(state, cells=field_cells.remove(state.cells, rows), stepped=-1)
 
     def settle(self, state: FieldState, *, variances: bool | None = None) -> FieldState:
         """What to decide on: all outcomes so far, with variances fitted again when they are due (or as told)."""
-        cells = field_cells.compact(state.cells, FACTORS.index(self.cluster))
-        most = int(cells.count.max(initial=0))
+        most, before = int(state.cells.count.max(initial=0)), state.learned
+        waiting = state.cells.used - state.stepped
+        if before is not None and waiting == 0 and not variances:
+            return state
         due = most >= self.growth * state.fitted if variances is None else variances
-        scale = field_design.measure(cells, self.covariates)
-        design = field_design.build(cells, scale, self.common, self.own, **self._shape)
-        if due or state.learned is None:
+        # While the noise is unknown there is nothing to keep.
+        if before is None or due or not before.scale.known.all():
+            cells = field_cells.compact(state.cells, FACTORS.index(self.cluster))
+            scale = field_design.measure(cells, self.covariates)
+            design = field_design.build(cells, scale, self.common, self.own, **self._shape)
             each = self.cluster == "user"
             learned = field_average.learn(self.parameters, design, scale, cells.batch, pairs=self.pairs, each=each)
-            return FieldState(cells, learned, most)
-        # Nodes are log variances in units of the scale at which they were learned.
-        return FieldState(cells, field_average.again(self.parameters, design, scale, state.learned), state.fitted)
+            return FieldState(cells, learned, most, cells.used)
+        if state.stepped >= 0 and waiting <= MOST_STEPS:
+            return self._stepped(state, before)
+        cells = field_cells.compact(state.cells, FACTORS.index(self.cluster))
+        design = field_design.build(cells, before.scale, self.common, self.own, **self._shape)
+        return FieldState(cells, field_average.again(self.parameters, design, before), state.fitted, cells.used)
+
+    def _stepped(self, state: FieldState, learned: Averaged) -> FieldState:
+        for at in range(state.stepped, state.cells.used):
+            learned = field_step.step(
+                learned, state.cells, at, self.parameters, (self.common, self.own), covariates=self.covariates
+            )
+        return replace(state, learned=learned, stepped=state.cells.used)
 
     def belief(self, state: FieldState, group: int = 0, covariates: FloatArray | None = None) -> Belief:
         """Mean outcomes of every arm for users of a group, in an average season."""
@@ -180,7 +196,7 @@ class Field:
             raise ConfigError("users have effects of their own only where the model's clusters are users")
         users = np.asarray(users, np.intp)
         z = np.zeros((*users.shape, 0)) if covariates is None else covariates
-        theirs = field_own.of_users(state.cells, users)
+        theirs = field_own.of_clusters(state.cells, "user", users)
         scale = learned.scale
         spread = replace(scale, centre=scale.centre[..., None, :], unit=scale.unit[..., None, :])
         design = field_design.build(theirs, spread, self.common, self.own, **self._shape)

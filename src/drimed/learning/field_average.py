@@ -55,15 +55,9 @@ def learn(
     return _average(parameters, design, scale, nodes, each=each)
 
 
-def again(parameters: Parameters, design: Design, scale: Scale, before: Averaged) -> Averaged:
-    """Other data with the variances as they were, in the units of the outcomes."""
-    M, F = parameters.metrics, len(parameters.learned)
-    c = scale.unit.shape[-1] - M
-    shift = 2 * np.log(before.scale.unit[..., c:] / scale.unit[..., c:])  # (..., M)
-    nodes = before.nodes.copy()
-    nodes[..., : M * F] += np.repeat(shift, F, -1)[..., None, :]
-    nodes[..., M * F : M * F + M] += shift[..., None, :]
-    return _average(parameters, design, scale, nodes, each=before.each_theta is not None)
+def again(parameters: Parameters, design: Design, before: Averaged) -> Averaged:
+    """Other data, in the units and with the variances that were learned before."""
+    return _average(parameters, design, before.scale, before.nodes, each=before.each_theta is not None)
 
 
 def mixture(means: FloatArray, covariances: FloatArray, core: int) -> tuple[FloatArray, FloatArray]:

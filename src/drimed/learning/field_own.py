@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from drimed.learning.field_cells import FACTORS, Cells
+from drimed.learning.field_cells import FACTORS, Cells, init
 from drimed.learning.field_likelihood import Own
 from drimed.linear.arrays import FloatArray, IntArray
 
@@ -13,12 +13,18 @@ def belief(
     own: Own, X: FloatArray, Z: FloatArray, theta: FloatArray, covariance: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Mean and covariance of rows X on theta and Z on a user's own effects: (..., K, M), (..., K, M, K, M)."""
-    through = -np.einsum("...kq,...mqnp->...kmnp", Z, own.gain)  # rows on theta that go by way of the own effects
-    for m in range(theta.shape[-2]):
-        through[..., m, m, :] += X
-    mean = np.einsum("...kmnp,...np->...km", through, theta) + np.einsum("...kq,...mq->...km", Z, own.shift)
-    half = np.einsum("...kmnp,...npor->...kmor", through, covariance)
-    return mean, np.einsum("...kmor,...ljor->...kmlj", half, through) + sandwich(Z, own.noise)
+    rows = through(own, X, Z)
+    mean = np.einsum("...kmnp,...np->...km", rows, theta) + np.einsum("...kq,...mq->...km", Z, own.shift)
+    half = np.einsum("...kmnp,...npor->...kmor", rows, covariance)
+    return mean, np.einsum("...kmor,...ljor->...kmlj", half, rows) + sandwich(Z, own.noise)
+
+
+def through(own: Own, X: FloatArray, Z: FloatArray) -> FloatArray:
+    """Rows on theta, directly and by way of the own effects: (..., K, P), (..., K, q) -> (..., K, M, M, P)."""
+    rows = -np.einsum("...kq,...mqnp->...kmnp", Z, own.gain)
+    for m in range(rows.shape[-2]):
+        rows[..., m, m, :] += X
+    return rows
 
 
 def sandwich(X: FloatArray, covariance: FloatArray) -> FloatArray:
@@ -27,15 +33,19 @@ def sandwich(X: FloatArray, covariance: FloatArray) -> FloatArray:
     return np.asarray(np.einsum("...kmnq,...lq->...kmln", half, X))
 
 
-def of_users(cells: Cells, users: IntArray) -> Cells:
-    """The cells of each user, from cells that are sorted by user: (..., N) and users (..., H) -> (..., H, n)."""
-    at = FACTORS.index("user")
-    label = np.where(cells.n > 0, cells.keys[..., at], np.iinfo(np.intp).max)
-    first = (label[..., None, :] < users[..., None]).sum(-1)
-    count = (label[..., None, :] == users[..., None]).sum(-1)
-    n = max(int(count.max(initial=1)), 1)
-    index = np.minimum(first[..., None] + np.arange(n), label.shape[-1] - 1)  # (..., H, n)
+def of_clusters(cells: Cells, factor: str, clusters: IntArray) -> Cells:
+    """The cells of each cluster: (..., N) cells and clusters (..., H) -> (..., H, n)."""
+    label = cells.keys[..., FACTORS.index(factor)]
+    match = (label[..., None, :] == clusters[..., None]) & (cells.n > 0)[..., None, :]  # (..., H, N)
+    count = match.sum(-1)
+    n = max(int(count.max(initial=0)), 1)
+    index = np.zeros((*match.shape[:-1], n), np.intp)
+    found = np.nonzero(match)
+    rank = (np.cumsum(match, -1) - 1)[found]
+    index[(*found[:-1], rank)] = found[-1]
     there = np.arange(n) < count[..., None]
+    if not cells.n.shape[-1]:  # nothing to take from
+        return init(cells.mean.shape[-1], clusters.shape, 1)
     take = (*(a[..., None, None] for a in np.indices(cells.batch, sparse=True)), index)
     return Cells(
         cells.keys[take],

@@ -18,7 +18,11 @@ from drimed.linear.arrays import FloatArray
 
 
 def anytime(
-    mean: FloatArray, variance: FloatArray, prior_variance: FloatArray, alpha: float, prior_mean: FloatArray | float = 0.0
+    mean: FloatArray,
+    variance: FloatArray,
+    prior_variance: FloatArray,
+    alpha: float,
+    prior_mean: FloatArray | float = 0.0,
 ) -> tuple[FloatArray, FloatArray]:
     """The ends of the range, of any shape; everything is possible where the data say nothing yet.
 
