@@ -11,8 +11,6 @@ import numpy as np
 
 from drimed.linear.kernel import kernel, part
 
-SMALL = 40  # matrices up to this size are inverted by plain loops: a library call costs more than the work
-
 
 @kernel(
     "void(f8[:,:,:], i8[:], i8[:], i8[:,:], i8[:], i8[:,:], i8[:], i8[:], i8[:], i8[:], i8[:], f8[:,:],"
@@ -60,8 +58,9 @@ def evaluate(  # type: ignore[no-untyped-def]
         A[a, a] += 1.0
     V_inv = np.zeros((D, D))
     total[1] += inverted(A, V_inv)
-    est = np.dot(V_inv, b)
-    total[0] -= np.dot(b, est)
+    est = product(V_inv, b.reshape(D, 1), 1)[:, 0]
+    for a in range(D):
+        total[0] -= b[a] * est[a]
     value[0] = -0.5 * (total[2] * np.log(2.0 * np.pi) + total[1] + total[0])
     grad_v[:], grad_R[:] = 0.0, 0.0
     for a in range(D):
@@ -86,7 +85,7 @@ def evaluate(  # type: ignore[no-untyped-def]
                     T[i], (cols[i], slot), (zcols[i], zslot), place, nt, zscale, theta, (mean, cov, K), squares
                 )
                 w = W[group[i], pattern[i]]
-                grad_R[group[i]] += 0.5 * (np.dot(np.dot(w, squares), w) - T[i, 0, 0] * w)
+                grad_R[group[i]] += 0.5 * (product(product(w, squares, M), w, M) - T[i, 0, 0] * w)
         for t in range(nt):
             place[touched[at, t]] = -1
 
@@ -111,7 +110,8 @@ def own(  # type: ignore[no-untyped-def]
             w = W[group[i], pattern[i]]
             add_own(T[i], w, (cols[i], slot), (zcols[i], zslot), everywhere, P, zscale, (S, B, c))
     inverted(S, G)
-    H, g = np.dot(G, B), np.dot(G, c)
+    H = product(G, B, M * P)
+    g = product(G, c.reshape(Q, 1), 1)[:, 0]
     for a in range(Q):
         shift[a // q, a % q] = zscale[a] * g[a]
         for h in range(Q):
@@ -157,41 +157,49 @@ def deviations(v, family):  # type: ignore[no-untyped-def]
 
 @part
 def inverted(A, inverse):  # type: ignore[no-untyped-def]
-    """The inverse of a positive definite matrix, written to `inverse`, and its log determinant."""
+    """The inverse of a positive definite matrix, written to `inverse`, and its log determinant.
+
+    Gauss-Jordan without pivots, in rows that the compiler vectorises: for sizes up to some hundreds a library call costs
+    more than the work, and its threads get in each other's way.
+    """
     n = A.shape[0]
     log_det = 0.0
-    if n > SMALL:
-        root = np.linalg.cholesky(A)
-        for a in range(n):
-            log_det += 2.0 * np.log(root[a, a])
-        found = np.linalg.inv(A)
-        for a in range(n):
-            for h in range(n):
-                inverse[a, h] = 0.5 * (found[a, h] + found[h, a])
-        return log_det
-    root = np.zeros((n, n))
-    for a in range(n):  # A = root root'; below, root becomes its own inverse
-        for h in range(a + 1):
-            s = A[a, h]
-            for k in range(h):
-                s -= root[a, k] * root[h, k]
-            root[a, h] = np.sqrt(s) if a == h else s / root[h, h]
-        log_det += 2.0 * np.log(root[a, a])
     for a in range(n):
-        root[a, a] = 1.0 / root[a, a]
+        for h in range(n):
+            inverse[a, h] = A[a, h]
+    for k in range(n):
+        pivot = inverse[k, k]
+        if not pivot > 0.0:
+            return np.nan
+        log_det += np.log(pivot)
+        inverse[k, k] = 1.0
+        for h in range(n):
+            inverse[k, h] /= pivot
+        for a in range(n):
+            if a != k:
+                share = inverse[a, k]
+                inverse[a, k] = 0.0
+                if share != 0.0:
+                    for h in range(n):
+                        inverse[a, h] -= share * inverse[k, h]
+    for a in range(n):
         for h in range(a):
-            s = 0.0
-            for k in range(h, a):
-                s -= root[a, k] * root[k, h]
-            root[a, h] = s * root[a, a]
-    for a in range(n):
-        for h in range(a + 1):
-            s = 0.0
-            for k in range(a, n):
-                s += root[k, a] * root[k, h]
-            inverse[a, h] = s
-            inverse[h, a] = s
+            inverse[a, h] = 0.5 * (inverse[a, h] + inverse[h, a])
+            inverse[h, a] = inverse[a, h]
     return log_det
+
+
+@part
+def product(A, B, columns):  # type: ignore[no-untyped-def]
+    """A B, of the first columns of B; zeros of A cost nothing."""
+    found = np.zeros((A.shape[0], columns))
+    for a in range(A.shape[0]):
+        for k in range(A.shape[1]):
+            share = A[a, k]
+            if share != 0.0:
+                for h in range(columns):
+                    found[a, h] += share * B[k, h]
+    return found
 
 
 @part
@@ -250,21 +258,18 @@ def eliminate(sums, touched, nt, P, common, kept, total):  # type: ignore[no-unt
     for a in range(Q):
         S[a, a] += 1.0
     total[1] += inverted(S, G)
+    H[:, :n] = product(G, B, n)
     for a in range(Q):
         for h in range(Q):
-            if G[a, h] != 0.0:
-                g[a] += G[a, h] * c[h]
-                for t in range(n):
-                    H[a, t] += G[a, h] * B[h, t]
+            g[a] += G[a, h] * c[h]
         total[0] -= c[a] * g[a]
-    for a in range(Q):
-        for t in range(n):
-            if B[a, t] == 0.0:
-                continue
-            row = (t // nt) * P + touched[t % nt]
+    taken = product(B[:, :n].T, H, n)
+    for t in range(n):
+        row = (t // nt) * P + touched[t % nt]
+        for a in range(Q):
             b[row] -= B[a, t] * g[a]
-            for s in range(n):
-                A[row, (s // nt) * P + touched[s % nt]] -= B[a, t] * H[a, s]
+        for s in range(n):
+            A[row, (s // nt) * P + touched[s % nt]] -= taken[t, s]
 
 
 @part
@@ -279,10 +284,13 @@ def posterior(G, H, g, touched, nt, theta, covariance, K):  # type: ignore[no-un
             mean[a] -= H[a, t] * theta[m, col]
         for s in range(n):
             here[t, s] = covariance[m, col, s // nt, touched[s % nt]]
-    used = np.ascontiguousarray(H[:, :n])
-    found = np.dot(used, here)
-    K[:, :n] = found
-    return mean, G + np.dot(found, used.T)
+    K[:, :n] = product(H[:, :n], here, n)
+    cov = G.copy()
+    for a in range(Q):
+        for h in range(Q):
+            for t in range(n):
+                cov[a, h] += K[a, t] * H[h, t]
+    return mean, cov
 
 
 @part

@@ -1,6 +1,6 @@
 """One more outcome between two fits: what is common is updated in place of being fitted again.
 
-Given theta, a cluster's own effects depend on its own cells alone. So an outcome of a cluster is an observation of theta,
+Given theta, a cluster's own effects depend on its own cells alone. So an outcome is an observation of theta,
 
     y - z . shift = (x - gain' z) . theta + N(0, z' noise z + R)
 
@@ -34,8 +34,8 @@ def step(
     before = field_own.of_clusters(_until(cells, at), common.cluster, cluster[..., None])
     before = _squeezed(before)
     design = field_design.build(before, learned.scale, common, theirs, covariates=covariates, by_arm=by_arm)
-    alone = learned.each_theta is None or learned.each_covariance is None
-    nodes = learned.nodes.mean(-2, keepdims=True) if alone else learned.nodes  # (..., B, p)
+    each, spread = learned.each_theta, learned.each_covariance
+    nodes = learned.nodes if each is not None else learned.nodes.mean(-2, keepdims=True)  # (..., B, p)
     v, R = parameters.variances(nodes), parameters.residual(nodes)
     effects = own(design, v, R)
     standard = (values - learned.scale.centre) / learned.scale.unit
@@ -46,22 +46,20 @@ def step(
     arm = key[..., FACTORS.index("arm")] if by_arm else np.zeros(pattern.shape, np.intp)
     noise = field_own.sandwich(Z, effects.noise)[..., 0, :, 0, :] + _of_group(R, arm)
     there = ((pattern[..., None] >> np.arange(parameters.metrics)) & 1)[..., None, :].astype(np.float64)
-    if alone:
+    if each is None or spread is None:
         theta, covariance = _conditioned(
             learned.theta[..., None, :, :], learned.covariance[..., None, :, :, :, :], G, y - offset, noise, there
         )
         return replace(learned, theta=theta[..., 0, :, :], covariance=covariance[..., 0, :, :, :, :])
-    each, spread = _conditioned(learned.each_theta, learned.each_covariance, G, y - offset, noise, there)
+    each, spread = _conditioned(each, spread, G, y - offset, noise, there)
     theta, covariance = mixture(each, spread, 2)
     return replace(learned, theta=theta, covariance=covariance, each_theta=each, each_covariance=spread)
 
 
 def _conditioned(
-    theta: FloatArray | None, covariance: FloatArray | None, G: FloatArray, y: FloatArray, noise: FloatArray,
-    there: FloatArray,
-) -> tuple[FloatArray, FloatArray]:  # fmt: skip
+    theta: FloatArray, covariance: FloatArray, G: FloatArray, y: FloatArray, noise: FloatArray, there: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """theta and its covariance after y = G theta + N(0, noise), where a metric is there."""
-    assert theta is not None and covariance is not None  # noqa: S101, PT018  narrowed by the caller
     M, P = theta.shape[-2:]
     lead = theta.shape[:-2]
     C = covariance.reshape(*lead, M * P, M * P)
