@@ -48,6 +48,7 @@ class Belief:
 
     mean: FloatArray  # (..., K, M)
     covariance: FloatArray  # (..., K, M, K, M)
+    residual: FloatArray  # (..., K, M, M), covariance of one outcome around it, as most plausible
 
 
 @final
@@ -185,7 +186,7 @@ class Field:
         z = np.zeros((*learned.batch, 0)) if covariates is None else covariates
         X = self._arm_rows(learned.scale, group, z)  # (..., K, P)
         mean = np.matmul(X, np.swapaxes(learned.theta, -1, -2))  # (..., K, M)
-        return self._in_units(learned.scale, mean, field_own.sandwich(X, learned.covariance))
+        return self._in_units(learned.scale, learned.nodes, mean, field_own.sandwich(X, learned.covariance))
 
     def own_belief(
         self, state: FieldState, users: IntArray, covariates: FloatArray | None = None, group: int = 0
@@ -206,7 +207,7 @@ class Field:
         Z = self._own_rows(spread, z)[..., None, :, :]
         theta, cov = learned.each_theta[..., None, :, :, :], learned.each_covariance[..., None, :, :, :, :, :]
         mean, cov = field_own.belief(own(design, v, R), X, Z, theta, cov)
-        return self._in_units(spread, *field_average.mixture(mean, cov, 2))
+        return self._in_units(spread, nodes, *field_average.mixture(mean, cov, 2))
 
     def fit(self, belief: Belief, round: int = 1, pulls: FloatArray | None = None) -> Fit:
         """The belief as rules and guards take it: theta is the table of means, arm by arm."""
@@ -240,7 +241,7 @@ class Field:
         c = self.covariates
         return np.asarray((covariates - scale.centre[..., :c]) / scale.unit[..., :c])
 
-    def _in_units(self, scale: Scale, mean: FloatArray, cov: FloatArray) -> Belief:
+    def _in_units(self, scale: Scale, nodes: FloatArray, mean: FloatArray, cov: FloatArray) -> Belief:
         c = self.covariates
         centre, unit = scale.centre[..., c:], scale.unit[..., c:]
         mean = centre[..., None, :] + unit[..., None, :] * mean
@@ -250,4 +251,5 @@ class Field:
             blank = np.eye(K * M).reshape(K, M, K, M) * UNKNOWN**2
             known = scale.known.reshape(*scale.known.shape, *(1,) * (cov.ndim - scale.known.ndim))
             cov = np.where(known > 0, cov, blank)
-        return Belief(mean, cov)
+        R = self.parameters.residual(nodes.mean(-2)) * unit[..., None, :, None] * unit[..., None, None, :]
+        return Belief(mean, cov, np.broadcast_to(R, (*mean.shape, mean.shape[-1])))

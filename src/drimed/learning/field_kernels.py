@@ -159,8 +159,8 @@ def deviations(v, family):  # type: ignore[no-untyped-def]
 def inverted(A, inverse):  # type: ignore[no-untyped-def]
     """The inverse of a positive definite matrix, written to `inverse`, and its log determinant.
 
-    Gauss-Jordan without pivots, in rows that the compiler vectorises: for sizes up to some hundreds a library call costs
-    more than the work, and its threads get in each other's way.
+    Gauss-Jordan without pivots, in rows that the compiler vectorises: for sizes up to some hundreds a library call
+    costs more than the work, and its threads get in each other's way.
     """
     n = A.shape[0]
     log_det = 0.0

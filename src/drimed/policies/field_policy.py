@@ -1,0 +1,222 @@
+"""A policy that learns with the field model: the same rules and guards, with a belief of each user's own.
+
+An episode is a season. A user's group is given once; a decision's block is its group's part of the season; the offer's
+context holds the covariates. Rules compare arms, so they see features relative to the control's: how well the level of
+a site is known is not exploration of its arms. Guards see the features themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, final
+
+import numpy as np
+
+from drimed.errors import ConfigError, InputError
+from drimed.guards.decision import Decision
+from drimed.guards.guard import Guard
+from drimed.learning.field import Belief, Field, FieldState
+from drimed.learning.field_cells import FACTORS, Rows
+from drimed.learning.field_terms import Sizes, field_families
+from drimed.learning.fit import Fit
+from drimed.learning.offer import Offer, Outcome, Shape, quadratic
+from drimed.linear import pmf
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+from drimed.rules.rule import Ask, RemembersRounds, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class FieldPolicyState:
+    """Everything a field policy knows; arrays and numbers only."""
+
+    field: FieldState
+    pulls: FloatArray  # (..., K)
+    guard: Any  # the guard's own memory, or None
+    users: int  # H
+    season: int  # of the present episode, from 0; -1 before the first
+    round: int  # number of the next decision, from 1
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FieldPolicy:
+    """The field model with one rule and one guard.
+
+    >>> from drimed.guards.off import Off
+    >>> from drimed.rules.med import MED
+    >>> FieldPolicy(rule=MED(), guard=Off()).init(Shape(d=1, K=3, M=1, H=2)).pulls.shape
+    (3,)
+    """
+
+    rule: Rule
+    guard: Guard
+    groups: tuple[int, ...] | None = None  # the group of each user; None: each user is a group
+    covariates: int = 0  # the length of the offers' contexts; 0: contexts are not used
+    noise: str = "common"  # see Field
+    pairs: int = 6
+    growth: float = 1.1
+
+    def __post_init__(self) -> None:
+        if isinstance(self.rule, RemembersRounds):
+            raise ConfigError(
+                f"the rule {type(self.rule).__name__} keeps sums on features, which the field model lacks"
+            )
+
+    def init(self, shape: Shape, batch: tuple[int, ...] = ()) -> FieldPolicyState:
+        """The state before any data."""
+        model = self.model(shape.K, shape.M, shape.H)
+        pulls = np.zeros((*batch, shape.K))
+        return FieldPolicyState(model.init(batch), pulls, self.guard.init(shape, batch), shape.H, -1, 1)
+
+    def model(self, K: int, M: int, H: int) -> Field:
+        """The learner for K arms, M metrics and H users."""
+        groups = H if self.groups is None else max(self.groups) + 1
+        z = range(self.covariates)
+        return Field(
+            sizes=Sizes(arm=K, group=groups, block=groups, user=H),
+            metrics=M,
+            covariates=self.covariates,
+            families=field_families(z, z),
+            noise=self.noise,
+            pairs=self.pairs,
+            growth=self.growth,
+        )
+
+    def begin_episode(self, state: FieldPolicyState, offers: Offer) -> FieldPolicyState:
+        """A new season."""
+        del offers
+        return replace(state, season=state.season + 1)
+
+    def settle(self, state: FieldPolicyState) -> FieldPolicyState:
+        """What to decide on."""
+        return replace(state, field=self._model(state).settle(state.field))
+
+    def decide(self, state: FieldPolicyState, offer: Offer, draws: FloatArray) -> Decision:
+        """Choose an arm for one user."""
+        if not isinstance(offer.user, int):
+            raise InputError("decide takes one user; for a whole episode use decide_together")
+        belief = self._belief(state, offer.user, offer.context)
+        return self._decide(state, belief, offer, draws)
+
+    def decide_together(self, state: FieldPolicyState, offers: Offer, draws: FloatArray) -> Decision:
+        """Choose for all users of an episode from one state: offers and draws have the users as last batch axis."""
+        z = offers.context
+        users = enumerate(np.atleast_1d(offers.user))
+        each = [self._belief(state, int(h), None if z is None else z[..., i, :]) for i, h in users]
+        axis = len(state.field.cells.batch)
+        belief = Belief(*(np.stack([getattr(b, f.name) for b in each], axis) for f in fields(Belief)))
+        return self._decide(state, belief, offers, draws)
+
+    def commit(self, state: FieldPolicyState, offer: Offer, decision: Decision) -> FieldPolicyState:
+        """Remember that the decision was given out."""
+        one = pmf.one_hot(decision.action, state.pulls.shape[-1])
+        pulls = state.pulls + (one if one.ndim == state.pulls.ndim else one.sum(-2))
+        guard = state.guard
+        if guard is not None and isinstance(offer.user, int):
+            belief = self._belief(state, offer.user, offer.context)
+            fit = self._fit(state, belief)
+            guard = self.guard.commit(guard, fit, self.view(offer, belief), decision)
+        return replace(state, pulls=pulls, guard=guard, round=state.round + one.size // state.pulls.size)
+
+    commit_together = commit
+
+    def observe(
+        self, state: FieldPolicyState, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0
+    ) -> FieldPolicyState:
+        """Learn from the outcome of one decision, or of a whole episode, of `late` episodes ago."""
+        rows = self._rows(state, offer, action, outcome, late)
+        return replace(state, field=self._model(state).observe(state.field, rows))
+
+    def forget(
+        self, state: FieldPolicyState, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0
+    ) -> FieldPolicyState:
+        """Take back what `observe` learned."""
+        rows = self._rows(state, offer, action, outcome, late)
+        return replace(state, field=self._model(state).forget(state.field, rows))
+
+    def update(self, state: FieldPolicyState, offer: Offer, decision: Decision, outcome: Outcome) -> FieldPolicyState:
+        """Give out and learn at once."""
+        return self.observe(self.commit(state, offer, decision), offer, decision.action, outcome)
+
+    def theta(self, state: FieldPolicyState) -> FloatArray:
+        """What is common to all, in standardised units: (..., M P)."""
+        if state.field.learned is None:
+            raise InputError("nothing is fitted yet: call `settle` first")
+        theta = state.field.learned.theta
+        return theta.reshape(*theta.shape[:-2], -1)
+
+    def draws_needed(self, shape: Shape) -> int:
+        """How many uniforms a decision consumes."""
+        return 1 + (shape.K * shape.M if self.rule.normal_draws else 0)
+
+    def view(self, offer: Offer, belief: Belief) -> Offer:
+        """The offer on the table of means: maps that pick arm and metric."""
+        K, M = belief.mean.shape[-2:]
+        maps = np.eye(K * M).reshape(K, M, K * M)
+        preference = np.ones(M) if offer.preference is None else offer.preference
+        if offer.preference is None and M > 1:
+            raise InputError(f"an offer with {M} metrics needs a preference")
+        features = np.einsum("...m,kmd->...kd", preference, maps)
+        features = np.broadcast_to(
+            features, (*np.broadcast_shapes(features.shape[:-2], belief.mean.shape[:-2]), K, K * M)
+        )
+        return Offer(
+            features=features,
+            control=offer.control,
+            sigma=np.sqrt(quadratic(belief.residual, preference)),
+            maps=maps,
+            preference=offer.preference,
+            context=offer.context,
+            available=offer.available,
+            user=offer.user,
+        )
+
+    def _decide(self, state: FieldPolicyState, belief: Belief, offer: Offer, draws: FloatArray) -> Decision:
+        fit, seen = self._fit(state, belief), self.view(offer, belief)
+        compared = replace(seen, features=seen.features - seen.control_features[..., None, :])
+
+        def ask(mask: BoolArray | None, penalty: FloatArray | None) -> FloatArray:
+            return self.rule.propose(fit, compared, Ask(mask, penalty, draws, None))
+
+        guarded = self.guard.apply(state.guard, fit, seen, ask)
+        action = pmf.sample(guarded.probabilities, draws[..., 0])
+        exact = self.rule.randomisation != "sampled"
+        return Decision(action, guarded.probabilities, guarded.reason, exact, guarded.share, guarded.certified)
+
+    def _model(self, state: FieldPolicyState) -> Field:
+        K, M = state.pulls.shape[-1], state.field.cells.mean.shape[-1] - self.covariates
+        return self.model(K, M, state.users)
+
+    def _group(self, user: int) -> int:
+        return user if self.groups is None else self.groups[user]
+
+    def _belief(self, state: FieldPolicyState, user: int, context: FloatArray | None) -> Belief:
+        return self._model(state).belief(state.field, self._group(user), context if self.covariates else None)
+
+    def _fit(self, state: FieldPolicyState, belief: Belief) -> Fit:
+        pulls = state.pulls
+        if belief.mean.ndim - 2 > pulls.ndim - 1:
+            pulls = pulls[..., None, :]
+        return self._model(state).fit(belief, state.round, pulls)
+
+    def _rows(self, state: FieldPolicyState, offer: Offer, action: IntArray, outcome: Outcome, late: int) -> Rows:
+        outcome.check(offer)
+        y = outcome.vector if outcome.vector is not None else np.asarray(outcome.reward)[..., None]
+        together = action.ndim > len(state.field.cells.batch)
+        users = np.atleast_1d(np.asarray(offer.user))
+        group = np.array([self._group(int(h)) for h in users])
+        keys = np.zeros((*action.shape, *(() if together else (1,)), len(FACTORS)), np.intp)
+        season = max(state.season, 0) - late
+        arm = action if together else action[..., None]
+        for name, value in (("season", season), ("block", group), ("group", group), ("user", users), ("arm", arm)):
+            keys[..., FACTORS.index(name)] = value
+        z = None
+        if self.covariates:
+            if offer.context is None:
+                raise InputError(f"the model uses {self.covariates} covariates: give the offer a context")
+            z = np.broadcast_to(offer.context, (*action.shape, self.covariates))
+            z = z if together else z[..., None, :]
+        observed = outcome.observed
+        if not together:
+            y, observed = y[..., None, :], None if observed is None else observed[..., None, :]
+        return self._model(state).rows(keys, y, z, observed)
