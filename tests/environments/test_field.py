@@ -47,7 +47,7 @@ def test_an_outcome_is_mean_season_and_noise() -> None:
 def test_noise_of_two_metrics_is_correlated() -> None:
     """24,000 plots: 5 standard errors of a correlation are below 0.03."""
     noise = FieldWorld(FieldSetting(metrics=2, correlation=0.5), range(200)).noise.reshape(-1, 2)
-    assert np.corrcoef(noise.T)[0, 1] == pytest.approx(0.5, abs=0.03)
+    assert float(np.asarray(np.corrcoef(noise.T))[0, 1]) == pytest.approx(0.5, abs=0.03)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

@@ -1,8 +1,9 @@
 """Statistical: ranges of effects by site hold as often as they say, with learned variances, under adaptive choices.
 
 Fixed seeds. A run is one field with its own effects, so the tolerance counts runs, not ranges: ranges of one run are
-correlated. The share of ranges that hold within a run had a deviation of at most 0.12 between runs (95 % ranges) and
-0.05 (99 % ranges); three standard errors of a mean over 60 runs are 0.046 and 0.02.
+correlated. The share of a run's ranges that hold has a deviation of 0.07 between runs (95 % ranges) and 0.03 (99 %).
+The tolerance is the one point that learned variances may cost plus three standard errors over 60 runs: a false alarm in
+about 0.3 % of choices of seeds.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ def barley() -> tuple[dict[int, tuple[FloatArray, FloatArray]], FloatArray]:
 def test_ranges_hold(barley: tuple[dict[int, tuple[FloatArray, FloatArray]], FloatArray], seasons: int) -> None:
     (mean, sd), true = barley[0][seasons], barley[1]
     z = np.abs(mean - true) / sd
-    assert (z < 1.96).mean() == pytest.approx(0.95, abs=0.046)
-    assert (z < 2.576).mean() == pytest.approx(0.99, abs=0.02)
+    assert (z < 1.96).mean() == pytest.approx(0.95, abs=0.038)
+    assert (z < 2.576).mean() == pytest.approx(0.99, abs=0.022)
 
 
 def test_ranges_that_hold_at_all_times_are_wider_than_likely_ones_but_not_useless(
