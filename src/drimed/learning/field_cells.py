@@ -7,7 +7,7 @@ noise costs no digits. Shapes: leading `...` is any batch; N cells, C values (co
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from drimed.errors import InputError
 from drimed.linear.arrays import FloatArray, IntArray
 
+GROWS = {"grows": True}  # arrays of a stored state that may be longer than those of a new one
 FACTORS = ("season", "block", "group", "user", "arm")
 
 
@@ -23,11 +24,11 @@ FACTORS = ("season", "block", "group", "user", "arm")
 class Cells:
     """Everything a field model remembers of the data; a cell of count 0 is empty."""
 
-    keys: IntArray  # (..., N, 5), the values of FACTORS
-    pattern: IntArray  # (..., N), bit m is set where metric m was observed
-    n: FloatArray  # (..., N)
-    mean: FloatArray  # (..., N, C), 0 for metrics that are missing
-    scatter: FloatArray  # (..., N, C, C), sum of products of deviations from the mean
+    keys: IntArray = field(metadata=GROWS)  # (..., N, 5), the values of FACTORS
+    pattern: IntArray = field(metadata=GROWS)  # (..., N), bit m is set where metric m was observed
+    n: FloatArray = field(metadata=GROWS)  # (..., N)
+    mean: FloatArray = field(metadata=GROWS)  # (..., N, C), 0 for metrics that are missing
+    scatter: FloatArray = field(metadata=GROWS)  # (..., N, C, C), sum of products of deviations from the mean
     used: int  # cells beyond this one are free
 
     @property

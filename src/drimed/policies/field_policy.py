@@ -12,7 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
-from drimed.errors import ConfigError, InputError
+from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.guards.decision import Decision
 from drimed.guards.guard import Guard
 from drimed.learning.field import Belief, Field, FieldState
@@ -66,7 +66,8 @@ class FieldPolicy:
         """The state before any data."""
         model = self.model(shape.K, shape.M, shape.H)
         pulls = np.zeros((*batch, shape.K))
-        return FieldPolicyState(model.init(batch), pulls, self.guard.init(shape, batch), shape.H, -1, 1)
+        before = model.settle(model.init(batch))
+        return FieldPolicyState(before, pulls, self.guard.init(shape, batch), shape.H, -1, 1)
 
     def model(self, K: int, M: int, H: int) -> Field:
         """The learner for K arms, M metrics and H users."""
@@ -88,19 +89,24 @@ class FieldPolicy:
         return replace(state, season=state.season + 1)
 
     def settle(self, state: FieldPolicyState) -> FieldPolicyState:
-        """What to decide on."""
-        return replace(state, field=self._model(state).settle(state.field))
+        """The state to decide on; deciding on another one does the same work and forgets it."""
+        field = self._model(state).settle(state.field)
+        return state if field is state.field else replace(state, field=field)
 
     def decide(self, state: FieldPolicyState, offer: Offer, draws: FloatArray) -> Decision:
         """Choose an arm for one user."""
         if not isinstance(offer.user, int):
             raise InputError("decide takes one user; for a whole episode use decide_together")
+        if draws.shape[:-1] != state.field.cells.batch:
+            batch = state.field.cells.batch
+            raise ShapeError(f"draws must have shape {batch} and one axis more, got {draws.shape}")
+        state = self.settle(state)
         belief = self._belief(state, offer.user, offer.context)
         return self._decide(state, belief, offer, draws)
 
     def decide_together(self, state: FieldPolicyState, offers: Offer, draws: FloatArray) -> Decision:
         """Choose for all users of an episode from one state: offers and draws have the users as last batch axis."""
-        z = offers.context
+        state, z = self.settle(state), offers.context
         users = enumerate(np.atleast_1d(offers.user))
         each = [self._belief(state, int(h), None if z is None else z[..., i, :]) for i, h in users]
         axis = len(state.field.cells.batch)
@@ -113,7 +119,7 @@ class FieldPolicy:
         pulls = state.pulls + (one if one.ndim == state.pulls.ndim else one.sum(-2))
         guard = state.guard
         if guard is not None and isinstance(offer.user, int):
-            belief = self._belief(state, offer.user, offer.context)
+            belief = self._belief(self.settle(state), offer.user, offer.context)
             fit = self._fit(state, belief)
             guard = self.guard.commit(guard, fit, self.view(offer, belief), decision)
         return replace(state, pulls=pulls, guard=guard, round=state.round + one.size // state.pulls.size)
@@ -140,9 +146,10 @@ class FieldPolicy:
 
     def theta(self, state: FieldPolicyState) -> FloatArray:
         """What is common to all, in standardised units: (..., M P)."""
-        if state.field.learned is None:
-            raise InputError("nothing is fitted yet: call `settle` first")
-        theta = state.field.learned.theta
+        learned = self.settle(state).field.learned
+        if learned is None:
+            raise InputError("nothing is fitted yet: start from `init`")
+        theta = learned.theta
         return theta.reshape(*theta.shape[:-2], -1)
 
     def draws_needed(self, shape: Shape) -> int:
