@@ -13,6 +13,8 @@ from drimed import streams
 from drimed.environments.instance import Instance, draw_instance
 from drimed.environments.world import World
 from drimed.errors import ShapeError
+from drimed.guards.expected import Expected
+from drimed.guards.off import Off
 from drimed.learning.offer import Outcome, Shape
 from drimed.linear.arrays import FloatArray
 from drimed.policies.field_policy import FieldPolicy
@@ -20,6 +22,8 @@ from drimed.policies.policy import AnyPolicy, Policy
 from drimed.policies.registry import GUARDS, REGISTRY, make
 from drimed.policies.state import from_arrays, to_arrays
 from drimed.published.dri import PublishedDri
+from drimed.rules.lin_ts import LinTS
+from drimed.rules.med import MED
 from drimed.simulation.run import policy_draws
 from tests.examples import same
 from tests.worlds import SMALL, member, steps, world
@@ -38,6 +42,8 @@ POLICIES["v_ids, learned noise, outcome"] = make("v_ids", weighting="learned", i
 POLICIES["dri_med, learned noise, certain"] = make("dri_med", weighting="learned", guard="certain")
 # Every guard, around a rule that mixes and around one that plays a single arm.
 POLICIES |= {f"{name}, {guard}": make(name, guard=guard) for name in ("med", "w_oful") for guard in GUARDS}
+POLICIES["field model"] = FieldPolicy(rule=MED(), guard=Expected())
+POLICIES["field model, Thompson sampling"] = FieldPolicy(rule=LinTS(), guard=Off())
 SEEDS = range(7)
 ALL = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 

@@ -17,7 +17,6 @@ from drimed.guards.off import Off
 from drimed.guards.penalty import Penalty
 from drimed.guards.safe_lucb import SafeLUCB
 from drimed.learning.learner import Learner
-from drimed.policies.field_policy import FieldPolicy
 from drimed.policies.policy import AnyPolicy, Policy
 from drimed.published.dri import PublishedDri
 from drimed.rules.control import Control
@@ -70,26 +69,21 @@ def _compose(rule: Callable[..., Rule], learner: dict[str, Any], guard: str = "o
         if name not in GUARDS:
             raise UnknownNameError("guard", name, GUARDS)
         guard_class = GUARDS[name]
-        mine, own, guarded = _parts(settings, Learner, rule, guard_class)
+        mine, own, guarded = (_known(settings, part) for part in (Learner, rule, guard_class))
+        tolerance = _known(settings, Tolerance) if "tolerance" in _fields(guard_class) else {}
+        for setting in sorted(settings.keys() - mine.keys() - own.keys() - guarded.keys() - tolerance.keys()):
+            known = _fields(Learner) | _fields(rule) | _fields(guard_class) | {"guard"}
+            if "tolerance" in known:
+                known = known - {"tolerance"} | _fields(Tolerance)
+            raise UnknownNameError("setting", setting, known)
+        if tolerance:
+            default = guard_class().tolerance  # type: ignore[attr-defined]  # it has the field
+            guarded["tolerance"] = replace(default, **tolerance)
         return Policy(
             learner=Learner(**(learner | mine)), rule=rule(**(rule_defaults | own)), guard=guard_class(**guarded)
         )
 
     return build
-
-
-def _parts(settings: dict[str, Any], learner: Any, rule: Any, guard: Any) -> list[dict[str, Any]]:
-    """What each part knows of the settings; one that none knows is refused."""
-    parts = [_known(settings, part) for part in (learner, rule, guard)]
-    tolerance = _known(settings, Tolerance) if "tolerance" in _fields(guard) else {}
-    for setting in sorted(settings.keys() - tolerance.keys() - set().union(*parts)):
-        known = (_fields(learner) | _fields(rule) | _fields(guard) | {"guard"}) - {"rule"}
-        if "tolerance" in known:
-            known = known - {"tolerance"} | _fields(Tolerance)
-        raise UnknownNameError("setting", setting, known)
-    if tolerance:
-        parts[2]["tolerance"] = replace(guard().tolerance, **tolerance)
-    return parts
 
 
 def _known(settings: dict[str, Any], part: Any) -> dict[str, Any]:
@@ -99,20 +93,6 @@ def _known(settings: dict[str, Any], part: Any) -> dict[str, Any]:
 
 def _fields(part: Any) -> set[str]:
     return {f.name for f in fields(part)}
-
-
-def _field(rule: Callable[..., Rule], guard: str) -> Build:
-    """A policy on the field model; settings go to whichever part knows them."""
-
-    def build(**settings: Any) -> FieldPolicy:
-        name = settings.pop("guard", guard)
-        if name not in GUARDS:
-            raise UnknownNameError("guard", name, GUARDS)
-        parts = _parts(settings, FieldPolicy, rule, GUARDS[name])
-        mine, own, guarded = parts
-        return FieldPolicy(rule=rule(**own), guard=GUARDS[name](**guarded), **mine)
-
-    return build
 
 
 def _published(step: str) -> Build:
@@ -160,13 +140,6 @@ _ENTRIES = [
         "recommended: MED on the reward scale, whole outcome vector, expected margin certified",
         MED.reference,
         _SAW_VECTOR + "; the control",
-    ),
-    Entry(
-        "field_med",
-        _field(MED, "expected"),
-        "MED on the field model: users are sites, episodes are seasons, all variances learned",
-        MED.reference,
-        "all metrics; the control",
     ),
     Entry(
         "dri_imed",

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from drimed.errors import ConfigError
-from drimed.guards.guard import Guard
-from drimed.policies.field_policy import FieldPolicy
 from drimed.policies.policy import AnyPolicy, Policy
 from drimed.policies.registry import GUARDS, make
 
@@ -56,18 +54,19 @@ class PolicySpec:
     def parts(self) -> dict[str, str]:
         """Learner, rule and guard in a few words: where a gain comes from."""
         policy = self.build()
-        if isinstance(policy, FieldPolicy):
-            return {"learner": "field model", "rule": type(policy.rule).__name__, "guard": _guard(policy.guard)}
         if not isinstance(policy, Policy):
             step = "Dri-MED" if policy.step == "med" else "Dri-IMED"  # type: ignore[attr-defined]  # a PublishedDri
             reading = policy.reading  # type: ignore[attr-defined]
             return {"learner": f"published ({reading})", "rule": step, "guard": "published"}
         learner = policy.learner
         aged = f", discount {learner.discount:g}" if learner.discount < 1 else ""
+        guard = next(name for name, kind in GUARDS.items() if isinstance(policy.guard, kind))  # type: ignore[arg-type]
+        level = getattr(policy.guard, "confidence", 0.99)
+        dial = "" if level == 0.99 else f" at {level}"
         return {
             "learner": f"{learner.feedback}, {learner.weighting} noise{aged}",
             "rule": type(policy.rule).__name__,
-            "guard": _guard(policy.guard),
+            "guard": guard + dial,
         }
 
 
@@ -77,12 +76,6 @@ def parse_list(text: str) -> list[PolicySpec]:
     if not specs:
         raise ConfigError("give at least one policy; `drimed policies` lists them")
     return specs
-
-
-def _guard(guard: Guard) -> str:
-    name = next(name for name, kind in GUARDS.items() if isinstance(guard, kind))  # type: ignore[arg-type]
-    level = getattr(guard, "confidence", 0.99)
-    return name if level == 0.99 else f"{name} at {level}"
 
 
 def _value(text: str) -> Any:
