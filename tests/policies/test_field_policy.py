@@ -34,7 +34,7 @@ def one(user: int) -> Offer:
 
 
 def play(
-    policy: FieldPolicy, seasons: int, seeds: tuple[int, ...] = (1, 2)
+    policy: FieldPolicy, seasons: int, seeds: tuple[int, ...] = (1, 2), unit: float = 1.0, level: float = 0.0
 ) -> tuple[FieldPolicyState, list[np.ndarray]]:
     world = FieldWorld(replace(SETTING, deviations=Deviations()), seeds)
     state, chosen = policy.init(SHAPE, (len(seeds),)), []
@@ -43,7 +43,7 @@ def play(
         draws = np.stack([streams.uniforms(s, "policy", 4 * season, 4, policy.draws_needed(SHAPE)) for s in seeds])
         decision = policy.decide_together(state, offers((len(seeds),)), draws)
         np.testing.assert_allclose(decision.probabilities.sum(-1), 1.0)
-        reward = world.respond(season, decision.action[..., None])[..., 0, 0]
+        reward = unit * world.respond(season, decision.action[..., None])[..., 0, 0] + level
         state = policy.commit_together(state, offers(), decision)
         state = policy.observe(state, offers(), decision.action, Outcome(reward=reward))
         chosen.append(decision.action)
@@ -54,6 +54,19 @@ def test_the_first_season_is_the_control_s_under_a_guard() -> None:
     guard = Expected(tolerance=Tolerance(relative=0.0, absolute=6.0))
     _, chosen = play(FieldPolicy(rule=MED(), guard=guard), 1)
     assert not chosen[0].any()
+
+
+@pytest.mark.parametrize(("unit", "level"), [(1e-4, 0.0), (1e5, 0.0), (1.0, 1e6), (30.0, -1e3)])
+def test_neither_unit_nor_level_changes_a_decision(unit: float, level: float) -> None:
+    """The tolerance is told in the same unit; there is no range to declare."""
+    as_is, other = (
+        FieldPolicy(rule=MED(), guard=Expected(tolerance=Tolerance(relative=0.0, absolute=15.0 * u)))
+        for u in (1.0, unit)
+    )
+    _, before = play(as_is, 6)
+    _, after = play(other, 6, unit=unit, level=level)
+    assert any(a.any() for a in before)
+    np.testing.assert_array_equal(before, after)
 
 
 def test_without_a_guard_every_arm_is_tried() -> None:

@@ -29,6 +29,7 @@ from drimed.learning.fit import Fit
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
 NOISES = ("common", "arm")
+TELLING_DIGITS = 9  # of a belief in standardised units; what lies beyond is round-off
 MOST_STEPS = 64  # more outcomes than this at a time are faster added up anew
 
 
@@ -244,6 +245,8 @@ class Field:
     def _in_units(self, scale: Scale, nodes: FloatArray, mean: FloatArray, cov: FloatArray) -> Belief:
         c = self.covariates
         centre, unit = scale.centre[..., c:], scale.unit[..., c:]
+        # Arms that the data cannot tell apart must tie exactly, or round-off would choose between them.
+        mean, cov = np.round(mean, TELLING_DIGITS), np.round(cov, TELLING_DIGITS)
         mean = centre[..., None, :] + unit[..., None, :] * mean
         cov = cov * unit[..., None, :, None, None] * unit[..., None, None, None, :]
         if not scale.known.all():
