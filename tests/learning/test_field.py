@@ -234,6 +234,24 @@ def test_steps_between_fits_agree_with_adding_up_anew(field: Field) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
 
 
+def test_data_never_widen_a_belief_beyond_its_prior(field: Field) -> None:
+    """With variances that stand still; the radius at all times grows with what was gained."""
+    field = replace(field, pairs=0)
+    state = field.settle(told(field, data(field)))
+    z = np.full(field.covariates, 0.3)
+    if field.cluster == "user":
+        b = field.own_belief(state, np.arange(1), z[None])
+    else:
+        b = field.belief(state, 1, z)
+    size = 3 * field.metrics
+    prior, now = (a.reshape(-1, size, size)[0] for a in (b.prior, b.covariance))
+    assert np.linalg.eigvalsh(prior - now).min() > -1e-6
+    fit = field.fit(b)
+    gained = np.linalg.slogdet(prior)[1] - np.linalg.slogdet(now)[1]
+    assert float(fit.radius.ravel()[0]) ** 2 > gained > 0
+    np.testing.assert_allclose(fit.theta.ravel(), b.mean.ravel())
+
+
 def test_wrong_input_is_refused() -> None:
     field = model("one metric")
     key = np.zeros((1, 5), int)

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any, final
 
 import numpy as np
+from scipy.special import chdtri
 
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.learning import field_average, field_cells, field_design, field_own, field_step
@@ -50,6 +51,7 @@ class Belief:
     mean: FloatArray  # (..., K, M)
     covariance: FloatArray  # (..., K, M, K, M)
     residual: FloatArray  # (..., K, M, M), covariance of one outcome around it, as most plausible
+    prior: FloatArray  # (..., K, M, K, M), covariance before any data, with variances as they are known now
 
 
 @final
@@ -187,7 +189,8 @@ class Field:
         z = np.zeros((*learned.batch, 0)) if covariates is None else covariates
         X = self._arm_rows(learned.scale, group, z)  # (..., K, P)
         mean = np.matmul(X, np.swapaxes(learned.theta, -1, -2))  # (..., K, M)
-        return self._in_units(learned.scale, learned.nodes, mean, field_own.sandwich(X, learned.covariance))
+        prior = self._prior(self.common, learned.nodes, X)
+        return self._in_units(learned.scale, learned.nodes, mean, field_own.sandwich(X, learned.covariance), prior)
 
     def own_belief(
         self, state: FieldState, users: IntArray, covariates: FloatArray | None = None, group: int = 0
@@ -208,17 +211,22 @@ class Field:
         Z = self._own_rows(spread, z)[..., None, :, :]
         theta, cov = learned.each_theta[..., None, :, :, :], learned.each_covariance[..., None, :, :, :, :, :]
         mean, cov = field_own.belief(own(design, v, R), X, Z, theta, cov)
-        return self._in_units(spread, nodes, *field_average.mixture(mean, cov, 2))
+        prior = self._prior(self.common, nodes, X[..., 0, :, :]) + self._prior(self.own, nodes, Z[..., 0, :, :])
+        return self._in_units(spread, nodes, *field_average.mixture(mean, cov, 2), prior)
 
     def fit(self, belief: Belief, round: int = 1, pulls: FloatArray | None = None) -> Fit:
-        """The belief as rules and guards take it: theta is the table of means, arm by arm."""
+        """The belief as rules and guards take it: theta is the table of means, arm by arm.
+
+        The radius holds at all times at once, in all directions of the table: the method of mixtures, as in
+        drimed.learning.field_ranges, for a table that lies where the prior puts all but a share delta of them.
+        """
         K, M = belief.mean.shape[-2:]
-        batch = belief.mean.shape[:-2]
-        theta = belief.mean.reshape(*batch, K * M)
-        V_inv = belief.covariance.reshape(*batch, K * M, K * M)
-        radius = np.full(batch, np.sqrt(2 * np.log(1 / self.delta) + K * M * np.log(1e3)))
+        batch, size = belief.mean.shape[:-2], K * M
+        V_inv = belief.covariance.reshape(*batch, size, size)
+        gained = np.linalg.slogdet(belief.prior.reshape(*batch, size, size))[1] - np.linalg.slogdet(V_inv)[1]
+        squared = 2 * np.log(1 / self.delta) + np.maximum(gained, 0.0) + chdtri(size, self.delta)
         counts = np.zeros((*batch, K)) if pulls is None else pulls
-        return Fit(theta, V_inv, radius, None, counts, round, 1.0)
+        return Fit(belief.mean.reshape(*batch, size), V_inv, np.sqrt(squared), None, counts, round, 1.0)
 
     def _settled(self, state: FieldState) -> Averaged:
         if state.learned is None:
@@ -242,17 +250,25 @@ class Field:
         c = self.covariates
         return np.asarray((covariates - scale.centre[..., :c]) / scale.unit[..., :c])
 
-    def _in_units(self, scale: Scale, nodes: FloatArray, mean: FloatArray, cov: FloatArray) -> Belief:
+    def _prior(self, layout: Layout, nodes: FloatArray, rows: FloatArray) -> FloatArray:
+        """The prior covariance of rows (..., K, P), averaged over the nodes: (..., K, M, K, M)."""
+        v = self.parameters.variances(nodes).mean(-3)[..., layout.family]  # (..., M, P)
+        return np.asarray(np.einsum("...kp,...mp,...lp,mn->...kmln", rows, v, rows, np.eye(self.metrics)))
+
+    def _in_units(
+        self, scale: Scale, nodes: FloatArray, mean: FloatArray, cov: FloatArray, prior: FloatArray
+    ) -> Belief:
         c = self.covariates
         centre, unit = scale.centre[..., c:], scale.unit[..., c:]
         # Arms that the data cannot tell apart must tie exactly, or round-off would choose between them.
         mean, cov = np.round(mean, TELLING_DIGITS), np.round(cov, TELLING_DIGITS)
         mean = centre[..., None, :] + unit[..., None, :] * mean
-        cov = cov * unit[..., None, :, None, None] * unit[..., None, None, None, :]
+        units = unit[..., None, :, None, None] * unit[..., None, None, None, :]
+        cov, prior = cov * units, prior * units
         if not scale.known.all():
             K, M = mean.shape[-2:]
             blank = np.eye(K * M).reshape(K, M, K, M) * UNKNOWN**2
-            known = scale.known.reshape(*scale.known.shape, *(1,) * (cov.ndim - scale.known.ndim))
-            cov = np.where(known > 0, cov, blank)
+            known = scale.known.reshape(*scale.known.shape, *(1,) * (cov.ndim - scale.known.ndim)) > 0
+            cov, prior = np.where(known, cov, blank), np.where(known, prior, blank)
         R = self.parameters.residual(nodes.mean(-2)) * unit[..., None, :, None] * unit[..., None, None, :]
-        return Belief(mean, cov, np.broadcast_to(R, (*mean.shape, mean.shape[-1])))
+        return Belief(mean, cov, np.broadcast_to(R, (*mean.shape, mean.shape[-1])), prior)
