@@ -158,5 +158,5 @@ def _common_families(mean: Sequence[int], effects: Sequence[int]) -> tuple[Famil
         Family("level", variance=LEVEL),
         Family("arm", ("arm",), centre=0.5, spread=1.25),
         Family("covariate", slopes=tuple(mean), centre=0.5),
-        Family("covariate x arm", ("arm",), slopes=tuple(effects), centre=0.25),
+        Family("covariate x arm", ("arm",), slopes=tuple(effects), spread=1.5),
     )
