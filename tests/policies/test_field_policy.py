@@ -158,3 +158,5 @@ def test_what_it_cannot_do_is_refused() -> None:
     policy = FieldPolicy(rule=MED(), guard=Off(), covariates=1)
     with pytest.raises(InputError, match="give the offer a context"):
         policy.observe(policy.init(SHAPE), one(0), np.array(0), Outcome(reward=np.array(1.0)))
+    with pytest.raises(InputError, match="use decide_together"):
+        policy.decide(policy.init(SHAPE, (2,)), offers(), np.full((2, 1), 0.4))

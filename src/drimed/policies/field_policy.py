@@ -122,6 +122,8 @@ class FieldPolicy:
 
     def decide(self, state: FieldPolicyState, offer: Offer, draws: FloatArray) -> Decision:
         """Choose an arm for one user."""
+        if not isinstance(offer.user, int):
+            raise InputError("decide takes one user; for a whole episode use decide_together")
         if draws.shape[:-1] != state.field.cells.batch:
             batch = state.field.cells.batch
             raise ShapeError(f"draws must have shape {batch} and one axis more, got {draws.shape}")
