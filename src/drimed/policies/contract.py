@@ -148,7 +148,8 @@ def from_arrays(like: S, arrays: dict[str, NDArray[Any]], prefix: str = "") -> S
             raise InputError(f"the stored state has no {name!r}; it holds {', '.join(sorted(arrays))}")
         else:
             stored = arrays[name]
-            if np.shape(value) != stored.shape:
+            grown = f.metadata.get("grows", False) and np.ndim(value) == stored.ndim
+            if np.shape(value) != stored.shape and not grown:
                 raise InputError(f"stored {name!r} has shape {stored.shape}, this policy needs {np.shape(value)}")
             values[f.name] = int(stored) if isinstance(value, int) else stored
     return type(like)(**values)

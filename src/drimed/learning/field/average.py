@@ -1,0 +1,90 @@
+"""Estimates averaged over variances that are themselves uncertain.
+
+The posterior of the log variances is taken as normal around its mode (Laplace). The model is fitted at antithetic draws
+from it; what results has the mean of the means, and as covariance the mean of the covariances plus the covariance of
+the means. The draws, in units of the posterior's deviations, are the same for every trial: a fit depends on its data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from scipy.special import ndtri
+
+from drimed import streams
+from drimed.learning.field.design import Scale
+from drimed.learning.field.likelihood import Design, evaluate
+from drimed.learning.field.variances import Parameters
+from drimed.learning.field.variances import learn as most_plausible
+from drimed.linear.arrays import FloatArray
+
+SEED = 0  # of the stream "variances", which the draws come from
+
+
+@dataclass(frozen=True, slots=True)
+class Averaged:
+    """A fit of the whole model, in standardised units."""
+
+    scale: Scale
+    nodes: FloatArray  # (..., B, p), parameters
+    theta: FloatArray  # (..., M, P)
+    covariance: FloatArray  # (..., M, P, M, P)
+    each_theta: FloatArray | None  # (..., B, M, P), at each node, where users have effects of their own
+    each_covariance: FloatArray | None  # (..., B, M, P, M, P)
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """The leading axes."""
+        return self.theta.shape[:-2]
+
+
+def learn(
+    parameters: Parameters, design: Design, scale: Scale, batch: tuple[int, ...], *, pairs: int, each: bool
+) -> Averaged:
+    """Fit variances and everything else, with `pairs` antithetic pairs of draws; 0 stays at the mode."""
+    found = most_plausible(parameters, design, batch)
+    k = parameters.uncertain
+    points = _points(pairs, k)  # (B, k)
+    # The residual's shape, which many outcomes tell, stays at its mode.
+    values, vectors = np.linalg.eigh(found.hessian[..., :k, :k])
+    spread = vectors / np.sqrt(values)[..., None, :]
+    nodes = np.repeat(found.x[..., None, :], len(points), -2)
+    nodes[..., :k] += np.einsum("...ij,...kj,bk->...bi", spread, vectors, points)
+    return _average(parameters, design, scale, nodes, each=each)
+
+
+def again(parameters: Parameters, design: Design, before: Averaged) -> Averaged:
+    """Other data, in the units and with the variances that were learned before."""
+    return _average(parameters, design, before.scale, before.nodes, each=before.each_theta is not None)
+
+
+def mixture(means: FloatArray, covariances: FloatArray, core: int) -> tuple[FloatArray, FloatArray]:
+    """Mean and covariance of an even mixture: the nodes' axis stands before the `core` axes of a mean."""
+    axis = -core - 1
+    mean = means.mean(axis)
+    off = (means - np.expand_dims(mean, axis)).reshape(*means.shape[:axis], means.shape[axis], -1)
+    between = np.matmul(np.swapaxes(off, -1, -2), off) / means.shape[axis]
+    within = covariances.mean(-2 * core - 1)
+    return mean, within + between.reshape(within.shape)
+
+
+def _average(parameters: Parameters, design: Design, scale: Scale, nodes: FloatArray, *, each: bool) -> Averaged:
+    found = [
+        evaluate(design, parameters.variances(x), parameters.residual(x), gradient=False)
+        for x in np.moveaxis(nodes, -2, 0)
+    ]
+    means = np.stack([f.theta for f in found], -3)
+    covariances = np.stack([f.covariance for f in found], -5)
+    theta, covariance = mixture(means, covariances, 2)
+    return Averaged(scale, nodes, theta, covariance, means if each else None, covariances if each else None)
+
+
+@cache
+def _points(pairs: int, k: int) -> FloatArray:
+    """Positions in units of the posterior's deviations: (B, k)."""
+    if pairs == 0:
+        return np.zeros((1, k))
+    half = ndtri(streams.uniforms(SEED, "variances", 0, pairs, k))
+    return np.concatenate([half, -half])

@@ -1,0 +1,129 @@
+"""From cells to the arrays of the likelihood, on a scale that the data choose.
+
+Each metric is centred on its mean and divided by a first guess of its residual deviation, each covariate by its own
+deviation. Both are functions of the data alone, so that neither units nor levels matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from drimed.learning.field.cells import FACTORS, Cells
+from drimed.learning.field.likelihood import Design
+from drimed.learning.field.terms import Layout
+from drimed.linear.arrays import FloatArray, IntArray
+
+# The guess rests on differences between outcomes that share all levels: of block, season, group and user. This many
+# observations of a quarter of the overall variance are added, for trials that have hardly any such differences yet.
+GUESS_WEIGHT, GUESS_SHARE = 2.0, 0.25
+# Without any variation the noise is unknown: no tolerance is as large as this.
+UNKNOWN = 1e50
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How outcomes and covariates are standardised."""
+
+    centre: FloatArray  # (..., C), of covariates, then metrics
+    unit: FloatArray  # (..., C), positive
+    known: FloatArray  # (...), 1 where every metric has shown variation, else 0
+
+
+def measure(cells: Cells, covariates: int) -> Scale:
+    """The scale of cells that are sorted by season and block."""
+    seen = _seen(cells, covariates)  # (..., N, C)
+    weight = cells.n[..., None] * seen
+    total = weight.sum(-2)
+    centre = (weight * cells.mean).sum(-2) / np.maximum(total, 1.0)
+    off = (cells.mean - centre[..., None, :]) * seen
+    own = np.diagonal(cells.scatter, axis1=-2, axis2=-1) * seen
+    squares = (own + weight * off**2).sum(-2)
+    variance = squares / np.maximum(total - 1, 1.0)
+    places = [FACTORS.index(f) for f in ("season", "block", "group", "user")]
+    within, freedom = _within(cells.keys[..., places], own, weight, off)
+    guess = (within + GUESS_WEIGHT * GUESS_SHARE * variance) / (freedom + GUESS_WEIGHT)
+    unit = np.sqrt(np.concatenate([variance[..., :covariates], guess[..., covariates:]], -1))
+    # Round-off of a constant is not variation.
+    varies = unit > 1e-10 * np.abs(centre)
+    known = varies[..., covariates:].all(-1).astype(np.float64)
+    return Scale(centre, np.where(varies, unit, 1.0), known)
+
+
+def build(cells: Cells, scale: Scale, common: Layout, own: Layout, *, covariates: int, by_arm: bool) -> Design:
+    """The design of cells that are sorted by cluster: `common` lays out theta, `own` a cluster's effects."""
+    seen = _seen(cells, covariates)
+    mean = (cells.mean - scale.centre[..., None, :]) / scale.unit[..., None, :] * seen
+    both = seen[..., :, None] * seen[..., None, :]
+    unit = scale.unit[..., None, :, None] * scale.unit[..., None, None, :]
+    n = cells.n
+    u = np.concatenate([np.ones((*n.shape, 1)), mean], -1)
+    T = n[..., None, None] * u[..., :, None] * u[..., None, :]
+    T[..., 1:, 1:] += cells.scatter / unit * both
+    cols = common.columns(cells.keys)
+    start, most = _starts(cells, common.cluster)
+    touched = min(len(common.family), most * cols.shape[-1])
+    return Design(
+        T=T,
+        pattern=cells.pattern,
+        group=cells.keys[..., FACTORS.index("arm")] if by_arm else np.zeros(n.shape, np.intp),
+        cols=cols,
+        slot=common.slot,
+        zcols=own.columns(cells.keys),
+        zslot=own.slot,
+        start=start,
+        family=common.family,
+        zfamily=own.family,
+        touched=np.zeros(max(touched, 1), np.intp),
+    )
+
+
+def _seen(cells: Cells, covariates: int) -> FloatArray:
+    """1 where a value is there, 0 where a metric is missing or the cell is empty: (..., N, C)."""
+    M = cells.mean.shape[-1] - covariates
+    metrics = (cells.pattern[..., None] >> np.arange(M)) & 1
+    there = np.concatenate([np.ones((*cells.n.shape, covariates), np.intp), metrics], -1)
+    return there * (cells.n > 0)[..., None].astype(np.float64)
+
+
+def _within(label: IntArray, own: FloatArray, weight: FloatArray, off: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Sums of squares within groups of cells with the same label, and their degrees of freedom: (..., C) twice."""
+    batch, N, C = weight.shape[:-2], weight.shape[-2], weight.shape[-1]
+    members = int(np.prod(batch))
+    member = np.repeat(np.arange(members), N)
+    labels = np.column_stack([member, label.reshape(members * N, -1)])
+    _, which = np.unique(labels, axis=0, return_inverse=True)
+    which = which.reshape(-1)
+    groups = int(which.max(initial=-1)) + 1
+    w, o, s = (a.reshape(members * N, C) for a in (weight, off, own))
+    count, first, squares = np.zeros((groups, C)), np.zeros((groups, C)), np.zeros((groups, C))
+    np.add.at(count, which, w)
+    np.add.at(first, which, w * o)
+    np.add.at(squares, which, s + w * o**2)
+    inner = np.maximum(squares - first**2 / np.maximum(count, 1.0), 0.0)
+    freedom = np.maximum(count - 1, 0.0)
+    owner = np.zeros(groups, np.intp)
+    owner[which] = member
+    found = np.zeros((2, members, C))
+    np.add.at(found[0], owner, inner)
+    np.add.at(found[1], owner, freedom)
+    return found[0].reshape(*batch, C), found[1].reshape(*batch, C)
+
+
+def _starts(cells: Cells, cluster: str) -> tuple[IntArray, int]:
+    """The first cell of each occupied cluster, (..., L + 1), and the most cells that one has."""
+    label = cells.keys[..., FACTORS.index(cluster)]
+    N = label.shape[-1]
+    flat, there = label.reshape(-1, N), cells.n.reshape(-1, N) > 0
+    used = there.sum(-1)
+    new = np.ones(flat.shape, bool)
+    new[:, 1:] = flat[:, 1:] != flat[:, :-1]
+    new &= there
+    L = max(int(new.sum(-1).max(initial=0)), 1)
+    start = np.repeat(used[:, None], L + 1, axis=1)
+    rank = np.cumsum(new, -1) - 1
+    member, cell = np.nonzero(new)
+    start[member, rank[member, cell]] = cell
+    most = int(np.diff(start, axis=-1).max(initial=0))
+    return start.reshape(*cells.batch, L + 1), most

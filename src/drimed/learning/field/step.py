@@ -1,0 +1,105 @@
+"""One more outcome between two fits: what is common is updated in place of being fitted again.
+
+Given theta, a cluster's own effects depend on its own cells alone. So an outcome is an observation of theta,
+
+    y - z . shift = (x - gain' z) . theta + N(0, z' noise z + R)
+
+and costs one step of a Kalman filter, whatever the number of clusters and of outcomes, for any cluster in any order.
+With the variances as they were it is exact; theta's posterior is taken as normal where it is a mixture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from drimed.learning.field import design as field_design
+from drimed.learning.field import own as field_own
+from drimed.learning.field.average import Averaged, mixture
+from drimed.learning.field.cells import FACTORS, Cells
+from drimed.learning.field.likelihood import own
+from drimed.learning.field.terms import Layout
+from drimed.learning.field.variances import Parameters
+from drimed.linear.arrays import FloatArray, IntArray
+
+
+def step(
+    learned: Averaged, cells: Cells, at: int, parameters: Parameters, layouts: tuple[Layout, Layout], *, covariates: int
+) -> Averaged:
+    """Add cell number `at`, a single outcome; those before it are already in."""
+    common, theirs = layouts
+    by_arm = parameters.groups > 1
+    key, pattern, values = cells.keys[..., at, :], cells.pattern[..., at], cells.mean[..., at, :]
+    cluster = key[..., FACTORS.index(common.cluster)]
+    before = field_own.of_clusters(_until(cells, at), common.cluster, cluster[..., None])
+    before = _squeezed(before)
+    design = field_design.build(before, learned.scale, common, theirs, covariates=covariates, by_arm=by_arm)
+    each, spread = learned.each_theta, learned.each_covariance
+    nodes = learned.nodes if each is not None else learned.nodes.mean(-2, keepdims=True)  # (..., B, p)
+    v, R = parameters.variances(nodes), parameters.residual(nodes)
+    effects = own(design, v, R)
+    standard = (values - learned.scale.centre) / learned.scale.unit
+    z, y = standard[..., :covariates], standard[..., None, covariates:]
+    X, Z = common.rows(key, z)[..., None, None, :], theirs.rows(key, z)[..., None, None, :]  # one row, for each node
+    G = field_own.through(effects, X, Z)[..., 0, :, :, :]  # (..., B, M, M, P)
+    offset = np.einsum("...kq,...mq->...km", Z, effects.shift)[..., 0, :]
+    arm = key[..., FACTORS.index("arm")] if by_arm else np.zeros(pattern.shape, np.intp)
+    noise = field_own.sandwich(Z, effects.noise)[..., 0, :, 0, :] + _of_group(R, arm)
+    there = ((pattern[..., None] >> np.arange(parameters.metrics)) & 1)[..., None, :].astype(np.float64)
+    if each is None or spread is None:
+        theta, covariance = _conditioned(
+            learned.theta[..., None, :, :], learned.covariance[..., None, :, :, :, :], G, y - offset, noise, there
+        )
+        return replace(learned, theta=theta[..., 0, :, :], covariance=covariance[..., 0, :, :, :, :])
+    each, spread = _conditioned(each, spread, G, y - offset, noise, there)
+    theta, covariance = mixture(each, spread, 2)
+    return replace(learned, theta=theta, covariance=covariance, each_theta=each, each_covariance=spread)
+
+
+def _conditioned(
+    theta: FloatArray, covariance: FloatArray, G: FloatArray, y: FloatArray, noise: FloatArray, there: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """theta and its covariance after y = G theta + N(0, noise), where a metric is there."""
+    M, P = theta.shape[-2:]
+    lead = theta.shape[:-2]
+    C = covariance.reshape(*lead, M * P, M * P)
+    rows = (G * there[..., None, None]).reshape(*lead, M, M * P)
+    both = there[..., :, None] * there[..., None, :]
+    CG = np.matmul(C, np.swapaxes(rows, -1, -2))  # (..., D, M)
+    S = np.matmul(rows, CG) + np.where(both > 0, noise, np.eye(M))
+    flat = theta.reshape(*lead, M * P)
+    surprise = (y - np.matvec(rows, flat)) * there
+    gain = np.swapaxes(np.linalg.solve(S, np.swapaxes(CG, -1, -2)), -1, -2)
+    C = C - np.matmul(gain, np.swapaxes(CG, -1, -2))
+    C = 0.5 * (C + np.swapaxes(C, -1, -2))
+    return (flat + np.matvec(gain, surprise)).reshape(theta.shape), C.reshape(covariance.shape)
+
+
+def _of_group(R: FloatArray, arm: IntArray) -> FloatArray:
+    """R (..., B, g, M, M) of each member's arm: (..., B, M, M)."""
+    index = arm.reshape(*arm.shape, 1, 1, 1, 1)
+    return np.take_along_axis(R, np.broadcast_to(index, (*R.shape[:-3], 1, 1, 1)), -3)[..., 0, :, :]
+
+
+def _until(cells: Cells, at: int) -> Cells:
+    return Cells(
+        cells.keys[..., :at, :],
+        cells.pattern[..., :at],
+        cells.n[..., :at],
+        cells.mean[..., :at, :],
+        cells.scatter[..., :at, :, :],
+        at,
+    )
+
+
+def _squeezed(cells: Cells) -> Cells:
+    """Without the axis of clusters, of which there is one."""
+    return Cells(
+        cells.keys[..., 0, :, :],
+        cells.pattern[..., 0, :],
+        cells.n[..., 0, :],
+        cells.mean[..., 0, :, :],
+        cells.scatter[..., 0, :, :, :],
+        cells.used,
+    )

@@ -1,0 +1,73 @@
+"""Fields and mobile health: what is drawn has the sizes that were asked for, and belongs to its seed alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from drimed.environments.field import Deviations, FieldSetting, FieldWorld
+from drimed.environments.mhealth import BASELINE, SETTINGS, THETA, MobileHealth
+from drimed.errors import ConfigError
+
+
+def test_deviations_are_those_asked_for() -> None:
+    """400 fields; each deviation rests on at least 2000 draws: 5 standard errors are below 8 %."""
+    world = FieldWorld(FieldSetting(seasons=5), range(400))
+    d = Deviations()
+    means, seasons = world.means[..., 0], world.seasons[..., 0]
+    both = means - means.mean(-1, keepdims=True) - means.mean(-2, keepdims=True) + means.mean((-1, -2), keepdims=True)
+    assert both.std() / np.sqrt(4 / 5 * 5 / 6) == pytest.approx(d.site_arm, rel=0.08)
+    arms = means.mean(1)
+    assert (arms - arms.mean(-1, keepdims=True)).std() / np.sqrt(4 / 5) == pytest.approx(
+        np.sqrt(d.arm**2 + d.site_arm**2 / 6), rel=0.08
+    )
+    level = seasons.mean(-1)  # (S, L, I)
+    block = level - level.mean(-1, keepdims=True)
+    assert block.std() / np.sqrt(5 / 6) == pytest.approx(d.block, rel=0.08)
+    assert world.noise.std() == pytest.approx(d.residual, rel=0.08)
+
+
+def test_a_field_belongs_to_its_seed() -> None:
+    one, many = FieldWorld(FieldSetting(), [7]), FieldWorld(FieldSetting(), [3, 7])
+    action = np.zeros((1, 6, 2), np.intp)
+    np.testing.assert_array_equal(one.respond(4, action)[0], many.respond(4, np.repeat(action, 2, 0))[1])
+
+
+def test_an_outcome_is_mean_season_and_noise() -> None:
+    world = FieldWorld(FieldSetting(metrics=2, advantage=100.0, trend=2.0), [1])
+    action = np.full((1, 6, 2), 4)
+    y = world.respond(3, action)
+    expected = world.means[0, :, 4] + world.seasons[0, 3, :, 4]
+    np.testing.assert_allclose(y[0] - world.noise[0, 3], np.repeat(expected[:, None], 2, 1))
+    plain = FieldWorld(FieldSetting(metrics=2), [1])
+    np.testing.assert_allclose(world.means - plain.means, np.eye(5)[4][:, None] * 100.0 * np.ones((1, 6, 5, 2)))
+    np.testing.assert_allclose(world.seasons[0, 3] - plain.seasons[0, 3], 6.0)
+
+
+def test_noise_of_two_metrics_is_correlated() -> None:
+    """24,000 plots: 5 standard errors of a correlation are below 0.03."""
+    noise = FieldWorld(FieldSetting(metrics=2, correlation=0.5), range(200)).noise.reshape(-1, 2)
+    assert float(np.asarray(np.corrcoef(noise.T))[0, 1]) == pytest.approx(0.5, abs=0.03)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_mobile_health_responds_with_baseline_effect_and_noise(setting: str) -> None:
+    world = MobileHealth(setting, [1, 2], stages=20)
+    states = world.states(19)
+    effect = world.effects(19, states)
+    acted, idle = (world.respond(19, states, np.full((2, 20), a)) for a in (1, 0))
+    np.testing.assert_allclose(acted - idle, effect)
+    linear = np.asarray(BASELINE[0] + states @ np.asarray(BASELINE[1:]))
+    same = np.concatenate([np.ones((2, 20, 1)), states], -1) @ np.asarray(THETA)
+    assert np.allclose(effect, same) == (setting == "homogeneous")
+    # 40 residuals of a linear baseline: their mean square is 1, or well above where there are bumps.
+    assert (((idle - linear) ** 2).mean() < 2.0) == (setting != "nonlinear")
+
+
+def test_wrong_settings_are_refused() -> None:
+    with pytest.raises(ConfigError, match="sites must be at least 1"):
+        FieldSetting(sites=0)
+    with pytest.raises(ConfigError, match="block must be a standard deviation"):
+        Deviations(block=-1.0)
+    with pytest.raises(ConfigError, match="setting must be one of"):
+        MobileHealth("other", [1])
