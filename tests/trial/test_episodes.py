@@ -57,7 +57,7 @@ def test_contexts_come_with_the_episode_or_with_the_question() -> None:
     assert trial.ask("north").context == {"rain": 400.0}
     assert trial.ask("south", context={"rain": 999}).context == {"rain": 999.0}
     refused(
-        trial, lambda: trial.ask("west"), InputError, "'west' has no context in episode 1; expected rain: give it here"
+        trial, lambda: trial.ask("west"), InputError, "'west' has no context in episode 1; expected rain: give it with"
     )
     refused(trial, trial.ask, InputError, "'west' has no context")
     assert trial.ask(["west"], contexts={"west": {"rain": 1}})[0].context == {"rain": 1.0}
