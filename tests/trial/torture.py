@@ -40,6 +40,7 @@ class Campaign:
 
     def __init__(self, address: str, folder: Path, *, team: int, rng: random.Random) -> None:
         self.address, self.folder, self.rng = address, folder, rng
+        workers.warm()  # here too: a worker that is stopped while it loads a kernel holds the lock on all kernels
         self.context = workers.context()
         self.names = [f"w{i}" for i in range(team)]
         self.running: dict[str, ForkServerProcess] = {}
