@@ -116,9 +116,10 @@ def _decided(state: TrialState, events: list[Event]) -> TrialState:
     pulls: dict[str, tuple[int, ...]] = {}
     for event in events:
         user, arm = str(event.user), problem.arm(event.body["arm"])
-        before = pulls.get(user, state.pulls.get(user, ()))
-        longer = (*before, *(0 for _ in range(arm + 1 - len(before))))
-        pulls[user] = (*longer[:arm], longer[arm] + 1, *longer[arm + 1 :])
+        given = list(pulls[user] if user in pulls else state.pulls.get(user, ()))
+        given += [0] * (arm + 1 - len(given))
+        given[arm] += 1
+        pulls[user] = tuple(given)
     episode = state.episode
     if state.spec.decisions == "one per episode":
         asked = ((str(e.user), int(e.decision or 0)) for e in events)
