@@ -23,7 +23,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What a policy is, for those who set it up and describe it."""
+    """What a policy is made of and what it needs: for setting it up and for describing it."""
 
     learner: str  # learner, rule and guard in a few words
     rule: str

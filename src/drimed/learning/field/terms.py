@@ -43,7 +43,7 @@ class Family:
 @final
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How many values each factor has so far; larger numbers make room for those who join."""
+    """How many values each factor has so far; larger numbers leave room for new ones."""
 
     season: int = 1
     block: int = 1
