@@ -19,7 +19,7 @@ from scipy.special import ndtri
 from drimed.errors import InputError
 from drimed.evaluation import effects as linear
 from drimed.evaluation import scores
-from drimed.findings.gather import Gathered, infers, offers_now
+from drimed.findings.gather import Gathered, offers_now
 from drimed.learning.offer import Fit, Offer
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.records import Effect
@@ -52,9 +52,10 @@ def effects(state: TrialState, users: Sequence[str], fit: Fit | None = None) -> 
     Where it does not, `fit` is the one of an analysis, which has read the log.
     """
     if fit is None:
-        if not infers(state.policy):
+        own = state.policy.inference(state.settled())
+        if own is None:
             raise InputError(f"policy {state.spec.policy.name!r} has no fit for inference: give that of an analysis")
-        fit = state.policy.fit(state.settled())
+        fit = own[0]
     if not users:
         return []
     found = linear.reward_effects(fit, offers_now(state, users))

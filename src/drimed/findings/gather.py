@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +18,6 @@ from drimed.learning.learner import Learner
 from drimed.learning.offer import Fit, Offer, Outcome
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.linear.ridge import Ridge
-from drimed.policies.contract import AnyPolicy
-from drimed.policies.policy import Policy
 from drimed.records import STATES
 from drimed.trial.build import PRIOR_DEVIATION, coefficients_are_scaled
 from drimed.trial.events import AMENDMENT, DECISION, MISSING, OUTCOME
@@ -158,8 +156,9 @@ def typical_context(state: TrialState) -> FloatArray | None:
 def inference_fit(seen: Gathered) -> Fit:
     """The regression on whole outcome vectors, whatever the policy itself learns from."""
     state = seen.state
-    if infers(state.policy):
-        return state.policy.fit(state.settled())
+    own = state.policy.inference(state.settled())
+    if own is not None:
+        return own[0]
     learner = inference_learner(state)
     ridge, noise = _learned(seen, learner)
     K = state.problem.shape.K
@@ -171,16 +170,8 @@ def inference_noise(seen: Gathered, learner: Learner) -> Noise | None:
     """The noise as it is estimated now, where it is learned."""
     if learner.weighting != "learned":
         return None
-    policy = seen.state.policy
-    if infers(policy) and policy.learner.weighting == "learned":
-        noise: Noise | None = seen.state.settled().noise
-        return noise
-    return _learned(seen, learner)[1]
-
-
-def infers(policy: AnyPolicy) -> TypeGuard[Policy]:
-    """Whether the policy's own fit serves inference: it learns from vectors and weighs them. Else the log is read."""
-    return isinstance(policy, Policy) and policy.learner.feedback == "vector" and policy.learner.weighting != "none"
+    own = seen.state.policy.inference(seen.state.settled())
+    return _learned(seen, learner)[1] if own is None or own[1] is None else own[1]
 
 
 def _learned(seen: Gathered, learner: Learner) -> tuple[Ridge, Noise | None]:
