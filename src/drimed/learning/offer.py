@@ -33,6 +33,20 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """Where a decision is taken: what a learner that tells sites, blocks and people apart must know of it.
+
+    Numbers count from 0 in the order of appearance, -1 is unknown; one each, or arrays with the users' axis.
+    """
+
+    user: int | IntArray  # the person or place, whatever its preference and control are now
+    group: int | IntArray  # the site, farm or clinic; a user that has none is a group of its own
+    block: int | IntArray = 0  # a part of the season: plots of one block share its luck; 0 where there are none
+    levels: IntArray | None = None  # (..., n), of the categorical attributes and context fields
+    covariates: FloatArray | None = None  # (..., c), of the numerical ones: (value - typical) / spread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     """One user's choice, taken as it is: build it with `make_offer` unless the arrays are known to be sound.
 
@@ -50,6 +64,8 @@ class Offer:
     context: FloatArray | None = None  # (..., D)
     available: BoolArray | None = None  # (..., K); None: every arm
     user: int | IntArray = 0  # whose memory a guard consults; one number per user where an episode is offered at once
+    unit: Unit | None = None  # for learners of the field; None: the user is a group of its own, without covariates
+    attributes: FloatArray | None = None  # (..., K, r), of the arms, standardised; for learners of the field
 
     @property
     def control_features(self) -> FloatArray:
@@ -102,6 +118,8 @@ class Outcome:
     reward: FloatArray | None = None  # (...)
     vector: FloatArray | None = None  # (..., M); anything finite where a metric was not observed
     observed: BoolArray | None = None  # (..., M), which metrics of the vector are there; None: all
+    control: FloatArray | None = None  # (..., M), of the control plot beside it, for learners of the field
+    control_observed: BoolArray | None = None  # (..., M)
 
     def check(self, offer: Offer) -> None:
         """Refuse NaN, infinities and a wrong number of metrics: in the sums of a regression they would never leave."""
