@@ -17,9 +17,10 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from drimed.guards import margin
+from drimed.guards import margin, simultaneous
 from drimed.guards.constraint import (
     Guardrail,
+    Constraint,
     certified_arms,
     certified_whole,
     check_confidence,
@@ -30,6 +31,7 @@ from drimed.guards.fallback import explained, only_safe, safe_choice
 from drimed.guards.guard import UNCHANGED, AskRule, Guarded, Protects
 from drimed.guards.margin import Tolerance
 from drimed.learning.offer import Fit, Offer
+from drimed.linear.arrays import FloatArray
 
 
 @final
@@ -44,6 +46,7 @@ class Certain:
     tolerance: Tolerance = field(default_factory=lambda: Tolerance(relative=0.1, absolute=0.05))
     confidence: float | str = 0.99  # a level per decision, or "anytime"
     guardrails: tuple[Guardrail, ...] = ()
+    simultaneous: bool = False  # a level is for all arms of a decision at once, not for each of them
 
     protects: ClassVar[Protects] = "every arm"
     promise: ClassVar[str] = "every arm played is certified against the control"
@@ -54,8 +57,11 @@ class Certain:
     def apply(self, state: None, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
         del state
         required = constraints(offer, self.tolerance, self.guardrails)
-        ok = certified_arms(fit, required, radius(fit, self.confidence), offer.available)
-        return only_safe(ok, offer, ask)
+        if self.simultaneous:
+            r = simultaneous.radius(fit, required, self.confidence, offer.available, control=False)
+        else:
+            r = radius(fit, self.confidence)
+        return only_safe(certified_arms(fit, required, r, offer.available), offer, ask)
 
 
 @final
@@ -70,6 +76,7 @@ class Expected:
     tolerance: Tolerance = field(default_factory=lambda: Tolerance(relative=0.1, absolute=0.05))
     confidence: float | str = 0.99  # a level per decision, or "anytime"
     guardrails: tuple[Guardrail, ...] = ()
+    simultaneous: bool = False  # a level is for all arms of a decision at once, not for each of them
 
     protects: ClassVar[Protects] = "expected reward"
     promise: ClassVar[str] = "the expected reward of each decision is certified against the control"
@@ -80,8 +87,10 @@ class Expected:
     def apply(self, state: None, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
         del state
         wish = ask(offer.available, None)
-        r = radius(fit, self.confidence)
         required = constraints(offer, self.tolerance, self.guardrails)
+        if self.simultaneous and not isinstance(self.confidence, str):
+            return self._arm_by_arm(fit, offer, ask, wish, required)
+        r = radius(fit, self.confidence)
         ok, whole = certified_arms(fit, required, r, offer.available), certified_whole(fit, required, wish, r)
         if not whole.all():  # mixtures of certified arms are certified; round-off must not say otherwise
             whole = whole | (ok | (wish == 0)).all(-1)
@@ -92,5 +101,24 @@ class Expected:
             margin.largest_share(fit, c.mixed(safe), c.mixed(wish), c.x0, c.relative, c.absolute, r) for c in required
         ]
         share = np.where(whole, 1.0, reduce(np.minimum, shares))
+        p = share[..., None] * wish + (1 - share)[..., None] * safe
+        return explained(p, share, ok, offer)
+
+    def _arm_by_arm(
+        self, fit: Fit, offer: Offer, ask: AskRule, wish: FloatArray, required: list[Constraint]
+    ) -> Guarded:
+        """Where all arms' margins hold at once, any lottery's is at least the mean of their lower bounds."""
+        r = simultaneous.radius(fit, required, self.confidence, offer.available, control=True)
+        lower = [c.lower(fit, r) for c in required]
+        ok = reduce(np.logical_and, (F[..., :-1] >= 0 for F in lower))
+        ok = ok if offer.available is None else ok & offer.available
+        safe = safe_choice(ok, offer, ask)
+        shares = []
+        for F in lower:
+            wished, sure = np.vecdot(wish, F[..., :-1]), np.vecdot(safe, F[..., :-1])
+            sure = np.maximum(np.where(ok.any(-1), sure, F[..., -1]), 0.0)
+            # rho wished + (1 - rho) sure >= 0
+            shares.append(np.where(wished >= 0, 1.0, sure / np.where(wished >= 0, 1.0, sure - wished)))
+        share = np.where((ok | (wish == 0)).all(-1), 1.0, reduce(np.minimum, shares))
         p = share[..., None] * wish + (1 - share)[..., None] * safe
         return explained(p, share, ok, offer)

@@ -64,6 +64,12 @@ class Constraint:
         F, _ = margin.worst_case(fit, w, self.x0, self.relative, self.absolute, r)
         return F >= 0
 
+    def lower(self, fit: Fit, r: FloatArray) -> FloatArray:
+        """The smallest margin of every arm at radius r, and last the control's own: (..., K + 1)."""
+        w = np.concatenate((self.w, np.zeros_like(self.w[..., :1, :])), -2)
+        F, _ = margin.worst_case(fit, w, self.x0, self.relative, self.absolute, r)
+        return F
+
 
 def constraints(offer: Offer, tolerance: Tolerance, guardrails: tuple[Guardrail, ...]) -> list[Constraint]:
     """The reward first, then each guardrail."""

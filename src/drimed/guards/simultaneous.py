@@ -1,0 +1,207 @@
+"""A radius at which the margins of all arms hold at once, so that whatever a guard picks among them is covered.
+
+A choice is wrong only if <g, theta_hat - theta> > r |g| for the feature g = w_a + t rel x_0 of some arm a and |t| <= 1
+(margin.py). For unit vectors u, v at an angle of phi, and standard normal z,
+
+    P(<u, z> > c, <v, z> <= c) = 1/pi int_0^(phi/2) h(c / cos s) ds,   h(x) = exp(-x^2 / 2)
+
+so that directions can be joined to others one by one, each at the price of what it adds to a neighbour: the sum over
+the edges of a tree bounds the probability that any of them exceeds c (Hunter 1976, Worsley 1982). It is near
+Bonferroni's for directions that have nothing in common, costs nothing for twins, and an arc of t costs its length / 2
+times h(c) / pi (Naiman 1986). The first direction alone has P(z > c), which is the price at an angle of pi. With an
+estimated noise of nu degrees of freedom h(x) is (1 + x^2 / nu)^(-nu / 2): all of it holds for Student's distribution.
+
+Shapes: n directions, d features.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from drimed.guards.constraint import Constraint
+from drimed.guards.constraint import radius as one_radius
+from drimed.learning.offer import Fit
+from drimed.linear import forms
+from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.linear.kernel import helper, kernel
+
+# Nodes and weights of Gauss and Legendre on [0, 1]: the integrals are smooth, and right to 1e-9 of themselves.
+_NODES, _WEIGHTS = (np.ascontiguousarray(a) for a in np.polynomial.legendre.leggauss(16))
+NODES, WEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _WEIGHTS
+NOTHING = 1e-12  # a direction this short, as a share of the longest, has no error of its own: it is round-off
+OPPOSITE = 1e-5  # arcs as near to half a circle as this come from features that pass through zero: two points
+ENOUGH = 1e-10  # relative: the radius need not be found better than this
+MOST_STEPS = 60
+BEYOND_DOUBT = 8.0  # standard errors from zero: the sign of the control's mean is what it seems to be
+
+
+def radius(
+    fit: Fit, required: list[Constraint], confidence: float | str, available: BoolArray | None, *, control: bool
+) -> FloatArray:
+    """At which the margins of all available arms hold in every constraint at once, and with `control` its own too: (...).
+
+    The region of "anytime" has every direction in it already.
+    """
+    one = one_radius(fit, confidence)
+    if isinstance(confidence, str):
+        return one
+    batch = np.broadcast_shapes(fit.theta.shape[:-1], *(c.w.shape[:-2] for c in required))
+    first, last, used = [], [], []
+    for c in required:
+        w = np.broadcast_to(c.w, (*batch, *c.w.shape[-2:]))
+        there = np.ones(w.shape[:-1], bool) if available is None else np.broadcast_to(available, w.shape[:-1])
+        w = np.concatenate((w, np.zeros_like(w[..., :1, :])), -2)
+        there = np.concatenate((there & (w[..., :-1, :] != 0).any(-1), np.full((*batch, 1), control)), -1)
+        x0 = np.broadcast_to(c.relative * c.x0, (*batch, w.shape[-1]))
+        mu0 = np.vecdot(x0, fit.theta)
+        sure = np.abs(mu0) > BEYOND_DOUBT * fit.noise_bound * np.sqrt(fit.inflation * forms.leverages(x0[..., None, :], fit.metric)[..., 0])
+        low, high = np.where(sure & (mu0 > 0), 1.0, -1.0), np.where(sure & (mu0 < 0), -1.0, 1.0)
+        first.append(w + (low[..., None] * x0)[..., None, :])
+        last.append(w + (high[..., None] * x0)[..., None, :])
+        used.append(there)
+    first, last, used = (np.concatenate(a, axis) for a, axis in ((first, -2), (last, -2), (used, -1)))
+    c = quantile(first, last, used, fit.metric, 1 - confidence, np.inf)
+    return c * (fit.noise_bound * np.sqrt(fit.inflation))
+
+
+def quantile(
+    first: FloatArray, last: FloatArray, used: BoolArray, metric: FloatArray, tail: float, freedom: FloatArray | float
+) -> FloatArray:
+    """c such that P(<g, z> > c |g| for any g) <= tail, with g on the arcs from `first` to `last`, (..., n, d): (...).
+
+    z has the covariance `metric`, times an independent chi^2_nu / nu in the denominator where `freedom` is finite. An
+    arc is a point where both ends are the same, and two points where they are opposite.
+
+    >>> e = np.eye(2)
+    >>> float(quantile(e, e, np.array([True, False]), np.eye(2), 0.01, np.inf).round(4))
+    2.3263
+    """
+    return _quantile(first, last, used, metric, tail, freedom, NODES, WEIGHTS)
+
+
+@kernel(
+    "void(f8[:,:], f8[:,:], b1[:], f8[:,:], f8, f8, f8[:], f8[:], f8[:])",
+    "(n,d),(n,d),(n),(d,d),(),(),(m),(m)->()",
+)
+def _quantile(first, last, used, S, tail, nu, nodes, weights, c):  # type: ignore[no-untyped-def]
+    n, d = first.shape
+    ends, Sends = np.zeros((2 * n, d)), np.zeros((2 * n, d))
+    size = np.zeros(2 * n)
+    longest = 0.0
+    for k in range(n):
+        for e in range(2):
+            at = 2 * k + e
+            for i in range(d):
+                ends[at, i] = first[k, i] if e == 0 else last[k, i]
+            for i in range(d):
+                for j in range(d):
+                    Sends[at, i] += S[i, j] * ends[at, j]
+                size[at] += ends[at, i] * Sends[at, i]
+            size[at] = np.sqrt(max(size[at], 0.0))
+            if used[k]:
+                longest = max(longest, size[at])
+    angle = np.zeros((2 * n, 2 * n))
+    for a in range(2 * n):
+        for b in range(a):
+            product = 0.0
+            for i in range(d):
+                product += ends[a, i] * Sends[b, i]
+            scale = size[a] * size[b]
+            angle[a, b] = math.acos(min(max(product / scale, -1.0), 1.0)) if scale > 0.0 else 0.0
+            angle[b, a] = angle[a, b]
+    halves, arcs = _tree(angle, size, used, NOTHING * longest)
+    c[0] = _root(halves, arcs, tail, nu, nodes, weights)
+
+
+@helper
+def _tree(angle: FloatArray, size: FloatArray, used: BoolArray, least: float) -> tuple[FloatArray, float]:
+    """Half the angles at which each direction joins the others, and half the summed length of the arcs."""
+    n2 = size.shape[0]
+    halves = np.zeros(n2)
+    near = np.full(n2, np.pi)  # the first has no neighbour
+    left = np.zeros(n2, np.bool_)
+    for a in range(n2):
+        left[a] = used[a // 2] and size[a] > least
+    arcs, joined = 0.0, 0
+    while True:
+        nearest = -1
+        for a in range(n2):
+            if left[a] and (nearest < 0 or near[a] < near[nearest]):
+                nearest = a
+        if nearest < 0:
+            break
+        halves[joined] = 0.5 * near[nearest]
+        joined += 1
+        left[nearest] = False
+        other = nearest + 1 if nearest % 2 == 0 else nearest - 1
+        length = angle[nearest, other]
+        if left[other] and length < np.pi - OPPOSITE:  # an arc, which brings its other end along
+            left[other] = False
+            arcs += 0.5 * length
+            _closer(angle[other], left, near)
+        _closer(angle[nearest], left, near)
+    return halves[:joined], arcs
+
+
+@helper
+def _closer(angle: FloatArray, left: BoolArray, near: FloatArray) -> None:
+    for a in range(angle.shape[0]):
+        if left[a]:
+            near[a] = min(near[a], angle[a])
+
+
+@helper
+def _root(halves: FloatArray, arcs: float, tail: float, nu: float, nodes: FloatArray, weights: FloatArray) -> float:
+    """Where the bound falls to `tail`, on the logarithm of both: a secant that keeps the root between its ends."""
+    if halves.shape[0] == 0:
+        return 0.0
+    goal = np.log(tail)
+    low, high = 0.0, 1.0
+    below = np.log(_bound(halves, arcs, low, nu, nodes, weights)) - goal
+    above = np.log(_bound(halves, arcs, high, nu, nodes, weights)) - goal
+    if below <= 0.0:
+        return 0.0
+    while above > 0.0:
+        low, below = high, above
+        high *= 2.0
+        above = np.log(_bound(halves, arcs, high, nu, nodes, weights)) - goal
+    side = 0
+    for _ in range(MOST_STEPS):
+        middle = (low * above - high * below) / (above - below)
+        value = np.log(_bound(halves, arcs, middle, nu, nodes, weights)) - goal
+        if value > 0.0:
+            moved = middle - low
+            low, below = middle, value
+            if side == 1:
+                above *= 0.5
+            side = 1
+        else:
+            moved = high - middle
+            high, above = middle, value
+            if side == -1:
+                below *= 0.5
+            side = -1
+        if moved <= ENOUGH * high or high - low <= ENOUGH * high:
+            break
+    return high
+
+
+@helper
+def _bound(
+    halves: FloatArray, arcs: float, c: float, nu: float, nodes: FloatArray, weights: FloatArray
+) -> float:
+    """On the probability that any direction exceeds c."""
+    total = arcs * _h(c, nu)
+    for e in range(halves.shape[0]):
+        for m in range(nodes.shape[0]):
+            total += halves[e] * weights[m] * _h(c / np.cos(halves[e] * nodes[m]), nu)
+    return total / np.pi
+
+
+@helper
+def _h(x: float, nu: float) -> float:
+    if nu == np.inf:
+        return np.exp(-0.5 * x * x)
+    return np.exp(-0.5 * nu * np.log1p(x * x / nu))
