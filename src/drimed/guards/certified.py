@@ -57,10 +57,7 @@ class Certain:
     def apply(self, state: None, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
         del state
         required = constraints(offer, self.tolerance, self.guardrails)
-        if self.simultaneous:
-            r = simultaneous.radius(fit, required, self.confidence, offer.available, control=False)
-        else:
-            r = radius(fit, self.confidence)
+        r = _radius(self, fit, offer, required)
         return only_safe(certified_arms(fit, required, r, offer.available), offer, ask)
 
 
@@ -90,7 +87,7 @@ class Expected:
         required = constraints(offer, self.tolerance, self.guardrails)
         if self.simultaneous and not isinstance(self.confidence, str):
             return self._arm_by_arm(fit, offer, ask, wish, required)
-        r = radius(fit, self.confidence)
+        r = _radius(self, fit, offer, required)
         ok, whole = certified_arms(fit, required, r, offer.available), certified_whole(fit, required, wish, r)
         if not whole.all():  # mixtures of certified arms are certified; round-off must not say otherwise
             whole = whole | (ok | (wish == 0)).all(-1)
@@ -122,3 +119,9 @@ class Expected:
         share = np.where((ok | (wish == 0)).all(-1), 1.0, reduce(np.minimum, shares))
         p = share[..., None] * wish + (1 - share)[..., None] * safe
         return explained(p, share, ok, offer)
+
+
+def _radius(guard: Certain | Expected, fit: Fit, offer: Offer, required: list[Constraint]) -> FloatArray:
+    if guard.simultaneous:
+        return simultaneous.radius(fit, required, guard.confidence, offer.available, control=False)
+    return radius(fit, guard.confidence)

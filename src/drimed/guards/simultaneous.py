@@ -21,7 +21,6 @@ import math
 import numpy as np
 
 from drimed.guards.constraint import Constraint
-from drimed.guards.constraint import radius as one_radius
 from drimed.learning.offer import Fit
 from drimed.linear import forms
 from drimed.linear.arrays import BoolArray, FloatArray
@@ -34,36 +33,49 @@ NOTHING = 1e-12  # a direction this short, as a share of the longest, has no err
 OPPOSITE = 1e-5  # arcs as near to half a circle as this come from features that pass through zero: two points
 ENOUGH = 1e-10  # relative: the radius need not be found better than this
 MOST_STEPS = 60
+LARGEST_EXPONENT = 600.0  # beyond which a radius is as good as infinite
 BEYOND_DOUBT = 8.0  # standard errors from zero: the sign of the control's mean is what it seems to be
 
 
 def radius(
     fit: Fit, required: list[Constraint], confidence: float | str, available: BoolArray | None, *, control: bool
 ) -> FloatArray:
-    """At which the margins of all available arms hold in every constraint at once, and with `control` its own too: (...).
+    """At which the margins of all available arms hold in every constraint at once, with `control` its own too: (...)."""
+    nu = freedom(fit)
+    if isinstance(confidence, str):  # its region has every direction in it; where the noise is estimated it must grow
+        r0 = fit.radius / fit.noise_bound
+        c = r0 if np.all(nu == np.inf) else np.sqrt(nu * np.expm1(np.minimum(r0 * r0 / nu, LARGEST_EXPONENT)))
+    else:
+        ends = [_arcs(fit, each, available, control) for each in required]
+        first, last, used = (np.concatenate(a, -1 if a[0].ndim == ends[0][2].ndim else -2) for a in zip(*ends, strict=True))
+        c = quantile(first, last, used, fit.metric, 1 - confidence, nu)
+    return np.asarray(c * (fit.noise_bound * np.sqrt(fit.inflation)))
 
-    The region of "anytime" has every direction in it already.
+
+def freedom(fit: Fit) -> FloatArray:
+    """Degrees of freedom of the noise in the comparison of two arms, infinite where it is known: (...).
+
+    The inflation is 1 + 4 / nu to first order, nu the mean degrees of freedom of an arm's own noise
+    (learning/learned.py), and a comparison rests on two arms at least.
     """
-    one = one_radius(fit, confidence)
-    if isinstance(confidence, str):
-        return one
-    batch = np.broadcast_shapes(fit.theta.shape[:-1], *(c.w.shape[:-2] for c in required))
-    first, last, used = [], [], []
-    for c in required:
-        w = np.broadcast_to(c.w, (*batch, *c.w.shape[-2:]))
-        there = np.ones(w.shape[:-1], bool) if available is None else np.broadcast_to(available, w.shape[:-1])
-        w = np.concatenate((w, np.zeros_like(w[..., :1, :])), -2)
-        there = np.concatenate((there & (w[..., :-1, :] != 0).any(-1), np.full((*batch, 1), control)), -1)
-        x0 = np.broadcast_to(c.relative * c.x0, (*batch, w.shape[-1]))
-        mu0 = np.vecdot(x0, fit.theta)
-        sure = np.abs(mu0) > BEYOND_DOUBT * fit.noise_bound * np.sqrt(fit.inflation * forms.leverages(x0[..., None, :], fit.metric)[..., 0])
-        low, high = np.where(sure & (mu0 > 0), 1.0, -1.0), np.where(sure & (mu0 < 0), -1.0, 1.0)
-        first.append(w + (low[..., None] * x0)[..., None, :])
-        last.append(w + (high[..., None] * x0)[..., None, :])
-        used.append(there)
-    first, last, used = (np.concatenate(a, axis) for a, axis in ((first, -2), (last, -2), (used, -1)))
-    c = quantile(first, last, used, fit.metric, 1 - confidence, np.inf)
-    return c * (fit.noise_bound * np.sqrt(fit.inflation))
+    excess = np.asarray(fit.inflation) - 1.0
+    return np.where(excess > 0, 8.0 / np.where(excess > 0, excess, 1.0), np.inf)
+
+
+def _arcs(
+    fit: Fit, c: Constraint, available: BoolArray | None, control: bool
+) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """The directions of all arms' margins in a constraint, and the control's: first and last ends, and which count."""
+    batch = np.broadcast_shapes(fit.theta.shape[:-1], c.w.shape[:-2])
+    w = np.concatenate((c.w, np.zeros_like(c.w[..., :1, :])), -2)
+    used = (c.w != 0).any(-1) if available is None else (c.w != 0).any(-1) & available
+    used = np.concatenate((used, np.full((*used.shape[:-1], 1), control)), -1)
+    x0 = c.relative * c.x0
+    mu0, error = np.vecdot(x0, fit.theta), np.sqrt(forms.leverages(x0[..., None, :], fit.metric)[..., 0] * fit.inflation)
+    sure = np.abs(mu0) > BEYOND_DOUBT * fit.noise_bound * error
+    first = w + (np.where(sure & (mu0 > 0), 1.0, -1.0)[..., None] * x0)[..., None, :]
+    last = w + (np.where(sure & (mu0 < 0), -1.0, 1.0)[..., None] * x0)[..., None, :]
+    return first, last, np.broadcast_to(used, (*batch, used.shape[-1]))
 
 
 def quantile(
