@@ -20,7 +20,7 @@ import numpy as np
 from drimed.guards import margin, simultaneous
 from drimed.guards.constraint import (
     Guardrail,
-    Constraint,
+    above_zero,
     certified_arms,
     certified_whole,
     check_confidence,
@@ -57,7 +57,10 @@ class Certain:
     def apply(self, state: None, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
         del state
         required = constraints(offer, self.tolerance, self.guardrails)
-        r = _radius(self, fit, offer, required)
+        if self.simultaneous:
+            lower = simultaneous.lower_bounds(fit, offer, required, self.confidence, control=False)
+            return only_safe(above_zero(lower, offer.available), offer, ask)
+        r = radius(fit, self.confidence)
         return only_safe(certified_arms(fit, required, r, offer.available), offer, ask)
 
 
@@ -85,9 +88,10 @@ class Expected:
         del state
         wish = ask(offer.available, None)
         required = constraints(offer, self.tolerance, self.guardrails)
-        if self.simultaneous and not isinstance(self.confidence, str):
-            return self._arm_by_arm(fit, offer, ask, wish, required)
-        r = _radius(self, fit, offer, required)
+        if self.simultaneous and not (self.confidence == "anytime" and simultaneous.noise_is_known(fit)):
+            lower = simultaneous.lower_bounds(fit, offer, required, self.confidence, control=True)
+            return _mixed(wish, lower, offer, ask)
+        r = radius(fit, self.confidence)
         ok, whole = certified_arms(fit, required, r, offer.available), certified_whole(fit, required, wish, r)
         if not whole.all():  # mixtures of certified arms are certified; round-off must not say otherwise
             whole = whole | (ok | (wish == 0)).all(-1)
@@ -101,27 +105,17 @@ class Expected:
         p = share[..., None] * wish + (1 - share)[..., None] * safe
         return explained(p, share, ok, offer)
 
-    def _arm_by_arm(
-        self, fit: Fit, offer: Offer, ask: AskRule, wish: FloatArray, required: list[Constraint]
-    ) -> Guarded:
-        """Where all arms' margins hold at once, any lottery's is at least the mean of their lower bounds."""
-        r = simultaneous.radius(fit, required, self.confidence, offer.available, control=True)
-        lower = [c.lower(fit, r) for c in required]
-        ok = reduce(np.logical_and, (F[..., :-1] >= 0 for F in lower))
-        ok = ok if offer.available is None else ok & offer.available
-        safe = safe_choice(ok, offer, ask)
-        shares = []
-        for F in lower:
-            wished, sure = np.vecdot(wish, F[..., :-1]), np.vecdot(safe, F[..., :-1])
-            sure = np.maximum(np.where(ok.any(-1), sure, F[..., -1]), 0.0)
-            # rho wished + (1 - rho) sure >= 0
-            shares.append(np.where(wished >= 0, 1.0, sure / np.where(wished >= 0, 1.0, sure - wished)))
-        share = np.where((ok | (wish == 0)).all(-1), 1.0, reduce(np.minimum, shares))
-        p = share[..., None] * wish + (1 - share)[..., None] * safe
-        return explained(p, share, ok, offer)
 
-
-def _radius(guard: Certain | Expected, fit: Fit, offer: Offer, required: list[Constraint]) -> FloatArray:
-    if guard.simultaneous:
-        return simultaneous.radius(fit, required, guard.confidence, offer.available, control=False)
-    return radius(fit, guard.confidence)
+def _mixed(wish: FloatArray, lower: list[FloatArray], offer: Offer, ask: AskRule) -> Guarded:
+    """The largest certified rho where bounds on all arms' margins hold at once: their mean bounds a lottery's."""
+    ok = above_zero(lower, offer.available)
+    safe = safe_choice(ok, offer, ask)
+    shares = []
+    for F in lower:
+        wished, kept = np.vecdot(wish, F[..., :-1]), np.vecdot(safe, F[..., :-1])
+        kept = np.maximum(np.where(ok.any(-1), kept, F[..., -1]), 0.0)
+        whole = wished >= 0
+        shares.append(np.where(whole, 1.0, kept / np.where(whole, 1.0, kept - wished)))  # rho wished + (1 - rho) kept = 0
+    share = np.where((ok | (wish == 0)).all(-1), 1.0, reduce(np.minimum, shares))
+    p = share[..., None] * wish + (1 - share)[..., None] * safe
+    return explained(p, share, ok, offer)

@@ -21,7 +21,7 @@ import math
 import numpy as np
 
 from drimed.guards.constraint import Constraint
-from drimed.learning.offer import Fit
+from drimed.learning.offer import Fit, Offer
 from drimed.linear import forms
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.linear.kernel import helper, kernel
@@ -33,69 +33,94 @@ NOTHING = 1e-12  # a direction this short, as a share of the longest, has no err
 OPPOSITE = 1e-5  # arcs as near to half a circle as this come from features that pass through zero: two points
 ENOUGH = 1e-10  # relative: the radius need not be found better than this
 MOST_STEPS = 60
+PRIOR = 3.0  # outcomes that the prior of an arm's noise counts as (learning/noise_model.py)
+MOST_FREEDOM = 1e6  # as good as infinite
 LARGEST_EXPONENT = 600.0  # beyond which a radius is as good as infinite
 BEYOND_DOUBT = 8.0  # standard errors from zero: the sign of the control's mean is what it seems to be
 
 
-def radius(
-    fit: Fit, required: list[Constraint], confidence: float | str, available: BoolArray | None, *, control: bool
-) -> FloatArray:
-    """At which the margins of all available arms hold in every constraint at once, with `control` its own too: (...)."""
-    nu = freedom(fit)
-    if isinstance(confidence, str):  # its region has every direction in it; where the noise is estimated it must grow
-        r0 = fit.radius / fit.noise_bound
-        c = r0 if np.all(nu == np.inf) else np.sqrt(nu * np.expm1(np.minimum(r0 * r0 / nu, LARGEST_EXPONENT)))
-    else:
-        ends = [_arcs(fit, each, available, control) for each in required]
-        first, last, used = (np.concatenate(a, -1 if a[0].ndim == ends[0][2].ndim else -2) for a in zip(*ends, strict=True))
-        c = quantile(first, last, used, fit.metric, 1 - confidence, nu)
-    return np.asarray(c * (fit.noise_bound * np.sqrt(fit.inflation)))
+def lower_bounds(
+    fit: Fit, offer: Offer, required: list[Constraint], confidence: float | str, *, control: bool
+) -> list[FloatArray]:
+    """For each constraint bounds on the margins of all arms, and last of the control: (..., K + 1).
 
-
-def freedom(fit: Fit) -> FloatArray:
-    """Degrees of freedom of the noise in the comparison of two arms, infinite where it is known: (...).
-
-    The inflation is 1 + 4 / nu to first order, nu the mean degrees of freedom of an arm's own noise
-    (learning/learned.py), and a comparison rests on two arms at least.
+    They hold together for the available arms, and with `control` for the control's own too. A lottery's margin is the
+    mean of its arms' margins, and at least the mean of their bounds.
     """
-    excess = np.asarray(fit.inflation) - 1.0
-    return np.where(excess > 0, 8.0 / np.where(excess > 0, excess, 1.0), np.inf)
+    arcs = [_arcs(fit, offer, each, control) for each in required]
+    nu = np.concatenate([freedom(fit, offer, each) for each in required], -1)
+    if isinstance(confidence, str):  # its region has every direction in it
+        r0 = np.asarray(fit.radius / fit.noise_bound)[..., None]
+        grown = np.where(nu == np.inf, 1.0, nu)
+        c = np.where(nu == np.inf, r0, np.sqrt(grown * np.expm1(np.minimum(r0 * r0 / grown, LARGEST_EXPONENT))))
+    else:
+        first, last = (np.concatenate([each[end] for each in arcs], -2) for end in (0, 1))
+        used = np.concatenate([each[2] for each in arcs], -1)
+        c = quantile(first, last, used, fit.metric, 1 - confidence, nu)
+    r = c * (fit.noise_bound * np.sqrt(fit.inflation))[..., None]
+    parts = np.split(r, len(required), -1)
+    return [each.lower(fit, part) for each, part in zip(required, parts, strict=True)]
 
 
-def _arcs(
-    fit: Fit, c: Constraint, available: BoolArray | None, control: bool
-) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """The directions of all arms' margins in a constraint, and the control's: first and last ends, and which count."""
-    batch = np.broadcast_shapes(fit.theta.shape[:-1], c.w.shape[:-2])
+def noise_is_known(fit: Fit) -> bool:
+    """Whether the fit rests on no estimate of the noise."""
+    return isinstance(fit.inflation, float) and fit.inflation == 1.0
+
+
+def freedom(fit: Fit, offer: Offer, c: Constraint) -> FloatArray:
+    """Degrees of freedom of the noise in each arm's margin, infinite where the noise is known: (..., K + 1).
+
+    Two bounds, the smaller counts. The inflation is 1 + 4 / nu to first order, nu the mean degrees of freedom of an
+    arm's own noise (learning/learned.py), and a margin rests on two arms at least: 2 nu. And where a share f_b of a
+    margin's variance comes from the n_b outcomes of arm b, Satterthwaite's 1 / sum f_b^2 / (n_b + PRIOR): an arm that was
+    played once may be noisier than all others, and nobody knows yet.
+    """
+    excess = np.asarray(fit.inflation - 1.0)[..., None]
+    shape = (*np.broadcast_shapes(excess.shape[:-1], fit.pulls.shape[:-1], c.w.shape[:-2]), c.w.shape[-2] + 1)
+    if noise_is_known(fit) or not (excess > 0).any():
+        return np.full(shape, np.inf)
+    w = np.concatenate((c.w, c.x0[..., None, :]), -2)
+    along = np.matmul(np.matmul(w, fit.V_inv), np.swapaxes(offer.features, -1, -2))  # (..., K + 1, K), of arms b
+    sigma = np.ones(fit.pulls.shape) if offer.sigma is None else offer.sigma
+    variance = np.maximum(fit.leverage(w), forms.NEVER_ZERO)[..., None]
+    f = (fit.pulls / sigma**2)[..., None, :] * along**2 / variance
+    f = f / np.maximum(f.sum(-1, keepdims=True), 1.0)
+    scatter = np.vecdot(f * f, 1 / (fit.pulls + PRIOR)[..., None, :])
+    return np.broadcast_to(1 / np.maximum(np.maximum(excess / 8, scatter), 1 / MOST_FREEDOM), shape)
+
+
+def _arcs(fit: Fit, offer: Offer, c: Constraint, control: bool) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """The directions of all arms' margins, and last the control's: first and last ends, and which count."""
     w = np.concatenate((c.w, np.zeros_like(c.w[..., :1, :])), -2)
-    used = (c.w != 0).any(-1) if available is None else (c.w != 0).any(-1) & available
+    used = (c.w != 0).any(-1) if offer.available is None else (c.w != 0).any(-1) & offer.available
     used = np.concatenate((used, np.full((*used.shape[:-1], 1), control)), -1)
     x0 = c.relative * c.x0
-    mu0, error = np.vecdot(x0, fit.theta), np.sqrt(forms.leverages(x0[..., None, :], fit.metric)[..., 0] * fit.inflation)
-    sure = np.abs(mu0) > BEYOND_DOUBT * fit.noise_bound * error
+    error = np.sqrt(forms.leverages(x0[..., None, :], fit.metric)[..., 0] * fit.inflation) * fit.noise_bound
+    mu0 = np.vecdot(x0, fit.theta)
+    sure = np.abs(mu0) > BEYOND_DOUBT * error
     first = w + (np.where(sure & (mu0 > 0), 1.0, -1.0)[..., None] * x0)[..., None, :]
     last = w + (np.where(sure & (mu0 < 0), -1.0, 1.0)[..., None] * x0)[..., None, :]
-    return first, last, np.broadcast_to(used, (*batch, used.shape[-1]))
+    return first, last, used
 
 
 def quantile(
-    first: FloatArray, last: FloatArray, used: BoolArray, metric: FloatArray, tail: float, freedom: FloatArray | float
+    first: FloatArray, last: FloatArray, used: BoolArray, metric: FloatArray, tail: float, nu: FloatArray
 ) -> FloatArray:
-    """c such that P(<g, z> > c |g| for any g) <= tail, with g on the arcs from `first` to `last`, (..., n, d): (...).
+    """c such that P(<g, z> > c |g| for any g) <= tail, with g on the arcs from `first` to `last`, (..., n, d).
 
-    z has the covariance `metric`, times an independent chi^2_nu / nu in the denominator where `freedom` is finite. An
-    arc is a point where both ends are the same, and two points where they are opposite.
+    z has the covariance `metric`, and its noise the degrees of freedom nu: (..., q) -> (..., q), one c for each. An arc
+    is a point where both ends are the same, and two points where they are opposite.
 
     >>> e = np.eye(2)
-    >>> float(quantile(e, e, np.array([True, False]), np.eye(2), 0.01, np.inf).round(4))
-    2.3263
+    >>> quantile(e, e, np.array([True, False]), np.eye(2), 0.01, np.array([np.inf, 10.0])).round(4).tolist()
+    [2.3263, 2.7638]
     """
-    return _quantile(first, last, used, metric, tail, freedom, NODES, WEIGHTS)
+    return _quantile(first, last, used, metric, tail, nu, NODES, WEIGHTS)
 
 
 @kernel(
-    "void(f8[:,:], f8[:,:], b1[:], f8[:,:], f8, f8, f8[:], f8[:], f8[:])",
-    "(n,d),(n,d),(n),(d,d),(),(),(m),(m)->()",
+    "void(f8[:,:], f8[:,:], b1[:], f8[:,:], f8, f8[:], f8[:], f8[:], f8[:])",
+    "(n,d),(n,d),(n),(d,d),(),(q),(m),(m)->(q)",
 )
 def _quantile(first, last, used, S, tail, nu, nodes, weights, c):  # type: ignore[no-untyped-def]
     n, d = first.shape
@@ -124,7 +149,9 @@ def _quantile(first, last, used, S, tail, nu, nodes, weights, c):  # type: ignor
             angle[a, b] = math.acos(min(max(product / scale, -1.0), 1.0)) if scale > 0.0 else 0.0
             angle[b, a] = angle[a, b]
     halves, arcs = _tree(angle, size, used, NOTHING * longest)
-    c[0] = _root(halves, arcs, tail, nu, nodes, weights)
+    for q in range(nu.shape[0]):
+        known = q > 0 and nu[q] == nu[q - 1]
+        c[q] = c[q - 1] if known else _root(halves, arcs, tail, nu[q], nodes, weights)
 
 
 @helper
