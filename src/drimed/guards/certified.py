@@ -115,7 +115,9 @@ def _mixed(wish: FloatArray, lower: list[FloatArray], offer: Offer, ask: AskRule
         wished, kept = np.vecdot(wish, F[..., :-1]), np.vecdot(safe, F[..., :-1])
         kept = np.maximum(np.where(ok.any(-1), kept, F[..., -1]), 0.0)
         whole = wished >= 0
-        shares.append(np.where(whole, 1.0, kept / np.where(whole, 1.0, kept - wished)))  # rho wished + (1 - rho) kept = 0
+        shares.append(
+            np.where(whole, 1.0, kept / np.where(whole, 1.0, kept - wished))
+        )  # rho wished + (1 - rho) kept = 0
     share = np.where((ok | (wish == 0)).all(-1), 1.0, reduce(np.minimum, shares))
     p = share[..., None] * wish + (1 - share)[..., None] * safe
     return explained(p, share, ok, offer)

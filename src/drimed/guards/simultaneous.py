@@ -72,8 +72,8 @@ def freedom(fit: Fit, offer: Offer, c: Constraint) -> FloatArray:
 
     Two bounds, the smaller counts. The inflation is 1 + 4 / nu to first order, nu the mean degrees of freedom of an
     arm's own noise (learning/learned.py), and a margin rests on two arms at least: 2 nu. And where a share f_b of a
-    margin's variance comes from the n_b outcomes of arm b, Satterthwaite's 1 / sum f_b^2 / (n_b + PRIOR): an arm that was
-    played once may be noisier than all others, and nobody knows yet.
+    margin's variance comes from the n_b outcomes of arm b, Satterthwaite's 1 / sum f_b^2 / (n_b + PRIOR): an arm that
+    was played once may be noisier than all others, and nobody knows yet.
     """
     excess = np.asarray(fit.inflation - 1.0)[..., None]
     shape = (*np.broadcast_shapes(excess.shape[:-1], fit.pulls.shape[:-1], c.w.shape[:-2]), c.w.shape[-2] + 1)
@@ -228,9 +228,7 @@ def _root(halves: FloatArray, arcs: float, tail: float, nu: float, nodes: FloatA
 
 
 @helper
-def _bound(
-    halves: FloatArray, arcs: float, c: float, nu: float, nodes: FloatArray, weights: FloatArray
-) -> float:
+def _bound(halves: FloatArray, arcs: float, c: float, nu: float, nodes: FloatArray, weights: FloatArray) -> float:
     """On the probability that any direction exceeds c."""
     total = arcs * _h(c, nu)
     for e in range(halves.shape[0]):

@@ -52,8 +52,9 @@ class IMED:
         """I_a for every arm, behind the mean of the leaders where several share the lead: (..., K)."""
         level = np.maximum(noise_levels(fit, offer), NEVER_ZERO)
         if self.ties == "shared":
-            behind = behind_leaders(fit, offer.features, ask.mask)
-            divergence = sum(share * gap**2 / (self.w * distance) for share, _, gap, distance in behind)
+            divergence = np.zeros(level.shape)
+            for share, _, gap, distance in behind_leaders(fit, offer.features, ask.mask):
+                divergence = divergence + share * gap**2 / (self.w * distance)
         else:
             _, gap, distance = fit.behind_leader(offer.features, ask.mask)
             divergence = gap**2 / (self.w * distance)

@@ -12,7 +12,7 @@ import numpy as np
 from drimed.learning.offer import Fit
 from drimed.linear import forms
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick
-from drimed.rules.rule import shared, tied
+from drimed.rules.rule import SAME, shared, tied
 
 
 def behind_leaders(
@@ -23,10 +23,8 @@ def behind_leaders(
     A leader is its row's first, second and so on of those that tie; rows with fewer have shares of 0 after the last.
     """
     first, gap, distance = fit.behind_leader(x, mask)
-    means = fit.mean(x)
-    lead = tied(means, mask)
-    # Behind a leader by no more than its own distance allows round-off to be.
-    lead = lead | ((gap == 0) if mask is None else (gap == 0) & mask)
+    near = gap <= SAME * np.sqrt(distance)  # no data can tell them apart
+    lead = tied(fit.mean(x), mask) | (near if mask is None else near & mask)
     most = int(lead.sum(-1).max(initial=1))
     if most == 1:
         yield np.ones((*first.shape, 1)), first, gap, distance

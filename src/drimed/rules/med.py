@@ -68,8 +68,9 @@ class MED:
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         x, mask = offer.features, ask.mask
         if self.ties == "shared":
-            behind = behind_leaders(fit, x, mask)
-            p = sum(share * self.weigh(leader, gap, distance, fit, offer, ask) for share, leader, gap, distance in behind)
+            p = np.zeros(every_arm(fit, offer))
+            for share, leader, gap, distance in behind_leaders(fit, x, mask):
+                p = p + share * self.weigh(leader, gap, distance, fit, offer, ask)
         else:
             p = self.weigh(*fit.behind_leader(x, mask), fit, offer, ask)
         return self.saturate(p, fit, offer, mask)
