@@ -31,8 +31,7 @@ _NODES, _WEIGHTS = (np.ascontiguousarray(a) for a in np.polynomial.legendre.legg
 NODES, WEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _WEIGHTS
 NOTHING = 1e-12  # a direction this short, as a share of the longest, has no error of its own: it is round-off
 OPPOSITE = 1e-5  # arcs as near to half a circle as this come from features that pass through zero: two points
-ENOUGH = 1e-10  # relative: the radius need not be found better than this
-MOST_STEPS = 60
+ENOUGH = 1e-7  # relative: the radius need not be found better than this
 PRIOR = 3.0  # outcomes that the prior of an arm's noise counts as (learning/noise_model.py)
 MOST_FREEDOM = 1e6  # as good as infinite
 LARGEST_EXPONENT = 600.0  # beyond which a radius is as good as infinite
@@ -146,7 +145,8 @@ def _quantile(first, last, used, S, tail, nu, nodes, weights, c):  # type: ignor
             for i in range(d):
                 product += ends[a, i] * Sends[b, i]
             scale = size[a] * size[b]
-            angle[a, b] = math.acos(min(max(product / scale, -1.0), 1.0)) if scale > 0.0 else 0.0
+            cosine = product / (scale if scale > 0.0 else 1.0)
+            angle[a, b] = math.acos(min(max(cosine, -1.0), 1.0))
             angle[b, a] = angle[a, b]
     halves, arcs = _tree(angle, size, used, NOTHING * longest)
     for q in range(nu.shape[0]):
@@ -193,52 +193,24 @@ def _closer(angle: FloatArray, left: BoolArray, near: FloatArray) -> None:
 
 @helper
 def _root(halves: FloatArray, arcs: float, tail: float, nu: float, nodes: FloatArray, weights: FloatArray) -> float:
-    """Where the bound falls to `tail`, on the logarithm of both: a secant that keeps the root between its ends."""
-    if halves.shape[0] == 0:
-        return 0.0
-    goal = np.log(tail)
-    low, high = 0.0, 1.0
-    below = np.log(_bound(halves, arcs, low, nu, nodes, weights)) - goal
-    above = np.log(_bound(halves, arcs, high, nu, nodes, weights)) - goal
-    if below <= 0.0:
-        return 0.0
-    while above > 0.0:
-        low, below = high, above
-        high *= 2.0
-        above = np.log(_bound(halves, arcs, high, nu, nodes, weights)) - goal
-    side = 0
-    for _ in range(MOST_STEPS):
-        middle = (low * above - high * below) / (above - below)
-        value = np.log(_bound(halves, arcs, middle, nu, nodes, weights)) - goal
-        if value > 0.0:
-            moved = middle - low
-            low, below = middle, value
-            if side == 1:
-                above *= 0.5
-            side = 1
+    """Where the bound on the probability that any direction exceeds c falls to `tail`."""
+    low, high = 0.0, np.inf
+    c = 0.0 if halves.shape[0] == 0 else 1.0
+    while c > 0.0:
+        total = arcs * _h(c, nu)
+        for e in range(halves.shape[0]):
+            for m in range(nodes.shape[0]):
+                total += halves[e] * weights[m] * _h(c / np.cos(halves[e] * nodes[m]), nu)
+        if total > np.pi * tail:
+            low = c
         else:
-            moved = high - middle
-            high, above = middle, value
-            if side == -1:
-                below *= 0.5
-            side = -1
-        if moved <= ENOUGH * high or high - low <= ENOUGH * high:
-            break
-    return high
-
-
-@helper
-def _bound(halves: FloatArray, arcs: float, c: float, nu: float, nodes: FloatArray, weights: FloatArray) -> float:
-    """On the probability that any direction exceeds c."""
-    total = arcs * _h(c, nu)
-    for e in range(halves.shape[0]):
-        for m in range(nodes.shape[0]):
-            total += halves[e] * weights[m] * _h(c / np.cos(halves[e] * nodes[m]), nu)
-    return total / np.pi
+            high = c
+        if high - low <= ENOUGH * c:
+            return high
+        c = 2.0 * low if high == np.inf else 0.5 * (low + high)
+    return 0.0
 
 
 @helper
 def _h(x: float, nu: float) -> float:
-    if nu == np.inf:
-        return np.exp(-0.5 * x * x)
-    return np.exp(-0.5 * nu * np.log1p(x * x / nu))
+    return np.exp(-0.5 * x * x) if nu == np.inf else np.exp(-0.5 * nu * np.log1p(x * x / nu))
