@@ -91,8 +91,9 @@ def test_more_arms_never_make_the_bounds_higher() -> None:
 def asking(p: list[float]) -> Any:
     def ask(mask: BoolArray | None, penalty: FloatArray | None) -> FloatArray:
         del penalty
-        q = np.array(p) if mask is None else np.array(p) * mask
-        return q / q.sum() if q.sum() > 0 else mask / mask.sum()
+        allowed = np.ones(len(p), bool) if mask is None else mask
+        q = np.array(p) * allowed
+        return np.asarray(q / q.sum() if q.sum() > 0 else allowed / allowed.sum())
 
     return ask
 
