@@ -33,6 +33,8 @@ class Averaged:
     mode: FloatArray = field(metadata=GROWS)  # (..., p), the most plausible parameters
     deviation: FloatArray = field(metadata=GROWS)  # (..., p), how far from them they may be
     nodes: FloatArray = field(metadata=GROWS)  # (..., B, p), draws of the parameters
+    variance: FloatArray = field(metadata=GROWS)  # (..., B, M, families), that follow from them
+    residual: FloatArray = field(metadata=GROWS)  # (..., B, g, M, M)
     theta: FloatArray = field(metadata=GROWS)  # (..., M, P)
     covariance: FloatArray = field(metadata=GROWS)  # (..., M, P, M, P)
     # At each node, where users have effects of their own: (..., B, M, P) and (..., B, M, P, M, P).
@@ -77,20 +79,21 @@ def mixture(means: FloatArray, covariances: FloatArray, core: int) -> tuple[Floa
     return mean, within + between.reshape(within.shape)
 
 
-def _average(
-    parameters: Parameters, design: Design, scale: Scale, known: tuple[FloatArray, ...], *, each: bool
-) -> Averaged:
-    mode, deviation, nodes = known
+Known = tuple[FloatArray, FloatArray, FloatArray]  # mode, deviation and nodes of the parameters
+
+
+def _average(parameters: Parameters, design: Design, scale: Scale, known: Known, *, each: bool) -> Averaged:
+    nodes = known[2]
+    variance, residual = parameters.variances(nodes), parameters.residual(nodes)
     found = [
-        evaluate(design, parameters.variances(x), parameters.residual(x), gradient=False)
-        for x in np.moveaxis(nodes, -2, 0)
+        evaluate(design, variance[..., i, :, :], residual[..., i, :, :, :], gradient=False)
+        for i in range(nodes.shape[-2])
     ]
     means = np.stack([f.theta for f in found], -3)
     covariances = np.stack([f.covariance for f in found], -5)
     theta, covariance = mixture(means, covariances, 2)
-    return Averaged(
-        scale, mode, deviation, nodes, theta, covariance, means if each else None, covariances if each else None
-    )
+    own = (means, covariances) if each else (None, None)
+    return Averaged(scale, *known, variance, residual, theta, covariance, *own)
 
 
 @cache
