@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, InputError
+from drimed.learning.field import average as field_average
 from drimed.learning.field import cells as field_cells
 from drimed.learning.field import design as field_design
 from drimed.learning.field.learner import Field, FieldEvidence
@@ -219,6 +220,17 @@ def test_it_starts_without_data(case: Case, n: int) -> None:
     assert np.isfinite(found.mean).all()
     assert np.isfinite(found.covariance).all()
     assert np.linalg.eigvalsh(found.table).min() > 0
+
+
+def test_before_any_data_it_is_the_fit_of_no_data(case: Case) -> None:
+    structure = case.field.structure(case.evidence)
+    cells = field_cells.compact(case.evidence.cells, structure.cluster_place)
+    scale = field_design.measure(cells, structure.covariates, structure.plain)
+    design = field_design.build(cells, scale, structure.common, structure.own, noise=structure.noise)
+    found = field_average.learn(structure.parameters, design, scale, (), pairs=6, each=structure.cluster == "user")
+    np.testing.assert_allclose(case.evidence.learned.nodes, found.nodes, atol=1e-6)
+    np.testing.assert_allclose(case.evidence.learned.theta, found.theta, atol=1e-6)
+    np.testing.assert_allclose(case.evidence.learned.covariance, found.covariance, rtol=1e-6, atol=1e-6)
 
 
 def test_nothing_is_certified_while_the_noise_is_unknown() -> None:

@@ -81,10 +81,14 @@ def learn(structure: Structure, cells: Cells, *, pairs: int, weight: float = 1.0
     """
     cells = field_cells.compact(cells, structure.cluster_place)
     scale = field_design.measure(cells, structure.covariates, structure.plain)
+    each = structure.cluster == "user"
+    if not cells.used:
+        family = structure.common.family
+        start = field_average.before_any_data(structure.parameters, family, scale, cells.batch, pairs=pairs, each=each)
+        return cells, start
     design = field_design.build(
         cells, scale, structure.common, structure.own, noise=structure.noise, weight=_weights(cells, weight)
     )
-    each = structure.cluster == "user"
     return cells, field_average.learn(structure.parameters, design, scale, cells.batch, pairs=pairs, each=each)
 
 
