@@ -17,7 +17,7 @@ from drimed import streams
 from drimed.learning.field.cells import GROWS
 from drimed.learning.field.design import Scale
 from drimed.learning.field.likelihood import Design, evaluate, thinned
-from drimed.learning.field.variances import Parameters
+from drimed.learning.field.variances import Parameters, curved
 from drimed.learning.field.variances import learn as most_plausible
 from drimed.linear.arrays import FloatArray, IntArray
 
@@ -61,7 +61,7 @@ def before_any_data(
     parameters: Parameters, family: IntArray, scale: Scale, batch: tuple[int, ...], *, pairs: int, each: bool
 ) -> Averaged:
     """What the prior says, for columns of these families (P,)."""
-    x, H = (np.broadcast_to(a, (*batch, *a.shape)) for a in (parameters.centre, parameters.precision))
+    x, H = (np.broadcast_to(a, (*batch, *a.shape)) for a in (parameters.centre, curved(parameters.precision)))
     known = _nodes(parameters, x, H, pairs)
     variance, residual = parameters.variances(known[2]), parameters.residual(known[2])
     M, P = parameters.metrics, len(family)
