@@ -86,7 +86,7 @@ def test_how_far_the_users_of_a_season_agree_is_told() -> None:
     assert agree["own"] < 0.1
     assert agree["site rain"] < 0.1
     assert agree["season and user"] == pytest.approx(0.5, abs=0.15)
-    assert agree["shared"] > 0.99
+    assert agree["shared"] > 0.9  # ranks lie between those of the past by a draw of each user
     assert (context_drift(world("own", 3, 30, users=1)).agreement == 0).all()
 
 
