@@ -1,11 +1,12 @@
 """What is left of the outcomes when the model is taken out, and what to do about it.
 
-Input are standardised residuals: independent and standard normal if the model is right, such as one-step-ahead
-residuals. They are looked at by season, group, user and arm and by pairs of these, over time, along each covariate, by
-their spread, their order and their tails. Checks of levels and lines go forward: the clearest finding is taken out
-before the others are looked at again, so that one cause gives one alarm (`forward`). An alarm needs p < alpha divided
-by the number of checks, over all metrics (Bonferroni): a model that is right raises any alarm with probability alpha at
-most, at one look.
+Input are standardised residuals: independent and standard normal if the model is right. A regression hands over its
+columns as well (`design`), and outcomes or residuals over their noise: its coefficients are taken out here, and the
+degrees of freedom that they cost are counted. Residuals are looked at by season, group, user and arm and by pairs of
+these, over time, along each covariate, by their spread, their order and their tails. Checks of levels and lines go
+forward: the clearest finding is taken out before the others are looked at again, so that one cause gives one alarm. An
+alarm needs p < alpha divided by the number of checks, over all metrics (Bonferroni): a model that is right raises any
+alarm with probability alpha at most, at one look.
 
 Shapes: n rows, M metrics, c covariates.
 """
@@ -34,7 +35,7 @@ LEVERAGE = 0.75  # rows that what was taken out fits more closely than this say 
 class Residuals:
     """Residuals with what is known of their decisions. Labels may be numbers or names."""
 
-    values: FloatArray  # (n, M), standard normal if the model is right; NaN: not observed
+    values: FloatArray  # (n, M), standard normal once the design is taken out if the model is right; NaN: not observed
     metrics: tuple[str, ...]
     arm: Sequence[Any] | IntArray  # (n,)
     user: Sequence[Any] | IntArray  # (n,)
@@ -43,8 +44,16 @@ class Residuals:
     order: FloatArray | IntArray | None = None  # (n,), in time; None: as they stand
     covariates: FloatArray | None = None  # (n, c)
     names: tuple[str, ...] = ()  # of the covariates
+    design: FloatArray | None = None  # (n, M, d), over the noise like the values; None: nothing was fitted to these
     fitted: FloatArray | None = None  # (n, M), the model's means
     outcomes: FloatArray | None = None  # (n, M), in their own units
+
+    def model(self, m: int, there: BoolArray) -> Space:
+        """What was fitted to one metric."""
+        if self.design is None:
+            return Space()
+        X = self.design[there, m]
+        return Space((), (X[:, X.any(0)],))
 
     def __post_init__(self) -> None:
         n, M = self.values.shape if self.values.ndim == 2 else (-1, -1)
@@ -54,6 +63,8 @@ class Residuals:
             given = getattr(self, name)
             if given is not None and len(given) != n:
                 raise ShapeError(f"{name} must have one entry for each of {n} residuals, got {len(given)}")
+        if self.design is not None and self.design.shape[:2] != (n, M):
+            raise ShapeError(f"design must have shape ({n}, {M}, d), got {self.design.shape}")
         wide = {"covariates": (n, len(self.names)), "fitted": (n, M), "outcomes": (n, M)}
         for name, shape in wide.items():
             given = getattr(self, name)
@@ -129,6 +140,7 @@ class _Part:
 
     metric: str
     e: FloatArray  # (n,)
+    model: Space  # what was fitted to them
     factors: dict[str, IntArray]
     order: FloatArray
     levels: list[_Candidate]
@@ -153,6 +165,7 @@ class _Part:
         return cls(
             r.metrics[m],
             r.values[there, m],
+            r.model(m, there),
             factors,
             time,
             levels,
@@ -168,7 +181,9 @@ class _Part:
 
     def results(self, threshold: float) -> list[_Result]:
         """The p-value of every test; those of levels one after the other."""
-        base, found = forward(self.levels, tests.normal_scores(self.e), threshold)
+        plain = tests.fit(self.e, self.model)
+        scores = tests.normal_scores(self.e if plain is None else plain.rest)
+        base, found = forward(self.levels, scores, threshold, self.model)
         left = tests.fit(self.e, base)
         if left is None:  # two factors with many levels were found: nothing more can be told
             return self._named(found)
@@ -181,7 +196,7 @@ class _Part:
             found[self.values] = (0.0, 0.0)
             return self._named(found)
         if kept.all():
-            found |= forward(self.spread, tests.normal_scores(np.abs(rest)), threshold)[1]
+            found |= forward(self.spread, tests.normal_scores(np.abs(rest)), threshold, Space())[1]
         p, row = tests.outlier(rest)
         found["outlier"] = p, float(self.where[kept][row])
         found["tails"] = tests.heavy(np.delete(rest, row) if p < threshold else rest)
@@ -192,10 +207,10 @@ class _Part:
 
 
 def forward(
-    candidates: list[_Candidate], y: FloatArray, threshold: float
+    candidates: list[_Candidate], y: FloatArray, threshold: float, base: Space
 ) -> tuple[Space, dict[str, tuple[float, float]]]:
     """What was found step by step, and p-value and size of every test: at its turn, or after the last step."""
-    base, found, open_ = Space(), dict[str, tuple[float, float]](), list(candidates)
+    found, open_ = dict[str, tuple[float, float]](), list(candidates)
     while open_:
         now = {c.name: c.test(y, base) for c in open_}
         best = min(open_, key=lambda c: np.nan_to_num(now[c.name][0], nan=1.0))

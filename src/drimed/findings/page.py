@@ -49,6 +49,7 @@ def shown(a: Analysis, view: View) -> dict[str, Any]:
         "summary": sentences(a),
         "assumptions": assumptions(a.checks),
         "level": _level(a),
+        "withdrawn": a.checks.withdrawn,
         "effects": [c for i, on in enumerate(view.on) if (c := _effects(a, view.who, on, i)) is not None],
         "recommendations": [r for r in a.recommendations if r.user in some] if a.seen.told.any() else [],
         "reward": course.reward(a),
@@ -127,6 +128,8 @@ def _effects(a: Analysis, who: str, on: str, place: int) -> Chart | None:
 
 def _level(a: Analysis) -> str:
     """At which confidence the guaranteed ranges hold, and when."""
+    if a.checks.withdrawn:
+        return "not here: see the first line of this page"
     if a.fit.spread is not None:
         holds = "in each episode"
     elif a.seen.state.spec.noise.kind == "learned":
