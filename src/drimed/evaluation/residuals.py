@@ -13,13 +13,14 @@ Shapes: n rows, M metrics, c covariates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
 from drimed.errors import ConfigError, ShapeError
+from drimed.evaluation import residual_candidates as candidates
 from drimed.evaluation import residual_tests as tests
 from drimed.evaluation import residual_words as words
 from drimed.evaluation.residual_tests import Space
@@ -94,15 +95,6 @@ class _Result:
     size: float
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    """A test that can be made on what has been taken out so far."""
-
-    name: str
-    test: Callable[[FloatArray, Space], tuple[float, float]]
-    adds: Space
-
-
 def check_residuals(
     residuals: Residuals, *, kind: str = "paper", terms: Collection[str] = (), alpha: float = 0.01
 ) -> tuple[Check, ...]:
@@ -143,8 +135,8 @@ class _Part:
     model: Space  # what was fitted to them
     factors: dict[str, IntArray]
     order: FloatArray
-    levels: list[_Candidate]
-    spread: list[_Candidate]
+    levels: list[candidates.Candidate]
+    spread: list[candidates.Candidate]
     values: str | None  # outcomes that take few values
     where: IntArray  # (n,), rows in the input
 
@@ -156,12 +148,16 @@ class _Part:
         factors = _factors(r, there)
         order = np.arange(len(there)) if r.order is None else np.asarray(r.order)
         covariates = {} if r.covariates is None else dict(zip(r.names, r.covariates[there].T, strict=True))
-        spread = [_by_spread(name, Space((factors[name],))) for name in ("arm", "group", "season") if name in factors]
+        spread = [
+            candidates.by_spread(name, Space((factors[name],)))
+            for name in ("arm", "group", "season")
+            if name in factors
+        ]
         if r.fitted is not None and np.ptp(r.fitted[there, m]) > 0:
-            spread.append(_by_spread("fitted mean", Space((), (_column(r.fitted[there, m]),))))
+            spread.append(candidates.by_spread("fitted mean", Space((), (candidates.column(r.fitted[there, m]),))))
         values = None if r.outcomes is None else tests.few_values(r.outcomes[there, m])
         time = order[there].astype(np.float64)
-        levels = [*_levels(factors), *_trend(factors, time), *_lines(factors, covariates)]
+        levels = [*candidates.levels(factors), *candidates.trend(factors, time), *candidates.lines(factors, covariates)]
         return cls(
             r.metrics[m],
             r.values[there, m],
@@ -183,7 +179,7 @@ class _Part:
         """The p-value of every test; those of levels one after the other."""
         plain = tests.fit(self.e, self.model)
         scores = tests.normal_scores(self.e if plain is None else plain.rest)
-        base, found = forward(self.levels, scores, threshold, self.model)
+        base, found = candidates.forward(self.levels, scores, threshold, self.model)
         left = tests.fit(self.e, base)
         if left is None:  # two factors with many levels were found: nothing more can be told
             return self._named(found)
@@ -196,7 +192,7 @@ class _Part:
             found[self.values] = (0.0, 0.0)
             return self._named(found)
         if kept.all():
-            found |= forward(self.spread, tests.normal_scores(np.abs(rest)), threshold, Space())[1]
+            found |= candidates.forward(self.spread, tests.normal_scores(np.abs(rest)), threshold, Space())[1]
         p, row = tests.outlier(rest)
         found["outlier"] = p, float(self.where[kept][row])
         found["tails"] = tests.heavy(np.delete(rest, row) if p < threshold else rest)
@@ -206,101 +202,8 @@ class _Part:
         return [_Result(name, self.metric, p, size) for name, (p, size) in found.items()]
 
 
-def forward(
-    candidates: list[_Candidate], y: FloatArray, threshold: float, base: Space
-) -> tuple[Space, dict[str, tuple[float, float]]]:
-    """What was found step by step, and p-value and size of every test: at its turn, or after the last step."""
-    found, open_ = dict[str, tuple[float, float]](), list(candidates)
-    while open_:
-        now = {c.name: c.test(y, base) for c in open_}
-        best = min(open_, key=lambda c: np.nan_to_num(now[c.name][0], nan=1.0))
-        if not now[best.name][0] < threshold:
-            return base, found | now
-        found[best.name] = now[best.name]
-        base = base.and_(best.adds)
-        open_.remove(best)
-    return base, found
-
-
 def _factors(r: Residuals, there: BoolArray) -> dict[str, IntArray]:
     """Codes of arms, seasons, groups and users, where there are at least two; always of users."""
     given = {"arm": r.arm, "season": r.season, "group": r.group, "user": r.user}
     found = {name: tests.codes(np.asarray(v)[there]) for name, v in given.items() if v is not None}
     return {name: v for name, v in found.items() if v.max() > 0 or name == "user"}
-
-
-def _levels(factors: dict[str, IntArray]) -> list[_Candidate]:
-    """Levels of single factors, and of pairs beyond those of their two factors."""
-    some = {name: v for name, v in factors.items() if v.max() > 0}
-    if "group" in some and "user" in some and tests.nested(some["user"], some["group"]):
-        some.pop("user")  # every user is a group
-    made = [_by_level(name, Space((v,))) for name, v in some.items()]
-    for a, b in (("season", "arm"), ("group", "arm"), ("user", "arm"), ("season", "group")):
-        if a in some and b in some:
-            made.append(_by_level(f"{a} x {b}", Space((tests.cells(some[a], some[b]),)), Space((some[a], some[b]))))
-    return made
-
-
-def _by_level(name: str, adds: Space, given: Space = Space()) -> _Candidate:  # noqa: B008  frozen and empty
-    return _Candidate(name, lambda y, base: tests.explains(y, base.and_(given), adds), given.and_(adds))
-
-
-def _by_spread(name: str, adds: Space) -> _Candidate:
-    return _by_level(f"spread by {name}", adds)
-
-
-def _trend(factors: dict[str, IntArray], time: FloatArray) -> list[_Candidate]:
-    """A line over the seasons, or over time where there is one season."""
-    if "season" in factors:
-        return [_line("trend", factors["season"].astype(np.float64), factors)]
-    return [_line("trend", time, factors)]
-
-
-def _lines(factors: dict[str, IntArray], covariates: dict[str, FloatArray]) -> list[_Candidate]:
-    """A line and a curve in each covariate, and lines of their own for the arms."""
-    made = []
-    for name, x in covariates.items():
-        if np.ptp(x) == 0:
-            continue
-        straight = _column(x)
-        curve = straight**2
-        made.append(_line(f"{name}: line", x, factors))
-        if len(np.unique(x)) > 2:
-            made.append(_curve(f"{name}: curve", straight, curve, factors))
-        if "arm" in factors:
-            arm = factors["arm"]
-            own = straight * (arm[:, None] == np.arange(int(arm.max()) + 1))
-            made.append(_by_level(f"{name} x arm", Space((), (own,)), Space((arm,), (straight,))))
-    return made
-
-
-def _line(name: str, x: FloatArray, factors: dict[str, IntArray]) -> _Candidate:
-    unit = _constant_within(x, factors)
-    adds = Space((), (_column(x),))
-    if unit is None:
-        return _by_level(name, adds)
-    return _Candidate(name, lambda y, base: tests.line_between(y, base, x, unit), adds)
-
-
-def _curve(name: str, straight: FloatArray, curve: FloatArray, factors: dict[str, IntArray]) -> _Candidate:
-    unit = _constant_within(straight[:, 0], factors)
-    adds = Space((), (straight, curve))
-    if unit is None:
-        return _by_level(name, Space((), (curve,)), Space((), (straight,)))
-    bent = curve[:, 0] - np.polyval(np.polyfit(straight[:, 0], curve[:, 0], 1), straight[:, 0])
-    line = Space((), (straight,))
-    return _Candidate(name, lambda y, base: tests.line_between(y, base.and_(line), bent, unit), adds)
-
-
-def _constant_within(x: FloatArray, factors: dict[str, IntArray]) -> IntArray | None:
-    """The coarsest of seasons, groups and users within which x is always the same."""
-    values = tests.codes(x)
-    return next(
-        (factors[f] for f in ("season", "group", "user") if f in factors and tests.nested(values, factors[f])), None
-    )
-
-
-def _column(x: FloatArray) -> FloatArray:
-    """Centred and of size one: (n, 1)."""
-    off = x - x.mean()
-    return np.asarray((off / np.sqrt((off**2).mean()))[:, None])
