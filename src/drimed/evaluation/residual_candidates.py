@@ -14,6 +14,8 @@ from drimed.evaluation import residual_tests as tests
 from drimed.evaluation.residual_tests import Space
 from drimed.linear.arrays import FloatArray, IntArray
 
+FEWEST_UNITS = 5  # seasons, groups or users: with fewer, a line cannot be told from levels
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -100,21 +102,28 @@ def lines(factors: dict[str, IntArray], covariates: dict[str, FloatArray]) -> li
 
 
 def _line(name: str, x: FloatArray, factors: dict[str, IntArray]) -> Candidate:
-    unit = _constant_within(x, factors)
-    adds = Space((), (column(x),))
-    if unit is None:
-        return _by_level(name, adds)
-    return Candidate(name, lambda y, base: tests.line_between(y, base, x, unit), adds)
+    return _bent(name, Space(), x, factors)
 
 
 def _curve(name: str, straight: FloatArray, curve: FloatArray, factors: dict[str, IntArray]) -> Candidate:
-    unit = _constant_within(straight[:, 0], factors)
-    adds = Space((), (straight, curve))
-    if unit is None:
-        return _by_level(name, Space((), (curve,)), Space((), (straight,)))
     bent = curve[:, 0] - np.polyval(np.polyfit(straight[:, 0], curve[:, 0], 1), straight[:, 0])
-    line = Space((), (straight,))
-    return Candidate(name, lambda y, base: tests.line_between(y, base.and_(line), bent, unit), adds)
+    return _bent(name, Space((), (straight,)), bent, factors)
+
+
+def _bent(name: str, given: Space, x: FloatArray, factors: dict[str, IntArray]) -> Candidate:
+    """A line in x beyond what is given; where its units are found to have levels, against the scatter of these."""
+    adds, unit = Space((), (column(x),)), _constant_within(x, factors)
+    if unit is None:
+        return _by_level(name, adds, given)
+
+    def test(y: FloatArray, base: Space) -> tuple[float, float]:
+        if int(unit.max()) + 1 < FEWEST_UNITS:
+            return np.nan, np.nan
+        if any(f is unit for f in base.factors):
+            return tests.line_between(y, base.and_(given), x, unit)
+        return tests.explains(y, base.and_(given), adds)
+
+    return Candidate(name, test, given.and_(adds))
 
 
 def _constant_within(x: FloatArray, factors: dict[str, IntArray]) -> IntArray | None:

@@ -1,8 +1,8 @@
 """Tests of residuals that are independent and alike if the model is right: levels, lines, spread, order, tails.
 
 Levels and lines are tested by F on the normal scores of the residuals' ranks, so heavy tails and a wrong overall scale
-do not raise them. A line in something that is the same for all rows of a season (or site, or user) is judged by the
-scatter of the seasons' means around it: seasons, not rows, are what it was drawn from.
+do not raise them. Where seasons (or groups, or users) have levels, a line in something that is the same for all rows of
+a season is judged by the scatter of the seasons' means around it (`line_between`).
 
 Shapes: n rows, p columns.
 """

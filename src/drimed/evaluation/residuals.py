@@ -191,8 +191,11 @@ class _Part:
         if self.values is not None:
             found[self.values] = (0.0, 0.0)
             return self._named(found)
-        if kept.all():
-            found |= candidates.forward(self.spread, tests.normal_scores(np.abs(rest)), threshold, Space())[1]
+        sizes = tests.normal_scores(np.abs(rest))
+        spread = candidates.forward(self.spread, sizes, threshold, Space())[1] if kept.all() else {}
+        found |= spread
+        if any(p < threshold for p, _ in spread.values()):  # a mixture has heavy tails
+            return self._named(found)
         p, row = tests.outlier(rest)
         found["outlier"] = p, float(self.where[kept][row])
         found["tails"] = tests.heavy(np.delete(rest, row) if p < threshold else rest)
