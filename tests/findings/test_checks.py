@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -67,7 +68,7 @@ def test_the_promise_stands_where_nothing_is_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    ("world", "least"), [("seasons", [0.5, 0.8, 1.0]), ("sites", [0.0, 0.3, 0.8]), ("trend", [0.0, 0.0, 0.8])]
+    ("world", "least"), [("seasons", [0.5, 0.6, 1.0]), ("sites", [0.0, 0.3, 0.8]), ("trend", [0.0, 0.0, 0.8])]
 )
 def test_the_promise_is_withdrawn_where_the_model_is_wrong(world: str, least: list[float]) -> None:
     assert (np.array(withdrawn(world)) >= least).all()
@@ -84,7 +85,7 @@ def test_a_withdrawn_promise_is_said_first_and_not_repeated() -> None:
     page = report(found)
     assert page.index("do not hold") < page.index("120 decisions")
     assert found.course.verdict not in page
-    assert ">certainly<" not in page
+    assert not re.search(r">certainly<|(better|worse|higher|lower), (certainly|likely)", page)
     assert "not judged" in page
     standing = sentences(replace(found, checks=replace(found.checks, withdrawn=None)))
     assert any(found.course.verdict in s for s in standing)

@@ -121,9 +121,11 @@ def _effects(a: Analysis, who: str, on: str, place: int) -> Chart | None:
     metric = state.spec.metrics.get(on)
     good = None if metric is None or on == REWARD else better(state, on)
     unit = on + (f" ({metric.unit})" if metric is not None and metric.unit else "")
-    rows = [Row((f"{x.who}: " if who == GROUPED else "") + x.arm, x, good) for x in found]
+    stands = a.checks.withdrawn is None
+    rows = [Row((f"{x.who}: " if who == GROUPED else "") + x.arm, x, good, judged=stands) for x in found]
+    promise = "guaranteed" if stands else "not guaranteed"
     id = "effects-chart" if place == 0 else f"effects-chart-{place + 1}"
-    return forest(id, f"Effects on {on} against control: {who}", rows, unit=unit)
+    return forest(id, f"Effects on {on} against control: {who}", rows, unit=unit, promise=promise)
 
 
 def _level(a: Analysis) -> str:
