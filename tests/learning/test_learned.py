@@ -13,7 +13,7 @@ import pytest
 from drimed.errors import ConfigError, InputError
 from drimed.learning import learned, noise_model
 from drimed.learning.learned import Noise
-from drimed.learning.learner import Learner
+from drimed.learning.learner import Evidence, Learner
 from drimed.learning.offer import Offer, Outcome, Shape
 from drimed.linear.arrays import FloatArray, IntArray
 from drimed.linear.ridge import Ridge
@@ -454,11 +454,12 @@ def test_a_stored_state_goes_on_as_before(feedback: str, monkeypatch: pytest.Mon
     seen = data(60)
     for cut in (0, 7, 45):
         state, model = after(learner, seen[:cut])
-        whole = replace(policy.init(SHAPE), ridge=state, noise=model)
+        whole = replace(policy.init(SHAPE), evidence=Evidence(state, model))
         loaded = from_arrays(policy.init(SHAPE), {k: v.copy() for k, v in to_arrays(whole).items()})
-        assert loaded.noise is not None
-        assert same(loaded.noise, model)
-        ends = [after(learner, seen[cut:], known) for known in ((state, model), (loaded.ridge, loaded.noise))]
+        kept = loaded.evidence
+        assert kept.noise is not None
+        assert same(kept.noise, model)
+        ends = [after(learner, seen[cut:], known) for known in ((state, model), (kept.ridge, kept.noise))]
         assert same(ends[0][0], ends[1][0])
         assert same(ends[0][1], ends[1][1])
 
@@ -488,8 +489,8 @@ def test_an_episode_learned_at_once_is_its_users_one_after_the_other(
                 assert np.array_equal(one.probabilities, decision.probabilities[:, h])
                 mine = Outcome(outcome.reward[:, h], outcome.vector[:, h])
                 other = policy.observe(policy.commit(other, offer, one), offer, one.action, mine)
-            assert same(state.noise, other.noise)
-            assert same(state.ridge, other.ridge)
+            assert same(state.evidence.noise, other.evidence.noise)
+            assert same(state.evidence.ridge, other.evidence.ridge)
 
 
 @BOTH
@@ -630,10 +631,6 @@ def test_without_inflation_early_intervals_would_fail_too_often() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"weighting": "learned", "discount": 0.9},
-            "learned noise keeps all of the past: it cannot be discounted, got",
-        ),
         ({"noise_guess": 0.0}, "noise_guess must be positive and finite, got 0.0"),
         ({"noise_guess": np.nan}, "noise_guess must be positive and finite, got nan"),
         ({"noise_guess": np.inf}, "noise_guess must be positive and finite, got inf"),
@@ -689,6 +686,7 @@ ORDER_FREE = (
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
 def test_the_contract_of_every_policy_is_kept(policy: Policy, claim: Callable[..., None]) -> None:
     if claim in ORDER_FREE:
+        assert isinstance(policy.learner, Learner)
         policy = replace(policy, learner=replace(policy.learner, refits="converged"))
     claim(policy)
 
@@ -703,3 +701,26 @@ def test_awkward_problems_are_no_problem(policy: Policy, instance: Any) -> None:
 @pytest.mark.parametrize("reward_noise", [1e-8, 1e8])
 def test_extreme_noise_leaves_everything_finite(policy: Policy, reward_noise: float) -> None:
     contract.test_extreme_noise_leaves_everything_finite(policy, reward_noise)
+
+
+@BOTH
+def test_with_a_discount_older_outcomes_count_less(feedback: str) -> None:
+    """Three episodes at discount 0.5 are the sums of each with the weights 1/4, 1/2 and 1."""
+    learner = Learner(weighting="learned", feedback=feedback, discount=0.5, refits="converged")
+    seen = data(30)
+    known = learner.start(SHAPE)
+    for episode in range(3):
+        known = learner.age(known)
+        for one in seen[10 * episode : 10 * (episode + 1)]:
+            known = learner.add(known, one.offer, one.action, one.outcome)
+    late = learner.start(SHAPE)
+    for i, one in enumerate(seen):
+        late = learner.add(late, one.offer, one.action, one.outcome, 2 - i // 10)
+    assert known.noise is not None
+    assert late.noise is not None
+    mine, its = learned.absorb(known.noise), learned.absorb(late.noise)
+    np.testing.assert_allclose(mine.n, its.n, rtol=1e-12)
+    assert float(mine.n.sum()) == pytest.approx(10 * (1 + 0.5 + 0.25))
+    np.testing.assert_allclose(mine.moments, its.moments, rtol=1e-10, atol=1e-12)
+    a, b = (learner.ready(e) for e in (known, late))
+    np.testing.assert_allclose(a.ridge.theta, b.ridge.theta, rtol=1e-6)

@@ -47,7 +47,7 @@ def after(
 
 
 def regression(learner: Learner, *seen: tuple[Offer, int, Outcome]) -> Ridge:
-    return after(learner, *seen).ridge
+    return after(learner, *seen).evidence.ridge
 
 
 def solved(V: FloatArray, b: FloatArray) -> FloatArray:
@@ -297,7 +297,7 @@ def test_what_is_there_must_be_said_for_every_metric() -> None:
 def equal_states(one: State, other: State, *, rtol: float) -> None:
     mine, its = to_arrays(one), to_arrays(other)
     assert mine.keys() == its.keys()
-    for name in mine.keys() - {"ridge.age"}:  # only says when to factorise next
+    for name in mine.keys() - {"evidence.ridge.age"}:  # only says when to factorise next
         scale = float(np.abs(its[name]).max(initial=0.0))
         np.testing.assert_allclose(mine[name], its[name], rtol=rtol, atol=rtol * max(scale, 1.0), err_msg=name)
 
@@ -349,11 +349,12 @@ def test_with_converged_refits_the_settled_state_is_a_fixpoint_and_free_of_order
     for order, often in ((list(range(39, -1, -1)), False), (list(rng.permutation(40)), True)):
         other = settled(order, often=often)
         np.testing.assert_allclose(policy.theta(other), policy.theta(first), rtol=1e-6)
-        np.testing.assert_allclose(other.ridge.V, first.ridge.V, rtol=1e-6)
-        assert other.noise is not None
-        assert first.noise is not None
+        np.testing.assert_allclose(other.evidence.ridge.V, first.evidence.ridge.V, rtol=1e-6)
+        its, mine = other.evidence.noise, first.evidence.noise
+        assert its is not None
+        assert mine is not None
         for name in ("whitening", "slope", "inflation"):
-            np.testing.assert_allclose(getattr(other.noise, name), getattr(first.noise, name), rtol=1e-6, atol=1e-9)
+            np.testing.assert_allclose(getattr(its, name), getattr(mine, name), rtol=1e-6, atol=1e-9)
 
 
 def test_settling_changes_nothing_where_nothing_was_put_off() -> None:

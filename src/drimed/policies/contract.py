@@ -121,12 +121,12 @@ def check_has(thing: Any, protocol: type, refusal: str) -> None:
 
 
 def to_arrays(state: Any, prefix: str = "") -> dict[str, NDArray[Any]]:
-    """Every array of a state under its dotted name; what is None is left out."""
+    """Every array of a state under its dotted name; what is None is left out, and so is room for more (`live`)."""
     arrays: dict[str, NDArray[Any]] = {}
     for f in fields(state):
         value, name = getattr(state, f.name), prefix + f.name
         if is_dataclass(value):
-            arrays |= to_arrays(value, name + ".")
+            arrays |= to_arrays(value.live() if hasattr(value, "live") else value, name + ".")
         elif value is not None:
             arrays[name] = np.asarray(value)
     return arrays
@@ -162,7 +162,8 @@ def _try(policy: AnyPolicy, name: str) -> None:
     offer = make_offer(
         maps=maps, preference=[0.7, 0.3], covariance=[np.eye(2)] * 3, control=[1.0, 0.0, 0.0], available=available
     )
-    offers = replace(offer, **{name: v[None] for name, v in to_arrays(offer).items()} | {"user": np.array([0])})
+    arrays: dict[str, Any] = {name: v[None] for name, v in to_arrays(offer).items()}
+    offers = replace(offer, **arrays | {"user": np.array([0])})
     state = policy.begin_episode(policy.init(_PROBLEM), offers)
     for round in range(2):
         state = policy.settle(state)
