@@ -303,7 +303,7 @@ def test_what_was_gathered_stays_as_it_was() -> None:
     trial = play(SPEC, 2)
     seen = gathered(trial)
     was = (seen.state.seq, dict(seen.state.users), seen.state.problem.arms, vars(seen.state.counts).copy())
-    theta = seen.state.settled().ridge.theta.copy()
+    theta = seen.state.settled().evidence.ridge.theta.copy()
     for _ in changes(trial):
         pass
     trial.retire_arm("bad", reason="r")
@@ -311,4 +311,4 @@ def test_what_was_gathered_stays_as_it_was() -> None:
     assert now == was
     assert len(seen.state.profiles) == 6
     assert seen.state.retired == ()
-    np.testing.assert_array_equal(seen.state.settled().ridge.theta, theta)
+    np.testing.assert_array_equal(seen.state.settled().evidence.ridge.theta, theta)

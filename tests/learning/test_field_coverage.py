@@ -15,14 +15,15 @@ from drimed import streams
 from drimed.environments.field import Deviations, FieldSetting, FieldWorld
 from drimed.guards.certified import Expected
 from drimed.guards.margin import Tolerance
+from drimed.learning.field.learner import Field
 from drimed.learning.field.ranges import anytime
 from drimed.learning.offer import Offer, Outcome, Shape
 from drimed.linear.arrays import FloatArray
-from drimed.policies.field_policy import FieldPolicy
+from drimed.policies.policy import Policy
 from drimed.rules.med import MED
 
 RUNS, SITES, ARMS = 60, 6, 5
-POLICY = FieldPolicy(rule=MED(), guard=Expected(tolerance=Tolerance(relative=0.0, absolute=6.0)))
+POLICY = Policy(learner=Field(), rule=MED(), guard=Expected(tolerance=Tolerance(relative=0.0, absolute=6.0)))
 
 
 def offers() -> Offer:
@@ -44,9 +45,9 @@ def effects(
         state = POLICY.begin_episode(state, offers())
         state = POLICY.settle(state)
         if season in looks:
-            beliefs = [POLICY._model(state).belief(state.field, i) for i in range(SITES)]
-            mean = np.stack([b.mean[..., 0] for b in beliefs], 1)
-            cov = np.stack([b.covariance[..., 0, :, 0] for b in beliefs], 1)
+            sites = Offer(features=np.eye(ARMS), control=np.eye(ARMS)[0], user=np.arange(SITES))
+            belief = Field().beliefs(state.evidence, sites, together=True)
+            mean, cov = belief.mean[..., 0], belief.covariance[..., 0, :, 0]
             own = np.diagonal(cov, axis1=-2, axis2=-1)
             variance = own[..., 1:] + own[..., :1] - 2 * cov[..., 1:, 0]
             found[season] = (mean[..., 1:] - mean[..., :1], np.sqrt(variance))

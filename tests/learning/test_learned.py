@@ -13,7 +13,7 @@ import pytest
 from drimed.errors import ConfigError, InputError
 from drimed.learning import learned, noise_model
 from drimed.learning.learned import Noise
-from drimed.learning.learner import Learner
+from drimed.learning.learner import Evidence, Learner
 from drimed.learning.offer import Offer, Outcome, Shape
 from drimed.linear.arrays import FloatArray, IntArray
 from drimed.linear.ridge import Ridge
@@ -454,11 +454,12 @@ def test_a_stored_state_goes_on_as_before(feedback: str, monkeypatch: pytest.Mon
     seen = data(60)
     for cut in (0, 7, 45):
         state, model = after(learner, seen[:cut])
-        whole = replace(policy.init(SHAPE), ridge=state, noise=model)
+        whole = replace(policy.init(SHAPE), evidence=Evidence(state, model))
         loaded = from_arrays(policy.init(SHAPE), {k: v.copy() for k, v in to_arrays(whole).items()})
-        assert loaded.noise is not None
-        assert same(loaded.noise, model)
-        ends = [after(learner, seen[cut:], known) for known in ((state, model), (loaded.ridge, loaded.noise))]
+        kept = loaded.evidence
+        assert kept.noise is not None
+        assert same(kept.noise, model)
+        ends = [after(learner, seen[cut:], known) for known in ((state, model), (kept.ridge, kept.noise))]
         assert same(ends[0][0], ends[1][0])
         assert same(ends[0][1], ends[1][1])
 
@@ -488,8 +489,8 @@ def test_an_episode_learned_at_once_is_its_users_one_after_the_other(
                 assert np.array_equal(one.probabilities, decision.probabilities[:, h])
                 mine = Outcome(outcome.reward[:, h], outcome.vector[:, h])
                 other = policy.observe(policy.commit(other, offer, one), offer, one.action, mine)
-            assert same(state.noise, other.noise)
-            assert same(state.ridge, other.ridge)
+            assert same(state.evidence.noise, other.evidence.noise)
+            assert same(state.evidence.ridge, other.evidence.ridge)
 
 
 @BOTH
@@ -689,6 +690,7 @@ ORDER_FREE = (
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
 def test_the_contract_of_every_policy_is_kept(policy: Policy, claim: Callable[..., None]) -> None:
     if claim in ORDER_FREE:
+        assert isinstance(policy.learner, Learner)
         policy = replace(policy, learner=replace(policy.learner, refits="converged"))
     claim(policy)
 

@@ -47,7 +47,7 @@ def after(
 
 
 def regression(learner: Learner, *seen: tuple[Offer, int, Outcome]) -> Ridge:
-    return after(learner, *seen).ridge
+    return after(learner, *seen).evidence.ridge
 
 
 def solved(V: FloatArray, b: FloatArray) -> FloatArray:
@@ -349,11 +349,12 @@ def test_with_converged_refits_the_settled_state_is_a_fixpoint_and_free_of_order
     for order, often in ((list(range(39, -1, -1)), False), (list(rng.permutation(40)), True)):
         other = settled(order, often=often)
         np.testing.assert_allclose(policy.theta(other), policy.theta(first), rtol=1e-6)
-        np.testing.assert_allclose(other.ridge.V, first.ridge.V, rtol=1e-6)
-        assert other.noise is not None
-        assert first.noise is not None
+        np.testing.assert_allclose(other.evidence.ridge.V, first.evidence.ridge.V, rtol=1e-6)
+        its, mine = other.evidence.noise, first.evidence.noise
+        assert its is not None
+        assert mine is not None
         for name in ("whitening", "slope", "inflation"):
-            np.testing.assert_allclose(getattr(other.noise, name), getattr(first.noise, name), rtol=1e-6, atol=1e-9)
+            np.testing.assert_allclose(getattr(its, name), getattr(mine, name), rtol=1e-6, atol=1e-9)
 
 
 def test_settling_changes_nothing_where_nothing_was_put_off() -> None:

@@ -183,6 +183,7 @@ def test_settings_that_a_function_does_not_take_go_to_the_parts_of_its_policy(mo
     assert policy.rule.epsilon == 0.15  # type: ignore[attr-defined]
     assert isinstance(policy.guard, Expected)
     assert (policy.guard.tolerance.relative, policy.guard.tolerance.absolute) == (0.2, 0.05)
+    assert isinstance(policy.learner, Learner)
     assert policy.learner.norm_bound == 3.0
     with pytest.raises(UnknownNameError, match="unknown setting 'epsilom'; did you mean 'epsilon'"):
         make(f"{module}:mine", epsilom=0.1)

@@ -9,6 +9,7 @@ from drimed.environments.instance import draw_instance
 from drimed.errors import ConfigError, DrimedError, InputError, UnknownNameError
 from drimed.guards.guard import Off
 from drimed.guards.penalty import Penalty
+from drimed.learning.learner import Learner
 from drimed.learning.offer import Outcome, make_offer
 from drimed.policies.policy import Policy
 from drimed.policies.registry import GUARDS, REGISTRY, make
@@ -55,6 +56,7 @@ def test_settings_go_to_the_part_that_knows_them() -> None:
 def test_a_setting_that_two_parts_know_goes_to_both() -> None:
     made = policy("w_ts", delta=0.2, v="2013")
     assert isinstance(made.rule, LinTS)
+    assert isinstance(made.learner, Learner)
     assert made.learner.delta == made.rule.delta == 0.2
 
 

@@ -57,13 +57,13 @@ def test_a_missing_array_is_named() -> None:
 def test_a_state_of_another_problem_is_refused() -> None:
     arrays = to_arrays(make("oful").init(SMALL))
     other = make("oful").init(SMALL, (2,))
-    with pytest.raises(InputError, match=r"stored 'ridge\.V' has shape \(3, 3\), this policy needs \(2, 3, 3\)"):
+    with pytest.raises(InputError, match=r"stored 'evidence\.ridge\.V' has shape \(3, 3\), .* needs \(2, 3, 3\)"):
         from_arrays(other, arrays)
 
 
 def test_a_discounted_state_does_not_fit_an_undiscounted_policy_and_the_other_way_round() -> None:
     plain, discounted = make("w_oful"), make("w_oful", discount=0.9)
-    with pytest.raises(InputError, match=r"has no 'ridge\.V2'"):
+    with pytest.raises(InputError, match=r"has no 'evidence\.ridge\.V2'"):
         from_arrays(discounted.init(SMALL), to_arrays(plain.init(SMALL)))
     with pytest.raises(InputError, match=r"ridge\.V2"):
         from_arrays(plain.init(SMALL), to_arrays(discounted.init(SMALL)))

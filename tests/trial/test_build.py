@@ -43,7 +43,9 @@ def guard_of(spec: TrialSpec) -> Any:
 
 
 def learner_of(spec: TrialSpec) -> Learner:
-    return built(spec).learner
+    learner = built(spec).learner
+    assert isinstance(learner, Learner)
+    return learner
 
 
 def test_tolerance_confidence_and_delta_of_the_file_reach_the_guard() -> None:

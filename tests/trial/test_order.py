@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drimed.learning import learned
+from drimed.learning.learner import Evidence
 from drimed.policies.contract import to_arrays
 from drimed.policies.policy import Policy
 from drimed.trial.state import TrialState
@@ -105,8 +106,9 @@ class Reporter:
 def settled(trial: Trial) -> tuple[TrialState, dict[str, Any]]:
     known = trial.state()
     state = known.policy.settle(known.learned)
-    if getattr(state, "noise", None) is not None:
-        state = replace(state, noise=learned.absorb(state.noise))  # rows that wait belong to the sums
+    evidence = getattr(state, "evidence", None)
+    if isinstance(evidence, Evidence) and evidence.noise is not None:  # rows that wait belong to the sums
+        state = replace(state, evidence=replace(evidence, noise=learned.absorb(evidence.noise)))
     return known, to_arrays(state)
 
 
@@ -118,7 +120,7 @@ def assert_same_knowledge(one: Trial, other: Trial, *, only_evidence: bool = Fal
     for name in mine:
         if name.split(".")[-1] in ("age", "recent", "waiting", "refitted"):
             continue  # when to do what next
-        if only_evidence and name.split(".")[0] not in ("ridge", "noise", "pulls"):
+        if only_evidence and name.split(".")[0] not in ("evidence", "ridge", "pulls"):
             continue
         scale = max(1.0, float(np.abs(its[name]).max(initial=0.0)))
         np.testing.assert_allclose(mine[name], its[name], rtol=rtol, atol=rtol * scale, err_msg=name)

@@ -200,7 +200,7 @@ def test_a_log_under_another_name_is_found(forger: Forger) -> None:
 def test_a_changed_snapshot_is_found_and_named(forger: Forger) -> None:
     assert forger.snapshot is not None
     data, seq = bytearray(forger.snapshot.data), forger.snapshot.seq
-    inside = data.find(b"state.ridge") + 400  # in the middle of some array
+    inside = data.find(b"state.evidence.ridge") + 400  # in the middle of some array
     data[inside] ^= 1
     for wrong in (bytes(data), b"", b"PK", forger.snapshot.data[:-30]):
         forger.run("UPDATE drimed_snapshots SET data = :data", data=wrong)

@@ -1,22 +1,89 @@
-"""The learner: which rows it keeps, how it weighs them, and how sure it claims to be."""
+"""Learners: what every one of them does, and the paper's, linear regression on features.
+
+Evidence goes in and comes out; it is a dataclass of arrays, with any batch before their own axes.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import final
+from typing import Any, ClassVar, Protocol, final
 
 import numpy as np
 
 from drimed.errors import ConfigError, InputError
 from drimed.learning import learned, noise
 from drimed.learning.learned import Noise
-from drimed.learning.offer import Fit, Offer, Outcome, Shape
+from drimed.learning.offer import Fit, Offer, Outcome, Seen, Shape
 from drimed.linear import checks, ridge
-from drimed.linear.arrays import FloatArray, IntArray
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.linear.ridge import Ridge
 
 REFITS = ("scheduled", "converged")
+# A sum that keeps less than this share of itself when something is taken out has lost its digits: what is left of a
+# mistyped 1e12 among fives is round-off.
+LOST_SHARE = 1e-6
+
+
+class AnyLearner(Protocol):
+    """From outcomes to a belief about the arms of an offer. The methods are pure."""
+
+    @property
+    def feedback(self) -> str:
+        """ "reward" or "vector": what it learns from."""
+
+    @property
+    def weighting(self) -> str:
+        """ "none", "known" or "learned": what it must be told, or learns, about the noise."""
+
+    @property
+    def noise_bound(self) -> float: ...
+
+    @property
+    def discount(self) -> float: ...
+
+    @property
+    def about(self) -> str:
+        """In a few words."""
+
+    @property
+    def keeps_features(self) -> bool:
+        """Whether its coefficients are those of the offers' own features, whoever is asked about."""
+
+    def start(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> Any:
+        """No evidence, after so many episodes."""
+
+    def age(self, evidence: Any) -> Any:
+        """A new episode begins."""
+
+    def add(self, evidence: Any, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Any: ...
+
+    def remove(self, evidence: Any, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Any: ...
+
+    def ready(self, evidence: Any) -> Any:
+        """Whatever was put off is done: the evidence to decide on."""
+
+    def see(self, evidence: Any, offer: Offer, pulls: FloatArray, round: int, *, together: bool) -> Seen:
+        """What rule and guard see of an offer; `together`: the last batch axis of the offer are users."""
+
+    def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
+        """Whether it can learn from outcomes of which these metrics were observed: (..., M) -> (...)."""
+
+    def lost_digits(self, before: Any, after: Any) -> bool:
+        """Whether `remove` left round-off."""
+
+    def theta(self, evidence: Any) -> FloatArray: ...
+
+    def coefficients(self, shape: Shape) -> int:
+        """The length of a fit's theta."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What linear regression knows."""
+
+    ridge: Ridge
+    noise: Noise | None  # what is learned about the noise, or None
 
 
 @final
@@ -42,6 +109,8 @@ class Learner:
     # Learned noise is fitted again on a schedule, one pass at a time (fast), or before each decision until it stands
     # still (converged): then what is decided does not depend on the order in which outcomes came.
     refits: str = "scheduled"
+
+    keeps_features: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name, known in (("weighting", noise.WEIGHTINGS), ("feedback", noise.FEEDBACKS), ("refits", REFITS)):
@@ -69,6 +138,65 @@ class Learner:
     @cached_property
     def _guess(self) -> float:
         return self.noise_guess * self.norm_bound**2
+
+    @property
+    def about(self) -> str:
+        """In a few words."""
+        aged = f", discount {self.discount:g}" if self.discount < 1 else ""
+        return f"{self.feedback}, {self.weighting} noise{aged}"
+
+    # As a learner like the others: on evidence
+
+    def start(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> Evidence:
+        """Only evidence ages, so that the number of episodes does not matter."""
+        del episodes
+        return Evidence(self.init(shape, batch), self.init_noise(shape, batch))
+
+    def age(self, evidence: Evidence) -> Evidence:
+        """Let the evidence age by one episode."""
+        return Evidence(self.begin_episode(evidence.ridge), evidence.noise)
+
+    def add(self, evidence: Evidence, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Evidence:
+        """Learn from one decision, or from those of a whole episode."""
+        return Evidence(*self.observe(evidence.ridge, evidence.noise, offer, action, outcome, late))
+
+    def remove(self, evidence: Evidence, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Evidence:
+        """Take back what `add` learned from one decision."""
+        return Evidence(*self.forget(evidence.ridge, evidence.noise, offer, action, outcome, late))
+
+    def ready(self, evidence: Evidence) -> Evidence:
+        """With refits "converged", fitted."""
+        found, model = self.settle(evidence.ridge, evidence.noise)
+        return evidence if found is evidence.ridge else Evidence(found, model)
+
+    def see(self, evidence: Evidence, offer: Offer, pulls: FloatArray, round: int, *, together: bool) -> Seen:
+        """One fit for everybody."""
+        fit, seen = self.fit(evidence.ridge, evidence.noise, pulls, round), self.view(offer, evidence.noise)
+        return Seen(_for_each_user(fit) if together else fit, seen, seen)
+
+    def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
+        """Rewards need every metric that counts; vectors need one metric, or all while their noise is learned."""
+        if self.feedback == "reward":
+            return rewarded(observed, preference)
+        return np.asarray(observed.all(-1) if self.weighting == "learned" else observed.any(-1))
+
+    def lost_digits(self, before: Evidence, after: Evidence) -> bool:
+        """Of sums of squares where the noise is learned, since V and b follow from them; else of V and b."""
+        if before.noise is None or after.noise is None:
+            return ridge_lost(before.ridge, after.ridge)
+        there = after.noise.n[..., None] > 0
+        square, left = learned.squares(learned.absorb(before.noise)), learned.squares(after.noise)
+        return bool((there & (left < LOST_SHARE * square)).any())
+
+    def theta(self, evidence: Evidence) -> FloatArray:
+        """The estimate: (..., d)."""
+        return evidence.ridge.theta
+
+    def coefficients(self, shape: Shape) -> int:
+        """d."""
+        return shape.d
+
+    # On the regression and the noise model themselves
 
     def init(self, shape: Shape, batch: tuple[int, ...] = ()) -> Ridge:
         """No evidence yet."""
@@ -168,6 +296,32 @@ class Learner:
 
     def _replaced(self, state: Ridge, V: FloatArray, b: FloatArray) -> Ridge:
         return ridge.refresh(replace(state, V=V, b=b), self.ridge_penalty)
+
+
+def rewarded(observed: BoolArray, preference: FloatArray) -> BoolArray:
+    """Whether the reward is known: every metric with a weight was observed. (..., M) -> (...)"""
+    return np.asarray((observed | (preference == 0)).all(-1))
+
+
+def ridge_lost(before: Ridge, after: Ridge) -> bool:
+    """Whether so much was taken out of V or b that what is left is round-off, in any member of the batch."""
+    gone = LOST_SHARE * np.linalg.norm(before.b - after.b, axis=-1) > np.linalg.norm(after.b, axis=-1)
+    left, diagonal = np.diagonal(after.V, axis1=-2, axis2=-1), np.diagonal(before.V, axis1=-2, axis2=-1)
+    return bool(gone.any() or (left < LOST_SHARE * diagonal).any())
+
+
+def _for_each_user(fit: Fit) -> Fit:
+    """The same fit for every user of an episode: an axis before the core axes."""
+    return Fit(
+        fit.theta[..., None, :],
+        fit.V_inv[..., None, :, :],
+        fit.radius[..., None],
+        None if fit.spread is None else fit.spread[..., None, :, :],
+        fit.pulls[..., None, :],
+        fit.round,
+        fit.noise_bound,
+        fit.inflation[..., None] if isinstance(fit.inflation, np.ndarray) else fit.inflation,
+    )
 
 
 def _with_noise(offer: Offer, sigma: FloatArray | None) -> Offer:

@@ -112,6 +112,15 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """An offer as a learner sees it: what rules and guards decide on."""
+
+    fit: Fit
+    offer: Offer  # features on the coefficients of the fit, and the noise as the learner knows it
+    compared: Offer  # the same for rules, which compare arms: without what the arms have in common, where that is many
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """The outcome of a decision: the reward p.Y, and the vector Y where it was recorded."""
 

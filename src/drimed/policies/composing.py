@@ -17,10 +17,10 @@ from typing import Any
 from drimed.errors import ConfigError, UnknownNameError
 from drimed.guards.guard import Guard
 from drimed.guards.margin import Tolerance
-from drimed.learning.learner import Learner
+from drimed.learning.learner import AnyLearner, Learner
 from drimed.policies.contract import AnyPolicy, check_has
 from drimed.policies.policy import Policy, settings_of
-from drimed.policies.registry import GUARDS, REGISTRY, RULES, is_place, load, make
+from drimed.policies.registry import GUARDS, LEARNERS, REGISTRY, RULES, is_place, load, make
 from drimed.rules.rule import Rule
 
 _FORM = re.compile(r"(?P<name>[^=+]*?)(?::(?P<settings>\s*\w+\s*=.*))?")
@@ -89,12 +89,14 @@ def compose(
     learner: Any = Learner,
     defaults: Mapping[str, Any] | None = None,
 ) -> Policy:
-    """A policy of these parts, classes or instances; the settings `rule` and `guard` replace one.
+    """A policy of these parts, classes or instances; the settings `learner`, `rule` and `guard` replace one.
 
     A setting that two parts know, such as delta, means the same to both. A default that no part knows is left out: it
     belonged to a part that was replaced.
     """
     rest = dict(settings)
+    if (named := rest.pop("learner", None)) is not None:
+        learner = _part("learner", named, LEARNERS, AnyLearner)
     rule = _part("rule", rest.pop("rule", rule), RULES, Rule)
     guard = _part("guard", rest.pop("guard", guard), GUARDS, Guard)
     known = settings_of(learner, rule, guard)

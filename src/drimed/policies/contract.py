@@ -162,7 +162,8 @@ def _try(policy: AnyPolicy, name: str) -> None:
     offer = make_offer(
         maps=maps, preference=[0.7, 0.3], covariance=[np.eye(2)] * 3, control=[1.0, 0.0, 0.0], available=available
     )
-    offers = replace(offer, **{name: v[None] for name, v in to_arrays(offer).items()} | {"user": np.array([0])})
+    arrays: dict[str, Any] = {name: v[None] for name, v in to_arrays(offer).items()}
+    offers = replace(offer, **arrays | {"user": np.array([0])})
     state = policy.begin_episode(policy.init(_PROBLEM), offers)
     for round in range(2):
         state = policy.settle(state)

@@ -13,8 +13,7 @@ serve many users from one state, for outcomes that only come later.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, final
 
@@ -24,31 +23,24 @@ from drimed.errors import ConfigError, ShapeError
 from drimed.guards import constraint
 from drimed.guards.guard import Decision, Guard, RemembersDecisions
 from drimed.guards.margin import Tolerance
-from drimed.learning import learned
 from drimed.learning.learned import Noise
-from drimed.learning.learner import Learner
-from drimed.learning.offer import Fit, Offer, Outcome, Shape
+from drimed.learning.learner import AnyLearner, Learner
+from drimed.learning.offer import Fit, Offer, Outcome, Seen, Shape
 from drimed.linear import forms, pmf
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
-from drimed.linear.ridge import Ridge
 from drimed.policies.contract import Traits
 from drimed.policies.registry import guard_name
 from drimed.rules.rule import Ask, RemembersRounds, Rule
-
-# A sum that keeps less than this share of itself when something is taken out has lost its digits: what is left of a
-# mistyped 1e12 among fives is round-off.
-LOST_SHARE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class State:
     """Everything a policy knows; arrays only."""
 
-    ridge: Ridge
+    evidence: Any  # the learner's
     pulls: FloatArray  # (..., K)
     guard: Any  # the guard's own memory, or None
     rule: Any  # the rule's own memory, or None
-    noise: Noise | None  # what is learned about the noise, or None
     round: int  # number of the next decision, from 1
 
 
@@ -57,7 +49,7 @@ class State:
 class Policy:
     """One learner, one rule, one guard."""
 
-    learner: Learner
+    learner: AnyLearner
     rule: Rule
     guard: Guard
 
@@ -69,18 +61,22 @@ class Policy:
                 "confidence 'anytime' needs discount 1: with forgetting the radius holds in each episode, not in all "
                 "at once; give a level such as 0.99 instead"
             )
+        if isinstance(self.rule, RemembersRounds) and not self.learner.keeps_features:
+            raise ConfigError(
+                f"the rule {type(self.rule).__name__} keeps sums on features, which a learner of the field does not "
+                "have; use another rule, or the paper's learner"
+            )
 
     @cached_property
     def traits(self) -> Traits:
         """What it is made of."""
         learner, level = self.learner, getattr(self.guard, "confidence", None)
-        aged = f", discount {learner.discount:g}" if learner.discount < 1 else ""
         dial = "" if level in (None, 0.99) else f" at {level}"
         return Traits(
-            learner=f"{learner.feedback}, {learner.weighting} noise{aged}",
+            learner=learner.about,
             rule=type(self.rule).__name__,
             guard=guard_name(self.guard) + dial,
-            settings=settings_of(Learner, type(self.rule), type(self.guard)),
+            settings=settings_of(type(learner), type(self.rule), type(self.guard)),
             feedback=learner.feedback,
             weighting=learner.weighting,
             noise_bound=learner.noise_bound,
@@ -92,111 +88,109 @@ class Policy:
 
     def init(self, shape: Shape, batch: tuple[int, ...] = ()) -> State:
         """The state before any data, for a batch of independent runs."""
-        ridge, noise = self.learner.init(shape, batch), self.learner.init_noise(shape, batch)
-        guard, rule = (part.init(shape, batch) if part else None for part in self._remembering)
-        return State(ridge, np.zeros((*batch, shape.K)), guard, rule, noise, 1)
+        return self._start(shape, batch, 0)
 
     def aged_start(self, shape: Shape, episodes: int) -> State:
-        """Only evidence ages, so that this is the first state."""
-        del episodes
-        return self.init(shape)
+        """The state without any outcome after so many episodes."""
+        return self._start(shape, (), episodes)
 
     def begin_episode(self, state: State, offers: Offer) -> State:
         """Let the evidence age; these policies need nothing from the offers."""
         del offers
-        return replace(state, ridge=self.learner.begin_episode(state.ridge))
+        return State(self.learner.age(state.evidence), state.pulls, state.guard, state.rule, state.round)
 
     def decide(self, state: State, offer: Offer, draws: FloatArray) -> Decision:
         """Choose an arm for one user: draws are uniforms (..., draws_needed)."""
-        if draws.shape[:-1] != state.ridge.theta.shape[:-1]:
-            batch = state.ridge.theta.shape[:-1]
+        batch = state.pulls.shape[:-1]
+        if draws.shape[:-1] != batch:
             raise ShapeError(f"draws must have shape {batch} and one axis more, got {draws.shape}")
-        return self._decide(state, self.fit(state), offer, draws)
+        return self._decide(state, self.see(state, offer), draws)
 
     def decide_together(self, state: State, offers: Offer, draws: FloatArray) -> Decision:
         """Choose for all users of an episode from one state: offers and draws have the users as last batch axis."""
-        return self._decide(state, _for_each_user(self.fit(state)), offers, draws)
+        return self._decide(state, self.see(state, offers, together=True), draws)
 
     def commit(self, state: State, offer: Offer, decision: Decision) -> State:
         """Remember that the decision was given out."""
-        guard, memory = self._commit(state, self.fit, offer, decision)
+        guard, memory = self._commit(state, offer, decision, together=False)
         pulls = state.pulls + pmf.one_hot(decision.action, state.pulls.shape[-1])
-        return State(state.ridge, pulls, guard, memory, state.noise, state.round + 1)
+        return State(state.evidence, pulls, guard, memory, state.round + 1)
 
     def commit_together(self, state: State, offers: Offer, decision: Decision) -> State:
         """Remember the decisions of a whole episode."""
-        guard, memory = self._commit(state, lambda s: _for_each_user(self.fit(s)), offers, decision)
+        guard, memory = self._commit(state, offers, decision, together=True)
         pulls = state.pulls + pmf.one_hot(decision.action, state.pulls.shape[-1]).sum(-2)
-        return State(state.ridge, pulls, guard, memory, state.noise, state.round + decision.action.shape[-1])
+        return State(state.evidence, pulls, guard, memory, state.round + decision.action.shape[-1])
 
     def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
-        """Rewards need every metric that counts; vectors need one metric, or all while their noise is learned."""
-        if self.learner.feedback == "reward":
-            return rewarded(observed, preference)
-        return np.asarray(observed.all(-1) if self.learner.weighting == "learned" else observed.any(-1))
+        """Whether its learner can learn from such outcomes."""
+        return self.learner.usable(observed, preference)
 
     def observe(self, state: State, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> State:
         """Learn from the outcome of one decision, or of a whole episode where offer and action have a users' axis.
 
-        The decision belongs to the present episode, or to the one `late` episodes ago: only a discount sees that.
+        The decision belongs to the present episode, or to the one `late` episodes ago.
         """
         outcome.check(offer)
-        ridge, noise = self.learner.observe(state.ridge, state.noise, offer, action, outcome, late)
-        return State(ridge, state.pulls, state.guard, state.rule, noise, state.round)
+        evidence = self.learner.add(state.evidence, offer, action, outcome, late)
+        return State(evidence, state.pulls, state.guard, state.rule, state.round)
 
     def forget(self, state: State, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> State:
         """Take back what `observe` learned from the outcome of one decision."""
         outcome.check(offer)
-        ridge, noise = self.learner.forget(state.ridge, state.noise, offer, action, outcome, late)
-        return State(ridge, state.pulls, state.guard, state.rule, noise, state.round)
+        evidence = self.learner.remove(state.evidence, offer, action, outcome, late)
+        return State(evidence, state.pulls, state.guard, state.rule, state.round)
 
     def settle(self, state: State) -> State:
         """The state to decide on: before each decision, whatever the learner had put off is done."""
-        ridge, noise = self.learner.settle(state.ridge, state.noise)
-        if ridge is state.ridge:
+        evidence = self.learner.ready(state.evidence)
+        if evidence is state.evidence:
             return state
-        return State(ridge, state.pulls, state.guard, state.rule, noise, state.round)
+        return State(evidence, state.pulls, state.guard, state.rule, state.round)
 
     def update(self, state: State, offer: Offer, decision: Decision, outcome: Outcome) -> State:
         """Give out and learn at once."""
         return self.observe(self.commit(state, offer, decision), offer, decision.action, outcome)
 
     def lost_digits(self, before: State, after: State) -> bool:
-        """Of sums of squares where the noise is learned, since V and b follow from them; else of V and b."""
-        if before.noise is None or after.noise is None:
-            return ridge_lost(before.ridge, after.ridge)
-        there = after.noise.n[..., None] > 0
-        square, left = learned.squares(learned.absorb(before.noise)), learned.squares(after.noise)
-        return bool((there & (left < LOST_SHARE * square)).any())
+        """Of the learner's sums."""
+        return self.learner.lost_digits(before.evidence, after.evidence)
 
     def with_evidence(self, state: State, evidence: State) -> State:
-        """The regression and the noise of `evidence`."""
-        return replace(state, ridge=evidence.ridge, noise=evidence.noise)
+        """What `evidence` has learned."""
+        return State(evidence.evidence, state.pulls, state.guard, state.rule, state.round)
+
+    def see(self, state: State, offer: Offer, *, together: bool = False) -> Seen:
+        """What rule and guard see."""
+        return self.learner.see(state.evidence, offer, state.pulls, state.round, together=together)
 
     def effects(self, state: State, offer: Offer, confidence: float | str) -> tuple[FloatArray, FloatArray]:
         """Each arm against the control; a state without a batch may be asked about many users at once."""
-        fit = self.fit(state)
-        w = offer.features - offer.control_features[..., None, :]
-        half = constraint.radius(fit, confidence)[..., None] * np.sqrt(forms.leverages(w, fit.metric))
-        return fit.mean(w), half
+        seen = self.see(state, offer, together=not isinstance(offer.user, int))
+        w = seen.offer.features - seen.offer.control_features[..., None, :]
+        half = constraint.radius(seen.fit, confidence)[..., None] * np.sqrt(forms.leverages(w, seen.fit.metric))
+        return seen.fit.mean(w), half
 
     def inference(self, state: State) -> tuple[Fit, Noise | None] | None:
-        """Its own regression, where that is weighted and on vectors."""
-        if self.learner.feedback != "vector" or self.learner.weighting == "none":
+        """Its own regression, where that is on the offers' features, weighted, and on vectors."""
+        learner = self.learner
+        if not isinstance(learner, Learner) or learner.feedback != "vector" or learner.weighting == "none":
             return None
-        return self.fit(state), state.noise
+        return self.fit(state), state.evidence.noise
 
     def fit(self, state: State) -> Fit:
-        """What rule and guard see."""
-        return self.learner.fit(state.ridge, state.noise, state.pulls, state.round)
+        """The regression on the offers' features; learners of the field have a fit for each offer instead."""
+        if not isinstance(self.learner, Learner):
+            raise ConfigError(f"a learner of the {self.learner.about} has a fit for each offer: use `see`")
+        return self.learner.fit(state.evidence.ridge, state.evidence.noise, state.pulls, state.round)
 
     def theta(self, state: State) -> FloatArray:
         """The estimate: (..., d)."""
-        return state.ridge.theta
+        return self.learner.theta(state.evidence)
 
     def draws_needed(self, shape: Shape) -> int:
         """How many uniforms a decision consumes."""
-        return 1 + (shape.d if self.rule.randomisation == "sampled" else 0)
+        return 1 + (self.learner.coefficients(shape) if self.rule.randomisation == "sampled" else 0)
 
     @cached_property
     def _remembering(self) -> tuple[RemembersDecisions | None, RemembersRounds | None]:
@@ -206,57 +200,33 @@ class Policy:
             self.rule if isinstance(self.rule, RemembersRounds) else None,
         )
 
-    def _decide(self, state: State, fit: Fit, offer: Offer, draws: FloatArray) -> Decision:
-        seen = self.learner.view(offer, state.noise)
+    def _start(self, shape: Shape, batch: tuple[int, ...], episodes: int) -> State:
+        guard, rule = (part.init(shape, batch) if part else None for part in self._remembering)
+        return State(self.learner.start(shape, batch, episodes), np.zeros((*batch, shape.K)), guard, rule, 1)
 
+    def _decide(self, state: State, seen: Seen, draws: FloatArray) -> Decision:
         def ask(mask: BoolArray | None, penalty: FloatArray | None) -> FloatArray:
-            return self.rule.propose(fit, seen, Ask(mask, penalty, draws, state.rule))
+            return self.rule.propose(seen.fit, seen.compared, Ask(mask, penalty, draws, state.rule))
 
-        guarded = self.guard.apply(state.guard, fit, seen, ask)
+        guarded = self.guard.apply(state.guard, seen.fit, seen.offer, ask)
         action = pmf.sample(guarded.probabilities, draws[..., 0])
         exact = self.rule.randomisation != "sampled"
         return Decision(action, guarded.probabilities, guarded.reason, exact, guarded.share, guarded.certified)
 
-    def _commit(self, state: State, fit: Callable[[State], Fit], offer: Offer, decision: Decision) -> tuple[Any, Any]:
+    def _commit(self, state: State, offer: Offer, decision: Decision, *, together: bool) -> tuple[Any, Any]:
         if state.guard is None and state.rule is None:
             return None, None
-        now, seen = fit(state), self.learner.view(offer, state.noise)
+        seen = self.see(state, offer, together=together)
         guard, rule = self._remembering
         return (
-            guard.commit(state.guard, now, seen, decision) if guard and state.guard is not None else None,
-            rule.commit(state.rule, now, seen, decision.action) if rule and state.rule is not None else None,
+            guard.commit(state.guard, seen.fit, seen.offer, decision) if guard and state.guard is not None else None,
+            rule.commit(state.rule, seen.fit, seen.offer, decision.action) if rule and state.rule is not None else None,
         )
-
-
-def _for_each_user(fit: Fit) -> Fit:
-    """The same fit for every user of an episode: an axis before the core axes."""
-    return Fit(
-        fit.theta[..., None, :],
-        fit.V_inv[..., None, :, :],
-        fit.radius[..., None],
-        None if fit.spread is None else fit.spread[..., None, :, :],
-        fit.pulls[..., None, :],
-        fit.round,
-        fit.noise_bound,
-        fit.inflation[..., None] if isinstance(fit.inflation, np.ndarray) else fit.inflation,
-    )
 
 
 def settings_of(learner: Any, rule: Any, guard: Any) -> frozenset[str]:
     """The settings of a policy that is made of these: a tolerance is given by its own fields."""
-    found = {"rule", "guard"} | {f.name for part in (learner, rule, guard) for f in fields(part)}
+    found = {"learner", "rule", "guard"} | {f.name for part in (learner, rule, guard) for f in fields(part)}
     if "tolerance" in found:
         found = found - {"tolerance"} | {f.name for f in fields(Tolerance)}
     return frozenset(found)
-
-
-def rewarded(observed: BoolArray, preference: FloatArray) -> BoolArray:
-    """Whether the reward is known: every metric with a weight was observed. (..., M) -> (...)"""
-    return np.asarray((observed | (preference == 0)).all(-1))
-
-
-def ridge_lost(before: Ridge, after: Ridge) -> bool:
-    """Whether so much was taken out of V or b that what is left is round-off, in any member of the batch."""
-    gone = LOST_SHARE * np.linalg.norm(before.b - after.b, axis=-1) > np.linalg.norm(after.b, axis=-1)
-    left, diagonal = np.diagonal(after.V, axis1=-2, axis2=-1), np.diagonal(before.V, axis1=-2, axis2=-1)
-    return bool(gone.any() or (left < LOST_SHARE * diagonal).any())

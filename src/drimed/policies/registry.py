@@ -27,6 +27,7 @@ GROUP = "drimed.policies"
 MODULES = "DRIMED_MODULES"
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 RULES: dict[str, str] = {name: f"drimed.{rule['place']}" for name, rule in _TABLE["rules"].items()}
+LEARNERS: dict[str, str] = {name: f"drimed.{place}" for name, place in _TABLE["models"].items()}
 GUARDS: dict[str, str] = {name: f"drimed.{place}" for name, place in _TABLE["guards"].items()}
 
 T = TypeVar("T")
@@ -102,7 +103,8 @@ def _named(name: str, row: dict[str, Any]) -> Entry:
         from drimed.policies.composing import compose
 
         defaults = learner["settings"] | row.get("settings", {})
-        return compose(settings, rule=row["rule"], guard=row.get("guard", "off"), defaults=defaults)
+        named = {"learner": learner["model"]} if "model" in learner else {}
+        return compose(named | settings, rule=row["rule"], guard=row.get("guard", "off"), defaults=defaults)
 
     def published(**settings: Any) -> AnyPolicy:
         PublishedDri = load("drimed.published.dri:PublishedDri")
@@ -124,7 +126,7 @@ def make(name: str, **settings: Any) -> AnyPolicy:
     """The policy of that name, with any of its settings changed.
 
     A name of the registry, of an installed package, or `module:name`: a policy, or a rule, which gets the learner of
-    dri_med and no guard. The settings `rule` and `guard` take a name, `module:name`, a class or an instance.
+    dri_med and no guard. The settings `learner`, `rule` and `guard` take a name, `module:name`, a class or an instance.
 
     >>> make("lin_med").rule.empirical
     0.99

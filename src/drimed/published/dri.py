@@ -14,12 +14,12 @@ import numpy as np
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.guards.guard import PENALISED, UNCHANGED, Decision
 from drimed.guards.margin import Tolerance
+from drimed.learning.learner import rewarded, ridge_lost
 from drimed.learning.offer import Fit, Offer, Outcome, Shape
 from drimed.linear import pmf, ridge
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick_shared
 from drimed.linear.ridge import Ridge
 from drimed.policies.contract import Traits
-from drimed.policies.policy import rewarded, ridge_lost
 from drimed.published.readings import Reading, reading
 from drimed.rules.imed import DriIMEDIndex
 from drimed.rules.med import MED

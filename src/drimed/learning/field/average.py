@@ -7,19 +7,21 @@ the means. The draws, in units of the posterior's deviations, are the same for e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
 from scipy.special import ndtri
 
 from drimed import streams
+from drimed.learning.field.cells import GROWS
 from drimed.learning.field.design import Scale
-from drimed.learning.field.likelihood import Design, evaluate
+from drimed.learning.field.likelihood import Design, evaluate, thinned
 from drimed.learning.field.variances import Parameters
 from drimed.learning.field.variances import learn as most_plausible
 from drimed.linear.arrays import FloatArray
 
+MOST_CLUSTERS = 2000  # variances are learned from so many clusters at most: more would tell them no better
 SEED = 0  # of the stream "variances", which the draws come from
 
 
@@ -28,11 +30,14 @@ class Averaged:
     """A fit of the whole model, in standardised units."""
 
     scale: Scale
-    nodes: FloatArray  # (..., B, p), parameters
-    theta: FloatArray  # (..., M, P)
-    covariance: FloatArray  # (..., M, P, M, P)
-    each_theta: FloatArray | None  # (..., B, M, P), at each node, where users have effects of their own
-    each_covariance: FloatArray | None  # (..., B, M, P, M, P)
+    mode: FloatArray = field(metadata=GROWS)  # (..., p), the most plausible parameters
+    deviation: FloatArray = field(metadata=GROWS)  # (..., p), how far from them they may be
+    nodes: FloatArray = field(metadata=GROWS)  # (..., B, p), draws of the parameters
+    theta: FloatArray = field(metadata=GROWS)  # (..., M, P)
+    covariance: FloatArray = field(metadata=GROWS)  # (..., M, P, M, P)
+    # At each node, where users have effects of their own: (..., B, M, P) and (..., B, M, P, M, P).
+    each_theta: FloatArray | None = field(metadata=GROWS)
+    each_covariance: FloatArray | None = field(metadata=GROWS)
 
     @property
     def batch(self) -> tuple[int, ...]:
@@ -44,7 +49,7 @@ def learn(
     parameters: Parameters, design: Design, scale: Scale, batch: tuple[int, ...], *, pairs: int, each: bool
 ) -> Averaged:
     """Fit variances and everything else, with `pairs` antithetic pairs of draws; 0 stays at the mode."""
-    found = most_plausible(parameters, design, batch)
+    found = most_plausible(parameters, thinned(design, MOST_CLUSTERS), batch)
     k = parameters.uncertain
     points = _points(pairs, k)  # (B, k)
     # The residual's shape, which many outcomes tell, stays at its mode.
@@ -52,12 +57,14 @@ def learn(
     spread = vectors / np.sqrt(values)[..., None, :]
     nodes = np.repeat(found.x[..., None, :], len(points), -2)
     nodes[..., :k] += np.einsum("...ij,...kj,bk->...bi", spread, vectors, points)
-    return _average(parameters, design, scale, nodes, each=each)
+    deviation = np.sqrt(np.diagonal(np.linalg.inv(found.hessian), axis1=-2, axis2=-1))
+    return _average(parameters, design, scale, (found.x, deviation, nodes), each=each)
 
 
 def again(parameters: Parameters, design: Design, before: Averaged) -> Averaged:
     """Other data, in the units and with the variances that were learned before."""
-    return _average(parameters, design, before.scale, before.nodes, each=before.each_theta is not None)
+    known = before.mode, before.deviation, before.nodes
+    return _average(parameters, design, before.scale, known, each=before.each_theta is not None)
 
 
 def mixture(means: FloatArray, covariances: FloatArray, core: int) -> tuple[FloatArray, FloatArray]:
@@ -70,7 +77,10 @@ def mixture(means: FloatArray, covariances: FloatArray, core: int) -> tuple[Floa
     return mean, within + between.reshape(within.shape)
 
 
-def _average(parameters: Parameters, design: Design, scale: Scale, nodes: FloatArray, *, each: bool) -> Averaged:
+def _average(
+    parameters: Parameters, design: Design, scale: Scale, known: tuple[FloatArray, ...], *, each: bool
+) -> Averaged:
+    mode, deviation, nodes = known
     found = [
         evaluate(design, parameters.variances(x), parameters.residual(x), gradient=False)
         for x in np.moveaxis(nodes, -2, 0)
@@ -78,7 +88,9 @@ def _average(parameters: Parameters, design: Design, scale: Scale, nodes: FloatA
     means = np.stack([f.theta for f in found], -3)
     covariances = np.stack([f.covariance for f in found], -5)
     theta, covariance = mixture(means, covariances, 2)
-    return Averaged(scale, nodes, theta, covariance, means if each else None, covariances if each else None)
+    return Averaged(
+        scale, mode, deviation, nodes, theta, covariance, means if each else None, covariances if each else None
+    )
 
 
 @cache

@@ -31,6 +31,26 @@ class Scale:
     known: FloatArray  # (...), 1 where every metric has shown variation, else 0
 
 
+@dataclass(frozen=True, slots=True)
+class NoiseGroups:
+    """Which outcomes share a residual covariance: those of an arm, of a part of the contexts, or all."""
+
+    metrics: int
+    arms: int = 1  # more than one: each arm has its own
+    parts: int = 1  # more than one: contexts scale the noise
+
+    @property
+    def count(self) -> int:
+        """g."""
+        return self.arms * self.parts
+
+    def of(self, keys: IntArray) -> IntArray:
+        """The group of decisions with these factors: (..., F) -> (...)."""
+        arm = keys[..., FACTORS.index("arm")] if self.arms > 1 else 0
+        part = keys[..., FACTORS.index("noise")] if self.parts > 1 else 0
+        return np.asarray(arm * self.parts + part + np.zeros(keys.shape[:-1], np.intp))
+
+
 def measure(cells: Cells, covariates: int) -> Scale:
     """The scale of cells that are sorted by season and block."""
     seen = _seen(cells, covariates)  # (..., N, C)
@@ -51,8 +71,14 @@ def measure(cells: Cells, covariates: int) -> Scale:
     return Scale(centre, np.where(varies, unit, 1.0), known)
 
 
-def build(cells: Cells, scale: Scale, common: Layout, own: Layout, *, covariates: int, by_arm: bool) -> Design:
-    """The design of cells that are sorted by cluster: `common` lays out theta, `own` a cluster's effects."""
+def build(
+    cells: Cells, scale: Scale, common: Layout, own: Layout, *, noise: NoiseGroups, weight: FloatArray | None = None
+) -> Design:
+    """The design of cells that are sorted by cluster: `common` lays out theta, `own` a cluster's effects.
+
+    `weight` (..., N) is how much an outcome of each cell counts; None: one.
+    """
+    covariates = cells.mean.shape[-1] - noise.metrics
     seen = _seen(cells, covariates)
     mean = (cells.mean - scale.centre[..., None, :]) / scale.unit[..., None, :] * seen
     both = seen[..., :, None] * seen[..., None, :]
@@ -61,13 +87,15 @@ def build(cells: Cells, scale: Scale, common: Layout, own: Layout, *, covariates
     u = np.concatenate([np.ones((*n.shape, 1)), mean], -1)
     T = n[..., None, None] * u[..., :, None] * u[..., None, :]
     T[..., 1:, 1:] += cells.scatter / unit * both
+    if weight is not None:
+        T *= weight[..., None, None]
     cols = common.columns(cells.keys)
     start, most = _starts(cells, common.cluster)
     touched = min(len(common.family), most * cols.shape[-1])
     return Design(
         T=T,
         pattern=cells.pattern,
-        group=cells.keys[..., FACTORS.index("arm")] if by_arm else np.zeros(n.shape, np.intp),
+        group=noise.of(cells.keys),
         cols=cols,
         slot=common.slot,
         zcols=own.columns(cells.keys),

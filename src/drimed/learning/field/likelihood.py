@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from drimed.learning.field import kernels
 from drimed.linear.arrays import FloatArray, IntArray
 
@@ -53,6 +55,22 @@ class Evaluation(NamedTuple):
 def evaluate(design: Design, v: FloatArray, R: FloatArray, *, gradient: bool = True) -> Evaluation:
     """The likelihood at variances v (..., M, F) and residual covariances R (..., g, M, M)."""
     return Evaluation(*kernels.evaluate(*design, v, R, int(gradient)))
+
+
+def thinned(design: Design, most: int) -> Design:
+    """Of a single trial with more clusters than this, evenly spaced ones; anything else as it is."""
+    clusters = design.start.shape[-1] - 1
+    if clusters <= most or design.start[..., 0].size > 1:
+        return design
+    chosen = np.linspace(0, clusters - 1, most).round().astype(np.intp)
+    start = design.start.reshape(-1)
+    ends, lengths = start[chosen + 1], start[chosen + 1] - start[chosen]
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    cells = np.arange(starts[-1]) + np.repeat(ends - starts[1:], lengths)
+    axis = design.pattern.ndim - 1
+    kept = (slice(None),) * axis + (cells,)
+    parts = {name: getattr(design, name)[kept] for name in ("T", "pattern", "group", "cols", "zcols")}
+    return design._replace(start=starts.reshape((*design.start.shape[:-1], most + 1)), **parts)
 
 
 class Own(NamedTuple):

@@ -17,24 +17,20 @@ import numpy as np
 from drimed.learning.field import design as field_design
 from drimed.learning.field import own as field_own
 from drimed.learning.field.average import Averaged, mixture
-from drimed.learning.field.cells import FACTORS, Cells
+from drimed.learning.field.cells import Cells
 from drimed.learning.field.likelihood import own
-from drimed.learning.field.terms import Layout
-from drimed.learning.field.variances import Parameters
+from drimed.learning.field.structure import Structure
 from drimed.linear.arrays import FloatArray, IntArray
 
 
-def step(
-    learned: Averaged, cells: Cells, at: int, parameters: Parameters, layouts: tuple[Layout, Layout], *, covariates: int
-) -> Averaged:
+def step(learned: Averaged, cells: Cells, at: int, structure: Structure) -> Averaged:
     """Add cell number `at`, a single outcome; those before it are already in."""
-    common, theirs = layouts
-    by_arm = parameters.groups > 1
+    common, theirs, parameters = structure.common, structure.own, structure.parameters
+    covariates, noise_groups = structure.covariates, structure.noise
     key, pattern, values = cells.keys[..., at, :], cells.pattern[..., at], cells.mean[..., at, :]
-    cluster = key[..., FACTORS.index(common.cluster)]
-    before = field_own.of_clusters(_until(cells, at), common.cluster, cluster[..., None])
-    before = _squeezed(before)
-    design = field_design.build(before, learned.scale, common, theirs, covariates=covariates, by_arm=by_arm)
+    place = structure.cluster_place
+    before = _squeezed(field_own.of_clusters(cells.live(at), place, key[..., place][..., None]))
+    design = field_design.build(before, learned.scale, common, theirs, noise=noise_groups)
     each, spread = learned.each_theta, learned.each_covariance
     nodes = learned.nodes if each is not None else learned.nodes.mean(-2, keepdims=True)  # (..., B, p)
     v, R = parameters.variances(nodes), parameters.residual(nodes)
@@ -44,8 +40,7 @@ def step(
     X, Z = common.rows(key, z)[..., None, None, :], theirs.rows(key, z)[..., None, None, :]  # one row, for each node
     G = field_own.through(effects, X, Z)[..., 0, :, :, :]  # (..., B, M, M, P)
     offset = np.einsum("...kq,...mq->...km", Z, effects.shift)[..., 0, :]
-    arm = key[..., FACTORS.index("arm")] if by_arm else np.zeros(pattern.shape, np.intp)
-    noise = field_own.sandwich(Z, effects.noise)[..., 0, :, 0, :] + _of_group(R, arm)
+    noise = field_own.sandwich(Z, effects.noise)[..., 0, :, 0, :] + _of_group(R, noise_groups.of(key))
     there = ((pattern[..., None] >> np.arange(parameters.metrics)) & 1)[..., None, :].astype(np.float64)
     if each is None or spread is None:
         theta, covariance = _conditioned(
@@ -76,21 +71,10 @@ def _conditioned(
     return (flat + np.matvec(gain, surprise)).reshape(theta.shape), C.reshape(covariance.shape)
 
 
-def _of_group(R: FloatArray, arm: IntArray) -> FloatArray:
-    """R (..., B, g, M, M) of each member's arm: (..., B, M, M)."""
-    index = arm.reshape(*arm.shape, 1, 1, 1, 1)
+def _of_group(R: FloatArray, group: IntArray) -> FloatArray:
+    """R (..., B, g, M, M) of each member's noise group: (..., B, M, M)."""
+    index = group.reshape(*group.shape, 1, 1, 1, 1)
     return np.take_along_axis(R, np.broadcast_to(index, (*R.shape[:-3], 1, 1, 1)), -3)[..., 0, :, :]
-
-
-def _until(cells: Cells, at: int) -> Cells:
-    return Cells(
-        cells.keys[..., :at, :],
-        cells.pattern[..., :at],
-        cells.n[..., :at],
-        cells.mean[..., :at, :],
-        cells.scatter[..., :at, :, :],
-        at,
-    )
 
 
 def _squeezed(cells: Cells) -> Cells:

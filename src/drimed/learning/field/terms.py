@@ -7,18 +7,16 @@ last and make up theta.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 
 from drimed.errors import ConfigError
 from drimed.learning.field.cells import FACTORS
-from drimed.linear.arrays import FloatArray, IntArray
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
-CLUSTERS = ("season", "user")
 LEVEL = 1e6  # variance of the overall level around the mean outcome, relative to the residual's: as good as flat
 
 
@@ -34,22 +32,13 @@ class Family:
     spread: float = 1.0  # deviation of the log of that ratio
     variance: float | None = None  # known, relative to a first guess of the residual's; None: learned
 
-    def __post_init__(self) -> None:
-        unknown = [f for f in self.by if f not in FACTORS]
-        if unknown:
-            raise ConfigError(f"family {self.name!r}: factors are {FACTORS}, got {unknown[0]!r}")
 
+class Unmet(NamedTuple):
+    """Effects of a family that rows have but no column is for: nothing was observed of them yet."""
 
-@final
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """How many values each factor has so far; larger numbers leave room for new ones."""
-
-    season: int = 1
-    block: int = 1
-    group: int = 1
-    user: int = 1
-    arm: int = 1
+    family: int
+    by_arm: bool  # each arm has its own, or all arms of an offer share it
+    weight: FloatArray  # (..., K, s), what multiplies them, for each slot of the family; 0 where there is a column
 
 
 @final
@@ -58,10 +47,17 @@ class Layout:
     """Families laid out as columns: of theta, or of one cluster's own effects."""
 
     families: tuple[Family, ...]  # all of the model, in the order of their variances
+    factors: tuple[str, ...]
     cluster: str  # the factor that is eliminated
-    sizes: Sizes
+    sizes: tuple[int, ...]  # how many values of each factor have columns
     reference: int | None  # an arm without effects of its own: the others are measured against it
     own: bool  # columns of a cluster's effects, or of theta
+
+    def __post_init__(self) -> None:
+        for f in self.families:
+            unknown = [name for name in f.by if name not in self.factors]
+            if unknown:
+                raise ConfigError(f"family {f.name!r}: factors are {self.factors}, got {unknown[0]!r}")
 
     @cached_property
     def members(self) -> tuple[int, ...]:
@@ -71,7 +67,7 @@ class Layout:
     @cached_property
     def widths(self) -> tuple[int, ...]:
         """How many columns each of them has."""
-        return tuple(self._combinations(k) * self._slots(k) for k in self.members)
+        return tuple(self._combinations(k) * len(self._slots(k)) for k in self.members)
 
     @cached_property
     def family(self) -> IntArray:
@@ -83,80 +79,135 @@ class Layout:
     @cached_property
     def slot(self) -> IntArray:
         """For each entry of a row, what multiplies its column: 0 is the constant 1, j the j-th covariate. (E,)"""
-        slots = [self._slots_of(k) for k in self.members]
+        slots = [self._slots(k) for k in self.members]
         return np.concatenate([*slots, np.zeros(0 if slots else 1, np.intp)])
 
     def columns(self, keys: IntArray) -> IntArray:
-        """The columns that decisions with these factors touch: (..., 5) -> (..., E), -1 where an arm has none."""
+        """The columns that decisions with these factors touch: (..., F) -> (..., E), -1 where there is none."""
         found, base = [], 0
         for k, width in zip(self.members, self.widths, strict=True):
-            f = self.families[k]
             at = np.zeros(keys.shape[:-1], np.intp)
-            for name in self._factors(k):
-                at = at * getattr(self.sizes, name) + keys[..., FACTORS.index(name)]
-            at = base + self._slots(k) * at[..., None] + np.arange(self._slots(k))
-            if self.reference is not None and "arm" in f.by:
-                at = np.where(keys[..., FACTORS.index("arm"), None] == self.reference, -1, at)
-            found.append(at)
+            for i in self._places(k):
+                at = at * self.sizes[i] + keys[..., i]
+            slots = len(self._slots(k))
+            at = base + slots * at[..., None] + np.arange(slots)
+            found.append(np.where(self._absent(k, keys)[..., None], -1, at))
             base += width
         return np.concatenate(found, -1) if found else np.full((*keys.shape[:-1], 1), -1)
 
     def rows(self, keys: IntArray, covariates: FloatArray) -> FloatArray:
-        """Decisions as rows on the columns: (..., 5), (..., c) -> (..., P)."""
-        cols = self.columns(keys)
-        ones = np.ones((*covariates.shape[:-1], 1))
-        values = np.concatenate([ones, covariates], -1)[..., self.slot]
+        """Decisions as rows on the columns: (..., F), (..., c) -> (..., P)."""
+        cols, values = self.columns(keys), self._values(covariates)[..., self.slot]
         wide = np.zeros((*np.broadcast_shapes(cols.shape[:-1], values.shape[:-1]), len(self.family) + 1))
         cols, values = np.broadcast_arrays(cols, values)
         np.put_along_axis(wide, cols, values, -1)  # column -1 is the one too many
         return wide[..., :-1]
 
-    def _factors(self, k: int) -> tuple[str, ...]:
-        return tuple(name for name in self.families[k].by if name != self.cluster)
+    def unmet(self, keys: IntArray, covariates: FloatArray) -> list[Unmet]:
+        """What the arms of an offer, the last axis but one, have no columns for yet."""
+        found = []
+        for k in self.members:
+            f = self.families[k]
+            outside = self._outside(k, keys)
+            if "arm" in f.by and self.reference is not None:
+                outside = outside & (keys[..., self.factors.index("arm")] != self.reference)
+            if outside.any():
+                weight = self._values(covariates)[..., self._slots(k)] * outside[..., None]
+                found.append(Unmet(k, "arm" in f.by, weight))
+        return found
+
+    def _absent(self, k: int, keys: IntArray) -> BoolArray:
+        outside = self._outside(k, keys)
+        if self.reference is not None and "arm" in self.families[k].by:
+            outside = outside | (keys[..., self.factors.index("arm")] == self.reference)
+        return outside
+
+    def _outside(self, k: int, keys: IntArray) -> BoolArray:
+        outside = np.zeros(keys.shape[:-1], bool)
+        for i in self._places(k):
+            outside |= (keys[..., i] < 0) | (keys[..., i] >= self.sizes[i])
+        return outside
+
+    def _places(self, k: int) -> list[int]:
+        return [self.factors.index(name) for name in self.families[k].by if name != self.cluster]
 
     def _combinations(self, k: int) -> int:
-        return int(np.prod([getattr(self.sizes, name) for name in self._factors(k)], dtype=np.intp))
+        return int(np.prod([self.sizes[i] for i in self._places(k)], dtype=np.intp))
 
-    def _slots(self, k: int) -> int:
-        return len(self._slots_of(k))
-
-    def _slots_of(self, k: int) -> IntArray:
+    def _slots(self, k: int) -> IntArray:
         slopes = self.families[k].slopes
         return np.zeros(1, np.intp) if slopes is None else 1 + np.array(slopes, np.intp)
 
+    @staticmethod
+    def _values(covariates: FloatArray) -> FloatArray:
+        return np.concatenate([np.ones((*covariates.shape[:-1], 1)), covariates], -1)
 
-def field_families(mean: Sequence[int] = (), effects: Sequence[int] = ()) -> tuple[Family, ...]:
-    """Sites and seasons; covariates that shift the mean, and those that change the effects of arms.
 
-    Every variance is learned, and a family without support shrinks to little.
+@final
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a model has besides levels and arms, by the numbers of covariates and categories."""
 
-    >>> [f.name for f in field_families() if "season" in f.by]
-    ['season', 'block', 'season x arm']
+    level: tuple[int, ...] = ()  # covariates that shift outcomes of all arms alike
+    effects: tuple[int, ...] = ()  # covariates that change the effects of arms
+    attributes: tuple[int, ...] = ()  # covariates that describe the arm
+    categories: tuple[int, ...] = ()  # categories that shift outcomes
+    category_effects: tuple[int, ...] = ()  # categories that change the effects of arms
+
+
+def category(i: int) -> str:
+    """The factor of a category."""
+    return f"category {i}"
+
+
+def factors_of(categories: int) -> tuple[str, ...]:
+    """The factors of a model with so many categories."""
+    return (*FACTORS, *(category(i) for i in range(categories)))
+
+
+def field_families(terms: Terms, sizes: dict[str, int], *, seasons: bool = True) -> tuple[Family, ...]:
+    """Sites and seasons. Every variance is learned, and a family without support shrinks to little.
+
+    Users stand for themselves where a site has several of them, blocks where there are any.
+
+    >>> [f.name for f in field_families(Terms(), {"user": 3, "group": 3, "block": 1}) if "season" in f.by]
+    ['season', 'season x group', 'season x arm']
     """
+    nested = sizes["user"] > sizes["group"]
     return (
-        *_common_families(mean, effects),
-        Family("group", ("group",)),
-        Family("group x arm", ("group", "arm"), centre=0.25),
-        Family("season", ("season",)),
-        Family("block", ("season", "block")),
-        Family("season x arm", ("season", "arm"), centre=0.25),
+        *_common(terms),
+        *_varying("group"),
+        *(_varying("user") if nested else ()),
+        *((Family("season", ("season",)), Family("season x group", ("season", "group"))) if seasons else ()),
+        *((Family("block", ("season", "block")),) if sizes["block"] > 1 else ()),
+        *((Family("season x arm", ("season", "arm"), centre=0.25),) if seasons else ()),
     )
 
 
-def people_families(mean: Sequence[int] = (), effects: Sequence[int] = ()) -> tuple[Family, ...]:
+def people_families(terms: Terms, sizes: dict[str, int], *, seasons: bool = True) -> tuple[Family, ...]:
     """Many users, each with a level, effects of arms, and effects of arms that change with covariates, of their own."""
+    grouped = 1 < sizes["group"] < sizes["user"]
     return (
-        *_common_families(mean, effects),
-        Family("user", ("user",)),
-        Family("user x arm", ("user", "arm"), centre=0.25),
-        Family("user x arm x covariate", ("user", "arm"), slopes=tuple(effects), centre=0.25),
+        *_common(terms),
+        *(_varying("group") if grouped else ()),
+        *((Family("season", ("season",)),) if seasons and sizes["season"] > 1 else ()),
+        *_varying("user"),
+        Family("user x arm x covariate", ("user", "arm"), slopes=terms.effects, centre=0.25),
     )
 
 
-def _common_families(mean: Sequence[int], effects: Sequence[int]) -> tuple[Family, ...]:
+def _common(terms: Terms) -> tuple[Family, ...]:
     return (
         Family("level", variance=LEVEL),
         Family("arm", ("arm",), centre=0.5, spread=1.25),
-        Family("covariate", slopes=tuple(mean), centre=0.5),
-        Family("covariate x arm", ("arm",), slopes=tuple(effects), spread=1.5),
+        Family("attribute", slopes=terms.attributes, centre=0.5, spread=1.25),
+        Family("covariate", slopes=terms.level, centre=0.5),
+        Family("covariate x arm", ("arm",), slopes=terms.effects, spread=1.5),
+        *(Family(category(i), (category(i),)) for i in terms.categories),
+        *(Family(f"{category(i)} x arm", (category(i), "arm"), centre=0.25) for i in terms.category_effects),
     )
+
+
+def _varying(factor: str) -> tuple[Family, ...]:
+    """A level, and effects of arms, of each one's own."""
+    return Family(factor, (factor,)), Family(f"{factor} x arm", (factor, "arm"), centre=0.25)

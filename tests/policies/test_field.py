@@ -1,4 +1,4 @@
-"""The field policy: the contract that every policy keeps, in a field."""
+"""Policies with the learner of the field: the contract that every policy keeps, in a field."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from drimed.guards.budget import Budget
 from drimed.guards.certified import Expected
 from drimed.guards.guard import Decision, Guard, Off
 from drimed.guards.margin import Tolerance
+from drimed.learning.field.learner import Field
 from drimed.learning.offer import Offer, Outcome, Shape
 from drimed.policies.contract import check_policy
-from drimed.policies.field_policy import FieldPolicy, FieldPolicyState
+from drimed.policies.policy import Policy, State
 from drimed.rules.lin_ts import LinTS
 from drimed.rules.med import MED
 from drimed.rules.solid import SOLID
@@ -37,8 +38,8 @@ def one(user: int) -> Offer:
 
 
 def play(
-    policy: FieldPolicy, seasons: int, seeds: tuple[int, ...] = (1, 2), unit: float = 1.0, level: float = 0.0
-) -> tuple[FieldPolicyState, list[np.ndarray]]:
+    policy: Policy, seasons: int, seeds: tuple[int, ...] = (1, 2), unit: float = 1.0, level: float = 0.0
+) -> tuple[State, list[np.ndarray]]:
     world = FieldWorld(replace(SETTING, deviations=Deviations()), seeds)
     state, chosen = policy.init(SHAPE, (len(seeds),)), []
     for season in range(seasons):
@@ -55,7 +56,7 @@ def play(
 
 def test_the_first_season_is_the_control_s_under_a_guard() -> None:
     guard = Expected(tolerance=Tolerance(relative=0.0, absolute=6.0))
-    _, chosen = play(FieldPolicy(rule=MED(), guard=guard), 1)
+    _, chosen = play(Policy(learner=Field(), rule=MED(), guard=guard), 1)
     assert not chosen[0].any()
 
 
@@ -63,7 +64,7 @@ def test_the_first_season_is_the_control_s_under_a_guard() -> None:
 def test_neither_unit_nor_level_changes_a_decision(unit: float, level: float) -> None:
     """The tolerance is told in the same unit; there is no range to declare."""
     as_is, other = (
-        FieldPolicy(rule=MED(), guard=Expected(tolerance=Tolerance(relative=0.0, absolute=15.0 * u)))
+        Policy(learner=Field(), rule=MED(), guard=Expected(tolerance=Tolerance(relative=0.0, absolute=15.0 * u)))
         for u in (1.0, unit)
     )
     _, before = play(as_is, 6)
@@ -73,14 +74,14 @@ def test_neither_unit_nor_level_changes_a_decision(unit: float, level: float) ->
 
 
 def test_without_a_guard_every_arm_is_tried() -> None:
-    state, _ = play(FieldPolicy(rule=MED(), guard=Off()), 6)
+    state, _ = play(Policy(learner=Field(), rule=MED(), guard=Off()), 6)
     assert (state.pulls > 0).all()
     assert state.pulls.sum() == 2 * 4 * 6
     assert state.round == 1 + 4 * 6
 
 
 def test_a_batch_is_its_members_side_by_side() -> None:
-    policy = FieldPolicy(rule=MED(), guard=Off())
+    policy = Policy(learner=Field(), rule=MED(), guard=Off())
     _, together = play(policy, 4)
     for i, seed in enumerate((1, 2)):
         _, alone = play(policy, 4, (seed,))
@@ -88,15 +89,15 @@ def test_a_batch_is_its_members_side_by_side() -> None:
 
 
 def test_thompson_sampling_works_on_the_table_of_means() -> None:
-    state, _ = play(FieldPolicy(rule=LinTS(), guard=Off()), 3)
+    state, _ = play(Policy(learner=Field(), rule=LinTS(), guard=Off()), 3)
     assert state.pulls.sum() == 2 * 4 * 3
 
 
 def test_an_amended_outcome_of_an_earlier_season_is_as_if_it_had_come_so() -> None:
-    policy = FieldPolicy(rule=MED(), guard=Off())
+    policy = Policy(learner=Field(), rule=MED(), guard=Off())
     arms = np.array([0, 1, 2, 1])
 
-    def told(first: float, amend: float | None) -> FieldPolicyState:
+    def told(first: float, amend: float | None) -> State:
         state = policy.init(SHAPE)
         for season in range(3):
             state = policy.begin_episode(state, one(0))
@@ -107,13 +108,13 @@ def test_an_amended_outcome_of_an_earlier_season_is_as_if_it_had_come_so() -> No
         if amend is not None:
             state = policy.forget(state, one(2), arms[2], Outcome(reward=np.array(first)), late=2)
             state = policy.observe(state, one(2), arms[2], Outcome(reward=np.array(amend)), late=2)
-        return replace(state, field=policy._model(state).settle(state.field, variances=True))
+        return replace(state, evidence=Field().ready(state.evidence, variances=True))
 
     np.testing.assert_allclose(policy.theta(told(80.0, 55.0)), policy.theta(told(55.0, None)), atol=1e-7)
 
 
 def test_one_decision_and_a_whole_episode_see_the_same_belief() -> None:
-    policy = FieldPolicy(rule=MED(), guard=Expected(tolerance=Tolerance(relative=0.1, absolute=6.0)))
+    policy = Policy(learner=Field(), rule=MED(), guard=Expected(tolerance=Tolerance(relative=0.1, absolute=6.0)))
     state, _ = play(policy, 4)
     state = policy.settle(state)
     draws = np.full((2, 4, 1), 0.4)
@@ -124,10 +125,10 @@ def test_one_decision_and_a_whole_episode_see_the_same_belief() -> None:
 
 
 def test_effects_are_the_belief_s_differences_from_the_control_with_their_deviations() -> None:
-    policy = FieldPolicy(rule=MED(), guard=Off())
+    policy = Policy(learner=Field(), rule=MED(), guard=Off())
     state = policy.settle(play(policy, 4)[0])
     for user in range(4):
-        belief = policy._model(state).belief(state.field, user)
+        belief = Field().beliefs(state.evidence, one(user), together=False).of(0)
         mean, cov = belief.mean[..., 0], belief.covariance[..., 0, :, 0]
         own = np.diagonal(cov, axis1=-2, axis2=-1)
         found = policy.effects(state, one(user), 0.95)
@@ -137,12 +138,12 @@ def test_effects_are_the_belief_s_differences_from_the_control_with_their_deviat
 
 
 def test_it_keeps_the_contract_of_policies() -> None:
-    check_policy(FieldPolicy(rule=MED(), guard=Expected()))
+    check_policy(Policy(learner=Field(), rule=MED(), guard=Expected()))
 
 
 @pytest.mark.parametrize("guard", [Budget(), Expected()])
 def test_a_guard_remembers_an_episode_as_it_does_each_of_its_decisions(guard: Guard) -> None:
-    policy = FieldPolicy(rule=MED(), guard=guard)
+    policy = Policy(learner=Field(), rule=MED(), guard=guard)
     state = policy.settle(policy.begin_episode(policy.init(SHAPE, (2,)), offers()))
     decision = policy.decide_together(state, offers(), np.full((2, 4, 1), 0.4))
     alone = state
@@ -154,9 +155,7 @@ def test_a_guard_remembers_an_episode_as_it_does_each_of_its_decisions(guard: Gu
 
 def test_what_it_cannot_do_is_refused() -> None:
     with pytest.raises(ConfigError, match="keeps sums on features"):
-        FieldPolicy(rule=SOLID(), guard=Off())
-    policy = FieldPolicy(rule=MED(), guard=Off(), covariates=1)
-    with pytest.raises(InputError, match="give the offer a context"):
+        Policy(learner=Field(), rule=SOLID(), guard=Off())
+    policy = Policy(learner=Field(covariates=1), rule=MED(), guard=Off())
+    with pytest.raises(InputError, match="give the offer a unit"):
         policy.observe(policy.init(SHAPE), one(0), np.array(0), Outcome(reward=np.array(1.0)))
-    with pytest.raises(InputError, match="use decide_together"):
-        policy.decide(policy.init(SHAPE, (2,)), offers(), np.full((2, 1), 0.4))

@@ -1,0 +1,376 @@
+"""The learner of the field: outcomes that differ between sites, seasons, blocks and people.
+
+An episode is a season. Where a decision was taken is in the offer's unit; an offer without one is for a user who is a
+group of its own. Rules compare arms, so they see features relative to the control's: how well the level of a site is
+known is not exploration of its arms. Guards see the features themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import ClassVar, final
+
+import numpy as np
+
+from drimed.errors import ConfigError, InputError
+from drimed.learning.field import cells as field_cells
+from drimed.learning.field.average import Averaged
+from drimed.learning.field.cells import FACTORS, Cells, Rows
+from drimed.learning.field.design import NoiseGroups
+from drimed.learning.field.model import Belief, as_fit, belief, learn, learn_again, make_rows, stepped
+from drimed.learning.field.structure import Structure
+from drimed.learning.field.terms import Terms, factors_of, field_families, people_families
+from drimed.learning.learner import LOST_SHARE
+from drimed.learning.offer import Offer, Outcome, Seen, Shape, Unit, quadratic
+from drimed.linear import checks
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+
+KINDS = ("field", "people")
+NOISES = ("common", "arm")
+ROLES = ("level", "effects", "noise")
+MOST_STEPS = 64  # more outcomes than this at a time, or this share of all, are faster added up anew
+SLOWER = 4000  # with so many outcomes variances are fitted again at half of the way to twice as many
+MOST_NOISE = 3  # covariates that scale the noise
+
+
+@dataclass(frozen=True, slots=True)
+class FieldEvidence:
+    """The outcomes, and what was learned from them when the variances were last fitted."""
+
+    cells: Cells
+    learned: Averaged
+    sizes: IntArray  # (F,), how many values of each factor have columns in `learned`
+    seen: IntArray  # (F,), and how many were seen in outcomes
+    fitted: int  # outcomes when the variances were last fitted, of the member that had most
+    stepped: int  # how many of the cells are in `learned`; -1: it must be computed again
+    season: int  # of the present episode, from 0; -1 before the first
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """Levels and effects by site and season, or by person, with every variance learned.
+
+    >>> Field(covariates=2).about
+    'field model, 2 covariates'
+    """
+
+    kind: str = "field"  # field: sites season after season; people: many users, who come once or a few times
+    # What each covariate does, in words of ROLES; a number stands for so many that shift levels and change effects.
+    covariates: tuple[str, ...] | int = ()
+    categories: tuple[str, ...] | int = ()  # the same for each category
+    attributes: int = 0  # how many numbers describe an arm
+    seasons: bool = True  # outcomes shift from season to season
+    noise: str = "common"  # common: one residual covariance; arm: each arm scales it
+    discount: float = 1.0  # an outcome counts so much for each season that has passed since
+    reference: int | None = None  # an arm that the effects of the others are measured against; None: all alike
+    pairs: int = 6  # of draws of the variances that estimates are averaged over; 0: the most plausible variances alone
+    growth: float = 1.1  # variances are fitted again when there are this many times as many outcomes
+    delta: float = 0.01  # the radius at all times may fail with this probability
+
+    feedback: ClassVar[str] = "vector"
+    weighting: ClassVar[str] = "learned"
+    noise_bound: ClassVar[float] = 1.0
+    keeps_features: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for name, known in (("kind", KINDS), ("noise", NOISES)):
+            if getattr(self, name) not in known:
+                raise ConfigError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
+        if self.pairs < 0:
+            raise ConfigError(f"pairs must be at least 0, got {self.pairs}")
+        if not 0 < self.discount <= 1:
+            raise ConfigError(f"discount must be in (0, 1], got {self.discount}")
+        checks.share("delta", self.delta)
+        for roles in (*self._roles, *self._category_roles):
+            wrong = roles - set(ROLES)
+            if wrong:
+                raise ConfigError(f"a covariate affects {', '.join(ROLES)}, got {min(wrong)!r}")
+        if any("noise" in roles for roles in self._category_roles):
+            raise ConfigError("a category cannot scale the noise; numbers can")
+        if len(self._noisy) > MOST_NOISE:
+            raise ConfigError(f"at most {MOST_NOISE} covariates can scale the noise, got {len(self._noisy)}")
+
+    @property
+    def about(self) -> str:
+        """In a few words."""
+        more = [
+            f"{n} {word}"
+            for n, word in ((len(self._roles), "covariates"), (len(self._category_roles), "categories"))
+            if n
+        ]
+        aged = [f"discount {self.discount:g}"] if self.discount < 1 else []
+        return ", ".join([f"{self.kind} model", *more, *aged])
+
+    # As a learner like the others
+
+    def start(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> FieldEvidence:
+        """No outcomes, in a later season."""
+        sizes = np.ones(len(self._factors), np.intp)
+        sizes[FACTORS.index("arm")] = shape.K
+        structure = self._structure(sizes, shape.M)
+        cells = field_cells.init(structure.covariates + shape.M, batch, factors=len(self._factors))
+        _, learned = learn(structure, cells, pairs=self.pairs)
+        return FieldEvidence(cells, learned, sizes, sizes, 0, 0, episodes - 1)
+
+    def age(self, evidence: FieldEvidence) -> FieldEvidence:
+        """A new season."""
+        anew = -1 if self.discount < 1 else evidence.stepped
+        return replace(evidence, season=evidence.season + 1, stepped=anew)
+
+    def add(
+        self, evidence: FieldEvidence, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0
+    ) -> FieldEvidence:
+        """Count outcomes in, of any season and in any order."""
+        for rows in self._rows(evidence, offer, action, outcome, late):
+            seen = np.maximum(evidence.seen, 1 + rows.keys.reshape(-1, rows.keys.shape[-1]).max(0))
+            evidence = replace(evidence, cells=field_cells.add(evidence.cells, rows), seen=seen)
+        return evidence
+
+    def remove(
+        self, evidence: FieldEvidence, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0
+    ) -> FieldEvidence:
+        """Take outcomes out again, as if they had never come."""
+        for rows in self._rows(evidence, offer, action, outcome, late):
+            evidence = replace(evidence, cells=field_cells.remove(evidence.cells, rows), stepped=-1)
+        return evidence
+
+    def ready(self, evidence: FieldEvidence, *, variances: bool | None = None) -> FieldEvidence:
+        """All outcomes so far, with variances fitted again when they are due (or as told)."""
+        waiting = evidence.cells.used - evidence.stepped
+        if waiting == 0 and not variances:
+            return evidence
+        most, before = int(evidence.cells.count.max(initial=0)), evidence.learned
+        now, then = (self._structure(sizes, self._metrics(evidence)) for sizes in (evidence.seen, evidence.sizes))
+        due = self._due(most, evidence.fitted) if variances is None else variances
+        # While the noise is unknown there is nothing to keep; other families have other variances.
+        if due or not before.scale.known.all() or now.parameters != then.parameters:
+            cells, learned = learn(now, evidence.cells, pairs=self.pairs, weight=self.discount)
+            return replace(evidence, cells=cells, learned=learned, sizes=evidence.seen, fitted=most, stepped=cells.used)
+        few = waiting <= max(MOST_STEPS, evidence.cells.used // MOST_STEPS)
+        if evidence.stepped >= 0 and few and now is then:
+            learned = stepped(then, evidence.cells, before, evidence.stepped)
+            return replace(evidence, learned=learned, stepped=evidence.cells.used)
+        cells, learned = learn_again(now, evidence.cells, before, self.discount)
+        return replace(evidence, cells=cells, learned=learned, sizes=evidence.seen, stepped=cells.used)
+
+    def see(self, evidence: FieldEvidence, offer: Offer, pulls: FloatArray, round: int, *, together: bool) -> Seen:
+        """A table of the arms' mean outcomes for each user."""
+        evidence = self.ready(evidence)
+        found = self.beliefs(evidence, offer, together=together)
+        if not together:
+            found = found.of(0)
+        fit = as_fit(found, pulls[..., None, :] if together else pulls, round, self.delta)
+        view = _view(offer, found)
+        return Seen(fit, view, replace(view, features=view.features - view.control_features[..., None, :]))
+
+    def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
+        """One metric is enough."""
+        del preference
+        return np.asarray(observed.any(-1))
+
+    def lost_digits(self, before: FieldEvidence, after: FieldEvidence) -> bool:
+        """Of the sums of squares."""
+        there = after.cells.count[..., None] > 0
+        return bool((there & (after.cells.squares < LOST_SHARE * before.cells.squares)).any())
+
+    def theta(self, evidence: FieldEvidence) -> FloatArray:
+        """What is common to all, in standardised units: (..., M P)."""
+        theta = self.ready(evidence).learned.theta
+        return theta.reshape(*theta.shape[:-2], -1)
+
+    def coefficients(self, shape: Shape) -> int:
+        """Of the table of means."""
+        return shape.K * shape.M
+
+    # What it knows, for inference
+
+    def structure(self, evidence: FieldEvidence) -> Structure:
+        """The model as it was last fitted."""
+        return self._structure(evidence.sizes, self._metrics(evidence))
+
+    def beliefs(self, evidence: FieldEvidence, offer: Offer, *, together: bool) -> Belief:
+        """Mean outcomes for the user of an offer, or for all of them: (..., H, K, M), H = 1 for one user."""
+        keys, z = self._asked(evidence, offer, together=together)
+        return belief(self.structure(evidence), evidence.learned, evidence.cells, keys, z)
+
+    # Parts
+
+    @cached_property
+    def _roles(self) -> tuple[frozenset[str], ...]:
+        return _parsed(self.covariates)
+
+    @cached_property
+    def _category_roles(self) -> tuple[frozenset[str], ...]:
+        return _parsed(self.categories)
+
+    @cached_property
+    def _noisy(self) -> tuple[int, ...]:
+        return tuple(i for i, roles in enumerate(self._roles) if "noise" in roles)
+
+    @cached_property
+    def _factors(self) -> tuple[str, ...]:
+        return factors_of(len(self._category_roles))
+
+    @cached_property
+    def _terms(self) -> Terms:
+        c = len(self._roles)
+        return Terms(
+            level=_with_role("level", self._roles),
+            effects=_with_role("effects", self._roles),
+            attributes=tuple(range(c, c + self.attributes)),
+            categories=_with_role("level", self._category_roles),
+            category_effects=_with_role("effects", self._category_roles),
+        )
+
+    def _structure(self, sizes: IntArray, metrics: int) -> Structure:
+        named = dict(zip(self._factors, sizes.tolist(), strict=True))
+        # How many clusters there are does not matter, so that it must not make a new structure.
+        if self.kind == "field" or not self.seasons:
+            named["season"] = 1
+        if self.kind == "people":
+            named["user"] = min(named["user"], named["group"] + 1)
+        return _made(self, tuple(named.values()), metrics)
+
+    def _metrics(self, evidence: FieldEvidence) -> int:
+        return evidence.cells.mean.shape[-1] - len(self._roles) - self.attributes
+
+    def _due(self, most: int, fitted: int) -> bool:
+        slower = most / (most + SLOWER)
+        return most >= (self.growth + (2 - self.growth) * slower) * fitted
+
+    def _rows(self, evidence: FieldEvidence, offer: Offer, action: IntArray, outcome: Outcome, late: int) -> list[Rows]:
+        """The outcomes as rows; those of control plots come as decisions for the control."""
+        structure = self._structure(evidence.seen, self._metrics(evidence))
+        batch = evidence.cells.batch
+        together = action.ndim > len(batch)
+        y = outcome.vector if outcome.vector is not None else np.asarray(outcome.reward)[..., None]
+        told = [(action, y, outcome.observed)]
+        if outcome.control is not None:
+            plot = np.broadcast_to(offer.control.argmax(-1), action.shape)
+            told.append((plot, outcome.control, outcome.control_observed))
+        unit = _unit_of(offer, together=together)
+        found = []
+        for arm, values, observed in told:
+            if observed is not None and not observed.any():
+                continue
+            if not together:
+                arm, values = arm[..., None], values[..., None, :]
+                observed = None if observed is None else observed[..., None, :]
+            keys, z = self._keys(evidence, unit, arm, late)
+            if self.attributes:
+                own = np.broadcast_to(self._attributes(offer), (*arm.shape, structure.arms, self.attributes))
+                z[..., len(self._roles) :] = np.take_along_axis(own, arm[..., None, None], -2)[..., 0, :]
+            found.append(make_rows(structure, keys, values, z, observed))
+        return found
+
+    def _asked(self, evidence: FieldEvidence, offer: Offer, *, together: bool) -> tuple[IntArray, FloatArray]:
+        """The factors and covariates of all arms of each offer: (..., H, K, F) and (..., H, K, c)."""
+        unit = _unit_of(offer, together=together)
+        parts = [a.shape[:-1] for a in (unit.levels, unit.covariates) if a is not None]
+        if offer.attributes is not None and together:
+            parts.append(offer.attributes.shape[:-2])
+        lead = np.broadcast_shapes(np.shape(unit.user), np.shape(unit.group), np.shape(unit.block), *parts)
+        K = self.structure(evidence).arms
+        keys, z = self._keys(evidence, unit, np.zeros(lead, np.intp), 0)
+        keys, z = np.repeat(keys[..., None, :], K, -2), np.repeat(z[..., None, :], K, -2)
+        keys[..., FACTORS.index("arm")] = np.arange(K)
+        if self.attributes:
+            z[..., len(self._roles) :] = self._attributes(offer)
+        return keys, z
+
+    def _keys(self, evidence: FieldEvidence, unit: Unit, arm: IntArray, late: int) -> tuple[IntArray, FloatArray]:
+        """Factors (..., F) and covariates (..., c) of decisions for these arms; those of arms are left at 0."""
+        keys = np.zeros((*arm.shape, len(self._factors)), np.intp)
+        z = np.zeros((*arm.shape, len(self._roles) + self.attributes))
+        named = {"season": max(evidence.season, 0) - late, "block": unit.block, "group": unit.group, "user": unit.user}
+        for name, value in (named | {"arm": arm}).items():
+            keys[..., FACTORS.index(name)] = value
+        if self._category_roles:
+            keys[..., len(FACTORS) :] = _of_unit("categories", unit.levels, len(self._category_roles))
+        if self._roles:
+            z[..., : len(self._roles)] = _of_unit("covariates", unit.covariates, len(self._roles))
+            for bit, i in enumerate(self._noisy):
+                keys[..., FACTORS.index("noise")] += (z[..., i] > 0).astype(np.intp) << bit
+        return keys, z
+
+    def _attributes(self, offer: Offer) -> FloatArray:
+        if offer.attributes is None or offer.attributes.shape[-1] != self.attributes:
+            came = "none" if offer.attributes is None else str(offer.attributes.shape[-1])
+            raise InputError(
+                f"the model describes arms by {self.attributes} numbers: give them as offer.attributes, got {came}"
+            )
+        return offer.attributes
+
+
+@lru_cache(maxsize=4096)
+def _made(learner: Field, sizes: tuple[int, ...], metrics: int) -> Structure:
+    """The structure for so many values of each factor."""
+    factors, terms = learner._factors, learner._terms
+    named = dict(zip(factors, sizes, strict=True))
+    people = learner.kind == "people"
+    families = people_families if people else field_families
+    return Structure(
+        families=families(terms, named, seasons=learner.seasons),
+        factors=factors,
+        sizes=sizes,
+        cluster="user" if people else "season",
+        covariates=len(learner._roles) + learner.attributes,
+        noise=NoiseGroups(metrics, named["arm"] if learner.noise == "arm" else 1, 1 << len(learner._noisy)),
+        reference=learner.reference,
+    )
+
+
+def _view(offer: Offer, belief: Belief) -> Offer:
+    """The offer on the table of means: maps that pick arm and metric."""
+    K, M = belief.mean.shape[-2:]
+    maps = np.eye(K * M).reshape(K, M, K * M)
+    if offer.preference is None and M > 1:
+        raise InputError(f"an offer with {M} metrics needs a preference")
+    preference = np.ones(M) if offer.preference is None else offer.preference
+    features = np.einsum("...m,kmd->...kd", preference, maps)
+    features = np.broadcast_to(features, (*np.broadcast_shapes(features.shape[:-2], belief.mean.shape[:-2]), K, K * M))
+    return Offer(
+        features=features,
+        control=offer.control,
+        sigma=np.sqrt(quadratic(belief.residual, preference)),
+        maps=maps,
+        preference=offer.preference,
+        context=offer.context,
+        available=offer.available,
+        user=offer.user,
+    )
+
+
+def _unit_of(offer: Offer, *, together: bool) -> Unit:
+    """Where an offer is made, with an axis of users before those of levels and covariates, of length 1 for one."""
+    unit = offer.unit or Unit(user=offer.user, group=offer.user)
+    if together:
+        return unit
+    return Unit(
+        user=np.asarray(unit.user)[..., None],
+        group=np.asarray(unit.group)[..., None],
+        block=np.asarray(unit.block)[..., None],
+        levels=None if unit.levels is None else unit.levels[..., None, :],
+        covariates=None if unit.covariates is None else unit.covariates[..., None, :],
+    )
+
+
+def _of_unit(name: str, values: IntArray | FloatArray | None, n: int) -> IntArray | FloatArray:
+    if values is None or values.shape[-1] != n:
+        came = "none" if values is None else str(values.shape[-1])
+        raise InputError(f"the model uses {n} {name}: give the offer a unit with them, got {came}")
+    return values
+
+
+def _parsed(roles: tuple[str, ...] | int) -> tuple[frozenset[str], ...]:
+    words = ("level effects",) * roles if isinstance(roles, int) else roles
+    return tuple(frozenset(text.split()) for text in words)
+
+
+def _with_role(role: str, roles: tuple[frozenset[str], ...]) -> tuple[int, ...]:
+    return tuple(i for i, words in enumerate(roles) if role in words)
+
+
+PEOPLE = Field(kind="people")
