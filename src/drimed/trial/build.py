@@ -40,9 +40,10 @@ def _field(spec: TrialSpec) -> AnyPolicy:
         "noise": model.noise,
         "discount": model.discount,
         "seasons": model.seasons,
-        "centred": model.centred,
         "delta": spec.delta,
     }
+    if model.centred:
+        learner["centred"] = True
     return make(name, **(learner | _implied(spec, plain.traits) | settings))
 
 
