@@ -76,12 +76,18 @@ class Covariates:
 
     def numbers(self, values: Values) -> FloatArray:
         """Somebody's numerical attributes: (c,)."""
-        mine = [c for c in self.attributes.values() if c.roles and c.levels is None]
+        mine, _ = self._own
         return np.array([(float(values.get(c.name, c.typical)) - c.typical) / c.spread for c in mine])
 
     def texts(self, values: Values) -> Iterator[tuple[str, str]]:
         """Somebody's categories and their levels."""
-        return ((c.name, str(values[c.name])) for c in self.attributes.values() if c.roles and c.levels is not None)
+        return ((c.name, str(values[c.name])) for c in self._own[1])
+
+    @cached_property
+    def _own(self) -> tuple[list[Covariate], list[Covariate]]:
+        """Those of `counted` that are attributes."""
+        numbers, categories = self.counted
+        return [c for c in numbers if c.name in self.attributes], [c for c in categories if c.name in self.attributes]
 
     # Context fields
 

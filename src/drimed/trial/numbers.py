@@ -5,15 +5,16 @@ They are counted in the order of appearance, so that they are a function of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from drimed.linear.arrays import FloatArray, IntArray
-from drimed.trial.covariates import Covariates
+from drimed.trial.covariates import Covariates, Values
 from drimed.trial.layers import Layers
-from drimed.trial.parts import User
+
+Newcomer = tuple[str, str | None, Values]  # name, group, attributes
 
 
 @dataclass(frozen=True)
@@ -47,20 +48,24 @@ class Numbers:
         declared = ((c.name, c.levels) for c in covariates.attributes.values() if c.levels is not None)
         return Numbers(levels=Layers({name: Layers({t: i for i, t in enumerate(texts)}) for name, texts in declared}))
 
-    def joined(self, covariates: Covariates, name: str, user: User, number: int) -> tuple[Numbers, Person]:
-        """With somebody new, whose definition is resolved: a user without a group is a group of its own."""
-        key = f"user/{name}" if user.group is None else f"group/{user.group}"
-        group = self.groups.get(key, len(self.groups))
-        groups = self.groups if key in self.groups else self.groups.with_items([(key, group)])
-        levels, mine, values = self.levels, [], user.attributes or {}
-        for category, text in covariates.texts(values):
-            known = levels[category]
-            if text not in known:
-                known = known.with_items([(text, len(known))])
-                levels = levels.with_items([(category, known)])
-            mine.append(known[text])
-        person = Person(number, group, np.array(mine, np.intp), covariates.numbers(values))
-        return replace(self, groups=groups, levels=levels), person
+    def joined(self, covariates: Covariates, newcomers: Iterable[Newcomer], first: int) -> tuple[Numbers, list[Person]]:
+        """With those who are new, numbered on from `first`: a user without a group is a group of its own."""
+        groups: dict[str, int] = {}
+        levels: dict[str, dict[str, int]] = {}
+        people = []
+        for number, (name, group, values) in enumerate(newcomers, first):
+            key = f"user/{name}" if group is None else f"group/{group}"
+            mine = [
+                _number(self.levels[category], levels.setdefault(category, {}), text)
+                for category, text in covariates.texts(values)
+            ]
+            person = Person(
+                number, _number(self.groups, groups, key), np.array(mine, np.intp), covariates.numbers(values)
+            )
+            people.append(person)
+        known = ((c, self.levels[c].with_items(new.items())) for c, new in levels.items() if new)
+        grown = replace(self, groups=self.groups.with_items(groups.items()), levels=self.levels.with_items(known))
+        return grown, people
 
     def with_blocks(self, keys: Iterable[str]) -> Numbers:
         """With the blocks that decisions name."""
@@ -72,6 +77,12 @@ class Numbers:
     def block(self, user: str, block: str | None) -> int:
         """The number of a user's block."""
         return 0 if block is None else self.blocks.get(block_key(user, block), -1)
+
+
+def _number(known: Mapping[str, int], new: dict[str, int], key: str) -> int:
+    """The number of something, the next one if it is new."""
+    found = known.get(key)
+    return new.setdefault(key, len(known) + len(new)) if found is None else found
 
 
 def block_key(user: str, block: str) -> str:
