@@ -74,10 +74,9 @@ class Covariates:
                 fix = " or, when the trial is created, declare a typical value, which is then taken"
                 yield Fault(at, f"attribute {name!r} is missing: give it{fix if known.levels is None else ''}")
 
-    def numbers(self, values: Values) -> FloatArray:
-        """Somebody's numerical attributes: (c,)."""
-        mine, _ = self._own
-        return np.array([(float(values.get(c.name, c.typical)) - c.typical) / c.spread for c in mine])
+    def numbers(self, values: Values) -> tuple[float, ...]:
+        """Somebody's numerical attributes, standardised."""
+        return tuple([(float(values.get(c.name, c.typical)) - c.typical) / c.spread for c in self._own[0]])
 
     def texts(self, values: Values) -> Iterator[tuple[str, str]]:
         """Somebody's categories and their levels."""

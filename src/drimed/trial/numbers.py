@@ -8,9 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
-from drimed.linear.arrays import FloatArray, IntArray
 from drimed.trial.covariates import Covariates, Values
 from drimed.trial.layers import Layers
 
@@ -23,15 +20,15 @@ class Person:
 
     number: int
     group: int
-    levels: IntArray  # (n,), of the categories among its attributes
-    covariates: FloatArray  # (c,), the other ones, standardised
+    levels: tuple[int, ...]  # of the categories among its attributes
+    covariates: tuple[float, ...]  # the other ones, standardised
 
     @staticmethod
     def unknown(covariates: Covariates) -> Person:
         """Nobody in particular: a typical user."""
         used = [c for c in covariates.attributes.values() if c.roles]
         categories = sum(c.levels is not None for c in used)
-        return Person(-1, -1, np.full(categories, -1, np.intp), np.zeros(len(used) - categories))
+        return Person(-1, -1, (-1,) * categories, (0.0,) * (len(used) - categories))
 
 
 @dataclass(frozen=True)
@@ -51,20 +48,15 @@ class Numbers:
     def joined(self, covariates: Covariates, newcomers: Iterable[Newcomer], first: int) -> tuple[Numbers, list[Person]]:
         """With those who are new, numbered on from `first`: a user without a group is a group of its own."""
         groups: dict[str, int] = {}
-        levels: dict[str, dict[str, int]] = {}
+        levels = {category: (known, dict[str, int]()) for category, known in self.levels.items()}
         people = []
         for number, (name, group, values) in enumerate(newcomers, first):
             key = f"user/{name}" if group is None else f"group/{group}"
-            mine = [
-                _number(self.levels[category], levels.setdefault(category, {}), text)
-                for category, text in covariates.texts(values)
-            ]
-            person = Person(
-                number, _number(self.groups, groups, key), np.array(mine, np.intp), covariates.numbers(values)
-            )
-            people.append(person)
-        known = ((c, self.levels[c].with_items(new.items())) for c, new in levels.items() if new)
-        grown = replace(self, groups=self.groups.with_items(groups.items()), levels=self.levels.with_items(known))
+            levels_of = tuple([_number(*levels[category], text) for category, text in covariates.texts(values)])
+            group_of = _number(self.groups, groups, key)
+            people.append(Person(number, group_of, levels_of, covariates.numbers(values)))
+        more = ((category, known.with_items(new.items())) for category, (known, new) in levels.items() if new)
+        grown = replace(self, groups=self.groups.with_items(groups.items()), levels=self.levels.with_items(more))
         return grown, people
 
     def with_blocks(self, keys: Iterable[str]) -> Numbers:
@@ -81,8 +73,7 @@ class Numbers:
 
 def _number(known: Mapping[str, int], new: dict[str, int], key: str) -> int:
     """The number of something, the next one if it is new."""
-    found = known.get(key)
-    return new.setdefault(key, len(known) + len(new)) if found is None else found
+    return known[key] if key in known else new.setdefault(key, len(known) + len(new))
 
 
 def block_key(user: str, block: str) -> str:

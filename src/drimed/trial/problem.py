@@ -89,13 +89,12 @@ class Problem:
 
     def profile(self, name: str, user: User, slot: int, person: Person | None = None) -> Profile:
         """A user in numbers; one that has not joined yet is nobody in particular."""
-        known = self.spec.resolved(user)
         if user.preference is None and user.control is None and user.arms is None:
             if user.cohort not in self._shared:
-                self._shared[user.cohort] = self._wishes(name, known)
+                self._shared[user.cohort] = self._wishes(name, self.spec.resolved(user))
             preference, control, allowed = self._shared[user.cohort]
         else:
-            preference, control, allowed = self._wishes(name, known)
+            preference, control, allowed = self._wishes(name, self.spec.resolved(user))
         return Profile(
             user=name,
             slot=slot,
@@ -103,7 +102,7 @@ class Problem:
             preference=preference,
             control=control,
             allowed=allowed,
-            group=known.group,
+            group=self.spec.group_of(user),
             person=person or Person.unknown(self.covariates),
         )
 
@@ -198,7 +197,7 @@ class Problem:
         )
 
     def _unit(self, person: Person, context: FloatArray | None, block: int) -> Unit:
-        levels, numbers = person.levels, person.covariates
+        levels, numbers = np.array(person.levels, np.intp), np.array(person.covariates)
         if context is not None:
             z, more = self.covariates.split(context)
             levels, numbers = np.concatenate([levels, more]), np.concatenate([numbers, z])
@@ -211,7 +210,7 @@ class Problem:
         )
 
     def _units(self, people: Sequence[Person], context: FloatArray | None, blocks: Sequence[int] | None) -> Unit:
-        levels, numbers = np.stack([p.levels for p in people]), np.stack([p.covariates for p in people])
+        levels, numbers = np.array([p.levels for p in people], np.intp), np.array([p.covariates for p in people])
         if context is not None:
             z, more = self.covariates.split(context)
             levels, numbers = np.concatenate([levels, more], axis=-1), np.concatenate([numbers, z], axis=-1)

@@ -43,7 +43,6 @@ class Resolved(NamedTuple):
     preference: dict[str, float] | None
     control: str | dict[str, float] | None
     arms: list[str] | None
-    group: str | None
 
 
 class TrialSpec(Part):
@@ -100,8 +99,13 @@ class TrialSpec(Part):
             _first(user.preference, cohort.preference, self.preference),
             _first(user.control, cohort.control, self.control),
             _first(user.arms, cohort.arms),
-            _first(user.group, cohort.group),
         )
+
+    def group_of(self, user: User) -> str | None:
+        """The group of a user, or else of its cohort."""
+        if user.group is not None or user.cohort is None:
+            return user.group
+        return self.cohorts.get(user.cohort, _NONE).group
 
     @staticmethod
     def read(data: object) -> TrialSpec:
