@@ -9,8 +9,7 @@ from drimed.records import Decision
 Values = dict[str, Any]
 
 METRICS = ("yield", "cost")
-RANGE = (0.0, 10.0)  # of yield
-WIDE = (-1e10, 1e10)  # of cost: nothing is outside
+RANGE = (0.0, 10.0)  # of yield; cost has none
 
 
 def present(values: Values) -> dict[str, float]:
