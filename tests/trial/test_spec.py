@@ -426,7 +426,7 @@ def test_a_fault_is_found_alone_at_its_path_and_line_and_in_plain_words(wrong: W
 def test_the_good_file_is_good() -> None:
     spec = TrialSpec.parse(GOOD)
     assert spec.users["south"].control == {"none": 0.5, "low": 0.5}
-    assert spec.metrics["yield"].size == 12.0
+    assert spec.kind == "paper" and spec.size("yield") == 12.0
 
 
 def test_several_faults_are_reported_at_once_each_with_its_line() -> None:
