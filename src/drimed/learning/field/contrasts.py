@@ -117,7 +117,8 @@ def know(learner: Field, evidence: FieldEvidence, offers: Offer) -> Known:
     for m in range(M):
         covariance[m, :, m, :] = np.diag(prior[m])
     theta[:, at] = learned.theta
-    covariance[np.ix_(range(M), at, range(M), at)] = learned.covariance
+    metrics = np.arange(M)
+    covariance[np.ix_(metrics, at, metrics, at)] = learned.covariance
     return Known(learner, evidence, structure, layout, theta, covariance, prior)
 
 
@@ -175,9 +176,6 @@ def some_of(offers: Offer, at: slice | IntArray | Sequence[int]) -> Offer:
     """Some of the users; what all of them share stays as it is."""
     H, unit = len(offers.control), offers.unit
 
-    def part(array: FloatArray | None) -> FloatArray | None:
-        return array if array is None or array.ndim < 1 or len(array) != H else array[at]
-
     chosen = None
     if unit is not None:
         names = [f.name for f in fields(unit) if np.ndim(getattr(unit, f.name)) > 0]
@@ -185,8 +183,8 @@ def some_of(offers: Offer, at: slice | IntArray | Sequence[int]) -> Offer:
     return Offer(
         features=offers.features if len(offers.features) != H else offers.features[at],
         control=offers.control[at],
-        preference=part(offers.preference),
-        available=part(offers.available),
+        preference=None if offers.preference is None else offers.preference[at],
+        available=None if offers.available is None else offers.available[at],
         user=np.asarray(offers.user)[at],
         unit=chosen,
         attributes=offers.attributes,

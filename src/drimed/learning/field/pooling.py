@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from drimed.learning.field import cells as field_cells
 from drimed.learning.field import contrasts
-from drimed.learning.field import design as field_design
 from drimed.learning.field.cells import FACTORS, Cells
-from drimed.learning.field.contrasts import Known, effect_rows, some_of, worth
-from drimed.learning.field.likelihood import evaluate
+from drimed.learning.field.contrasts import Known, some_of
+from drimed.learning.field.model import learn_again
 from drimed.learning.offer import Offer
 from drimed.linear.arrays import FloatArray
 
@@ -26,60 +24,73 @@ MOST = 60  # units for each of which the model is fitted without its outcomes
 
 @dataclass(frozen=True)
 class Pooling:
-    """Of a unit's effects on the reward."""
+    """Of units' effects on the reward."""
 
     own: FloatArray  # (n, K), the share of their information that is its own; NaN where an arm is its control
     outcomes: FloatArray  # (n, K), how many it has under each arm
 
 
-def pooling(known: Known, offers: Offer, factor: str, members: Sequence[Sequence[int]]) -> Pooling | None:
-    """Of units, the values of a factor ("group" or "user") that these users have; None where there are too many."""
+def of_users(known: Known, offers: Offer) -> Pooling | None:
+    """Of each user; None where there are too many.
+
+    Many people, who have effects of their own, are compared with somebody who has the same attributes and no outcomes:
+    what is common to all hardly depends on one of them.
+    """
     keys, _ = known.learner._asked(known.evidence, offers, together=True)
-    place = FACTORS.index(factor)
-    units = [int(keys[some[0], 0, place]) for some in members]
-    counts = np.stack([_count(known.evidence.cells, place, unit, known.structure.arms) for unit in units])
-    if known.structure.cluster == factor:
-        return Pooling(_of_people(known, offers), counts)
-    if len(units) > MOST or known.structure.cluster == "user":
+    units, H = keys[:, 0, FACTORS.index("user")], len(offers.control)
+    cells = known.evidence.cells.live()
+    counts = np.stack([_count(cells, "user", int(unit), known.structure.arms) for unit in units])
+    whole = _fitted(known, offers, cells)
+    now = contrasts.of_users(whole, offers).deviation[..., 0]
+    if H <= MOST:
+        lost = []
+        for h, unit in enumerate(units):
+            one = some_of(offers, [h])
+            without = _fitted(known, one, _others(cells, "user", int(unit)))
+            lost.append(contrasts.of_users(without, one).deviation[0, :, 0])
+        return Pooling(_share(now, np.stack(lost)), counts)
+    if known.structure.cluster != "user" or offers.unit is None:
         return None
-    cells = field_cells.compact(known.evidence.cells, known.structure.cluster_place)
-    whole = _covariance(known, cells)
-    shares = []
-    for unit, some in zip(units, members, strict=True):
-        without = _covariance(known, cells.at(np.flatnonzero(cells.keys[:, place] != unit)))
-        theirs = some_of(offers, list(some))
-        p = np.ones((len(some), 1)) if theirs.preference is None else theirs.preference
-        rows = worth(known, effect_rows(known, theirs), p[:, None, :])[:, :, 0].mean(0)  # (K, M, P)
-        shares.append(_share(*(replace(known, covariance=C).of(rows).deviation for C in (whole, without))))
-    return Pooling(np.stack(shares), counts)
+    stranger = replace(offers, unit=replace(offers.unit, user=np.full(H, -1)))
+    return Pooling(_share(now, contrasts.of_users(whole, stranger).deviation[..., 0]), counts)
 
 
-def _of_people(known: Known, offers: Offer) -> FloatArray:
-    """Of users whose effects are not in theta: against somebody of whom nothing was observed."""
-    if offers.unit is None:
-        return np.full((len(offers.control), known.structure.arms), np.nan)
-    stranger = replace(offers, unit=replace(offers.unit, user=np.full(len(offers.control), -1)))
-    return _share(*(contrasts.of_users(known, o).deviation[..., 0] for o in (offers, stranger)))
+def of_groups(known: Known, offers: Offer, members: Sequence[Sequence[int]]) -> Pooling | None:
+    """Of groups of users together, each all of one site; None where there are too many."""
+    if len(members) > MOST:
+        return None
+    keys, _ = known.learner._asked(known.evidence, offers, together=True)
+    cells = known.evidence.cells.live()
+    whole = _fitted(known, offers, cells)
+    shares, counts = [], []
+    for some in members:
+        group, theirs = int(keys[some[0], 0, FACTORS.index("group")]), some_of(offers, list(some))
+        everybody = np.ones((len(some), known.structure.arms), bool)
+        without = _fitted(known, theirs, _others(cells, "group", group))
+        now, lost = (contrasts.together(k, theirs, everybody).deviation[:, 0] for k in (whole, without))
+        shares.append(_share(now, lost))
+        counts.append(_count(cells, "group", group, known.structure.arms))
+    return Pooling(np.stack(shares), np.stack(counts))
 
 
-def _share(whole: FloatArray, without: FloatArray) -> FloatArray:
-    ratio = (whole / np.where(without > 0, without, 1.0)) ** 2
-    return np.where(without > 0, np.clip(1 - ratio, 0.0, 1.0), np.nan)
+def _fitted(known: Known, offers: Offer, cells: Cells) -> Known:
+    """What these outcomes tell with the variances as they are most plausible."""
+    evidence = known.evidence
+    one = replace(evidence.learned, nodes=evidence.learned.nodes.mean(-2, keepdims=True))
+    cells, learned = learn_again(known.structure, cells, one, known.learner.discount)
+    return contrasts.know(known.learner, replace(evidence, cells=cells, learned=learned, stepped=cells.used), offers)
 
 
-def _covariance(known: Known, cells: Cells) -> FloatArray:
-    """Of theta given these outcomes and the variances as they are most plausible: (M, P, M, P)."""
-    structure, learned = known.structure, known.evidence.learned
-    x = learned.nodes.mean(-2)
-    v, R = structure.parameters.variances(x), structure.parameters.residual(x)
-    season = cells.keys[:, FACTORS.index("season")]
-    weight = known.learner.discount ** (season.max(initial=0) - season).astype(float)
-    design = field_design.build(cells, known.scale, known.layout, structure.own, noise=structure.noise, weight=weight)
-    return evaluate(design, v, R, gradient=False).covariance
+def _others(cells: Cells, factor: str, unit: int) -> Cells:
+    return cells.at(np.flatnonzero(cells.keys[:, FACTORS.index(factor)] != unit))
 
 
-def _count(cells: Cells, place: int, unit: int, arms: int) -> FloatArray:
+def _share(now: FloatArray, lost: FloatArray) -> FloatArray:
+    ratio = (now / np.where(lost > 0, lost, 1.0)) ** 2
+    return np.where(lost > 0, np.clip(1 - ratio, 0.0, 1.0), np.nan)
+
+
+def _count(cells: Cells, factor: str, unit: int, arms: int) -> FloatArray:
     """Outcomes of a unit by arm: (K,)."""
-    own = cells.live()
-    mine = own.keys[:, place] == unit
-    return np.bincount(own.keys[mine, FACTORS.index("arm")], own.n[mine], arms)[:arms]
+    mine = cells.keys[:, FACTORS.index(factor)] == unit
+    return np.asarray(np.bincount(cells.keys[mine, FACTORS.index("arm")], cells.n[mine], arms), np.float64)

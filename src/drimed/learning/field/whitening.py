@@ -8,6 +8,7 @@ The variances are the most plausible ones, from the same outcomes. Shapes: n out
 from __future__ import annotations
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from drimed.errors import InputError
 from drimed.learning.field.cells import FACTORS, Rows
@@ -50,9 +51,8 @@ def residuals(learner: Field, evidence: FieldEvidence, rows: Rows) -> FloatArray
     C[at, :, at, :] += R[structure.noise.of(rows.keys)] / weight[:, None, None]
     flat = there.ravel()
     L = np.linalg.cholesky(C.reshape(n * M, n * M)[np.ix_(flat, flat)])
-    found = np.full(n * M, np.nan)
-    found[flat] = np.linalg.solve(L, y.ravel()[flat])
-    found = found.reshape(n, M)
+    found = np.full((n, M), np.nan)
+    found[there] = solve_triangular(L, y[there], lower=True)
     for m in range(M):  # the overall level is as good as unknown before its first outcome, which is no surprise then
         if there[:, m].any():
             found[there[:, m].argmax(), m] = np.nan
