@@ -10,9 +10,9 @@ from drimed.errors import DrimedError
 from drimed.findings.checks import ALPHA, Checks, check
 from drimed.findings.course import Course, course
 from drimed.findings.effects import MODEL, REWARD, Recommendation, all_effects, recommendations
-from drimed.findings.gather import Gathered, gather, inference_fit
+from drimed.findings.field import known
+from drimed.findings.gather import Gathered, Inference, gather, inference_fit, offers_now
 from drimed.formatting import counted, short
-from drimed.learning.offer import Fit
 from drimed.records import PENDING, STATES, Decision, Effect, Status
 from drimed.trial import asking, queries
 from drimed.trial.events import now
@@ -30,7 +30,7 @@ class Analysis:
 
     status: Status
     seen: Gathered
-    fit: Fit
+    fit: Inference
     course: Course
     effects: list[Effect]
     recommendations: list[Recommendation]
@@ -50,7 +50,7 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
     with trial.reading() as (ledger, state):
         seen = gather(ledger, state, before)
         upcoming, why = _next(ledger, state)
-    fit = inference_fit(seen)
+    fit: Inference = (known(state, offers_now(state)) if state.users else None) or inference_fit(seen)
     effects = all_effects(seen, fit) if state.users else []
     waiting = seen.standing == STATES.index(PENDING)
     return Analysis(

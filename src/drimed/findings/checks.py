@@ -49,7 +49,7 @@ def check(seen: Gathered) -> Checks:
     """Check everything that can be."""
     contexts = _contexts(seen)
     drift = None if contexts is None else context_drift(contexts, alpha=ALPHA, seed=seen.state.seed)
-    rows = _rows(seen)
+    rows = _rows(seen) if seen.state.spec.kind == "paper" else None
     mean, residual, propensities = None, None, None
     if rows is not None:
         mean = _mean_drift(seen, rows)

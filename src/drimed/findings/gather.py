@@ -13,6 +13,7 @@ import numpy as np
 
 from drimed.errors import InputError
 from drimed.evaluation.log import Log, make_log
+from drimed.learning.field.contrasts import Known
 from drimed.learning.learned import Noise
 from drimed.learning.learner import Learner
 from drimed.learning.offer import Fit, Offer, Outcome
@@ -24,6 +25,8 @@ from drimed.trial.events import AMENDMENT, DECISION, MISSING, OUTCOME
 from drimed.trial.queries import Story, stories
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger
+
+Inference = Fit | Known  # what effects are computed from: the paper's regression, or a model of the field
 
 
 @dataclass(frozen=True)

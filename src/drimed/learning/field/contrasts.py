@@ -110,7 +110,7 @@ def know(learner: Field, evidence: FieldEvidence, offers: Offer) -> Known:
     most = 1 + keys.reshape(-1, keys.shape[-1]).max(0)
     old = structure.common
     layout = replace(old, sizes=tuple(np.maximum(old.sizes, most).tolist()))
-    at, M, P = _places(old, layout), structure.metrics, len(layout.family)
+    at, M, P = places(old, layout), structure.metrics, len(layout.family)
     v = structure.parameters.variances(learned.nodes).mean(-3)  # (M, families)
     prior = v[:, layout.family]
     theta, covariance = np.zeros((M, P)), np.zeros((M, P, M, P))
@@ -215,7 +215,7 @@ def _preference(known: Known, offers: Offer) -> FloatArray:
     return np.ones((H, 1)) if offers.preference is None else offers.preference
 
 
-def _places(old: Layout, new: Layout) -> IntArray:
+def places(old: Layout, new: Layout) -> IntArray:
     """Where the columns of a layout are in one that has more: (P,)."""
     found, base = [np.zeros(0, np.intp)], 0
     for k, width in zip(new.members, new.widths, strict=True):
