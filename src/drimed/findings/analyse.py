@@ -11,8 +11,11 @@ from drimed.findings.checks import ALPHA, Checks, check
 from drimed.findings.course import Course, course
 from drimed.findings.effects import MODEL, REWARD, Recommendation, all_effects, recommendations
 from drimed.findings.field import known
+from drimed.findings.field_sentences import field_sentences
 from drimed.findings.gather import Gathered, Inference, gather, inference_fit, offers_now
+from drimed.findings.varying import Varying, varying
 from drimed.formatting import counted, short
+from drimed.learning.field.contrasts import Known
 from drimed.records import PENDING, STATES, Decision, Effect, Status
 from drimed.trial import asking, queries
 from drimed.trial.events import now
@@ -22,6 +25,7 @@ from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
 LEAST_SHARE = 0.005  # of the decisions, for an arm to be named
+GUARANTEED, AT_ALL_TIMES = "guaranteed", "at all times"  # what the long ranges are called
 
 
 @dataclass(frozen=True)
@@ -38,11 +42,23 @@ class Analysis:
     oldest_pending: int | None  # the first episode with a pending decision
     next: list[Decision]  # what the policy would decide now
     why_not_next: str | None  # if it would decide nothing
+    varying: Varying | None = None  # sites, seasons and people, where the model tells them apart
 
     @property
     def own_effects(self) -> list[Effect]:
         """Of single users: every arm on the reward, in the order of the users."""
         return _own(self.seen, self.effects)
+
+    @property
+    def promise(self) -> str:
+        """What the long ranges are called: only the paper's model guarantees them."""
+        return GUARANTEED if self.varying is None else AT_ALL_TIMES
+
+    @property
+    def given(self) -> set[str]:
+        """Arms that somebody was given."""
+        arms = self.seen.state.problem.arms
+        return {arms[a] for a in np.unique(self.seen.arm)}
 
 
 def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
@@ -64,6 +80,7 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
         oldest_pending=int(np.min(seen.episode[waiting])) if waiting.any() else None,
         next=upcoming,
         why_not_next=why,
+        varying=varying(state, fit) if isinstance(fit, Known) else None,
     )
 
 
@@ -80,7 +97,7 @@ def sentences(a: Analysis) -> list[str]:
         f"Arms given so far: {_shares(a)}.",
     ]
     if a.seen.told.any():
-        said += [*_better(a), _gain(a)]
+        said += [*field_sentences(a.varying, a.effects, a.given), *_better(a), _gain(a)]
     if not a.checks.alarms:
         said.append("No check of the assumptions has raised an alarm.")
     return said
@@ -144,14 +161,19 @@ def _better(a: Analysis) -> list[str]:
         if found:
             arms, n = sorted({x.arm for x in found}), len({x.who for x in found})
             which = arms[0] if len(arms) == 1 else f"at least one arm ({', '.join(arms)})"
-            users = counted(a.status.users, "user")
-            said.append(f"For {n:,} of {users}, {which} is {word} better than the control.")
-    return said or ["No arm is likely to be better than the control for any user so far."]
+            users, scope = counted(a.status.users, "user"), ""
+            if a.varying is not None:
+                users, scope = f"{a.status.users:,} {a.varying.words.users_noun}", a.varying.words.scope
+            said.append(f"For {n:,} of {users}, {which} is {word} better than the control{scope}.")
+    user = "user" if a.varying is None else a.varying.words.user
+    return said or [f"No arm is likely to be better than the control for any {user} so far."]
 
 
 def _possible(a: Analysis, effect: Effect) -> bool:
-    """Whether the user may get the arm, in this episode or a later one."""
+    """Whether the user may get the arm, in this episode or a later one; a field model needs to have seen it."""
     state = a.seen.state
+    if a.varying is not None and effect.arm not in a.given:
+        return False
     mask = state.problem.available(state.profile(effect.who), state.retired)
     return mask is None or bool(mask[state.problem.arm(effect.arm)])
 
@@ -162,5 +184,5 @@ def _gain(a: Analysis) -> str:
         return "Only the control was given, so nothing was gained or lost against it."
     return (
         f"In all, the arms given are estimated to be worth {short(abs(gain))} {'more' if gain >= 0 else 'less'} than "
-        f"giving everybody the control (guaranteed: {short(low)} to {short(high)}); {a.course.verdict}."
+        f"giving everybody the control ({a.promise}: {short(low)} to {short(high)}); {a.course.verdict}."
     )

@@ -63,7 +63,7 @@ def effects(state: TrialState, users: Sequence[str], fit: Inference | None = Non
         if isinstance(found, Known)
         else _ranges(found, linear.reward_effects(found, offers))
     )  # (5, H, K)
-    given, possible = _given(state, users), _available(state, users)
+    given, possible = _given(state, users), available(state, users)
     return [x for h, user in enumerate(users) for x in _named(state, user, REWARD, ranges[:, h], given[h], possible[h])]
 
 
@@ -72,7 +72,7 @@ def all_effects(seen: Gathered, fit: Inference) -> list[Effect]:
     state = seen.state
     names, offers = list(state.users), offers_now(state)
     members = groups(state)
-    given, possible = _given(state, names), _available(state, names)
+    given, possible = _given(state, names), available(state, names)
     measures = [REWARD, *state.problem.metrics]
     together: list[list[Effect]] = [[] for _ in measures]
     for who, some in members.items():
@@ -207,7 +207,7 @@ def _given(state: TrialState, users: Sequence[str]) -> IntArray:
     return np.array([p + [0] * (K - len(p)) for p in pulls], np.intp).reshape(len(users), K)
 
 
-def _available(state: TrialState, users: Sequence[str]) -> BoolArray:
+def available(state: TrialState, users: Sequence[str]) -> BoolArray:
     """Whether each of these users can get each arm now: (H, K)."""
     arms = state.problem.arms
     found = np.ones((len(users), len(arms)), bool)

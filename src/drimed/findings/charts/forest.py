@@ -16,6 +16,7 @@ from drimed.records import Effect
 
 REACH = 4.0  # widths of the likely ranges that are shown on either side; longer guaranteed ranges end in an arrow
 BOLD = 7.7  # units that a bold letter takes, roughly
+AT_ALL_TIMES = "at all times"  # what the long range of a field model is called
 MOST_SAID = 8  # effects that the words below a picture name
 
 Better = Literal["higher", "lower"]
@@ -30,6 +31,8 @@ class Row:
     better: Better | None = None  # of a metric, which way is good; of the reward, more is
     strong: bool = False  # to be seen first
     single: bool = False  # there is one range only, and the number of decisions is not known
+    judged: bool = True  # whether enough is known to call it better or worse
+    note: str = ""  # where what is known about it comes from
 
     @property
     def model_free(self) -> bool:
@@ -40,6 +43,8 @@ class Row:
     def verdict(self) -> str:
         """Against the control, in words."""
         way, sure = self._way
+        if not self.judged:
+            return "not judged"
         if not way:
             return "open"
         return _words(way, self.better) + (", " + sure if sure else "")
@@ -67,6 +72,8 @@ class Row:
     @property
     def _way(self) -> tuple[int, str]:
         """Above the control (1), below (-1) or open (0), and how sure that is."""
+        if not self.judged:
+            return 0, ""
         if self.effect.low > 0 or self.effect.high < 0:
             return (1 if self.effect.low > 0 else -1), ("" if self.single or self.model_free else "certainly")
         if self.likely is not None and (self.likely[0] > 0 or self.likely[1] < 0):
@@ -105,7 +112,7 @@ def forest(id: str, title: str, rows: Sequence[Row], *, unit: str, promise: str 
     )
     if len(rows) > MOST_SAID:
         says += f"; and {len(rows) - MOST_SAID} more in the table"
-    keys = [Key(f"{promise} range", "key-thin")]
+    keys = [Key(f"range {promise} (95 %)" if promise == AT_ALL_TIMES else f"{promise} range", "key-thin")]
     if any(r.likely is not None for r in rows):
         keys.insert(0, Key("likely range (95 %)", "key-thick"))
     if any(r.model_free for r in rows):
@@ -121,13 +128,19 @@ def _table(title: str, rows: Sequence[Row], promise: str) -> Table:
         "effect": [short(e.estimate) for e in found],
         "likely": [f"{short(e.likely_low)} to {short(e.likely_high)}" for e in found],
         promise: [f"{short(e.low)} to {short(e.high)}" for e in found],
-        "from": ["probabilities alone" if r.model_free else "regression" for r in rows],
+        "from": ["probabilities alone" if r.model_free else _source(promise) for r in rows],
         "against control": [r.verdict for r in rows],
     }
+    if any(r.note for r in rows):
+        columns["known"] = [r.note for r in rows]
     if all(r.single for r in rows):
         for name in ("given", "likely", "from"):
             del columns[name]
     return Table(title, list(columns), [list(row) for row in zip(*columns.values(), strict=True)])
+
+
+def _source(promise: str) -> str:
+    return "model" if promise == AT_ALL_TIMES else "regression"
 
 
 def _ways(unit: str, better: Better | None, y: float, left: float, right: float, roomy: bool) -> list[Markup]:
@@ -188,6 +201,7 @@ def _marks(row: Row, x: Scale, y: float, promise: str) -> Markup:
     tip += f"; likely {short(likely[0])} to {short(likely[1])}" if likely is not None else ""
     tip += f"; {'without a model, 95 %:' if row.model_free else promise} {short(e.low)} to {short(e.high)}"
     tip += f"; {row.times}" if row.times else ""
+    tip += f"; known {row.note}" if row.note else ""
     return el("g", *parts, class_=f"effect {row.look}", data_tip=tip)
 
 
