@@ -53,4 +53,9 @@ def _varies(found: Varying) -> list[str]:
 
 
 def _about(v: Varies) -> str:
-    return f"{v.says} about {short(v.deviation)} ({short(v.low)} to {short(v.high)})"
+    return f"{v.says} about {_rough(v.deviation)} ({_rough(v.low)} to {_rough(v.high)})"
+
+
+def _rough(value: float) -> str:
+    """Two figures."""
+    return short(float(f"{value:.2g}"))

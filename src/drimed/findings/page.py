@@ -135,6 +135,9 @@ def _varying(a: Analysis, view: View) -> dict[str, Any]:
         "levels": [c for c in levels if c is not None],
         "covariates": covariates.covariates(found, REWARD),
         "by_site": _by_site(a, view),
+        "levels_title": " and ".join(
+            f"{noun}s" for noun, part in ((found.words.group, found.sites), (found.words.season, found.seasons)) if part
+        ).capitalize(),
     }
 
 

@@ -65,6 +65,11 @@ class Row:
         return f"given {counted(self.effect.decisions, 'time')}" if self.effect.decisions else "never given"
 
     @property
+    def under(self) -> str:
+        """What stands below its name."""
+        return self.note or self.times
+
+    @property
     def likely(self) -> tuple[float, float] | None:
         """The likely range, where it is another than the long one."""
         return None if self.single or self.model_free else (self.effect.likely_low, self.effect.likely_high)
@@ -93,7 +98,8 @@ def forest(id: str, title: str, rows: Sequence[Row], *, unit: str, promise: str 
         roomy = width > 500
         step = 38.0 if roomy else 50.0 if single else 64.0
         room = 16.0 + BOLD * max(len(r.verdict) for r in rows)
-        left, right = (190.0, width - max(130.0, room)) if roomy else (14.0, width - 14.0)
+        names = 280.0 if any(r.note for r in rows) else 190.0
+        left, right = (names, width - max(130.0, room)) if roomy else (14.0, width - 14.0)
         x = Scale(low, high, left, right)
         bottom = 12.0 + step * len(rows)
         made = []
@@ -167,16 +173,16 @@ def _labels(row: Row, y: float, width: int, left: float, right: float, roomy: bo
     look = "tick strong" if row.strong else "tick"
     if roomy:
         room = int((left - 20) / svg.TEXT)
-        up = 4 if row.times else -4
+        up = 4 if row.under else -4
         return [
             svg.text(left - 14, y - up, row.label, look=look, anchor="end", most=room),
-            *([svg.text(left - 14, y + 12, row.times, look="label", anchor="end")] if row.times else []),
+            *([svg.text(left - 14, y + 12, row.under, look="label", anchor="end", most=room)] if row.under else []),
             svg.text(right + 12, y + 4, row.verdict, look=f"tick verdict {row.look}"),
         ]
     room = int((width - 40 - BOLD * len(row.verdict)) / svg.TEXT)
     return [
         svg.text(left, y - (30 if row.times else 14), row.label, look=look, most=room),
-        *([svg.text(left, y - 14, row.times, look="label")] if row.times else []),
+        *([svg.text(left, y - 14, row.under, look="label")] if row.under else []),
         svg.text(width - 14, y - (30 if row.times else 14), row.verdict, look=f"tick verdict {row.look}", anchor="end"),
     ]
 

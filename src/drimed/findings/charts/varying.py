@@ -15,6 +15,7 @@ from drimed.formatting import counted, short
 
 REACH = 2.5  # times the largest estimate that is shown of what varies; longer ranges end in an arrow
 LIKELY = "likely range (95 %)"
+MOST_SAID = 3  # things that vary which the words below a picture name
 BASE = 250.0  # the height of a chart over time
 
 
@@ -40,7 +41,7 @@ def components(found: Varying, metric: str, unit: str, place: int) -> Chart | No
     most = REACH * max(r.estimate for r in rows)
     high = min(max(r.high for r in rows), most)
     table = Table(f"How much {metric} varies", ["what", "about", "from", "to"], [[r.label, *_numbers(r)] for r in rows])
-    says = f"{metric}: {_listed(mine)}"
+    says = f"Most: {_listed(mine)}"
     title = f"What varies, and how much: {metric}"
     ends = 0.0, 1.05 * high
     return _drawn(f"varies-chart{_number(place)}", title, says, rows, ends, _measured(metric, unit), table)
@@ -103,7 +104,8 @@ def seasons(found: Varying, metric: str, unit: str, place: int) -> Chart | None:
 
 
 def _listed(mine: Sequence[Varies]) -> str:
-    parts = sorted(mine, key=lambda v: -v.deviation)
+    """The largest ones in words."""
+    parts = sorted(mine, key=lambda v: -v.deviation)[:MOST_SAID]
     return "; ".join(f"{v.says} about {short(v.deviation)} ({short(v.low)} to {short(v.high)})" for v in parts) + "."
 
 
@@ -112,13 +114,11 @@ def _drawn(
 ) -> Chart:
     def draw(width: int) -> tuple[float, list[Markup]]:
         roomy = width > 500
-        step = 30.0 if roomy else 46.0
+        step = 52.0 if not roomy else 40.0 if any(r.note for r in rows) else 30.0
         longest = max(max(len(r.label), len(r.note)) for r in rows)
-        left = min(330.0, max(120.0, 24 + svg.TEXT * longest)) if roomy else 14.0
+        left = min(365.0, max(120.0, 24 + svg.TEXT * longest)) if roomy else 14.0
         right = width - (24 + svg.TEXT * max(len(r.says) for r in rows)) if roomy else width - 14.0
         x = Scale(*ends, left, right)
-        if any(r.note for r in rows):
-            step += 10.0
         bottom = 12.0 + step * len(rows)
         made = []
         for t in svg.ticks(*ends, 5 if roomy else 4):
@@ -141,13 +141,10 @@ def _labels(row: _Row, y: float, width: int, left: float, roomy: bool) -> list[M
             *([svg.text(left - 12, y + 12, row.note, look="label", anchor="end")] if row.note else []),
             svg.text(width - 8, y + 4, row.says, anchor="end"),
         ]
-    most = int((width - 36) / svg.TEXT) - len(row.says)
-    note = [svg.text(left, y - 9, row.note, look="label")] if row.note else []
-    up = 24 if row.note else 12
     return [
-        svg.text(left, y - up, row.label, most=most),
-        *note,
-        svg.text(width - 14, y - up, row.says, anchor="end"),
+        svg.text(left, y - 26, row.label, most=int((width - 28) / svg.TEXT)),
+        *([svg.text(left, y - 11, row.note, look="label")] if row.note else []),
+        svg.text(width - 14, y - 11, row.says, anchor="end"),
     ]
 
 
