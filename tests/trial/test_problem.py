@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConflictError, InputError, UnknownNameError
-from drimed.learning.offer import Offer, make_offer
+from drimed.learning.offer import Offer, Unit, make_offer
 from drimed.linear.arrays import FloatArray
 from drimed.trial.arms import DEPARTURE
 from drimed.trial.parts import User
@@ -23,6 +23,7 @@ def spec_of(**changes: Any) -> TrialSpec:
     return TrialSpec.read(
         {
             "name": "t",
+            "model": {"kind": "paper"},
             "metrics": {"yield": {}, "cost": {}},
             "arms": {"old": {}, "new": {}, "third": {}},
             "preference": {"yield": 1.0, "cost": -0.5},
@@ -180,8 +181,11 @@ def test_offers_of_many_are_the_stacked_single_ones_bit_for_bit(feedback: str, n
     many = problem.offers(profiles, contexts, masks)
     for i, profile in enumerate(profiles):
         one = problem.offer(profile, contexts[i], masks[i])
-        for f in fields(Offer):
-            mine, stacked = getattr(one, f.name), getattr(many, f.name)
+        for f in (*fields(Offer), *fields(Unit)):
+            part, parts = (one, many) if hasattr(one, f.name) else (one.unit, many.unit)
+            mine, stacked = getattr(part, f.name), getattr(parts, f.name)
+            if f.name == "unit":
+                continue
             if f.name == "available":
                 assert np.array_equal(stacked[i], np.ones(3, bool) if mine is None else mine)
             elif mine is None:

@@ -7,7 +7,10 @@ from typing import Any
 
 from drimed.errors import ConfigError
 from drimed.guards.constraint import Guardrail
+from drimed.learning.field.learner import Field
+from drimed.learning.learner import Learner
 from drimed.policies.contract import AnyPolicy, Traits
+from drimed.policies.policy import Policy
 from drimed.policies.registry import make
 from drimed.rules.rule import RemembersRounds
 from drimed.trial.covariates import Covariates
@@ -26,9 +29,9 @@ def _field(spec: TrialSpec) -> AnyPolicy:
     """A policy that tells sites, seasons, blocks and people apart."""
     name, settings, model = spec.policy.name, spec.policy.settings, spec.model or Model()
     plain = make(name, **settings)
-    if "regularisation" not in plain.traits.settings:
+    if not isinstance(plain, Policy) or not isinstance(plain.learner, Learner | Field):
         raise ConfigError(f"{name!r} comes with a model of its own: {PAPER}")
-    if isinstance(getattr(plain, "rule", None), RemembersRounds):
+    if isinstance(plain.rule, RemembersRounds):
         raise ConfigError(f"the rule of {name!r} keeps sums on features, which only the paper's model has: {PAPER}")
     numbers, categories = Covariates(spec).counted
     first = next(iter(spec.arms.values()))
@@ -66,7 +69,10 @@ def _implied(spec: TrialSpec, plain: Traits) -> dict[str, Any]:
 def _paper(spec: TrialSpec, d: int) -> AnyPolicy:
     """A policy of the paper's model: one mean for each arm."""
     name, settings = spec.policy.name, spec.policy.settings
-    plain = make(name, **settings).traits
+    made = make(name, **settings)
+    if isinstance(made, Policy) and isinstance(made.learner, Field):
+        raise ConfigError(f'{name!r} learns with the field model: write [model] kind = "{made.learner.kind}"')
+    plain = made.traits
     implied: dict[str, Any] = {}
     weighting = plain.weighting
     if weighting == "known" and spec.noise.kind == "learned":

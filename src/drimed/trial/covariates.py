@@ -165,8 +165,9 @@ def _attributes(spec: TrialSpec) -> Iterator[Covariate]:
             given.setdefault(name, []).append(value)
     for name, values in given.items():
         declared = spec.attributes.get(name, Attribute())
-        roles = " ".join(_in_order(declared.affects or () if declared.affects is not None else ("level", "effects")))
-        if declared.levels is not None or any(isinstance(v, str) for v in values):
+        roles = " ".join(_in_order(("level", "effects") if declared.affects is None else declared.affects))
+        is_number = declared.typical is not None or declared.spread is not None
+        if declared.levels is not None or (not is_number and any(isinstance(v, str) for v in values)):
             yield Covariate(name, roles, levels=tuple(declared.levels or ()))
             continue
         known = np.array([v for v in values if not isinstance(v, str)])

@@ -29,7 +29,7 @@ def model_faults(spec: TrialSpec) -> Iterator[Fault]:
     for name, field in spec.context.items():
         yield from _covariate_faults(field, ("context", name))
     covariates = Covariates(spec)
-    for name, user in spec.users.items():
+    for name, user in spec.users.items() if spec.kind != "paper" else ():
         yield from covariates.faults(user.attributes or {}, ("users", name, "attributes"))
 
 
