@@ -53,7 +53,7 @@ def worth(seen: Gathered, known: Known) -> Worth:
         offers = _offers(seen, first[start:stop])
         there = which[at] - start
         _judge(seen, known, offers, at, there, (control, mixed, mixed_high, drawn))
-        keys, z = known.learner._asked(known.evidence, offers, together=True)
+        keys, z = known.asked(offers)
         wanted = np.eye(known.structure.arms)[seen.arm[at]] - offers.control[there]  # (n, K)
         weight = offers.preference[there] * known.unit if offers.preference is not None else known.unit[None]
         X = np.einsum("nk,nkp->np", wanted, known.rows(keys, z)[there])
@@ -106,7 +106,7 @@ def _add_own(seen: Gathered, known: Known, Z: FloatArray, rows: FloatArray, extr
     With the variances as they are most plausible.
     """
     structure = known.structure
-    x = known.evidence.learned.nodes.mean(-2)
+    x = known.evidence.learned.mode
     v, R = structure.parameters.variances(x), structure.parameters.residual(x)
     before = v[:, structure.own.family]  # (M, q)
     places = contrasts.places(structure.common, known.layout)

@@ -106,11 +106,12 @@ def varying(state: TrialState, known: Known) -> Varying:
     told = bool(known.evidence.cells.count > 0) and bool(known.scale.known.all())
     if not told:
         return Varying(words, [], [], [], [], {})
+    levels = not known.learner.centred  # centred arms tell effects, whatever the levels are
     return Varying(
         words=words,
         varies=_varies(state, known, words),
-        sites=_sites(state, known, offers),
-        seasons=_seasons(state, known, offers),
+        sites=_sites(state, known, offers) if levels else [],
+        seasons=_seasons(state, known, offers) if levels else [],
         lines=_lines(state, known, offers),
         rests=_rests(state, known, offers, words),
     )

@@ -91,6 +91,10 @@ class Known:
             return Found(mean, prior, prior)
         return Found(mean, np.sqrt(np.maximum(variance, 0.0)), prior)
 
+    def asked(self, offers: Offer) -> tuple[IntArray, FloatArray]:
+        """The factors and covariates of all arms of each offer: (H, K, F) and (H, K, c)."""
+        return _asked(self.learner, self.evidence, offers)
+
     def rows(self, keys: IntArray, covariates: FloatArray, *, without: Sequence[str] = ()) -> FloatArray:
         """Decisions as rows on theta, but for families that vary with a factor of `without`: (..., P)."""
         rows = self.layout.rows(keys, standardised(self.structure, self.scale, covariates))
@@ -106,13 +110,12 @@ def know(learner: Field, evidence: FieldEvidence, offers: Offer) -> Known:
         raise InputError(f"a report is of one trial, got a batch of {evidence.cells.batch}")
     evidence = learner.ready(evidence)
     structure, learned = learner.structure(evidence), evidence.learned
-    keys, _ = learner._asked(evidence, offers, together=True)
+    keys, _ = _asked(learner, evidence, offers)
     most = 1 + keys.reshape(-1, keys.shape[-1]).max(0)
     old = structure.common
     layout = replace(old, sizes=tuple(np.maximum(old.sizes, most).tolist()))
     at, M, P = places(old, layout), structure.metrics, len(layout.family)
-    v = structure.parameters.variances(learned.nodes).mean(-3)  # (M, families)
-    prior = v[:, layout.family]
+    prior = learned.variance.mean(-3)[:, layout.family]
     theta, covariance = np.zeros((M, P)), np.zeros((M, P, M, P))
     for m in range(M):
         covariance[m, :, m, :] = np.diag(prior[m])
@@ -128,13 +131,9 @@ def of_users(known: Known, offers: Offer) -> Found:
     return Found(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def effect_rows(known: Known, offers: Offer, asked: tuple[IntArray, FloatArray] | None = None) -> FloatArray:
-    """Each arm against the user's own control as rows, for one unit of a metric: (H, K, P).
-
-    `asked` are the factors and covariates of the arms, where they are not those of the offers.
-    """
-    keys, z = asked or known.learner._asked(known.evidence, offers, together=True)
-    X = known.rows(keys, z)
+def effect_rows(known: Known, offers: Offer) -> FloatArray:
+    """Each arm against the user's own control as rows, for one unit of a metric: (H, K, P)."""
+    X = known.rows(*known.asked(offers))
     return X - np.einsum("hk,hkp->hp", offers.control, X)[:, None, :]
 
 
@@ -145,9 +144,7 @@ def worth(known: Known, rows: FloatArray, preference: FloatArray) -> FloatArray:
     return (weights * known.unit)[..., None] * rows[..., None, None, :]
 
 
-def together(
-    known: Known, offers: Offer, possible: BoolArray, asked: tuple[IntArray, FloatArray] | None = None
-) -> Found:
+def together(known: Known, offers: Offer, possible: BoolArray) -> Found:
     """Each arm against the control for these users together: (K, 1 + M).
 
     The mean over those who can get the arm, `possible` (H, K), or over all of them where nobody can. For people it is
@@ -158,8 +155,7 @@ def together(
     total: FloatArray | float = 0.0
     p = _preference(known, offers)
     for at, part in chunks(offers):
-        some = None if asked is None else (asked[0][at], asked[1][at])
-        rows = worth(known, effect_rows(known, part, some), p[at, None, :])
+        rows = worth(known, effect_rows(known, part), p[at, None, :])
         total = total + np.einsum("hk,hkomp->komp", weight[at], rows)
     return known.of(np.asarray(total))
 
@@ -206,6 +202,11 @@ def _of_users(known: Known, offers: Offer) -> Found:
         own = np.abs(D).max(-1)[..., None] > 0
         found.append(np.where(own, np.sqrt(np.maximum(variance, 0.0)), 0.0))
     return Found(*found)
+
+
+def _asked(learner: Field, evidence: FieldEvidence, offers: Offer) -> tuple[IntArray, FloatArray]:
+    arms = learner.structure(evidence).arms
+    return learner._reading.asked(offers, max(evidence.season, 0), arms, together=True)
 
 
 def _preference(known: Known, offers: Offer) -> FloatArray:

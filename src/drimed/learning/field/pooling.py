@@ -36,7 +36,7 @@ def of_users(known: Known, offers: Offer) -> Pooling | None:
     Many people, who have effects of their own, are compared with somebody who has the same attributes and no outcomes:
     what is common to all hardly depends on one of them.
     """
-    keys, _ = known.learner._asked(known.evidence, offers, together=True)
+    keys, _ = known.asked(offers)
     units, H = keys[:, 0, FACTORS.index("user")], len(offers.control)
     cells = known.evidence.cells.live()
     counts = np.stack([_count(cells, "user", int(unit), known.structure.arms) for unit in units])
@@ -59,7 +59,7 @@ def of_groups(known: Known, offers: Offer, members: Sequence[Sequence[int]]) -> 
     """Of groups of users together, each all of one site; None where there are too many."""
     if len(members) > MOST:
         return None
-    keys, _ = known.learner._asked(known.evidence, offers, together=True)
+    keys, _ = known.asked(offers)
     cells = known.evidence.cells.live()
     whole = _fitted(known, offers, cells)
     shares, counts = [], []
@@ -76,7 +76,7 @@ def of_groups(known: Known, offers: Offer, members: Sequence[Sequence[int]]) -> 
 def _fitted(known: Known, offers: Offer, cells: Cells) -> Known:
     """What these outcomes tell with the variances as they are most plausible."""
     evidence = known.evidence
-    one = replace(evidence.learned, nodes=evidence.learned.nodes.mean(-2, keepdims=True))
+    one = replace(evidence.learned, nodes=evidence.learned.mode[None])
     cells, learned = learn_again(known.structure, cells, one, known.learner.discount)
     return contrasts.know(known.learner, replace(evidence, cells=cells, learned=learned, stepped=cells.used), offers)
 

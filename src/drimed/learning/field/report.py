@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtri
 
+from drimed.errors import InputError
 from drimed.learning.field import cells as field_cells
 from drimed.learning.field import design as field_design
 from drimed.learning.field import own as field_own
@@ -19,8 +20,7 @@ from drimed.learning.field.cells import FACTORS
 from drimed.learning.field.contrasts import LIKELY, Found, Known, chunks, some_of, together
 from drimed.learning.field.design import Scale
 from drimed.learning.field.likelihood import evaluate, own
-from drimed.learning.field.terms import category
-from drimed.learning.offer import Offer
+from drimed.learning.offer import Offer, Unit
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
 RESIDUAL = "residual"
@@ -44,9 +44,10 @@ def components(known: Known) -> list[Component]:
     reach = np.exp(0.5 * ndtri(0.5 + LIKELY / 2) * learned.deviation[: M * k].reshape(M, k))
     v = parameters.variances(learned.mode)  # (M, families)
     found = []
+    indicators = known.learner._reading.indicators(known.structure.arms)[0] if known.learner.centred else None
     for i, number in enumerate(parameters.learned):
         family = parameters.families[number]
-        if family.slopes is None and all(_values(known, name) >= ENOUGH for name in family.by):
+        if family.slopes in (None, indicators) and all(_values(known, name) >= ENOUGH for name in family.by):
             sd = known.unit * np.sqrt(v[:, number])
             found.append(Component(family.name, sd, sd / reach[:, i], sd * reach[:, i]))
     R = parameters.residual(learned.mode)  # (g, M, M)
@@ -83,20 +84,22 @@ def season_levels(known: Known, offers: Offer) -> tuple[IntArray, Found]:
 def along(known: Known, offers: Offer, covariate: int, values: FloatArray, possible: BoolArray) -> Found:
     """Effects for these users together if a covariate had each of these values for all of them: (n, K, 1 + M)."""
     found = []
+    unit = _unit(offers)
     for value in values:
-        keys, z = known.learner._asked(known.evidence, offers, together=True)
+        z = np.array(unit.covariates)
         z[..., covariate] = value
-        found.append(together(known, offers, possible, (keys, z)))
+        found.append(together(known, replace(offers, unit=replace(unit, covariates=z)), possible))
     return Found(*(np.stack(part) for part in zip(*found, strict=True)))
 
 
 def by_level(known: Known, offers: Offer, number: int, count: int, possible: BoolArray) -> Found:
     """Effects for these users together at each of the first `count` levels of a category: (n, K, 1 + M)."""
     found = []
+    unit = _unit(offers)
     for level in range(count):
-        keys, z = known.learner._asked(known.evidence, offers, together=True)
-        keys[..., known.structure.factors.index(category(number))] = level
-        found.append(together(known, offers, possible, (keys, z)))
+        levels = np.array(unit.levels)
+        levels[..., number] = level
+        found.append(together(known, replace(offers, unit=replace(unit, levels=levels)), possible))
     return Found(*(np.stack(part) for part in zip(*found, strict=True)))
 
 
@@ -105,6 +108,12 @@ def span(known: Known, covariate: int) -> tuple[float, float]:
     cells = known.evidence.cells.live()
     values = cells.mean[cells.n > 0, covariate]
     return (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
+
+
+def _unit(offers: Offer) -> Unit:
+    if offers.unit is None:
+        raise InputError("effects by a covariate need offers that say where they are made")
+    return offers.unit
 
 
 def _values(known: Known, factor: str) -> int:
@@ -117,7 +126,7 @@ def _control_rows(known: Known, offers: Offer, season: int | None = None) -> Flo
     """The mean row of these users under their own controls, in an average season or a certain one: (P,)."""
     total = np.zeros(len(known.layout.family))
     for _, part in chunks(offers):
-        keys, z = known.learner._asked(known.evidence, part, together=True)
+        keys, z = known.asked(part)
         if season is not None:
             keys[..., FACTORS.index("season")] = season
         X = known.rows(keys, z, without=() if season is not None else ("season",))
@@ -136,11 +145,11 @@ def _in_units(known: Known, rows: FloatArray) -> Found:
 def _eliminated(known: Known, offers: Offer, cells: field_cells.Cells, seasons: IntArray) -> Found:
     """Levels of seasons whose effects are not in theta: each from its own cells, given theta, at every draw."""
     structure, learned, scale = known.structure, known.evidence.learned, known.scale
-    parameters, noise = structure.parameters, structure.noise
+    noise = structure.noise
     newest = seasons.max(initial=0)
     weight = known.learner.discount ** (newest - cells.keys[:, FACTORS.index("season")]).astype(float)
     whole = field_design.build(cells, scale, structure.common, structure.own, noise=noise, weight=weight)
-    v, R = parameters.variances(learned.nodes), parameters.residual(learned.nodes)  # (B, ...)
+    v, R = learned.variance, learned.residual  # (B, ...)
     fits = [evaluate(whole, v[b], R[b], gradient=False) for b in range(len(v))]
     theta, covariance = np.stack([f.theta for f in fits]), np.stack([f.covariance for f in fits])
     theirs = field_own.of_clusters(cells, structure.cluster_place, seasons)
@@ -160,7 +169,7 @@ def _eliminated(known: Known, offers: Offer, cells: field_cells.Cells, seasons: 
 
 def _seen(known: Known, offers: Offer) -> Offer:
     """The users whose group and user number the model has columns for; all where there are none."""
-    keys, _ = known.learner._asked(known.evidence, offers, together=True)
+    keys, _ = known.asked(offers)
     sizes = np.array(known.structure.sizes)
     used = [FACTORS.index("group"), FACTORS.index("user")]
     inside = (keys[:, 0, used] < sizes[used]).all(-1)
@@ -170,7 +179,7 @@ def _seen(known: Known, offers: Offer) -> Offer:
 def _own_rows(known: Known, offers: Offer) -> FloatArray:
     """The mean row of these users under their own controls on a season's effects, blocks averaged out: (q,)."""
     structure = known.structure
-    keys, z = known.learner._asked(known.evidence, offers, together=True)
+    keys, z = known.asked(offers)
     rows = np.einsum("hk,hkq->q", offers.control, structure.own.rows(keys, z)) / len(offers.control)
     blocks = [k for k, f in enumerate(structure.families) if "block" in f.by]
     return np.where(np.isin(structure.own.family, blocks), 0.0, rows)

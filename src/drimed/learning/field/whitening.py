@@ -36,7 +36,7 @@ def residuals(learner: Field, evidence: FieldEvidence, rows: Rows) -> FloatArray
         return np.full((n, M), np.nan)
     standard = (rows.values - learned.scale.centre) / learned.scale.unit
     z, y = standard[:, :c], standard[:, c:]
-    x = learned.nodes.mean(-2)
+    x = learned.mode
     v, R = structure.parameters.variances(x), structure.parameters.residual(x)
     X, Z = structure.common.rows(rows.keys, z), structure.own.rows(rows.keys, z)
     cluster = rows.keys[:, structure.cluster_place]
