@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from drimed.errors import DrimedError
-from drimed.findings.checks import ALPHA, Checks, check
+from drimed.evaluation.drift import ContextDrift
+from drimed.findings.checks import ALPHA, Checks, check, residual_findings
 from drimed.findings.course import Course, course
 from drimed.findings.effects import MODEL, REWARD, Recommendation, all_effects, recommendations
 from drimed.findings.field import known
+from drimed.findings.field_residuals import field_residuals
 from drimed.findings.field_sentences import field_sentences
 from drimed.findings.gather import Gathered, Inference, gather, inference_fit, offers_now
 from drimed.findings.varying import Varying, varying
@@ -25,7 +27,7 @@ from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
 LEAST_SHARE = 0.005  # of the decisions, for an arm to be named
-GUARANTEED, AT_ALL_TIMES = "guaranteed", "at all times"  # what the long ranges are called
+GUARANTEED, NOT_GUARANTEED, AT_ALL_TIMES = "guaranteed", "not guaranteed", "at all times"  # the long ranges
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class Analysis:
     @property
     def promise(self) -> str:
         """What the long ranges are called: only the paper's model guarantees them."""
+        if self.checks.withdrawn:
+            return NOT_GUARANTEED
         return GUARANTEED if self.varying is None else AT_ALL_TIMES
 
     @property
@@ -68,6 +72,10 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
         upcoming, why = _next(ledger, state)
     fit: Inference = (known(state, offers_now(state)) if state.users else None) or inference_fit(seen)
     effects = all_effects(seen, fit) if state.users else []
+    left = None
+    if isinstance(fit, Known):
+        terms = [f.name for f in fit.structure.families]
+        left = residual_findings(seen, *field_residuals(seen, fit), kind=state.spec.kind, terms=terms)
     waiting = seen.standing == STATES.index(PENDING)
     return Analysis(
         status=queries.status(state),
@@ -76,7 +84,7 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
         course=course(seen, fit),
         effects=effects,
         recommendations=recommendations(state, fit, _own(seen, effects)) if effects else [],
-        checks=check(seen),
+        checks=check(seen, left),
         oldest_pending=int(np.min(seen.episode[waiting])) if waiting.any() else None,
         next=upcoming,
         why_not_next=why,
@@ -91,7 +99,8 @@ def sentences(a: Analysis) -> list[str]:
         return [f"The trial has {counted(s.users, 'user')} and {counted(len(s.arms), 'arm')}.", "No decisions yet."]
     states = [(s.complete, "complete"), (s.partial, "partial"), (s.pending, "pending"), (s.missing, "missing")]
     outcomes = ", ".join(f"{n:,} {state}" for n, state in states if n)
-    said = [
+    said = [a.checks.withdrawn] if a.checks.withdrawn else []
+    said += [
         f"{counted(s.decisions, 'decision')} for {counted(s.users, 'user')} in {counted(s.episode, 'episode')}; "
         f"outcomes: {outcomes}.",
         f"Arms given so far: {_shares(a)}.",
@@ -108,12 +117,7 @@ def assumptions(checks: Checks) -> list[tuple[str, str]]:
     few, rate = "too few outcomes to say.", f"(false-alarm rate {100 * ALPHA:g} %)"
     context, mean, noise, played = "too little is recorded to say.", few, few, "not known for all decisions."
     if checks.context is not None:
-        context = (
-            f"no drift found among {counted(checks.context_users, 'user')} {rate}."
-            if checks.context.alarm < 0
-            else f"drift detected in episode {int(checks.context.alarm) + 1}. The trial is made for that, as long as "
-            "only the noise follows."
-        )
+        context = _contexts(checks.context, checks.context_users)
     if checks.mean is not None:
         mean = (
             f"no sign that they move {rate}."
@@ -127,7 +131,32 @@ def assumptions(checks: Checks) -> list[tuple[str, str]]:
         p = checks.calibration.anytime_p
         fits = "arms were played as often as they say" if p >= ALPHA else "arms were not played as often as they say"
         played = f"{fits} (p = {short(p)})."
-    return [("Contexts", context), ("Effects", mean), ("Noise", noise), ("Logged probabilities", played)]
+    return [
+        ("Contexts", context),
+        ("Effects", mean),
+        ("Model", _left(checks)),
+        ("Noise", noise),
+        ("Logged probabilities", played),
+    ]
+
+
+def _contexts(found: ContextDrift, users: int) -> str:
+    """Whether the contexts drift, as far as can be told."""
+    if found.alarm >= 0:
+        since = f"drift detected in episode {int(found.alarm) + 1}"
+        return f"{since}. The trial is made for that, as long as only the noise follows."
+    if not found.enough:
+        return f"cannot tell: {counted(len(found.shift), 'episode')} may differ by chance."
+    return f"no drift found among {counted(users, 'user')} (false-alarm rate {100 * ALPHA:g} %)."
+
+
+def _left(checks: Checks) -> str:
+    """What the residuals say of the model of the mean."""
+    if not checks.left:
+        return "too few outcomes to say."
+    found = [c.found for c in checks.left if c.alarm]
+    made = f"{counted(len(checks.left), 'check')} of what it leaves (false-alarm rate {100 * ALPHA:g} % in all)"
+    return f"{made}: {'; '.join(found)}." if found else f"{made} found nothing."
 
 
 def _own(seen: Gathered, effects: list[Effect]) -> list[Effect]:
@@ -152,6 +181,8 @@ def _shares(a: Analysis) -> str:
 
 def _better(a: Analysis) -> list[str]:
     """For how many users some arm is better than the control."""
+    if a.checks.withdrawn:
+        return ["Which arm is better is not judged while the model is wrong: the estimates below are descriptions."]
     own = [x for x in a.own_effects if _possible(a, x)]
     sure = [x for x in own if x.low > 0]
     certain = {x.who for x in sure}
@@ -182,7 +213,10 @@ def _gain(a: Analysis) -> str:
     gain, low, high = a.course.gain[-1], a.course.gain_low[-1], a.course.gain_high[-1]
     if low == high == 0:
         return "Only the control was given, so nothing was gained or lost against it."
-    return (
+    worth = (
         f"In all, the arms given are estimated to be worth {short(abs(gain))} {'more' if gain >= 0 else 'less'} than "
-        f"giving everybody the control ({a.promise}: {short(low)} to {short(high)}); {a.course.verdict}."
+        "giving everybody the control"
     )
+    if a.checks.withdrawn:
+        return f"{worth}, without a guarantee."
+    return f"{worth} ({a.promise}: {short(low)} to {short(high)}); {a.course.verdict}."

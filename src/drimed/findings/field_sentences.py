@@ -43,7 +43,7 @@ def _best(found: Varying, effects: Sequence[Effect], given: Collection[str]) -> 
 def _varies(found: Varying) -> list[str]:
     said = []
     for metric in dict.fromkeys(v.metric for v in found.varies):
-        mine = {v.family: v for v in found.varies if v.metric == metric}
+        mine = {v.family: v for v in found.varies if v.metric == metric and not v.vague}
         levels = [_about(mine[f]) for f in SAID if f in mine and " x " not in f]
         effects = [_about(mine[f]) for f in SAID if f in mine and " x " in f]
         parts = [", ".join(p) for p in (levels, effects) if p]

@@ -51,6 +51,7 @@ def shown(a: Analysis, view: View) -> dict[str, Any]:
         "summary": sentences(a),
         "assumptions": assumptions(a.checks),
         "level": _level(a),
+        "withdrawn": a.checks.withdrawn,
         "effects": [c for i, on in enumerate(view.on) if (c := _effects(a, view.who, on, i)) is not None],
         "recommendations": [r for r in a.recommendations if r.user in some] if a.seen.told.any() else [],
         "reward": course.reward(a),
@@ -153,10 +154,11 @@ def _by_site(a: Analysis, view: View) -> Chart | None:
 
 
 def _row(a: Analysis, effect: Effect, good: Better | None, label: str) -> Row:
+    stands = a.checks.withdrawn is None
     if a.varying is None:
-        return Row(label, effect, good)
+        return Row(label, effect, good, judged=stands)
     rests = a.varying.rests.get((effect.who, effect.arm)) if effect.on == REWARD and effect.source == MODEL else None
-    judged = effect.available and effect.arm in a.given
+    judged = stands and effect.available and effect.arm in a.given
     return Row(label, effect, good, judged=judged, note="" if rests is None else rests.says)
 
 
@@ -176,6 +178,8 @@ def _effects(a: Analysis, who: str, on: str, place: int) -> Chart | None:
 
 def _level(a: Analysis) -> str:
     """At which confidence the guaranteed ranges hold, and when."""
+    if a.checks.withdrawn:
+        return "not here: see the first line of this page"
     if isinstance(a.fit, Known):
         return f"{100 * (1 - ALPHA):g} %, for each effect by itself"
     if a.fit.spread is not None:

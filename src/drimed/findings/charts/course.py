@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from markupsafe import Markup
 
-from drimed.findings.analyse import GUARANTEED, Analysis
+from drimed.findings.analyse import AT_ALL_TIMES, GUARANTEED, Analysis
 from drimed.findings.charts import svg
 from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
 from drimed.formatting import short
@@ -58,13 +58,15 @@ def reward(analysis: Analysis) -> Chart | None:
         ["episode", "reward minus control's", f"{promise} from", f"{promise} to", "tolerance allows"],
         rows,
     )
+    judged = "the guarantee does not hold, because the model is wrong" if analysis.checks.withdrawn else c.verdict
     says = (
         f"After episode {at[-1] + 1}: {short(gain[-1])} against the control's reward, {promise} {short(low[-1])} to "
-        f"{short(high[-1])}. The tolerance allows {short(allowed[-1])}: {c.verdict}."
+        f"{short(high[-1])}. The tolerance allows {short(allowed[-1])}: {judged}."
     )
     if min(low) < bottom or max(high) > top:
-        says += f" The range {promise} extends beyond the chart; the table has it in full."
-    band = f"{promise} at all times" if promise == GUARANTEED else f"range {promise} (95 %)"
+        says += " This range extends beyond the chart; the table has it in full."
+    names = {GUARANTEED: "guaranteed at all times", AT_ALL_TIMES: "range at all times (95 %)"}
+    band = names.get(promise, f"{promise} range")
     looks = {"reward minus control's": "gain", band: "band", "the tolerance allows": "allowed"}
     keys = [Key(name, f"key-{look}") for name, look in looks.items()]
     title = "Reward so far against what the control would have earned"

@@ -8,6 +8,7 @@ from typing import Literal
 
 from markupsafe import Markup
 
+from drimed.findings.analyse import AT_ALL_TIMES
 from drimed.findings.charts import svg
 from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
 from drimed.findings.effects import MODEL
@@ -16,7 +17,6 @@ from drimed.records import Effect
 
 REACH = 4.0  # widths of the likely ranges that are shown on either side; longer guaranteed ranges end in an arrow
 BOLD = 7.7  # units that a bold letter takes, roughly
-AT_ALL_TIMES = "at all times"  # what the long range of a field model is called
 MOST_SAID = 8  # effects that the words below a picture name
 
 Better = Literal["higher", "lower"]
@@ -31,7 +31,7 @@ class Row:
     better: Better | None = None  # of a metric, which way is good; of the reward, more is
     strong: bool = False  # to be seen first
     single: bool = False  # there is one range only, and the number of decisions is not known
-    judged: bool = True  # whether enough is known to call it better or worse
+    judged: bool = True  # whether the model stands that its ranges rest on, and enough is known
     note: str = ""  # where what is known about it comes from
 
     @property
@@ -42,9 +42,9 @@ class Row:
     @property
     def verdict(self) -> str:
         """Against the control, in words."""
-        way, sure = self._way
-        if not self.judged:
+        if not self.judged and not self.model_free:
             return "not judged"
+        way, sure = self._way
         if not way:
             return "open"
         return _words(way, self.better) + (", " + sure if sure else "")
@@ -77,7 +77,7 @@ class Row:
     @property
     def _way(self) -> tuple[int, str]:
         """Above the control (1), below (-1) or open (0), and how sure that is."""
-        if not self.judged:
+        if not self.judged and not self.model_free:
             return 0, ""
         if self.effect.low > 0 or self.effect.high < 0:
             return (1 if self.effect.low > 0 else -1), ("" if self.single or self.model_free else "certainly")

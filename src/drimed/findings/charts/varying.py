@@ -14,6 +14,7 @@ from drimed.findings.varying import Level, Varies, Varying
 from drimed.formatting import counted, short
 
 REACH = 2.5  # times the largest estimate that is shown of what varies; longer ranges end in an arrow
+VAGUE = "the data say little yet"
 LIKELY = "likely range (95 %)"
 MOST_SAID = 3  # things that vary which the words below a picture name
 BASE = 250.0  # the height of a chart over time
@@ -37,11 +38,18 @@ def components(found: Varying, metric: str, unit: str, place: int) -> Chart | No
     mine = [v for v in found.varies if v.metric == metric]
     if not mine:
         return None
-    rows = [_Row(v.says, "", v.deviation, v.low, v.high) for v in sorted(mine, key=lambda v: -v.deviation)]
+    rows = [
+        _Row(v.says, VAGUE if v.vague else "", v.deviation, v.low, v.high)
+        for v in sorted(mine, key=lambda v: -v.deviation)
+    ]
     most = REACH * max(r.estimate for r in rows)
     high = min(max(r.high for r in rows), most)
-    table = Table(f"How much {metric} varies", ["what", "about", "from", "to"], [[r.label, *_numbers(r)] for r in rows])
-    says = f"Most: {_listed(mine)}"
+    table = Table(
+        f"How much {metric} varies",
+        ["what", "about", "from", "to", ""],
+        [[r.label, *_numbers(r), r.note] for r in rows],
+    )
+    says = f"{metric}: {_listed(mine)}"
     title = f"What varies, and how much: {metric}"
     ends = 0.0, 1.05 * high
     return _drawn(f"varies-chart{_number(place)}", title, says, rows, ends, _measured(metric, unit), table)
@@ -105,7 +113,9 @@ def seasons(found: Varying, metric: str, unit: str, place: int) -> Chart | None:
 
 def _listed(mine: Sequence[Varies]) -> str:
     """The largest ones in words."""
-    parts = sorted(mine, key=lambda v: -v.deviation)[:MOST_SAID]
+    parts = sorted((v for v in mine if not v.vague), key=lambda v: -v.deviation)[:MOST_SAID]
+    if not parts:
+        return VAGUE + "."
     return "; ".join(f"{v.says} about {short(v.deviation)} ({short(v.low)} to {short(v.high)})" for v in parts) + "."
 
 

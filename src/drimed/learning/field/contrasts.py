@@ -81,8 +81,8 @@ class Known:
 
     def of(self, rows: FloatArray) -> Found:
         """Of rows (..., M, P) in standardised columns and the metrics' units."""
-        flat = rows.reshape(*rows.shape[:-2], -1)
-        size = flat.shape[-1]
+        size = rows.shape[-2] * rows.shape[-1]
+        flat = rows.reshape(*rows.shape[:-2], size)
         mean = flat @ self.theta.ravel()
         variance = np.einsum("...i,ij,...j->...", flat, self.covariance.reshape(size, size), flat)
         prior = np.sqrt((flat**2) @ self.prior.ravel())

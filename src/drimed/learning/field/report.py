@@ -35,13 +35,15 @@ class Component:
     deviation: FloatArray  # the most plausible one
     low: FloatArray  # the range that holds it with 95 %
     high: FloatArray
+    learned: FloatArray  # the share of what is known about it that comes from the data, not from the prior
 
 
 def components(known: Known) -> list[Component]:
     """Of every family that stands alone and that the data can tell from the others, and of the noise."""
     parameters, learned = known.structure.parameters, known.evidence.learned
     M, k = parameters.metrics, len(parameters.learned)
-    reach = np.exp(0.5 * ndtri(0.5 + LIKELY / 2) * learned.deviation[: M * k].reshape(M, k))
+    deviation = learned.deviation[: M * k].reshape(M, k)
+    reach = np.exp(0.5 * ndtri(0.5 + LIKELY / 2) * deviation)
     v = parameters.variances(learned.mode)  # (M, families)
     found = []
     indicators = known.learner._reading.indicators(known.structure.arms)[0] if known.learner.centred else None
@@ -49,11 +51,12 @@ def components(known: Known) -> list[Component]:
         family = parameters.families[number]
         if family.slopes in (None, indicators) and all(_values(known, name) >= ENOUGH for name in family.by):
             sd = known.unit * np.sqrt(v[:, number])
-            found.append(Component(family.name, sd, sd / reach[:, i], sd * reach[:, i]))
+            told = 1 - (deviation[:, i] / family.spread) ** 2
+            found.append(Component(family.name, sd, sd / reach[:, i], sd * reach[:, i], np.maximum(told, 0.0)))
     R = parameters.residual(learned.mode)  # (g, M, M)
     sd = known.unit * np.sqrt(np.diagonal(R, axis1=-2, axis2=-1).mean(0))
     reach = np.exp(0.5 * ndtri(0.5 + LIKELY / 2) * learned.deviation[M * k : M * k + M])
-    return [*found, Component(RESIDUAL, sd, sd / reach, sd * reach)]
+    return [*found, Component(RESIDUAL, sd, sd / reach, sd * reach, np.ones(M))]
 
 
 def outcomes(known: Known, factor: str) -> FloatArray:
