@@ -171,9 +171,10 @@ def _levels(state: TrialState, names: list[str], outcomes: list[int], found: Fou
 
 
 def _lines(state: TrialState, known: Known, offers: Offer) -> list[Line]:
-    """Of every covariate that may change the effects of arms."""
+    """Of every covariate that may change the effects of arms, and of arms with outcomes."""
     numbers, categories = state.problem.covariates.counted
     possible = _room(known, available(state, list(state.users)))
+    seen = report.outcomes(known, "arm").sum(0)
     made: list[tuple[str, list[float], list[str] | None, Found]] = []
     for i, c in enumerate(numbers):
         low, high = report.span(known, i)
@@ -191,7 +192,7 @@ def _lines(state: TrialState, known: Known, offers: Offer) -> list[Line]:
         for parts in [(found.mean, *found.likely)]
         for m, on in enumerate((REWARD, *state.problem.metrics))
         for k, arm in enumerate(state.problem.arms)
-        if (found.deviation[:, k] > 0).any()
+        if seen[k] > 0 and (found.deviation[:, k] > 0).any()
     ]
 
 

@@ -46,7 +46,7 @@ def components(found: Varying, metric: str, unit: str, place: int) -> Chart | No
     high = min(max(r.high for r in rows), most)
     table = Table(
         f"How much {metric} varies",
-        ["what", "about", "from", "to", ""],
+        ["what", "about", "from", "to", "known"],
         [[r.label, *_numbers(r), r.note] for r in rows],
     )
     says = f"{metric}: {_listed(mine)}"
