@@ -193,10 +193,14 @@ def test_arms_that_nobody_was_given_are_not_judged() -> None:
 
 def test_before_any_outcome_the_page_makes_no_claim() -> None:
     trial = Trial.create(FIELD, MemoryStore())
-    for a in (analyse(trial), analyse(grown(FIELD, 1, untold="s0"))):
+    one = Trial.create(FIELD, MemoryStore())
+    one.open_episode({user: {"rain": 300.0} for user in FIELD["users"]})
+    one.tell(one.ask(["s0"])[0].id, {"yield": 50.0, "cost": 20.0})
+    assert "There is nothing to compare yet." in report(analyse(one))
+    for a in (analyse(trial), analyse(one), analyse(grown(FIELD, 1, untold="s0"))):
         page = report(a)
         assert "likely better" not in page
-        assert not re.search(r"\bnan\b|\binf\b|\d{20}", page)
+        assert not re.search(r"\bnan\b|\binf\b|∞|\d{20}", page)
 
 
 def test_the_page_stands_alone_with_a_table_for_every_chart(done: Analysis) -> None:

@@ -17,7 +17,7 @@ from drimed.findings.charts import allocation, course, covariates, varying
 from drimed.findings.charts.forest import Better, Row, forest
 from drimed.findings.charts.svg import Chart
 from drimed.findings.effects import EVERYBODY, MODEL, REWARD, Recommendation, better, groups
-from drimed.formatting import counted, moment, percent, short
+from drimed.formatting import ENDLESS, counted, moment, percent, short
 from drimed.learning.field.contrasts import ALPHA, Known
 from drimed.records import Effect
 from drimed.trial import sheets
@@ -53,7 +53,7 @@ def shown(a: Analysis, view: View) -> dict[str, Any]:
         "level": _level(a),
         "withdrawn": a.checks.withdrawn,
         "effects": [c for i, on in enumerate(view.on) if (c := _effects(a, view.who, on, i)) is not None],
-        "recommendations": [r for r in a.recommendations if r.user in some] if a.seen.told.any() else [],
+        "recommendations": [r for r in a.recommendations if r.user in some] if _known(a) else [],
         "reward": course.reward(a),
         "by_user": view.by_user,
         "allocation": allocation.by_user(a, view.users) if view.by_user else allocation.by_arm(a),
@@ -145,12 +145,22 @@ def _varying(a: Analysis, view: View) -> dict[str, Any]:
 def _by_site(a: Analysis, view: View) -> Chart | None:
     """The effects on the reward for each user, where they are not too many."""
     found, some = a.varying, set(view.users)
-    mine = [x for x in a.own_effects if x.who in some and not x.estimate == x.low == x.high == 0]
+    mine = [x for x in a.own_effects if x.who in some and _shows(x)]
     if found is None or len(some) < 2 or len(mine) > MOST_ROWS:
         return None
     title = f"Effects on reward against control: each {found.words.user}{found.words.scope}"
     rows = [_row(a, x, None, f"{x.who}: {x.arm}") for x in mine]
     return forest("site-effects-chart", title, rows, unit=REWARD, promise=a.promise)
+
+
+def _shows(effect: Effect) -> bool:
+    """Whether there is something to draw: the control against itself has no effect, and before any data all is open."""
+    return not effect.estimate == effect.low == effect.high == 0 and effect.likely_high < ENDLESS
+
+
+def _known(a: Analysis) -> bool:
+    """Whether outcomes have told anything about arms."""
+    return bool(a.seen.told.any()) and all(x.likely_high < ENDLESS for x in a.own_effects)
 
 
 def _row(a: Analysis, effect: Effect, good: Better | None, label: str) -> Row:
@@ -165,7 +175,7 @@ def _row(a: Analysis, effect: Effect, good: Better | None, label: str) -> Row:
 def _effects(a: Analysis, who: str, on: str, place: int) -> Chart | None:
     state = a.seen.state
     order = list(groups(state)) if who == GROUPED else [who]
-    found = [x for x in a.effects if x.who in order and x.on == on and not x.estimate == x.low == x.high == 0]
+    found = [x for x in a.effects if x.who in order and x.on == on and _shows(x)]
     found.sort(key=lambda x: (order.index(x.who), state.problem.arms.index(x.arm), x.source != MODEL))
     metric = state.spec.metrics.get(on)
     good = None if metric is None or on == REWARD else better(state, on)

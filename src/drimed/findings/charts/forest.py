@@ -98,7 +98,7 @@ def forest(id: str, title: str, rows: Sequence[Row], *, unit: str, promise: str 
         roomy = width > 500
         step = 38.0 if roomy else 50.0 if single else 64.0
         room = 16.0 + BOLD * max(len(r.verdict) for r in rows)
-        names = 280.0 if any(r.note for r in rows) else 190.0
+        names = 310.0 if any(r.note for r in rows) else 190.0
         left, right = (names, width - max(130.0, room)) if roomy else (14.0, width - 14.0)
         x = Scale(low, high, left, right)
         bottom = 12.0 + step * len(rows)

@@ -15,7 +15,7 @@ from drimed.learning.field.cells import FACTORS, Rows
 from drimed.learning.field.learner import Field, FieldEvidence
 from drimed.linear.arrays import FloatArray, IntArray
 
-MOST = 3000  # values whose covariance is taken apart
+MOST = 2000  # values whose covariance is taken apart
 
 
 def evenly(n: int, metrics: int) -> IntArray:
