@@ -46,7 +46,7 @@ def test_a_trial_that_has_just_begun_has_a_page(visitor: Visitor) -> None:
 @pytest.mark.usefixtures("season")
 def test_a_trial_shows_what_it_taught(visitor: Visitor) -> None:
     page = visitor.look(BUSY)
-    for chart in ("effects-chart", "reward-chart", "allocation-chart", "evidence-chart"):
+    for chart in ("effects-chart", "varies-chart", "reward-chart", "allocation-chart"):
         assert f'id="{chart}"' in page
     said = readable(page)
     assert "episode 6 decisions 24 complete 20 pending 4" in said
