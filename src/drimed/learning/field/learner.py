@@ -284,7 +284,9 @@ class Field:
         """Factors (..., F) and covariates (..., c) of decisions for these arms; those of arms are left at 0."""
         keys = np.zeros((*arm.shape, len(self._factors)), np.intp)
         z = np.zeros((*arm.shape, len(self._roles) + self.attributes))
-        named = {"season": max(evidence.season, 0) - late, "block": unit.block, "group": unit.group, "user": unit.user}
+        # Outcomes of all seasons share a cell where no season differs from another.
+        season = max(evidence.season, 0) - late if self.seasons or self.discount < 1 else 0
+        named = {"season": season, "block": unit.block, "group": unit.group, "user": unit.user}
         for name, value in (named | {"arm": arm}).items():
             keys[..., FACTORS.index(name)] = value
         if self._category_roles:
