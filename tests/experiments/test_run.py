@@ -11,7 +11,8 @@ import pytest
 
 from drimed.environments.world import Setting
 from drimed.errors import ConfigError, InputError
-from drimed.experiments.run import Run, Scenario, code_digest, policy_digest, run_together
+from drimed.experiments.run import Run, code_digest, policy_digest, run_together
+from drimed.experiments.scenarios import Scenario
 from drimed.experiments.simulate import RunRecord, simulate
 from drimed.guards.margin import Tolerance
 from drimed.policies.policy import Policy
