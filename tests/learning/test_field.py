@@ -156,6 +156,7 @@ def test_a_batch_is_its_members_side_by_side(case: Case) -> None:
             levels=np.stack([r.levels for r in rows]), covariates=np.stack([r.z for r in rows]),
         )  # fmt: skip
         outcome = Outcome(vector=np.stack([r.y for r in rows]), observed=np.stack([r.observed for r in rows]))
+        outcome = replace(outcome, probabilities=np.tile([0.5, 0.3, 0.2], (3, 1)))
         together = field.add(together, offer_of(field, unit), keys[:, 4], outcome, int(i % 6))
     together = field.ready(together)
     for j, d in enumerate(parts):

@@ -214,6 +214,8 @@ def _episode_at_once(
     log.probabilities[episode] = np.swapaxes(decision.probabilities, 0, 1)
     log.exact = decision.exact
     outcome = block.respond_together(episode, decision.action)
+    if policy.learner.centred:
+        outcome = replace(outcome, probabilities=decision.probabilities)
     state = policy.commit_together(state, offers, decision)
     return policy.observe(state, offers, decision.action, outcome)
 

@@ -26,6 +26,7 @@ class Apart:
     what: str
 
     keeps_features: ClassVar[bool] = False
+    centred: ClassVar[bool] = False
 
     @property
     def feedback(self) -> str:

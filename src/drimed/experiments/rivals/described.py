@@ -28,6 +28,7 @@ class Described:
     what: str
 
     keeps_features: ClassVar[bool] = False
+    centred: ClassVar[bool] = False
 
     @property
     def feedback(self) -> str:

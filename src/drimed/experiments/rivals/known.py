@@ -32,6 +32,7 @@ class Known:
     weighting: ClassVar[str] = Field.weighting
     noise_bound: ClassVar[float] = Field.noise_bound
     keeps_features: ClassVar[bool] = False
+    centred: ClassVar[bool] = False
     discount: ClassVar[float] = 1.0
     about: ClassVar[str] = "field model, known variances"
 

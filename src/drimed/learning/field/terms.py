@@ -7,7 +7,7 @@ last and make up theta.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, final
 
@@ -194,6 +194,24 @@ def people_families(terms: Terms, sizes: dict[str, int], *, seasons: bool = True
         *_varying("user"),
         Family("user x arm x covariate", ("user", "arm"), slopes=terms.effects, centre=0.25),
     )
+
+
+def centred_families(
+    families: tuple[Family, ...], arms: tuple[int, ...], products: dict[int, tuple[int, ...]]
+) -> tuple[Family, ...]:
+    """Effects of arms as slopes on centred indicators of the arms, `arms`, and on their products with covariates.
+
+    An indicator minus the arm's probability has mean zero whatever else shifts the outcome, so a baseline that is
+    modelled wrongly does not bias the effects (Greenewald et al. 2017).
+    """
+    found = []
+    for f in families:
+        if "arm" not in f.by:
+            found.append(f)
+            continue
+        slopes = arms if f.slopes is None else tuple(i for covariate in f.slopes for i in products[covariate])
+        found.append(replace(f, by=tuple(name for name in f.by if name != "arm"), slopes=slopes))
+    return tuple(found)
 
 
 def _common(terms: Terms) -> tuple[Family, ...]:
