@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, final
 
 import numpy as np
+from scipy.special import ndtri
 
 from drimed.environments.field import FieldWorld
 from drimed.environments.stage import AnyWorld
@@ -22,6 +23,7 @@ from drimed.policies.policy import Policy
 LOOKS = "look."  # how the names of its metrics begin
 LEVELS = (0.95, 0.99)
 LIKELY, CERTAIN = 0.95, 0.99  # levels at which an arm is called better
+Z_LIKELY = float(ndtri(0.5 + LIKELY / 2))
 
 
 @final
@@ -71,9 +73,9 @@ class Looks:
         wrong, right = self._judged(surely)
         self._certain |= wrong
         told = np.isfinite(low) & np.isfinite(high)
-        ratio = np.where(told, high - low, np.nan) / (2 * 1.96 * np.sqrt(variance))
-        none = ~told.any((-2, -1))
-        middle = np.array([np.nan if no else np.nanmedian(r) for r, no in zip(ratio, none, strict=True)])
+        ratio = np.where(told, high - low, 0.0) / (2 * Z_LIKELY * np.sqrt(variance))
+        pairs = zip(ratio, told, strict=True)
+        middle = np.array([np.median(r[there]) if there.any() else np.nan for r, there in pairs])
         return {
             "held_at_all_times": _share(self._held),
             "times_as_wide": middle,
@@ -83,13 +85,14 @@ class Looks:
 
     def _judged(self, said: BoolArray) -> tuple[BoolArray, BoolArray]:
         """Whether any arm was called better wrongly, and rightly, at any site: (S,) twice."""
-        return (said & (self._true <= 0)).any((-2, -1)), (said & (self._true > 0)).any((-2, -1))
+        wrong, right = said & (self._true <= 0), said & (self._true > 0)
+        return np.asarray(wrong.any((-2, -1))), np.asarray(right.any((-2, -1)))
 
 
 def contrasts(learner: Any, evidence: Any, offers: Offer) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Effects on the reward against the first arm, with variances after and before the data: (S, I, K - 1) each."""
     belief = learner.beliefs(evidence, offers, together=True)
-    p = offers.preference  # (S, I, M)
+    p = np.ones(belief.mean.shape[-1]) if offers.preference is None else offers.preference  # (S, I, M)
     mean = np.matvec(belief.mean, p)  # (S, I, K)
 
     def variance(covariance: FloatArray) -> FloatArray:

@@ -120,8 +120,8 @@ def simulate(
     """Run `policy` in every world of the batch.
 
     With `together`, and in worlds that demand it, all users of an episode are decided from one state, because outcomes
-    come at its end; else one user after the other. The record has all episodes, or `points` of them, evenly spaced. `on_episode` is called with
-    the number of finished episodes.
+    come at its end; else one user after the other. The record has all episodes, or `points` of them, evenly spaced.
+    `on_episode` is called with the number of finished episodes.
 
     >>> from drimed.environments.instance import quantile_control
     >>> from drimed.environments.instance import authors_instance

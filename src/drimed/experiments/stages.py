@@ -52,5 +52,7 @@ class StageJudge:
         shape = self.world.shape
         played = log.action[0].T[..., None] == np.arange(shape.K)  # (S, n, K)
         found = np.zeros((len(played), shape.H, shape.K))
-        np.add.at(found, (slice(None), stage.offered.user), played)
+        users = np.broadcast_to(stage.offered.user, stage.means.shape[1])
+        for i, h in enumerate(users):
+            found[:, h] += played[:, i]
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -147,11 +148,11 @@ def _mhealth(*, cells: Any) -> dict[str, Any]:
     return {"scenario": found[0].scenario, "special": found, "drifts": tuple(cells)}
 
 
-WORLDS = {"paper": _paper, "field": _field, "mhealth": _mhealth}
+WORLDS: dict[str, Callable[..., dict[str, Any]]] = {"paper": _paper, "field": _field, "mhealth": _mhealth}
 
 
 def _suite(id: str, *, world: str = "paper", policies: str = "everything", **row: Any) -> Suite:
-    own = {f: row.pop(f) for f in ("about", "instances", "episodes") if f in row}
+    own: dict[str, Any] = {f: row.pop(f) for f in ("about", "instances", "episodes") if f in row}
     if "tolerance" in row:
         own["tolerance"] = Tolerance(**row.pop("tolerance"))
     return Suite(id=id, policies=_POLICIES[policies], **own, **WORLDS[world](**row))

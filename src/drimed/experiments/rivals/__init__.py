@@ -36,7 +36,7 @@ ALONE = Apart(
 KNOWN = Known(Deviations(), 0.5)
 OWN = Apart(Learner(weighting="none", feedback="reward", noise_bound=1.0, regularisation=0.1), "each person alone")
 BUMPS = Described(
-    Field(kind="people", covariates=("level effects",) * 2 + ("level",) * GRID**2, seasons=False),
+    Field(kind="people", covariates=("level effects",) * 2 + ("level",) * GRID**2, seasons=False, reference=0),
     with_bumps,
     lambda shape: shape.d,
     "bumps",

@@ -66,12 +66,13 @@ class Apart:
         users = np.asarray(offer.user)
         for at in _rounds(users):
             theirs, own = _at(evidence, users[at]), _of_users(offer, at)
-            y = Outcome(*(None if v is None else v[:, at] for v in (outcome.reward, outcome.vector)))
+            y = Outcome(_cut(outcome.reward, at), _cut(outcome.vector, at))
             evidence = _put(evidence, users[at], self.inner.add(theirs, own, action[:, at], y, late))
         return evidence
 
     def remove(self, evidence: Evidence, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Evidence:
         """Nothing is taken back in a simulation."""
+        del evidence, offer, action, outcome, late
         raise ConfigError("a learner of benchmarks takes nothing back")
 
     def ready(self, evidence: Evidence) -> Evidence:
@@ -110,9 +111,13 @@ def _rounds(users: IntArray) -> list[IntArray]:
     return [np.flatnonzero(turn == t) for t in range(int(turn.max(initial=-1)) + 1)]
 
 
+def _cut(values: FloatArray | None, at: IntArray) -> FloatArray | None:
+    return None if values is None else values[:, at]
+
+
 def _of_users(offer: Offer, at: IntArray) -> Offer:
     """Some of the decisions of an offer to many, each for a user of its own."""
-    cut = {
+    cut: dict[str, Any] = {
         name: np.take(array, at, axis=-core - 1)
         for name, core in CORES.items()
         if (array := getattr(offer, name)) is not None

@@ -103,7 +103,8 @@ def by_site(offer: Offer, d: int) -> Offer:
     """A level, levels of sites, arms, and arms at sites as features, in units of the metrics' range."""
     K = offer.control.shape[-1]
     sites = d // (1 + K) - 1
-    where = np.concatenate([[1.0], np.zeros(sites)]) + np.eye(1 + sites)[1 + np.asarray(_unit(offer).group)]  # (n, 1 + I)
+    site = np.asarray(_unit(offer).group)
+    where = np.eye(1 + sites)[0] + np.eye(1 + sites)[1 + site]  # (n, 1 + I)
     arms = np.concatenate([np.ones((K, 1)), DEPARTURE * np.eye(K)], -1)  # (K, 1 + K)
     x = RANGE * arms[:, :, None] * where[..., None, None, :]  # (n, K, 1 + K, 1 + I)
     features = np.broadcast_to(x.reshape(*x.shape[:-2], d), (*offer.control.shape, d))

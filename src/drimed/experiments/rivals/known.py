@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, final
 
 import numpy as np
@@ -26,7 +26,7 @@ class Known:
 
     deviations: Deviations
     correlation: float  # of the noise of two metrics
-    inner: Field = Field()
+    inner: Field = field(default_factory=Field)
 
     feedback: ClassVar[str] = Field.feedback
     weighting: ClassVar[str] = Field.weighting
@@ -95,9 +95,7 @@ class Known:
         blank = np.zeros((*held.batch, structure.metrics, len(structure.common.family)))
         told = Averaged(scale, x, np.zeros(x.shape), x[..., None, :], blank, blank, None, None)
         learned = average.again(structure.parameters, rows, told)
-        return replace(
-            evidence, cells=held, learned=learned, sizes=evidence.seen, fitted=held.used, stepped=held.used
-        )
+        return replace(evidence, cells=held, learned=learned, sizes=evidence.seen, fitted=held.used, stepped=held.used)
 
     def parameters(self, parameters: Parameters) -> FloatArray:
         """The true variances as the model's parameters: (p,)."""
