@@ -97,6 +97,6 @@ def test_runs_are_computed_together_only_if_nothing_but_the_drift_differs() -> N
         replace(drifts[0], policy="greedy"),
         replace(drifts[0], seeds=(0, 2)),
         replace(drifts[0], tolerance=Tolerance(relative=0.2)),
-        replace(drifts[0], scenario=replace(drifts[0].scenario, quantile=0.25)),
+        replace(drifts[0], scenario=replace(SHORT.under("none"), quantile=0.25)),
     ]
     assert batches([*drifts, *others], fewest=1) == [tuple(drifts), *((run,) for run in others)]
