@@ -99,11 +99,13 @@ class Decision:
     reason: str  # what the guard did
     share: float | None  # how much of the rule's own proposal the guard kept
     effects: dict[str, Interval] | None  # each arm against the control, as estimated at that moment
-    context: dict[str, float] | None
+    context: dict[str, float | str] | None
     unavailable: list[str]
     state_version: int  # the event up to which the log was known
     time: str
     actor: str
+    plot: str | None = None  # where the user has plots
+    block: str | None = None  # of that plot
     repeated: bool = False  # an earlier decision, returned again
     state: str = PENDING
     outcome: dict[str, float] | None = None  # metric -> value; None: nothing is recorded
@@ -187,6 +189,8 @@ class Status:
     events: int
     hash: str
     notes: list[str]
+    model: str = "paper"  # field, people or paper
+    enrolment: str = "closed"  # open: asking for somebody unknown enrols them
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
@@ -202,6 +206,10 @@ class Member:
     control: str | dict[str, float] | None
     arms: list[str] | None
     group: str | None
+    cohort: str | None = None
+    attributes: dict[str, float | str] | None = None
+    blocks: dict[str, list[str]] | None = None  # block -> its plots
+    plots: list[str] | None = None  # the same without blocks
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ KNOWN = {"kind": "known", "sd": {"yield": 0.5, "cost": 1.0}}
 
 
 def spec_of(**changes: Any) -> dict[str, Any]:
+    # Only the paper's model can be told the noise.
+    model = {"model": {"kind": "paper"}} if "noise" in changes else {}
     return {
         "name": "t",
         "seed": 3,
@@ -28,6 +30,7 @@ def spec_of(**changes: Any) -> dict[str, Any]:
         "preference": {"yield": 1.0, "cost": -0.1},
         "users": {"north": {}, "south": {}, "west": {}},
         "tolerance": {"absolute": 3.0},
+        **model,
     } | changes
 
 

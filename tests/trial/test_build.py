@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from drimed.errors import SpecError
 from drimed.guards.constraint import Guardrail
+from drimed.learning.field.learner import Field
 from drimed.learning.learner import Learner
 from drimed.policies.policy import Policy
 from drimed.policies.registry import REGISTRY
@@ -21,6 +23,7 @@ def spec_of(**changes: Any) -> TrialSpec:
     return TrialSpec.read(
         {
             "name": "t",
+            "model": {"kind": "paper"},
             "metrics": {"yield": {"range": [0, 10]}, "cost": {"range": [0, 200], "better": "lower"}},
             "arms": {"old": {}, "new": {}},
             "preference": {"yield": 1.0, "cost": -0.02},
@@ -40,6 +43,12 @@ def built(spec: TrialSpec) -> Policy:
 
 def guard_of(spec: TrialSpec) -> Any:
     return built(spec).guard
+
+
+def field_of(spec: TrialSpec) -> Field:
+    learner = built(spec).learner
+    assert isinstance(learner, Field)
+    return learner
 
 
 def learner_of(spec: TrialSpec) -> Learner:
@@ -122,6 +131,61 @@ def test_a_sound_trial_needs_no_note() -> None:
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_every_policy_can_be_built_and_noted(name: str) -> None:
-    spec = spec_of(noise=KNOWN, policy={"name": name})
+    kind = name.split("_")[0] if name.startswith(("field_", "people_")) else "paper"
+    spec = spec_of(model={"kind": kind}, noise=KNOWN if kind == "paper" else {}, policy={"name": name})
     assert build_policy(spec, 6) == build_policy(spec, 6)
     assert isinstance(notes(spec, 6), list)
+
+
+def test_the_model_of_the_file_reaches_the_learner_of_the_field() -> None:
+    learner = field_of(
+        spec_of(
+            model={"kind": "field", "seasons": False, "noise": "arm", "discount": 0.9},
+            arms={"old": {"attributes": {"dose": 1, "water": 0}}, "new": {"attributes": {"dose": 2, "water": 1}}},
+            users={"north": {"attributes": {"ph": 6.0, "soil": "sand"}}},
+            attributes={"soil": {"affects": ["level"]}},
+            context={
+                "rain": {"affects": ["noise", "level"]},
+                "sky": {"levels": ["sun", "cloud"]},
+                "note": {"affects": []},
+            },
+            delta=0.2,
+        )
+    )
+    assert (learner.kind, learner.seasons, learner.noise, learner.discount) == ("field", False, "arm", 0.9)
+    assert learner.covariates == ("level effects", "level noise")  # ph, rain
+    assert learner.categories == ("level", "level effects")  # soil, sky
+    assert (learner.attributes, learner.delta) == (2, 0.2)
+    assert field_of(spec_of(model={"kind": "people"})).kind == "people"
+
+
+def test_tolerance_and_guardrails_of_a_field_trial_are_in_the_units_of_the_metrics() -> None:
+    spec = spec_of(model={"kind": "field"}, guardrails=[{"metric": "cost", "absolute": 20.0}], confidence=0.9)
+    guard = guard_of(spec)
+    assert (guard.tolerance.relative, guard.tolerance.absolute, guard.confidence) == (0.05, 0.3, 0.9)
+    assert guard.guardrails == (Guardrail(metric=1, relative=0.05, absolute=20.0, better="lower"),)
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ({"name": "published_dri_med"}, "comes with a model of its own"),
+        ({"name": "solid"}, "keeps sums on features"),
+    ],
+)
+def test_a_policy_that_needs_the_papers_model_says_so(policy: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError, match=said) as error:
+        spec_of(model={"kind": "field"}, policy=policy)
+    assert 'write [model] kind = "paper"' in str(error.value)
+
+
+def test_a_policy_of_the_field_in_a_paper_trial_is_told_which_model_to_write() -> None:
+    with pytest.raises(SpecError, match=r'write \[model\] kind = "people"'):
+        spec_of(policy={"name": "people_ts"})
+
+
+def test_an_attribute_without_any_scale_is_noted() -> None:
+    spec = spec_of(model={"kind": "people"}, users={}, attributes={"age": {}, "sex": {"levels": []}})
+    (note,) = notes(spec, 4)
+    assert note.startswith("attribute 'age' has no typical value or spread")
+    assert notes(spec_of(model={"kind": "field"}, users={"a": {"attributes": {"age": 30.0}}}), 4) == []

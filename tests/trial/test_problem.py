@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConflictError, InputError, UnknownNameError
-from drimed.learning.offer import Offer, make_offer
+from drimed.learning.offer import Offer, Unit, make_offer
 from drimed.linear.arrays import FloatArray
-from drimed.trial.problem import DEPARTURE, Problem, Profile
-from drimed.trial.spec import TrialSpec, User
+from drimed.trial.arms import DEPARTURE
+from drimed.trial.parts import User
+from drimed.trial.problem import Problem, Profile
+from drimed.trial.spec import TrialSpec
 
 COVARIANCE = [[4.0, 3.0], [3.0, 9.0]]
 
@@ -21,6 +23,7 @@ def spec_of(**changes: Any) -> TrialSpec:
     return TrialSpec.read(
         {
             "name": "t",
+            "model": {"kind": "paper"},
             "metrics": {"yield": {}, "cost": {}},
             "arms": {"old": {}, "new": {}, "third": {}},
             "preference": {"yield": 1.0, "cost": -0.5},
@@ -178,8 +181,11 @@ def test_offers_of_many_are_the_stacked_single_ones_bit_for_bit(feedback: str, n
     many = problem.offers(profiles, contexts, masks)
     for i, profile in enumerate(profiles):
         one = problem.offer(profile, contexts[i], masks[i])
-        for f in fields(Offer):
-            mine, stacked = getattr(one, f.name), getattr(many, f.name)
+        for f in (*fields(Offer), *fields(Unit)):
+            part, parts = (one, many) if hasattr(one, f.name) else (one.unit, many.unit)
+            mine, stacked = getattr(part, f.name), getattr(parts, f.name)
+            if f.name == "unit":
+                continue
             if f.name == "available":
                 assert np.array_equal(stacked[i], np.ones(3, bool) if mine is None else mine)
             elif mine is None:
@@ -192,7 +198,7 @@ def test_offers_of_many_are_the_stacked_single_ones_bit_for_bit(feedback: str, n
 def test_the_context_is_seen_as_departures_from_the_typical_and_kept_as_given() -> None:
     spec = spec_of(context={"rain": {"typical": 400, "spread": 200}, "heat": {"typical": -5}})
     problem = Problem(spec)
-    raw = problem.context({"heat": 20, "rain": 500.0})
+    raw = problem.covariates.context({"heat": 20, "rain": 500.0})
     assert raw is not None
     np.testing.assert_array_equal(raw, [500.0, 20.0])
     seen = problem.offer(profile_of(problem), raw, None).context
@@ -260,21 +266,21 @@ def test_an_arms_own_noise_comes_before_that_of_all() -> None:
 )
 def test_a_context_that_cannot_be_used_is_refused(values: Any, error: type[InputError], message: str) -> None:
     with pytest.raises(error, match=message):
-        Problem(spec_of(context={"rain": {}})).context(values)
+        Problem(spec_of(context={"rain": {}})).covariates.context(values)
 
 
 def test_numbers_of_any_library_are_numbers() -> None:
     values: list[Any] = [3, 3.0, np.int64(3), np.float32(3.0)]
     for value in values:
-        found = Problem(spec_of(context={"rain": {}})).context({"rain": value})
+        found = Problem(spec_of(context={"rain": {}})).covariates.context({"rain": value})
         assert found is not None
         assert found.tolist() == [3.0]
 
 
 def test_a_context_nobody_declared_is_refused() -> None:
     with pytest.raises(UnknownNameError, match=r"unknown context field 'rain'\. Known: none"):
-        Problem(spec_of()).context({"rain": 3.0})
-    assert Problem(spec_of()).context({}) is None
+        Problem(spec_of()).covariates.context({"rain": 3.0})
+    assert Problem(spec_of()).covariates.context({}) is None
 
 
 def test_arms_are_available_unless_the_user_the_call_or_the_calendar_says_no() -> None:
@@ -290,7 +296,7 @@ def test_arms_are_available_unless_the_user_the_call_or_the_calendar_says_no() -
         mask = problem.available(profile, excluded)
         assert mask is not None
         assert mask.tolist() == expected
-    roomy = Problem(spec, arms=5)
+    roomy = Problem(spec, room=5)
     mask = roomy.available(profile_of(roomy, "south"), [])
     assert mask is not None
     assert mask.tolist() == [True, True, True, False, False]
@@ -308,7 +314,7 @@ def test_the_control_cannot_be_unavailable() -> None:
 
 def test_room_for_arms_to_come_changes_nothing_for_those_there_are() -> None:
     spec = spec_of(noise=known())
-    small, large = Problem(spec), Problem(spec, arms=6)
+    small, large = Problem(spec), Problem(spec, room=6)
     one, other = (p.offer(profile_of(p), None, None) for p in (small, large))
     assert small.shape.d == 8
     assert large.shape.d == 14

@@ -29,6 +29,7 @@ preference = {yield = 1.0, cost = -0.2}
 control = "none"
 confidence = 0.99
 delta = 0.01
+model = {kind = "paper"}
 
 [metrics.yield]
 unit = "t/ha"
@@ -105,7 +106,7 @@ class Wrong:
 SINGLE = [
     # Fields that do not exist, at every level.
     Wrong("", "metric = 3 #!", "metric", "unknown field 'metric'; did you mean 'metrics'?"),
-    Wrong("", "zzz = 3 #!", "zzz", "unknown field 'zzz'. Known: about, arms, confidence, context"),
+    Wrong("", "zzz = 3 #!", "zzz", "unknown field 'zzz'. Known: about, arms, attributes, cohorts, confidence"),
     Wrong('unit = "t/ha"', 'units = "t/ha" #!', "metrics.yield.units", "did you mean 'unit'?"),
     Wrong("[arms.low]", '[arms.low]\nabuot = "a" #!', "arms.low.abuot", "did you mean 'about'?"),
     Wrong('group = "clay"', 'groop = "clay" #!', "users.north.groop", "did you mean 'group'?"),
@@ -426,7 +427,7 @@ def test_a_fault_is_found_alone_at_its_path_and_line_and_in_plain_words(wrong: W
 def test_the_good_file_is_good() -> None:
     spec = TrialSpec.parse(GOOD)
     assert spec.users["south"].control == {"none": 0.5, "low": 0.5}
-    assert spec.metrics["yield"].size == 12.0
+    assert (spec.kind, spec.size("yield")) == ("paper", 12.0)
 
 
 def test_several_faults_are_reported_at_once_each_with_its_line() -> None:
@@ -460,6 +461,7 @@ def test_faults_between_fields_are_reported_at_once_too() -> None:
 def difference(**changes: Any) -> dict[str, Any]:
     return {
         "name": "d",
+        "model": {"kind": "paper"},
         "feedback": "difference",
         "metrics": {"yield": {}, "cost": {}},
         "arms": {"old": {}, "new": {}, "other": {}},
@@ -673,8 +675,10 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> Non
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_every_policy_can_be_named_in_a_file(name: str) -> None:
-    noise = {"kind": "known", "sd": {"yield": 1.0, "cost": 1.0}}
-    assert TrialSpec.read(difference(feedback="absolute", noise=noise, policy={"name": name})).policy.name == name
+    kind = name.split("_")[0] if name.startswith(("field_", "people_")) else "paper"
+    noise = {"kind": "known", "sd": {"yield": 1.0, "cost": 1.0}} if kind == "paper" else {}
+    data = difference(feedback="absolute", model={"kind": kind}, noise=noise, policy={"name": name})
+    assert TrialSpec.read(data).policy.name == name
 
 
 LEAVES: st.SearchStrategy[object] = st.sampled_from(

@@ -14,15 +14,19 @@ from drimed.guards.guard import REASONS
 from drimed.guards.guard import Decision as Drawn
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.records import Decision, Event, Path
+from drimed.trial import enrolling
 from drimed.trial import events as kinds
+from drimed.trial.enrolling import Definition
 from drimed.trial.events import Draft
 from drimed.trial.faults import first_twice
+from drimed.trial.numbers import block_key, plot_key
+from drimed.trial.plots import Place, Wanted, places
 from drimed.trial.problem import Profile
 from drimed.trial.queries import Story, record, stories
 from drimed.trial.state import TrialState, as_vector
 from drimed.trial.transaction import Transaction
 
-Context = Mapping[str, float]
+Context = Mapping[str, float | str]
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class Question:
     context: FloatArray | None  # (D,), as it was given
     excluded: list[str]  # arms that are unavailable
     available: BoolArray | None  # (K,), the same as a mask
+    plot: str | None = None
+    block: str | None = None
 
 
 def ask(
@@ -40,22 +46,28 @@ def ask(
     users: Sequence[str] | None,
     *,
     contexts: Mapping[str, Context] | None = None,
+    enrol: Mapping[str, Definition] | None = None,
+    plots: Mapping[str, Wanted] | None = None,
     unavailable: Sequence[str] = (),
     episode: int | None = None,
     key: str | None = None,
 ) -> list[Decision]:
     """Decide for some users, or (None) for all; those who have a decision in this episode keep it.
 
-    With `episode` the decisions are for that episode, which is opened with these contexts if it is the next one.
+    A user with plots gets a decision for each of them, or for those that `plots` names. With open enrolment those who
+    are unknown join, as `enrol` describes them. With `episode` the decisions are for that episode, which is opened with
+    these contexts if it is the next one.
     """
-    contexts = contexts or {}
+    contexts, plots, enrol = contexts or {}, plots or {}, enrol or {}
     if key is not None:
         kinds.storable("key", key, kinds.LONGEST_KEY)
-        if before := _answered(tx, key, users):
+        if before := _answered(tx, key, users, plots):
             return before
     _can_decide(tx.state)
+    enrolling.enrol(tx, list(enrol) if users is None else users, enrol)
     _known(tx.state, users or (), ("users",))
     _known(tx.state, contexts, ("contexts",))
+    _known(tx.state, plots, ("plots",))
     _in_episode(tx, contexts, episode)
     state = tx.state
     names = list(state.users) if users is None else list(users)
@@ -63,22 +75,22 @@ def ask(
         raise InputError("there is nobody to decide for: add users first", ("users",))
     if (twice := first_twice(names)) is not None:
         raise InputError(f"user {twice!r} is asked for twice in one call", ("users",))
-    standing = {u: state.episode.asked[u] for u in names if u in state.episode.asked}
-    new = [u for u in names if u not in standing]
-    written = _decided(tx, [_question(state, u, contexts.get(u), unavailable) for u in new], new, key)
-    found = {d.user: d for d in _recorded(tx, standing.values())}
-    found |= {str(e.user): record(state, _fresh(state, e)) for e in written}
-    return [found[u] for u in names]
+    wanted = [place for user in names for place in places(state, user, plots.get(user))]
+    standing = {p.key: state.episode.asked[p.key] for p in wanted if p.key in state.episode.asked}
+    known = {u: _context(state, u, contexts.get(u)) for u in {p.user for p in wanted if p.key not in standing}}
+    questions = [_question(state, p, known[p.user], unavailable) for p in wanted if p.key not in standing]
+    found = {plot_key(d.user, d.plot): d for d in _recorded(tx, standing.values())}
+    return _answers(tx, wanted, found, _decided(tx, questions, key))
 
 
 def preview(tx: Transaction) -> list[Decision]:
-    """What would be decided now for every user, in its context of this episode or a typical one."""
+    """What would be decided now for every user and plot, in its context of this episode or a typical one."""
     state = tx.state
     _can_decide(state)
-    typical = {name: f.typical for name, f in state.spec.context.items()}
-    known = {u: None if u in state.episode.contexts or not typical else typical for u in state.users}
-    questions = [_question(state, user, context, ()) for user, context in known.items()]
-    return [record(state, _fresh(state, event)) for event in _decided(tx, questions, list(known), None)]
+    wanted = [place for user in state.users for place in places(state, user)]
+    there, typical = state.episode.contexts, state.problem.covariates.typical
+    known = {u: as_vector(there[u]) if u in there else typical for u in state.users}
+    return _answers(tx, wanted, {}, _decided(tx, [_question(state, p, known[p.user], ()) for p in wanted], None))
 
 
 def open_episode(
@@ -105,12 +117,14 @@ def decide(state: TrialState, questions: Sequence[Question]) -> list[dict[str, A
     first, problem, policy = state.counts.decisions, state.problem, state.policy
     draws = streams.uniforms(state.seed, "policy", first, len(questions), policy.draws_needed(problem.shape))
     learned = state.settled()
+    named = (block_key(q.profile.user, q.block) for q in questions if q.block is not None)
+    numbers = state.numbers.with_blocks(named)
+    asked = [(q.profile, q.context, q.available, numbers.block(q.profile.user, q.block)) for q in questions]
     if len(questions) == 1:
-        q = questions[0]
-        offer = problem.offer(q.profile, q.context, q.available)
+        offer = problem.offer(*asked[0])
         drawn = policy.decide(learned, offer, draws[0])
     else:
-        offer = problem.offers(*zip(*((q.profile, q.context, q.available) for q in questions), strict=True))
+        offer = problem.offers(*zip(*asked, strict=True))
         drawn = policy.decide_together(learned, offer, draws)
     return _bodies(state, questions, drawn, policy.effects(learned, offer, state.spec.confidence))
 
@@ -133,6 +147,7 @@ def _bodies(
         {
             "episode": state.episode.number,
             "profile": q.profile.slot,
+            **({} if q.plot is None else {"plot": q.plot, "block": q.block}),
             "context": None if q.context is None else q.context.tolist(),
             "unavailable": q.excluded,
             "state": state.seq,
@@ -150,32 +165,55 @@ def _bodies(
     ]
 
 
-def _decided(tx: Transaction, questions: Sequence[Question], users: Sequence[str], key: str | None) -> list[Event]:
-    bodies = decide(tx.state, questions) if questions else []
-    first = tx.state.counts.decisions + 1
-    drafts = [
-        Draft(kinds.DECISION, body, first + i, user, key)
-        for i, (user, body) in enumerate(zip(users, bodies, strict=True))
-    ]
-    return tx.append(drafts)
+def _decided(tx: Transaction, questions: Sequence[Question], key: str | None) -> list[Event]:
+    """Decide and record, all from one state; a guard that keeps accounts of users takes one plot of each at a time."""
+    written: list[Event] = []
+    left = list(questions)
+    while left:
+        users: set[str] = set()
+        now: list[Question] = []
+        later: list[Question] = []
+        for q in left:
+            again = tx.state.remembers_users and q.profile.user in users
+            (later if again else now).append(q)
+            users.add(q.profile.user)
+        first = tx.state.counts.decisions + 1
+        bodies = zip(now, decide(tx.state, now), strict=True)
+        written += tx.append(
+            [Draft(kinds.DECISION, body, first + i, q.profile.user, key) for i, (q, body) in enumerate(bodies)]
+        )
+        left = later
+    return written
 
 
-def _question(state: TrialState, user: str, context: Context | None, unavailable: Sequence[str]) -> Question:
-    profile, problem = state.profile(user), state.problem
-    if context is not None:
-        values = problem.context(context, ("contexts", user))
-    elif problem.fields and user not in state.episode.contexts:
+def _answers(
+    tx: Transaction, wanted: Sequence[Place], standing: dict[str, Decision], written: Sequence[Event]
+) -> list[Decision]:
+    """Decisions in the order of the places that were asked for."""
+    new = [record(tx.state, _fresh(tx.state, event)) for event in written]
+    found = standing | {plot_key(d.user, d.plot): d for d in new}
+    return [found[place.key] for place in wanted]
+
+
+def _context(state: TrialState, user: str, given: Context | None) -> FloatArray | None:
+    problem = state.problem
+    if given is not None:
+        return problem.covariates.context(given, ("contexts", user))
+    if problem.fields and user not in state.episode.contexts:
         raise InputError(
             f"user {user!r} has no context in episode {state.episode.number}; expected {', '.join(problem.fields)}: "
             "give it with the request, in a sheet, or when the episode is opened",
             ("contexts", user),
         )
-    else:
-        values = as_vector(state.episode.contexts.get(user))
+    return as_vector(state.episode.contexts.get(user))
+
+
+def _question(state: TrialState, place: Place, context: FloatArray | None, unavailable: Sequence[str]) -> Question:
+    profile, problem = state.profile(place.user), state.problem
     for arm in arm_names(unavailable):
         problem.arm(arm, ("unavailable",))
-    excluded = state.excluded(user, unavailable)
-    return Question(profile, values, excluded, problem.available(profile, excluded))
+    excluded = state.excluded(place.user, unavailable)
+    return Question(profile, context, excluded, problem.available(profile, excluded), place.plot, place.block)
 
 
 def _in_episode(tx: Transaction, contexts: Mapping[str, Context], episode: int | None) -> None:
@@ -197,7 +235,7 @@ def _episode(
     body: dict[str, Any] = {"episode": state.episode.number + 1, "contexts": {}, "unavailable": {}}
     _known(state, contexts, ("contexts",))
     for user, values in contexts.items():
-        if (vector := state.problem.context(values, ("contexts", user))) is not None:
+        if (vector := state.problem.covariates.context(values, ("contexts", user))) is not None:
             body["contexts"][user] = vector.tolist()
     _known(state, filter(None, unavailable), ("unavailable",))
     for user, arms in unavailable.items():
@@ -210,9 +248,9 @@ def _episode(
     return body
 
 
-def _answered(tx: Transaction, key: str, users: Sequence[str] | None) -> list[Decision]:
+def _answered(tx: Transaction, key: str, users: Sequence[str] | None, plots: Mapping[str, Wanted]) -> list[Decision]:
     """What this request was answered with before: its own decisions, and those that stood in its episode."""
-    found = {str(e.user): e for e in tx.ledger.of_request(key) if e.kind == kinds.DECISION}
+    found = {_key(e): e for e in tx.ledger.of_request(key) if e.kind == kinds.DECISION}
     if not found:
         return []
     state, stood = tx.state, dict[str, Event]()
@@ -221,15 +259,21 @@ def _answered(tx: Transaction, key: str, users: Sequence[str] | None) -> list[De
         for event in tx.ledger.events(until=before, kinds=(kinds.EPISODE, kinds.DECISION), newest_first=True):
             if event.kind == kinds.EPISODE:
                 break
-            stood[str(event.user)] = event
+            stood[_key(event)] = event
     whole = stood | found
-    names = [u for u in state.users if u in whole] if users is None else list(users)
-    if not set(found) <= set(names) <= set(whole):
+    names = [u for u in (state.users if users is None else users) if u in state.users]
+    keys = [place.key for user in names for place in places(state, user, plots.get(user))]
+    keys = [k for k in keys if k in whole] if users is None else keys
+    if not set(found) <= set(keys) <= set(whole) or len(names) < len(users or ()):
         raise ConflictError(
             f"request {key!r} was made before, for other users; give each request its own key", ("key",)
         )
-    known = {d.user: d for d in _recorded(tx, [int(whole[u].decision or 0) for u in names])}
-    return [known[u] for u in names]
+    known = {plot_key(d.user, d.plot): d for d in _recorded(tx, [int(whole[k].decision or 0) for k in keys])}
+    return [known[k] for k in keys]
+
+
+def _key(event: Event) -> str:
+    return plot_key(str(event.user), event.body.get("plot"))
 
 
 def _recorded(tx: Transaction, numbers: Any) -> list[Decision]:

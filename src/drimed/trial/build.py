@@ -7,8 +7,14 @@ from typing import Any
 
 from drimed.errors import ConfigError
 from drimed.guards.constraint import Guardrail
-from drimed.policies.contract import AnyPolicy
+from drimed.learning.field.learner import Field
+from drimed.learning.learner import Learner
+from drimed.policies.contract import AnyPolicy, Traits
+from drimed.policies.policy import Policy
 from drimed.policies.registry import make
+from drimed.rules.rule import RemembersRounds
+from drimed.trial.covariates import Covariates
+from drimed.trial.parts import PAPER, Model
 from drimed.trial.spec import TrialSpec
 
 PRIOR_DEVIATION = 0.5  # of a coefficient, in units of its metric's size
@@ -16,8 +22,57 @@ PRIOR_DEVIATION = 0.5  # of a coefficient, in units of its metric's size
 
 def build_policy(spec: TrialSpec, d: int) -> AnyPolicy:
     """The policy of a trial with d coefficients to learn; settings in [policy] come before what the rest implies."""
+    return _paper(spec, d) if spec.kind == "paper" else _field(spec)
+
+
+def _field(spec: TrialSpec) -> AnyPolicy:
+    """A policy that tells sites, seasons, blocks and people apart."""
+    name, settings, model = spec.policy.name, spec.policy.settings, spec.model or Model()
+    plain = make(name, **settings)
+    if not isinstance(plain, Policy) or not isinstance(plain.learner, Learner | Field):
+        raise ConfigError(f"{name!r} comes with a model of its own: {PAPER}")
+    if isinstance(plain.rule, RemembersRounds):
+        raise ConfigError(f"the rule of {name!r} keeps sums on features, which only the paper's model has: {PAPER}")
+    numbers, categories = Covariates(spec).counted
+    first = next(iter(spec.arms.values()))
+    learner = {
+        "learner": spec.kind,
+        "covariates": tuple(c.roles for c in numbers),
+        "categories": tuple(c.roles for c in categories),
+        "attributes": len(first.attributes or ()),
+        "noise": model.noise,
+        "discount": model.discount,
+        "seasons": model.seasons,
+        "delta": spec.delta,
+    }
+    if model.centred:
+        learner["centred"] = True
+    return make(name, **(learner | _implied(spec, plain.traits) | settings))
+
+
+def _implied(spec: TrialSpec, plain: Traits) -> dict[str, Any]:
+    """What the trial says to its rule and its guard."""
+    implied: dict[str, Any] = {"relative": spec.tolerance.relative, "absolute": spec.tolerance.absolute}
+    implied |= {"confidence": spec.confidence}
+    if spec.model is not None:
+        # Arms that nothing tells apart share their chance, and a promise holds for the arm that was chosen.
+        implied |= {"ties": "shared", "simultaneous": True}
+    if "guardrails" in plain.settings:
+        implied["guardrails"] = _guardrails(spec)
+    elif spec.guardrails:
+        raise ConfigError(
+            f'the guard of {spec.policy.name!r} has no guardrails; use guard = "expected" or "certain", or dri_med'
+        )
+    return {name: value for name, value in implied.items() if name in plain.settings}
+
+
+def _paper(spec: TrialSpec, d: int) -> AnyPolicy:
+    """A policy of the paper's model: one mean for each arm."""
     name, settings = spec.policy.name, spec.policy.settings
-    plain = make(name, **settings).traits
+    made = make(name, **settings)
+    if isinstance(made, Policy) and isinstance(made.learner, Field):
+        raise ConfigError(f'{name!r} learns with the field model: write [model] kind = "{made.learner.kind}"')
+    plain = made.traits
     implied: dict[str, Any] = {}
     weighting = plain.weighting
     if weighting == "known" and spec.noise.kind == "learned":
@@ -26,10 +81,7 @@ def build_policy(spec: TrialSpec, d: int) -> AnyPolicy:
         if "weighting" in settings:
             raise ConfigError("weighting 'known' needs the noise: give [noise] kind = \"known\" with sd or covariance")
         implied["weighting"] = weighting = "learned"
-    if "guardrails" in plain.settings:
-        implied["guardrails"] = _guardrails(spec)
-    elif spec.guardrails:
-        raise ConfigError(f'the guard of {name!r} has no guardrails; use guard = "expected" or "certain", or dri_med')
+    implied |= _implied(spec, plain)
     if weighting == "learned":
         implied["refits"] = "converged"  # what is decided must not depend on the order in which outcomes came
     if "regularisation" not in plain.settings:  # a published algorithm: its constants are its own
@@ -38,13 +90,12 @@ def build_policy(spec: TrialSpec, d: int) -> AnyPolicy:
         # Every coefficient is a mean on the scale of its metric's range: of size one at most, two deviations of the
         # prior. A bound on all of them together is what confidence "anytime" needs.
         implied |= {"norm_bound": sqrt(d), "regularisation": (plain.noise_bound / PRIOR_DEVIATION) ** 2}
-    implied |= {"relative": spec.tolerance.relative, "absolute": spec.tolerance.absolute}
-    implied |= {"confidence": spec.confidence, "delta": spec.delta}
+    implied["delta"] = spec.delta
     return make(name, **({k: v for k, v in implied.items() if k in plain.settings} | settings))
 
 
-def notes(spec: TrialSpec, d: int) -> list[str]:
-    """What a person should know before this trial starts."""
+def notes(spec: TrialSpec, d: int, users: int = 0) -> list[str]:
+    """What a person should know before this trial starts, or with so many users now."""
     traits = build_policy(spec, d).traits
     said = []
     if traits.protects == "discourages":
@@ -63,14 +114,21 @@ def notes(spec: TrialSpec, d: int) -> list[str]:
             "certified unless the tolerance covers most of the metrics' range, and the trial may stay on the control; "
             'describe the arms by attributes, or use guard = "expected"'
         )
-    if not spec.users:
+    if not spec.users and not users and not spec.enrols:
         said.append("there are no users yet; add them before asking")
+    for name, declared in spec.attributes.items():
+        told = declared.levels is not None or (declared.typical is not None and declared.spread is not None)
+        if not told and not any(name in (user.attributes or {}) for user in spec.users.values()):
+            said.append(
+                f"attribute {name!r} has no typical value or spread, and no user in the file to take them from: its "
+                "values are used as they are; declare both, or its levels if it is a category"
+            )
     return said
 
 
 def coefficients_are_scaled(spec: TrialSpec) -> bool:
     """Whether this trial makes its own maps, so that the size of the coefficients is known."""
-    return next(iter(spec.arms.values())).map is None
+    return spec.kind == "paper" and next(iter(spec.arms.values())).map is None
 
 
 def _guardrails(spec: TrialSpec) -> tuple[Guardrail, ...]:
@@ -82,7 +140,7 @@ def _guardrails(spec: TrialSpec) -> tuple[Guardrail, ...]:
             Guardrail(
                 metric=metrics.index(rail.metric),
                 relative=rail.relative,
-                absolute=rail.absolute / metric.size,
+                absolute=rail.absolute / spec.size(rail.metric),
                 better=metric.better,
             )
         )

@@ -10,18 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from drimed.errors import ConflictError, SpecError, UnknownNameError
-from drimed.records import Fault, Path
+from drimed.records import Fault
+from drimed.trial import enrolling, faults
 from drimed.trial import events as kinds
-from drimed.trial import faults
 from drimed.trial.build import build_policy
+from drimed.trial.enrolling import first_control, not_retired, valid
 from drimed.trial.events import Draft
 from drimed.trial.fold import with_arm
-from drimed.trial.problem import Problem, Profile
-from drimed.trial.sentences import readable
-from drimed.trial.spec import Arm, ArmNoise, Control, Finite, User
+from drimed.trial.parts import Arm, ArmNoise, Control, Finite, User, Value
+from drimed.trial.problem import Problem
 from drimed.trial.state import TrialState
 from drimed.trial.telling import need_reason
 from drimed.trial.transaction import Transaction
@@ -58,7 +58,11 @@ class UserBody(Body):
     preference: Weights | None = Field(None, description="metric → weight in the reward; left out: the trial's own")
     control: Control | None = Field(None, description="An arm, or arm → share; left out: the trial's own")
     arms: list[Label] | None = Field(None, description="Where not all arms are possible.")
-    group: Annotated[str, Field(max_length=100)] | None = None
+    group: Annotated[str, Field(max_length=100)] | None = Field(None, description="A site, farm or clinic.")
+    cohort: Label | None = Field(None, description="Whose defaults it takes; the trial file declares cohorts.")
+    attributes: dict[str, Value] | None = Field(None, description="What is known about it: numbers or levels.")
+    blocks: dict[str, list[Label]] | None = Field(None, description="block → its plots, each with its own decision")
+    plots: list[Label] | None = Field(None, description="The same without blocks.")
 
 
 class ArmBody(Body):
@@ -108,29 +112,13 @@ class Change:
     example: dict[str, Any]
 
 
-def add_user(tx: Transaction, name: str, user: User | Mapping[str, Any]) -> None:
-    """Add a user."""
-    at, state = ("users", name), tx.state
-    definition: User = _valid(User, user, at)
-    if name in state.users:
-        raise ConflictError(f"there is a user {name!r} already", ("name",))
-    _raise([*faults.name_faults(name, ("name",)), *faults.user_faults(state.spec, definition, at)])
-    own = definition.control or state.spec.control
-    first = next(iter(state.profiles.values()), None)
-    theirs = None if first is None else first.definition.control or state.spec.control
-    _raise(list(faults.plot_faults(state.spec, state.policy, own, theirs, (*at, "control"))))
-    _not_retired(state, state.problem.profile(name, definition, len(state.profiles)))
-    body = {"definition": definition.model_dump(mode="json", exclude_none=True)}
-    tx.append([Draft(kinds.USER, body, user=name)])
-
-
 def change_preference(tx: Transaction, user: str, preference: Mapping[str, float], reason: str) -> None:
     """Change how a user weighs the metrics."""
     need_reason(reason)
     _known(tx.state, user)
     given: Any = preference  # callers are not always typed
     weights = dict(given) if isinstance(given, Mapping) else given
-    new: User = _valid(User, {"preference": weights}, ("users", user))
+    new: User = valid(User, {"preference": weights}, ("users", user))
     _raise(list(faults.preference_faults(tx.state.spec, new.preference or {}, ("users", user, "preference"))))
     tx.append([Draft(kinds.PREFERENCE, {"preference": new.preference, "reason": reason}, user=user)])
 
@@ -141,11 +129,10 @@ def change_control(tx: Transaction, user: str, control: str | Mapping[str, float
     state, at = tx.state, ("users", user)
     _known(state, user)
     wanted = dict(control) if isinstance(control, Mapping) else control
-    new = state.profile(user).definition.model_copy(update={"control": _valid(User, {"control": wanted}, at).control})
-    first = state.profiles[0].definition.control or state.spec.control
-    plots = faults.plot_faults(state.spec, state.policy, new.control, first, (*at, "control"))
+    new = state.profile(user).definition.model_copy(update={"control": valid(User, {"control": wanted}, at).control})
+    plots = faults.plot_faults(state.spec, state.policy, new.control, first_control(state), (*at, "control"))
     _raise([*faults.user_faults(state.spec, new, at), *plots])
-    _not_retired(state, state.problem.profile(user, new, 0))
+    not_retired(state, state.problem.profile(user, new, 0))
     tx.append([Draft(kinds.CONTROL, {"control": new.control, "reason": reason}, user=user)])
 
 
@@ -157,8 +144,8 @@ def add_arm(
 ) -> None:
     """Offer one more arm, with its own noise where noise is known by arm."""
     state = tx.state
-    definition: Arm = _valid(Arm, arm or {}, ("arms", name))
-    own = None if noise is None else _valid(ArmNoise, noise, ("noise", "arms", name))
+    definition: Arm = valid(Arm, arm or {}, ("arms", name))
+    own = None if noise is None else valid(ArmNoise, noise, ("noise", "arms", name))
     if name in state.spec.arms:
         raise ConflictError(f"there is an arm {name!r} already; a changed arm is a new arm with a new name", ("name",))
     _raise([*faults.name_faults(name, ("name",)), *faults.arm_faults(state.spec, name, definition)])
@@ -193,7 +180,7 @@ def turn(tx: Transaction, kind: str, reason: str) -> None:
 
 
 def _add_user(tx: Transaction, body: UserBody) -> None:
-    add_user(tx, body.name, body.model_dump(exclude={"name"}, exclude_none=True))
+    enrolling.add_user(tx, body.name, body.model_dump(exclude={"name"}, exclude_none=True))
 
 
 def _add_arm(tx: Transaction, body: ArmBody) -> None:
@@ -251,7 +238,7 @@ CHANGES = {change.name: change for change in _TABLE}
 
 def checked(kind: type[Body], fields: Mapping[str, Any]) -> Any:
     """A body of this kind; SpecError says which fields are wrong."""
-    return _valid(kind, dict(fields), ())
+    return valid(kind, dict(fields), ())
 
 
 def _known(state: TrialState, user: str) -> None:
@@ -259,21 +246,6 @@ def _known(state: TrialState, user: str) -> None:
         raise UnknownNameError("user", user, state.users, ("user",))
 
 
-def _not_retired(state: TrialState, profile: Profile) -> None:
-    for arm in state.retired:
-        if profile.control[state.problem.arm(arm)] > 0:
-            raise ConflictError(f"arm {arm!r} is retired and cannot be a control; choose another one", ("control",))
-
-
 def _raise(found: Sequence[Fault]) -> None:
     if found:
         raise SpecError(found)
-
-
-def _valid(kind: Any, value: Any, at: Path) -> Any:
-    if isinstance(value, kind):
-        return value
-    try:
-        return kind.model_validate(value)
-    except ValidationError as error:
-        raise SpecError([Fault((*at, *f.path), f.message) for f in readable(error, kind)]) from None

@@ -13,9 +13,11 @@ from drimed.policies.contract import AnyPolicy
 from drimed.policies.registry import find, make
 from drimed.records import Fault, Path
 from drimed.trial.build import build_policy
+from drimed.trial.model_faults import model_faults, place_faults
+from drimed.trial.parts import LARGEST, Arm, ArmNoise, Cohort, Control, Name, User
 from drimed.trial.problem import Problem
 from drimed.trial.sentences import NAME_RULE, short
-from drimed.trial.spec import LARGEST, Arm, ArmNoise, Control, Name, TrialSpec, User
+from drimed.trial.spec import TrialSpec
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 MOST_COEFFICIENTS = 2000  # to learn in one trial: matrices have the square of it
@@ -24,9 +26,11 @@ MOST_COEFFICIENTS = 2000  # to learn in one trial: matrices have the square of i
 def cross_faults(spec: TrialSpec) -> list[Fault]:
     """Everything that only shows when fields are read together."""
     faults = [*_metric_faults(spec), *_arm_faults(spec), *_control_faults(spec), *_noise_faults(spec)]
+    for name, cohort in spec.cohorts.items():
+        faults += _default_faults(spec, cohort, spec.control, ("cohorts", name))
     for name, user in spec.users.items():
         faults += user_faults(spec, user, ("users", name))
-    faults += _setting_faults(spec)
+    faults += [*model_faults(spec), *_setting_faults(spec)]
     if not faults:
         faults += _policy_faults(spec)
     return faults
@@ -34,26 +38,33 @@ def cross_faults(spec: TrialSpec) -> list[Fault]:
 
 def user_faults(spec: TrialSpec, user: User, at: Path) -> Iterator[Fault]:
     """What is wrong with one user, in the file or added later."""
-    preference = user.preference if user.preference is not None else spec.preference
-    if preference is None:
+    known = spec.resolved(user)
+    if known.preference is None:
         yield Fault(at, "needs a preference (weights of metrics), here or as `preference` for all users")
-    elif user.preference is not None:
-        yield from preference_faults(spec, user.preference, (*at, "preference"))
-    control = user.control if user.control is not None else spec.control
-    if control is None:
+    if known.control is None:
         yield Fault(at, "needs a control (an arm, or shares of arms), here or as `control` for all users")
-    else:
-        if user.control is not None:
-            yield from _one_control(spec, user.control, (*at, "control"))
-        unknown = False
-        for i, arm in enumerate(user.arms or ()):
-            if arm not in spec.arms:
-                unknown = True
-                yield Fault((*at, "arms", i), str(UnknownNameError("arm", arm, spec.arms)))
-        if user.arms is not None and not unknown:
-            missing = [a for a in _support(control) if a in spec.arms and a not in user.arms]
-            if missing:
-                yield Fault((*at, "arms"), f"must hold the user's control; {missing[0]!r} is not among them")
+    yield from _default_faults(spec, user, known.control, at)
+    if user.arms is None and known.arms is not None and user.control is not None:
+        for arm in _support(user.control):
+            if arm not in known.arms:
+                yield Fault((*at, "control"), f"must be among the arms of its cohort; {arm!r} is not")
+    yield from place_faults(spec, user, at)
+
+
+def _default_faults(spec: TrialSpec, given: Cohort, control: Control | None, at: Path) -> Iterator[Fault]:
+    """What is wrong with the preference, the control and the arms of a user or a cohort."""
+    if given.preference is not None:
+        yield from preference_faults(spec, given.preference, (*at, "preference"))
+    if given.control is not None:
+        yield from _one_control(spec, given.control, (*at, "control"))
+    unknown = [(i, arm) for i, arm in enumerate(given.arms or ()) if arm not in spec.arms]
+    for i, arm in unknown:
+        yield Fault((*at, "arms", i), str(UnknownNameError("arm", arm, spec.arms)))
+    control = given.control if given.control is not None else control
+    if given.arms is not None and not unknown and control is not None:
+        missing = [a for a in _support(control) if a in spec.arms and a not in given.arms]
+        if missing:
+            yield Fault((*at, "arms"), f"must hold the user's control; {missing[0]!r} is not among them")
 
 
 def preference_faults(spec: TrialSpec, preference: dict[str, float], at: Path) -> Iterator[Fault]:
@@ -115,7 +126,7 @@ def _metric_faults(spec: TrialSpec) -> Iterator[Fault]:
         at: Path = ("guardrails", i)
         if rail.metric not in spec.metrics:
             yield Fault((*at, "metric"), str(UnknownNameError("metric", rail.metric, spec.metrics)))
-        if spec.feedback == "difference" and not rail.absolute:
+        if _cancels(spec) and not rail.absolute:
             yield Fault(at, "with feedback 'difference' the control's level cancels: give `absolute`, not `relative`")
 
 
@@ -127,7 +138,7 @@ def _arm_faults(spec: TrialSpec) -> Iterator[Fault]:
 def _control_faults(spec: TrialSpec) -> Iterator[Fault]:
     if spec.control is not None:
         yield from _one_control(spec, spec.control, ("control",))
-    if spec.feedback == "difference" and not spec.tolerance.absolute and "tolerance" in spec.model_fields_set:
+    if _cancels(spec) and not spec.tolerance.absolute and "tolerance" in spec.model_fields_set:
         yield Fault(
             ("tolerance",),
             "with feedback 'difference' the control's level cancels, and a relative tolerance allows nothing: give "
@@ -147,6 +158,11 @@ def _one_control(spec: TrialSpec, control: Control, at: Path) -> Iterator[Fault]
             yield Fault(at, f"shares must sum to 1, got {total:g}")
         if spec.feedback == "difference" and len(arms) > 1:
             yield Fault(at, "with feedback 'difference' a site's control plot has one arm; give one arm as control")
+
+
+def _cancels(spec: TrialSpec) -> bool:
+    """Whether the control's level is lost: only differences are learned from."""
+    return spec.feedback == "difference" and spec.kind == "paper"
 
 
 def _support(control: Control) -> list[str]:
@@ -259,7 +275,7 @@ def _policy_faults(spec: TrialSpec) -> Iterator[Fault]:
         return
     first: Control | None = None
     for name, user in spec.users.items():
-        control = user.control if user.control is not None else spec.control
+        control = spec.resolved(user).control
         first = control if first is None else first
         yield from plot_faults(spec, policy, control, first, ("users", name, "control"))
 
@@ -267,6 +283,8 @@ def _policy_faults(spec: TrialSpec) -> Iterator[Fault]:
 def _coefficients(spec: TrialSpec) -> int:
     """d, before anything is made that has the size of it."""
     M, first = len(spec.metrics), next(iter(spec.arms.values()))
+    if spec.kind != "paper":
+        return M * len(spec.arms)
     if first.map is not None:
         return len(first.map[0])
     return M * (1 + len(spec.arms if first.attributes is None else first.attributes))
@@ -277,7 +295,7 @@ def plot_faults(
 ) -> Iterator[Fault]:
     """Whether a user's control may differ from the first one's."""
     traits = policy.traits
-    if (spec.feedback, traits.weighting, traits.feedback) != ("difference", "learned", "vector"):
+    if not _cancels(spec) or (traits.weighting, traits.feedback) != ("learned", "vector"):
         return
     if control is not None and first is not None and _support(control) != _support(first):
         yield Fault(

@@ -17,10 +17,12 @@ from drimed.errors import InputError, NumericalError, StoreError
 from drimed.guards.guard import REASONS, Decision
 from drimed.learning.offer import Offer, Outcome
 from drimed.linear.arrays import IntArray
-from drimed.policies.contract import to_arrays
 from drimed.records import MISSING, Event
 from drimed.trial import events as kinds
-from drimed.trial.spec import Arm, ArmNoise, TrialSpec, User
+from drimed.trial import unlikely
+from drimed.trial.numbers import block_key, plot_key
+from drimed.trial.parts import Arm, ArmNoise, User
+from drimed.trial.spec import TrialSpec
 from drimed.trial.state import Capacity, Episode, TrialState, Values, problem_of
 from drimed.trial.stores.store import Ledger
 
@@ -66,7 +68,7 @@ def advanced(state: TrialState, group: Group, ledger: Ledger) -> TrialState:
     try:
         return _summed_again(fold(state, group), ledger)
     except OutgrownError:
-        return _regrown(state, ledger, group[-1][0].seq)
+        return fold(regrown(state, ledger, group), group)
 
 
 def groups(ledger: Ledger, *, after: int, until: int | None) -> Iterator[Group]:
@@ -106,13 +108,15 @@ def with_arm(spec: TrialSpec, body: dict[str, Any]) -> TrialSpec:
 
 def _decided(state: TrialState, events: list[Event]) -> TrialState:
     learned, problem = state.settled(), state.problem
+    named = [block_key(str(e.user), e.body["block"]) for e in events if e.body.get("block") is not None]
+    numbers = state.numbers.with_blocks(named)
     if len(events) > 1:
-        offers = problem.offers(*zip(*(state.asked(e) for e in events), strict=True))
+        offers = problem.offers(*zip(*(state.asked(e, numbers) for e in events), strict=True))
         learned = state.policy.commit_together(learned, offers, _decision(state, events))
     else:
         many = _decision(state, events)
         one = Decision(many.action[0], many.probabilities[0], many.reason[0], many.exact)
-        learned = state.policy.commit(learned, problem.offer(*state.asked(events[0])), one)
+        learned = state.policy.commit(learned, problem.offer(*state.asked(events[0], numbers)), one)
     pulls: dict[str, tuple[int, ...]] = {}
     for event in events:
         user, arm = str(event.user), problem.arm(event.body["arm"])
@@ -122,10 +126,11 @@ def _decided(state: TrialState, events: list[Event]) -> TrialState:
         pulls[user] = tuple(given)
     episode = state.episode
     if state.spec.decisions == "one per episode":
-        asked = ((str(e.user), int(e.decision or 0)) for e in events)
+        asked = ((plot_key(str(e.user), e.body.get("plot")), int(e.decision or 0)) for e in events)
         episode = replace(episode, asked=episode.asked.with_items(asked))
     counts = replace(state.counts, pending=state.counts.pending + len(events))
-    return replace(state, learned=learned, episode=episode, counts=counts, pulls=state.pulls.with_items(pulls.items()))
+    given_out = state.pulls.with_items(pulls.items())
+    return replace(state, learned=learned, episode=episode, counts=counts, pulls=given_out, numbers=numbers)
 
 
 def _outcome(state: TrialState, event: Event, about: Event | None) -> TrialState:
@@ -135,7 +140,8 @@ def _outcome(state: TrialState, event: Event, about: Event | None) -> TrialState
     counts = state.counts.moved(before, state.state_of(now, missing=False))
     if event.kind == kinds.AMENDMENT:
         counts = replace(counts, amendments=counts.amendments + 1)
-    return _relearned(replace(state, counts=counts), about, was, now)
+    usual = unlikely.recorded(state.usual, state.problem.metrics, was, now)
+    return _relearned(replace(state, counts=counts, usual=usual), about, was, now)
 
 
 def _missing(state: TrialState, event: Event) -> TrialState:
@@ -150,7 +156,8 @@ def _episode(state: TrialState, event: Event) -> TrialState:
 
 
 def _user(state: TrialState, event: Event) -> TrialState:
-    _has_room_for_a_profile(state)
+    if state.remembers_users and len(state.profiles) == state.capacity.users:
+        raise OutgrownError
     name = str(event.user)
     if event.kind == kinds.USER:
         definition = User.model_validate(event.body["definition"])
@@ -175,6 +182,7 @@ def _turned(state: TrialState, event: Event) -> TrialState:
 
 
 _TOLD = (kinds.OUTCOME, kinds.AMENDMENT)
+_PROFILES = (kinds.USER, kinds.PREFERENCE, kinds.CONTROL)
 _HANDLERS: dict[str, Callable[[TrialState, Event], TrialState]] = {
     kinds.EPISODE: _episode,
     kinds.MISSING: _missing,
@@ -249,24 +257,12 @@ def _summed_again(state: TrialState, ledger: Ledger) -> TrialState:
     return replace(state, learned=state.policy.with_evidence(state.learned, fresh), stale=False)
 
 
-def _regrown(state: TrialState, ledger: Ledger, until: int) -> TrialState:
-    """The whole past up to event `until`, in arrays that are large enough."""
-    arms, users = len(state.spec.arms), len(state.profiles)
-    for event in ledger.events(after=state.seq, until=until):
-        arms += event.kind == kinds.ARM
-        users += event.kind in (kinds.USER, kinds.PREFERENCE, kinds.CONTROL)
+def regrown(state: TrialState, ledger: Ledger, group: Group) -> TrialState:
+    """The past up to this state once more, in arrays that are large enough for these events too."""
+    arms = len(state.spec.arms) + sum(event.kind == kinds.ARM for event, _ in group)
+    users = len(state.profiles) + sum(event.kind in _PROFILES for event, _ in group)
     again = TrialState.start(state.created, Capacity.holding(arms, users, state.capacity.users))
-    return caught_up(again, ledger, until)
-
-
-def _has_room_for_a_profile(state: TrialState) -> None:
-    if len(state.profiles) < state.capacity.users:
-        return
-    shape = state.problem.shape
-    wider = type(shape)(d=shape.d, K=shape.K, M=shape.M, H=shape.H + 1)
-    sizes = [{k: a.shape for k, a in to_arrays(state.policy.init(s)).items()} for s in (shape, wider)]
-    if sizes[0] != sizes[1]:  # the policy's own arrays have an axis of users
-        raise OutgrownError
+    return caught_up(again, ledger, state.seq)
 
 
 def _with_decisions(ledger: Ledger, after: int, until: int | None) -> Iterator[tuple[Event, Event | None]]:

@@ -1,9 +1,12 @@
 """A trial's words as arrays: maps, preferences, controls and noise, and from them what a user is offered.
 
-Metrics are divided by their size (the plausible range) and preferences multiplied by it, so that rewards keep the
-user's unit while every coefficient is of size one. Shapes: K arms, M metrics, d coefficients, n users at a time.
-Arms and coefficients may be fewer than the shape allows: a trial whose past is read again after an arm was added has
-room for it from the start, and the arm is unavailable until then.
+Learners of the field find out by themselves what is large; they see one coefficient for each arm and metric, and where
+a decision is taken. For the paper's model metrics are divided by their size (the plausible range) and preferences
+multiplied by it, so that rewards keep the user's unit while every coefficient is of size one.
+
+Shapes: K arms, M metrics, d coefficients, n decisions at a time. Arms and coefficients may be fewer than the shape
+allows: a trial whose past is read again after an arm was added has room for it from the start, and the arm is
+unavailable until then.
 """
 
 from __future__ import annotations
@@ -15,12 +18,15 @@ from functools import cached_property
 import numpy as np
 
 from drimed.errors import ConflictError, InputError, UnknownNameError
-from drimed.learning.offer import Offer, Shape, quadratic, whiten
+from drimed.learning.offer import Offer, Shape, Unit, quadratic, whiten
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.records import Path
-from drimed.trial.spec import LARGEST, ArmNoise, TrialSpec, User
+from drimed.trial import arms
+from drimed.trial.covariates import Covariates
+from drimed.trial.numbers import Person
+from drimed.trial.parts import User
+from drimed.trial.spec import TrialSpec
 
-DEPARTURE = 0.5  # arms differ from each other by less than levels do from zero: half as much, before any data
 FEWEST_USERS = 16  # room for users is doubled when it is used up, so that joining costs little
 
 
@@ -35,6 +41,7 @@ class Profile:
     control: FloatArray  # (K,)
     allowed: BoolArray | None  # (K,)
     group: str | None
+    person: Person  # who that is, whatever the preference and the control are now
 
 
 @dataclass(frozen=True)
@@ -47,19 +54,20 @@ class _View:
 
 
 class Problem:
-    """The arrays of a trial as it stands, with room for `arms` arms and `users` profiles."""
+    """The arrays of a trial as it stands, with room for so many arms and `users` profiles."""
 
     def __init__(
-        self, spec: TrialSpec, *, arms: int | None = None, users: int = FEWEST_USERS, founders: int | None = None
+        self, spec: TrialSpec, *, room: int | None = None, users: int = FEWEST_USERS, founders: int | None = None
     ) -> None:
         self.spec = spec
         self.arms = list(spec.arms)
         self._numbers = {name: i for i, name in enumerate(self.arms)}
         self.metrics = list(spec.metrics)
-        self.room = len(self.arms) if arms is None else arms
+        self.room = len(self.arms) if room is None else room
         self.users = users
-        self.sizes = np.array([m.size for m in spec.metrics.values()])  # (M,)
+        self.sizes = np.array([spec.size(m) for m in spec.metrics])  # (M,)
         self.fields = list(spec.context)
+        self.covariates = Covariates(spec)
         self._founders = founders or len(self.arms)  # arms at the start: later ones do not change attributes' units
         self._views: dict[int | None, _View] = {}
 
@@ -75,41 +83,23 @@ class Problem:
             raise UnknownNameError("arm", name, self.arms, field)
         return self._numbers[name]
 
-    def profile(self, name: str, user: User, slot: int) -> Profile:
-        """A user in numbers."""
-        weights = user.preference if user.preference is not None else self.spec.preference
-        control = user.control if user.control is not None else self.spec.control
+    def profile(self, name: str, user: User, slot: int, person: Person | None = None) -> Profile:
+        """A user in numbers; one that has not joined yet is nobody in particular."""
+        known = self.spec.resolved(user)
+        weights, control = known.preference, known.control
         if weights is None or control is None:
             raise InputError(f"user {name!r} needs a preference and a control")
         shares = {control: 1.0} if isinstance(control, str) else control
-        allowed = None if user.arms is None else self._mask(user.arms)
         return Profile(
             user=name,
             slot=slot,
             definition=user,
             preference=np.array([weights.get(m, 0.0) for m in self.metrics]) * self.sizes,
             control=np.array([shares.get(a, 0.0) for a in self.arms] + [0.0] * (self.room - len(self.arms))),
-            allowed=allowed,
-            group=user.group,
+            allowed=None if known.arms is None else self._mask(known.arms),
+            group=known.group,
+            person=person or Person.unknown(self.covariates),
         )
-
-    def context(self, values: Mapping[str, float] | None, field: Path = ()) -> FloatArray | None:
-        """A context in numbers, as the file declares it: (D,)."""
-        if not self.fields:
-            if values:
-                raise UnknownNameError("context field", next(iter(values)), (), field)
-            return None
-        if values is None:
-            raise InputError(f"a context is needed: {', '.join(self.fields)}", field)
-        if not isinstance(values, Mapping):
-            raise InputError(f"a context must be a table of {', '.join(self.fields)}, got {values!r}", field)
-        for name in values:
-            if name not in self.spec.context:
-                raise UnknownNameError("context field", name, self.fields, (*field, name))
-        missing = [f for f in self.fields if f not in values]
-        if missing:
-            raise InputError(f"context {missing[0]!r} is missing; expected {', '.join(self.fields)}", field)
-        return np.array([number(f"context {f!r}", values[f], (*field, f)) for f in self.fields])
 
     def outcome(self, values: Mapping[str, float | None]) -> tuple[FloatArray, BoolArray]:
         """An outcome in the learner's units, and which metrics are there: (M,) twice."""
@@ -135,8 +125,8 @@ class Problem:
             )
         return mask
 
-    def offer(self, profile: Profile, context: FloatArray | None, available: BoolArray | None) -> Offer:
-        """What one user is offered."""
+    def offer(self, profile: Profile, context: FloatArray | None, available: BoolArray | None, block: int = 0) -> Offer:
+        """What one user is offered, on a plot of the block with this number."""
         view = self._view(profile)
         p = profile.preference
         sigma, scale = self._noise(view.covariance, p, context)
@@ -151,6 +141,8 @@ class Problem:
             context=self._standard(context),
             available=available,
             user=profile.slot,
+            unit=self._unit(profile.person, context, block),
+            attributes=self.attributes,
         )
 
     def offers(
@@ -158,8 +150,9 @@ class Problem:
         profiles: Sequence[Profile],
         contexts: Sequence[FloatArray | None],
         available: Sequence[BoolArray | None],
+        blocks: Sequence[int] | None = None,
     ) -> Offer:
-        """What several users are offered at once: (n, ...)."""
+        """What several users are offered at once, or one on several plots: (n, ...)."""
         views = [self._view(profile) for profile in profiles]
         if all(view is views[0] for view in views):
             views = views[:1]
@@ -183,6 +176,34 @@ class Problem:
             context=self._standard(context),
             available=masks,
             user=np.array([profile.slot for profile in profiles]),
+            unit=self._units([profile.person for profile in profiles], context, blocks),
+            attributes=self.attributes,
+        )
+
+    def _unit(self, person: Person, context: FloatArray | None, block: int) -> Unit:
+        levels, numbers = person.levels, person.covariates
+        if context is not None:
+            z, more = self.covariates.split(context)
+            levels, numbers = np.concatenate([levels, more]), np.concatenate([numbers, z])
+        return Unit(
+            user=person.number,
+            group=person.group,
+            block=block,
+            levels=levels if levels.size else None,
+            covariates=numbers if numbers.size else None,
+        )
+
+    def _units(self, people: Sequence[Person], context: FloatArray | None, blocks: Sequence[int] | None) -> Unit:
+        levels, numbers = np.stack([p.levels for p in people]), np.stack([p.covariates for p in people])
+        if context is not None:
+            z, more = self.covariates.split(context)
+            levels, numbers = np.concatenate([levels, more], axis=-1), np.concatenate([numbers, z], axis=-1)
+        return Unit(
+            user=np.array([p.number for p in people]),
+            group=np.array([p.group for p in people]),
+            block=np.zeros(len(people), np.intp) if blocks is None else np.array(blocks),
+            levels=levels if levels.size else None,
+            covariates=numbers if numbers.size else None,
         )
 
     def _view(self, profile: Profile) -> _View:
@@ -200,53 +221,24 @@ class Problem:
         return self._views[key]
 
     def _key(self, profile: Profile) -> int | None:
-        return int(profile.control.argmax()) if self.spec.feedback == "difference" else None
+        # Learners of the field are shown both plots.
+        plots = self.spec.feedback == "difference" and self.spec.kind == "paper"
+        return int(profile.control.argmax()) if plots else None
+
+    @cached_property
+    def attributes(self) -> FloatArray | None:
+        """Of the arms, standardised, for learners of the field: (K, r)."""
+        return None if self.spec.kind == "paper" else arms.attributes(self.spec, self.room, self._founders)
 
     @cached_property
     def _maps(self) -> FloatArray:
         """Phi(a) of every arm there is room for: (K, M, d)."""
-        arms, M = list(self.spec.arms.values()), len(self.metrics)
-        if arms[0].map is not None:
-            maps = np.array([a.map for a in arms])
-        elif arms[0].attributes is not None:
-            names = list(arms[0].attributes)
-            first = np.array([[(a.attributes or {})[n] for n in names] for a in arms])
-            # Attributes are measured in units of the first arms' largest, and an intercept is added.
-            largest = np.abs(first[: self._founders]).max(0)
-            z = np.concatenate([np.ones((len(arms), 1)), first / np.where(largest > 0, largest, 1.0)], axis=1)
-            maps = np.kron(np.eye(M)[None], z[:, None, :])  # (K, M, M (1 + attributes))
-        else:
-            # A level that all arms share, and each arm's departure from it: an arm nobody has tried is expected to do
-            # as the others do.
-            maps = np.zeros((len(arms), M, (1 + self.room) * M))
-            for a in range(len(arms)):
-                maps[a, :, :M] = np.eye(M)
-                maps[a, :, (1 + a) * M : (2 + a) * M] = DEPARTURE * np.eye(M)
-        return np.concatenate([maps, np.zeros((self.room - len(arms), *maps.shape[1:]))])
+        return arms.maps(self.spec, self.room, self._founders)
 
     @cached_property
     def _covariance(self) -> FloatArray | None:
-        """Of each arm's scaled outcome: (K, M, M); an arm that is still to come has unit noise."""
-        noise = self.spec.noise
-        if noise.kind == "learned":
-            return None
-        common = self._matrix(noise)
-        found = []
-        for arm in self.arms:
-            own = self._matrix(noise.arms[arm]) if arm in noise.arms else common
-            if own is None:
-                raise InputError(
-                    f"the noise of arm {arm!r} is not known: give noise.sd or noise.covariance for all arms"
-                )
-            found.append(own / np.outer(self.sizes, self.sizes))
-        return np.stack(found + [np.eye(len(self.metrics))] * (self.room - len(self.arms)))
-
-    def _matrix(self, noise: ArmNoise) -> FloatArray | None:
-        if noise.covariance is not None:
-            return np.array(noise.covariance)
-        if noise.sd is not None:
-            return np.diag([noise.sd[m] ** 2 for m in self.metrics])
-        return None
+        """Of each arm's scaled outcome: (K, M, M)."""
+        return arms.covariance(self.spec, self.room, self.sizes)
 
     def _noise(
         self, covariance: FloatArray | None, p: FloatArray, context: FloatArray | None
@@ -268,10 +260,7 @@ class Problem:
         return np.sqrt(scale)[..., None] * np.sqrt(quadratic(covariance, p)), scale
 
     def _standard(self, context: FloatArray | None) -> FloatArray | None:
-        if context is None:
-            return None
-        declared = self.spec.context.values()
-        return (context - np.array([f.typical for f in declared])) / np.array([f.spread for f in declared])
+        return None if context is None else self.covariates.standard(context)
 
     def _mask(self, arms: Sequence[str]) -> BoolArray:
         mask = np.zeros(self.room, bool)
@@ -283,15 +272,3 @@ class Problem:
 def _stack(arrays: Sequence[FloatArray | None]) -> FloatArray | None:
     there = [a for a in arrays if a is not None]
     return np.stack(there) if there else None
-
-
-def number(what: str, value: object, field: Path = ()) -> float:
-    """A value that was handed in, if it is a number that can be calculated with."""
-    if isinstance(value, np.integer | np.floating):
-        value = value.item()
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"{what} must be a finite number, got {value!r}", field)
-    if not -LARGEST <= value <= LARGEST:
-        wanted = f"a number of at most {LARGEST:g}" if abs(value) < np.inf else "a finite number"
-        raise InputError(f"{what} must be {wanted}, got {value!r}", field)
-    return float(value)

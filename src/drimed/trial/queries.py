@@ -74,7 +74,7 @@ def stories(ledger: Ledger, state: TrialState, numbers: Iterable[int] | None = N
 def record(state: TrialState, story: Story, *, repeated: bool = False) -> Decision:
     """A decision as everybody gets it."""
     event, body = story.event, story.event.body
-    arms, fields = state.problem.arms, state.problem.fields
+    arms = state.problem.arms
     effects = None
     if body["estimate"] is not None:
         triples = zip(arms, body["estimate"], body["half"], strict=False)
@@ -90,11 +90,13 @@ def record(state: TrialState, story: Story, *, repeated: bool = False) -> Decisi
         reason=body["reason"],
         share=body["share"],
         effects=effects,
-        context=None if body["context"] is None else dict(zip(fields, body["context"], strict=True)),
+        context=None if body["context"] is None else context_of(state, body["context"]),
         unavailable=body["unavailable"],
         state_version=body["state"],
         time=event.time,
         actor=event.actor,
+        plot=body.get("plot"),
+        block=body.get("block"),
         repeated=repeated,
         state=story.state,
         outcome=None if outcome is None else outcome["metrics"],
@@ -102,6 +104,12 @@ def record(state: TrialState, story: Story, *, repeated: bool = False) -> Decisi
         reward=None if outcome is None else state.reward(state.profiles[body["profile"]], outcome),
         amendments=story.amendments,
     )
+
+
+def context_of(state: TrialState, values: Sequence[float]) -> dict[str, float | str]:
+    """A recorded context, as it was given."""
+    fields = state.problem.covariates.fields.values()
+    return {field.name: field.recorded(value) for field, value in zip(fields, values, strict=True)}
 
 
 def status(state: TrialState) -> Status:
@@ -125,7 +133,9 @@ def status(state: TrialState) -> Status:
         created=state.created.time,
         events=state.seq,
         hash=state.hash,
-        notes=notes(spec, state.problem.shape.d),
+        notes=notes(spec, state.problem.shape.d, users=len(state.users)),
+        model=spec.kind,
+        enrolment="open" if spec.enrols else "closed",
     )
 
 
@@ -184,7 +194,17 @@ def page_of(names: list[str], limit: int, after: str | None) -> Page[str]:
 
 def _member(state: TrialState, name: str) -> Member:
     user = state.profile(name).definition
-    return Member(name, user.preference, user.control, user.arms, user.group)
+    return Member(
+        name,
+        user.preference,
+        user.control,
+        user.arms,
+        user.group,
+        user.cohort,
+        user.attributes,
+        user.blocks,
+        user.plots,
+    )
 
 
 # Searching
@@ -197,11 +217,14 @@ class Search:
     user: str = ""
     arm: str = ""
     state: str = ""  # one of SEARCHES
+    plot: str = ""
+    block: str = ""
 
     def fits(self, found: Decision) -> bool:
         """Whether a decision is one of those."""
         right = self.state in ("", found.state) or (self.state == AMENDED and found.amendments > 0)
-        return right and self.arm in ("", found.arm) and self.user in ("", found.user)
+        there = self.plot in ("", found.plot) and self.block in ("", found.block)
+        return right and there and self.arm in ("", found.arm) and self.user in ("", found.user)
 
 
 @dataclass(frozen=True)
@@ -216,7 +239,7 @@ class Found:
 def search(ledger: Ledger, state: TrialState, wanted: Search, *, before: int | None = None, limit: int = PAGE) -> Found:
     """Decisions before number `before`, newest first."""
     found: list[Decision] = []
-    read, size = 0, CHUNK if wanted.arm or wanted.state else limit + 1
+    read, size = 0, CHUNK if wanted.arm or wanted.state or wanted.plot or wanted.block else limit + 1
     until = _event_before(ledger, before)
     while True:
         chunk = [

@@ -10,7 +10,8 @@ from pydantic_core import ErrorDetails
 
 from drimed.errors import UnknownNameError
 from drimed.records import Fault, Path
-from drimed.trial.spec import ARM, LARGEST, SHARES, TrialSpec
+from drimed.trial.parts import ARM, LARGEST, SHARES
+from drimed.trial.spec import TrialSpec
 
 # What each of pydantic's findings means to somebody who writes a trial file.
 _WORDS = {

@@ -16,8 +16,8 @@ from drimed.errors import BatchError, InputError, UnknownNameError
 from drimed.records import Decision, Fault, Receipt, Report
 from drimed.trial import queries, telling
 from drimed.trial.faults import first_twice
+from drimed.trial.parts import is_whole
 from drimed.trial.sentences import short
-from drimed.trial.spec import is_whole
 from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
 

@@ -15,11 +15,14 @@ from drimed.records import Event
 from drimed.trial.events import written
 from drimed.trial.fold import at_start, caught_up
 from drimed.trial.layers import Layers
-from drimed.trial.spec import TrialSpec, User
+from drimed.trial.numbers import Numbers
+from drimed.trial.parts import User
+from drimed.trial.spec import TrialSpec
 from drimed.trial.state import Capacity, Counts, Episode, TrialState, problem_of
 from drimed.trial.stores.store import Ledger, Snapshot
+from drimed.trial.unlikely import Spread
 
-FORM = 2  # of what follows: a snapshot of another form is not used, and the log is folded from its start
+FORM = 3  # of what follows: a snapshot of another form is not used, and the log is folded from its start
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +38,8 @@ def take(state: TrialState) -> Snapshot:
         "episode": vars(state.episode) | {"asked": dict(state.episode.asked)},
         "counts": asdict(state.counts),
         "pulls": dict(state.pulls),
+        "blocks": dict(state.numbers.blocks),
+        "usual": [vars(spread) for spread in state.usual],
         "retired": state.retired,
         "status": state.status,
     }
@@ -51,8 +56,10 @@ def restore(created: Event, snapshot: Snapshot) -> TrialState | None:
     meta = json.loads(str(arrays.pop("meta")))
     if meta.get("form") != FORM:
         return None
-    spec, capacity = TrialSpec.model_validate(meta["spec"]), Capacity(**meta["capacity"])
+    capacity = Capacity(**meta["capacity"])
     start = TrialState.start(created, capacity)
+    spec = TrialSpec.model_validate(meta["spec"] | {"model": start.spec.model})
+    empty = Numbers.start(start.problem.covariates)
     state = replace(
         start,
         spec=spec,
@@ -60,6 +67,8 @@ def restore(created: Event, snapshot: Snapshot) -> TrialState | None:
         learned=from_arrays(start.learned, {name.removeprefix("state."): a for name, a in arrays.items()}),
         profiles=Layers(),
         users=Layers(),
+        numbers=replace(empty, blocks=Layers(meta["blocks"])),
+        usual=tuple(Spread(**spread) for spread in meta["usual"]),
         episode=Episode(**meta["episode"] | {"asked": Layers(meta["episode"]["asked"])}),
         counts=Counts(**meta["counts"]),
         pulls=Layers((user, tuple(n)) for user, n in meta["pulls"].items()),

@@ -14,14 +14,17 @@ from typing import Any
 import numpy as np
 
 from drimed.errors import InputError
-from drimed.learning.offer import Offer, Outcome
+from drimed.learning.offer import Offer, Outcome, Shape
 from drimed.linear.arrays import BoolArray, FloatArray
-from drimed.policies.contract import AnyPolicy
+from drimed.policies.contract import AnyPolicy, to_arrays
 from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, Event
 from drimed.trial.build import build_policy
 from drimed.trial.layers import Layers
+from drimed.trial.numbers import Numbers, Person
+from drimed.trial.parts import User
 from drimed.trial.problem import FEWEST_USERS, Problem, Profile
-from drimed.trial.spec import TrialSpec, User
+from drimed.trial.spec import TrialSpec
+from drimed.trial.unlikely import Spread
 
 Values = Mapping[str, Any]  # an outcome: {"metrics": ..., "control": ...}
 
@@ -70,7 +73,8 @@ class Episode:
     number: int = 0
     contexts: dict[str, list[float]] = field(default_factory=dict)
     unavailable: dict[str, list[str]] = field(default_factory=dict)  # user, or "" for all -> arms
-    asked: Layers[str, int] = field(default_factory=Layers)  # user -> its decision, where there is one per episode
+    # user, or "user/plot" -> its decision, where there is one per episode
+    asked: Layers[str, int] = field(default_factory=Layers)
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,9 @@ class TrialState:
     learned: Any  # the policy's own state
     profiles: Layers[int, Profile]  # slot -> profile; a change of preference or control makes a new one
     users: Layers[str, int]  # name -> slot of the present profile
+    numbers: Numbers  # by which the learner knows groups, blocks and levels
+    usual: tuple[Spread, ...]  # of each metric, what was recorded so far
+    remembers_users: bool  # whether the policy's arrays have an axis of users, which must be large enough
     seq: int
     hash: str
     episode: Episode = Episode()
@@ -97,14 +104,25 @@ class TrialState:
     @staticmethod
     def start(created: Event, capacity: Capacity | None = None) -> TrialState:
         """A trial before its first decision."""
-        spec = TrialSpec.model_validate(created.body["spec"])
+        spec = TrialSpec.stored(created.body["spec"])
         capacity = capacity or Capacity.holding(len(spec.arms), len(spec.users))
         problem = problem_of(created, spec, capacity)
         policy = build_policy(spec, problem.shape.d)
         empty = TrialState(
-            created, spec, capacity, problem, policy, policy.init(problem.shape), Layers(), Layers(), created.seq,
-            created.hash,
-        )  # fmt: skip
+            created=created,
+            spec=spec,
+            capacity=capacity,
+            problem=problem,
+            policy=policy,
+            learned=policy.init(problem.shape),
+            profiles=Layers(),
+            users=Layers(),
+            numbers=Numbers.start(problem.covariates),
+            usual=(Spread(),) * len(spec.metrics),
+            remembers_users=_remembers_users(policy, problem.shape),
+            seq=created.seq,
+            hash=created.hash,
+        )
         return empty.entered(spec.users.items())
 
     @property
@@ -122,11 +140,21 @@ class TrialState:
 
     def entered(self, users: Iterable[tuple[str, User]]) -> TrialState:
         """With new profiles, which are these users' from now on."""
-        new = [self.problem.profile(name, user, len(self.profiles) + i) for i, (name, user) in enumerate(users)]
+        numbers, covariates, problem = self.numbers, self.problem.covariates, self.problem
+        new: list[Profile] = []
+        people: dict[str, Person] = {}  # of those who are new
+        for i, (name, user) in enumerate(users, len(self.profiles)):
+            person = people.get(name) or (self.profile(name).person if name in self.users else None)
+            if person is None:
+                who = problem.spec.resolved(user)
+                numbers, person = numbers.joined(covariates, name, who, len(self.users) + len(people))
+                people[name] = person
+            new.append(problem.profile(name, user, i, person))
         return replace(
             self,
             profiles=self.profiles.with_items((p.slot, p) for p in new),
             users=self.users.with_items((p.user, p.slot) for p in new),
+            numbers=numbers,
         )
 
     # Users and arms now
@@ -155,11 +183,15 @@ class TrialState:
 
     # A decision and its outcome
 
-    def asked(self, event: Event) -> tuple[Profile, FloatArray | None, BoolArray | None]:
-        """Who a recorded decision was for, in which context, with which arms available."""
+    def asked(
+        self, event: Event, numbers: Numbers | None = None
+    ) -> tuple[Profile, FloatArray | None, BoolArray | None, int]:
+        """Who a recorded decision was for, in which context, with which arms available, and in which block."""
         body = event.body
         profile = self.profiles[body["profile"]]
-        return profile, as_vector(body["context"]), self.problem.available(profile, body["unavailable"])
+        mask = self.problem.available(profile, body["unavailable"])
+        block = (numbers or self.numbers).block(profile.user, body.get("block"))
+        return profile, as_vector(body["context"]), mask, block
 
     def state_of(self, outcome: Values | None, *, missing: bool) -> str:
         """The state of a decision with this outcome; `missing`: the rest of it was marked as missing."""
@@ -172,10 +204,19 @@ class TrialState:
 
     def usable(self, profile: Profile, outcome: Values) -> Outcome | None:
         """An outcome as the policy learns from it, or None while it must wait for more metrics."""
+        if self.spec.feedback == "difference" and self.spec.kind != "paper":
+            return self._two_plots(profile, outcome)
         y, there = self.vector(outcome)
         if not self.policy.usable(there, profile.preference):
             return None
         return Outcome(np.asarray(np.vecdot(profile.preference, y)), y, None if there.all() else there)
+
+    def _two_plots(self, profile: Profile, outcome: Values) -> Outcome | None:
+        """For learners of the field: both plots as they are, since what they share is learned too."""
+        (y, there), (y0, there0) = (self.problem.outcome(outcome[part] or {}) for part in ("metrics", "control"))
+        if not self.policy.usable(there | there0, profile.preference):
+            return None
+        return Outcome(None, y, None if there.all() else there, y0, None if there0.all() else there0)
 
     def reward(self, profile: Profile, outcome: Values) -> float | None:
         """What an outcome is worth to the user; None while a metric that counts is not there."""
@@ -191,9 +232,15 @@ class TrialState:
         return np.where(there, y, 0.0), there
 
 
+def _remembers_users(policy: AnyPolicy, shape: Shape) -> bool:
+    wider = replace(shape, H=shape.H + 1)
+    one, other = ({k: a.shape for k, a in to_arrays(policy.init(s)).items()} for s in (shape, wider))
+    return one != other
+
+
 def problem_of(created: Event, spec: TrialSpec, capacity: Capacity) -> Problem:
     """The arrays of a trial; arms that came later do not change the units of attributes."""
-    return Problem(spec, arms=capacity.arms, users=capacity.users, founders=len(created.body["spec"]["arms"]))
+    return Problem(spec, room=capacity.arms, users=capacity.users, founders=len(created.body["spec"]["arms"]))
 
 
 def as_vector(values: list[float] | None) -> FloatArray | None:

@@ -1,7 +1,8 @@
 """Outcomes: reported once, completed later, amended with a reason, or marked as missing.
 
-An outcome is a table of metrics and, where differences are learned from, another one of the site's control plot.
-Values outside the range that the trial file declares must be confirmed; until then nothing is recorded.
+An outcome is a table of metrics and, where there are control plots, another one of the site's control plot. Values
+outside the range that the trial file declares, or far from all others, must be confirmed; until then nothing is
+recorded.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from typing import Any
 from drimed.errors import BatchError, ConflictError, InputError, UnconfirmedError, UnknownNameError
 from drimed.records import MISSING, Fault, Path, Receipt, Report
 from drimed.trial import events as kinds
+from drimed.trial.covariates import number
 from drimed.trial.events import Draft
-from drimed.trial.problem import number
 from drimed.trial.queries import Story, unknown_decision, whole
 from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
+from drimed.trial.unlikely import why
 
 Values = Mapping[str, float | None]
 PARTS = {"outcome": "metrics", "control": "control"}  # of a report -> of what is recorded
@@ -77,19 +79,19 @@ def mark_missing(tx: Transaction, decision: int, reason: str) -> Receipt:
 
 
 def unlikely(state: TrialState, story: Story, report: Report, at: Path = ()) -> list[Fault]:
-    """New values outside the range that the trial file declares for their metric."""
+    """New values that must be confirmed."""
     faults = []
+    usual = dict(zip(state.problem.metrics, state.usual, strict=True))
     for part, recorded in PARTS.items():
         known = (story.outcome or {}).get(recorded) or {}
         for name, value in (getattr(report, part) or {}).items():
             metric = state.spec.metrics.get(name)
-            if value is None or metric is None or metric.range is None or known.get(name) == value:
+            if value is None or metric is None or known.get(name) == value:
                 continue
-            low, high = metric.range
-            if not low <= value <= high:
+            if (reason := why(metric, usual[name], value)) is not None:
                 what = f"control plot's {name}" if part == "control" else name
-                message = f"{what} {value:.12g} is outside {low:g} to {high:g}, the range in the trial file"
-                faults.append(Fault((*at, part, name), f"decision {report.decision}: {message}"))
+                message = f"decision {report.decision}: {what} {value:.12g} {reason}"
+                faults.append(Fault((*at, part, name), message))
     return faults
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from drimed.records import Event
 from drimed.trial import events as kinds
 from drimed.trial.events import Draft, chain
-from drimed.trial.fold import advanced, fold, grouped
+from drimed.trial.fold import Group, OutgrownError, advanced, fold, grouped, regrown
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger
+
+_SHOWN = (kinds.EPISODE, kinds.USER, kinds.DECISION)  # what is shown next happens after these
 
 
 @dataclass
@@ -22,6 +24,7 @@ class Transaction:
     time: str
     actor: str
     dry_run: bool = False
+    _shown: list[Group] = field(default_factory=list)  # by a dry run
 
     def append(self, drafts: Sequence[Draft], about: Mapping[int, Event] | None = None) -> list[Event]:
         """Record and fold in, as every other process will; a dry run only shows what would be.
@@ -30,10 +33,22 @@ class Transaction:
         """
         events = chain(drafts, seq=self.state.seq, hash=self.state.hash, time=self.time, actor=self.actor)
         if self.dry_run:
-            if events and events[0].kind == kinds.EPISODE:  # what is shown next happens in it
-                self.state = fold(self.state, [(events[0], None)])
+            if events and events[0].kind in _SHOWN:
+                self._show(list(grouped((event, None) for event in events)))
             return events
         self.ledger.append(events)
         for group in grouped((e, (about or {}).get(e.decision or 0)) for e in events):
             self.state = advanced(self.state, group, self.ledger)
         return events
+
+    def _show(self, groups: list[Group]) -> None:
+        """Fold in what a dry run will not record; where the arrays are too small, on the past in larger ones."""
+        for group in groups:
+            try:
+                self.state = fold(self.state, group)
+            except OutgrownError:
+                again = [*self._shown, group]
+                self.state = regrown(self.state, self.ledger, [pair for shown in again for pair in shown])
+                for shown in again:
+                    self.state = fold(self.state, shown)
+            self._shown.append(group)

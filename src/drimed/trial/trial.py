@@ -15,12 +15,15 @@ import numpy as np
 
 from drimed.errors import InputError
 from drimed.records import Decision, Event, Receipt, Report, Status
-from drimed.trial import asking, changes, queries, snapshots, telling
+from drimed.trial import asking, changes, enrolling, queries, snapshots, telling
 from drimed.trial import events as kinds
 from drimed.trial.asking import Context
+from drimed.trial.enrolling import Definition
 from drimed.trial.events import Draft, chain, now
 from drimed.trial.fold import at_start, caught_up
-from drimed.trial.spec import Arm, ArmNoise, TrialSpec, User
+from drimed.trial.parts import Arm, ArmNoise
+from drimed.trial.plots import Wanted
+from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger, Store
 from drimed.trial.telling import Values
@@ -138,6 +141,9 @@ class Trial:
         users: str,
         *,
         context: Context | None = ...,
+        attributes: Mapping[str, float | str] | None = ...,
+        cohort: str | None = ...,
+        plots: Mapping[str, Wanted] | None = ...,
         unavailable: Sequence[str] = ...,
         episode: int | None = ...,
         key: str | None = ...,
@@ -151,6 +157,8 @@ class Trial:
         users: Sequence[str] | None = ...,
         *,
         contexts: Mapping[str, Context] | None = ...,
+        enrol: Mapping[str, Definition] | None = ...,
+        plots: Mapping[str, Wanted] | None = ...,
         unavailable: Sequence[str] = ...,
         episode: int | None = ...,
         key: str | None = ...,
@@ -164,6 +172,10 @@ class Trial:
         *,
         context: Context | None = None,
         contexts: Mapping[str, Context] | None = None,
+        attributes: Mapping[str, float | str] | None = None,
+        cohort: str | None = None,
+        enrol: Mapping[str, Definition] | None = None,
+        plots: Mapping[str, Wanted] | None = None,
         unavailable: Sequence[str] = (),
         episode: int | None = None,
         key: str | None = None,
@@ -172,21 +184,39 @@ class Trial:
     ) -> Decision | list[Decision]:
         """Which arm one user gets, or some, or (None) all of them, in one transaction and from one state.
 
+        With open enrolment somebody unknown joins, with these `attributes` and the defaults of this `cohort`; `enrol`
+        has both by user where several are asked for. A user with plots gets a decision for each of them, or for those
+        that `plots` names: {user: [plot, ...]} or {user: {block: [plot, ...]}}.
+
         `episode` names the episode this is for; if it is the next one, it is opened with these contexts. Contexts are
         those of `open_episode` unless given here. `key` is an idempotency key: a repeated request is answered with the
         first decisions. (A request that decided nothing new leaves no trace: repeated in a later episode, it decides.)
         """
-        if (contexts if isinstance(users, str) else context) is not None:
+        one = isinstance(users, str)
+        if (contexts if one else context) is not None:
             raise InputError("give `context` when asking for one user, and `contexts` when asking for several")
+        if enrol is not None if one else attributes is not None or cohort is not None:
+            raise InputError(
+                "give `attributes` and `cohort` when asking for one user, and `enrol` when asking for several"
+            )
         names = [users] if isinstance(users, str) else users
         own = {str(users): context} if context is not None else contexts
+        if attributes is not None or cohort is not None:
+            enrol = {str(users): {"attributes": attributes, "cohort": cohort}}
         unavailable = asking.arm_names(unavailable)
         with self.writing(actor, dry_run=dry_run) as tx:
-            found = asking.ask(tx, names, contexts=own, unavailable=unavailable, episode=episode, key=key)
-        return found[0] if isinstance(users, str) else found
+            found = asking.ask(
+                tx, names, contexts=own, enrol=enrol, plots=plots, unavailable=unavailable, episode=episode, key=key
+            )
+            if one and len(found) > 1:
+                raise InputError(
+                    f"user {users!r} has {len(found)} plots: ask([{users!r}]) decides for all, `plots` names one",
+                    ("plots",),
+                )
+        return found[0] if one else found
 
     def preview(self) -> list[Decision]:
-        """What would be decided now for every user, in its context of this episode or a typical one; writes nothing."""
+        """What would be decided now for every user and plot, in its context of this episode or a typical one."""
         with self.writing(dry_run=True) as tx:
             return asking.preview(tx)
 
@@ -219,7 +249,8 @@ class Trial:
     ) -> Receipt:
         """The outcome of a decision; metrics that are still to come may be left out and told later.
 
-        A value outside its declared range is refused with UnconfirmedError unless `confirm` is set.
+        A value outside its declared range, or far from all that was recorded, is refused with UnconfirmedError unless
+        `confirm` is set.
         """
         return self.tell_many([Report(decision, outcome, control)], confirm=confirm, actor=actor)[0]
 
@@ -252,10 +283,10 @@ class Trial:
 
     # Changing
 
-    def add_user(self, name: str, user: User | Mapping[str, Any], *, actor: str | None = None) -> None:
+    def add_user(self, name: str, user: Definition, *, actor: str | None = None) -> None:
         """Enrol a user."""
         with self.writing(actor) as tx:
-            changes.add_user(tx, name, user)
+            enrolling.add_user(tx, name, user)
 
     def change_preference(
         self, user: str, preference: Mapping[str, float], *, reason: str, actor: str | None = None

@@ -95,8 +95,9 @@ class _Check:
     def _redecide(self, state: TrialState, events: list[Event]) -> None:
         questions = []
         for event in events:
-            profile, context, mask = state.asked(event)
-            questions.append(Question(profile, context, event.body["unavailable"], mask))
+            profile, context, mask, _ = state.asked(event)
+            body = event.body
+            questions.append(Question(profile, context, body["unavailable"], mask, body.get("plot"), body.get("block")))
         for i, (event, body) in enumerate(zip(events, decide(state, questions), strict=True)):
             self.decisions += 1
             number = state.counts.decisions + i + 1

@@ -18,7 +18,7 @@ from drimed.service.problems import MEDIA as PROBLEM
 from drimed.service.problems import Problem
 from drimed.service.route import JSON, ROLE
 from drimed.trial.changes import Body, Label, Reason
-from drimed.trial.spec import Finite
+from drimed.trial.parts import Finite
 
 MOST = 10_000  # users or outcomes in one request
 LARGEST = 2**31 - 1  # number of a decision or an event

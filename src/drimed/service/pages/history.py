@@ -22,8 +22,8 @@ from drimed.service.tokens import ASK_TELL, READ
 from drimed.trial import events as kinds
 from drimed.trial import queries
 from drimed.trial import telling as outcomes
+from drimed.trial.parts import User
 from drimed.trial.queries import SEARCHES, Found, Search
-from drimed.trial.spec import User
 from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial

@@ -12,7 +12,8 @@ from drimed.service.pages.rendering import number
 from drimed.service.pages.route import Pages, Visit, whole
 from drimed.service.tokens import READ
 from drimed.trial import queries
-from drimed.trial.spec import ArmNoise, Guardrail, TrialSpec
+from drimed.trial.parts import ArmNoise, Guardrail
+from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
 
 PAGE = 100  # users

@@ -1,0 +1,108 @@
+"""Who joins a trial: users that are added, and those who are enrolled when somebody asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from drimed.errors import ConflictError, InputError, SpecError
+from drimed.records import Fault, Path
+from drimed.trial import events as kinds
+from drimed.trial import faults
+from drimed.trial.events import Draft
+from drimed.trial.parts import User
+from drimed.trial.problem import Profile
+from drimed.trial.sentences import readable
+from drimed.trial.state import TrialState
+from drimed.trial.transaction import Transaction
+
+Definition = User | Mapping[str, Any]
+
+
+def enrol(tx: Transaction, users: Sequence[str], definitions: Mapping[str, Definition]) -> None:
+    """Record those of the users who are new, all or none; with closed enrolment nobody is."""
+    state = tx.state
+    for name in definitions:
+        if name not in users:
+            raise InputError(f"user {name!r} is described, and nothing is asked for them", ("enrol", name))
+    found: list[Fault] = []
+    new: dict[str, User] = {}
+    for name in users:
+        at: Path = ("enrol", name)
+        try:
+            user = valid(User, definitions.get(name, {}), at)
+        except SpecError as error:
+            found += error.faults
+            continue
+        if name in state.users:
+            _agrees(state, name, user, at)
+        elif state.spec.enrols:
+            new[name] = user
+    found += [f for name, user in new.items() for f in _faults(state, name, user, ("enrol", name), new)]
+    if found:
+        raise SpecError(found)
+    tx.append([_draft(state, name, user) for name, user in new.items()])
+
+
+def add_user(tx: Transaction, name: str, user: Definition) -> None:
+    """Add a user."""
+    state, at = tx.state, ("users", name)
+    definition = valid(User, user, at)
+    if name in state.users:
+        raise ConflictError(f"there is a user {name!r} already", ("name",))
+    if found := list(_faults(state, name, definition, at, {})):
+        raise SpecError(found)
+    tx.append([_draft(state, name, definition)])
+
+
+def first_control(state: TrialState) -> Any:
+    """The control of the first user, with which others' control plots must agree where noise is learned from them."""
+    first = next(iter(state.profiles.values()), None)
+    return None if first is None else state.spec.resolved(first.definition).control
+
+
+def not_retired(state: TrialState, profile: Profile) -> None:
+    """Refuse a control that is not given any more."""
+    for arm in state.retired:
+        if profile.control[state.problem.arm(arm)] > 0:
+            raise ConflictError(f"arm {arm!r} is retired and cannot be a control; choose another one", ("control",))
+
+
+def valid(kind: Any, value: Any, at: Path) -> Any:
+    """A part of a trial; SpecError says which fields are wrong."""
+    if isinstance(value, kind):
+        return value
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        raise SpecError([Fault((*at, *f.path), f.message) for f in readable(error, kind)]) from None
+
+
+def _faults(state: TrialState, name: str, user: User, at: Path, others: Mapping[str, User]) -> Iterator[Fault]:
+    spec = state.spec
+    yield from faults.name_faults(name, ("name",) if at[0] == "users" else at)
+    yield from faults.user_faults(spec, user, at)
+    yield from state.problem.covariates.faults(user.attributes or {}, (*at, "attributes"))
+    first = first_control(state) or next((spec.resolved(u).control for u in others.values()), None)
+    yield from faults.plot_faults(spec, state.policy, spec.resolved(user).control, first, (*at, "control"))
+
+
+def _draft(state: TrialState, name: str, user: User) -> Draft:
+    not_retired(state, state.problem.profile(name, user, len(state.profiles)))
+    return Draft(kinds.USER, {"definition": user.model_dump(mode="json", exclude_none=True)}, user=name)
+
+
+def _agrees(state: TrialState, name: str, user: User, at: Path) -> None:
+    """Somebody who is known may be described again, but not differently."""
+    known = state.profile(name).definition
+    for attribute, value in (user.attributes or {}).items():
+        if (was := (known.attributes or {}).get(attribute)) != value:
+            raise ConflictError(
+                f"user {name!r} joined with {attribute} = {was!r}, and {value!r} is another value; what changes from "
+                "decision to decision belongs into the context",
+                (*at, "attributes", attribute),
+            )
+    if user.cohort is not None and user.cohort != known.cohort:
+        raise ConflictError(f"user {name!r} is of cohort {known.cohort!r}, not of {user.cohort!r}", (*at, "cohort"))

@@ -1,0 +1,73 @@
+"""Values that are possible but unlikely: they are asked about before they are recorded.
+
+A metric with a range in the trial file is compared with that; another one with what was recorded so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+from drimed.trial.parts import Metric
+
+FEWEST = 8  # recorded values of a metric before they say what is usual
+FAR = 10.0  # standard deviations from the mean: no outcome of a sound measurement
+LOST_SHARE = 1e-6  # of a sum of squares: what is left after taking a huge value out is round-off
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Count, mean and summed squared deviations of what was recorded of one metric."""
+
+    n: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def added(self, value: float) -> Spread:
+        """With one more value.
+
+        >>> Spread().added(1.0).added(3.0)
+        Spread(n=2, mean=2.0, squares=2.0)
+        """
+        mean = self.mean + (value - self.mean) / (self.n + 1)
+        return Spread(self.n + 1, mean, self.squares + (value - self.mean) * (value - mean))
+
+    def removed(self, value: float) -> Spread:
+        """Without one of its values; where that costs the digits of the others, counting begins again."""
+        if self.n < 2:
+            return Spread()
+        mean = self.mean - (value - self.mean) / (self.n - 1)
+        squares = self.squares - (value - self.mean) * (value - mean)
+        return Spread(self.n - 1, mean, squares) if squares > LOST_SHARE * self.squares else Spread()
+
+    def far(self, value: float) -> bool:
+        """Whether a value is far from all that was recorded."""
+        return self.n >= FEWEST and abs(value - self.mean) > FAR * sqrt(self.squares / (self.n - 1)) > 0
+
+
+def recorded(
+    before: tuple[Spread, ...], metrics: Iterable[str], was: Mapping[str, Any] | None, now: Mapping[str, Any] | None
+) -> tuple[Spread, ...]:
+    """What is usual of each metric, after an outcome was recorded in the place of what was known of it."""
+    found = []
+    for spread, metric in zip(before, metrics, strict=True):
+        for part in ("metrics", "control"):
+            old = ((was or {}).get(part) or {}).get(metric)
+            new = ((now or {}).get(part) or {}).get(metric)
+            if old != new:
+                spread = spread if old is None else spread.removed(old)
+                spread = spread if new is None else spread.added(new)
+        found.append(spread)
+    return tuple(found)
+
+
+def why(metric: Metric, spread: Spread, value: float) -> str | None:
+    """What makes a value unlikely; None: nothing does."""
+    if metric.range is not None:
+        low, high = metric.range
+        return None if low <= value <= high else f"is outside {low:g} to {high:g}, the range in the trial file"
+    if spread.far(value):
+        return f"is far from the {spread.n} values recorded so far, which are around {spread.mean:.4g}"
+    return None

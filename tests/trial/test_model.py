@@ -1,0 +1,249 @@
+"""The model of a trial file: what it may say, and what is refused with what to write instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drimed.errors import SpecError
+from drimed.trial.covariates import Covariates
+from drimed.trial.parts import User
+from drimed.trial.problem import Problem
+from drimed.trial.spec import TrialSpec
+
+PAPER = {"kind": "paper"}
+
+
+def data_of(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "t",
+        "metrics": {"yield": {"range": [0, 10]}},
+        "arms": {"old": {}, "new": {}},
+        "preference": {"yield": 1.0},
+        "control": "old",
+        "users": {"north": {}, "south": {}},
+        "tolerance": {"absolute": 0.5},
+    } | changes
+
+
+def spec_of(**changes: Any) -> TrialSpec:
+    return TrialSpec.read(data_of(**changes))
+
+
+def fault_of(**changes: Any) -> tuple[str, str]:
+    with pytest.raises(SpecError) as error:
+        spec_of(**changes)
+    (fault,) = error.value.faults
+    return fault.field, fault.message
+
+
+# Kinds
+
+
+def test_a_file_without_a_model_is_a_field_trial_and_says_so_when_it_is_stored() -> None:
+    spec = spec_of()
+    assert spec.kind == "field"
+    assert spec.plain()["model"] == {"kind": "field"}
+    assert spec_of(model={"discount": 0.9}).plain()["model"] == {"kind": "field", "discount": 0.9}
+    assert TrialSpec.stored(spec.plain()) == spec
+
+
+def test_a_stored_spec_without_a_model_is_the_papers_as_it_was() -> None:
+    old = TrialSpec.stored(data_of())
+    assert (old.kind, old.model) == ("paper", None)
+    assert old.plain()["model"] == {"kind": "paper"}
+    assert spec_of(model=PAPER).model is not None
+
+
+def test_only_the_papers_model_must_be_told_what_is_large() -> None:
+    assert spec_of().size("yield") == 1.0
+    assert spec_of(model=PAPER).size("yield") == 10.0
+    for kind in ("field", "people"):
+        assert Problem(spec_of(model={"kind": kind})).sizes.tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "said"),
+    [
+        ({"noise": {"kind": "known", "sd": {"yield": 1.0}}}, "noise.kind", "learns the noise"),
+        ({"policy": {"name": "dri_med", "weighting": "none"}}, "policy.weighting", "finds it out by itself"),
+        ({"policy": {"name": "dri_med", "regularisation": 2.0}}, "policy.regularisation", "finds it out by itself"),
+        ({"policy": {"name": "published_dri_med"}}, "policy", "comes with a model of its own"),
+        ({"policy": {"name": "solid"}}, "policy", "keeps sums on features"),
+    ],
+)
+def test_what_only_the_papers_model_knows_is_refused_with_what_to_write(
+    changes: dict[str, Any], path: str, said: str
+) -> None:
+    found, message = fault_of(**changes)
+    assert found == path
+    assert said in message
+    assert 'write [model] kind = "paper"' in message
+
+
+def test_arms_given_by_maps_need_the_papers_model() -> None:
+    arms = {"old": {"map": [[1, 0]]}, "new": {"map": [[0, 1]]}}
+    with pytest.raises(SpecError) as error:
+        spec_of(arms=arms)
+    assert [f.field for f in error.value.faults] == ["arms.old.map", "arms.new.map"]
+    assert spec_of(arms=arms, model=PAPER).kind == "paper"
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "said"),
+    [
+        ({"model": {"kind": "paper", "seasons": False}}, "model.seasons", "no place for it"),
+        ({"model": {"kind": "paper", "discount": 0.9}}, "model.discount", "give it under [policy]"),
+        ({"model": PAPER, "attributes": {"ph": {}}}, "attributes.ph", "no place for it"),
+        ({"model": PAPER, "context": {"rain": {"affects": ["level"]}}}, "context.rain.affects", "must be"),
+        ({"model": {"kind": "field", "centred": True}}, "model.centred", 'needs kind = "people"'),
+        ({"model": {"kind": "fields"}}, "model.kind", "must be 'field', 'people' or 'paper', got 'fields'"),
+        ({"model": None}, "model", "must be a table of fields"),
+        ({"policy": {"name": "dri_med", "discount": 0.9}}, "policy.discount", "give it under [model]"),
+    ],
+)
+def test_what_a_model_has_no_place_for_is_refused(changes: dict[str, Any], path: str, said: str) -> None:
+    found, message = fault_of(**changes)
+    assert found == path
+    assert said in message
+
+
+def test_enrolment_is_open_for_people_and_closed_otherwise_unless_the_file_says_so() -> None:
+    assert spec_of(model={"kind": "people"}).enrols
+    assert not spec_of().enrols
+    assert spec_of(enrolment="open").enrols
+    assert not spec_of(model={"kind": "people"}, enrolment="closed").enrols
+
+
+def test_a_field_trial_with_control_plots_may_have_a_relative_tolerance_and_several_controls() -> None:
+    spec = spec_of(feedback="difference", tolerance={"relative": 0.1}, users={"a": {}, "b": {"control": "new"}})
+    assert spec.tolerance.absolute == 0.0
+    assert fault_of(feedback="difference", tolerance={"relative": 0.1}, model=PAPER)[0] == "tolerance"
+
+
+# Attributes and context fields
+
+
+def users_of(*values: dict[str, Any]) -> dict[str, Any]:
+    return {f"u{i}": {"attributes": v} for i, v in enumerate(values)}
+
+
+def test_what_nobody_declared_follows_from_the_users_in_the_file() -> None:
+    spec = spec_of(users=users_of({"ph": 6.0, "soil": "sand", "one": 3.0}, {"ph": 8.0, "soil": "loam", "one": 3.0}))
+    found = Covariates(spec).attributes
+    assert (found["ph"].typical, found["ph"].spread, found["ph"].levels) == (7.0, pytest.approx(2**0.5), None)
+    assert found["soil"].levels == ()
+    assert (found["one"].typical, found["one"].spread) == (3.0, 1.0)  # no spread can be told
+    assert all(c.roles == "level effects" for c in found.values())
+
+
+def test_what_is_declared_comes_first_and_the_rest_is_filled_in() -> None:
+    spec = spec_of(
+        users=users_of({"ph": 6.0}, {"ph": 8.0}),
+        attributes={"age": {"typical": 40.0}, "ph": {"spread": 0.5, "affects": ["noise"]}},
+    )
+    found = Covariates(spec).attributes
+    assert list(found) == ["age", "ph"]
+    assert (found["age"].typical, found["age"].spread) == (40.0, 1.0)
+    assert (found["ph"].typical, found["ph"].spread, found["ph"].roles) == (7.0, 0.5, "noise")
+
+
+def test_a_missing_number_is_refused_unless_a_typical_value_was_declared() -> None:
+    users = users_of({"ph": 6.0}, {})
+    path, message = fault_of(users=users)
+    assert path == "users.u1.attributes"
+    assert "'ph' is missing" in message
+    spec = spec_of(users=users, attributes={"ph": {"typical": 6.5, "spread": 0.5}})
+    covariates = Covariates(spec)
+    assert covariates.numbers({}).tolist() == [0.0]
+    assert covariates.numbers({"ph": 7.0}).tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "said"),
+    [
+        ({"users": users_of({"soil": "sand"}, {})}, "users.u1.attributes", "attribute 'soil' is missing"),
+        ({"users": users_of({"soil": "sand"}, {"soil": 3.0})}, "users.u1.attributes.soil", "must be a text"),
+        (
+            {"users": users_of({"ph": "sour"}), "attributes": {"ph": {"typical": 6.0}}},
+            "users.u0.attributes.ph",
+            "must be a number",
+        ),
+        ({"users": users_of({"wet": True})}, "users.u0.attributes.wet", "must be a number, or a text"),
+        ({"users": users_of({"ph": float("nan")})}, "users.u0.attributes.ph", "must be a number, or a text"),
+        ({"attributes": {"sex": {"levels": ["f", "m", "f"]}}, "users": {}}, "attributes.sex.levels", "must differ"),
+        ({"attributes": {"sex": {"levels": [], "spread": 2.0}}, "users": {}}, "attributes.sex.spread", "levels only"),
+        (
+            {"attributes": {"sex": {"levels": [], "affects": ["noise"]}}, "users": {}},
+            "attributes.sex.affects",
+            "not the noise",
+        ),
+        ({"context": {"sky": {"levels": []}}}, "context.sky.levels", "must not be empty"),
+        ({"context": {"rain": {"affects": ["levels"]}}}, "context.rain.affects.0", "must be 'level', 'effects' or"),
+        ({"context": {"rain": {"affects": ["level", "level"]}}}, "context.rain.affects", "at most once"),
+        (
+            {"context": {"ph": {}}, "attributes": {"ph": {"typical": 6.0}}},
+            "attributes.ph",
+            "is a context field too",
+        ),
+    ],
+)
+def test_a_covariate_that_cannot_be_used_is_refused_at_its_place(changes: dict[str, Any], path: str, said: str) -> None:
+    found, message = fault_of(**changes)
+    assert found == path
+    assert said in message
+
+
+def test_context_fields_affect_the_mean_and_in_the_papers_model_the_noise_alone() -> None:
+    context = {"rain": {"typical": 400.0, "spread": 100.0}}
+    assert Covariates(spec_of(context=context)).fields["rain"].roles == "level effects"
+    assert Covariates(spec_of(context=context, model=PAPER)).fields["rain"].roles == "noise"
+
+
+# Cohorts, blocks and plots
+
+
+def test_a_user_takes_from_its_cohort_what_it_does_not_say_and_from_the_trial_what_neither_says() -> None:
+    spec = spec_of(
+        cohorts={"adults": {"preference": {"yield": 2.0}, "arms": ["old", "new"], "group": "clinic"}},
+        users={"a": {"cohort": "adults"}, "b": {"cohort": "adults", "preference": {"yield": 3.0}}, "c": {}},
+    )
+    a, b, c = (spec.resolved(user) for user in spec.users.values())
+    assert (a.preference, a.control, a.arms, a.group) == ({"yield": 2.0}, "old", ["old", "new"], "clinic")
+    assert (b.preference, b.group) == ({"yield": 3.0}, "clinic")
+    assert (c.preference, c.arms, c.group) == ({"yield": 1.0}, None, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "said"),
+    [
+        ({"users": {"a": {"cohort": "adult"}}, "cohorts": {"adults": {}}}, "users.a.cohort", "did you mean 'adults'?"),
+        ({"cohorts": {"adults": {"control": "od"}}}, "cohorts.adults.control", "did you mean 'old'?"),
+        ({"cohorts": {"adults": {"arms": ["new"]}}}, "cohorts.adults.arms", "must hold the user's control"),
+        (
+            {"cohorts": {"adults": {"arms": ["old"]}}, "users": {"a": {"cohort": "adults", "control": "new"}}},
+            "users.a.control",
+            "must be among the arms of its cohort",
+        ),
+        ({"cohorts": {"adults": {"attributes": {}}}}, "cohorts.adults.attributes", "unknown field 'attributes'"),
+        ({"users": {"a": {"plots": ["1"], "blocks": {"A": ["2"]}}}}, "users.a.plots", "not both"),
+        ({"users": {"a": {"plots": []}}}, "users.a.plots", "at least one plot"),
+        ({"users": {"a": {"blocks": {"A": ["1"], "B": []}}}}, "users.a.blocks", "at least one plot"),
+        ({"users": {"a": {"blocks": {"A": ["1"], "B": ["1"]}}}}, "users.a.blocks.B", "plot '1' comes twice"),
+        ({"users": {"a": {"plots": ["1/2"]}}}, "users.a.plots.0", "must be a name"),
+        ({"users": {"a": {"plots": [1]}}}, "users.a.plots.0", "must be text in quotes"),
+    ],
+)
+def test_cohorts_and_plots_that_cannot_be_used_are_refused_at_their_place(
+    changes: dict[str, Any], path: str, said: str
+) -> None:
+    found, message = fault_of(**changes)
+    assert found == path
+    assert said in message
+
+
+def test_plots_know_their_blocks() -> None:
+    assert User(blocks={"A": ["1", "2"], "B": ["3"]}).block_of() == {"1": "A", "2": "A", "3": "B"}
+    assert User(plots=["1", "2"]).block_of() == {"1": None, "2": None}
+    assert User().block_of() == {}
