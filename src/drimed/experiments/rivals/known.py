@@ -9,7 +9,6 @@ import numpy as np
 
 from drimed.environments.field import RANGE, Deviations
 from drimed.learning.field import average, cells, design
-from drimed.learning.field.average import Averaged
 from drimed.learning.field.learner import Field, FieldEvidence
 from drimed.learning.field.model import Belief
 from drimed.learning.field.variances import Parameters
@@ -91,10 +90,11 @@ class Known:
         unit = np.full(scale.unit.shape, self.deviations.residual / RANGE)
         scale = replace(scale, unit=unit, known=np.ones(scale.known.shape))
         rows = design.build(held, scale, structure.common, structure.own, noise=structure.noise)
-        x = np.broadcast_to(self.parameters(structure.parameters), (*held.batch, structure.parameters.size))
-        blank = np.zeros((*held.batch, structure.metrics, len(structure.common.family)))
-        told = Averaged(scale, x, np.zeros(x.shape), x[..., None, :], blank, blank, None, None)
-        learned = average.again(structure.parameters, rows, told)
+        known = structure.parameters
+        x = np.broadcast_to(self.parameters(known), (*held.batch, known.size))
+        told = average.before_any_data(known, structure.common.family, scale, held.batch, pairs=0, each=False)
+        told = replace(told, mode=x, deviation=np.zeros(x.shape), nodes=x[..., None, :])
+        learned = average.again(known, rows, told)
         return replace(evidence, cells=held, learned=learned, sizes=evidence.seen, fitted=held.used, stepped=held.used)
 
     def parameters(self, parameters: Parameters) -> FloatArray:
