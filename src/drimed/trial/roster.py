@@ -1,0 +1,248 @@
+"""Whom a sheet asks for, and what it says about them.
+
+A row is a user or, where there are plots, one plot of a user; what all rows of a user say must agree. With open
+enrolment those who are new join, with the attributes, the cohort, the group and the plots of their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from drimed.errors import BatchError, DrimedError, InputError, UnknownNameError
+from drimed.records import Decision, Fault, Path
+from drimed.trial import asking, sheets
+from drimed.trial.sheets import FIRST_ROW, Record
+from drimed.trial.state import TrialState
+from drimed.trial.transaction import Transaction
+
+PLACES = ("user", "plot", "block", "cohort", "group")
+ABOUT = ("enrol", "contexts", "plots")  # parameters of `ask` that are tables by user
+
+Value = float | str
+Plots = dict[str, list[str]] | list[str]
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The parameters of `ask`."""
+
+    rows: dict[str, int]  # the users in their order, and where each first stands in the sheet
+    contexts: dict[str, dict[str, Value]]
+    enrol: dict[str, dict[str, Any]]
+    plots: dict[str, Plots]
+
+    def without(self, users: Iterable[str]) -> Roster:
+        """The same without what only these users need."""
+        gone = set(users)
+        kept = [{k: v for k, v in part.items() if k not in gone} for part in (self.contexts, self.enrol, self.plots)]
+        return Roster(self.rows, kept[0], kept[1], kept[2])
+
+
+@dataclass(frozen=True)
+class _Row:
+    user: str
+    plot: str | None
+    block: str | None
+    said: dict[tuple[str, str], Value]  # ("context", "rain") -> 400.0
+
+
+def ask(
+    tx: Transaction,
+    rows: Sequence[Record],
+    *,
+    users: Sequence[str] | None = None,
+    ignore: Iterable[str] = (),
+    episode: int | None = None,
+    key: str | None = None,
+) -> list[Decision]:
+    """Decide for those in the sheet, or only for some of them; what is wrong is told with its row."""
+    roster = read(tx.state, rows, ignore)
+    names = list(roster.rows) if users is None else list(users)
+    # A season is opened with everybody's context, also where only some are asked for.
+    others = [u for u in roster.rows if u not in names]
+    wanted = roster.without(u for u in others if u not in tx.state.users)
+    try:
+        return asking.ask(
+            tx,
+            names,
+            contexts=wanted.contexts,
+            enrol={u: d for u, d in wanted.enrol.items() if u in names},
+            plots={u: p for u, p in wanted.plots.items() if u in names},
+            episode=episode,
+            key=key,
+        )
+    except DrimedError as error:
+        faults = [_placed(fault, roster.rows, names) for fault in error.faults]
+        if not faults or not all(f.row for f in faults):
+            raise
+        raise BatchError(faults) from None
+
+
+def read(state: TrialState, rows: Sequence[Record], ignore: Iterable[str] = ()) -> Roster:
+    """Everybody in the sheet; BatchError says what is wrong in which rows."""
+    _unambiguous(state)
+    errors: dict[int, str] = {}
+    found: dict[str, list[tuple[int, _Row]]] = {}
+    ignore = set(ignore)
+    for i, row in enumerate(rows):
+        try:
+            one = _row(state, {name: value for name, value in row.items() if name not in ignore})
+            found.setdefault(one.user, []).append((i, one))
+        except InputError as error:
+            errors[i] = str(error)
+    roster = Roster({user: own[0][0] for user, own in found.items()}, {}, {}, {})
+    for user, own in found.items():
+        said, plots = _together(state, own, errors)
+        if context := {name: value for (part, name), value in said.items() if part == "context"}:
+            roster.contexts[user] = context
+        if definition := _definition(state, user, said, plots):
+            roster.enrol[user] = definition
+        if plots:
+            roster.plots[user] = plots
+    sheets.refuse(errors)
+    return roster
+
+
+def columns(state: TrialState) -> list[str]:
+    """Those that a sheet of all users has: what it must say, and what they have."""
+    users = [state.profile(user).definition.block_of() for user in state.users]
+    plots = any(users)
+    blocks = plots and any(block is not None for own in users for block in own.values())
+    new = [*state.problem.covariates.attributes, *(["cohort"] if state.spec.cohorts else [])]
+    return [
+        "user",
+        *(["plot"] if plots else []),
+        *(["block"] if blocks else []),
+        *state.problem.fields,
+        *(new if state.spec.enrols else []),
+    ]
+
+
+def value(state: TrialState, name: str, given: Any) -> Value:
+    """A cell of an attribute or a context field: a number, or the level of a category."""
+    covariates = state.problem.covariates
+    known = covariates.attributes.get(name) or covariates.fields[name]
+    if known.levels is None:
+        return sheets.number(name, given)
+    if not isinstance(given, str):
+        raise InputError(f"{name} must be a text, one of the levels of a category, got {given!r}")
+    return given
+
+
+def _row(state: TrialState, row: Record) -> _Row:
+    user = str(sheets.needed(row, "user"))
+    attributes = state.problem.covariates.attributes
+    if user not in state.users:
+        if not state.spec.enrols:
+            raise UnknownNameError("user", user, state.users)
+        known = {*PLACES, "decision", *sheets.WRITTEN, *state.problem.fields, *attributes, *state.problem.metrics}
+        for name in row:  # what somebody new is described by must not be lost to a misspelled name
+            if name not in known:
+                raise UnknownNameError("column", name, known)
+    said: dict[tuple[str, str], Value] = {}
+    for part, names in (("context", state.problem.fields), ("attributes", list(attributes))):
+        for name in names:
+            if name in row:
+                said[part, name] = value(state, name, row[name])
+    said |= {("", name): str(row[name]) for name in ("cohort", "group") if name in row}
+    plot, block = (None if name not in row else str(row[name]) for name in ("plot", "block"))
+    if block is not None and plot is None:
+        raise InputError("column 'plot' is missing or empty: a block has plots, each with a row of its own")
+    return _Row(user, plot, block, said)
+
+
+def _together(
+    state: TrialState, own: Sequence[tuple[int, _Row]], errors: dict[int, str]
+) -> tuple[dict[tuple[str, str], Value], Plots]:
+    """What the rows of one user say, and its plots; an empty cell says nothing."""
+    said: dict[tuple[str, str], Value] = {}
+    plots: dict[str, str | None] = {}
+    user = own[0][1].user
+    for i, row in own:
+        for key, given in row.said.items():
+            if said.setdefault(key, given) != given:
+                errors[i] = f"{key[1]} of user {user!r} is {given!r} here and {said[key]!r} in another row"
+        if row.plot is None:
+            if len(own) > 1:
+                errors[i] = f"user {user!r} is in the sheet twice; only rows with a column 'plot' may share a user"
+            continue
+        if row.plot in plots:
+            errors[i] = f"plot {row.plot!r} of user {user!r} is in the sheet twice"
+        plots[row.plot] = row.block
+    first = own[0][0]
+    for name in state.problem.fields:
+        if ("context", name) not in said:
+            errors.setdefault(first, f"column {name!r} is missing or empty")
+    if user in state.users and ("", "group") in said:
+        mine = state.profile(user).group
+        if said["", "group"] != mine:
+            errors[first] = (
+                f"user {user!r} is in {'no group' if mine is None else f'group {mine!r}'}, the sheet says {said['', 'group']!r}"
+            )
+    return said, _in_blocks(state, user, plots, own, errors)
+
+
+def _in_blocks(
+    state: TrialState,
+    user: str,
+    plots: Mapping[str, str | None],
+    own: Sequence[tuple[int, _Row]],
+    errors: dict[int, str],
+) -> Plots:
+    """Plots by block, where they have one; that of a plot which the trial knows may be left out."""
+    if not any(plots.values()):
+        return list(plots)
+    known = state.profile(user).definition.block_of() if user in state.users else {}
+    found: dict[str, list[str]] = {}
+    for i, row in own:
+        if row.plot is None:
+            continue
+        block = row.block or known.get(row.plot)
+        if block is None:
+            errors.setdefault(i, f"column 'block' is missing or empty: other plots of user {user!r} have one")
+        else:
+            found.setdefault(block, []).append(row.plot)
+    return found
+
+
+def _definition(state: TrialState, user: str, said: Mapping[tuple[str, str], Value], plots: Plots) -> dict[str, Any]:
+    """How somebody joins, or what must agree with how they joined."""
+    made: dict[str, Any] = {}
+    if attributes := {name: given for (part, name), given in said.items() if part == "attributes"}:
+        made["attributes"] = attributes
+    if ("", "cohort") in said:
+        made["cohort"] = said["", "cohort"]
+    if user not in state.users:
+        if ("", "group") in said:
+            made["group"] = said["", "group"]
+        if plots:
+            made["blocks" if isinstance(plots, dict) else "plots"] = plots
+    return made
+
+
+def _unambiguous(state: TrialState) -> None:
+    """A column has one meaning."""
+    for kind, names in (("attribute", state.problem.covariates.attributes), ("context field", state.problem.fields)):
+        for name in names:
+            if name in PLACES:
+                raise InputError(
+                    f"this trial has {'an' if kind[0] == 'a' else 'a'} {kind} {name!r}, which is also a column of its own in sheets: ask in Python or "
+                    "over HTTP, where they have different places"
+                )
+
+
+def _placed(fault: Fault, rows: Mapping[str, int], names: Sequence[str]) -> Fault:
+    """A fault of `ask` at its row; one that is about no row keeps its path."""
+    user = _user(fault.path, names)
+    if user not in rows:
+        return fault
+    message, column = fault.message, str(fault.path[-1]) if len(fault.path) > 2 else "user"
+    return Fault((), f"{column} {message}" if message.startswith("must ") else message, row=rows[user] + FIRST_ROW)
+
+
+def _user(path: Path, names: Sequence[str]) -> str:
+    if len(path) > 1 and path[0] == "users" and isinstance(path[1], int):
+        return names[path[1]]
+    return str(path[1]) if len(path) > 1 and path[0] in ABOUT else ""
