@@ -131,6 +131,12 @@ def value(state: TrialState, name: str, given: Any) -> Value:
     return given
 
 
+def described(state: TrialState, texts: Mapping[str, str]) -> dict[str, Value]:
+    """Attributes or a context from texts; names that the trial does not know stay texts, and are refused by it."""
+    known = state.problem.covariates.attributes | state.problem.covariates.fields
+    return {name: value(state, name, text) if name in known else text for name, text in texts.items()}
+
+
 def _row(state: TrialState, row: Record) -> _Row:
     user = str(sheets.needed(row, "user"))
     attributes = state.problem.covariates.attributes
@@ -178,9 +184,8 @@ def _together(
     if user in state.users and ("", "group") in said:
         mine = state.profile(user).group
         if said["", "group"] != mine:
-            errors[first] = (
-                f"user {user!r} is in {'no group' if mine is None else f'group {mine!r}'}, the sheet says {said['', 'group']!r}"
-            )
+            where = "no group" if mine is None else f"group {mine!r}"
+            errors[first] = f"user {user!r} is in {where}, the sheet says {said['', 'group']!r}"
     return said, _in_blocks(state, user, plots, own, errors)
 
 
@@ -228,8 +233,8 @@ def _unambiguous(state: TrialState) -> None:
         for name in names:
             if name in PLACES:
                 raise InputError(
-                    f"this trial has {'an' if kind[0] == 'a' else 'a'} {kind} {name!r}, which is also a column of its own in sheets: ask in Python or "
-                    "over HTTP, where they have different places"
+                    f"{name!r} is the name of one {kind} of this trial, and of a column that every sheet may have: ask "
+                    "in Python or over HTTP, where they have different places"
                 )
 
 

@@ -129,7 +129,7 @@ def _misplaced(row: Record, recorded: Decision) -> str | None:
 
 
 def refuse(errors: Mapping[int, str]) -> None:
-    """Say what is wrong in which rows, if something is. Rows are counted as a spreadsheet shows them, names in the first."""
+    """Say what is wrong in which rows, as a spreadsheet counts them, names in the first."""
     if errors:
         raise BatchError(Fault((), message, row=i + FIRST_ROW) for i, message in sorted(errors.items()))
 
