@@ -13,6 +13,7 @@ from typing import Any
 from drimed.errors import BatchError, DrimedError, InputError, UnknownNameError
 from drimed.records import Decision, Fault, Path
 from drimed.trial import asking, sheets
+from drimed.trial.plots import places
 from drimed.trial.sheets import FIRST_ROW, Record
 from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
@@ -105,19 +106,42 @@ def read(state: TrialState, rows: Sequence[Record], ignore: Iterable[str] = ()) 
     return roster
 
 
-def columns(state: TrialState) -> list[str]:
-    """Those that a sheet of all users has: what it must say, and what they have."""
-    users = [state.profile(user).definition.block_of() for user in state.users]
-    plots = any(users)
-    blocks = plots and any(block is not None for own in users for block in own.values())
-    new = [*state.problem.covariates.attributes, *(["cohort"] if state.spec.cohorts else [])]
-    return [
-        "user",
-        *(["plot"] if plots else []),
-        *(["block"] if blocks else []),
-        *state.problem.fields,
-        *(new if state.spec.enrols else []),
+def blank(state: TrialState) -> list[Record]:
+    """A sheet of all users to fill in: a row for each place, with what is known about it."""
+    found = [(place, state.profile(place.user)) for user in state.users for place in places(state, user)]
+    there = {name for name in ("plot", "block") for place, _ in found if getattr(place, name) is not None}
+    attributes = state.problem.covariates.attributes if state.spec.enrols else ()
+    cohorts = state.spec.enrols and state.spec.cohorts
+    rows = [
+        {
+            "user": place.user,
+            **{name: getattr(place, name) for name in ("plot", "block") if name in there},
+            **dict.fromkeys(state.problem.fields),
+            **{name: (profile.definition.attributes or {}).get(name) for name in attributes},
+            **({"cohort": profile.definition.cohort} if cohorts else {}),
+        }
+        for place, profile in found
     ]
+    names = ["user", *state.problem.fields, *attributes, *(["cohort"] if cohorts else [])]
+    return rows or [dict.fromkeys(names)]
+
+
+def plots_of(texts: Sequence[str]) -> dict[str, Any]:
+    """The plots of a user from texts: A1, or A/A1 in block A; names have no slashes of their own.
+
+    >>> plots_of(["A1", "A2"]), plots_of(["A/A1", "A/A2", "B/B1"]), plots_of([])
+    ({'plots': ['A1', 'A2']}, {'blocks': {'A': ['A1', 'A2'], 'B': ['B1']}}, {})
+    """
+    blocks: dict[str, list[str]] = {}
+    for text in texts:
+        block, _, plot = text.rpartition("/")
+        blocks.setdefault(block.strip(), []).append(plot.strip())
+    if set(blocks) <= {""}:
+        return {"plots": blocks[""]} if blocks else {}
+    if "" in blocks:
+        example = f"write A/{blocks[''][0]} if it is in block A"
+        raise InputError(f"plot {blocks[''][0]!r} has no block, and others have one: {example}", ("plots",))
+    return {"blocks": blocks}
 
 
 def value(state: TrialState, name: str, given: Any) -> Value:

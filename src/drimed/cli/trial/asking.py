@@ -53,6 +53,8 @@ def ask(
     from drimed.trial import roster, sheets
 
     rows = common.read_sheet(sheet) if sheet else []
+    if sheet and not rows:
+        raise InputError(f"{sheet} has no rows; it needs a column 'user' and one for each context field")
     with trial.writing(dry_run=dry_run) as tx:
         if rows:
             found = roster.ask(tx, rows, users=user, ignore=ignore or (), episode=episode, key=key)

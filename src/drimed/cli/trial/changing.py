@@ -8,7 +8,6 @@ import typer
 
 from drimed.cli.trial import common
 from drimed.cli.trial.common import Address, Attributes, CohortName, Name, Who, Why
-from drimed.errors import InputError
 from drimed.trial.stores import DEFAULT
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def add_user(
     attribute: Attributes = None,
     cohort: CohortName = None,
     plot: Annotated[
-        list[str] | None, typer.Option(help="A plot with a decision of its own: A1, or north/A1 in block north.")
+        list[str] | None, typer.Option(help="A plot with a decision of its own: A1, or A/A1 in block A; repeatable.")
     ] = None,
     store: Address = DEFAULT,
     actor: Who = None,
@@ -37,7 +36,7 @@ def add_user(
     attributes = roster.described(opened.state(), common.texts(attribute)) if attribute else None
     weights = common.numbers(preference) if preference else None
     fields = {"preference": weights, "control": control, "arms": arm, "group": group, "cohort": cohort}
-    _apply(opened, "add_user", {"name": user, "attributes": attributes, **fields, **_plots(plot or [])})
+    _apply(opened, "add_user", {"name": user, "attributes": attributes, **fields, **roster.plots_of(plot or [])})
 
 
 def add_arm(
@@ -102,21 +101,6 @@ def resume(name: Name, reason: Why = "", store: Address = DEFAULT, actor: Who = 
 def stop(name: Name, reason: Why, store: Address = DEFAULT, actor: Who = None) -> None:
     """Stop decisions for good; outcomes are still taken."""
     _change(name, store, actor, "stop", reason=reason)
-
-
-def _plots(given: list[str]) -> dict[str, Any]:
-    """Plots, or blocks with their plots; names have no slashes of their own."""
-    blocks: dict[str, list[str]] = {}
-    for text in given:
-        block, _, plot = text.rpartition("/")
-        blocks.setdefault(block, []).append(plot)
-    if set(blocks) <= {""}:
-        return {"plots": given} if given else {}
-    if "" in blocks:
-        raise InputError(
-            f"plot {blocks[''][0]!r} has no block and others have one: write north/A1 for all, or A1 for all"
-        )
-    return {"blocks": blocks}
 
 
 def _change(trial: str, store: str, actor: str | None, change: str, **fields: Any) -> None:

@@ -20,7 +20,7 @@ from drimed.service.pages.route import Pages, Visit, go, whole
 from drimed.service.problems import Refusal
 from drimed.service.tokens import ASK_TELL, READ
 from drimed.trial import events as kinds
-from drimed.trial import queries
+from drimed.trial import queries, sheets
 from drimed.trial import telling as outcomes
 from drimed.trial.parts import User
 from drimed.trial.queries import SEARCHES, Found, Search
@@ -44,7 +44,13 @@ async def log(visit: Visit) -> Response:
     if whole(text) is not None:
         return go(f"/trials/{visit.trial}/decisions/{whole(text)}")
     state, before = visit.query("state"), whole(visit.query("before"))
-    wanted = Search(visit.query("user").strip(), visit.query("arm"), state if state in SEARCHES else "")
+    wanted = Search(
+        visit.query("user").strip(),
+        visit.query("arm"),
+        state if state in SEARCHES else "",
+        visit.query("plot").strip(),
+        visit.query("block").strip(),
+    )
 
     def look(trial: Trial) -> tuple[Status, list[str], Found]:
         with trial.reading() as (ledger, known):
@@ -55,8 +61,13 @@ async def log(visit: Visit) -> Response:
     errors = FormErrors("search", [("decision", f"“{text}” is not the number of a decision")]) if text else NO_ERRORS
     return visit.page(
         "log.html", s=status, tab="log", found=found, wanted=wanted, searches=SEARCHES, metrics=names, errors=errors,
-        later=before is not None, most_read=queries.MOST_READ,
+        later=before is not None, most_read=queries.MOST_READ, places=_places(wanted, found.decisions),
     )  # fmt: skip
+
+
+def _places(wanted: Search, found: Sequence[Decision]) -> list[str]:
+    """The columns that tell plots apart, where there are any or somebody looks for one."""
+    return list(sheets.PLACES) if wanted.plot or wanted.block else sheets.places_of(found)
 
 
 async def _changes(visit: Visit) -> Response:
@@ -148,11 +159,19 @@ async def _page(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
                 "events": [(event, _about_outcome(event)) for event in events[1:]],
                 "units": {name: metric.unit for name, metric in spec.metrics.items()},
                 "plots": spec.feedback == "difference",
+                "about": _about(state, found.user),
                 **_charts(found, spec.confidence),
             }
 
     shown = await visit.service.read(visit.trial, look)
     return visit.page("decision.html", errors.status, tab="log", errors=errors, **shown)
+
+
+def _about(state: TrialState, user: str) -> list[tuple[str, float | str]]:
+    """What is known about a user, whenever it is asked for."""
+    profile = state.profile(user)
+    group: list[tuple[str, float | str]] = [] if profile.group is None else [("group", profile.group)]
+    return group + list((profile.definition.attributes or {}).items())
 
 
 def _charts(d: Decision, confidence: float | str) -> dict[str, Any]:
