@@ -11,7 +11,10 @@ import pytest
 from drimed.errors import InputError
 from drimed.evaluation.readers import read
 from drimed.trial.export import MEANING, records, write
-from tests.findings.test_analyse import SPEC, play
+from tests.findings.test_analyse import SPEC as FOUND
+from tests.findings.test_analyse import play
+
+SPEC = FOUND | {"model": {"kind": "paper"}}
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])

@@ -34,12 +34,6 @@ class Roster:
     enrol: dict[str, dict[str, Any]]
     plots: dict[str, Plots]
 
-    def without(self, users: Iterable[str]) -> Roster:
-        """The same without what only these users need."""
-        gone = set(users)
-        kept = [{k: v for k, v in part.items() if k not in gone} for part in (self.contexts, self.enrol, self.plots)]
-        return Roster(self.rows, kept[0], kept[1], kept[2])
-
 
 @dataclass(frozen=True)
 class _Row:
@@ -61,16 +55,15 @@ def ask(
     """Decide for those in the sheet, or only for some of them; what is wrong is told with its row."""
     roster = read(tx.state, rows, ignore)
     names = list(roster.rows) if users is None else list(users)
-    # A season is opened with everybody's context, also where only some are asked for.
-    others = [u for u in roster.rows if u not in names]
-    wanted = roster.without(u for u in others if u not in tx.state.users)
+    asked, known = set(names), tx.state.users
     try:
         return asking.ask(
             tx,
             names,
-            contexts=wanted.contexts,
-            enrol={u: d for u, d in wanted.enrol.items() if u in names},
-            plots={u: p for u, p in wanted.plots.items() if u in names},
+            # A season is opened with everybody's context, also where only some are asked for.
+            contexts={u: context for u, context in roster.contexts.items() if u in asked or u in known},
+            enrol={u: definition for u, definition in roster.enrol.items() if u in asked},
+            plots={u: plots for u, plots in roster.plots.items() if u in asked},
             episode=episode,
             key=key,
         )

@@ -42,7 +42,7 @@ def ask(
     A user with plots gets a decision for each of them. Where enrolment is open, somebody new joins with the attributes
     and the cohort that come along, in the same step.
     """
-    about = {"attributes": common.texts(attribute), "context": common.texts(context), "cohort": cohort}
+    about: dict[str, Any] = {"attributes": common.texts(attribute), "context": common.texts(context), "cohort": cohort}
     about |= {"plots": plot, "block": block}
     if any(about.values()) and (sheet is not None or len(user or ()) != 1):
         options = "--attribute, --cohort, --context, --plot and --block"

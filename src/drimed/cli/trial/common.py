@@ -43,14 +43,7 @@ CohortName = Annotated[
     str | None, typer.Option("--cohort", help="Whose defaults the user takes; the trial file has cohorts.")
 ]
 Values = Annotated[list[str] | None, typer.Argument(metavar="METRIC=VALUE", help="yield=5.2 cost=110")]
-ControlAttributes = Annotated[
-    list[str] | None,
-    typer.Option("--attribute", help="Something that is known about the user: ph=6.1 or soil=sand; repeatable."),
-]
-CohortName = Annotated[
-    str | None, typer.Option("--cohort", help="Whose defaults the user takes; the trial file has cohorts.")
-]
-Values = Annotated[list[str] | None, typer.Option("--control", help="Of the control plot: yield=5; repeatable.")]
+ControlValues = Annotated[list[str] | None, typer.Option("--control", help="Of the control plot: yield=5; repeatable.")]
 
 
 def open_trial(name: str, store: str, actor: str | None = None) -> Trial:

@@ -201,10 +201,10 @@ class AskBody(Body):
         """Where a fault of the trial's parameters is in this body."""
         if self.user is None:
             return path
-        first = path[:1]
-        if first == ("enrol",):
-            return path[2:] or ("user",)
-        return {("users",): ("user",), ("contexts",): ("context", *path[2:]), ("plots",): ("plot",)}.get(first, path)
+        places: dict[Any, Path] = {
+            "users": ("user",), "contexts": ("context", *path[2:]), "enrol": path[2:] or ("user",), "plots": ("plot",)
+        }  # fmt: skip
+        return places.get(path[0], path) if path else path
 
 
 # What is about one user, and the tables for several.

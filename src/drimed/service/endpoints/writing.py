@@ -124,7 +124,7 @@ async def ask(request: Request, trial: TrialName, body: contract.AskBody) -> Res
     name = None if retry is None or body.dry_run else retry.name
 
     def act(tx: Transaction) -> Decisions:
-        more = {"unavailable": body.unavailable, "episode": body.episode, "key": name}
+        more: dict[str, Any] = {"unavailable": body.unavailable, "episode": body.episode, "key": name}
         return Decisions(asking.ask(tx, body.wanted, **body.known, **more))
 
     return await write(request, trial, act, dry_run=body.dry_run, place=body.place)

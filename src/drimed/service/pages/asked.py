@@ -41,7 +41,8 @@ def typed(visit: Visit, state: TrialState) -> Typed:
         decided = not begins and name in state.users and _decided(state, name, asked.plots.get(name))
         if not decided or any(texts.values()):
             found, wrong = _values(state, name, "contexts", texts)
-            asked.contexts |= {name: found} if found else {}
+            if found:
+                asked.contexts[name] = found
             faults += wrong
             missing = [field for field, text in texts.items() if not text]
             faults += [Fault(("contexts", name, f), f"user {name!r} needs a value for {f}") for f in missing]
@@ -56,7 +57,7 @@ def _described(visit: Visit, state: TrialState, name: str, asked: Typed) -> list
     """Attributes (`a:<name>`), cohort, group and plot of the one that is typed; what is left empty is left out."""
     texts = {a: visit.field(f"a:{a}") for a in state.problem.covariates.attributes}
     attributes, faults = _values(state, name, "enrol", {a: text for a, text in texts.items() if text})
-    about = {"attributes": attributes} if attributes else {}
+    about: dict[str, Any] = {"attributes": attributes} if attributes else {}
     words = ("cohort",) if name in state.users else ("cohort", "group")
     if about := about | {word: visit.field(word) for word in words if visit.field(word)}:
         asked.enrol[name] = about

@@ -52,7 +52,7 @@ async def _by_sheet(visit: Visit) -> Response:
 async def _by_hand(visit: Visit) -> Response:
     def act(tx: Transaction) -> str:
         wanted = asked.typed(visit, tx.state)
-        about = {"contexts": wanted.contexts, "enrol": wanted.enrol, "plots": wanted.plots}
+        about: dict[str, Any] = {"contexts": wanted.contexts, "enrol": wanted.enrol, "plots": wanted.plots}
         return _given(visit, asking.ask(tx, wanted.users, **about, **_in_episode(visit)))
 
     try:
@@ -170,7 +170,7 @@ async def _form(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
         users=_users(state) if (few := len(state.users) <= MOST_USERS) else [],
         plotted=few and any(state.profile(user).definition.block_of() for user in state.users),
         one=state.spec.enrols or not few,
-        attributes=_attributes(state) if state.spec.enrols else {},
+        attributes=attributes(state) if state.spec.enrols else {},
         cohorts=list(state.spec.cohorts) if state.spec.enrols else [],
         groups=sorted({key.partition("/")[2] for key in state.numbers.groups if key.startswith("group/")}),
         one_each=state.spec.decisions == "one per episode",
@@ -200,7 +200,7 @@ def _users(state: TrialState) -> list[dict[str, Any]]:
     return rows
 
 
-def _attributes(state: TrialState) -> dict[str, dict[str, Any]]:
+def attributes(state: TrialState) -> dict[str, dict[str, Any]]:
     """What somebody new is described by: a number, or one of the levels that are known so far."""
     declared, known = state.spec.attributes, state.problem.covariates.attributes
     return {
