@@ -37,6 +37,64 @@ def test_ties_are_broken_by_draws_of_their_own() -> None:
     assert np.mean([f.p_value[1:] < 0.05 for f in found]) < 0.07
 
 
+def world(kind: str, runs: int, seasons: int, users: int = 12) -> FloatArray:
+    """Contexts without drift: (runs, seasons, users, 1)."""
+    rng = np.random.default_rng(4)
+    each = rng.standard_normal((runs, seasons, users, 1))
+    season = rng.standard_normal((runs, seasons, 1, 1))
+    site = 3 * rng.standard_normal((runs, 1, users, 1))
+    return {
+        "own": each,
+        "shared": season + 0 * each,
+        "season and user": season + each,
+        "site rain": site + each,
+        "site and season": site + 2 * season + each,
+        "skewed season": rng.gamma(1.0, 1.0, season.shape) + 0.3 * each,
+    }[kind]
+
+
+KINDS = ["own", "shared", "season and user", "site rain", "site and season", "skewed season"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seasons", [5, 20, 40])
+def test_seasons_that_differ_at_random_are_no_drift(kind: str, seasons: int) -> None:
+    """At most 10 % by Ville; 400 runs, so above 14.5 % with a chance of 0.2 % where it is exactly 10 %."""
+    assert (context_drift(world(kind, 400, seasons), alpha=ALPHA).alarm >= 0).mean() < 0.145
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "seasons", "found"),
+    [("own", 2.0, 20, 0.8), ("own", 1.0, 40, 0.95), ("shared", 4.0, 40, 0.95), ("season and user", 4.0, 40, 0.95)],
+)
+def test_a_jump_that_stays_is_found(kind: str, size: float, seasons: int, found: float) -> None:
+    C = world(kind, 200, seasons)
+    C[:, seasons // 2 :] += size
+    assert (context_drift(C, alpha=0.01).alarm >= seasons // 2).mean() > found
+
+
+@pytest.mark.parametrize(
+    ("kind", "rise", "seasons", "found"), [("own", 3.0, 15, 0.9), ("shared", 6.0, 20, 0.75), ("shared", 6.0, 40, 0.95)]
+)
+def test_a_trend_over_the_seasons_is_found(kind: str, rise: float, seasons: int, found: float) -> None:
+    C = world(kind, 200, seasons) + rise * np.linspace(0, 1, seasons)[:, None, None]
+    assert (context_drift(C, alpha=0.01).alarm >= 0).mean() > found
+
+
+def test_how_far_the_users_of_a_season_agree_is_told() -> None:
+    agree = {kind: float(np.mean(context_drift(world(kind, 50, 30)).agreement)) for kind in KINDS}
+    assert agree["own"] < 0.1
+    assert agree["site rain"] < 0.1
+    assert agree["season and user"] == pytest.approx(0.5, abs=0.15)
+    assert agree["shared"] > 0.9  # ranks lie between those of the past by a draw of each user
+    assert (context_drift(world("own", 3, 30, users=1)).agreement == 0).all()
+
+
+def test_few_seasons_are_not_enough_to_tell() -> None:
+    assert not context_drift(world("shared", 1, 9)).enough
+    assert context_drift(world("shared", 1, 10)).enough
+
+
 @pytest.mark.parametrize("drift", [name for name in DRIFTS if name != "none"])
 def test_every_drift_of_the_paper_is_found(drift: str) -> None:
     longer = 200  # fifty waves need more than forty episodes to be waves

@@ -20,11 +20,12 @@ from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
 SIZES = {"season": 6, "block": 4, "group": 4, "user": 5, "arm": 3}
 LEVEL = 100.0  # flat enough, and small enough for brute force to keep its digits
-METRICS = {"one metric": 1, "two metrics, one covariate, noise by arm": 2, "users": 2, "everything": 1}
+METRICS = {"one metric": 1, "two metrics, one covariate, noise by arm": 2, "users": 2, "centred": 1, "everything": 1}
 MODELS: dict[str, Field] = {
     "one metric": Field(),
     "two metrics, one covariate, noise by arm": Field(covariates=1, noise="arm"),
     "users": Field(kind="people", covariates=2, reference=0),
+    "centred": Field(kind="people", covariates=1, centred=True),
     "everything": Field(covariates=("level noise",), categories=("level effects",), attributes=1, discount=0.8),
 }
 
@@ -61,7 +62,7 @@ def data(name: str, n: int = 40, seed: int = 0) -> Data:
 
 
 def offer_of(field: Field, unit: Unit) -> Offer:
-    c = len(field._roles)
+    c = len(field._reading.covariates)
     unit = replace(unit, covariates=None if unit.covariates is None else unit.covariates[..., :c])
     attributes = np.array([[-1.0], [0.2], [0.8]]) if field.attributes else None
     return Offer(features=np.eye(3), control=np.eye(3)[0], unit=unit, attributes=attributes)
@@ -81,7 +82,7 @@ def told(field: Field, evidence: FieldEvidence, d: Data, *, forget: bool = False
         )  # fmt: skip
         change = field.remove if forget else field.add
         late = evidence.season - int(d.of("season")[i])
-        outcome = Outcome(vector=d.y[i], observed=d.observed[i])
+        outcome = Outcome(vector=d.y[i], observed=d.observed[i], probabilities=np.array([0.5, 0.3, 0.2]))
         evidence = change(evidence, offer_of(field, unit), d.of("arm")[i], outcome, late)
     return evidence
 
@@ -101,7 +102,7 @@ def designed(name: str, field: Field, evidence: FieldEvidence) -> tuple[Structur
     families = tuple(replace(f, variance=LEVEL) if f.name == "level" else f for f in structure.families)
     structure = replace(structure, families=families)
     cells = field_cells.compact(evidence.cells, structure.cluster_place)
-    scale = field_design.measure(cells, structure.covariates)
+    scale = field_design.measure(cells, structure.covariates, structure.plain)
     weight = field.discount ** (SIZES["season"] - 1 - cells.keys[:, 0]).astype(float)
     design = field_design.build(cells, scale, structure.common, structure.own, noise=structure.noise, weight=weight)
     return structure, scale, design, weight

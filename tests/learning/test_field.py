@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, InputError
+from drimed.learning.field import average as field_average
 from drimed.learning.field import cells as field_cells
 from drimed.learning.field import design as field_design
 from drimed.learning.field.learner import Field, FieldEvidence
@@ -156,6 +157,7 @@ def test_a_batch_is_its_members_side_by_side(case: Case) -> None:
             levels=np.stack([r.levels for r in rows]), covariates=np.stack([r.z for r in rows]),
         )  # fmt: skip
         outcome = Outcome(vector=np.stack([r.y for r in rows]), observed=np.stack([r.observed for r in rows]))
+        outcome = replace(outcome, probabilities=np.tile([0.5, 0.3, 0.2], (3, 1)))
         together = field.add(together, offer_of(field, unit), keys[:, 4], outcome, int(i % 6))
     together = field.ready(together)
     for j, d in enumerate(parts):
@@ -218,6 +220,17 @@ def test_it_starts_without_data(case: Case, n: int) -> None:
     assert np.isfinite(found.mean).all()
     assert np.isfinite(found.covariance).all()
     assert np.linalg.eigvalsh(found.table).min() > 0
+
+
+def test_before_any_data_it_is_the_fit_of_no_data(case: Case) -> None:
+    structure = case.field.structure(case.evidence)
+    cells = field_cells.compact(case.evidence.cells, structure.cluster_place)
+    scale = field_design.measure(cells, structure.covariates, structure.plain)
+    design = field_design.build(cells, scale, structure.common, structure.own, noise=structure.noise)
+    found = field_average.learn(structure.parameters, design, scale, (), pairs=6, each=structure.cluster == "user")
+    np.testing.assert_allclose(case.evidence.learned.nodes, found.nodes, atol=1e-6)
+    np.testing.assert_allclose(case.evidence.learned.theta, found.theta, atol=1e-6)
+    np.testing.assert_allclose(case.evidence.learned.covariance, found.covariance, rtol=1e-6, atol=1e-6)
 
 
 def test_nothing_is_certified_while_the_noise_is_unknown() -> None:
@@ -338,3 +351,28 @@ def test_wrong_input_is_refused() -> None:
     with pytest.raises(ConfigError, match="factors are"):
         replace(structure, families=(Family("odd", ("moon",)),)).common  # noqa: B018
     assert factors_of(1)[-1] == "category 0"
+
+
+def test_centred_effects_are_right_under_a_baseline_that_the_model_does_not_have() -> None:
+    """The baseline jumps by 20 and the better-paid times get arm 1 more often; the effect is 1.
+
+    An estimate of 1,500 outcomes has a deviation of 10 / sqrt(1500 * .16) = .65; three of them are allowed.
+    """
+    rng = np.random.default_rng(5)
+    high = rng.random(1500) < 0.5
+    p = np.where(high, 0.8, 0.2)
+    arm = (rng.random(1500) < p).astype(np.intp)
+    y = 100 + np.where(high, 10.0, -10.0) + arm + rng.normal(size=1500)
+    offer = Offer(
+        features=np.eye(2), control=np.eye(2)[0], unit=Unit(user=np.arange(1500) % 30, group=np.zeros(1500, int))
+    )
+    outcome = Outcome(vector=y[:, None], probabilities=np.stack([1 - p, p], -1))
+    found = {}
+    for centred in (True, False):
+        field = Field(kind="people", seasons=False, centred=centred)
+        known = field.ready(field.add(field.start(Shape(d=2, K=2, M=1, H=30), episodes=1), offer, arm, outcome))
+        asked = replace(offer, unit=Unit(user=np.array([99]), group=np.array([0])))
+        mean = field.beliefs(known, asked, together=True).mean[0, :, 0]
+        found[centred] = float(mean[1] - mean[0])
+    assert found[True] == pytest.approx(1.0, abs=2.0)
+    assert found[False] > 8

@@ -631,10 +631,6 @@ def test_without_inflation_early_intervals_would_fail_too_often() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"weighting": "learned", "discount": 0.9},
-            "learned noise keeps all of the past: it cannot be discounted, got",
-        ),
         ({"noise_guess": 0.0}, "noise_guess must be positive and finite, got 0.0"),
         ({"noise_guess": np.nan}, "noise_guess must be positive and finite, got nan"),
         ({"noise_guess": np.inf}, "noise_guess must be positive and finite, got inf"),
@@ -705,3 +701,26 @@ def test_awkward_problems_are_no_problem(policy: Policy, instance: Any) -> None:
 @pytest.mark.parametrize("reward_noise", [1e-8, 1e8])
 def test_extreme_noise_leaves_everything_finite(policy: Policy, reward_noise: float) -> None:
     contract.test_extreme_noise_leaves_everything_finite(policy, reward_noise)
+
+
+@BOTH
+def test_with_a_discount_older_outcomes_count_less(feedback: str) -> None:
+    """Three episodes at discount 0.5 are the sums of each with the weights 1/4, 1/2 and 1."""
+    learner = Learner(weighting="learned", feedback=feedback, discount=0.5, refits="converged")
+    seen = data(30)
+    known = learner.start(SHAPE)
+    for episode in range(3):
+        known = learner.age(known)
+        for one in seen[10 * episode : 10 * (episode + 1)]:
+            known = learner.add(known, one.offer, one.action, one.outcome)
+    late = learner.start(SHAPE)
+    for i, one in enumerate(seen):
+        late = learner.add(late, one.offer, one.action, one.outcome, 2 - i // 10)
+    assert known.noise is not None
+    assert late.noise is not None
+    mine, its = learned.absorb(known.noise), learned.absorb(late.noise)
+    np.testing.assert_allclose(mine.n, its.n, rtol=1e-12)
+    assert float(mine.n.sum()) == pytest.approx(10 * (1 + 0.5 + 0.25))
+    np.testing.assert_allclose(mine.moments, its.moments, rtol=1e-10, atol=1e-12)
+    a, b = (learner.ready(e) for e in (known, late))
+    np.testing.assert_allclose(a.ridge.theta, b.ridge.theta, rtol=1e-6)

@@ -16,6 +16,7 @@ from drimed.errors import NumericalError, ShapeError, UnknownNameError
 from drimed.experiments.simulate import policy_draws
 from drimed.guards.margin import Tolerance
 from drimed.learning.field.learner import Field, FieldEvidence
+from drimed.learning.learner import Learner
 from drimed.learning.offer import Offer, Outcome, Shape
 from drimed.linear.arrays import FloatArray
 from drimed.policies.contract import AnyPolicy, from_arrays, to_arrays
@@ -34,6 +35,7 @@ POLICIES |= {
 # Noise that is learned, from either feedback, with rules that mix, play one arm, or ask for the noise themselves.
 LEARNED = ("dri_med", "dri_imed", "dri_med_reward", "w_oful", "v_ts", "w_ids")
 POLICIES |= {f"{name}, learned noise": make(name, weighting="learned") for name in LEARNED}
+POLICIES["dri_med, learned noise, forgetting"] = make("dri_med", weighting="learned", discount=0.8)
 POLICIES["v_ids, learned noise, outcome"] = make("v_ids", weighting="learned", information="outcome")
 POLICIES["dri_med, learned noise, certain"] = make("dri_med", weighting="learned", guard="certain")
 # Every guard, around a rule that mixes and around one that plays a single arm.
@@ -358,9 +360,15 @@ def assert_same_evidence(one: Any, other: Any, *, rtol: float) -> None:
         np.testing.assert_allclose(mine[name], its[name], rtol=rtol, atol=rtol * max(scale, 1e-3), err_msg=name)
 
 
+def converged(policy: AnyPolicy) -> AnyPolicy:
+    if isinstance(policy, Policy) and isinstance(policy.learner, Learner) and policy.learner.weighting == "learned":
+        return replace(policy, learner=replace(policy.learner, refits="converged"))
+    return policy
+
+
 # Learned noise forgets the order of the data when it is fitted until it stands still, which is to 1e-8 of the model.
 SETTLING = {
-    name: make(name.split(",")[0], weighting="learned", refits="converged") if "learned noise" in name else policy
+    name: converged(policy)
     for name, policy in POLICIES.items()
     if name not in ("v_ids, learned noise, outcome", "dri_med, learned noise, certain")
 }
@@ -545,7 +553,7 @@ def test_a_policy_accepts_the_settings_that_it_names_and_no_others(name: str) ->
     policy = make(name)
     parts = [getattr(policy, part, policy) for part in ("learner", "rule", "guard")]
     parts += [getattr(parts[-1], "tolerance", None)]
-    for setting in policy.traits.settings - {"rule", "guard"}:
+    for setting in policy.traits.settings - {"learner", "rule", "guard"}:
         value = next(getattr(part, setting) for part in parts if hasattr(part, setting))
         assert same(make(name, **{setting: value}), policy)
     with pytest.raises(UnknownNameError, match="unknown setting"):

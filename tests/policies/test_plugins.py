@@ -15,6 +15,7 @@ from drimed.experiments.run import code_digest, policy_digest
 from drimed.experiments.simulate import simulate
 from drimed.guards.certified import Certain, Expected
 from drimed.guards.guard import Off
+from drimed.learning.learner import Learner
 from drimed.policies import registry
 from drimed.policies.composing import PolicySpec, parse_list
 from drimed.policies.policy import Policy

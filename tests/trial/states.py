@@ -31,6 +31,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Problem):  # a function of the specification
         return (value.arms, value.metrics, value.fields, _plain(value.shape))
     if is_dataclass(value):
+        value = value.live() if hasattr(value, "live") else value  # room for more is no part of a value
         return (type(value).__name__, [(f.name, _plain(getattr(value, f.name))) for f in fields(value)])
     if isinstance(value, Mapping):
         return [(key, _plain(item)) for key, item in value.items()]

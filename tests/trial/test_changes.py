@@ -38,7 +38,8 @@ def test_users_and_arms_may_join_while_the_trial_runs() -> None:
     "policy", [{"name": "dri_med", "guard": "budget"}, {"name": "dri_med_reward"}, {"name": "w_solid"}]
 )
 def test_more_users_may_join_than_there_was_room_for(policy: dict[str, Any]) -> None:
-    trial = new(policy=policy, decisions="any number")
+    model = {"kind": "paper" if policy["name"] == "w_solid" else "field"}
+    trial = new(policy=policy, model=model, decisions="any number")
     play(trial, 3)
     for i in range(20):
         trial.add_user(f"late {i}", {})

@@ -1,4 +1,4 @@
-"""Outcomes that are compared with a control plot."""
+"""Outcomes that are compared with a control plot, in the paper's model; that of the field is in test_field."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.trial.playing import KNOWN, new, refused, verified
 
 
 def paired(**changes: Any) -> Trial:
-    return new(feedback="difference", **changes)
+    return new(feedback="difference", model={"kind": "paper"}, **changes)
 
 
 def test_the_difference_to_the_control_plot_is_what_is_learned_from() -> None:
@@ -94,6 +94,6 @@ def play_paired(trial: Trial) -> None:
 
 def test_the_control_plots_of_a_trial_stay_comparable_when_a_control_changes() -> None:
     """Differences to control plots are learned from with one map for each arm: another control would need another."""
-    trial = new(feedback="difference", users={"north": {}, "south": {}})
+    trial = paired(users={"north": {}, "south": {}})
     refused(trial, lambda: trial.add_user("west", {"control": "new"}), SpecError, "control")
     refused(trial, lambda: trial.change_control("north", "new", reason="r"), SpecError, "control")

@@ -53,6 +53,7 @@ ROUND_OFF, CONVERGED = 1e-8, 1e-5
 def new_trial(changes: dict[str, Any]) -> Trial:
     plain: dict[str, Any] = {
         "name": "t",
+        "model": {"kind": "paper"},
         "seed": 3,
         "metrics": {"yield": {"range": [0, 10]}, "cost": {}},
         "arms": {"old": {}, "new": {}, "third": {}},
@@ -89,16 +90,16 @@ class Reporter:
         if way == "marked missing, then told":
             self.trial.mark_missing(number, reason="hail")
         if way == "in parts":
-            self.trial.tell(number, {"cost": right["cost"]}, **plots)
+            self.trial.tell(number, {"cost": right["cost"]}, **plots, confirm=True)
             self.trial.tell(number, {"yield": right["yield"]})
         elif way in ("wrong, then amended", "a typo by far"):
             wrong = {"yield": 9.0 if way == "wrong, then amended" else 5e11, "cost": right["cost"]}
             self.trial.tell(number, wrong, **plots, confirm=True)
             self.trial.amend(number, {"cost": None}, reason="another scale")
             self.trial.amend(number, {"yield": right["yield"]}, reason="typo")
-            self.trial.amend(number, right, reason="complete")
+            self.trial.amend(number, right, reason="complete", confirm=True)
         else:
-            self.trial.tell(number, right, **plots)
+            self.trial.tell(number, right, **plots, confirm=True)
         if way == "told twice":
             assert self.trial.tell(number, right, **plots).result == "already recorded"
 
@@ -165,6 +166,33 @@ def test_outcomes_in_any_order_and_way_leave_the_same_state(changes: dict[str, A
         reporter.tell(number, data.draw(st.sampled_from(Reporter.WAYS)))
     assert_same_knowledge(winding, straight)
     assert verify(winding.store, "t").faults == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"model": {"kind": "people"}}, {"feedback": "difference"}, {"model": {"kind": "field", "discount": 0.8}}],
+    ids=["field", "people", "difference", "discounted"],
+)
+def test_outcomes_in_any_order_and_way_lead_a_field_trial_to_the_same_decisions(changes: dict[str, Any]) -> None:
+    """Variances are fitted by steps that end when little changes: effects agree to a thousandth of their ranges."""
+    changes = {"model": {"kind": "field"}} | changes
+    straight = decided(changes)
+    plainly(straight, set(NUMBERS))
+    expected = straight.preview()
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        winding = decided(changes)
+        reporter = Reporter(winding)
+        for number in rng.permutation(NUMBERS):
+            reporter.tell(int(number), Reporter.WAYS[int(rng.integers(len(Reporter.WAYS)))])
+        for mine, its in zip(winding.preview(), expected, strict=True):
+            assert mine.effects is not None
+            assert its.effects is not None
+            for arm, effect in its.effects.items():
+                wide = max(effect.high - effect.low, 1e-9)
+                assert mine.effects[arm].estimate == pytest.approx(effect.estimate, abs=1e-3 * wide)
+                assert mine.effects[arm].high == pytest.approx(effect.high, abs=1e-3 * wide)
+        assert verify(winding.store, "t").faults == []
 
 
 @pytest.mark.parametrize("changes", BETWEEN.values(), ids=BETWEEN)

@@ -63,6 +63,7 @@ def live(policy: dict[str, Any], it: World, store: MemoryStore) -> Trial:
     metrics, arms = [f"m{i}" for i in range(M)], [f"a{k}" for k in range(K)]
     return Trial.create(
         {
+            "model": {"kind": "paper"},
             "name": "world",
             "seed": SEED,
             "metrics": {m: {} for m in metrics},
@@ -121,7 +122,7 @@ def test_one_user_after_the_other_gives_exactly_the_simulators_decisions(
         for h in range(it.shape.H):
             given.append(trial.ask(f"u{h}"))
             one = report(block, episode, h, given[-1])
-            trial.tell(one.decision, one.outcome)
+            trial.tell(one.decision, one.outcome, confirm=True)
     arms, probabilities = arms_and_probabilities(given)
     assert np.array_equal(arms, log.action[:, :, 0].reshape(-1))
     assert np.array_equal(probabilities, log.probabilities[:, :, 0].reshape(probabilities.shape))
@@ -150,5 +151,5 @@ def test_a_whole_episode_at_once_gives_the_simulators_decisions(
         arms, probabilities = arms_and_probabilities(given)
         assert np.array_equal(arms, log.action[episode, :, 0])
         np.testing.assert_allclose(probabilities, log.probabilities[episode, :, 0], rtol=0, atol=1e-9)
-        trial.tell_many([report(block, episode, h, g) for h, g in enumerate(given)])
+        trial.tell_many([report(block, episode, h, g) for h, g in enumerate(given)], confirm=True)
     assert verify(store, "world").faults == []

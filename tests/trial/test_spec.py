@@ -520,8 +520,6 @@ def test_sites_with_different_control_plots_need_known_noise_or_the_reward_alone
         ({"name": "dri_med", "weighting": "known"}, "weighting 'known' needs the noise"),
         ({"name": "published_dri_med"}, "needs noise that is known; dri_med learns it"),
         ({"name": "published_dri_imed"}, "needs noise that is known; dri_med learns it"),
-        ({"name": "w_d_lin_ucb"}, "it cannot be discounted"),
-        ({"name": "dri_med", "discount": 0.9}, "it cannot be discounted"),
         ({"name": "dri_med", "norm_bound": -1}, "norm_bound must be positive"),
     ],
 )

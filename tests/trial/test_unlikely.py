@@ -1,15 +1,17 @@
-"""Values outside the range that the trial file declares: refused until somebody confirms them."""
+"""Values outside the range in the trial file, or far from all others: refused until somebody confirms them."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from drimed.errors import BatchError, ConflictError, UnconfirmedError
 from drimed.records import Fault, Receipt, Report
 from drimed.trial import sheets
 from drimed.trial.trial import Trial
+from drimed.trial.unlikely import Spread
 from tests.trial.playing import new, nothing_written, verified
 
 FAR = {"yield": 50.0, "cost": 9.0}  # the range of yield is 0 to 10
@@ -50,9 +52,57 @@ def test_the_ends_of_the_range_belong_to_it(value: float) -> None:
     assert asked().tell(1, {"yield": value}).result == "recorded"
 
 
-def test_a_metric_without_a_range_is_never_asked_about() -> None:
+def test_a_metric_without_a_range_is_not_asked_about_while_little_was_recorded() -> None:
     trial = asked(metrics={"yield": {"range": [0, 10]}, "cost": {}})
     assert trial.tell(1, {"cost": 1e29}).result == "recorded"
+
+
+def costs(*values: float) -> Trial:
+    """A trial that has recorded these values of a metric without a range, and has a decision without an outcome."""
+    trial = new(metrics={"yield": {"range": [0, 10]}, "cost": {}}, decisions="any number")
+    for value in values:
+        trial.tell(trial.ask("north").id, {"cost": value}, confirm=True)
+    trial.ask("north")
+    return trial
+
+
+def test_a_value_far_from_all_that_was_recorded_is_asked_about_and_recorded_when_confirmed() -> None:
+    trial = costs(*(10.0 + i % 3 for i in range(8)))  # mean 10.9, deviation 0.8
+    (fault,) = unconfirmed(trial, lambda: trial.tell(9, {"cost": 110.0}))
+    assert fault.path == ("reports", 0, "outcome", "cost")
+    assert fault.message == ("decision 9: cost 110 is far from the 8 values recorded so far, which are around 10.88")
+    assert len(unconfirmed(trial, lambda: trial.tell(9, {"cost": -110.0}))) == 1
+    assert trial.tell(9, {"cost": 110.0}, confirm=True).result == "recorded"
+    verified(trial)
+
+
+def test_values_within_ten_deviations_are_usual_and_fewer_than_eight_say_nothing() -> None:
+    assert costs(*(10.0 + i % 3 for i in range(8))).tell(9, {"cost": 18.0}).result == "recorded"
+    assert costs(*(10.0 + i % 3 for i in range(7))).tell(8, {"cost": 110.0}).result == "recorded"
+    assert costs(*[10.0] * 9).tell(10, {"cost": 11.0}).result == "recorded"  # what never varied says nothing either
+
+
+def test_a_typing_error_that_was_amended_does_not_hide_the_next_one() -> None:
+    trial = costs(*(10.0 + i % 3 for i in range(8)))
+    trial.tell(9, {"cost": 1e12}, confirm=True)
+    trial.amend(9, {"cost": 11.0}, reason="typed wrongly")
+    for _ in range(8):
+        trial.tell(trial.ask("north").id, {"cost": 10.0 + trial.status().decisions % 3})
+    number = trial.ask("north").id
+    assert len(unconfirmed(trial, lambda: trial.tell(number, {"cost": 1e12}))) == 1
+    verified(trial)
+
+
+def test_taking_a_value_out_leaves_what_the_others_amount_to() -> None:
+    values = [3.0, 5.0, 9.0, 4.5]
+    whole = Spread()
+    for value in values:
+        whole = whole.added(value)
+    assert (whole.n, whole.mean) == (4, pytest.approx(np.mean(values)))
+    assert whole.squares == pytest.approx(3 * np.var(values, ddof=1))
+    left = whole.removed(9.0)
+    assert (left.n, left.mean) == (3, pytest.approx(np.mean([3.0, 5.0, 4.5])))
+    assert left.squares == pytest.approx(2 * np.var([3.0, 5.0, 4.5], ddof=1))
 
 
 def test_what_is_recorded_already_is_not_asked_about_again() -> None:

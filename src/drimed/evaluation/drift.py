@@ -2,10 +2,12 @@
 
 `context_drift` is phase 1 of the paper's Algorithm 1, with a test and the size of the move. The paper observes the
 contexts of each episode, computes the mean normalised feature of every arm, phi_bar_a = mean over users of
-x_a / sigma_a (Alg. 1 l. 5), keeps the mean context (l. 17), and leaves open when to call that a drift. Here each user's
-context is ranked among that user's own past. If nothing drifts the ranks are uniform and independent, whatever the
-distribution of contexts, so the test is exact for contexts that are independent over users and exchangeable over
-episodes (a conformal test; Vovk et al., 2003). Users who move together in an episode are a drift of that episode.
+x_a / sigma_a (Alg. 1 l. 5), keeps the mean context (l. 17), and leaves open when to call that a drift. Here the episode
+(a season) is the unit: its users may share a context, rain for instance, so that seasons differ at random. That is no
+drift; a drift is what earlier seasons announce (`exchangeable.py`). Each user's context is ranked among that user's own
+past, which allows for users who always differ; the scores of a season are added up, and their variance, which is 1 for
+users who have nothing in common and H for users who share everything, is taken from the seasons themselves. Beside it
+the season's mean is ranked among those of earlier seasons. Both take a few seasons: see `enough`.
 
 `Monitor` watches the paper's stated limitation, one theta for the whole trial, by an e-process. Against every constant
 theta it weighs one theta until an episode tau and another afterwards:
@@ -29,16 +31,17 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from scipy.special import logsumexp, ndtr, ndtri
+from scipy.special import logsumexp, ndtri, stdtr
 
 from drimed import streams
 from drimed.errors import ConfigError, ShapeError
+from drimed.evaluation import exchangeable
 from drimed.learning.offer import Offer
 from drimed.linear import checks
 from drimed.linear.arrays import FloatArray, IntArray
 
-LASTING = 4.0  # rho: episodes after which a lasting move should be found soonest
-SWINGING = 1.0  # variance of the shift in each episode that the test for swings is made for
+FEWEST_SEASONS = 10  # below, hardly any drift can be told from seasons that differ at random
+FEWEST_SCORES = 3  # of earlier seasons, before a single season is judged by their scatter
 EDGE = 1e-12  # ranks are kept this far from 0 and 1: a normal score stays finite
 GUARANTEES = ("every", "average")
 
@@ -54,9 +57,15 @@ class ContextDrift:
 
     shift: FloatArray  # (..., L), distance of the mean context from that of the past, in its standard deviations
     scale: FloatArray  # (..., L), mean length of contexts over that of the past
-    p_value: FloatArray  # (..., L), of this episode against the past, for that episode alone
+    p_value: FloatArray  # (..., L), of this episode against the scatter of those before, for that episode alone
     evidence: FloatArray  # (..., L), log of an e-value against "no drift so far"
+    agreement: FloatArray  # (...), share of the contexts' variance over time that users of an episode have in common
     alpha: float
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are enough episodes to tell a drift from episodes that differ at random."""
+        return self.evidence.shape[-1] >= FEWEST_SEASONS
 
     @property
     def alarm(self) -> IntArray:
@@ -79,17 +88,46 @@ def context_drift(contexts: Any, *, alpha: float = 0.05, seed: int = 0) -> Conte
     L, H, _ = C.shape[-3:]
     features = np.concatenate([C, np.linalg.norm(C, axis=-1, keepdims=True)], -1)  # (..., L, H, F)
     F = features.shape[-1]
-    u = streams.generator(seed, "context ranks").random((L, H, F))
-    score = np.zeros((*C.shape[:-3], L, F))
+    means = features.mean(-2, keepdims=True)  # of all users of a season
+    random = streams.generator(seed, "context ranks")
+    own, seasons = random.random((L, H, F)), random.random((L, 1, F))
+    score, u = np.zeros((*C.shape[:-3], L, H, F)), np.full((*C.shape[:-3], L, F), 0.5)
     for episode in range(1, L):  # the first has no past
-        now, past = features[..., episode, None, :, :], features[..., :episode, :, :]
-        below, level = (past < now).sum(-3), (past == now).sum(-3)  # (..., H, F)
-        rank = (below + u[episode] * (1 + level)) / (episode + 1)
-        score[..., episode, :] = ndtri(np.clip(rank, EDGE, 1 - EDGE)).sum(-2) / np.sqrt(H)
-    single = np.minimum(1.0, F * 2 * ndtr(-np.abs(score)).min(-1))
-    single[..., 0] = 1.0
-    shift, scale = _sizes(C)
-    return ContextDrift(shift, scale, single, _evidence(score), alpha)
+        score[..., episode, :, :] = ndtri(_rank(features, episode, own))
+        u[..., episode, :] = _rank(means, episode, seasons)[..., 0, :]
+    total = score.sum(-2) / np.sqrt(H)
+    bets = np.concatenate([exchangeable.predictable(total), exchangeable.ranked(u)], -1)
+    evidence = np.asarray(logsumexp(bets, -1) - np.log(2 * F))
+    return ContextDrift(*_sizes(C), _single(total), evidence, _agreement(score), alpha)
+
+
+def _rank(values: FloatArray, episode: int, u: FloatArray) -> FloatArray:
+    """Where the values of an episode stand among earlier ones, from 0 to 1, ties broken at random: (..., H, F)."""
+    now, past = values[..., episode, None, :, :], values[..., :episode, :, :]
+    below, level = (past < now).sum(-3), (past == now).sum(-3)
+    return np.clip((below + u[episode] * (1 + level)) / (episode + 1), EDGE, 1 - EDGE)
+
+
+def _single(total: FloatArray) -> FloatArray:
+    """p-values of each episode's scores (..., L, F) against the scatter of those before: (..., L)."""
+    L, F = total.shape[-2:]
+    p = np.ones((*total.shape[:-2], L))
+    for episode in range(1 + FEWEST_SCORES, L):  # the first episode has no score
+        scatter = np.sqrt((total[..., 1:episode, :] ** 2).mean(-2))
+        t = np.abs(total[..., episode, :]) / np.where(scatter > 0, scatter, 1.0)
+        p[..., episode] = np.minimum(1.0, F * 2 * stdtr(episode - 1, -t).min(-1))
+    return p
+
+
+def _agreement(score: FloatArray) -> FloatArray:
+    """Intraclass correlation of the scores (..., L, H, F), from 0 to 1: the largest over features."""
+    H = score.shape[-2]
+    if H == 1:
+        return np.zeros(score.shape[:-3])
+    square = (score**2).sum((-3, -2))
+    shared = (score.sum(-2) ** 2).sum(-2) - square
+    found = shared / ((H - 1) * np.where(square > 0, square, 1.0))
+    return np.clip(found, 0.0, 1.0).max(-1)
 
 
 def mean_features(offers: Offer) -> FloatArray:
@@ -119,17 +157,6 @@ def _sizes(C: FloatArray) -> tuple[FloatArray, FloatArray]:
     shift[..., 1:] = moved / np.where(spread > 0, spread, 1.0)
     scale[..., 1:] = length[..., 1:] / np.where(past_length > 0, past_length, 1.0)
     return shift, scale
-
-
-def _evidence(score: FloatArray) -> FloatArray:
-    """Log of the mean of two martingales per feature, for lasting moves and for swings: (..., L, F) -> (..., L)."""
-    t = np.arange(score.shape[-2])[:, None]  # the first episode scores 0 and counts for nothing
-    total = np.cumsum(score, -2)
-    lasting = total**2 / (2 * (t + LASTING)) - 0.5 * np.log((t + LASTING) / LASTING)
-    swing = score**2 * SWINGING / (2 * (1 + SWINGING)) - 0.5 * np.log(1 + SWINGING)
-    swing[..., 0, :] = 0.0
-    each = np.concatenate([lasting, np.cumsum(swing, -2)], -1)
-    return np.asarray(logsumexp(each, -1) - np.log(each.shape[-1]))
 
 
 @final

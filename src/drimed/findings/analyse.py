@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from drimed.errors import DrimedError
+from drimed.evaluation.drift import ContextDrift
 from drimed.findings.checks import ALPHA, Checks, check
 from drimed.findings.course import Course, course
 from drimed.findings.effects import MODEL, REWARD, Recommendation, all_effects, recommendations
@@ -74,7 +75,8 @@ def sentences(a: Analysis) -> list[str]:
         return [f"The trial has {counted(s.users, 'user')} and {counted(len(s.arms), 'arm')}.", "No decisions yet."]
     states = [(s.complete, "complete"), (s.partial, "partial"), (s.pending, "pending"), (s.missing, "missing")]
     outcomes = ", ".join(f"{n:,} {state}" for n, state in states if n)
-    said = [
+    said = [a.checks.withdrawn] if a.checks.withdrawn else []
+    said += [
         f"{counted(s.decisions, 'decision')} for {counted(s.users, 'user')} in {counted(s.episode, 'episode')}; "
         f"outcomes: {outcomes}.",
         f"Arms given so far: {_shares(a)}.",
@@ -91,12 +93,7 @@ def assumptions(checks: Checks) -> list[tuple[str, str]]:
     few, rate = "too few outcomes to say.", f"(false-alarm rate {100 * ALPHA:g} %)"
     context, mean, noise, played = "too little is recorded to say.", few, few, "not known for all decisions."
     if checks.context is not None:
-        context = (
-            f"no drift found among {counted(checks.context_users, 'user')} {rate}."
-            if checks.context.alarm < 0
-            else f"drift detected in episode {int(checks.context.alarm) + 1}. The trial is made for that, as long as "
-            "only the noise follows."
-        )
+        context = _contexts(checks.context, checks.context_users)
     if checks.mean is not None:
         mean = (
             f"no sign that they move {rate}."
@@ -110,7 +107,32 @@ def assumptions(checks: Checks) -> list[tuple[str, str]]:
         p = checks.calibration.anytime_p
         fits = "arms were played as often as they say" if p >= ALPHA else "arms were not played as often as they say"
         played = f"{fits} (p = {short(p)})."
-    return [("Contexts", context), ("Effects", mean), ("Noise", noise), ("Logged probabilities", played)]
+    return [
+        ("Contexts", context),
+        ("Effects", mean),
+        ("Model", _left(checks)),
+        ("Noise", noise),
+        ("Logged probabilities", played),
+    ]
+
+
+def _contexts(found: ContextDrift, users: int) -> str:
+    """Whether the contexts drift, as far as can be told."""
+    if found.alarm >= 0:
+        since = f"drift detected in episode {int(found.alarm) + 1}"
+        return f"{since}. The trial is made for that, as long as only the noise follows."
+    if not found.enough:
+        return f"cannot tell: {counted(len(found.shift), 'episode')} may differ by chance."
+    return f"no drift found among {counted(users, 'user')} (false-alarm rate {100 * ALPHA:g} %)."
+
+
+def _left(checks: Checks) -> str:
+    """What the residuals say of the model of the mean."""
+    if not checks.left:
+        return "too few outcomes to say."
+    found = [c.found for c in checks.left if c.alarm]
+    made = f"{counted(len(checks.left), 'check')} of what it leaves (false-alarm rate {100 * ALPHA:g} % in all)"
+    return f"{made}: {'; '.join(found)}." if found else f"{made} found nothing."
 
 
 def _own(seen: Gathered, effects: list[Effect]) -> list[Effect]:
@@ -135,6 +157,8 @@ def _shares(a: Analysis) -> str:
 
 def _better(a: Analysis) -> list[str]:
     """For how many users some arm is better than the control."""
+    if a.checks.withdrawn:
+        return ["Which arm is better is not judged while the model is wrong: the estimates below are descriptions."]
     own = [x for x in a.own_effects if _possible(a, x)]
     sure = [x for x in own if x.low > 0]
     certain = {x.who for x in sure}
@@ -160,7 +184,10 @@ def _gain(a: Analysis) -> str:
     gain, low, high = a.course.gain[-1], a.course.gain_low[-1], a.course.gain_high[-1]
     if low == high == 0:
         return "Only the control was given, so nothing was gained or lost against it."
-    return (
+    worth = (
         f"In all, the arms given are estimated to be worth {short(abs(gain))} {'more' if gain >= 0 else 'less'} than "
-        f"giving everybody the control (guaranteed: {short(low)} to {short(high)}); {a.course.verdict}."
+        "giving everybody the control"
     )
+    if a.checks.withdrawn:
+        return f"{worth}, without a guarantee."
+    return f"{worth} (guaranteed: {short(low)} to {short(high)}); {a.course.verdict}."

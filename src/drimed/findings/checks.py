@@ -1,10 +1,13 @@
-"""Do the assumptions hold? Drifting contexts, moving effects, noise other than assumed, wrong propensities.
+"""Do the assumptions hold? Drifting contexts, moving effects, what the model leaves, wrong noise, wrong propensities.
+
+Where a check shows that the ranges and the promise to users rest on something false, `Checks.withdrawn` says so.
 
 Shapes: L episodes, H users, D context fields, K arms, M metrics.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -13,6 +16,7 @@ import numpy as np
 from drimed.errors import DrimedError, InputError
 from drimed.evaluation import calibration
 from drimed.evaluation.drift import ContextDrift, EpisodeSums, MeanDrift, Monitor, context_drift
+from drimed.evaluation.residuals import Check, Residuals, check_residuals
 from drimed.findings.gather import Gathered, evidence, inference_learner, inference_noise, usable
 from drimed.learning import learned, noise
 from drimed.learning.learned import Noise
@@ -22,6 +26,7 @@ from drimed.linear.ridge import one_step_ahead
 ALPHA = 0.01  # false-alarm rate: the probability that a trial without drift ever raises an alarm
 FEWEST_EPISODES = 3
 CHUNK = 2000  # outcomes that are weighed at a time
+PAPER = "paper"  # the kind of model: one mean for each arm
 
 
 @dataclass(frozen=True)
@@ -42,11 +47,13 @@ class Checks:
     mean: MeanDrift | None
     residual: calibration.ResidualCheck | None
     calibration: calibration.Calibration | None
+    left: tuple[Check, ...]  # what the residuals show, alarms first
     alarms: list[Alarm]
+    withdrawn: str | None = None  # which promise does not hold, and why: a sentence
 
 
-def check(seen: Gathered) -> Checks:
-    """Check everything that can be."""
+def check(seen: Gathered, left: tuple[Check, ...] | None = None) -> Checks:
+    """Check everything that can be; `left` is what `residual_findings` says of a model other than the paper's."""
     contexts = _contexts(seen)
     drift = None if contexts is None else context_drift(contexts, alpha=ALPHA, seed=seen.state.seed)
     rows = _rows(seen)
@@ -56,8 +63,53 @@ def check(seen: Gathered) -> Checks:
         residual = calibration.residual_check(rows.standardised, rows.arm, len(seen.state.problem.arms))
     with suppress(DrimedError):
         propensities = calibration.calibration(seen.log())
-    found = Checks(drift, 0 if contexts is None else contexts.shape[1], mean, residual, propensities, [])
-    return replace(found, alarms=_alarms(seen, found))
+    if left is None:
+        left = () if rows is None else _left(seen, rows)
+    users = 0 if contexts is None else contexts.shape[1]
+    found = Checks(drift, users, mean, residual, propensities, left, [])
+    return replace(found, alarms=_alarms(seen, found), withdrawn=_withdrawn(found))
+
+
+def _left(seen: Gathered, rows: _Rows) -> tuple[Check, ...]:
+    """What the paper's regression leaves. Its prior does not matter: the coefficients are fitted again without it."""
+    theta = np.linalg.lstsq(rows.Z.reshape(-1, rows.Z.shape[-1]), rows.w.ravel(), rcond=None)[0]
+    design, fitted = rows.X / rows.sd[..., None], np.matvec(rows.X, theta)
+    return residual_findings(seen, rows.at, rows.y / rows.sd, design=design, fitted=fitted)
+
+
+def residual_findings(
+    seen: Gathered,
+    at: IntArray,
+    values: FloatArray,
+    *,
+    design: FloatArray | None = None,
+    fitted: FloatArray | None = None,
+    kind: str = PAPER,
+    terms: Collection[str] = (),
+) -> tuple[Check, ...]:
+    """What standardised residuals (len(at), M) of the decisions `at` show; NaN: none for this metric.
+
+    They are independent and standard normal if the model is right, once a design is taken out where one is given.
+    `kind` is that of [model], and `terms` are the families that the model has ("season", "group", "group x arm",
+    "covariate", ...): the advice depends on them.
+    """
+    people = [seen.state.profiles[int(s)] for s in seen.slot[at]]
+    grouped = any(p.group is not None for p in people)
+    residuals = Residuals(
+        values=np.where(seen.observed[at], values, np.nan),
+        metrics=tuple(seen.state.problem.metrics),
+        arm=seen.arm[at],
+        user=[p.user for p in people],
+        group=[p.group or p.user for p in people] if grouped else None,
+        season=seen.episode[at],
+        order=seen.number[at],
+        covariates=None if seen.context is None else seen.context[at],
+        names=() if seen.context is None else tuple(seen.state.spec.context),
+        design=design,
+        fitted=fitted,
+        outcomes=seen.vector[at],
+    )
+    return check_residuals(residuals, kind=kind, terms=terms, alpha=ALPHA)
 
 
 def _contexts(seen: Gathered) -> FloatArray | None:
@@ -86,6 +138,10 @@ class _Rows:
     arm: IntArray  # (n,)
     episode: IntArray  # (n,)
     standardised: FloatArray  # (n, M), one step ahead
+    at: IntArray  # (n,), decisions, by their place
+    X: FloatArray  # (n, M, d), in the unit of the outcomes
+    y: FloatArray  # (n, M)
+    sd: FloatArray  # (n, M), of the noise
 
 
 def _rows(seen: Gathered) -> _Rows | None:
@@ -97,7 +153,8 @@ def _rows(seen: Gathered) -> _Rows | None:
     parts = [_whitened(seen, noise_model, chosen[i : i + CHUNK]) for i in range(0, len(chosen), CHUNK)]
     Z, w, X, y, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
     mean, leverage = one_step_ahead(learner.ridge_penalty, Z, w, X)
-    return _Rows(Z, w, seen.arm[chosen], seen.episode[chosen], (y - mean) / np.sqrt(variance + leverage))
+    standardised = (y - mean) / np.sqrt(variance + leverage)
+    return _Rows(Z, w, seen.arm[chosen], seen.episode[chosen], standardised, chosen, X, y, np.sqrt(variance))
 
 
 def _whitened(seen: Gathered, model: Noise | None, some: IntArray) -> tuple[FloatArray, ...]:
@@ -128,15 +185,28 @@ def _mean_drift(seen: Gathered, rows: _Rows) -> MeanDrift | None:
     return Monitor(alpha=ALPHA, norm_bound=bound, every=every).watch(EpisodeSums(gram, moment, square))
 
 
+def _withdrawn(found: Checks) -> str | None:
+    """Why the ranges and the promise to users do not hold, by the clearest sign of it."""
+    why = next((c.found for c in found.left if c.alarm and c.serious), None)
+    if why is None and found.mean is not None and int(found.mean.alarm) >= 0:
+        why = f"the effects themselves have moved (detected in episode {int(found.mean.alarm) + 1})"
+    if why is None:
+        return None
+    return f"The ranges and the promise to stay near the control do not hold, because the model is wrong: {why}."
+
+
 def _alarms(seen: Gathered, found: Checks) -> list[Alarm]:
     alarms = []
     if found.context is not None and int(found.context.alarm) >= 0:
-        advice = "this is expected, as long as only the noise follows the contexts: check whether the effects moved too"
+        advice = (
+            "this is allowed for, as long as only the noise follows the contexts: check whether the outcomes moved too"
+        )
         alarms.append(Alarm("the contexts have drifted", int(found.context.alarm) + 1, advice))
     if found.mean is not None and int(found.mean.alarm) >= 0:
         advice = "the intervals assume that they do not: look at recent episodes alone, and consider a discount"
         alarms.append(Alarm("the effects themselves have moved", int(found.mean.alarm) + 1, advice))
     problem = seen.state.problem
+    alarms += [Alarm(c.found, None, c.advice) for c in found.left if c.alarm]
     if found.residual is not None:
         for k, m in np.argwhere(found.residual.wrong_variance):
             ratio = float(found.residual.variance[k, m])

@@ -49,6 +49,7 @@ def shown(a: Analysis, view: View) -> dict[str, Any]:
         "summary": sentences(a),
         "assumptions": assumptions(a.checks),
         "level": _level(a),
+        "withdrawn": a.checks.withdrawn,
         "effects": [c for i, on in enumerate(view.on) if (c := _effects(a, view.who, on, i)) is not None],
         "recommendations": [r for r in a.recommendations if r.user in some] if a.seen.told.any() else [],
         "reward": course.reward(a),
@@ -120,13 +121,17 @@ def _effects(a: Analysis, who: str, on: str, place: int) -> Chart | None:
     metric = state.spec.metrics.get(on)
     good = None if metric is None or on == REWARD else better(state, on)
     unit = on + (f" ({metric.unit})" if metric is not None and metric.unit else "")
-    rows = [Row((f"{x.who}: " if who == GROUPED else "") + x.arm, x, good) for x in found]
+    stands = a.checks.withdrawn is None
+    rows = [Row((f"{x.who}: " if who == GROUPED else "") + x.arm, x, good, judged=stands) for x in found]
+    promise = "guaranteed" if stands else "not guaranteed"
     id = "effects-chart" if place == 0 else f"effects-chart-{place + 1}"
-    return forest(id, f"Effects on {on} against control: {who}", rows, unit=unit)
+    return forest(id, f"Effects on {on} against control: {who}", rows, unit=unit, promise=promise)
 
 
 def _level(a: Analysis) -> str:
     """At which confidence the guaranteed ranges hold, and when."""
+    if a.checks.withdrawn:
+        return "not here: see the first line of this page"
     if a.fit.spread is not None:
         holds = "in each episode"
     elif a.seen.state.spec.noise.kind == "learned":

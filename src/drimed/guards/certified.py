@@ -17,9 +17,10 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from drimed.guards import margin
+from drimed.guards import margin, simultaneous
 from drimed.guards.constraint import (
     Guardrail,
+    above_zero,
     certified_arms,
     certified_whole,
     check_confidence,
@@ -30,6 +31,7 @@ from drimed.guards.fallback import explained, only_safe, safe_choice
 from drimed.guards.guard import UNCHANGED, AskRule, Guarded, Protects
 from drimed.guards.margin import Tolerance
 from drimed.learning.offer import Fit, Offer
+from drimed.linear.arrays import FloatArray
 
 
 @final
@@ -44,6 +46,7 @@ class Certain:
     tolerance: Tolerance = field(default_factory=lambda: Tolerance(relative=0.1, absolute=0.05))
     confidence: float | str = 0.99  # a level per decision, or "anytime"
     guardrails: tuple[Guardrail, ...] = ()
+    simultaneous: bool = False  # a level is for all arms of a decision at once, not for each of them
 
     protects: ClassVar[Protects] = "every arm"
     promise: ClassVar[str] = "every arm played is certified against the control"
@@ -54,8 +57,11 @@ class Certain:
     def apply(self, state: None, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
         del state
         required = constraints(offer, self.tolerance, self.guardrails)
-        ok = certified_arms(fit, required, radius(fit, self.confidence), offer.available)
-        return only_safe(ok, offer, ask)
+        if self.simultaneous:
+            lower = simultaneous.lower_bounds(fit, offer, required, self.confidence, control=False)
+            return only_safe(above_zero(lower, offer.available), offer, ask)
+        r = radius(fit, self.confidence)
+        return only_safe(certified_arms(fit, required, r, offer.available), offer, ask)
 
 
 @final
@@ -70,6 +76,7 @@ class Expected:
     tolerance: Tolerance = field(default_factory=lambda: Tolerance(relative=0.1, absolute=0.05))
     confidence: float | str = 0.99  # a level per decision, or "anytime"
     guardrails: tuple[Guardrail, ...] = ()
+    simultaneous: bool = False  # a level is for all arms of a decision at once, not for each of them
 
     protects: ClassVar[Protects] = "expected reward"
     promise: ClassVar[str] = "the expected reward of each decision is certified against the control"
@@ -80,8 +87,11 @@ class Expected:
     def apply(self, state: None, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
         del state
         wish = ask(offer.available, None)
-        r = radius(fit, self.confidence)
         required = constraints(offer, self.tolerance, self.guardrails)
+        if self.simultaneous and not (self.confidence == "anytime" and simultaneous.noise_is_known(fit)):
+            lower = simultaneous.lower_bounds(fit, offer, required, self.confidence, control=True)
+            return _mixed(wish, lower, offer, ask)
+        r = radius(fit, self.confidence)
         ok, whole = certified_arms(fit, required, r, offer.available), certified_whole(fit, required, wish, r)
         if not whole.all():  # mixtures of certified arms are certified; round-off must not say otherwise
             whole = whole | (ok | (wish == 0)).all(-1)
@@ -94,3 +104,20 @@ class Expected:
         share = np.where(whole, 1.0, reduce(np.minimum, shares))
         p = share[..., None] * wish + (1 - share)[..., None] * safe
         return explained(p, share, ok, offer)
+
+
+def _mixed(wish: FloatArray, lower: list[FloatArray], offer: Offer, ask: AskRule) -> Guarded:
+    """The largest certified rho where bounds on all arms' margins hold at once: their mean bounds a lottery's."""
+    ok = above_zero(lower, offer.available)
+    safe = safe_choice(ok, offer, ask)
+    shares = []
+    for F in lower:
+        wished, kept = np.vecdot(wish, F[..., :-1]), np.vecdot(safe, F[..., :-1])
+        kept = np.maximum(np.where(ok.any(-1), kept, F[..., -1]), 0.0)
+        whole = wished >= 0
+        shares.append(
+            np.where(whole, 1.0, kept / np.where(whole, 1.0, kept - wished))
+        )  # rho wished + (1 - rho) kept = 0
+    share = np.where((ok | (wish == 0)).all(-1), 1.0, reduce(np.minimum, shares))
+    p = share[..., None] * wish + (1 - share)[..., None] * safe
+    return explained(p, share, ok, offer)

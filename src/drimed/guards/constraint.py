@@ -5,7 +5,7 @@ Each is a linear functional of the outcome: a set of features and a tolerance. O
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, reduce
 from typing import final
 
@@ -64,6 +64,19 @@ class Constraint:
         F, _ = margin.worst_case(fit, w, self.x0, self.relative, self.absolute, r)
         return F >= 0
 
+    def lower(self, fit: Fit, r: FloatArray) -> FloatArray:
+        """The smallest margin of every arm, and last of the control, each at its own radius: (..., K + 1) twice."""
+        w = np.concatenate((self.w, np.zeros_like(self.w[..., :1, :])), -2)[..., None, :]
+        x0 = self.x0[..., None, :]
+        each = replace(
+            fit,
+            theta=fit.theta[..., None, :],
+            V_inv=fit.V_inv[..., None, :, :],
+            spread=None if fit.spread is None else fit.spread[..., None, :, :],
+        )
+        F, _ = margin.worst_case(each, w, x0, self.relative, self.absolute, r)
+        return F[..., 0]
+
 
 def constraints(offer: Offer, tolerance: Tolerance, guardrails: tuple[Guardrail, ...]) -> list[Constraint]:
     """The reward first, then each guardrail."""
@@ -103,6 +116,12 @@ def _quantile(level: float) -> float:
 def certified_arms(fit: Fit, required: list[Constraint], r: FloatArray, available: BoolArray | None) -> BoolArray:
     """The available arms whose margin is certified in every constraint: (..., K)."""
     ok = reduce(np.logical_and, (c.certified(fit, c.w, r) for c in required))
+    return ok if available is None else ok & available
+
+
+def above_zero(lower: list[FloatArray], available: BoolArray | None) -> BoolArray:
+    """The available arms whose lower bound is not negative in any constraint: (..., K + 1) each -> (..., K)."""
+    ok = reduce(np.logical_and, (F[..., :-1] >= 0 for F in lower))
     return ok if available is None else ok & available
 
 

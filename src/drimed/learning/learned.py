@@ -52,7 +52,7 @@ class Noise:
     slope: FloatArray  # (...)
     centre: FloatArray  # (...), mean feature at the last refit
     inflation: FloatArray  # (...), of squared radii, for the price of estimated weights
-    recent: FloatArray  # (..., P, 5 + U), rows (subgroup, arm, bin, feature, sign, u) not in the sums yet
+    recent: FloatArray  # (..., P, 5 + U), rows (subgroup, arm, bin, feature, weight, u) not in the sums yet
     waiting: int  # how many of them are in use
     seen: int  # observations, of each member of the batch
     refitted: int  # how many there were at the last refit
@@ -115,8 +115,8 @@ def of_user(rows: Rows, h: int) -> Rows:
     return Rows(subgroup, rows.arm[..., h], rows.feature[..., h], rows.Z[..., h, :, :], rows.y[..., h, :])
 
 
-def add(noise: Noise, rows: Rows, sign: float = 1.0) -> Noise:
-    """Count an observation in; with sign -1, out."""
+def add(noise: Noise, rows: Rows, weight: float = 1.0) -> Noise:
+    """Count an observation in, which weighs `weight` times one of this episode; a negative weight counts it out."""
     maps, mapped = _with_map(noise, rows)
     recent = noise.recent.copy()
     row = recent[..., noise.waiting, :]
@@ -124,7 +124,7 @@ def add(noise: Noise, rows: Rows, sign: float = 1.0) -> Noise:
     row[..., 1] = rows.arm
     row[..., 2] = np.minimum(rows.feature // BIN_WIDTH, BINS - 1)
     row[..., 3] = rows.feature
-    row[..., 4] = sign
+    row[..., 4] = weight
     if maps is not None:
         row[..., 5] = 1.0
         row[..., 6:] = rows.y
@@ -143,15 +143,15 @@ def add(noise: Noise, rows: Rows, sign: float = 1.0) -> Noise:
         noise.inflation,
         recent,
         noise.waiting + 1,
-        noise.seen + (1 if sign > 0 else -1),
+        noise.seen + (1 if weight > 0 else -1),
         noise.refitted,
     )
     return absorb(added) if added.waiting == recent.shape[-2] else added
 
 
-def remove(noise: Noise, rows: Rows) -> Noise:
-    """Take an observation out again."""
-    less = absorb(add(noise, rows, sign=-1.0))
+def remove(noise: Noise, rows: Rows, weight: float = 1.0) -> Noise:
+    """Take an observation out again that was added with this weight, or with the one that has since become it."""
+    less = absorb(add(noise, rows, -weight))
     if (less.n < 0).any():
         raise InputError("an outcome can be taken out only if it was counted in; this one was not")
     return less
@@ -163,6 +163,12 @@ def absorb(noise: Noise) -> Noise:
         return noise
     n, sums, sf = moments.absorb(noise.n, noise.moments, noise.sf, noise.recent, noise.waiting)
     return replace(noise, n=n, moments=sums, sf=sf, recent=np.zeros_like(noise.recent), waiting=0)
+
+
+def fade(noise: Noise, share: float) -> Noise:
+    """The same evidence, all of which counts only so much."""
+    noise = absorb(noise)
+    return replace(noise, n=share * noise.n, moments=share * noise.moments, sf=share * noise.sf)
 
 
 def squares(noise: Noise) -> FloatArray:

@@ -47,6 +47,10 @@ class AnyLearner(Protocol):
         """In a few words."""
 
     @property
+    def centred(self) -> bool:
+        """Whether an outcome must come with the probabilities of its decision."""
+
+    @property
     def keeps_features(self) -> bool:
         """Whether its coefficients are those of the offers' own features, whoever is asked about."""
 
@@ -111,6 +115,7 @@ class Learner:
     refits: str = "scheduled"
 
     keeps_features: ClassVar[bool] = True
+    centred: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name, known in (("weighting", noise.WEIGHTINGS), ("feedback", noise.FEEDBACKS), ("refits", REFITS)):
@@ -119,11 +124,6 @@ class Learner:
         if not 0 < self.discount <= 1:
             raise ConfigError(f"discount must be in (0, 1], got {self.discount}")
         checks.share("delta", self.delta)
-        if self.weighting == "learned" and self.discount < 1:
-            raise ConfigError(
-                f"learned noise keeps all of the past: it cannot be discounted, got discount {self.discount}; "
-                "use discount 1, or weighting 'known' or 'none'"
-            )
         for name in ("noise_bound", "norm_bound", "ridge_penalty", "noise_guess"):
             if not (0 < getattr(self, name) < np.inf):
                 raise ConfigError(f"{name} must be positive and finite, got {getattr(self, name)}")
@@ -154,7 +154,9 @@ class Learner:
 
     def age(self, evidence: Evidence) -> Evidence:
         """Let the evidence age by one episode."""
-        return Evidence(self.begin_episode(evidence.ridge), evidence.noise)
+        noise = evidence.noise
+        faded = noise if noise is None or self.discount == 1.0 else learned.fade(noise, self.discount)
+        return Evidence(self.begin_episode(evidence.ridge), faded)
 
     def add(self, evidence: Evidence, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Evidence:
         """Learn from one decision, or from those of a whole episode."""
@@ -200,7 +202,9 @@ class Learner:
 
     def init(self, shape: Shape, batch: tuple[int, ...] = ()) -> Ridge:
         """No evidence yet."""
-        return ridge.init(shape.d, self.ridge_penalty, batch, discounted=self.discount < 1)
+        # While the noise is learned V follows from faded sums; V^-1 is then wider than the discounted estimate's own.
+        discounted = self.discount < 1 and self.weighting != "learned"
+        return ridge.init(shape.d, self.ridge_penalty, batch, discounted=discounted)
 
     def init_noise(self, shape: Shape, batch: tuple[int, ...] = ()) -> Noise | None:
         """Nothing learned about the noise yet; None where nothing will be."""
@@ -220,7 +224,7 @@ class Learner:
             if model is None:
                 raise InputError("weighting 'learned' needs what was learned so far; start it with `init_noise`")
             for rows in self._rows(model, offer, action, outcome):
-                state, model = self._add(state, model, rows)
+                state, model = self._add(state, model, rows, self.discount**late)
             return state, model
         Z, w = noise.rows(self.weighting, self.feedback, offer, action, outcome)
         if Z.ndim > state.V.ndim:  # a whole episode: the users' blocks of rows, one after the other
@@ -233,7 +237,7 @@ class Learner:
         """Take one observation of `late` episodes ago out again, as if it had never come."""
         if model is not None:
             for rows in self._rows(model, offer, action, outcome):
-                model = learned.remove(model, rows)
+                model = learned.remove(model, rows, self.discount**late)
             return self.refit(state, model)
         Z, w = noise.rows(self.weighting, self.feedback, offer, action, outcome)
         return ridge.remove(state, Z, w, self.ridge_penalty, self.discount**late), None
@@ -288,11 +292,11 @@ class Learner:
             return [rows]
         return [learned.of_user(rows, h) for h in range(action.shape[-1])]
 
-    def _add(self, state: Ridge, model: Noise, rows: learned.Rows) -> tuple[Ridge, Noise]:
-        more = learned.add(model, rows)
+    def _add(self, state: Ridge, model: Noise, rows: learned.Rows, weight: float) -> tuple[Ridge, Noise]:
+        more = learned.add(model, rows, weight)
         if self.refits == "scheduled" and learned.is_due(more):
             return self.refit(state, more)
-        return ridge.observe(state, *learned.whitened(more, rows), self.ridge_penalty), more
+        return ridge.observe(state, *learned.whitened(more, rows), self.ridge_penalty, weight), more
 
     def _replaced(self, state: Ridge, V: FloatArray, b: FloatArray) -> Ridge:
         return ridge.refresh(replace(state, V=V, b=b), self.ridge_penalty)

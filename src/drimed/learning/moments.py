@@ -23,13 +23,15 @@ from drimed.linear.kernel import helper, kernel
 
 LEAST_VARIANCE = 1e-8  # of a metric, as a share of its mean square: what never varies must not weigh infinitely much
 
+GONE = 1e-9  # observations: less than this is round-off of weights that were taken out again
+
 
 class Cells(NamedTuple):
     """The evidence of one member: its sums, the rows that are not in them yet, and the counts of both together."""
 
     n: FloatArray  # (E, K, J), observations in the sums
     moments: FloatArray  # (E, K, J, C)
-    recent: FloatArray  # (P, 5 + U), rows (subgroup, arm, bin, feature, sign, u)
+    recent: FloatArray  # (P, 5 + U), rows (subgroup, arm, bin, feature, weight, u)
     place: IntArray  # (P, 3), the subgroup, arm and bin of those rows
     maps: FloatArray  # (K, m, d), used if fixed
     fixed: bool
@@ -47,7 +49,7 @@ class Cells(NamedTuple):
     "(e,k,j),(e,k,j,c),(j),(p,w),()->(e,k,j),(e,k,j,c),(j)",
 )
 def absorb(n, moments, sf, recent, waiting, n_new, moments_new, sf_new):  # type: ignore[no-untyped-def]
-    """Add the first `waiting` rows (subgroup, arm, bin, feature, sign, u...) to their cells."""
+    """Add the first `waiting` rows (subgroup, arm, bin, feature, weight, u...) to their cells."""
     U = recent.shape[1] - 5
     n_new[:], moments_new[:], sf_new[:] = n, moments, sf
     for i in range(waiting):
@@ -60,7 +62,8 @@ def absorb(n, moments, sf, recent, waiting, n_new, moments_new, sf_new):  # type
             for t in range(s, U):
                 moments_new[e, k, j, c] += sign * recent[i, 5 + s] * recent[i, 5 + t]
                 c += 1
-        if n_new[e, k, j] == 0.0:  # what was taken out again leaves no round-off behind
+        if abs(n_new[e, k, j]) < GONE:  # what was taken out again leaves no round-off behind
+            n_new[e, k, j] = 0.0
             moments_new[e, k, j, :] = 0.0
 
 

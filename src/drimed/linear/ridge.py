@@ -84,11 +84,11 @@ def roll(ridge: Ridge, discount: float, regularisation: float) -> Ridge:
     V <- g V + (1-g) lambda I and b <- g b together, so that V^-1 b stays the minimiser of the
     discounted loss. Discounting V alone inflates theta_hat without bound (docs/paper.md, I-1).
     """
-    if discount == 1.0 or ridge.V2 is None:
+    if discount == 1.0:
         return ridge
     eye = np.eye(ridge.V.shape[-1])
     V = discount * ridge.V + (1 - discount) * regularisation * eye
-    V2 = discount**2 * ridge.V2 + (1 - discount**2) * regularisation * eye
+    V2 = None if ridge.V2 is None else discount**2 * ridge.V2 + (1 - discount**2) * regularisation * eye
     return refresh(replace(ridge, V=V, V2=V2, b=discount * ridge.b), regularisation)
 
 

@@ -121,12 +121,12 @@ def check_has(thing: Any, protocol: type, refusal: str) -> None:
 
 
 def to_arrays(state: Any, prefix: str = "") -> dict[str, NDArray[Any]]:
-    """Every array of a state under its dotted name; what is None is left out."""
+    """Every array of a state under its dotted name; what is None is left out, and so is room for more (`live`)."""
     arrays: dict[str, NDArray[Any]] = {}
     for f in fields(state):
         value, name = getattr(state, f.name), prefix + f.name
         if is_dataclass(value):
-            arrays |= to_arrays(value, name + ".")
+            arrays |= to_arrays(value.live() if hasattr(value, "live") else value, name + ".")
         elif value is not None:
             arrays[name] = np.asarray(value)
     return arrays

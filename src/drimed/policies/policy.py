@@ -13,7 +13,7 @@ serve many users from one state, for outcomes that only come later.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, final
 
@@ -60,6 +60,11 @@ class Policy:
             raise ConfigError(
                 "confidence 'anytime' needs discount 1: with forgetting the radius holds in each episode, not in all "
                 "at once; give a level such as 0.99 instead"
+            )
+        if self.learner.centred and self.rule.randomisation == "sampled":
+            raise ConfigError(
+                f"centring needs the exact probabilities of each decision; {type(self.rule).__name__} only samples: "
+                "use a rule with probabilities in closed form, such as MED"
             )
         if isinstance(self.rule, RemembersRounds) and not self.learner.keeps_features:
             raise ConfigError(
@@ -150,6 +155,8 @@ class Policy:
 
     def update(self, state: State, offer: Offer, decision: Decision, outcome: Outcome) -> State:
         """Give out and learn at once."""
+        if self.learner.centred:
+            outcome = replace(outcome, probabilities=decision.probabilities)
         return self.observe(self.commit(state, offer, decision), offer, decision.action, outcome)
 
     def lost_digits(self, before: State, after: State) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from drimed.learning.offer import Fit, Offer, control_among
 from drimed.linear import pmf
 from drimed.linear.arrays import FloatArray
-from drimed.rules.rule import Ask, Randomisation, every_arm, play_largest
+from drimed.rules.rule import Ask, Randomisation, check_ties, every_arm, play_largest
 
 
 @final
@@ -55,8 +55,13 @@ class Greedy:
     'one arm'
     """
 
+    ties: str = "first"  # or "shared": equal parts, which are exact propensities all the same
+
     reference: ClassVar[str] = "folklore"
     randomisation: ClassVar[Randomisation] = "one arm"
 
+    def __post_init__(self) -> None:
+        check_ties(self.ties)
+
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
-        return play_largest(fit.mean(offer.features), ask)
+        return play_largest(fit.mean(offer.features), ask, self.ties)

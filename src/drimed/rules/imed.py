@@ -12,7 +12,8 @@ from drimed.learning.offer import Fit, Offer
 from drimed.linear import pmf, ridge
 from drimed.linear.arrays import FloatArray, pick
 from drimed.linear.forms import NEVER_ZERO
-from drimed.rules.rule import Ask, Randomisation, noise_levels, play_least
+from drimed.rules.leaders import behind_leaders
+from drimed.rules.rule import Ask, Randomisation, check_ties, noise_levels, play_least
 
 NEVER_ZERO_SHARE = 1e-290
 RADII = ("learner", "paper", "experiments")
@@ -34,6 +35,7 @@ class IMED:
     """
 
     w: float = 1.0
+    ties: str = "first"  # or "shared": equal parts, which are exact propensities all the same
 
     reference: ClassVar[str] = "Honda and Takemura 2015, linear form"
     randomisation: ClassVar[Randomisation] = "one arm"
@@ -41,15 +43,22 @@ class IMED:
     def __post_init__(self) -> None:
         if not self.w > 0:
             raise ConfigError(f"w must be positive, got {self.w}")
+        check_ties(self.ties)
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
-        return play_least(self.index(fit, offer, ask), ask)
+        return play_least(self.index(fit, offer, ask), ask, self.ties)
 
     def index(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
-        """I_a for every arm: (..., K)."""
-        _, gap, distance = fit.behind_leader(offer.features, ask.mask)
+        """I_a for every arm, behind the mean of the leaders where several share the lead: (..., K)."""
         level = np.maximum(noise_levels(fit, offer), NEVER_ZERO)
-        return gap**2 / (self.w * distance) + np.log1p(1 / level)
+        if self.ties == "shared":
+            divergence = np.zeros(level.shape)
+            for share, _, gap, distance in behind_leaders(fit, offer.features, ask.mask):
+                divergence = divergence + share * gap**2 / (self.w * distance)
+        else:
+            _, gap, distance = fit.behind_leader(offer.features, ask.mask)
+            divergence = gap**2 / (self.w * distance)
+        return divergence + np.log1p(1 / level)
 
 
 @final

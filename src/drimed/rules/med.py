@@ -15,9 +15,10 @@ import numpy as np
 from drimed.errors import ConfigError
 from drimed.learning.offer import Fit, Offer
 from drimed.linear import pmf
-from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.linear.design import METHODS, design
-from drimed.rules.rule import Ask, Randomisation, every_arm, noise_levels
+from drimed.rules.leaders import behind_leaders
+from drimed.rules.rule import Ask, Randomisation, check_ties, every_arm, noise_levels, shared, tied
 
 SATURATIONS = ("one arm", "every arm", "off")
 
@@ -38,6 +39,9 @@ class MED:
     # Half the mass goes to arms whose direction is unexplored, lev(x) > sigma^2: to the least explored one, or
     # spread over all of them as published (Alg. 3 l. 11, normalised).
     saturation: str = "one arm"
+    # Arms that tie, for the lead or for the least explored: the first of them, or equal shares, so that the order of
+    # arms does not matter (but that of the designs approx and frank_wolfe, which pick among equals by order).
+    ties: str = "first"
 
     reference: ClassVar[str] = "Balagopalan and Jun 2024; Das et al. Alg. 3"
     randomisation: ClassVar[Randomisation] = "closed form"
@@ -59,16 +63,28 @@ class MED:
             )
         if self.saturation not in SATURATIONS:
             raise ConfigError(f"saturation must be one of {SATURATIONS}, got {self.saturation!r}")
+        check_ties(self.ties)
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         x, mask = offer.features, ask.mask
-        leader, gap, distance = fit.behind_leader(x, mask)
+        if self.ties == "shared":
+            p = np.zeros(every_arm(fit, offer))
+            for share, leader, gap, distance in behind_leaders(fit, x, mask):
+                p = p + share * self.weigh(leader, gap, distance, fit, offer, ask)
+        else:
+            p = self.weigh(*fit.behind_leader(x, mask), fit, offer, ask)
+        return self.saturate(p, fit, offer, mask)
+
+    def weigh(
+        self, leader: IntArray, gap: FloatArray, distance: FloatArray, fit: Fit, offer: Offer, ask: Ask
+    ) -> FloatArray:
+        """The distribution with this leader, before saturation: (..., K)."""
         temperature = fit.radius[..., None] ** 2 if isinstance(self.temperature, str) else self.temperature
         log_f = -(gap**2) / (temperature * distance)  # f_h, Eq. (7)
         if ask.penalty is not None:
             log_f = log_f - ask.penalty  # f~_h, Eq. (8)
-        q = self.mixture(pmf.one_hot(leader, x.shape[-2]), log_f, offer, mask)
-        return self.saturate(pmf.weighted(q, log_f), fit, offer, mask)
+        q = self.mixture(pmf.one_hot(leader, offer.features.shape[-2]), log_f, offer, ask.mask)
+        return pmf.weighted(q, log_f)
 
     def mixture(self, leader: FloatArray, log_f: FloatArray, offer: Offer, mask: BoolArray | None) -> FloatArray:
         """q = alpha_opt q_opt + alpha_emp 1[leader] + the rest, uniform (Alg. 3 l. 8)."""
@@ -89,7 +105,9 @@ class MED:
         unexplored = level > 1 if mask is None else (level > 1) & mask
         if not unexplored.any():
             return p
-        if self.saturation == "one arm":
+        if self.saturation == "one arm" and self.ties == "shared":
+            share = shared(tied(level, unexplored) & unexplored)
+        elif self.saturation == "one arm":
             share = pmf.one_hot(np.where(unexplored, level, 0.0).argmax(-1), p.shape[-1])
         else:
             share = unexplored / np.maximum(unexplored.sum(-1, keepdims=True), 1)
@@ -114,6 +132,7 @@ class LinMED:
     optimal: float = 0.005
     design: str = "approx"
     saturation: str = "off"  # the authors' paper has "one arm", their code never runs it
+    ties: str = "first"
 
     reference: ClassVar[str] = "Balagopalan and Jun 2024"
     randomisation: ClassVar[Randomisation] = "closed form"
@@ -130,6 +149,7 @@ class LinMED:
             optimal=self.optimal,
             design=self.design,
             saturation=self.saturation,
+            ties=self.ties,
         )
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:

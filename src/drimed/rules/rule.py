@@ -13,6 +13,10 @@ from drimed.linear import pmf
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
 Randomisation = Literal["closed form", "one arm", "sampled"]
+TIES = ("first", "shared")
+# Arms whose values differ by less than this share of the largest one differ by round-off: it is far above what sums of
+# a few thousand terms lose, and far below any difference that data can show.
+SAME = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +71,39 @@ def check_width(squared: float | None) -> None:
         raise ConfigError(f"width_squared must be at least 0 and finite, got {squared}")
 
 
-def play_largest(value: FloatArray, ask: Ask) -> FloatArray:
-    """All mass on the allowed arm of largest value after its penalty; ties go to the lowest index: (..., K)."""
+def check_ties(ties: str) -> None:
+    """first: the lowest index; shared: equal parts."""
+    if ties not in TIES:
+        raise ConfigError(f"ties must be one of {TIES}, got {ties!r}")
+
+
+def play_largest(value: FloatArray, ask: Ask, ties: str = "first") -> FloatArray:
+    """All mass on the allowed arm of largest value after its penalty: (..., K)."""
     value = value if ask.penalty is None else value - ask.penalty
+    if ties == "shared":
+        return shared(tied(value, ask.mask))
     return pmf.one_hot(pmf.best(value, ask.mask), value.shape[-1])
 
 
-def play_least(index: FloatArray, ask: Ask) -> FloatArray:
-    """All mass on the allowed arm of smallest index, its penalty added; ties go to the lowest index: (..., K)."""
+def play_least(index: FloatArray, ask: Ask, ties: str = "first") -> FloatArray:
+    """All mass on the allowed arm of smallest index, its penalty added: (..., K)."""
     index = index if ask.penalty is None else index + ask.penalty
+    if ties == "shared":
+        return shared(tied(-index, ask.mask))
     return pmf.one_hot(pmf.least(index, ask.mask), index.shape[-1])
+
+
+def tied(value: FloatArray, mask: BoolArray | None) -> BoolArray:
+    """The allowed arms of largest value, up to round-off: (..., K).
+
+    >>> tied(np.array([0.3, 0.1 + 0.2, 0.2]), None).tolist()
+    [True, True, False]
+    """
+    held = value if mask is None else np.where(mask, value, -np.inf)
+    scale = np.abs(value if mask is None else np.where(mask, value, 0.0)).max(-1, keepdims=True)
+    return np.asarray(held >= held.max(-1, keepdims=True) - SAME * scale)
+
+
+def shared(among: BoolArray) -> FloatArray:
+    """Equal mass on these arms, none where there are none: (..., K)."""
+    return among / np.maximum(among.sum(-1, keepdims=True), 1)

@@ -57,9 +57,10 @@ def reward(analysis: Analysis) -> Chart | None:
         ["episode", "reward minus control's", "guaranteed from", "guaranteed to", "tolerance allows"],
         rows,
     )
+    judged = "the guarantee does not hold, because the model is wrong" if analysis.checks.withdrawn else c.verdict
     says = (
         f"After episode {at[-1] + 1}: {short(gain[-1])} against the control's reward, guaranteed {short(low[-1])} to "
-        f"{short(high[-1])}. The tolerance allows {short(allowed[-1])}: {c.verdict}."
+        f"{short(high[-1])}. The tolerance allows {short(allowed[-1])}: {judged}."
     )
     if min(low) < bottom or max(high) > top:
         says += " The guaranteed range extends beyond the chart; the table has it in full."

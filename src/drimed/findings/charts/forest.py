@@ -30,6 +30,7 @@ class Row:
     better: Better | None = None  # of a metric, which way is good; of the reward, more is
     strong: bool = False  # to be seen first
     single: bool = False  # there is one range only, and the number of decisions is not known
+    judged: bool = True  # whether the model that the ranges rest on stands
 
     @property
     def model_free(self) -> bool:
@@ -39,6 +40,8 @@ class Row:
     @property
     def verdict(self) -> str:
         """Against the control, in words."""
+        if not self.judged and not self.model_free:
+            return "not judged"
         way, sure = self._way
         if not way:
             return "open"
@@ -67,6 +70,8 @@ class Row:
     @property
     def _way(self) -> tuple[int, str]:
         """Above the control (1), below (-1) or open (0), and how sure that is."""
+        if not self.judged and not self.model_free:
+            return 0, ""
         if self.effect.low > 0 or self.effect.high < 0:
             return (1 if self.effect.low > 0 else -1), ("" if self.single or self.model_free else "certainly")
         if self.likely is not None and (self.likely[0] > 0 or self.likely[1] < 0):

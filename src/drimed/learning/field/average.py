@@ -17,11 +17,12 @@ from drimed import streams
 from drimed.learning.field.cells import GROWS
 from drimed.learning.field.design import Scale
 from drimed.learning.field.likelihood import Design, evaluate, thinned
-from drimed.learning.field.variances import Parameters
+from drimed.learning.field.variances import Parameters, curved
 from drimed.learning.field.variances import learn as most_plausible
-from drimed.linear.arrays import FloatArray
+from drimed.linear.arrays import FloatArray, IntArray
 
 MOST_CLUSTERS = 2000  # variances are learned from so many clusters at most: more would tell them no better
+Known = tuple[FloatArray, FloatArray, FloatArray]  # mode, deviation and nodes of the parameters
 SEED = 0  # of the stream "variances", which the draws come from
 
 
@@ -33,6 +34,8 @@ class Averaged:
     mode: FloatArray = field(metadata=GROWS)  # (..., p), the most plausible parameters
     deviation: FloatArray = field(metadata=GROWS)  # (..., p), how far from them they may be
     nodes: FloatArray = field(metadata=GROWS)  # (..., B, p), draws of the parameters
+    variance: FloatArray = field(metadata=GROWS)  # (..., B, M, families), that follow from them
+    residual: FloatArray = field(metadata=GROWS)  # (..., B, g, M, M)
     theta: FloatArray = field(metadata=GROWS)  # (..., M, P)
     covariance: FloatArray = field(metadata=GROWS)  # (..., M, P, M, P)
     # At each node, where users have effects of their own: (..., B, M, P) and (..., B, M, P, M, P).
@@ -50,15 +53,35 @@ def learn(
 ) -> Averaged:
     """Fit variances and everything else, with `pairs` antithetic pairs of draws; 0 stays at the mode."""
     found = most_plausible(parameters, thinned(design, MOST_CLUSTERS), batch)
+    known = _nodes(parameters, found.x, found.hessian, pairs)
+    return _average(parameters, design, scale, known, each=each)
+
+
+def before_any_data(
+    parameters: Parameters, family: IntArray, scale: Scale, batch: tuple[int, ...], *, pairs: int, each: bool
+) -> Averaged:
+    """What the prior says, for columns of these families (P,)."""
+    x, H = (np.broadcast_to(a, (*batch, *a.shape)) for a in (parameters.centre, curved(parameters.precision)))
+    known = _nodes(parameters, x, H, pairs)
+    variance, residual = parameters.variances(known[2]), parameters.residual(known[2])
+    M, P = parameters.metrics, len(family)
+    by_column = variance[..., family].reshape(*variance.shape[:-2], M * P)
+    covariances = (by_column[..., None] * np.eye(M * P)).reshape(*variance.shape[:-2], M, P, M, P)
+    means = np.zeros((*variance.shape[:-2], M, P))
+    own = (means, covariances) if each else (None, None)
+    return Averaged(scale, *known, variance, residual, *mixture(means, covariances, 2), *own)
+
+
+def _nodes(parameters: Parameters, x: FloatArray, hessian: FloatArray, pairs: int) -> Known:
+    """The mode, the deviations around it, and draws."""
     k = parameters.uncertain
     points = _points(pairs, k)  # (B, k)
     # The residual's shape, which many outcomes tell, stays at its mode.
-    values, vectors = np.linalg.eigh(found.hessian[..., :k, :k])
+    values, vectors = np.linalg.eigh(hessian[..., :k, :k])
     spread = vectors / np.sqrt(values)[..., None, :]
-    nodes = np.repeat(found.x[..., None, :], len(points), -2)
+    nodes = np.repeat(x[..., None, :], len(points), -2)
     nodes[..., :k] += np.einsum("...ij,...kj,bk->...bi", spread, vectors, points)
-    deviation = np.sqrt(np.diagonal(np.linalg.inv(found.hessian), axis1=-2, axis2=-1))
-    return _average(parameters, design, scale, (found.x, deviation, nodes), each=each)
+    return x, np.sqrt(np.diagonal(np.linalg.inv(hessian), axis1=-2, axis2=-1)), nodes
 
 
 def again(parameters: Parameters, design: Design, before: Averaged) -> Averaged:
@@ -77,20 +100,18 @@ def mixture(means: FloatArray, covariances: FloatArray, core: int) -> tuple[Floa
     return mean, within + between.reshape(within.shape)
 
 
-def _average(
-    parameters: Parameters, design: Design, scale: Scale, known: tuple[FloatArray, ...], *, each: bool
-) -> Averaged:
-    mode, deviation, nodes = known
+def _average(parameters: Parameters, design: Design, scale: Scale, known: Known, *, each: bool) -> Averaged:
+    nodes = known[2]
+    variance, residual = parameters.variances(nodes), parameters.residual(nodes)
     found = [
-        evaluate(design, parameters.variances(x), parameters.residual(x), gradient=False)
-        for x in np.moveaxis(nodes, -2, 0)
+        evaluate(design, variance[..., i, :, :], residual[..., i, :, :, :], gradient=False)
+        for i in range(nodes.shape[-2])
     ]
     means = np.stack([f.theta for f in found], -3)
     covariances = np.stack([f.covariance for f in found], -5)
     theta, covariance = mixture(means, covariances, 2)
-    return Averaged(
-        scale, mode, deviation, nodes, theta, covariance, means if each else None, covariances if each else None
-    )
+    own = (means, covariances) if each else (None, None)
+    return Averaged(scale, *known, variance, residual, theta, covariance, *own)
 
 
 @cache

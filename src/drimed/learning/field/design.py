@@ -51,8 +51,8 @@ class NoiseGroups:
         return np.asarray(arm * self.parts + part + np.zeros(keys.shape[:-1], np.intp))
 
 
-def measure(cells: Cells, covariates: int) -> Scale:
-    """The scale of cells that are sorted by season and block."""
+def measure(cells: Cells, covariates: int, plain: int = 0) -> Scale:
+    """The scale of cells that are sorted by season and block; the last `plain` covariates stay as they are."""
     seen = _seen(cells, covariates)  # (..., N, C)
     weight = cells.n[..., None] * seen
     total = weight.sum(-2)
@@ -65,6 +65,8 @@ def measure(cells: Cells, covariates: int) -> Scale:
     within, freedom = _within(cells.keys[..., places], own, weight, off)
     guess = (within + GUESS_WEIGHT * GUESS_SHARE * variance) / (freedom + GUESS_WEIGHT)
     unit = np.sqrt(np.concatenate([variance[..., :covariates], guess[..., covariates:]], -1))
+    kept = slice(covariates - plain, covariates)
+    centre[..., kept], unit[..., kept] = 0.0, 1.0
     # Round-off of a constant is not variation.
     varies = unit > 1e-10 * np.abs(centre)
     known = varies[..., covariates:].all(-1).astype(np.float64)

@@ -19,10 +19,11 @@ from drimed.learning.field.average import Averaged
 from drimed.learning.field.cells import FACTORS, Cells, Rows
 from drimed.learning.field.design import NoiseGroups
 from drimed.learning.field.model import Belief, as_fit, belief, learn, learn_again, make_rows, stepped
+from drimed.learning.field.reading import Reading
 from drimed.learning.field.structure import Structure
-from drimed.learning.field.terms import Terms, factors_of, field_families, people_families
+from drimed.learning.field.terms import centred_families, field_families, people_families
 from drimed.learning.learner import LOST_SHARE
-from drimed.learning.offer import Offer, Outcome, Seen, Shape, Unit, quadratic
+from drimed.learning.offer import Offer, Outcome, Seen, Shape, quadratic
 from drimed.linear import checks
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
@@ -64,6 +65,7 @@ class Field:
     seasons: bool = True  # outcomes shift from season to season
     noise: str = "common"  # common: one residual covariance; arm: each arm scales it
     discount: float = 1.0  # an outcome counts so much for each season that has passed since
+    centred: bool = False  # effects by centred arms: right under any baseline, but absolute levels are not known
     reference: int | None = None  # an arm that the effects of the others are measured against; None: all alike
     pairs: int = 6  # of draws of the variances that estimates are averaged over; 0: the most plausible variances alone
     growth: float = 1.1  # variances are fitted again when there are this many times as many outcomes
@@ -83,34 +85,35 @@ class Field:
         if not 0 < self.discount <= 1:
             raise ConfigError(f"discount must be in (0, 1], got {self.discount}")
         checks.share("delta", self.delta)
-        for roles in (*self._roles, *self._category_roles):
+        reading = self._reading
+        for roles in (*reading.covariates, *reading.categories):
             wrong = roles - set(ROLES)
             if wrong:
                 raise ConfigError(f"a covariate affects {', '.join(ROLES)}, got {min(wrong)!r}")
-        if any("noise" in roles for roles in self._category_roles):
+        if any("noise" in roles for roles in reading.categories):
             raise ConfigError("a category cannot scale the noise; numbers can")
-        if len(self._noisy) > MOST_NOISE:
-            raise ConfigError(f"at most {MOST_NOISE} covariates can scale the noise, got {len(self._noisy)}")
+        if len(reading.noisy) > MOST_NOISE:
+            raise ConfigError(f"at most {MOST_NOISE} covariates can scale the noise, got {len(reading.noisy)}")
+        if self.centred and self.reference is not None:
+            raise ConfigError("centred arms have no reference: give one of the two")
 
     @property
     def about(self) -> str:
         """In a few words."""
-        more = [
-            f"{n} {word}"
-            for n, word in ((len(self._roles), "covariates"), (len(self._category_roles), "categories"))
-            if n
-        ]
+        counts = (len(self._reading.covariates), "covariates"), (len(self._reading.categories), "categories")
+        more = [f"{n} {word}" for n, word in counts if n]
         aged = [f"discount {self.discount:g}"] if self.discount < 1 else []
-        return ", ".join([f"{self.kind} model", *more, *aged])
+        centred = ["centred"] if self.centred else []
+        return ", ".join([f"{self.kind} model", *more, *centred, *aged])
 
     # As a learner like the others
 
     def start(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> FieldEvidence:
         """No outcomes, in a later season."""
-        sizes = np.ones(len(self._factors), np.intp)
+        sizes = np.ones(len(self._reading.factors), np.intp)
         sizes[FACTORS.index("arm")] = shape.K
         structure = self._structure(sizes, shape.M)
-        cells = field_cells.init(structure.covariates + shape.M, batch, factors=len(self._factors))
+        cells = field_cells.init(structure.covariates + shape.M, batch, factors=len(sizes))
         _, learned = learn(structure, cells, pairs=self.pairs)
         return FieldEvidence(cells, learned, sizes, sizes, 0, 0, episodes - 1)
 
@@ -157,6 +160,15 @@ class Field:
 
     def see(self, evidence: FieldEvidence, offer: Offer, pulls: FloatArray, round: int, *, together: bool) -> Seen:
         """A table of the arms' mean outcomes for each user."""
+        last = _LAST.get(self)
+        if last is not None and last[0] is evidence and last[1] is offer and last[2] == (round, together):
+            return last[3]
+        seen = self._see(evidence, offer, pulls, round, together=together)
+        if not evidence.cells.batch:  # what is decided on in a trial is asked for again, for its effects
+            _LAST[self] = evidence, offer, (round, together), seen
+        return seen
+
+    def _see(self, evidence: FieldEvidence, offer: Offer, pulls: FloatArray, round: int, *, together: bool) -> Seen:
         evidence = self.ready(evidence)
         found = self.beliefs(evidence, offer, together=together)
         if not together:
@@ -192,40 +204,18 @@ class Field:
 
     def beliefs(self, evidence: FieldEvidence, offer: Offer, *, together: bool) -> Belief:
         """Mean outcomes for the user of an offer, or for all of them: (..., H, K, M), H = 1 for one user."""
-        keys, z = self._asked(evidence, offer, together=together)
-        return belief(self.structure(evidence), evidence.learned, evidence.cells, keys, z)
+        structure = self.structure(evidence)
+        keys, z = self._reading.asked(offer, max(evidence.season, 0), structure.arms, together=together)
+        return belief(structure, evidence.learned, evidence.cells, keys, z)
 
     # Parts
 
     @cached_property
-    def _roles(self) -> tuple[frozenset[str], ...]:
-        return _parsed(self.covariates)
-
-    @cached_property
-    def _category_roles(self) -> tuple[frozenset[str], ...]:
-        return _parsed(self.categories)
-
-    @cached_property
-    def _noisy(self) -> tuple[int, ...]:
-        return tuple(i for i, roles in enumerate(self._roles) if "noise" in roles)
-
-    @cached_property
-    def _factors(self) -> tuple[str, ...]:
-        return factors_of(len(self._category_roles))
-
-    @cached_property
-    def _terms(self) -> Terms:
-        c = len(self._roles)
-        return Terms(
-            level=_with_role("level", self._roles),
-            effects=_with_role("effects", self._roles),
-            attributes=tuple(range(c, c + self.attributes)),
-            categories=_with_role("level", self._category_roles),
-            category_effects=_with_role("effects", self._category_roles),
-        )
+    def _reading(self) -> Reading:
+        return Reading(_parsed(self.covariates), _parsed(self.categories), self.attributes, self.centred)
 
     def _structure(self, sizes: IntArray, metrics: int) -> Structure:
-        named = dict(zip(self._factors, sizes.tolist(), strict=True))
+        named = dict(zip(self._reading.factors, sizes.tolist(), strict=True))
         # How many clusters there are does not matter, so that it must not make a new structure.
         if self.kind == "field" or not self.seasons:
             named["season"] = 1
@@ -234,90 +224,36 @@ class Field:
         return _made(self, tuple(named.values()), metrics)
 
     def _metrics(self, evidence: FieldEvidence) -> int:
-        return evidence.cells.mean.shape[-1] - len(self._roles) - self.attributes
+        arms = int(evidence.sizes[FACTORS.index("arm")])
+        return evidence.cells.mean.shape[-1] - self._reading.width(arms)
 
     def _due(self, most: int, fitted: int) -> bool:
         slower = most / (most + SLOWER)
         return most >= (self.growth + (2 - self.growth) * slower) * fitted
 
     def _rows(self, evidence: FieldEvidence, offer: Offer, action: IntArray, outcome: Outcome, late: int) -> list[Rows]:
-        """The outcomes as rows; those of control plots come as decisions for the control."""
         structure = self._structure(evidence.seen, self._metrics(evidence))
-        batch = evidence.cells.batch
-        together = action.ndim > len(batch)
-        y = outcome.vector if outcome.vector is not None else np.asarray(outcome.reward)[..., None]
-        told = [(action, y, outcome.observed)]
-        if outcome.control is not None:
-            plot = np.broadcast_to(offer.control.argmax(-1), action.shape)
-            told.append((plot, outcome.control, outcome.control_observed))
-        unit = _unit_of(offer, together=together)
-        found = []
-        for arm, values, observed in told:
-            if observed is not None and not observed.any():
-                continue
-            if not together:
-                arm, values = arm[..., None], values[..., None, :]
-                observed = None if observed is None else observed[..., None, :]
-            keys, z = self._keys(evidence, unit, arm, late)
-            if self.attributes:
-                own = np.broadcast_to(self._attributes(offer), (*arm.shape, structure.arms, self.attributes))
-                z[..., len(self._roles) :] = np.take_along_axis(own, arm[..., None, None], -2)[..., 0, :]
-            found.append(make_rows(structure, keys, values, z, observed))
-        return found
-
-    def _asked(self, evidence: FieldEvidence, offer: Offer, *, together: bool) -> tuple[IntArray, FloatArray]:
-        """The factors and covariates of all arms of each offer: (..., H, K, F) and (..., H, K, c)."""
-        unit = _unit_of(offer, together=together)
-        parts = [a.shape[:-1] for a in (unit.levels, unit.covariates) if a is not None]
-        if offer.attributes is not None and together:
-            parts.append(offer.attributes.shape[:-2])
-        lead = np.broadcast_shapes(np.shape(unit.user), np.shape(unit.group), np.shape(unit.block), *parts)
-        K = self.structure(evidence).arms
-        keys, z = self._keys(evidence, unit, np.zeros(lead, np.intp), 0)
-        keys, z = np.repeat(keys[..., None, :], K, -2), np.repeat(z[..., None, :], K, -2)
-        keys[..., FACTORS.index("arm")] = np.arange(K)
-        if self.attributes:
-            z[..., len(self._roles) :] = self._attributes(offer)
-        return keys, z
-
-    def _keys(self, evidence: FieldEvidence, unit: Unit, arm: IntArray, late: int) -> tuple[IntArray, FloatArray]:
-        """Factors (..., F) and covariates (..., c) of decisions for these arms; those of arms are left at 0."""
-        keys = np.zeros((*arm.shape, len(self._factors)), np.intp)
-        z = np.zeros((*arm.shape, len(self._roles) + self.attributes))
-        named = {"season": max(evidence.season, 0) - late, "block": unit.block, "group": unit.group, "user": unit.user}
-        for name, value in (named | {"arm": arm}).items():
-            keys[..., FACTORS.index(name)] = value
-        if self._category_roles:
-            keys[..., len(FACTORS) :] = _of_unit("categories", unit.levels, len(self._category_roles))
-        if self._roles:
-            z[..., : len(self._roles)] = _of_unit("covariates", unit.covariates, len(self._roles))
-            for bit, i in enumerate(self._noisy):
-                keys[..., FACTORS.index("noise")] += (z[..., i] > 0).astype(np.intp) << bit
-        return keys, z
-
-    def _attributes(self, offer: Offer) -> FloatArray:
-        if offer.attributes is None or offer.attributes.shape[-1] != self.attributes:
-            came = "none" if offer.attributes is None else str(offer.attributes.shape[-1])
-            raise InputError(
-                f"the model describes arms by {self.attributes} numbers: give them as offer.attributes, got {came}"
-            )
-        return offer.attributes
+        together = action.ndim > len(evidence.cells.batch)
+        season = max(evidence.season, 0) - late
+        told = self._reading.told(offer, action, outcome, season, structure.arms, together=together)
+        return [make_rows(structure, t.keys, t.y, t.covariates, t.observed) for t in told]
 
 
 @lru_cache(maxsize=4096)
 def _made(learner: Field, sizes: tuple[int, ...], metrics: int) -> Structure:
     """The structure for so many values of each factor."""
-    factors, terms = learner._factors, learner._terms
-    named = dict(zip(factors, sizes, strict=True))
-    people = learner.kind == "people"
-    families = people_families if people else field_families
+    reading = learner._reading
+    named = dict(zip(reading.factors, sizes, strict=True))
+    people, arms = learner.kind == "people", named["arm"]
+    families = (people_families if people else field_families)(reading.terms, named, seasons=learner.seasons)
     return Structure(
-        families=families(terms, named, seasons=learner.seasons),
-        factors=factors,
+        families=centred_families(families, *reading.indicators(arms)) if learner.centred else families,
+        factors=reading.factors,
         sizes=sizes,
         cluster="user" if people else "season",
-        covariates=len(learner._roles) + learner.attributes,
-        noise=NoiseGroups(metrics, named["arm"] if learner.noise == "arm" else 1, 1 << len(learner._noisy)),
+        covariates=reading.width(arms),
+        noise=NoiseGroups(metrics, arms if learner.noise == "arm" else 1, 1 << len(reading.noisy)),
+        plain=reading.plain(arms),
         reference=learner.reference,
     )
 
@@ -343,34 +279,12 @@ def _view(offer: Offer, belief: Belief) -> Offer:
     )
 
 
-def _unit_of(offer: Offer, *, together: bool) -> Unit:
-    """Where an offer is made, with an axis of users before those of levels and covariates, of length 1 for one."""
-    unit = offer.unit or Unit(user=offer.user, group=offer.user)
-    if together:
-        return unit
-    return Unit(
-        user=np.asarray(unit.user)[..., None],
-        group=np.asarray(unit.group)[..., None],
-        block=np.asarray(unit.block)[..., None],
-        levels=None if unit.levels is None else unit.levels[..., None, :],
-        covariates=None if unit.covariates is None else unit.covariates[..., None, :],
-    )
-
-
-def _of_unit(name: str, values: IntArray | FloatArray | None, n: int) -> IntArray | FloatArray:
-    if values is None or values.shape[-1] != n:
-        came = "none" if values is None else str(values.shape[-1])
-        raise InputError(f"the model uses {n} {name}: give the offer a unit with them, got {came}")
-    return values
-
-
 def _parsed(roles: tuple[str, ...] | int) -> tuple[frozenset[str], ...]:
     words = ("level effects",) * roles if isinstance(roles, int) else roles
     return tuple(frozenset(text.split()) for text in words)
 
 
-def _with_role(role: str, roles: tuple[frozenset[str], ...]) -> tuple[int, ...]:
-    return tuple(i for i, words in enumerate(roles) if role in words)
-
-
 PEOPLE = Field(kind="people")
+
+# The last thing that each learner was asked about, for the second question about it.
+_LAST: dict[Field, tuple[FieldEvidence, Offer, tuple[int, bool], Seen]] = {}

@@ -80,11 +80,15 @@ def learn(structure: Structure, cells: Cells, *, pairs: int, weight: float = 1.0
     An outcome of the season before counts `weight` times as much as one of this season.
     """
     cells = field_cells.compact(cells, structure.cluster_place)
-    scale = field_design.measure(cells, structure.covariates)
+    scale = field_design.measure(cells, structure.covariates, structure.plain)
+    each = structure.cluster == "user"
+    if not cells.used:
+        family = structure.common.family
+        start = field_average.before_any_data(structure.parameters, family, scale, cells.batch, pairs=pairs, each=each)
+        return cells, start
     design = field_design.build(
         cells, scale, structure.common, structure.own, noise=structure.noise, weight=_weights(cells, weight)
     )
-    each = structure.cluster == "user"
     return cells, field_average.learn(structure.parameters, design, scale, cells.batch, pairs=pairs, each=each)
 
 
@@ -106,10 +110,10 @@ def stepped(structure: Structure, cells: Cells, learned: Averaged, start: int) -
 
 def belief(structure: Structure, learned: Averaged, cells: Cells, keys: IntArray, covariates: FloatArray) -> Belief:
     """Mean outcomes for offers whose arms have the factors keys (..., H, K, F) and covariates (..., H, K, c)."""
-    scale, nodes = _for_each_offer(learned.scale), learned.nodes[..., None, :, :]
+    scale = _for_each_offer(learned.scale)
     z = standardised(structure, scale, covariates)
     X, unmet = structure.common.rows(keys, z), structure.common.unmet(keys, z)
-    v = structure.parameters.variances(nodes).mean(-3)  # (..., 1, M, families)
+    v = learned.variance.mean(-3)[..., None, :, :]  # (..., 1, M, families)
     prior = _prior(structure.common, v, X)
     if structure.cluster == "user":
         mean, cov = _with_own_effects(structure, learned, cells, (keys, z, X))
@@ -120,7 +124,7 @@ def belief(structure: Structure, learned: Averaged, cells: Cells, keys: IntArray
     for part in unmet:
         more = _unmet_variance(part, v)
         cov, prior = cov + more, prior + more
-    R = structure.parameters.residual(nodes.mean(-2))  # (..., 1, g, M, M)
+    R = structure.parameters.residual(learned.mode)[..., None, :, :, :]  # (..., 1, g, M, M)
     if structure.noise.count > 1:
         group = structure.noise.of(keys)[..., None, None]  # (..., H, K, 1, 1)
         lead = np.broadcast_shapes(R.shape[:-3], group.shape[:-3])
@@ -167,8 +171,7 @@ def _with_own_effects(
     theirs = field_own.of_clusters(cells, structure.cluster_place, users)
     scale = _for_each_offer(learned.scale)
     design = field_design.build(theirs, scale, structure.common, structure.own, noise=structure.noise)
-    nodes = learned.nodes[..., None, :, :]  # (..., 1, B, p)
-    v, R = structure.parameters.variances(nodes), structure.parameters.residual(nodes)
+    v, R = learned.variance[..., None, :, :, :], learned.residual[..., None, :, :, :, :]  # (..., 1, B, ...)
     Z = structure.own.rows(keys, z)[..., None, :, :]  # (..., H, 1, K, q)
     theta, covariance = learned.each_theta[..., None, :, :, :], learned.each_covariance[..., None, :, :, :, :, :]
     found = field_own.belief(own(design, v, R), X[..., None, :, :], Z, theta, covariance)

@@ -32,8 +32,10 @@ def step(learned: Averaged, cells: Cells, at: int, structure: Structure) -> Aver
     before = _squeezed(field_own.of_clusters(cells.live(at), place, key[..., place][..., None]))
     design = field_design.build(before, learned.scale, common, theirs, noise=noise_groups)
     each, spread = learned.each_theta, learned.each_covariance
-    nodes = learned.nodes if each is not None else learned.nodes.mean(-2, keepdims=True)  # (..., B, p)
-    v, R = parameters.variances(nodes), parameters.residual(nodes)
+    v, R = learned.variance, learned.residual  # (..., B, ...)
+    if each is None:
+        mode = learned.mode[..., None, :]
+        v, R = parameters.variances(mode), parameters.residual(mode)
     effects = own(design, v, R)
     standard = (values - learned.scale.centre) / learned.scale.unit
     z, y = standard[..., :covariates], standard[..., None, covariates:]

@@ -26,6 +26,7 @@ class Structure:
     cluster: str  # what is many and is eliminated: seasons or users
     covariates: int
     noise: NoiseGroups
+    plain: int = 0  # how many of the covariates, from the back, are used as they are
     reference: int | None = None  # an arm that the effects of the others are measured against; None: all alike
 
     def __post_init__(self) -> None:

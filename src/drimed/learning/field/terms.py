@@ -7,7 +7,7 @@ last and make up theta.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, final
 
@@ -84,16 +84,15 @@ class Layout:
 
     def columns(self, keys: IntArray) -> IntArray:
         """The columns that decisions with these factors touch: (..., F) -> (..., E), -1 where there is none."""
-        found, base = [], 0
-        for k, width in zip(self.members, self.widths, strict=True):
-            at = np.zeros(keys.shape[:-1], np.intp)
-            for i in self._places(k):
-                at = at * self.sizes[i] + keys[..., i]
-            slots = len(self._slots(k))
-            at = base + slots * at[..., None] + np.arange(slots)
-            found.append(np.where(self._absent(k, keys)[..., None], -1, at))
-            base += width
-        return np.concatenate(found, -1) if found else np.full((*keys.shape[:-1], 1), -1)
+        if not self.members:
+            return np.full((*keys.shape[:-1], 1), -1)
+        strides, bases, entry, offset = self._places
+        at = (np.matmul(keys, strides) + bases)[..., entry] + offset
+        absent = self._outside(keys)
+        if self.reference is not None:
+            is_reference = keys[..., self.factors.index("arm")] == self.reference
+            absent = absent | (is_reference[..., None] & self._by_arm)
+        return np.where(absent[..., entry], -1, at)
 
     def rows(self, keys: IntArray, covariates: FloatArray) -> FloatArray:
         """Decisions as rows on the columns: (..., F), (..., c) -> (..., P)."""
@@ -105,34 +104,55 @@ class Layout:
 
     def unmet(self, keys: IntArray, covariates: FloatArray) -> list[Unmet]:
         """What the arms of an offer, the last axis but one, have no columns for yet."""
-        found = []
-        for k in self.members:
-            f = self.families[k]
-            outside = self._outside(k, keys)
-            if "arm" in f.by and self.reference is not None:
-                outside = outside & (keys[..., self.factors.index("arm")] != self.reference)
-            if outside.any():
-                weight = self._values(covariates)[..., self._slots(k)] * outside[..., None]
-                found.append(Unmet(k, "arm" in f.by, weight))
-        return found
+        outside = self._outside(keys)
+        if not outside.any():
+            return []
+        if self.reference is not None:
+            is_reference = keys[..., self.factors.index("arm")] == self.reference
+            outside = outside & ~(is_reference[..., None] & self._by_arm)
+        values = self._values(covariates)
+        return [
+            Unmet(k, bool(self._by_arm[i]), values[..., self._slots(k)] * outside[..., i, None])
+            for i, k in enumerate(self.members)
+            if outside[..., i].any()
+        ]
 
-    def _absent(self, k: int, keys: IntArray) -> BoolArray:
-        outside = self._outside(k, keys)
-        if self.reference is not None and "arm" in self.families[k].by:
-            outside = outside | (keys[..., self.factors.index("arm")] == self.reference)
-        return outside
+    def _outside(self, keys: IntArray) -> BoolArray:
+        """Whether each family has no column for a decision: (..., F) -> (..., families)."""
+        beyond = (keys < 0) | (keys >= np.array(self.sizes))
+        return np.asarray(np.matmul(beyond, self._uses))
 
-    def _outside(self, k: int, keys: IntArray) -> BoolArray:
-        outside = np.zeros(keys.shape[:-1], bool)
-        for i in self._places(k):
-            outside |= (keys[..., i] < 0) | (keys[..., i] >= self.sizes[i])
-        return outside
+    @cached_property
+    def _uses(self) -> BoolArray:
+        """Which factors tell a family's columns apart: (F, families)."""
+        uses = np.zeros((len(self.factors), len(self.members)), bool)
+        for i, k in enumerate(self.members):
+            uses[[self.factors.index(name) for name in self.families[k].by if name != self.cluster], i] = True
+        return uses
 
-    def _places(self, k: int) -> list[int]:
-        return [self.factors.index(name) for name in self.families[k].by if name != self.cluster]
+    @cached_property
+    def _by_arm(self) -> BoolArray:
+        return np.array(["arm" in self.families[k].by for k in self.members], bool)
+
+    @cached_property
+    def _places(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """How far each factor moves a family's column (F, families), where the family begins, and for each entry of a
+        row its family and its place among the family's slots.
+        """
+        strides = np.zeros((len(self.factors), len(self.members)), np.intp)
+        slots = [len(self._slots(k)) for k in self.members]
+        for i, k in enumerate(self.members):
+            step = slots[i]
+            for name in reversed(self.families[k].by):
+                if name != self.cluster:
+                    strides[self.factors.index(name), i] = step
+                    step *= self.sizes[self.factors.index(name)]
+        bases = np.cumsum([0, *self.widths[:-1]])
+        return strides, bases, np.repeat(np.arange(len(slots)), slots), np.concatenate([np.arange(n) for n in slots])
 
     def _combinations(self, k: int) -> int:
-        return int(np.prod([self.sizes[i] for i in self._places(k)], dtype=np.intp))
+        by = [self.factors.index(name) for name in self.families[k].by if name != self.cluster]
+        return int(np.prod([self.sizes[i] for i in by], dtype=np.intp))
 
     def _slots(self, k: int) -> IntArray:
         slopes = self.families[k].slopes
@@ -194,6 +214,24 @@ def people_families(terms: Terms, sizes: dict[str, int], *, seasons: bool = True
         *_varying("user"),
         Family("user x arm x covariate", ("user", "arm"), slopes=terms.effects, centre=0.25),
     )
+
+
+def centred_families(
+    families: tuple[Family, ...], arms: tuple[int, ...], products: dict[int, tuple[int, ...]]
+) -> tuple[Family, ...]:
+    """Effects of arms as slopes on centred indicators of the arms, `arms`, and on their products with covariates.
+
+    An indicator minus the arm's probability has mean zero whatever else shifts the outcome, so a baseline that is
+    modelled wrongly does not bias the effects (Greenewald et al. 2017).
+    """
+    found = []
+    for f in families:
+        if "arm" not in f.by:
+            found.append(f)
+            continue
+        slopes = arms if f.slopes is None else tuple(i for covariate in f.slopes for i in products[covariate])
+        found.append(replace(f, by=tuple(name for name in f.by if name != "arm"), slopes=slopes))
+    return tuple(found)
 
 
 def _common(terms: Terms) -> tuple[Family, ...]:

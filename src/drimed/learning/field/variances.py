@@ -218,14 +218,18 @@ def _updated(H: FloatArray, s: FloatArray, y: FloatArray) -> FloatArray:
 
 
 def _hessian(objective: Objective, x: FloatArray, everyone: IntArray) -> FloatArray:
-    """Differences of gradients, made symmetric, with no curvature below a tenth of a weak prior's."""
+    """Differences of gradients."""
     p = x.shape[-1]
     H = np.empty((*x.shape, p))
     for k in range(p):
         step = STEP * np.eye(p)[k]
         H[..., k, :] = (objective(x + step, everyone)[1] - objective(x - step, everyone)[1]) / (2 * STEP)
-    H = 0.5 * (H + np.swapaxes(H, -1, -2))
-    values, vectors = np.linalg.eigh(H)
+    return curved(H)
+
+
+def curved(H: FloatArray) -> FloatArray:
+    """A Hessian made symmetric, with no curvature below a tenth of a weak prior's."""
+    values, vectors = np.linalg.eigh(0.5 * (H + np.swapaxes(H, -1, -2)))
     values = np.maximum(values, 0.1)
     return np.matmul(vectors * values[..., None, :], np.swapaxes(vectors, -1, -2))
 

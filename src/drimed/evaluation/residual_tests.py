@@ -1,0 +1,196 @@
+"""Tests of residuals that are independent and alike if the model is right: levels, lines, spread, order, tails.
+
+Levels and lines are tested by F on the normal scores of the residuals' ranks, so heavy tails and a wrong overall scale
+do not raise them. Where seasons (or groups, or users) have levels, a line in something that is the same for all rows of
+a season is judged by the scatter of the seasons' means around it (`line_between`).
+
+Shapes: n rows, p columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from scipy.special import fdtrc, ndtr, ndtri, stdtr
+from scipy.stats import kurtosistest, rankdata
+
+from drimed.linear.arrays import FloatArray, IntArray
+
+DENSE = 60  # levels up to which a factor beside the finest, which is taken out by its means, is written out as columns
+LEFT = 3  # degrees of freedom that must remain for the noise
+RANK = 1e-9  # eigenvalues below this share of the largest belong to columns that say nothing new
+SHORTEST = 4  # rows of a user: with fewer, the sum of products around the circle is the same in every order
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Levels of factors and columns, together with a constant."""
+
+    factors: tuple[IntArray, ...] = ()  # (n,) each, codes from 0
+    columns: tuple[FloatArray, ...] = ()  # (n, p) each
+
+    def and_(self, other: Space) -> Space:
+        """What both span."""
+        return Space(self.factors + other.factors, self.columns + other.columns)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What a space leaves of the residuals."""
+
+    rest: FloatArray  # (n,)
+    leverage: FloatArray  # (n,)
+    rank: int
+
+
+def codes(labels: Sequence[object] | FloatArray | IntArray) -> IntArray:
+    """Labels as numbers from 0, in the order of the labels."""
+    return np.asarray(np.unique(np.asarray(labels), return_inverse=True)[1], np.intp).reshape(-1)
+
+
+def cells(a: IntArray, b: IntArray) -> IntArray:
+    """The factor of all pairs that occur."""
+    return codes(a * (int(b.max()) + 1) + b)
+
+
+def nested(a: IntArray | FloatArray, b: IntArray) -> bool:
+    """Whether every level of b lies within one level of a: whether a is constant within b."""
+    one = np.zeros(int(b.max()) + 1, a.dtype)
+    one[b] = a
+    return bool((one[b] == a).all())
+
+
+def normal_scores(values: FloatArray) -> FloatArray:
+    """The normal quantiles of the ranks: (n,)."""
+    return np.asarray(ndtri((rankdata(values) - 0.5) / len(values)), np.float64)
+
+
+def fit(y: FloatArray, space: Space) -> Fitted | None:
+    """Least squares; None where two factors have too many levels to be written out."""
+    kept: list[IntArray] = []
+    for factor in sorted(space.factors, key=lambda f: -int(f.max())):
+        if not any(nested(factor, finer) for finer in kept):
+            kept.append(factor)
+    if len(kept) > 1 and int(kept[1].max()) >= DENSE:
+        return None
+    n = len(y)
+    finest = kept[0] if kept else np.zeros(n, np.intp)  # taken out by its means
+    count = np.bincount(finest).astype(np.float64)
+    dummies = [(f[:, None] == np.arange(int(f.max()) + 1)).astype(np.float64) for f in kept[1:]]
+    rest = _centred(y[:, None], finest, count)[:, 0]
+    empty = Fitted(rest, 1 / count[finest], len(count))
+    if not dummies and not space.columns:
+        return empty
+    X = _centred(np.concatenate([*dummies, *space.columns], 1), finest, count)
+    size = np.sqrt((X**2).mean(0))
+    X = X[:, size > RANK] / size[size > RANK]
+    if not X.shape[1]:
+        return empty
+    values, vectors = np.linalg.eigh(X.T @ X)
+    free = values > RANK * n
+    basis = X @ (vectors[:, free] / np.sqrt(values[free]))  # (n, rank), orthonormal
+    leverage = empty.leverage + (basis**2).sum(1)
+    return Fitted(rest - basis @ (basis.T @ rest), leverage, empty.rank + int(free.sum()))
+
+
+def _centred(X: FloatArray, factor: IntArray, count: FloatArray) -> FloatArray:
+    """Less the mean of each level."""
+    total = np.stack([np.bincount(factor, column) for column in X.T], 1)
+    return np.asarray(X - (total / count[:, None])[factor])
+
+
+def explains(y: FloatArray, base: Space, more: Space) -> tuple[float, float]:
+    """p-value of what `more` adds to the base, and how much: in standard deviations of the rest. NaN: cannot tell."""
+    small, large = fit(y, base), fit(y, base.and_(more))
+    if small is None or large is None:
+        return np.nan, np.nan
+    extra, left = large.rank - small.rank, len(y) - large.rank
+    if extra < 1 or left < LEFT:
+        return np.nan, np.nan
+    noise = float(large.rest @ large.rest) / left
+    gained = float(small.rest @ small.rest) - noise * left
+    if noise <= 0:
+        return np.nan, np.nan
+    size = np.sqrt(max(0.0, gained - extra * noise) / len(y) / noise)
+    return float(fdtrc(extra, left, max(0.0, gained) / extra / noise)), float(size)
+
+
+def line_between(y: FloatArray, base: Space, x: FloatArray, unit: IntArray) -> tuple[float, float]:
+    """p-value and size of a line in x, which is the same within each unit, against the scatter of the units' means.
+
+    What the base has that differs within units is taken out of the rows first, the rest of it out of the means; levels
+    of the units themselves, or of parts of them, are what the line is judged by.
+    """
+    within = Space(
+        tuple(f for f in base.factors if not nested(unit, f) and not nested(f, unit)),
+        tuple(c for c in base.columns if not all(nested(column, unit) for column in c.T)),
+    )
+    between = [(f[:, None] == np.arange(int(f.max()) + 1)) for f in base.factors if nested(f, unit) and f is not unit]
+    between += [c for c in base.columns if all(nested(column, unit) for column in c.T)]
+    found = fit(y, within)
+    if found is None:
+        return np.nan, np.nan
+    count = np.bincount(unit).astype(np.float64)
+    means = np.bincount(unit, found.rest) / count
+    at = np.bincount(unit, x) / count
+    others = [np.bincount(unit, column) / count for c in between for column in c.T]
+    units = Space((), tuple(v[:, None] for v in others))
+    p, _ = explains(means, units, Space((), (at[:, None],)))
+    line = np.polyfit(at, means, 1)[0] if np.ptp(at) > 0 else 0.0
+    return p, float(abs(line) * np.std(at))
+
+
+def serial(rest: FloatArray, user: IntArray, order: FloatArray) -> tuple[float, float]:
+    """p-value and size of the correlation between neighbours in the order of each user's rows.
+
+    Wald and Wolfowitz's sum of products around the circle, with its mean and variance over all orders of a user's rows:
+    levels of users do not matter, nor does the shape of the noise.
+    """
+    count = np.bincount(user)
+    long = count[user] >= SHORTEST
+    if not long.any():
+        return np.nan, np.nan
+    who, at = codes(user[long]), np.lexsort((order[long], user[long]))
+    x, who = _centred(rest[long][:, None], who, np.bincount(who).astype(np.float64))[at, 0], who[at]
+    T = np.bincount(who).astype(np.float64)
+    first = np.r_[0, np.cumsum(T)[:-1]].astype(np.intp)
+    following = np.arange(1, len(x) + 1)
+    following[first + T.astype(np.intp) - 1] = first  # around the circle
+    s2, s4 = np.bincount(who, x**2), np.bincount(who, x**4)
+    mean = -s2 / (T - 1)
+    variance = (s2**2 - s4) / (T - 1) + (s2**2 - 2 * s4) / ((T - 1) * (T - 2)) - mean**2
+    off, spread = float((x @ x[following]) - mean.sum()), float(np.sqrt(max(0.0, variance.sum())))
+    if spread <= 0:
+        return np.nan, np.nan
+    return float(2 * ndtr(-abs(off) / spread)), off / float(s2.sum())
+
+
+def outlier(rest: FloatArray) -> tuple[float, int]:
+    """p-value of the largest residual being one of normal noise (Grubbs's bound), and its row."""
+    n = len(rest)
+    off = rest - rest.mean()
+    row = int(np.abs(off).argmax())
+    share = float(off[row] ** 2 / (off @ off)) * n / (n - 1)  # of all squares, at most 1
+    t = np.sqrt((n - 2) * share / max(1 - share, RANK))
+    return min(1.0, float(2 * n * stdtr(n - 2, -t))), row
+
+
+def heavy(rest: FloatArray) -> tuple[float, float]:
+    """p-value of tails being heavier than the normal's, and the excess kurtosis."""
+    found = kurtosistest(rest, alternative="greater")
+    off = rest - rest.mean()
+    return float(found.pvalue), float((off**4).mean() / (off**2).mean() ** 2 - 3)
+
+
+def few_values(outcomes: FloatArray) -> str | None:
+    """Whether outcomes take two values only, or are small counts."""
+    values = np.unique(outcomes)
+    if len(values) == 2:
+        return "two values"
+    counts = values.min() >= 0 and values.max() <= 20 and bool((values == np.round(values)).all())
+    return "small counts" if counts and len(values) > 1 else None

@@ -1,0 +1,216 @@
+"""A radius at which the margins of all arms hold at once, so that whatever a guard picks among them is covered.
+
+A choice is wrong only if <g, theta_hat - theta> > r |g| for the feature g = w_a + t rel x_0 of some arm a and |t| <= 1
+(margin.py). For unit vectors u, v at an angle of phi, and standard normal z,
+
+    P(<u, z> > c, <v, z> <= c) = 1/pi int_0^(phi/2) h(c / cos s) ds,   h(x) = exp(-x^2 / 2)
+
+so that directions can be joined to others one by one, each at the price of what it adds to a neighbour: the sum over
+the edges of a tree bounds the probability that any of them exceeds c (Hunter 1976, Worsley 1982). It is near
+Bonferroni's for directions that have nothing in common, costs nothing for twins, and an arc of t costs its length / 2
+times h(c) / pi (Naiman 1986). The first direction alone has P(z > c), which is the price at an angle of pi. With an
+estimated noise of nu degrees of freedom h(x) is (1 + x^2 / nu)^(-nu / 2): all of it holds for Student's distribution.
+
+Shapes: n directions, d features.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from drimed.guards.constraint import Constraint
+from drimed.learning.offer import Fit, Offer
+from drimed.linear import forms
+from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.linear.kernel import helper, kernel
+
+# Nodes and weights of Gauss and Legendre on [0, 1]: the integrals are smooth, and right to 1e-9 of themselves.
+_NODES, _WEIGHTS = (np.ascontiguousarray(a) for a in np.polynomial.legendre.leggauss(16))
+NODES, WEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _WEIGHTS
+NOTHING = 1e-12  # a direction this short, as a share of the longest, has no error of its own: it is round-off
+OPPOSITE = 1e-5  # arcs as near to half a circle as this come from features that pass through zero: two points
+ENOUGH = 1e-7  # relative: the radius need not be found better than this
+PRIOR = 3.0  # outcomes that the prior of an arm's noise counts as (learning/noise_model.py)
+MOST_FREEDOM = 1e6  # as good as infinite
+LARGEST_EXPONENT = 600.0  # beyond which a radius is as good as infinite
+BEYOND_DOUBT = 8.0  # standard errors from zero: the sign of the control's mean is what it seems to be
+
+
+def lower_bounds(
+    fit: Fit, offer: Offer, required: list[Constraint], confidence: float | str, *, control: bool
+) -> list[FloatArray]:
+    """For each constraint bounds on the margins of all arms, and last of the control: (..., K + 1).
+
+    They hold together for the available arms, and with `control` for the control's own too. A lottery's margin is the
+    mean of its arms' margins, and at least the mean of their bounds.
+    """
+    arcs = [_arcs(fit, offer, each, control) for each in required]
+    nu = np.concatenate([freedom(fit, offer, each) for each in required], -1)
+    if isinstance(confidence, str):  # its region has every direction in it
+        r0 = np.asarray(fit.radius / fit.noise_bound)[..., None]
+        grown = np.where(nu == np.inf, 1.0, nu)
+        c = np.where(nu == np.inf, r0, np.sqrt(grown * np.expm1(np.minimum(r0 * r0 / grown, LARGEST_EXPONENT))))
+    else:
+        first, last = (np.concatenate([each[end] for each in arcs], -2) for end in (0, 1))
+        used = np.concatenate([each[2] for each in arcs], -1)
+        c = quantile(first, last, used, fit.metric, 1 - confidence, nu)
+    r = c * (fit.noise_bound * np.sqrt(fit.inflation))[..., None]
+    parts = np.split(r, len(required), -1)
+    return [each.lower(fit, part) for each, part in zip(required, parts, strict=True)]
+
+
+def noise_is_known(fit: Fit) -> bool:
+    """Whether the fit rests on no estimate of the noise."""
+    return isinstance(fit.inflation, float) and fit.inflation == 1.0
+
+
+def freedom(fit: Fit, offer: Offer, c: Constraint) -> FloatArray:
+    """Degrees of freedom of the noise in each arm's margin, infinite where the noise is known: (..., K + 1).
+
+    Two bounds, the smaller counts. The inflation is 1 + 4 / nu to first order, nu the mean degrees of freedom of an
+    arm's own noise (learning/learned.py), and a margin rests on two arms at least: 2 nu. And where a share f_b of a
+    margin's variance comes from the n_b outcomes of arm b, Satterthwaite's 1 / sum f_b^2 / (n_b + PRIOR): an arm that
+    was played once may be noisier than all others, and nobody knows yet.
+    """
+    excess = np.asarray(fit.inflation - 1.0)[..., None]
+    shape = (*np.broadcast_shapes(excess.shape[:-1], fit.pulls.shape[:-1], c.w.shape[:-2]), c.w.shape[-2] + 1)
+    if noise_is_known(fit) or not (excess > 0).any():
+        return np.full(shape, np.inf)
+    w = np.concatenate((c.w, c.x0[..., None, :]), -2)
+    along = np.matmul(np.matmul(w, fit.V_inv), np.swapaxes(offer.features, -1, -2))  # (..., K + 1, K), of arms b
+    sigma = np.ones(fit.pulls.shape) if offer.sigma is None else offer.sigma
+    variance = np.maximum(fit.leverage(w), forms.NEVER_ZERO)[..., None]
+    f = (fit.pulls / sigma**2)[..., None, :] * along**2 / variance
+    f = f / np.maximum(f.sum(-1, keepdims=True), 1.0)
+    scatter = np.vecdot(f * f, 1 / (fit.pulls + PRIOR)[..., None, :])
+    return np.broadcast_to(1 / np.maximum(np.maximum(excess / 8, scatter), 1 / MOST_FREEDOM), shape)
+
+
+def _arcs(fit: Fit, offer: Offer, c: Constraint, control: bool) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """The directions of all arms' margins, and last the control's: first and last ends, and which count."""
+    w = np.concatenate((c.w, np.zeros_like(c.w[..., :1, :])), -2)
+    used = (c.w != 0).any(-1) if offer.available is None else (c.w != 0).any(-1) & offer.available
+    used = np.concatenate((used, np.full((*used.shape[:-1], 1), control)), -1)
+    x0 = c.relative * c.x0
+    error = np.sqrt(forms.leverages(x0[..., None, :], fit.metric)[..., 0] * fit.inflation) * fit.noise_bound
+    mu0 = np.vecdot(x0, fit.theta)
+    sure = np.abs(mu0) > BEYOND_DOUBT * error
+    first = w + (np.where(sure & (mu0 > 0), 1.0, -1.0)[..., None] * x0)[..., None, :]
+    last = w + (np.where(sure & (mu0 < 0), -1.0, 1.0)[..., None] * x0)[..., None, :]
+    return first, last, used
+
+
+def quantile(
+    first: FloatArray, last: FloatArray, used: BoolArray, metric: FloatArray, tail: float, nu: FloatArray
+) -> FloatArray:
+    """c such that P(<g, z> > c |g| for any g) <= tail, with g on the arcs from `first` to `last`, (..., n, d).
+
+    z has the covariance `metric`, and its noise the degrees of freedom nu: (..., q) -> (..., q), one c for each. An arc
+    is a point where both ends are the same, and two points where they are opposite.
+
+    >>> e = np.eye(2)
+    >>> quantile(e, e, np.array([True, False]), np.eye(2), 0.01, np.array([np.inf, 10.0])).round(4).tolist()
+    [2.3263, 2.7638]
+    """
+    return _quantile(first, last, used, metric, tail, nu, NODES, WEIGHTS)
+
+
+@kernel(
+    "void(f8[:,:], f8[:,:], b1[:], f8[:,:], f8, f8[:], f8[:], f8[:], f8[:])",
+    "(n,d),(n,d),(n),(d,d),(),(q),(m),(m)->(q)",
+)
+def _quantile(first, last, used, S, tail, nu, nodes, weights, c):  # type: ignore[no-untyped-def]
+    n, d = first.shape
+    ends, Sends = np.zeros((2 * n, d)), np.zeros((2 * n, d))
+    size = np.zeros(2 * n)
+    longest = 0.0
+    for k in range(n):
+        for e in range(2):
+            at = 2 * k + e
+            for i in range(d):
+                ends[at, i] = first[k, i] if e == 0 else last[k, i]
+            for i in range(d):
+                for j in range(d):
+                    Sends[at, i] += S[i, j] * ends[at, j]
+                size[at] += ends[at, i] * Sends[at, i]
+            size[at] = np.sqrt(max(size[at], 0.0))
+            if used[k]:
+                longest = max(longest, size[at])
+    angle = np.zeros((2 * n, 2 * n))
+    for a in range(2 * n):
+        for b in range(a):
+            product = 0.0
+            for i in range(d):
+                product += ends[a, i] * Sends[b, i]
+            scale = size[a] * size[b]
+            cosine = product / (scale if scale > 0.0 else 1.0)
+            angle[a, b] = math.acos(min(max(cosine, -1.0), 1.0))
+            angle[b, a] = angle[a, b]
+    halves, arcs = _tree(angle, size, used, NOTHING * longest)
+    for q in range(nu.shape[0]):
+        known = q > 0 and nu[q] == nu[q - 1]
+        c[q] = c[q - 1] if known else _root(halves, arcs, tail, nu[q], nodes, weights)
+
+
+@helper
+def _tree(angle: FloatArray, size: FloatArray, used: BoolArray, least: float) -> tuple[FloatArray, float]:
+    """Half the angles at which each direction joins the others, and half the summed length of the arcs."""
+    n2 = size.shape[0]
+    halves = np.zeros(n2)
+    near = np.full(n2, np.pi)  # the first has no neighbour
+    left = np.zeros(n2, np.bool_)
+    for a in range(n2):
+        left[a] = used[a // 2] and size[a] > least
+    arcs, joined = 0.0, 0
+    while True:
+        nearest = -1
+        for a in range(n2):
+            if left[a] and (nearest < 0 or near[a] < near[nearest]):
+                nearest = a
+        if nearest < 0:
+            break
+        halves[joined] = 0.5 * near[nearest]
+        joined += 1
+        left[nearest] = False
+        other = nearest + 1 if nearest % 2 == 0 else nearest - 1
+        length = angle[nearest, other]
+        if left[other] and length < np.pi - OPPOSITE:  # an arc, which brings its other end along
+            left[other] = False
+            arcs += 0.5 * length
+            _closer(angle[other], left, near)
+        _closer(angle[nearest], left, near)
+    return halves[:joined], arcs
+
+
+@helper
+def _closer(angle: FloatArray, left: BoolArray, near: FloatArray) -> None:
+    for a in range(angle.shape[0]):
+        if left[a]:
+            near[a] = min(near[a], angle[a])
+
+
+@helper
+def _root(halves: FloatArray, arcs: float, tail: float, nu: float, nodes: FloatArray, weights: FloatArray) -> float:
+    """Where the bound on the probability that any direction exceeds c falls to `tail`."""
+    low, high = 0.0, np.inf
+    c = 0.0 if halves.shape[0] == 0 else 1.0
+    while c > 0.0:
+        total = arcs * _h(c, nu)
+        for e in range(halves.shape[0]):
+            for m in range(nodes.shape[0]):
+                total += halves[e] * weights[m] * _h(c / np.cos(halves[e] * nodes[m]), nu)
+        if total > np.pi * tail:
+            low = c
+        else:
+            high = c
+        if high - low <= ENOUGH * c:
+            return high
+        c = 2.0 * low if high == np.inf else 0.5 * (low + high)
+    return 0.0
+
+
+@helper
+def _h(x: float, nu: float) -> float:
+    return np.exp(-0.5 * x * x) if nu == np.inf else np.exp(-0.5 * nu * np.log1p(x * x / nu))

@@ -1,0 +1,179 @@
+"""The life of field and people trials: whatever happens to them, every decision is proven from the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drimed.records import Decision
+from drimed.trial import snapshots
+from drimed.trial import trial as trials
+from drimed.trial.stores import open_store
+from drimed.trial.stores.sql import SqlStore
+from drimed.trial.trial import Trial
+from drimed.trial.verify import verify
+from tests.trial.playing import new, play, verified
+from tests.trial.states import contents
+
+KINDS = pytest.mark.parametrize("kind", ["field", "people"])
+EFFECTS = {"old": 0.0, "new": 3.0, "third": -2.0, "fourth": 1.0}
+SPEC: dict[str, Any] = {
+    "name": "t",
+    "seed": 3,
+    "enrolment": "open",
+    "metrics": {"yield": {}, "cost": {}},
+    "arms": {"old": {}, "new": {}, "third": {}},
+    "control": "old",
+    "preference": {"yield": 1.0, "cost": -0.1},
+    "users": {
+        "north": {"blocks": {"A": ["1", "2"], "B": ["3"]}, "attributes": {"ph": 6.0, "soil": "sand"}, "group": "hills"},
+        "south": {"plots": ["1", "2"], "attributes": {"ph": 7.0, "soil": "loam"}, "group": "hills"},
+        "west": {"attributes": {"ph": 6.6, "soil": "sand"}},
+    },
+    "context": {"rain": {"typical": 400, "spread": 100}, "sky": {"levels": ["sun", "cloud"], "affects": ["level"]}},
+    "tolerance": {"absolute": 2.0},
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlStore]:
+    """SQLite, with a snapshot after every few events."""
+    monkeypatch.setattr(trials, "SNAPSHOT_EVERY", 15)
+    opened = open_store(str(tmp_path / "trials.db"))
+    yield opened
+    opened.close()
+
+
+def season(trial: Trial, number: int, rng: np.random.Generator, *newcomers: str) -> list[Decision]:
+    """Ask for everybody and the newcomers."""
+    users = [*trial.state().users, *newcomers]
+    weather = {u: {"rain": float(rng.normal(400, 100)), "sky": ["sun", "cloud"][int(rng.integers(2))]} for u in users}
+    enrol = {u: {"attributes": {"ph": float(rng.normal(6.5, 0.5)), "soil": f"soil of {u}"}} for u in newcomers}
+    return trial.ask(users, enrol=enrol, contexts=weather, episode=number)
+
+
+def harvest(given: Decision, rng: np.random.Generator) -> dict[str, float]:
+    level = 50 + 4 * given.episode + 3 * (given.user == "north") + EFFECTS[given.arm]
+    return {"yield": float(level + rng.normal()), "cost": float(10 + rng.normal())}
+
+
+@KINDS
+def test_a_whole_life_is_proven_to_the_last_bit_with_snapshots(store: SqlStore, kind: str) -> None:
+    """Late, partial, amended and missing outcomes; an arm that joins, one that is retired; people who join."""
+    trial = Trial.create(SPEC | {"model": {"kind": kind}}, store)
+    rng = np.random.default_rng(0)
+    late: list[Decision] = []
+    for number in range(1, 5):
+        given = season(trial, number, rng, f"newcomer {number}")
+        for one in given:
+            outcome = harvest(one, rng)
+            if one.id % 4 == 0:
+                late.append(one)
+            elif one.id % 5 == 0:
+                trial.tell(one.id, {"cost": outcome["cost"]})
+            else:
+                trial.tell(one.id, outcome)
+        if number == 2:
+            trial.mark_missing(5, reason="hail")
+            trial.amend(1, {"yield": 51.0}, reason="typed wrongly")
+            trial.add_arm("fourth")
+        if number == 3:
+            trial.retire_arm("third", reason="no seed left")
+            trial.change_preference("north", {"yield": 2.0}, reason="prices")
+            for one in late:
+                trial.tell(one.id, harvest(one, rng))
+    state = trial.state()
+    assert {d.arm for d in trial.decisions()} >= {"old", "new"}
+    assert (state.counts.missing, state.counts.amendments, len(state.users)) == (1, 1, 7)
+    proof = verify(store, "t")
+    assert (proof.faults, proof.exact) == ([], state.counts.decisions)
+    with store.reading("t") as ledger:
+        snapshot = ledger.snapshot()
+        assert snapshot is not None
+        restored = snapshots.restore(state.created, snapshot)
+    assert restored is not None
+    assert contents(Trial.open("t", store).state()) == contents(state)
+
+
+@KINDS
+def test_numbers_of_people_groups_and_levels_are_those_of_their_first_appearance(store: SqlStore, kind: str) -> None:
+    trial = Trial.create(SPEC | {"model": {"kind": kind}}, store)
+    season(trial, 1, np.random.default_rng(0), "east")
+    trial.change_preference("north", {"yield": 2.0}, reason="prices")  # another profile, the same place
+    state = trial.state()
+    people = {u: state.profile(u).person for u in state.users}
+    assert {u: (p.number, p.group) for u, p in people.items()} == {
+        "north": (0, 0), "south": (1, 0), "west": (2, 1), "east": (3, 2),
+    }  # fmt: skip
+    assert [int(p.levels[0]) for p in people.values()] == [0, 1, 0, 2]
+    offer = state.problem.offer(*state.asked(next(e for e in trial.log(kinds=["decision"]))))
+    assert offer.unit is not None
+    assert (offer.unit.user, offer.unit.group, offer.unit.block) == (0, 0, 1)
+    assert offer.unit.levels is not None
+    assert offer.unit.levels.shape == (2,)  # soil, sky
+    assert offer.unit.covariates is not None
+    assert offer.unit.covariates.shape == (2,)  # ph, rain
+
+
+def test_no_range_and_no_unit_of_measurement_changes_a_decision() -> None:
+    """The same outcomes with other ranges, and in units a thousand times as small: the same arms."""
+    plain = [d.arm for d in play(new(), 5)]
+    wide = [d.arm for d in play(new(metrics={"yield": {"range": [-1e6, 1e6]}, "cost": {}}), 5)]
+    none = [d.arm for d in play(new(metrics={"yield": {}, "cost": {}}), 5)]
+    assert plain == wide == none
+    assert len(set(plain)) > 1
+
+
+def test_an_arm_that_nothing_is_known_of_has_the_same_chance_wherever_it_stands_in_the_file() -> None:
+    arms = ["old", "a", "b", "c"]
+    first = new(arms={a: {} for a in arms}).ask("north")
+    other = new(arms={a: {} for a in reversed(arms)}).ask("north")
+    assert first.probabilities == pytest.approx(other.probabilities)
+    assert len({round(first.probabilities[a], 9) for a in "abc"}) == 1
+
+
+# Control plots
+
+
+def paired(**changes: Any) -> Trial:
+    return new(feedback="difference", **changes)
+
+
+def test_both_plots_are_learned_from_as_they_are_and_the_reward_is_their_difference() -> None:
+    trial = paired()
+    given = trial.ask("north")
+    told = trial.tell(given.id, {"yield": 5.0}, control={"yield": 4.0, "cost": 3.0})
+    assert told.waits_for == []  # each metric is learned from as it comes
+    state = trial.state()
+    outcome = state.usable(state.profile("north"), {"metrics": {"yield": 5.0}, "control": {"yield": 4.0, "cost": 3.0}})
+    assert outcome is not None
+    assert outcome.vector is not None
+    assert outcome.control is not None
+    assert (outcome.vector.tolist(), outcome.control.tolist()) == ([5.0, 0.0], [4.0, 3.0])
+    assert outcome.observed is not None
+    assert (outcome.observed.tolist(), outcome.control_observed) == ([True, False], None)
+    trial.tell(given.id, {"cost": 1.0})
+    assert next(trial.decisions()).reward == pytest.approx(1.0 - 0.1 * -2.0)
+    trial.amend(given.id, {}, control={"cost": 4.0}, reason="typed wrongly")
+    assert next(trial.decisions()).reward == pytest.approx(1.0 + 0.3)
+    verified(trial)
+
+
+def test_sites_with_control_plots_may_have_different_controls() -> None:
+    trial = paired(users={"north": {}, "south": {"control": "new"}}, tolerance={"relative": 0.5, "absolute": 1.0})
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        trial.open_episode()
+        for one in trial.ask():
+            control = trial.state().spec.resolved(trial.state().profile(one.user).definition).control
+            assert isinstance(control, str)
+            plot, other = (5 + EFFECTS[a] / 3 + rng.normal(0, 0.2) for a in (one.arm, control))
+            trial.tell(one.id, {"yield": plot, "cost": 1.0}, control={"yield": other, "cost": 1.0}, confirm=True)
+    last = {d.user: d for d in trial.preview()}
+    assert last["south"].effects is not None
+    assert last["south"].effects["old"].estimate < 0  # its control is the better arm
+    verified(trial)
