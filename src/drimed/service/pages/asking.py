@@ -207,6 +207,7 @@ def attributes(state: TrialState) -> dict[str, dict[str, Any]]:
         name: {
             "unit": declared[name].unit if name in declared else "",
             "typical": None if c.levels is not None or c.needed else c.typical,
+            "needed": bool(c.roles) and c.needed,
             "levels": None if c.levels is None else list(state.numbers.levels.get(name, ())),
         }
         for name, c in known.items()

@@ -22,7 +22,7 @@ from drimed.service.tokens import ASK_TELL, READ
 from drimed.trial import events as kinds
 from drimed.trial import queries, sheets
 from drimed.trial import telling as outcomes
-from drimed.trial.parts import User
+from drimed.trial.parts import LARGEST, User
 from drimed.trial.queries import SEARCHES, Found, Search
 from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
@@ -176,6 +176,7 @@ def _about(state: TrialState, user: str) -> list[tuple[str, float | str]]:
 
 def _charts(d: Decision, confidence: float | str) -> dict[str, Any]:
     """How likely each arm was, and its effect as estimated at that moment."""
+    unknown = [arm for arm, e in (d.effects or {}).items() if e.high - e.low > LARGEST]
     then = [
         forest.Row(
             arm,
@@ -184,12 +185,13 @@ def _charts(d: Decision, confidence: float | str) -> dict[str, Any]:
             single=True,
         )
         for arm, e in (d.effects or {}).items()
-        if not e.estimate == e.low == e.high == 0
+        if arm not in unknown and not e.estimate == e.low == e.high == 0
     ]
     level = "anytime" if confidence == "anytime" else f"{100 * float(confidence):g} %"
     title = "Estimated effect of each arm against this user's control"
     return {
         "level": level,
+        "unknown": unknown,
         "probabilities": allocation.probabilities(d.probabilities, d.arm),
         "effects": forest.forest("then-chart", title, then, unit="reward", promise=level),
     }

@@ -70,7 +70,7 @@ def _field(state: TrialState, model: Model) -> Iterator[str]:
         )
     else:
         yield "Seasons are taken to be alike: nothing shifts from one to the next."
-    if state.numbers.blocks:
+    if state.numbers.blocks or any(user.blocks for user in state.spec.users.values()):
         yield "Blocks shift the outcomes of their plots, in each season anew."
 
 
