@@ -51,7 +51,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlStore]
 def season(trial: Trial, number: int, rng: np.random.Generator, *newcomers: str) -> list[Decision]:
     """Ask for everybody and the newcomers."""
     users = [*trial.state().users, *newcomers]
-    weather = {u: {"rain": float(rng.normal(400, 100)), "sky": ["sun", "cloud"][int(rng.integers(2))]} for u in users}
+    weather: dict[str, dict[str, float | str]] = {
+        u: {"rain": float(rng.normal(400, 100)), "sky": ["sun", "cloud"][int(rng.integers(2))]} for u in users
+    }
     enrol = {u: {"attributes": {"ph": float(rng.normal(6.5, 0.5)), "soil": f"soil of {u}"}} for u in newcomers}
     return trial.ask(users, enrol=enrol, contexts=weather, episode=number)
 
