@@ -13,7 +13,7 @@ from tests.service.test_endpoints import ok, problem
 from tests.trial.fields import FIELD, PATIENTS
 
 F, P = "/v1/trials/field", "/v1/trials/patients"
-DRY = {"rain": 450, "slope": "flat"}
+DRY: dict[str, float | str] = {"rain": 450, "slope": "flat"}
 BOTH = {"north": DRY, "south": DRY}
 
 

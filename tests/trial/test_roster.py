@@ -127,7 +127,7 @@ def test_the_plots_of_somebody_new_are_theirs_from_then_on() -> None:
     trial = Trial.create(FIELD | {"enrolment": "open"}, MemoryStore())
     text = "user,plot,block,rain,slope,ph,soil\nwest,1,W,450,flat,6,sand\nwest,2,W,450,flat,,\n"
     ask(trial, text, episode=1)
-    contexts = {"west": {"rain": 500.0, "slope": "flat"}}
+    contexts: dict[str, dict[str, float | str]] = {"west": {"rain": 500.0, "slope": "flat"}}
     assert [d.plot for d in trial.ask(["west"], contexts=contexts, episode=2)] == ["1", "2"]
 
 
