@@ -126,6 +126,14 @@ def test_the_plan_says_what_is_learned_in_plain_words(visitor: Visitor) -> None:
     assert "one mean outcome" in readable(_paper(visitor))
 
 
+def test_what_a_cohort_gives_is_shown_with_its_members(visitor: Visitor, http: httpx.Client) -> None:
+    http.post(f"/v1{P}/ask", json={"user": "p2", "attributes": {"sex": "m"}, "cohort": "ward"}).raise_for_status()
+    assert "p2 ward sex m default default usual" in readable(visitor.look(f"{P}/plan"))
+    data = {"user": "p2", "preference:score": "2", "reason": "x"}
+    visitor.done(visitor.send(f"{P}/manage", data, to=f"{P}/manage/preference"))
+    assert "preference of p2 changed: score → 2 × score" in readable(visitor.look(f"{P}/log?show=changes"))
+
+
 def test_a_user_with_attributes_and_plots_is_added_by_form(visitor: Visitor, http: httpx.Client) -> None:
     form = {
         "name": "west",

@@ -232,12 +232,12 @@ def _before_and_after(state: TrialState, events: Sequence[Event]) -> dict[int, s
         definitions.setdefault(profile.user, []).append(profile.definition)
     said = {}
     for event in events:
-        old, new = definitions[str(event.user)][:2]
+        old, new = (state.spec.resolved(user) for user in definitions[str(event.user)][:2])
         del definitions[str(event.user)][0]
         if event.kind == kinds.PREFERENCE:
-            found = [reward(u.preference or state.spec.preference or {}) for u in (old, new)]
+            found = [reward(u.preference or {}) for u in (old, new)]
         else:
-            found = [control(u.control or state.spec.control or {}) for u in (old, new)]
+            found = [control(u.control or {}) for u in (old, new)]
         said[event.seq] = " → ".join(found)
     return said
 

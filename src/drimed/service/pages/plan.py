@@ -13,7 +13,7 @@ from drimed.service.pages.rendering import number, shown
 from drimed.service.pages.route import Pages, Visit, whole
 from drimed.service.tokens import READ
 from drimed.trial import queries
-from drimed.trial.parts import ArmNoise, Guardrail, User
+from drimed.trial.parts import ArmNoise, Cohort, Guardrail, User
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
 
@@ -58,16 +58,19 @@ def user_rows(state: TrialState, names: Sequence[str]) -> list[dict[str, str]]:
     rows, offered = [], [a for a in state.spec.arms if a not in state.retired]
     for name in names:
         user = state.profile(name).definition
-        possible = [a for a in user.arms or offered if a in offered]
+        known, cohort = state.spec.resolved(user), state.spec.cohorts.get(user.cohort or "", Cohort())
+        weighs = user.preference is not None or cohort.preference is not None
+        compares = user.control is not None or cohort.control is not None
+        possible = [a for a in known.arms or offered if a in offered]
         rows.append(
             {
                 "name": name,
-                "group": state.profile(name).group or "",
+                "group": known.group or "",
                 "cohort": user.cohort or "",
                 "about": ", ".join(f"{a} {shown(value)}" for a, value in (user.attributes or {}).items()),
                 "plots": _plots(user),
-                "reward": DEFAULT if user.preference is None else reward(user.preference),
-                "control": DEFAULT if user.control is None else control(user.control),
+                "reward": reward(known.preference or {}) if weighs else DEFAULT,
+                "control": control(known.control or {}) if compares else DEFAULT,
                 "arms": "all" if len(possible) == len(offered) else ", ".join(possible),
             }
         )
