@@ -241,8 +241,8 @@ def _common(terms: Terms, slope: float, slope_spread: float) -> tuple[Family, ..
     """`slope` is the centre of what a covariate does to the effects of arms."""
     return (
         Family("level", variance=LEVEL),
-        Family("arm", ("arm",), centre=0.25 if terms.attributes else 0.5, spread=1.25),
-        Family("attribute", slopes=terms.attributes, centre=0.25, spread=1.25),
+        Family("arm", ("arm",), centre=0.5 if terms.attributes else 1.0, spread=1.25),
+        Family("attribute", slopes=terms.attributes, centre=0.5, spread=1.25),
         Family("covariate", slopes=terms.level, centre=0.5),
         Family("covariate x arm", ("arm",), slopes=terms.effects, centre=slope, spread=slope_spread),
         *(Family(category(i), (category(i),)) for i in terms.categories),
