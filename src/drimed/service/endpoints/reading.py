@@ -121,6 +121,8 @@ async def decisions(
     trial: TrialName,
     user: UserFilter = None,
     arm: Annotated[str | None, Query(max_length=100, pattern=_PRINTABLE, description="Only this arm.")] = None,
+    plot: Annotated[str | None, Query(max_length=100, pattern=_PRINTABLE, description="Only on this plot.")] = None,
+    block: Annotated[str | None, Query(max_length=100, pattern=_PRINTABLE, description="Only in this block.")] = None,
     state: Annotated[
         Literal["pending", "partial", "complete", "missing", "amended"] | None,
         Query(description="Only decisions whose outcome is in this state, or was amended."),
@@ -134,7 +136,7 @@ async def decisions(
 
     def look(opened: Trial) -> Page[Decision]:
         with opened.reading() as (ledger, known):
-            wanted = Search(user or "", arm or "", state or "")
+            wanted = Search(user or "", arm or "", state or "", plot or "", block or "")
             found = queries.search(ledger, known, wanted, before=before, limit=limit)
         return Page(found.decisions, None if found.before is None else str(found.before))
 
