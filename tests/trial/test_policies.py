@@ -14,6 +14,24 @@ from drimed.records import Report
 from tests.trial.playing import KNOWN, new, play, verified
 
 
+def _kind(policy: str) -> str:
+    """The model that a policy of the registry comes with."""
+    return policy.split("_")[0] if policy.startswith(("field_", "people_")) else "paper"
+
+
+@pytest.mark.parametrize("kind", ["field", "people"])
+@pytest.mark.parametrize(
+    "name", ["dri_med", "dri_imed", "lin_ts", "oful", "ids", "spanner_igw", "uniform", "clucb", "oplb"]
+)
+def test_policies_of_the_paper_run_with_the_models_of_the_field(name: str, kind: str) -> None:
+    trial = new(model={"kind": kind}, policy={"name": name})
+    play(trial, 3)
+    trial.add_arm("fourth")
+    trial.amend(1, {"yield": 4.0}, reason="typo")
+    play(trial, 2, seed=1)
+    verified(trial)
+
+
 def test_guardrails_of_the_file_bind() -> None:
     """An arm that raises the reward by 2 and the cost by 7, where the cost may rise by 2 and a twentieth of 5."""
     outcomes = {"old": (5.0, 5.0), "new": (7.0, 12.0), "third": (5.2, 5.0)}
@@ -38,9 +56,8 @@ def test_guardrails_of_the_file_bind() -> None:
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_any_policy_runs_a_trial_that_verifies_exactly(name: str) -> None:
-    kind = name.split("_")[0] if name.startswith(("field_", "people_")) else "paper"
-    known = {"noise": KNOWN} if kind == "paper" else {}
-    trial = new(model={"kind": kind}, policy={"name": name}, **known)
+    known = {"noise": KNOWN} if _kind(name) == "paper" else {}
+    trial = new(model={"kind": _kind(name)}, policy={"name": name}, **known)
     play(trial, 3)
     trial.add_user("east", {})
     trial.add_arm("fourth")
@@ -59,25 +76,33 @@ def test_any_policy_runs_a_trial_that_verifies_exactly(name: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n, e in REGISTRY.items() if "published" not in n and "d_lin_ucb" not in n])
 def test_any_policy_that_can_learn_the_noise_runs_a_trial_that_verifies_exactly(name: str) -> None:
-    trial = new(policy={"name": name})
+    trial = new(model={"kind": _kind(name)}, policy={"name": name})
     play(trial, 4)
     trial.amend(1, {"yield": 4.0}, reason="typo")
     play(trial, 2, seed=1)
     verified(trial)
 
 
-def test_a_metric_that_never_varies_does_not_stop_a_trial() -> None:
-    trial, rng = new(users={f"u{i}": {} for i in range(100)}, tolerance={"absolute": 30.0}), np.random.default_rng(0)
-    for _ in range(45):
+CONSTANT = pytest.mark.parametrize(
+    ("kind", "users", "seasons"), [("paper", 100, 45), ("field", 6, 8), ("people", 20, 6)]
+)
+
+
+@CONSTANT
+def test_a_metric_that_never_varies_does_not_stop_a_trial(kind: str, users: int, seasons: int) -> None:
+    rng = np.random.default_rng(0)
+    trial = new(users={f"u{i}": {} for i in range(users)}, model={"kind": kind}, tolerance={"absolute": 30.0})
+    for _ in range(seasons):
         trial.open_episode()
         given = trial.ask()
         trial.tell_many([Report(g.id, {"yield": float(rng.normal(5, 1)), "cost": 1.0}) for g in given])
     assert trial.ask("u0").propensity is not None
 
 
-def test_everything_constant_does_not_stop_a_trial() -> None:
-    trial = new(users={f"u{i}": {} for i in range(100)}, tolerance={"absolute": 30.0})
-    for _ in range(25):
+@CONSTANT
+def test_everything_constant_does_not_stop_a_trial(kind: str, users: int, seasons: int) -> None:
+    trial = new(users={f"u{i}": {} for i in range(users)}, model={"kind": kind}, tolerance={"absolute": 30.0})
+    for _ in range(seasons):
         trial.open_episode()
         trial.tell_many([Report(g.id, {"yield": 5.0, "cost": 1.0}) for g in trial.ask()])
     assert trial.ask("u0").propensity is not None
