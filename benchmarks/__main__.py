@@ -28,10 +28,10 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 
-from benchmarks import layout, live, scaling, startup, throughput, trial
+from benchmarks import field, layout, live, scaling, startup, throughput, trial
 from benchmarks.measure import Goal, Tick
 
-PARTS = ("startup", "throughput", "live", "trial", "scaling")
+PARTS = ("startup", "throughput", "live", "trial", "field", "scaling")
 
 R = TypeVar("R")
 
@@ -88,6 +88,11 @@ def _measure(part: str, quick: bool, folder: Path, console: Console) -> tuple[di
         durable = _with_bar(console, part, trial_plan.ticks, lambda tick: trial.run(trial_plan, tick))
         console.print(trial.table(durable))
         return asdict(durable), trial.goals(durable)
+    if part == "field":
+        field_plan = field.Plan.sized(quick)
+        sites = _with_bar(console, part, field_plan.ticks, lambda tick: field.run(field_plan, tick))
+        console.print(field.table(sites))
+        return asdict(sites), field.goals(sites)
     growth_plan = scaling.Plan.sized(quick)
     growth = _with_bar(console, part, growth_plan.ticks, lambda tick: scaling.run(growth_plan, tick))
     for view in scaling.views(growth):
@@ -107,7 +112,8 @@ def _verdicts(goals: list[Goal]) -> Table:
     view = layout.table(
         "Goals, as ratios",
         "simulated: times faster than the plain loop; live: plain steps per decision and update; trials: by the clock "
-        "on the wall, beside the bare store (opening: seconds). The median decides.",
+        "on the wall, beside the bare store (opening: seconds); sites and people: beside the paper's model, and beside "
+        "few people. The median decides.",
         "goal",
         *("wanted", "ratio", "range", "verdict"),
     )

@@ -282,7 +282,7 @@ def _share(name: str, ours: float, plain: float, commits: tuple[int, int], bound
 
 def _long(address: str, plan: Plan, tick: Tick) -> Length:
     store = open_store(address)
-    _without_sync(store)
+    without_sync(store)
     trial = Trial.create(_spec("long", USERS, decisions="one per episode"), store)
     episodes, memory = plan.decisions // USERS, list[float]()
     for _ in range(episodes):
@@ -307,7 +307,7 @@ def _opening(address: str) -> float:
     return took
 
 
-def _without_sync(store: SqlStore) -> None:
+def without_sync(store: SqlStore) -> None:
     """Do not wait for the disk."""
 
     @sa.event.listens_for(store._engine, "engine_connect")

@@ -17,7 +17,8 @@ import pytest
 
 from drimed.environments.world import Setting
 from drimed.errors import ConfigError, InputError
-from drimed.experiments.run import Run, Scenario
+from drimed.experiments.run import Run
+from drimed.experiments.scenarios import Scenario
 from drimed.experiments.simulate import RunRecord
 from drimed.experiments.sweep import Cluster, sweep
 

@@ -47,6 +47,8 @@ def reward(instance: Instance, p: FloatArray, arm: int) -> float:
 def slow(it: World, preferences: FloatArray, log: BlockLog) -> dict[str, FloatArray]:
     """One number at a time, from the definitions; preferences are (n, H, S, M)."""
     found: dict[str, FloatArray] = {}
+    theta = log.theta
+    assert theta is not None
 
     def add(name: str, s: int, n: int, value: float) -> None:
         found.setdefault(name, np.zeros((SEEDS, EPISODES)))[s, n] += value
@@ -59,7 +61,7 @@ def slow(it: World, preferences: FloatArray, log: BlockLog) -> dict[str, FloatAr
             for h in range(3):
                 p = preferences[n, h, s]
                 mean = [reward(instance, p, a) for a in range(3)]
-                arm, theta_hat = int(log.action[n, h, s]), log.theta[n, h, s]
+                arm, theta_hat = int(log.action[n, h, s]), theta[n, h, s]
                 guess = [float(instance.maps[a].T @ p @ theta_hat) for a in range(3)]
                 mu0 = sum(control[h][a] * mean[a] for a in range(3))
                 mu0_hat = sum(control[h][a] * guess[a] for a in range(3))
@@ -79,7 +81,7 @@ def slow(it: World, preferences: FloatArray, log: BlockLog) -> dict[str, FloatAr
                     add(f"violations.{name}.realised", s, n, got < true[name])
                     add(f"violations.{name}.expected", s, n, expected < true[name])
                     add(f"violations.{name}.estimated", s, n, guess[arm] < believed[name])
-            error = log.theta[n, 2, s] - instance.theta
+            error = theta[n, 2, s] - instance.theta
             add("parameter_error", s, n, float(np.sqrt((error**2).sum())))
     return found
 
@@ -92,7 +94,8 @@ def test_metrics_are_what_a_slow_loop_finds(preferences: str, episodes_per_block
     pieces, drawn = [], []
     for block in it.blocks(episodes_per_block):
         at = slice(block.start, block.start + block.episodes)
-        part = BlockLog(log.action[at], log.probabilities[at], log.theta[at], log.exact)
+        theta = None if log.theta is None else log.theta[at]
+        part = BlockLog(log.action[at], log.probabilities[at], theta, log.exact)
         pieces.append(judge.episode_sums(block, part))
         drawn.append(block.preferences)
     want = slow(it, np.concatenate(drawn), log)
@@ -110,9 +113,17 @@ def test_without_exact_probabilities_expectations_are_unknown() -> None:
         assert np.isnan(values).all() == name.endswith(".expected"), name
 
 
+def test_what_needs_a_theta_on_the_offers_features_is_unknown_without_one() -> None:
+    it, log = tiny(), random_log()
+    log.theta = None
+    sums = Judge(world=it, tolerance=TOLERANCE).episode_sums(next(it.blocks()), log)
+    for name, values in sums.items():
+        assert np.isnan(values).all() == (name.endswith(".estimated") or name == "parameter_error"), name
+
+
 def test_pulls_count_every_decision_once() -> None:
     it, log = tiny(), random_log()
-    pulls = Judge(world=it, tolerance=TOLERANCE).pulls(log)
+    pulls = Judge(world=it, tolerance=TOLERANCE).pulls(next(it.blocks()), log)
     assert pulls.shape == (SEEDS, 3, 3)
     for s in range(SEEDS):
         for h in range(3):

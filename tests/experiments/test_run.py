@@ -11,13 +11,15 @@ import pytest
 
 from drimed.environments.world import Setting
 from drimed.errors import ConfigError, InputError
-from drimed.experiments.run import Run, Scenario, code_digest, policy_digest, run_together
+from drimed.experiments.run import Run, code_digest, policy_digest, run_together
+from drimed.experiments.scenarios import Scenario
 from drimed.experiments.simulate import RunRecord, simulate
 from drimed.guards.margin import Tolerance
 from drimed.policies.policy import Policy
 from drimed.policies.registry import REGISTRY, make
 
-RUN = Run(policy="oful", scenario=Scenario(setting=Setting(episodes=12)), seeds=(0, 1, 2))
+SHORT = Scenario(setting=Setting(episodes=12))
+RUN = Run(policy="oful", scenario=SHORT, seeds=(0, 1, 2))
 
 
 def record_of(run: Run) -> RunRecord:
@@ -31,9 +33,9 @@ def test_the_key_depends_on_every_field() -> None:
         replace(RUN, policy="oful:delta=0.05"),
         replace(RUN, seeds=(0, 1)),
         replace(RUN, tolerance=Tolerance(relative=0.2)),
-        replace(RUN, scenario=replace(RUN.scenario, quantile=0.25)),
+        replace(RUN, scenario=replace(SHORT, quantile=0.25)),
         replace(RUN, scenario=RUN.scenario.under("none")),
-        replace(RUN, scenario=replace(RUN.scenario, instances="random")),
+        replace(RUN, scenario=replace(SHORT, instances="random")),
     ]
     assert len({run.key() for run in [RUN, *others]}) == 8
     assert replace(RUN).key() == RUN.key()

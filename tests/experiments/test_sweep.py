@@ -10,7 +10,8 @@ import pytest
 
 from drimed.environments.world import Setting
 from drimed.errors import ConfigError, InputError
-from drimed.experiments.run import Run, Scenario
+from drimed.experiments.run import Run
+from drimed.experiments.scenarios import Scenario
 from drimed.experiments.simulate import RunRecord
 from drimed.experiments.sweep import batches, seed_blocks, sweep
 from drimed.guards.margin import Tolerance
@@ -67,7 +68,7 @@ def test_many_seeds_are_computed_and_stored_in_blocks_and_give_the_same_record(
 ) -> None:
     run = Run(policy="dri_med", scenario=replace(SHORT, instances="random"), seeds=tuple(range(5)))
     whole = sweep({"run": run}, tmp_path / "whole", jobs=1)["run"]
-    monkeypatch.setattr("drimed.experiments.run.SEEDS_PER_BLOCK", 2)
+    monkeypatch.setattr("drimed.experiments.scenarios.SEEDS_PER_BLOCK", 2)
     assert [block.seeds for block in run.blocks()] == [(0, 1), (2, 3), (4,)]
     told: list[bool] = []
     sweep({"block": run.blocks()[1]}, tmp_path / "blocks", jobs=1)
@@ -96,6 +97,6 @@ def test_runs_are_computed_together_only_if_nothing_but_the_drift_differs() -> N
         replace(drifts[0], policy="greedy"),
         replace(drifts[0], seeds=(0, 2)),
         replace(drifts[0], tolerance=Tolerance(relative=0.2)),
-        replace(drifts[0], scenario=replace(drifts[0].scenario, quantile=0.25)),
+        replace(drifts[0], scenario=replace(SHORT.under("none"), quantile=0.25)),
     ]
     assert batches([*drifts, *others], fewest=1) == [tuple(drifts), *((run,) for run in others)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from drimed.cli import names
 from drimed.errors import UnknownNameError
@@ -73,14 +73,24 @@ def bench(
     name: Annotated[str, typer.Argument(metavar="SUITE", help="The suite; `drimed bench list` shows them.")],
     instances: Annotated[int | None, typer.Option(help="Instances. Default: the suite's.")] = None,
     instance_seed: Annotated[int, typer.Option(help="The first instance's seed.")] = FRESH_SEED,
-    episodes: Annotated[int | None, typer.Option(help="Episodes L. Default: the suite's.")] = None,
-    drifts: Annotated[str | None, typer.Option(help="Drifts, separated by commas. Default: the suite's.")] = None,
+    episodes: Annotated[
+        int | None, typer.Option("--episodes", "--seasons", help="Episodes L. Default: the suite's.")
+    ] = None,
+    sites: Annotated[int | None, typer.Option(help="Sites of a field. Default: the suite's.")] = None,
+    drifts: Annotated[
+        str | None,
+        typer.Option("--drifts", "--cells", help="Drifts, or cells, separated by commas. Default: the suite's."),
+    ] = None,
     policies: Annotated[
         str | None,
         typer.Option(help="Policies, separated by commas, with settings: dri_med:guard=certain+confidence=anytime."),
     ] = None,
-    relative: Annotated[float, typer.Option(help="What counts as a violation: relative part.")] = 0.1,
-    absolute: Annotated[float, typer.Option(help="What counts as a violation: absolute part.")] = 0.05,
+    relative: Annotated[
+        float | None, typer.Option(help="What counts as a violation: relative part. Default: the suite's.")
+    ] = None,
+    absolute: Annotated[
+        float | None, typer.Option(help="What counts as a violation: absolute part. Default: the suite's.")
+    ] = None,
     jobs: Jobs = -1,
     cluster: Annotated[
         str | None, typer.Option(help="Run on a cluster instead: dask=tcp://host:port or ray=address.")
@@ -113,7 +123,11 @@ def bench(
         instances=chosen.instances if instances is None else instances,
         instance_seed=instance_seed,
         episodes=chosen.episodes if episodes is None else episodes,
-        tolerance=Tolerance(relative=relative, absolute=absolute),
+        tolerance=Tolerance(
+            relative=chosen.tolerance.relative if relative is None else relative,
+            absolute=chosen.tolerance.absolute if absolute is None else absolute,
+        ),
+        sites=sites,
     )
     for spec in benchmark.specs:
         if spec.note():
@@ -125,7 +139,7 @@ def bench(
     runs = len(seed_blocks(benchmark.plan().values()))
     run = lambda done: measure(benchmark, target, jobs=jobs, cluster=where, on_done=done)  # noqa: E731
     results, last = _measured(console, runs, target, run)
-    table = Table("policy", "ratio to the best", "worst cell")
+    table = Table(Column("policy", overflow="fold"), "ratio to the best", "worst cell")
     for row in results["ratios"]:
         table.add_row(row["policy"], f"{row['geometric_mean']:.2f}", f"{row['worst']:.2f}")
     console.print(table)

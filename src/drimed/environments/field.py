@@ -2,22 +2,28 @@
 
     y = level + arm + site + site x arm + season + block (site in season) + season x arm + noise
 
-Levels that all arms share are larger than what is sought. Shapes: S seeds, I sites, J plots of a site, L seasons,
-K arms, M metrics.
+Levels that all arms share are larger than what is sought. The first arm is the control, and all metrics count alike.
+All plots of a season are decided at once. Offers describe the arms as a live trial of the paper's model does, and say
+at which site each plot is. Shapes: S seeds, I sites, J plots of a site, L seasons, K arms, M metrics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 
 from drimed import streams
+from drimed.environments.stage import Stage
 from drimed.errors import ConfigError
+from drimed.learning.offer import Offer, Outcome, Shape, Unit
 from drimed.linear.arrays import FloatArray, IntArray
+
+RANGE = 100.0  # the range that a trialist would declare for a metric; learners are told outcomes in units of it
+DEPARTURE = 0.5  # arms differ from each other by less than levels do from zero: half as much, before any data
 
 
 @final
@@ -74,6 +80,57 @@ class FieldWorld:
 
     setting: FieldSetting
     seeds: Sequence[int]
+
+    at_once: ClassVar[bool] = True
+
+    @property
+    def shape(self) -> Shape:
+        """A level that all arms share and each arm's departure from it, for each metric; users are sites."""
+        s = self.setting
+        return Shape(d=(1 + s.arms) * s.metrics, K=s.arms, M=s.metrics, H=s.sites)
+
+    @property
+    def episodes(self) -> int:
+        """L."""
+        return self.setting.seasons
+
+    def blocks(self) -> Iterator[Stage]:
+        """Season by season."""
+        s = self.setting
+        plots = s.sites * s.plots
+        offers = self.offers(np.repeat(np.arange(s.sites), s.plots))
+        means = np.repeat(self.rewards, s.plots, 1)
+
+        for season in range(s.seasons):
+
+            def outcomes(action: IntArray, season: int = season) -> Outcome:
+                y = self.respond(season, action.reshape(-1, s.sites, s.plots)).reshape(-1, plots, s.metrics)
+                return Outcome(y.mean(-1), y / RANGE)
+
+            yield Stage(season, season * plots, offers, means, outcomes, self)
+
+    def offers(self, sites: IntArray) -> Offer:
+        """What plots at these sites are offered, (n,): batch (S, n)."""
+        s, lead = self.setting, (len(self.seeds), len(sites))
+        maps = np.zeros((s.arms, s.metrics, self.shape.d))
+        for a in range(s.arms):
+            maps[a, :, : s.metrics] = np.eye(s.metrics)
+            maps[a, :, (1 + a) * s.metrics : (2 + a) * s.metrics] = DEPARTURE * np.eye(s.metrics)
+        preference = np.full(s.metrics, RANGE / s.metrics)
+        features = np.matvec(np.swapaxes(maps, -1, -2), preference)
+        return Offer(
+            features=np.broadcast_to(features, (*lead, *features.shape)),
+            control=np.broadcast_to(np.eye(s.arms)[0], (*lead, s.arms)),
+            maps=np.broadcast_to(maps, (*lead, *maps.shape)),
+            preference=np.broadcast_to(preference, (*lead, s.metrics)),
+            user=sites,
+            unit=Unit(user=sites, group=sites),
+        )
+
+    @property
+    def rewards(self) -> FloatArray:
+        """The mean reward of each arm at each site, in an average season: (S, I, K)."""
+        return np.asarray(self.means.mean(-1))
 
     @cached_property
     def means(self) -> FloatArray:

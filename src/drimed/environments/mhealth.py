@@ -4,20 +4,24 @@
 
 At stage t users 1 to t decide together. The three settings of Huch et al. (2024), appendix A.1: homogeneous (one theta
 for all), heterogeneous (each user's theta has N(0, I) added), nonlinear (a baseline of bumps and steps besides, and an
-effect that wears off with the time since joining). The nonlinear baseline is drawn afresh for each seed.
+effect that wears off with the time since joining). The nonlinear baseline is drawn afresh for each seed. The control
+is not to act. Offers have each arm's own constant and slopes as features, and s as covariates of the user. Shapes: S
+seeds, n users of a stage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 
 from drimed import streams
+from drimed.environments.stage import Stage
 from drimed.errors import ConfigError
+from drimed.learning.offer import Offer, Outcome, Shape, Unit
 from drimed.linear.arrays import FloatArray, IntArray
 
 SETTINGS = ("homogeneous", "heterogeneous", "nonlinear")
@@ -37,9 +41,36 @@ class MobileHealth:
     seeds: Sequence[int]
     stages: int = 200
 
+    at_once: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         if self.setting not in SETTINGS:
             raise ConfigError(f"setting must be one of {SETTINGS}, got {self.setting!r}")
+        if self.stages < 1:
+            raise ConfigError(f"stages must be at least 1, got {self.stages}")
+
+    @property
+    def shape(self) -> Shape:
+        """Two arms with a constant and two slopes each; as many users as stages."""
+        return Shape(d=6, K=2, M=1, H=self.stages)
+
+    @property
+    def episodes(self) -> int:
+        """As many as stages."""
+        return self.stages
+
+    def blocks(self) -> Iterator[Stage]:
+        """Stage by stage."""
+        for stage in range(self.stages):
+            states = self.states(stage)
+            effect = self.effects(stage, states)
+            means = self._baseline(states)[..., None] + effect[..., None] * np.arange(2.0)
+
+            def outcomes(action: IntArray, stage: int = stage, states: FloatArray = states) -> Outcome:
+                reward = self.respond(stage, states, action)
+                return Outcome(reward, reward[..., None])
+
+            yield Stage(stage, stage * (stage + 1) // 2, _offers(states), means, outcomes, self)
 
     @cached_property
     def theta(self) -> FloatArray:
@@ -90,3 +121,20 @@ class MobileHealth:
             bumps = np.exp(-distance / (2 * WIDTH**2)) @ heights
             extra[i] = bumps + (states[i, :, :1] > cuts) @ rises
         return np.asarray(linear + extra)
+
+
+def _offers(states: FloatArray) -> Offer:
+    """What the users of a stage are offered, in states (S, n, 2): batch (S, n)."""
+    lead = states.shape[:-1]
+    z = np.concatenate([np.ones((*lead, 1)), states], -1)
+    features = np.zeros((*lead, 2, 6))
+    features[..., 0, :3] = features[..., 1, 3:] = z
+    users = np.arange(lead[-1])
+    return Offer(
+        features=features,
+        control=np.broadcast_to(np.eye(2)[0], (*lead, 2)),
+        maps=features[..., None, :],
+        preference=np.ones((*lead, 1)),
+        user=users,
+        unit=Unit(user=users, group=users, covariates=states),
+    )

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -81,6 +82,16 @@ class Block:
     theta: FloatArray  # (n, S, d)
     world: World
 
+    @property
+    def users(self) -> int:
+        """H."""
+        return self.world.shape.H
+
+    @property
+    def first(self) -> int:
+        """The number of its first decision."""
+        return self.start * self.users
+
     def offer(self, episode: int, user: int) -> Offer:
         """What user `user` is offered in the block's episode number `episode`: batch (S,)."""
         at, world = (episode, user), self.world
@@ -137,6 +148,8 @@ class World:
     setting: Setting
     drifts: Sequence[str | Drift] = ()  # one per seed, where they differ; else the setting's
 
+    at_once: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         if not len(self.seeds):
             raise ConfigError("a world needs at least one seed")
@@ -160,6 +173,11 @@ class World:
     def batch(self) -> int:
         """S."""
         return len(self.seeds)
+
+    @property
+    def episodes(self) -> int:
+        """L."""
+        return self.setting.episodes
 
     @cached_property
     def theta(self) -> FloatArray:

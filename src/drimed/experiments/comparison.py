@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from drimed.experiments.seasons import staged
 from drimed.experiments.simulate import RunRecord
 from drimed.experiments.suites import Benchmark, Cell
 from drimed.linear.arrays import FloatArray
@@ -73,6 +74,11 @@ def _row(measured: Measured, cell: Cell, spec: PolicySpec) -> dict[str, Any]:
         count = record.total(f"violations.{kind}")
         return None if np.isnan(count).any() else float((count > 0).mean())
 
+    def level(name: str) -> float | None:
+        """The mean over instances at the end; None where the suite has no such thing."""
+        found = float(record.total(name).mean()) if name in record.curves else np.nan
+        return None if np.isnan(found) else found
+
     expected = record.rate("violations.safe.expected")
     return {
         "suite": measured.bench.suite.id,
@@ -92,9 +98,10 @@ def _row(measured: Measured, cell: Cell, spec: PolicySpec) -> dict[str, Any]:
         "runs_with_a_strict_violation": share("strict.realised"),
         "runs_with_a_strict_expected_violation": share("strict.expected"),
         "shortfall": float(record.total("shortfall").mean()),
-        "parameter_error": float(record.total("parameter_error").mean()),
+        "parameter_error": level("parameter_error"),
         "microseconds_per_decision": record.microseconds_per_decision,
         "instances": len(regret),
+        **staged(record),
     }
 
 

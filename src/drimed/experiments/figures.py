@@ -15,6 +15,7 @@ from drimed.environments.instance import authors_instance, quantile_control
 from drimed.errors import MissingExtraError
 from drimed.experiments import paper
 from drimed.experiments.comparison import SMALLEST_REGRET, Measured, by_axis, learner_in_words
+from drimed.experiments.looks import LOOKS as BY_SEASON
 from drimed.experiments.paper import DRI_IMED, DRI_MED, DRIFTS, PUBLISHED, Contender, Records
 from drimed.experiments.simulate import RunRecord
 from drimed.linear.arrays import FloatArray
@@ -71,6 +72,8 @@ def bench_figures(measured: Measured) -> dict[str, Figure]:
     figures = {"curves": _curves(measured), "trade_off": _trade_off(measured)}
     if by_axis(measured.bench.cells):
         figures["growth"] = _growth(measured)
+    if any(f"{BY_SEASON}holds.0.95" in record.curves for record in measured.records.values()):
+        figures["seasons"] = _seasons(measured)
     return figures
 
 
@@ -154,6 +157,25 @@ def _beside(points: FloatArray) -> list[tuple[float, float]]:
         taken.append(best)
         out.append((float(best[0] - own[0]), float(best[1] - own[1])))
     return out
+
+
+def _seasons(measured: Measured) -> Figure:
+    """How often 95 % ranges hold and how wide they are, season by season, in the first cell."""
+    cell = measured.bench.cells[0]
+    fig = Figure(figsize=(9.5, 3.9), layout="constrained")
+    axes = fig.subplots(1, 2)
+    for i, spec in enumerate(measured.bench.specs):
+        record = measured.record(cell, spec)
+        for ax, name in zip(axes, ("holds.0.95", "width.0.95"), strict=True):
+            if BY_SEASON + name in record.curves:
+                mean = record.curve(BY_SEASON + name).mean(0)
+                ax.plot(record.episodes, mean, lw=1.4, ms=4, markevery=0.2, label=spec.text, **_style(i))
+    axes[0].axhline(0.95, color="grey", lw=1, ls="--", zorder=0)
+    axes[0].set(xlabel="Season", ylabel="Share of 95 % ranges that hold")
+    axes[1].set(xlabel="Season", ylabel="Width of a 95 % range", yscale="log")
+    legend_below(fig, columns=1, size=8)
+    fig.suptitle(f"{measured.bench.suite.id}, {cell.label}: ranges of effects by site", fontweight="bold")
+    return fig
 
 
 def _growth(measured: Measured) -> Figure:

@@ -33,6 +33,8 @@ try:
 except ImportError as error:
     raise MissingExtraError("jinja2", "sim") from error
 
+REFERENCES = ("dri_med", "field_med", "people_med")  # what others are compared with, the first that takes part
+
 
 def bench(
     benchmark: Benchmark,
@@ -47,7 +49,8 @@ def bench(
     plan = benchmark.plan()
     records = sweep(plan, out / "runs", jobs=jobs, cluster=cluster, on_done=on_done)
     measured = comparison.Measured(benchmark, records)
-    reference = next((s for s in benchmark.specs if s.name == "dri_med"), benchmark.specs[0])
+    ours = [s for s in benchmark.specs if s.name in REFERENCES]
+    reference = ours[0] if ours else benchmark.specs[0]
     results: dict[str, Any] = {
         "suite": benchmark.suite.id,
         "about": benchmark.suite.about,
@@ -59,6 +62,7 @@ def bench(
             "instances": benchmark.instances,
             "instance seed": benchmark.instance_seed,
             "episodes": benchmark.episodes,
+            **({} if benchmark.sites is None else {"sites": benchmark.sites}),
             "tolerance": f"{benchmark.tolerance.relative:g} |control| + {benchmark.tolerance.absolute:g}",
             **_effort(plan, records, start),
         },
@@ -67,7 +71,8 @@ def bench(
     for row in sorted(results["rows"], key=lambda row: (row["learner"], row["rule"], row["guard"])):
         grid.setdefault(row["learner"], {}).setdefault(row["policy"], {})[row["cell"]] = row
     cells = [cell.label for cell in benchmark.cells]
-    shown = {"cells": cells, "grid": grid, "in_words": comparison.learner_in_words}
+    staged = any("after" in row for row in results["rows"])
+    shown = {"cells": cells, "grid": grid, "in_words": comparison.learner_in_words, "staged": staged}
     _write(out, results, "bench.html", lambda: bench_figures(measured), **shown)
     return results
 

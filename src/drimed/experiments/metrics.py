@@ -10,6 +10,7 @@ Four thresholds that a decision should not fall below, for user h with control m
 
 and three ways to count: `realised` (the mean of the arm played), `expected` (the mean under the policy's
 probabilities), `estimated` (by the policy's own theta_hat; for `published` against the true threshold, as coded).
+What needs a theta_hat on the offers' features is unknown for policies that learn something else.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from drimed.environments.world import Block, World
 from drimed.guards.margin import Tolerance
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick
 
+THRESHOLDS = ("safe", "strict", "equation", "published")
+
 
 @dataclass(slots=True)
 class BlockLog:
@@ -31,7 +34,7 @@ class BlockLog:
 
     action: IntArray  # (n, H, S)
     probabilities: FloatArray  # (n, H, S, K)
-    theta: FloatArray  # (n, H, S, d), before the outcome
+    theta: FloatArray | None  # (n, H, S, d), before the outcome; None: not on the offers' features
     exact: bool = True  # whether the probabilities are propensities
 
 
@@ -66,9 +69,7 @@ class Judge:
         mu0 = np.vecdot(means[one], self.world.control)
         got = _at(means, action)  # (n, H, S)
         expected = np.vecdot(means, log.probabilities) if log.exact else np.full_like(got, np.nan)
-        estimate = np.vecdot(pick(block.features, action), log.theta)
-        mu0_hat = np.vecdot(np.vecmat(self.world.control, block.features[one]), log.theta)
-        thresholds, believed = self._thresholds(mu0), self._thresholds(mu0_hat)
+        thresholds = self._thresholds(mu0)
         sums: dict[str, FloatArray | BoolArray] = {
             "regret": means[one].max(-1) - got,
             "regret_as_published": np.maximum(_at(means[one], self.published_best[None]) - got, 0.0),
@@ -77,11 +78,20 @@ class Judge:
         for name, threshold in thresholds.items():
             sums[f"violations.{name}.realised"] = got < threshold
             sums[f"violations.{name}.expected"] = expected < threshold if log.exact else expected
-            sums[f"violations.{name}.estimated"] = estimate < believed[name]
-        result = {name: _over_users(values) for name, values in sums.items()}
-        error = log.theta[:, -1] - block.theta  # (n, S, d)
+        sums |= self._estimated(block, log, one)
+        result = {name: over_users(values) for name, values in sums.items()}
+        error = np.full(block.theta.shape, np.nan) if log.theta is None else log.theta[:, -1] - block.theta  # (n, S, d)
         result["parameter_error"] = np.ascontiguousarray(np.linalg.norm(error, axis=-1).T)
         return result
+
+    def _estimated(self, block: Block, log: BlockLog, one: slice) -> dict[str, FloatArray | BoolArray]:
+        """Violations as the policy itself estimates them: (n, H, S)."""
+        if log.theta is None:
+            return {f"violations.{name}.estimated": np.full(log.action.shape, np.nan) for name in THRESHOLDS}
+        estimate = np.vecdot(pick(block.features, log.action), log.theta)
+        mu0_hat = np.vecdot(np.vecmat(self.world.control, block.features[one]), log.theta)
+        believed = self._thresholds(mu0_hat)
+        return {f"violations.{name}.estimated": estimate < believed[name] for name in THRESHOLDS}
 
     def _thresholds(self, mu0: FloatArray) -> dict[str, FloatArray]:
         return {
@@ -91,9 +101,9 @@ class Judge:
             "published": self.published_threshold,
         }
 
-    def pulls(self, log: BlockLog) -> FloatArray:
+    def pulls(self, block: Block, log: BlockLog) -> FloatArray:
         """How often each user got each arm in the block: (S, H, K)."""
-        K = self.world.shape.K
+        K = block.world.shape.K
         played = log.action[..., None] == np.arange(K)  # (n, H, S, K)
         return np.swapaxes(played.sum(0), 0, 1).astype(np.float64)
 
@@ -106,7 +116,7 @@ def _at(values: FloatArray, action: IntArray) -> FloatArray:
     return pick(values, np.broadcast_to(action, values.shape[:-1]))
 
 
-def _over_users(values: FloatArray | BoolArray) -> FloatArray:
+def over_users(values: FloatArray | BoolArray) -> FloatArray:
     """(n, H, S) -> (S, n), one user after the other: NumPy's own order of summing depends on S."""
     total = values[:, 0].astype(np.float64)
     for h in range(1, values.shape[1]):

@@ -14,7 +14,8 @@ import numpy as np
 from drimed.environments.instance import authors_instance, quantile_control
 from drimed.environments.world import Setting
 from drimed.errors import ConfigError
-from drimed.experiments.run import Run, Scenario
+from drimed.experiments.run import Run
+from drimed.experiments.scenarios import Scenario
 from drimed.experiments.simulate import RunRecord
 from drimed.guards.margin import Tolerance
 from drimed.linear.arrays import FloatArray

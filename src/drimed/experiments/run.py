@@ -11,76 +11,20 @@ from functools import cache
 from pathlib import Path
 
 import drimed
-from drimed.environments.instance import (
-    PAPER_SHAPE,
-    authors_instance,
-    draw_instance,
-    end_of_optimism,
-    mixed_control,
-    quantile_control,
-)
-from drimed.environments.world import Setting, World, side_by_side
-from drimed.errors import ConfigError
+from drimed.environments.world import World, side_by_side
+from drimed.experiments.scenarios import AnyScenario, Scenario
 from drimed.experiments.simulate import RunRecord, simulate
 from drimed.guards.margin import Tolerance
-from drimed.learning.offer import Shape
 from drimed.policies.composing import PolicySpec
 from drimed.policies.registry import find
 
 # What decides a result. Plans, pages, figures and the command line do not.
 NUMERICAL_CODE = (
     *("linear", "learning", "rules", "guards", "policies", "published", "environments", "streams.py"),
-    *("experiments/metrics.py", "experiments/run.py", "experiments/simulate.py"),
+    *(f"experiments/{name}.py" for name in ("metrics", "run", "scenarios", "simulate", "stages", "looks")),
+    "experiments/rivals",
 )
-FAMILIES = ("authors", "random", "lonely")
 CURVE_POINTS = 100  # of each stored curve
-SEEDS_PER_BLOCK = 64  # fixed, so that neither the cores nor the stored blocks depend on who ran them
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scenario:
-    """Where a policy is put to the test: instances, their control, and how contexts and noise behave."""
-
-    # authors: their one instance for all seeds; random: one of the paper's generator for each seed; lonely: one of the
-    # end-of-optimism family for each seed
-    instances: str = "authors"
-    shape: Shape = PAPER_SHAPE  # of random instances
-    theta_norm: float = 1.0  # of random instances
-    control: str = "quantile"  # or "mixed": a lottery over all arms
-    quantile: float = 0.5  # of the control's arm among each user's arms
-    judged_by: str = "preferences"
-    setting: Setting = field(default_factory=Setting)
-
-    def __post_init__(self) -> None:
-        if self.instances not in FAMILIES:
-            raise ConfigError(f"instances must be one of {FAMILIES}, got {self.instances!r}")
-        if self.control not in ("quantile", "mixed"):
-            raise ConfigError(f"control must be 'quantile' or 'mixed', got {self.control!r}")
-        if not isinstance(self.setting.drift, str):
-            raise ConfigError("a scenario is plain data: name its drift; pass a function to World instead")
-
-    @property
-    def drift(self) -> str:
-        """The name of the drift."""
-        return str(self.setting.drift)
-
-    def under(self, drift: str) -> Scenario:
-        """The same with another drift."""
-        return replace(self, setting=replace(self.setting, drift=drift))
-
-    def world(self, seeds: Sequence[int]) -> World:
-        """A world for each seed."""
-        if self.instances == "authors":
-            instances = [authors_instance()]
-        elif self.instances == "lonely":
-            instances = [end_of_optimism(s) for s in seeds]
-        else:
-            instances = [draw_instance(s, self.shape, theta_norm=self.theta_norm) for s in seeds]
-        if self.control == "mixed":
-            controls = [mixed_control(i, s) for i, s in zip(instances, seeds, strict=False)]
-        else:
-            controls = [quantile_control(i, self.quantile, judged_by=self.judged_by) for i in instances]
-        return World(instances=instances, seeds=seeds, controls=controls, setting=self.setting)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,18 +32,18 @@ class Run:
     """Everything that a result depends on, besides the code."""
 
     policy: str  # as on the command line: dri_med:guard=certain+confidence=anytime
-    scenario: Scenario = field(default_factory=Scenario)
+    scenario: AnyScenario = field(default_factory=Scenario)
     tolerance: Tolerance = field(default_factory=Tolerance)  # what counts as a violation
     seeds: tuple[int, ...] = (0,)
 
     def key(self) -> str:
         """The same for the same run and the same numerical code, and for nothing else."""
-        described = json.dumps(asdict(self), sort_keys=True)
+        described = json.dumps([type(self.scenario).__name__, asdict(self)], sort_keys=True)
         return hashlib.sha256(f"{policy_digest(self.policy)} {described}".encode()).hexdigest()[:32]
 
     def blocks(self) -> list[Run]:
         """The run in blocks of seeds: each can be computed, stored and repeated alone."""
-        n = SEEDS_PER_BLOCK
+        n = self.scenario.seeds_per_block
         return [replace(self, seeds=self.seeds[i : i + n]) for i in range(0, len(self.seeds), n)]
 
 
@@ -111,7 +55,7 @@ def run_together(runs: Sequence[Run]) -> list[RunRecord]:
     """
     first = runs[0]
     world = first.scenario.world(first.seeds)
-    if len(runs) > 1:
+    if len(runs) > 1 and isinstance(world, World):
         world = side_by_side(world, [run.scenario.drift for run in runs])
     policy = PolicySpec.parse(first.policy).build()
     return simulate(policy, world, tolerance=first.tolerance, points=CURVE_POINTS).split(len(runs))

@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 
 from drimed import streams
+from drimed.environments.stage import AnyBlock, AnyWorld
 from drimed.environments.world import Block, World
 from drimed.errors import ConfigError, InputError
+from drimed.experiments.looks import LOOKS, Looks
 from drimed.experiments.metrics import BlockLog, Judge
+from drimed.experiments.stages import StageJudge
 from drimed.guards.margin import Tolerance
 from drimed.linear.arrays import FloatArray, IntArray
 from drimed.policies.contract import AnyPolicy
@@ -23,9 +26,9 @@ from drimed.policies.policy import Policy
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What is kept of a run: each metric of drimed.experiments.metrics at some episodes, per seed.
+    """What is kept of a run: each metric of drimed.experiments.metrics, stages and looks at some episodes, per seed.
 
-    Metrics are summed from the first episode on, over all users; parameter_error is taken as it is.
+    Metrics are summed from the first episode on, over all users; parameter_error and looks are taken as they are.
     """
 
     curves: dict[str, FloatArray]  # (S, T)
@@ -107,7 +110,7 @@ class RunRecord:
 
 def simulate(
     policy: AnyPolicy,
-    world: World,
+    world: AnyWorld,
     *,
     tolerance: Tolerance | None = None,
     together: bool = False,
@@ -116,9 +119,9 @@ def simulate(
 ) -> RunRecord:
     """Run `policy` in every world of the batch.
 
-    With `together` all users of an episode are decided from one state, because outcomes come at its end; else one
-    user after the other. The record has all episodes, or `points` of them, evenly spaced. `on_episode` is called with
-    the number of finished episodes.
+    With `together`, and in worlds that demand it, all users of an episode are decided from one state, because outcomes
+    come at its end; else one user after the other. The record has all episodes, or `points` of them, evenly spaced.
+    `on_episode` is called with the number of finished episodes.
 
     >>> from drimed.environments.instance import quantile_control
     >>> from drimed.environments.instance import authors_instance
@@ -131,40 +134,52 @@ def simulate(
     (4,)
     """
     start = time.perf_counter()
-    judge = Judge(world=world, tolerance=tolerance or Tolerance())
-    state = policy.init(world.shape, (world.batch,))
+    tolerance = tolerance or Tolerance()
+    judge: Any = Judge(world=world, tolerance=tolerance) if isinstance(world, World) else StageJudge(world, tolerance)
+    looks = Looks.at(world)
+    S, shape, L = len(world.seeds), world.shape, world.episodes
+    state = policy.init(shape, (S,))
     pieces: list[dict[str, FloatArray]] = []
-    pulls = np.zeros((world.batch, world.shape.H, world.shape.K))
+    pulls, decisions = np.zeros((S, shape.H, shape.K)), 0
     for block in world.blocks():
         state, log = play(policy, state, block, together=together, on_episode=on_episode)
         pieces.append(judge.episode_sums(block, log))
-        pulls += judge.pulls(log)
-    L = world.setting.episodes
+        pulls += judge.pulls(block, log)
+        decisions += block.episodes * block.users
+        if looks is not None:
+            state = policy.settle(state)
+            pieces[-1] |= looks.taken(policy, state)
     episodes = np.unique(np.linspace(0, L, min(points or L, L) + 1).astype(int)[1:])
     curves = {}
     for name in pieces[0]:
         values = np.concatenate([p[name] for p in pieces], axis=-1)  # (S, L)
-        curves[name] = (values if name == "parameter_error" else values.cumsum(-1))[:, episodes - 1]
-    return RunRecord(curves, episodes, pulls / L, L * world.shape.H, time.perf_counter() - start)
+        as_is = name == "parameter_error" or name.startswith(LOOKS)
+        curves[name] = (values if as_is else values.cumsum(-1))[:, episodes - 1]
+    shares = pulls / pulls.sum(-1, keepdims=True)
+    return RunRecord(curves, episodes, shares, decisions, time.perf_counter() - start)
 
 
 def play(
     policy: AnyPolicy,
     state: Any,
-    block: Block,
+    block: AnyBlock,
     *,
     together: bool = False,
     on_episode: Callable[[int], None] | None = None,
 ) -> tuple[Any, BlockLog]:
     """Let a policy decide through a block: its state afterwards, and what it did."""
     world = block.world
-    n, (H, K, d), S = block.episodes, (world.shape.H, world.shape.K, world.shape.d), world.batch
-    draws = policy_draws(world, block.start, n, policy.draws_needed(world.shape))
-    log = BlockLog(np.empty((n, H, S), np.intp), np.empty((n, H, S, K)), np.empty((n, H, S, d)))
+    n, H, S, shape = block.episodes, block.users, len(world.seeds), world.shape
+    draws = _draws(world.seeds, block.first, n, H, policy.draws_needed(shape))
+    logs_theta = isinstance(world, World) and (not isinstance(policy, Policy) or policy.learner.keeps_features)
+    theta = np.empty((n, H, S, shape.d)) if logs_theta else None
+    log = BlockLog(np.empty((n, H, S), np.intp), np.empty((n, H, S, shape.K)), theta)
     for episode in range(n):
         state = policy.begin_episode(state, block.offers(episode))
-        step = _episode_at_once if together else _one_by_one
-        state = step(policy, state, block, episode, draws[episode], log)
+        if together or world.at_once or not isinstance(block, Block):
+            state = _episode_at_once(policy, state, block, episode, draws[episode], log)
+        else:
+            state = _one_by_one(policy, state, block, episode, draws[episode], log)
         if on_episode is not None:
             on_episode(block.start + episode + 1)
     return state, log
@@ -175,7 +190,8 @@ def _one_by_one(policy: AnyPolicy, state: Any, block: Block, episode: int, draws
         offer = block.offer(episode, user)
         state = policy.settle(state)
         decision = policy.decide(state, offer, draws[user])
-        log.theta[episode, user] = policy.theta(state)
+        if log.theta is not None:
+            log.theta[episode, user] = policy.theta(state)
         outcome = block.respond(episode, user, decision.action)
         state = policy.update(state, offer, decision, outcome)
         log.action[episode, user] = decision.action
@@ -185,18 +201,21 @@ def _one_by_one(policy: AnyPolicy, state: Any, block: Block, episode: int, draws
 
 
 def _episode_at_once(
-    policy: AnyPolicy, state: Any, block: Block, episode: int, draws: FloatArray, log: BlockLog
+    policy: AnyPolicy, state: Any, block: AnyBlock, episode: int, draws: FloatArray, log: BlockLog
 ) -> Any:
     if not isinstance(policy, Policy):
         raise ConfigError("the published algorithms decide one user after the other; run them without together")
     offers = block.offers(episode)
     state = policy.settle(state)
     decision = policy.decide_together(state, offers, np.swapaxes(draws, 0, 1))
-    log.theta[episode] = policy.theta(state)
+    if log.theta is not None:
+        log.theta[episode] = policy.theta(state)
     log.action[episode] = decision.action.T
     log.probabilities[episode] = np.swapaxes(decision.probabilities, 0, 1)
     log.exact = decision.exact
     outcome = block.respond_together(episode, decision.action)
+    if policy.learner.centred:
+        outcome = replace(outcome, probabilities=decision.probabilities)
     state = policy.commit_together(state, offers, decision)
     return policy.observe(state, offers, decision.action, outcome)
 
@@ -204,5 +223,9 @@ def _episode_at_once(
 def policy_draws(world: World, start: int, n: int, width: int) -> FloatArray:
     """The uniforms of n episodes, addressed by seed and number of the decision: (n, H, S, width)."""
     H = world.shape.H
-    per_seed = [streams.uniforms(int(seed), "policy", start * H, n * H, width) for seed in world.seeds]
-    return np.ascontiguousarray(np.stack(per_seed, axis=1).reshape(n, H, world.batch, width))
+    return _draws(world.seeds, start * H, n, H, width)
+
+
+def _draws(seeds: Sequence[int], first: int, n: int, H: int, width: int) -> FloatArray:
+    per_seed = [streams.uniforms(int(seed), "policy", first, n * H, width) for seed in seeds]
+    return np.ascontiguousarray(np.stack(per_seed, axis=1).reshape(n, H, len(seeds), width))

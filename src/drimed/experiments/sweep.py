@@ -98,8 +98,7 @@ def batches(runs: list[Run], fewest: int) -> list[Batch]:
         groups.setdefault(replace(run, scenario=run.scenario.under("none")).key(), []).append(run)
     out: list[Batch] = []
     for group in groups.values():
-        shape = group[0].scenario.shape
-        fit = MOST_FEATURES // (len(group[0].seeds) * shape.K * shape.d)
+        fit = MOST_FEATURES // (len(group[0].seeds) * group[0].scenario.numbers)
         parts = -(-len(group) // max(1, min(fit, len(runs) // fewest)))  # the fewest parts that are small enough,
         # and as equal as can be
         out += [tuple(group[len(group) * i // parts : len(group) * (i + 1) // parts]) for i in range(parts)]

@@ -47,7 +47,7 @@ def test_a_trial_that_has_just_begun_has_a_page(visitor: Visitor) -> None:
 @pytest.mark.usefixtures("season")
 def test_a_trial_shows_what_it_taught(visitor: Visitor) -> None:
     page = visitor.look(BUSY)
-    for chart in ("effects-chart", "reward-chart", "allocation-chart", "evidence-chart"):
+    for chart in ("effects-chart", "varies-chart", "reward-chart", "allocation-chart"):
         assert f'id="{chart}"' in page
     said = readable(page)
     assert "episode 6 decisions 24 complete 20 pending 4" in said
@@ -80,7 +80,8 @@ def test_effects_on_what_costs_are_better_when_they_are_less(visitor: Visitor, h
     assert "more (better)" in visitor.look(f"{BUSY}?on=yield")
     assert "more (worse)" in visitor.look(f"{BUSY}?on=cost"), "everybody counts it as a cost"
     metrics = {"yield": {"range": [0.0, 10.0], "better": "lower"}}
-    http.post("/v1/trials", json=SMALL | {"name": "lower", "metrics": metrics}).raise_for_status()
+    paper = {"kind": "paper"}  # which draws effects before there are outcomes
+    http.post("/v1/trials", json=SMALL | {"name": "lower", "metrics": metrics, "model": paper}).raise_for_status()
     http.post("/v1/trials/lower/ask", json={}).raise_for_status()
     assert "more (worse)" in visitor.look("/trials/lower?on=yield")
 

@@ -291,8 +291,9 @@ def eliminate(
         row = (t // nt) * P + touched[t % nt]
         for a in range(Q):
             b[row] -= B[a, t] * g[a]
-        for s in range(n):
-            A[row, (s // nt) * P + touched[s % nt]] -= taken[t, s]
+        for k in range(n // nt):
+            for s in range(nt):
+                A[row, k * P + touched[s]] -= taken[t, k * nt + s]
 
 
 @helper
@@ -314,14 +315,19 @@ def posterior(
         m, col = t // nt, touched[t % nt]
         for a in range(Q):
             mean[a] -= H[a, t] * theta[m, col]
-        for s in range(n):
-            here[t, s] = covariance[m, col, s // nt, touched[s % nt]]
+        for k in range(M):
+            for s in range(nt):
+                here[t, k * nt + s] = covariance[m, col, k, touched[s]]
     K[:, :n] = product(H[:, :n], here, n)
-    cov = G.copy()
-    for a in range(Q):
+    cov, turned = G.copy(), np.zeros((n, Q))
+    for t in range(n):
         for h in range(Q):
-            for t in range(n):
-                cov[a, h] += K[a, t] * H[h, t]
+            turned[t, h] = H[h, t]
+    for a in range(Q):
+        for t in range(n):
+            share = K[a, t]
+            for h in range(Q):  # a row at a time: the compiler vectorises it
+                cov[a, h] += share * turned[t, h]
     return mean, cov
 
 

@@ -234,7 +234,8 @@ class Field:
     def _rows(self, evidence: FieldEvidence, offer: Offer, action: IntArray, outcome: Outcome, late: int) -> list[Rows]:
         structure = self._structure(evidence.seen, self._metrics(evidence))
         together = action.ndim > len(evidence.cells.batch)
-        season = max(evidence.season, 0) - late
+        # Outcomes of all seasons share a cell where no season differs from another.
+        season = max(evidence.season, 0) - late if self.seasons or self.discount < 1 else 0
         told = self._reading.told(offer, action, outcome, season, structure.arms, together=together)
         return [make_rows(structure, t.keys, t.y, t.covariates, t.observed) for t in told]
 

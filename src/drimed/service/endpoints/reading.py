@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from drimed.errors import UnknownNameError
 from drimed.findings.effects import effects as arms_against_control
-from drimed.learning.offer import Fit
+from drimed.findings.gather import Inference
 from drimed.records import Decision, Effect, Event, Member, Page, Proof, Status
 from drimed.service.analyses import Analyses
 from drimed.service.endpoints.contract import EXAMPLES, LARGEST, DecisionNumber, TrialName, reading
@@ -243,7 +243,7 @@ async def effects(
     """
     service = service_of(request)
 
-    def look(opened: Trial) -> tuple[TrialState, Page[str], Fit | None]:
+    def look(opened: Trial) -> tuple[TrialState, Page[str], Inference | None]:
         state = opened.state()
         if user is not None and user not in state.users:
             raise UnknownNameError("user", user, state.users, ("user",))
@@ -252,7 +252,7 @@ async def effects(
         return state, page, None if own is None else own[0]
 
     state, page, fit = await service.read(trial, look)
-    if fit is None:  # then the log must be read, which the analysis has done
+    if fit is None and state.spec.kind == "paper":  # then the log must be read, which the analysis has done
         worked = await Analyses.of(request).get(trial, state.hash)
         if worked is None or worked.analysis is None:
             why = "is being computed" if worked is None else f"failed: {worked.failure}"

@@ -65,7 +65,7 @@ def user_rows(state: TrialState, names: Sequence[str]) -> list[dict[str, str]]:
         rows.append(
             {
                 "name": name,
-                "group": known.group or "",
+                "group": state.spec.group_of(user) or "",
                 "cohort": user.cohort or "",
                 "about": ", ".join(f"{a} {shown(value)}" for a, value in (user.attributes or {}).items()),
                 "plots": _plots(user),

@@ -1,0 +1,107 @@
+"""Looks at a field trial after each season: do the ranges of effects by site hold, how wide are they, what is said.
+
+Effects are those of every arm but the control, at every site, in an average season. `likely` ranges hold at one look,
+those "at all times" at all looks together (drimed.learning.field.ranges). An arm is called better where the lower end
+of a range is above 0: likely (95 %), or certainly (at all times, 99 %).
+"""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+from scipy.special import ndtri
+
+from drimed.environments.field import FieldWorld
+from drimed.environments.stage import AnyWorld
+from drimed.learning.field.ranges import anytime
+from drimed.learning.offer import Offer
+from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.policies.contract import AnyPolicy
+from drimed.policies.policy import Policy
+
+LOOKS = "look."  # how the names of its metrics begin
+LEVELS = (0.95, 0.99)
+LIKELY, CERTAIN = 0.95, 0.99  # levels at which an arm is called better
+Z_LIKELY = float(ndtri(0.5 + LIKELY / 2))
+
+
+@final
+class Looks:
+    """The looks at one batch of fields."""
+
+    def __init__(self, offers: Offer, effects: FloatArray) -> None:
+        self._offers = offers  # (S, I)
+        self._true = effects  # (S, I, K - 1)
+        self._held = np.ones(effects.shape, bool)  # at all looks so far, by the ranges at all times
+        self._certain = np.zeros(len(effects), bool)  # whether a wrong "certainly better" was ever said
+
+    @staticmethod
+    def at(world: AnyWorld) -> Looks | None:
+        """Looks at a field; other worlds have none."""
+        if not isinstance(world, FieldWorld):
+            return None
+        means = world.rewards
+        return Looks(world.offers(np.arange(world.setting.sites)), means[..., 1:] - means[..., :1])
+
+    def taken(self, policy: AnyPolicy, state: Any) -> dict[str, FloatArray]:
+        """One look, at a state that was settled: name -> (S, 1), none from a policy that learns no noise."""
+        if not isinstance(policy, Policy) or policy.learner.weighting != "learned":
+            return {}
+        found = self._likely(policy, state)
+        if hasattr(policy.learner, "beliefs"):
+            found |= self._at_all_times(policy.learner, state.evidence)
+        return {LOOKS + name: np.asarray(values, np.float64)[:, None] for name, values in found.items()}
+
+    def _likely(self, policy: Policy, state: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for level in LEVELS:
+            mean, half = policy.effects(state, self._offers, 0.5 + level / 2)
+            mean, half = mean[..., 1:], half[..., 1:]
+            found[f"holds.{level:g}"] = _share(np.abs(mean - self._true) <= half)
+            found[f"width.{level:g}"] = (2 * half).reshape(len(half), -1).mean(-1)
+            if level == LIKELY:
+                said = mean - half > 0
+                found["likely.wrong"], found["likely.right"] = self._judged(said)
+        return found
+
+    def _at_all_times(self, learner: Any, evidence: Any) -> dict[str, Any]:
+        mean, variance, prior = contrasts(learner, evidence, self._offers)
+        low, high = anytime(mean, variance, prior, 1 - LIKELY)
+        self._held &= (low <= self._true) & (self._true <= high)
+        surely = anytime(mean, variance, prior, 1 - CERTAIN)[0] > 0
+        wrong, right = self._judged(surely)
+        self._certain |= wrong
+        told = np.isfinite(low) & np.isfinite(high)
+        ratio = np.where(told, high - low, 0.0) / (2 * Z_LIKELY * np.sqrt(variance))
+        pairs = zip(ratio, told, strict=True)
+        middle = np.array([np.median(r[there]) if there.any() else np.nan for r, there in pairs])
+        return {
+            "held_at_all_times": _share(self._held),
+            "times_as_wide": middle,
+            "certainly.wrong": self._certain,
+            "certainly.right": right,
+        }
+
+    def _judged(self, said: BoolArray) -> tuple[BoolArray, BoolArray]:
+        """Whether any arm was called better wrongly, and rightly, at any site: (S,) twice."""
+        wrong, right = said & (self._true <= 0), said & (self._true > 0)
+        return np.asarray(wrong.any((-2, -1))), np.asarray(right.any((-2, -1)))
+
+
+def contrasts(learner: Any, evidence: Any, offers: Offer) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Effects on the reward against the first arm, with variances after and before the data: (S, I, K - 1) each."""
+    belief = learner.beliefs(evidence, offers, together=True)
+    p = np.ones(belief.mean.shape[-1]) if offers.preference is None else offers.preference  # (S, I, M)
+    mean = np.matvec(belief.mean, p)  # (S, I, K)
+
+    def variance(covariance: FloatArray) -> FloatArray:
+        table = np.einsum("...m,...kmln,...n->...kl", p, covariance, p)
+        own = np.diagonal(table, axis1=-2, axis2=-1)
+        return np.asarray(own[..., 1:] + own[..., :1] - 2 * table[..., 1:, 0])
+
+    return mean[..., 1:] - mean[..., :1], variance(belief.covariance), variance(belief.prior)
+
+
+def _share(held: BoolArray) -> FloatArray:
+    return np.asarray(held.reshape(len(held), -1).mean(-1))
