@@ -51,7 +51,7 @@ def served(settings: Settings | FastAPI) -> Iterator[Running]:
         time.sleep(0.01)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
     try:
-        with httpx.Client(base_url=address, timeout=30) as http:
+        with httpx.Client(base_url=address, timeout=2 * PATIENCE) as http:  # the first fit may have to be compiled
             yield Running(address, app.state.service, http)
     finally:
         server.should_exit = True

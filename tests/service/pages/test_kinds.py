@@ -10,15 +10,16 @@ import pytest
 from tests.service.pages.visiting import Visitor, readable
 from tests.trial.trials import SMALL
 
+PAPER, PEOPLE = {"model": {"kind": "paper"}}, {"model": {"kind": "people"}, "enrolment": "closed"}
 KINDS: dict[str, dict[str, Any]] = {
     "nobody": {"users": {}},
     "plots": {"feedback": "difference", "tolerance": {"relative": 0.0, "absolute": 0.5}},
     "anytime": {"confidence": "anytime", "decisions": "any number"},
     "described": {"arms": {"old": {"attributes": {"dose": 1.0}}, "new": {"attributes": {"dose": 2.0}}}},
-    "mapped": {"arms": {"old": {"map": [[1.0, 0.0]]}, "new": {"map": [[0.0, 1.0]]}}},
-    "published": {"policy": {"name": "published_dri_med"}, "noise": {"kind": "known", "sd": {"yield": 1.0}}},
+    "mapped": PAPER | {"arms": {"old": {"map": [[1.0, 0.0]]}, "new": {"map": [[0.0, 1.0]]}}},
+    "published": PAPER | {"policy": {"name": "published_dri_med"}, "noise": {"kind": "known", "sd": {"yield": 1.0}}},
     "posterior": {"policy": {"name": "lin_ts"}},
-    "crowd": {"users": {f"user {i}": {"group": f"g{i % 2}"} for i in range(320)}, "context": {"rain": {}}},
+    "crowd": PEOPLE | {"users": {f"user {i}": {"group": f"g{i % 2}"} for i in range(320)}, "context": {"rain": {}}},
     "arms": {"arms": {"old": {}, "new": {}} | {f"arm {i}": {} for i in range(12)}},
 }
 PAGES = ("", "?by=user", "/plan", "/ask", "/tell", "/log", "/manage", "/log?show=changes")
