@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from datetime import datetime
 
+ENDLESS = 1e40  # no outcome and no sum of them is so large: nothing is known
+
 
 def short(value: float) -> str:
     """Three figures, no exponent, and a minus sign instead of a hyphen.
 
     >>> [short(v) for v in (0.49732, -26.21, 1777.8)]
     ['0.497', '−26.2', '1,778']
+    >>> short(-1e50)
+    '−∞'
     """
+    if abs(value) >= ENDLESS:
+        return "−∞" if value < 0 else "∞"
     return (f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}").replace("-", "−")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from typer.testing import CliRunner, Result
 from drimed.cli.main import app
 from drimed.cli.trial.common import console
 from drimed.errors import BatchError, ConflictError, DrimedError, InputError, SpecError, StoreError, UnknownNameError
+from drimed.trial import sheets
+from tests.trial.fields import FIELD, PATIENTS, SEASON, WAITING
 
 SHEET = "user,rain\nnorth,400\nhill,520\nriver,380\n"
 
@@ -186,3 +189,69 @@ def test_two_trials_of_one_name_are_refused(line: CommandLine) -> None:
 
 def test_a_template_is_never_written_over(line: CommandLine) -> None:
     assert isinstance(line.refused("template", "--out", str(line.folder / "t.toml")), InputError)
+
+
+@pytest.fixture
+def field(tmp_path: Path) -> CommandLine:
+    made = CommandLine(tmp_path)
+    for spec in (FIELD, PATIENTS):
+        made.ok("init", made.write(f"{spec['name']}.json", json.dumps(spec)))
+    return made
+
+
+def test_plots_go_through_sheets_and_are_shown(field: CommandLine) -> None:
+    out = str(field.folder / "a.csv")
+    assert "4 decided" in field.ok("ask", "field", field.write("s.csv", SEASON), "--episode", "1", "--out", out)
+    assert [(r["user"], r["plot"], r["block"]) for r in field.rows("a.csv")][2:] == [
+        ("north", "B1", "B"),
+        ("south", "", ""),
+    ]
+    filled = sheets.write([row | {"yield": 5} for row in field.rows("a.csv")])
+    assert "4 recorded" in field.ok("tell", "field", field.write("o.csv", filled))
+    shown = field.ok("decisions", "field", "--block", "A")
+    assert re.search(r"2 +1 +north +A2 +A +old +complete", shown)
+    assert "B1" not in shown
+    assert "plot B1 in block B" in field.ok("log", "field", "--decision", "3")
+
+
+def test_one_plot_is_asked_for_by_name(field: CommandLine) -> None:
+    context = ("--context", "rain=450", "--context", "slope=flat")
+    said = field.ok("ask", "field", "--user", "north", "--plot", "B1", *context)
+    assert re.search(r"north +B1 +B +450 +flat +old", said)
+    said = field.ok("ask", "field", "--user", "south", "--plot", "1", "--plot", "2", "--block", "W", *context)
+    assert "2 decided" in said
+
+
+def test_somebody_new_joins_from_the_command_line_and_from_a_sheet(field: CommandLine) -> None:
+    field.ok("ask", "patients", "--user", "p0", "--attribute", "age=61", "--attribute", "sex=f", "--cohort", "ward")
+    field.ok("ask", "patients", field.write("w.csv", WAITING))
+    said = field.ok("status", "patients")
+    assert re.search(r"patients +running +people +1 +3", said)
+    assert "enrolment is open" in said
+    assert "sex = f" in field.ok("log", "patients", "--user", "p0")
+    assert "the log is intact" in field.ok("verify", "patients")
+
+
+def test_a_user_is_added_with_attributes_and_plots(field: CommandLine) -> None:
+    words = ("add-user", "field", "west", "--attribute", "ph=5.5", "--attribute", "soil=3")
+    field.ok(*words, "--plot", "W/1", "--plot", "W/2")
+    west = json.loads(field.ok("log", "field", "--user", "west", "--json"))["body"]["definition"]
+    assert west == {"attributes": {"ph": 5.5, "soil": "3"}, "blocks": {"W": ["1", "2"]}}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["ask", "field", "--plot", "A1"], "give one --user and no sheet"),
+        (["ask", "field", "--user", "north", "--block", "A"], "--block needs --plot"),
+        (["ask", "patients", "--user", "p0", "--attribute", "sex"], "expected NAME=VALUE"),
+        (["ask", "patients", "--user", "p0", "--attribute", "sex=f", "--attribute", "aeg=3"], "did you mean 'age'"),
+        (["add-user", "field", "west", "--plot", "W/1", "--plot", "2"], "plot '2' has no block"),
+    ],
+)
+def test_places_and_people_are_described_rightly_or_refused(field: CommandLine, words: list[str], said: str) -> None:
+    assert said in str(field.refused(*words))
+
+
+def test_a_sheet_without_rows_asks_for_nobody(field: CommandLine) -> None:
+    assert "has no rows" in str(field.refused("ask", "patients", field.write("e.csv", "user,age,sex\n")))

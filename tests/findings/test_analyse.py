@@ -21,6 +21,7 @@ from drimed.trial.trial import Trial
 SPEC: dict[str, Any] = {
     "name": "t",
     "seed": 5,
+    "model": {"kind": "paper"},
     "metrics": {"yield": {"range": [0.0, 10.0]}, "cost": {"range": [0.0, 100.0], "better": "lower"}},
     "arms": {"old": {}, "good": {}, "bad": {}},
     "control": "old",

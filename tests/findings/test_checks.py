@@ -27,6 +27,7 @@ def spec(seed: int) -> dict[str, Any]:
     return {
         "name": "t",
         "seed": seed,
+        "model": {"kind": "paper"},
         "metrics": {"yield": {"range": [0.0, 100.0]}, "cost": {"range": [0.0, 100.0], "better": "lower"}},
         "arms": {arm: {} for arm in ARMS},
         "control": "a0",

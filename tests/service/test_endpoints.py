@@ -314,8 +314,9 @@ def test_decisions_are_searched_page_by_page(http: httpx.Client) -> None:
 
 
 def test_a_partial_outcome_can_be_marked_as_missing(http: httpx.Client) -> None:
-    path = "/v1/trials/busy/decisions/1"
-    ok(http.post("/v1/trials/busy/ask", json={"user": "site 0"}))
+    path = "/v1/trials/whole/decisions/1"
+    ok(http.post("/v1/trials", json=BUSY | {"name": "whole", "model": {"kind": "paper"}}), 201)
+    ok(http.post("/v1/trials/whole/ask", json={"user": "site 0"}))
     assert ok(http.post(f"{path}/outcome", json={"outcome": {"cost": 1}}))["waits_for"] == ["yield"]
     given_up = ok(http.post(f"{path}/missing", json={"reason": "r"}))
     assert (given_up["result"], given_up["state"], given_up["outcome"]) == ("missing", "missing", {"cost": 1.0})

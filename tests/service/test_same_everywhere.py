@@ -16,10 +16,11 @@ import pytest
 from drimed.findings.page import write_report
 from drimed.formatting import short
 from drimed.records import STATES
-from drimed.trial import export
+from drimed.trial import export, roster, sheets
 from drimed.trial.trial import Trial
 from tests.service.pages.visiting import readable
 from tests.service.serving import PATIENCE, Running
+from tests.trial.fields import FIELD, SEASON
 from tests.trial.trials import BUSY, outcome
 
 PLOTS: dict[str, Any] = BUSY | {"name": "plots", "feedback": "difference"}
@@ -79,6 +80,46 @@ def test_an_effect_has_the_same_ranges_everywhere(
             assert re.search(rf"{effect['arm']} .*? {short(effect['estimate'])} {likely} {sure} regression", page)
             if f"site 2 {effect['arm']} old" in readable(report):  # the best one is in the table of the report
                 assert f"{short(effect['estimate'])} {likely} {sure}" in readable(report)
+
+
+def test_a_place_and_what_is_known_about_it_are_the_same_everywhere(
+    running: Running, http: httpx.Client, tmp_path: Path
+) -> None:
+    """Asked for by a sheet, as on the command line; read in Python, over HTTP, on pages and in exports."""
+    http.post("/v1/trials", json=FIELD).raise_for_status()
+    trial = Trial("field", running.service.store)
+    with trial.writing() as tx:
+        roster.ask(tx, sheets.read(SEASON), episode=1)
+    expected = [("north", "A1", "A"), ("north", "A2", "A"), ("north", "B1", "B"), ("south", "", "")]
+    export.write(trial, tmp_path / "all.csv")
+    exports = [http.get("/v1/trials/field/export").text, (tmp_path / "all.csv").read_text(encoding="utf-8")]
+    rows = [list(csv.DictReader(io.StringIO(text))) for text in exports]
+    assert rows[0] == rows[1]
+    page = re.findall(
+        r'/decisions/\d+">\d+</a></td><td class="n">1</td><th scope="row">(\w+)</th><td>(\w*)</td><td>(\w*)</td>',
+        http.get("/trials/field/log").text,
+    )
+    handed = list(csv.DictReader(io.StringIO(http.get("/trials/field/pending.csv").text.lstrip("\ufeff"))))
+    found = {
+        "python": [(d.user, d.plot or "", d.block or "") for d in trial.decisions()],
+        "http": [
+            (d["user"], d["plot"] or "", d["block"] or "")
+            for d in reversed(http.get("/v1/trials/field/decisions").json()["items"])
+        ],
+        "page": page[::-1],
+        "sheet": [(row["user"], row["plot"], row["block"]) for row in handed],
+        "export": [(row["user"], row["plot"], row["block"]) for row in rows[0]],
+    }
+    for where, places in found.items():
+        assert places == expected, where
+    about = {
+        d["name"]: d["attributes"] | {"group": d["group"]} for d in http.get("/v1/trials/field/users").json()["items"]
+    }
+    for row in rows[0]:
+        exported = {"ph": float(row["attribute_ph"]), "soil": row["attribute_soil"], "group": row["group"]}
+        assert exported == about[row["user"]]
+        story = readable(http.get(f"/trials/field/decisions/{row['decision']}").text)
+        assert f"group {row['group']} ph {row['attribute_ph'].removesuffix('.0')} soil {row['attribute_soil']}" in story
 
 
 _LIKELY, _GUARANTEED = ("likely_low", "likely_high"), ("low", "high")

@@ -9,7 +9,8 @@ from drimed.records import Decision
 Values = dict[str, Any]
 
 METRICS = ("yield", "cost")
-RANGE = (0.0, 10.0)  # of yield; cost has none
+RANGE = (0.0, 10.0)  # of yield
+WIDE = (-1e10, 1e10)  # of cost: nothing is outside
 
 
 def present(values: Values) -> dict[str, float]:

@@ -21,15 +21,18 @@ SPEC: dict[str, Any] = {
     "users": {"north": {}, "south": {"preference": {"yield": 2.0}}, "east": {"arms": ["old", "new"]}},
     "tolerance": {"absolute": 1.0},
 }
-KNOWN = {"noise": {"kind": "known", "sd": {"yield": 0.5, "cost": 0.3}}}
+PAPER: dict[str, Any] = {"model": {"kind": "paper"}}
+KNOWN: dict[str, Any] = PAPER | {"noise": {"kind": "known", "sd": {"yield": 0.5, "cost": 0.3}}}
+RAIN = {"context": {"rain": {"typical": 500.0, "spread": 100.0}}}
 VARIANTS: dict[str, dict[str, Any]] = {
-    "noise that is learned": {},
+    "field": {},
+    "people": {"model": {"kind": "people"}},
+    "field with control plots": {"feedback": "difference"},
+    "field with a covariate that forgets": RAIN | {"model": {"kind": "field", "discount": 0.9, "noise": "arm"}},
+    "noise that is learned": PAPER,
     "noise that is known": KNOWN,
-    "difference": {"feedback": "difference"},
-    "a context that scales the noise": {
-        "context": {"rain": {"typical": 500.0, "spread": 100.0}},
-        "noise": KNOWN["noise"] | {"scale": "norm"},
-    },
+    "difference": PAPER | {"feedback": "difference"},
+    "a context that scales the noise": KNOWN | RAIN | {"noise": KNOWN["noise"] | {"scale": "norm"}},
     "attributes": {"arms": {arm: {"attributes": {"dose": float(i)}} for i, arm in enumerate(SPEC["arms"])}},
     "guard budget": {"policy": {"name": "dri_med", "guard": "budget"}},
     "guard certain": {"policy": {"name": "dri_med", "guard": "certain"}, "confidence": 0.9},

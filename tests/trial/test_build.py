@@ -184,6 +184,21 @@ def test_a_policy_of_the_field_in_a_paper_trial_is_told_which_model_to_write() -
         spec_of(policy={"name": "people_ts"})
 
 
+@pytest.mark.parametrize(
+    ("model", "ties", "simultaneous"),
+    [({"kind": "paper"}, "shared", True), ({"kind": "field"}, "shared", False), (None, "first", False)],
+)
+def test_trials_that_were_created_before_there_was_a_model_decide_as_they_did(
+    model: dict[str, str] | None, ties: str, simultaneous: bool
+) -> None:
+    plain = spec_of(policy={"name": "dri_med", "guard": "certain"}).plain()
+    stored = {k: v for k, v in plain.items() if k != "model"} | ({} if model is None else {"model": model})
+    policy = built(TrialSpec.stored(stored))
+    rule: Any = policy.rule
+    guard: Any = policy.guard
+    assert (rule.ties, guard.simultaneous) == (ties, simultaneous)
+
+
 def test_an_attribute_without_any_scale_is_noted() -> None:
     spec = spec_of(model={"kind": "people"}, users={}, attributes={"age": {}, "sex": {"levels": []}})
     (note,) = notes(spec, 4)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +12,15 @@ import pytest
 
 from drimed.errors import InputError
 from drimed.evaluation.readers import read
+from drimed.trial import lme4, roster, sheets
 from drimed.trial.export import MEANING, records, write
-from tests.findings.test_analyse import SPEC, play
+from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.trial import Trial
+from tests.findings.test_analyse import SPEC as FOUND
+from tests.findings.test_analyse import play
+from tests.trial.fields import FIELD, PATIENTS, SEASON
+
+SPEC = FOUND | {"model": {"kind": "paper"}}
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
@@ -56,3 +65,51 @@ def test_an_unknown_form_or_an_unwritable_place_is_refused(tmp_path: Path) -> No
         write(trial, tmp_path / "x.xlsx")
     with pytest.raises(InputError, match="cannot write"):
         write(trial, tmp_path / "nowhere" / "x.csv")
+
+
+def test_an_export_of_a_field_has_what_its_model_needs(tmp_path: Path) -> None:
+    trial = Trial.create(FIELD, MemoryStore())
+    with trial.writing() as tx:
+        roster.ask(tx, sheets.read(SEASON), episode=1)
+    assert write(trial, tmp_path / "f.csv") == 4
+    with (tmp_path / "f.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    names = ("episode", "user", "group", "plot", "block", "attribute_ph", "attribute_soil", "context_slope")
+    assert [rows[1][name] for name in names] == ["1", "north", "coast", "A2", "A", "6.1", "sand", "flat"]
+    assert [rows[3][name] for name in names] == ["1", "south", "hills", "", "", "7.0", "loam", "steep"]
+    with (tmp_path / "f.dictionary.csv").open(encoding="utf-8") as file:
+        told = {row["column"]: row["meaning"] for row in csv.DictReader(file)}
+    for name in rows[0]:
+        assert name in told or any(name.startswith(m[:-1]) for m in told if m.endswith("*")), name
+    line = told["the model of yield in R"]
+    used = set(re.findall(r"[a-z]+_[a-z]+|\b(?:group|user|block|episode|action)\b", line.partition(", data")[0]))
+    assert used == {
+        "metric_yield", "action", "attribute_ph", "attribute_soil", "context_rain", "context_slope", "group", "user",
+        "block", "episode",
+    } <= set(rows[0])  # fmt: skip
+
+
+def test_the_open_bandit_arrays_hold_a_category_by_its_level(tmp_path: Path) -> None:
+    trial = Trial.create(FIELD, MemoryStore())
+    with trial.writing() as tx:
+        roster.ask(tx, sheets.read(SEASON), episode=1)
+    for d in trial.decisions([1, 4]):
+        trial.tell(d.id, {"yield": 5.0})
+    assert write(trial, tmp_path / "f.npz") == 2
+    with np.load(tmp_path / "f.npz") as stored:
+        assert stored["context"].tolist() == [[450.0, 0.0], [600.0, 1.0]]
+
+
+def test_the_line_of_r_follows_the_model() -> None:
+    patients = Trial.create(PATIENTS, MemoryStore())
+    patients.ask(["p1", "p2"], enrol={p: {"attributes": {"sex": "f"}, "group": "clinic"} for p in ("p1", "p2")})
+    line = lme4.line(patients.state(), "score") or ""
+    assert "(1 | user) + (1 | user:action)" in line
+    assert "(0 + attribute_age | user:action)" in line
+    assert "group" not in line  # there is only one
+    for change in ({"feedback": "difference"}, {"model": {"kind": "paper"}, "context": {}, "users": {"north": {}}}):
+        assert lme4.line(Trial.create(FIELD | change, MemoryStore()).state(), "yield") is None
+    users = {"a b": {"attributes": {"soil type": "sand"}}}
+    spaced = Trial.create(FIELD | {"users": users, "model": {"seasons": False}}, MemoryStore()).state()
+    assert "`attribute_soil type`" in (line := lme4.line(spaced, "yield") or "")
+    assert "episode" not in line

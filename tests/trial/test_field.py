@@ -51,7 +51,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlStore]
 def season(trial: Trial, number: int, rng: np.random.Generator, *newcomers: str) -> list[Decision]:
     """Ask for everybody and the newcomers."""
     users = [*trial.state().users, *newcomers]
-    weather = {u: {"rain": float(rng.normal(400, 100)), "sky": ["sun", "cloud"][int(rng.integers(2))]} for u in users}
+    weather: dict[str, dict[str, float | str]] = {
+        u: {"rain": float(rng.normal(400, 100)), "sky": ["sun", "cloud"][int(rng.integers(2))]} for u in users
+    }
     enrol = {u: {"attributes": {"ph": float(rng.normal(6.5, 0.5)), "soil": f"soil of {u}"}} for u in newcomers}
     return trial.ask(users, enrol=enrol, contexts=weather, episode=number)
 
@@ -109,7 +111,7 @@ def test_numbers_of_people_groups_and_levels_are_those_of_their_first_appearance
     assert {u: (p.number, p.group) for u, p in people.items()} == {
         "north": (0, 0), "south": (1, 0), "west": (2, 1), "east": (3, 2),
     }  # fmt: skip
-    assert [int(p.levels[0]) for p in people.values()] == [0, 1, 0, 2]
+    assert [p.levels[0] for p in people.values()] == [0, 1, 0, 2]
     offer = state.problem.offer(*state.asked(next(e for e in trial.log(kinds=["decision"]))))
     assert offer.unit is not None
     assert (offer.unit.user, offer.unit.group, offer.unit.block) == (0, 0, 1)

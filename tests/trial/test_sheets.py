@@ -8,7 +8,7 @@ import pytest
 
 from drimed.errors import BatchError, InputError
 from drimed.records import Receipt
-from drimed.trial import sheets
+from drimed.trial import roster, sheets
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 from tests.trial.trials import SMALL
@@ -99,7 +99,7 @@ def test_a_sheet_that_is_none_is_refused(text: str, form: str, said: str) -> Non
 )
 def test_contexts_are_refused_with_their_row(trial: Trial, rows: list[sheets.Record], said: str) -> None:
     with pytest.raises(BatchError, match=said):
-        sheets.contexts(trial.state(), rows)
+        roster.read(trial.state(), rows)
 
 
 def test_the_sheet_of_ask_is_filled_in_bit_by_bit(trial: Trial) -> None:

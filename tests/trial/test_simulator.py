@@ -52,6 +52,8 @@ def simulated(policy: dict[str, Any], settings: dict[str, Any], it: World, *, to
     if settings.get("weighting") == "learned":
         settings = settings | {"refits": "converged"}
     (block,) = it.blocks()
+    known = make(policy["name"], **settings).traits.settings
+    settings = settings | {k: v for k, v in {"ties": "shared", "simultaneous": True}.items() if k in known}
     built: Any = make(policy["name"], **settings)
     _, log = play(built, built.init(it.shape, (it.batch,)), block, together=together)
     return log

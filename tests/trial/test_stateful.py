@@ -31,7 +31,7 @@ from drimed.trial.spec import TrialSpec
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
-from tests.trial.model import METRICS, RANGE, Decided, Values, present
+from tests.trial.model import METRICS, RANGE, WIDE, Decided, Values, present
 
 VALUES = st.sampled_from([0.0, 1.0, 4.5, 5.0, -2.0, 7.25, 1e9])
 SOME = st.dictionaries(st.sampled_from(METRICS), VALUES, min_size=1)
@@ -43,14 +43,18 @@ BAD = st.sampled_from([{"yield": float("nan")}, {"yield": True}, {"yeild": 1.0},
 CONTROL = "old"
 KNOWN = {"kind": "known", "sd": {"yield": 1.0, "cost": 2.0}}
 # What a trial may be made of; they differ in what they keep, and in when an outcome can be learned from.
+PAPER = {"model": {"kind": "paper"}}
 KINDS: list[dict[str, Any]] = [
     {},
-    {"noise": KNOWN},
-    {"policy": {"name": "dri_med", "guard": "budget"}},
-    {"policy": {"name": "d_lin_ucb", "discount": 0.8}},
-    {"policy": {"name": "dri_med_reward"}},
-    {"policy": {"name": "published_dri_med"}, "noise": KNOWN},
-    {"feedback": "difference", "noise": KNOWN},
+    {"feedback": "difference"},
+    {"model": {"kind": "people"}, "policy": {"name": "dri_med", "guard": "budget"}},
+    PAPER,
+    PAPER | {"noise": KNOWN},
+    PAPER | {"policy": {"name": "dri_med", "guard": "budget"}},
+    PAPER | {"policy": {"name": "d_lin_ucb", "discount": 0.8}},
+    PAPER | {"policy": {"name": "dri_med_reward"}},
+    PAPER | {"policy": {"name": "published_dri_med"}, "noise": KNOWN},
+    PAPER | {"feedback": "difference", "noise": KNOWN},
 ]
 
 
@@ -66,7 +70,7 @@ class Life(RuleBasedStateMachine):
             "name": "life",
             "seed": 5,
             "decisions": mode,
-            "metrics": {"yield": {"range": RANGE}, "cost": {}},
+            "metrics": {"yield": {"range": RANGE}, "cost": {"range": WIDE}},
             "arms": {"old": {}, "new": {}, "third": {}},
             "control": CONTROL,
             "users": {u: {"preference": p} for u, p in self.users.items()},

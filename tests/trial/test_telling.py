@@ -61,10 +61,10 @@ def test_a_different_second_outcome_is_refused_and_points_to_the_amendment() -> 
 @pytest.mark.parametrize(
     ("changes", "waits"),
     [
-        ({}, ["yield"]),  # learned noise waits for the whole outcome
+        ({"model": {"kind": "paper"}}, ["yield"]),  # learned noise waits for the whole outcome
         ({"noise": KNOWN}, []),  # known noise learns from what is there
         ({"noise": KNOWN, "policy": {"name": "w_oful"}}, ["yield"]),  # a reward needs all that it is made of
-        ({"policy": {"name": "v_oful", "weighting": "none"}}, []),
+        ({"model": {"kind": "paper"}, "policy": {"name": "v_oful", "weighting": "none"}}, []),
     ],
 )
 def test_an_outcome_may_come_in_parts(changes: dict[str, Any], waits: list[str]) -> None:
@@ -245,8 +245,8 @@ def test_a_dry_run_of_any_report_shows_the_answer_and_writes_nothing() -> None:
 
 
 def test_outcomes_may_come_in_any_later_episode() -> None:
-    trial = asked(policy={"name": "d_lin_ucb", "discount": 0.5})
-    late = asked(policy={"name": "d_lin_ucb", "discount": 0.5})
+    trial = asked(model={"kind": "paper"}, policy={"name": "d_lin_ucb", "discount": 0.5})
+    late = asked(model={"kind": "paper"}, policy={"name": "d_lin_ucb", "discount": 0.5})
     trial.tell(1, WHOLE)
     for one in (trial, late):
         one.open_episode()

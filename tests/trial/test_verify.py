@@ -35,7 +35,7 @@ def test_nor_where_the_guard_remembers_every_user(variant: str) -> None:
 
 
 @pytest.mark.parametrize("every", [1, 2, 7, 20])
-@pytest.mark.parametrize("variant", ["noise that is learned", "guard budget", "published_dri_med", "w_solid"])
+@pytest.mark.parametrize("variant", ["field", "noise that is learned", "guard budget", "published_dri_med", "w_solid"])
 def test_a_snapshot_and_what_came_after_it_are_the_whole_log(
     every: int, variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,8 @@ from drimed.errors import InputError
 from drimed.records import Decision, Effect, Event, Member, Page, Proof, Receipt, Report, Status, read
 
 T = TypeVar("T")
-Context = Mapping[str, float]
+Context = Mapping[str, float | str]
+Plots = Mapping[str, Sequence[str]] | Sequence[str]  # block -> plots, or plots
 Values = Mapping[str, float | None]
 
 LONGEST_KEY = 200
@@ -87,15 +88,24 @@ def ask(
     users: str | Sequence[str] | None = None,
     *,
     contexts: Mapping[str, Context] | None = None,
+    enrol: Mapping[str, Mapping[str, Any]] | None = None,
+    plots: Mapping[str, Plots] | None = None,
     unavailable: Sequence[str] = (),
     episode: int | None = None,
     dry_run: bool = False,
     key: str | None = None,
 ) -> Call[list[Decision]]:
-    """Which arm one user gets, or some, or (None) all; `episode` is opened with these contexts if it is the next."""
+    """Which arm one user gets, or some, or (None) all; `episode` is opened with these contexts if it is the next.
+
+    With open enrolment somebody unknown joins, as `enrol` describes them: {user: {"attributes": {...}, "cohort": ...}}.
+    A user with plots gets a decision for each, or for those that `plots` names: {user: [plot, ...]} or
+    {user: {block: [plot, ...]}}.
+    """
     body = _given(
         users=[users] if isinstance(users, str) else None if users is None else list(users),
         contexts=contexts or None,
+        enrol=enrol or None,
+        plots=plots or None,
         unavailable=list(unavailable) or None,
         episode=episode,
         dry_run=dry_run or None,
@@ -175,7 +185,7 @@ def stop(trial: str, *, reason: str, key: str | None = None) -> Call[Status]:
 
 
 def add_user(trial: str, name: str, *, key: str | None = None, **definition: Any) -> Call[Status]:
-    """Add a user: preference, control, arms, group."""
+    """Add a user: preference, control, arms, group, cohort, attributes, blocks or plots."""
     return _change(trial, "users", key, name=name, **definition)
 
 
@@ -222,11 +232,16 @@ def decisions(
     user: str | None = None,
     arm: str | None = None,
     state: str | None = None,
+    plot: str | None = None,
+    block: str | None = None,
     limit: int = 25,
     before: str | None = None,
 ) -> Call[Page[Decision]]:
-    """Decisions, newest first: of a user, for an arm, or in a state (pending, partial, complete, missing, amended)."""
-    params = _given(user=user, arm=arm, state=state, limit=limit, before=before)
+    """Decisions, newest first: of a user, a plot or a block, for an arm, or in a state.
+
+    States are pending, partial, complete, missing and amended.
+    """
+    params = _given(user=user, arm=arm, state=state, plot=plot, block=block, limit=limit, before=before)
     return Call("GET", _of(trial, "decisions"), _page(Decision.read), params)
 
 

@@ -8,12 +8,16 @@ import numpy as np
 
 from drimed.errors import DrimedError
 from drimed.evaluation.drift import ContextDrift
-from drimed.findings.checks import ALPHA, Checks, check
+from drimed.findings.checks import ALPHA, Checks, check, residual_findings
 from drimed.findings.course import Course, course
 from drimed.findings.effects import MODEL, REWARD, Recommendation, all_effects, recommendations
-from drimed.findings.gather import Gathered, gather, inference_fit
+from drimed.findings.field import known
+from drimed.findings.field_residuals import field_residuals
+from drimed.findings.field_sentences import field_sentences
+from drimed.findings.gather import Gathered, Inference, gather, inference_fit, offers_now
+from drimed.findings.varying import Varying, varying
 from drimed.formatting import counted, short
-from drimed.learning.offer import Fit
+from drimed.learning.field.contrasts import Known
 from drimed.records import PENDING, STATES, Decision, Effect, Status
 from drimed.trial import asking, queries
 from drimed.trial.events import now
@@ -23,6 +27,7 @@ from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
 LEAST_SHARE = 0.005  # of the decisions, for an arm to be named
+GUARANTEED, NOT_GUARANTEED, AT_ALL_TIMES = "guaranteed", "not guaranteed", "at all times"  # the long ranges
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ class Analysis:
 
     status: Status
     seen: Gathered
-    fit: Fit
+    fit: Inference
     course: Course
     effects: list[Effect]
     recommendations: list[Recommendation]
@@ -39,11 +44,25 @@ class Analysis:
     oldest_pending: int | None  # the first episode with a pending decision
     next: list[Decision]  # what the policy would decide now
     why_not_next: str | None  # if it would decide nothing
+    varying: Varying | None = None  # sites, seasons and people, where the model tells them apart
 
     @property
     def own_effects(self) -> list[Effect]:
         """Of single users: every arm on the reward, in the order of the users."""
         return _own(self.seen, self.effects)
+
+    @property
+    def promise(self) -> str:
+        """What the long ranges are called: only the paper's model guarantees them."""
+        if self.checks.withdrawn:
+            return NOT_GUARANTEED
+        return GUARANTEED if self.varying is None else AT_ALL_TIMES
+
+    @property
+    def given(self) -> set[str]:
+        """Arms that somebody was given."""
+        arms = self.seen.state.problem.arms
+        return {arms[a] for a in np.unique(self.seen.arm)}
 
 
 def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
@@ -51,8 +70,12 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
     with trial.reading() as (ledger, state):
         seen = gather(ledger, state, before)
         upcoming, why = _next(ledger, state)
-    fit = inference_fit(seen)
+    fit: Inference = (known(state, offers_now(state)) if state.users else None) or inference_fit(seen)
     effects = all_effects(seen, fit) if state.users else []
+    left = None
+    if isinstance(fit, Known):
+        terms = [f.name for f in fit.structure.families]
+        left = residual_findings(seen, *field_residuals(seen, fit), kind=state.spec.kind, terms=terms)
     waiting = seen.standing == STATES.index(PENDING)
     return Analysis(
         status=queries.status(state),
@@ -61,10 +84,11 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
         course=course(seen, fit),
         effects=effects,
         recommendations=recommendations(state, fit, _own(seen, effects)) if effects else [],
-        checks=check(seen),
+        checks=check(seen, left),
         oldest_pending=int(np.min(seen.episode[waiting])) if waiting.any() else None,
         next=upcoming,
         why_not_next=why,
+        varying=varying(state, fit) if isinstance(fit, Known) else None,
     )
 
 
@@ -82,7 +106,7 @@ def sentences(a: Analysis) -> list[str]:
         f"Arms given so far: {_shares(a)}.",
     ]
     if a.seen.told.any():
-        said += [*_better(a), _gain(a)]
+        said += [*field_sentences(a.varying, a.effects, a.given), *_better(a), _gain(a)]
     if not a.checks.alarms:
         said.append("No check of the assumptions has raised an alarm.")
     return said
@@ -168,14 +192,19 @@ def _better(a: Analysis) -> list[str]:
         if found:
             arms, n = sorted({x.arm for x in found}), len({x.who for x in found})
             which = arms[0] if len(arms) == 1 else f"at least one arm ({', '.join(arms)})"
-            users = counted(a.status.users, "user")
-            said.append(f"For {n:,} of {users}, {which} is {word} better than the control.")
-    return said or ["No arm is likely to be better than the control for any user so far."]
+            users, scope = counted(a.status.users, "user"), ""
+            if a.varying is not None:
+                users, scope = f"{a.status.users:,} {a.varying.words.users_noun}", a.varying.words.scope
+            said.append(f"For {n:,} of {users}, {which} is {word} better than the control{scope}.")
+    user = "user" if a.varying is None else a.varying.words.user
+    return said or [f"No arm is likely to be better than the control for any {user} so far."]
 
 
 def _possible(a: Analysis, effect: Effect) -> bool:
-    """Whether the user may get the arm, in this episode or a later one."""
+    """Whether the user may get the arm, in this episode or a later one; a field model needs to have seen it."""
     state = a.seen.state
+    if a.varying is not None and effect.arm not in a.given:
+        return False
     mask = state.problem.available(state.profile(effect.who), state.retired)
     return mask is None or bool(mask[state.problem.arm(effect.arm)])
 
@@ -190,4 +219,4 @@ def _gain(a: Analysis) -> str:
     )
     if a.checks.withdrawn:
         return f"{worth}, without a guarantee."
-    return f"{worth} (guaranteed: {short(low)} to {short(high)}); {a.course.verdict}."
+    return f"{worth} ({a.promise}: {short(low)} to {short(high)}); {a.course.verdict}."

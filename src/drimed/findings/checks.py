@@ -56,7 +56,7 @@ def check(seen: Gathered, left: tuple[Check, ...] | None = None) -> Checks:
     """Check everything that can be; `left` is what `residual_findings` says of a model other than the paper's."""
     contexts = _contexts(seen)
     drift = None if contexts is None else context_drift(contexts, alpha=ALPHA, seed=seen.state.seed)
-    rows = _rows(seen)
+    rows = _rows(seen) if seen.state.spec.kind == "paper" else None
     mean, residual, propensities = None, None, None
     if rows is not None:
         mean = _mean_drift(seen, rows)

@@ -11,11 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drimed.findings.gather import Gathered, typical_context
+from drimed.findings import field_worth
+from drimed.findings.field_worth import Worth
+from drimed.findings.gather import Gathered, Inference, typical_context
 from drimed.guards.margin import Tolerance
+from drimed.learning.field.contrasts import Known
 from drimed.learning.offer import Fit
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.policy import Policy
+
+ROUND_OFF = 1e-9  # of a decision that is the control itself, relative to its reward
 
 
 @dataclass(frozen=True)
@@ -44,13 +49,26 @@ class Course:
         return "below what the tolerance allows as estimated, but not certainly so"
 
 
-def course(seen: Gathered, fit: Fit) -> Course:
+def course(seen: Gathered, fit: Inference) -> Course:
     """The whole course so far."""
     state = seen.state
     K, L = len(state.problem.arms), state.episode.number
     allocation = np.zeros((L, K), np.intp)
     np.add.at(allocation, (seen.episode - 1, seen.arm), 1)
     held = np.bincount(seen.episode - 1, seen.held, L).astype(np.intp) if L else np.zeros(0, np.intp)
+    worth = field_worth.worth(seen, fit) if isinstance(fit, Known) else _worth(seen, fit)
+    allowed = _tolerance(seen).allowed(worth.control)
+    limit = -np.bincount(seen.episode - 1, allowed, L).cumsum()
+    short: BoolArray = worth.mixed + allowed < -ROUND_OFF * (1 + np.abs(worth.control))
+    certain = short & (worth.mixed_high + allowed < 0)
+    shortfalls = int(short.sum()), int(certain.sum())
+    return Course(np.arange(1, L + 1), allocation, held, worth.gain, worth.low, worth.high, limit, *shortfalls)
+
+
+def _worth(seen: Gathered, fit: Fit) -> Worth:
+    """By the paper's regression."""
+    state = seen.state
+    K, L = len(state.problem.arms), state.episode.number
     n, d = len(seen.slot), fit.theta.shape[-1]
     x0 = np.zeros((n, d))
     given = np.zeros((n, d))  # x_a - x_0 of the arm that was drawn
@@ -61,21 +79,15 @@ def course(seen: Gathered, fit: Fit) -> Course:
         x0[at] = offer.control_features
         given[at] = offer.features[seen.arm[at]] - offer.control_features
         mixed[at] = seen.probabilities[at] @ offer.features[:K] - offer.control_features
-    mu0 = x0 @ fit.theta
-    allowed = _tolerance(seen).allowed(mu0)
     radius = float(fit.radius * np.sqrt(fit.inflation))
     summed = np.zeros((L, d))
     np.add.at(summed, seen.episode - 1, given)
     summed = summed.cumsum(0)
     gain = summed @ fit.theta
     half = radius * np.sqrt(np.maximum(np.einsum("ld,de,le->l", summed, fit.metric, summed), 0.0))
-    limit = -np.bincount(seen.episode - 1, allowed, L).cumsum()
-    margin = mixed @ fit.theta + allowed
+    expected = mixed @ fit.theta
     wide = radius * np.sqrt(np.maximum(np.einsum("nd,de,ne->n", mixed, fit.metric, mixed), 0.0))
-    short: BoolArray = margin < -1e-9 * (1 + np.abs(mu0))  # round-off of a decision that is the control itself
-    certain = short & (margin + wide < 0)
-    shortfalls = int(short.sum()), int(certain.sum())
-    return Course(np.arange(1, L + 1), allocation, held, gain, gain - half, gain + half, limit, *shortfalls)
+    return Worth(x0 @ fit.theta, expected, expected + wide, gain, gain - half, gain + half)
 
 
 def _tolerance(seen: Gathered) -> Tolerance:

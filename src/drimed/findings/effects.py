@@ -1,6 +1,7 @@
-"""Effects against the control, for each user, each group and all users: from the regression, and without a model.
+"""Effects against the control, for each user, each group and all users: from the model, and without one.
 
-Three ranges stand side by side. The guaranteed range of the regression holds at all times at once if means are linear
+Where sites, seasons and people differ, the numbers are those of drimed.findings.field. In the paper's model three
+ranges stand side by side. The guaranteed range of the regression holds at all times at once if means are linear
 in the arms' description and the noise is as said or learned. The likely range is the posterior's 95 %: what to believe
 under the same model and its prior, whatever the policy did, without a promise for repeated looks. The range from the
 propensities needs no model of the mean, only that the logged probabilities are true; it is asymptotic.
@@ -19,7 +20,9 @@ from scipy.special import ndtri
 from drimed.errors import InputError
 from drimed.evaluation import effects as linear
 from drimed.evaluation import scores
-from drimed.findings.gather import Gathered, offers_now
+from drimed.findings import field
+from drimed.findings.gather import Gathered, Inference, offers_now
+from drimed.learning.field.contrasts import Known
 from drimed.learning.offer import Fit, Offer
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.records import Effect
@@ -46,63 +49,70 @@ class Recommendation:
     p_best: float
 
 
-def effects(state: TrialState, users: Sequence[str], fit: Fit | None = None) -> list[Effect]:
+def effects(state: TrialState, users: Sequence[str], fit: Inference | None = None) -> list[Effect]:
     """Every arm on the reward against the control, user by user. Needs nothing but the state where the policy infers.
 
     Where it does not, `fit` is the one of an analysis, which has read the log.
     """
-    if fit is None:
-        own = state.policy.inference(state.settled())
-        if own is None:
-            raise InputError(f"policy {state.spec.policy.name!r} has no fit for inference: give that of an analysis")
-        fit = own[0]
     if not users:
         return []
-    found = linear.reward_effects(fit, offers_now(state, users))
-    given, possible = _given(state, users), _available(state, users)
-    ranges = _ranges(fit, found)  # (5, H, K)
+    offers = offers_now(state, users)
+    found = fit or field.known(state, offers) or _own_fit(state)
+    ranges = (
+        field.own_ranges(found, offers)
+        if isinstance(found, Known)
+        else _ranges(found, linear.reward_effects(found, offers))
+    )  # (5, H, K)
+    given, possible = _given(state, users), available(state, users)
     return [x for h, user in enumerate(users) for x in _named(state, user, REWARD, ranges[:, h], given[h], possible[h])]
 
 
-def all_effects(seen: Gathered, fit: Fit) -> list[Effect]:
+def all_effects(seen: Gathered, fit: Inference) -> list[Effect]:
     """All users and groups on the reward and on each metric, single users on the reward."""
     state = seen.state
     names, offers = list(state.users), offers_now(state)
     members = groups(state)
-    given, possible = _given(state, names), _available(state, names)
-
-    def together(on: str, offers: Offer, size: float) -> list[Effect]:
-        found = linear.group_effects(fit, offers, members)
-        named = []
-        for who, some in members.items():
-            can = np.asarray(possible[some].any(0))
-            named += _named(state, who, on, size * _ranges(fit, found[who]), given[some].sum(0), can)
-        return named
-
+    given, possible = _given(state, names), available(state, names)
+    measures = [REWARD, *state.problem.metrics]
+    together: list[list[Effect]] = [[] for _ in measures]
+    for who, some in members.items():
+        can = np.asarray(possible[some].any(0))
+        ranges = (
+            field.group_ranges(fit, offers, some, possible)
+            if isinstance(fit, Known)
+            else _group_ranges(state, fit, offers, some)
+        )  # (5, K, 1 + M)
+        for i, on in enumerate(measures):
+            if i > 0 or who not in state.users:
+                together[i] += _named(state, who, on, ranges[..., i], given[some].sum(0), can)
     own = effects(state, names, fit)
-    metrics = zip(state.problem.metrics, state.problem.sizes, strict=True)
     return [
-        *(x for x in together(REWARD, offers, 1.0) if x.who not in state.users),
+        *together[0],
         *own,
-        *(x for m, (metric, size) in enumerate(metrics) for x in together(metric, _metric_offer(offers, m), size)),
+        *(x for some_effects in together[1:] for x in some_effects),
         *(x for who, some in members.items() for x in model_free(seen, who, some, given, possible)),
     ]
 
 
-def recommendations(state: TrialState, fit: Fit, own: Sequence[Effect]) -> list[Recommendation]:
+def recommendations(state: TrialState, fit: Inference, own: Sequence[Effect]) -> list[Recommendation]:
     """The best arm for each user; `own` are the effects of all users in their order."""
     arms, offers = state.problem.arms, offers_now(state)
-    best = linear.recommend(fit, offers, seed=state.seed, draws=POSTERIOR_DRAWS)
+    parts = (
+        field.recommended(state, fit, offers, POSTERIOR_DRAWS)
+        if isinstance(fit, Known)
+        else [linear.recommend(fit, offers, seed=state.seed, draws=POSTERIOR_DRAWS)]
+    )
+    best = [row for b in parts for row in zip(b.arm, b.margin, b.runner_up, b.best, strict=True)]
     return [
         Recommendation(
             user,
             " / ".join(arms[a] for a in np.flatnonzero(offers.control[h][: len(arms)])),
-            own[h * len(arms) + int(best.arm[h])],
-            float(best.margin[h]),
-            arms[int(best.runner_up[h])],
-            float(best.best[h]),
+            own[h * len(arms) + int(arm)],
+            float(margin),
+            arms[int(runner_up)],
+            float(p_best),
         )
-        for h, user in enumerate(state.users)
+        for h, (user, (arm, margin, runner_up, p_best)) in enumerate(zip(state.users, best, strict=True))
     ]
 
 
@@ -168,6 +178,21 @@ def _named(
     return found
 
 
+def _own_fit(state: TrialState) -> Fit:
+    own = state.policy.inference(state.settled())
+    if own is None:
+        raise InputError(f"policy {state.spec.policy.name!r} has no fit for inference: give that of an analysis")
+    return own[0]
+
+
+def _group_ranges(state: TrialState, fit: Fit, offers: Offer, some: list[int]) -> FloatArray:
+    """Of some users together, on the reward and each metric: (5, K, 1 + M)."""
+    parts = [_ranges(fit, linear.group_effects(fit, offers, {"": some})[""])]
+    for m, size in enumerate(state.problem.sizes):
+        parts.append(size * _ranges(fit, linear.group_effects(fit, _metric_offer(offers, m), {"": some})[""]))
+    return np.stack(parts, -1)
+
+
 def _ranges(fit: Fit, found: linear.Effects) -> FloatArray:
     """Estimate, guaranteed and likely range: (5, ..., K)."""
     likely = float(ndtri(0.5 + LIKELY / 2) * fit.noise_bound / fit.radius)  # as a share of the guaranteed range
@@ -182,7 +207,7 @@ def _given(state: TrialState, users: Sequence[str]) -> IntArray:
     return np.array([p + [0] * (K - len(p)) for p in pulls], np.intp).reshape(len(users), K)
 
 
-def _available(state: TrialState, users: Sequence[str]) -> BoolArray:
+def available(state: TrialState, users: Sequence[str]) -> BoolArray:
     """Whether each of these users can get each arm now: (H, K)."""
     arms = state.problem.arms
     found = np.ones((len(users), len(arms)), bool)

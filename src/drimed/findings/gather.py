@@ -5,7 +5,7 @@ Shapes: n decisions in order, K arms, M metrics, D context fields, H users as th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from drimed.errors import InputError
 from drimed.evaluation.log import Log, make_log
+from drimed.learning.field.contrasts import Known
 from drimed.learning.learned import Noise
 from drimed.learning.learner import Learner
 from drimed.learning.offer import Fit, Offer, Outcome
@@ -24,6 +25,8 @@ from drimed.trial.events import AMENDMENT, DECISION, MISSING, OUTCOME
 from drimed.trial.queries import Story, stories
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger
+
+Inference = Fit | Known  # what effects are computed from: the paper's regression, or a model of the field
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class Gathered:
     observed: BoolArray  # (n, M)
     reward: FloatArray  # (n,), NaN: a metric that counts is not there
     standing: IntArray  # (n,), the decision's state, by its place in records.STATES
+    block: IntArray  # (n,), the number of its block; 0: none
+    plot: FloatArray  # (n, M), of the control plot beside it, in the metrics' units; NaN: not there
 
     @property
     def told(self) -> BoolArray:
@@ -124,10 +129,12 @@ def _gathered(state: TrialState, found: Iterable[Story]) -> Gathered:
                 there,
                 np.nan if worth is None else worth,
                 STATES.index(story.state),
+                state.numbers.block(state.profiles[body["profile"]].user, body.get("block")),
+                _plot(state, outcome["control"]),
             )
         )
-    kinds = (np.intp, np.intp, np.intp, np.intp, float, float, bool, float, float, bool, float, np.intp)
-    wide = {4: K, 7: len(problem.fields), 8: M, 9: M}  # columns with a second axis
+    kinds = (*(np.intp,) * 4, float, float, bool, float, float, bool, float, np.intp, np.intp, float)
+    wide = {4: K, 7: len(problem.fields), 8: M, 9: M, 13: M}  # columns with a second axis
     columns: list[Any] = list(zip(*rows, strict=True)) if rows else [()] * len(kinds)
     arrays: list[Any] = [np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
     for i, width in wide.items():
@@ -135,6 +142,12 @@ def _gathered(state: TrialState, found: Iterable[Story]) -> Gathered:
     if not problem.fields:
         arrays[7] = None
     return Gathered(state, *arrays)
+
+
+def _plot(state: TrialState, control: Mapping[str, float] | None) -> FloatArray:
+    """The outcome of a control plot: (M,)."""
+    y, there = state.problem.outcome(control or {})
+    return np.where(there, y * state.problem.sizes, np.nan)
 
 
 def offers_now(state: TrialState, users: Sequence[str] | None = None) -> Offer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
@@ -13,11 +13,13 @@ from typing import Any
 
 from drimed.errors import InputError, MissingExtraError
 from drimed.findings.analyse import Analysis, analyse, assumptions, sentences
-from drimed.findings.charts import allocation, course
-from drimed.findings.charts.forest import Row, forest
+from drimed.findings.charts import allocation, course, covariates, varying
+from drimed.findings.charts.forest import Better, Row, forest
 from drimed.findings.charts.svg import Chart
 from drimed.findings.effects import EVERYBODY, MODEL, REWARD, Recommendation, better, groups
-from drimed.formatting import counted, moment, percent, short
+from drimed.formatting import ENDLESS, counted, moment, percent, short
+from drimed.learning.field.contrasts import ALPHA, Known
+from drimed.records import Effect
 from drimed.trial import sheets
 from drimed.trial.trial import Trial
 
@@ -51,13 +53,15 @@ def shown(a: Analysis, view: View) -> dict[str, Any]:
         "level": _level(a),
         "withdrawn": a.checks.withdrawn,
         "effects": [c for i, on in enumerate(view.on) if (c := _effects(a, view.who, on, i)) is not None],
-        "recommendations": [r for r in a.recommendations if r.user in some] if a.seen.told.any() else [],
+        "recommendations": [r for r in a.recommendations if r.user in some] if _known(a) else [],
         "reward": course.reward(a),
         "by_user": view.by_user,
         "allocation": allocation.by_user(a, view.users) if view.by_user else allocation.by_arm(a),
         "drift": [c for c in (course.contexts(a), course.evidence(a)) if c is not None],
         "upcoming": [d for d in a.next if d.user in some],
         "arms": a.seen.state.problem.arms,
+        "promise": a.promise,
+        **_varying(a, view),
     }
 
 
@@ -82,11 +86,17 @@ def write_report(trial: Trial, out: Path) -> Path:
     """Everything about a trial, into a folder; returns the page."""
     analysis = analyse(trial)
     files = {
-        "effects.csv": sheets.write([x.plain() for x in analysis.effects]),
+        "effects.csv": sheets.write([_sourced(analysis, x) for x in analysis.effects]),
         "recommendations.csv": sheets.write([_flat(r) for r in analysis.recommendations]),
         "allocation.csv": sheets.write(_allocation(analysis)),
         "index.html": report(analysis),
     }
+    if (found := analysis.varying) is not None:
+        files["varies.csv"] = sheets.write([asdict(v) for v in found.varies])
+        files["levels.csv"] = sheets.write(
+            [{"of": of} | asdict(v) for of, part in (("site", found.sites), ("season", found.seasons)) for v in part]
+        )
+        files["covariates.csv"] = sheets.write([row for line in found.lines for row in line.rows()])
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
@@ -113,25 +123,75 @@ def report(analysis: Analysis) -> str:
     return environment().get_template("report.html").render(page | shown(analysis, view))
 
 
+def _varying(a: Analysis, view: View) -> dict[str, Any]:
+    """What a model of the field has found besides the effects: charts, one for each metric, and words."""
+    found, state = a.varying, a.seen.state
+    if found is None:
+        return {"field": None, "varies": [], "levels": [], "covariates": [], "by_site": None}
+    metrics = [(m, state.spec.metrics[m].unit, i) for i, m in enumerate(state.problem.metrics)]
+    levels = [chart(found, *metric) for metric in metrics for chart in (varying.sites, varying.seasons)]
+    return {
+        "field": found.words,
+        "varies": [c for metric in metrics if (c := varying.components(found, *metric)) is not None],
+        "levels": [c for c in levels if c is not None],
+        "covariates": covariates.covariates(found, REWARD),
+        "by_site": _by_site(a, view),
+        "levels_title": " and ".join(
+            f"{noun}s" for noun, part in ((found.words.group, found.sites), (found.words.season, found.seasons)) if part
+        ).capitalize(),
+    }
+
+
+def _by_site(a: Analysis, view: View) -> Chart | None:
+    """The effects on the reward for each user, where they are not too many."""
+    found, some = a.varying, set(view.users)
+    mine = [x for x in a.own_effects if x.who in some and _shows(x)]
+    if found is None or len(some) < 2 or len(mine) > MOST_ROWS:
+        return None
+    title = f"Effects on reward against control: each {found.words.user}{found.words.scope}"
+    rows = [_row(a, x, None, f"{x.who}: {x.arm}") for x in mine]
+    return forest("site-effects-chart", title, rows, unit=REWARD, promise=a.promise)
+
+
+def _shows(effect: Effect) -> bool:
+    """Whether there is something to draw: the control against itself has no effect, and before any data all is open."""
+    return not effect.estimate == effect.low == effect.high == 0 and effect.likely_high < ENDLESS
+
+
+def _known(a: Analysis) -> bool:
+    """Whether outcomes have told anything about arms."""
+    return bool(a.seen.told.any()) and all(x.likely_high < ENDLESS for x in a.own_effects)
+
+
+def _row(a: Analysis, effect: Effect, good: Better | None, label: str) -> Row:
+    stands = a.checks.withdrawn is None
+    if a.varying is None:
+        return Row(label, effect, good, judged=stands)
+    rests = a.varying.rests.get((effect.who, effect.arm)) if effect.on == REWARD and effect.source == MODEL else None
+    judged = stands and effect.available and effect.arm in a.given
+    return Row(label, effect, good, judged=judged, note="" if rests is None else rests.says)
+
+
 def _effects(a: Analysis, who: str, on: str, place: int) -> Chart | None:
     state = a.seen.state
     order = list(groups(state)) if who == GROUPED else [who]
-    found = [x for x in a.effects if x.who in order and x.on == on and not x.estimate == x.low == x.high == 0]
+    found = [x for x in a.effects if x.who in order and x.on == on and _shows(x)]
     found.sort(key=lambda x: (order.index(x.who), state.problem.arms.index(x.arm), x.source != MODEL))
     metric = state.spec.metrics.get(on)
     good = None if metric is None or on == REWARD else better(state, on)
     unit = on + (f" ({metric.unit})" if metric is not None and metric.unit else "")
-    stands = a.checks.withdrawn is None
-    rows = [Row((f"{x.who}: " if who == GROUPED else "") + x.arm, x, good, judged=stands) for x in found]
-    promise = "guaranteed" if stands else "not guaranteed"
+    rows = [_row(a, x, good, (f"{x.who}: " if who == GROUPED else "") + x.arm) for x in found]
     id = "effects-chart" if place == 0 else f"effects-chart-{place + 1}"
-    return forest(id, f"Effects on {on} against control: {who}", rows, unit=unit, promise=promise)
+    scope = "" if a.varying is None else a.varying.words.scope
+    return forest(id, f"Effects on {on} against control: {who}{scope}", rows, unit=unit, promise=a.promise)
 
 
 def _level(a: Analysis) -> str:
     """At which confidence the guaranteed ranges hold, and when."""
     if a.checks.withdrawn:
         return "not here: see the first line of this page"
+    if isinstance(a.fit, Known):
+        return f"{100 * (1 - ALPHA):g} %, for each effect by itself"
     if a.fit.spread is not None:
         holds = "in each episode"
     elif a.seen.state.spec.noise.kind == "learned":
@@ -139,6 +199,19 @@ def _level(a: Analysis) -> str:
     else:
         holds = "if the noise is as said"
     return f"{100 * (1 - a.seen.state.spec.delta):g} %, {holds}"
+
+
+def _sourced(a: Analysis, effect: Effect) -> dict[str, Any]:
+    """An effect, and how much of what is known about it comes from outcomes here."""
+    if a.varying is None:
+        return effect.plain()
+    rests = a.varying.rests.get((effect.who, effect.arm)) if effect.on == REWARD and effect.source == MODEL else None
+    known = (
+        {"own_share": "", "own_outcomes": ""}
+        if rests is None
+        else {"own_share": rests.own, "own_outcomes": rests.outcomes}
+    )
+    return effect.plain() | known
 
 
 def _flat(r: Recommendation) -> dict[str, Any]:

@@ -102,8 +102,12 @@ def _named(name: str, row: dict[str, Any]) -> Entry:
     def composed(**settings: Any) -> AnyPolicy:
         from drimed.policies.composing import compose
 
-        defaults = learner["settings"] | row.get("settings", {})
-        named = {"learner": learner["model"]} if "model" in learner else {}
+        wanted = settings.get("learner")
+        own = _TABLE["learners"].get(wanted, learner) if isinstance(wanted, str) else learner
+        named = {"learner": own["model"]} if "model" in own else {}
+        rule = settings.get("rule", row["rule"])
+        tuned = own.get("rules", {}).get(rule, {}) if isinstance(rule, str) else {}
+        defaults = own["settings"] | tuned | row.get("settings", {})
         return compose(named | settings, rule=row["rule"], guard=row.get("guard", "off"), defaults=defaults)
 
     def published(**settings: Any) -> AnyPolicy:

@@ -25,6 +25,7 @@ from drimed.service.endpoints import health, reading, writing
 from drimed.service.pages import asking, history, home, managing, overview, plan, rendering, telling
 from drimed.service.pages.route import nothing_here
 from drimed.service.problems import Problem, Refusal
+from drimed.service.prompt import PromptProtocol
 from drimed.service.route import MEDIA
 from drimed.service.service import Service
 from drimed.service.settings import Settings
@@ -124,6 +125,7 @@ def run(settings: Settings) -> None:
             host=settings.host,
             port=settings.port,
             workers=settings.workers,
+            http=PromptProtocol,
             log_config=observing.configuration(settings.log_level),
             access_log=False,
             server_header=False,

@@ -22,7 +22,8 @@ from drimed.trial.faults import first_twice
 from drimed.trial.numbers import block_key, plot_key
 from drimed.trial.plots import Place, Wanted, places
 from drimed.trial.problem import Profile
-from drimed.trial.queries import Story, record, stories
+from drimed.trial.queries import Story, record
+from drimed.trial.repeating import answered, recorded
 from drimed.trial.state import TrialState, as_vector
 from drimed.trial.transaction import Transaction
 
@@ -61,7 +62,7 @@ def ask(
     contexts, plots, enrol = contexts or {}, plots or {}, enrol or {}
     if key is not None:
         kinds.storable("key", key, kinds.LONGEST_KEY)
-        if before := _answered(tx, key, users, plots):
+        if before := answered(tx, key, users, plots):
             return before
     _can_decide(tx.state)
     enrolling.enrol(tx, list(enrol) if users is None else users, enrol)
@@ -79,7 +80,7 @@ def ask(
     standing = {p.key: state.episode.asked[p.key] for p in wanted if p.key in state.episode.asked}
     known = {u: _context(state, u, contexts.get(u)) for u in {p.user for p in wanted if p.key not in standing}}
     questions = [_question(state, p, known[p.user], unavailable) for p in wanted if p.key not in standing]
-    found = {plot_key(d.user, d.plot): d for d in _recorded(tx, standing.values())}
+    found = {plot_key(d.user, d.plot): d for d in recorded(tx, standing.values())}
     return _answers(tx, wanted, found, _decided(tx, questions, key))
 
 
@@ -246,39 +247,6 @@ def _episode(
         body["unavailable"][user] = sorted(arms)
     state.opening_offers(body["contexts"])  # refuses what the policy could not begin with
     return body
-
-
-def _answered(tx: Transaction, key: str, users: Sequence[str] | None, plots: Mapping[str, Wanted]) -> list[Decision]:
-    """What this request was answered with before: its own decisions, and those that stood in its episode."""
-    found = {_key(e): e for e in tx.ledger.of_request(key) if e.kind == kinds.DECISION}
-    if not found:
-        return []
-    state, stood = tx.state, dict[str, Event]()
-    if state.spec.decisions == "one per episode":
-        before = min(e.seq for e in found.values()) - 1
-        for event in tx.ledger.events(until=before, kinds=(kinds.EPISODE, kinds.DECISION), newest_first=True):
-            if event.kind == kinds.EPISODE:
-                break
-            stood[_key(event)] = event
-    whole = stood | found
-    names = [u for u in (state.users if users is None else users) if u in state.users]
-    keys = [place.key for user in names for place in places(state, user, plots.get(user))]
-    keys = [k for k in keys if k in whole] if users is None else keys
-    if not set(found) <= set(keys) <= set(whole) or len(names) < len(users or ()):
-        raise ConflictError(
-            f"request {key!r} was made before, for other users; give each request its own key", ("key",)
-        )
-    known = {plot_key(d.user, d.plot): d for d in _recorded(tx, [int(whole[k].decision or 0) for k in keys])}
-    return [known[k] for k in keys]
-
-
-def _key(event: Event) -> str:
-    return plot_key(str(event.user), event.body.get("plot"))
-
-
-def _recorded(tx: Transaction, numbers: Any) -> list[Decision]:
-    """Decisions that were taken before, as they stand."""
-    return [record(tx.state, story, repeated=True) for story in stories(tx.ledger, tx.state, list(numbers))]
 
 
 def _fresh(state: TrialState, event: Event) -> Story:

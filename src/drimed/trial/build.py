@@ -55,8 +55,10 @@ def _implied(spec: TrialSpec, plain: Traits) -> dict[str, Any]:
     implied: dict[str, Any] = {"relative": spec.tolerance.relative, "absolute": spec.tolerance.absolute}
     implied |= {"confidence": spec.confidence}
     if spec.model is not None:
-        # Arms that nothing tells apart share their chance, and a promise holds for the arm that was chosen.
-        implied |= {"ties": "shared", "simultaneous": True}
+        # Arms that nothing tells apart share their chance. A promise holds for the arm that was chosen: the paper's
+        # model needs a bound on all arms at once for that; the field model's estimates are shrunk towards each other,
+        # so that choosing among them costs no honesty (docs/safety.md).
+        implied |= {"ties": "shared", "simultaneous": spec.kind == "paper"}
     if "guardrails" in plain.settings:
         implied["guardrails"] = _guardrails(spec)
     elif spec.guardrails:

@@ -74,14 +74,19 @@ class Covariates:
                 fix = " or, when the trial is created, declare a typical value, which is then taken"
                 yield Fault(at, f"attribute {name!r} is missing: give it{fix if known.levels is None else ''}")
 
-    def numbers(self, values: Values) -> FloatArray:
-        """Somebody's numerical attributes: (c,)."""
-        mine = [c for c in self.attributes.values() if c.roles and c.levels is None]
-        return np.array([(float(values.get(c.name, c.typical)) - c.typical) / c.spread for c in mine])
+    def numbers(self, values: Values) -> tuple[float, ...]:
+        """Somebody's numerical attributes, standardised."""
+        return tuple([(float(values.get(c.name, c.typical)) - c.typical) / c.spread for c in self._own[0]])
 
     def texts(self, values: Values) -> Iterator[tuple[str, str]]:
         """Somebody's categories and their levels."""
-        return ((c.name, str(values[c.name])) for c in self.attributes.values() if c.roles and c.levels is not None)
+        return ((c.name, str(values[c.name])) for c in self._own[1])
+
+    @cached_property
+    def _own(self) -> tuple[list[Covariate], list[Covariate]]:
+        """Those of `counted` that are attributes."""
+        numbers, categories = self.counted
+        return [c for c in numbers if c.name in self.attributes], [c for c in categories if c.name in self.attributes]
 
     # Context fields
 

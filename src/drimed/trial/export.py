@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,16 +18,23 @@ import numpy as np
 from drimed.errors import InputError
 from drimed.evaluation.log import make_log
 from drimed.evaluation.tables import open_bandit, pyarrow
-from drimed.trial import sheets
+from drimed.records import Decision
+from drimed.trial import lme4, queries, sheets
+from drimed.trial.problem import Profile
+from drimed.trial.state import TrialState
 from drimed.trial.trial import Trial
 
 IN_MEMORY = 1024 * 1024  # bytes; larger files go to the disk
 FORMS = (".csv", ".json", ".parquet", ".npz")
 MEANING = {
     "decision": "number of the decision, from 1",
-    "episode": "its episode, from 1",
+    "episode": "its season or other episode, from 1",
     "user": "who it was for",
+    "group": "the user's site, clinic or other group; a user that has none is a group of its own",
+    "plot": "the plot it was for, where the user has several; names are unique within a user",
+    "block": "the block of that plot; names are unique within a user",
     "time": "when it was taken (UTC)",
+    "attribute_*": "what is known about the user: a number in the unit of the trial file, or a level",
     "context_*": "the context it was taken in, in the unit of the trial file",
     "action": "the arm that was given",
     "propensity": "probability that this arm had when it was drawn; empty: the policy's draw has no closed form",
@@ -44,32 +51,42 @@ MEANING = {
 
 def records(trial: Trial, *, whole: bool = False) -> Iterator[dict[str, Any]]:
     """One flat record for each decision, or (whole) for those whose reward is known."""
-    metrics = list(trial.state().spec.metrics)
-    for d in trial.decisions():
-        if whole and d.reward is None:
-            continue
-        yield {
-            "decision": d.id,
-            "episode": d.episode,
-            "user": d.user,
-            "time": d.time,
-            **{f"context_{name}": value for name, value in (d.context or {}).items()},
-            "action": d.arm,
-            "propensity": d.propensity,
-            **{f"probability_{arm}": p for arm, p in d.probabilities.items()},
-            "reason": d.reason,
-            **{f"effect_{arm}": e.estimate for arm, e in (d.effects or {}).items()},
-            "state": d.state,
-            **{f"metric_{metric}": (d.outcome or {}).get(metric) for metric in metrics},
-            **{f"control_{metric}": value for metric, value in (d.control or {}).items()},
-            "reward": d.reward,
-            "amendments": d.amendments,
-        }
+    with trial.reading() as (ledger, state):
+        metrics, attributes = list(state.spec.metrics), list(state.problem.covariates.attributes)
+        found = (d for d in queries.decisions(ledger, state) if not whole or d.reward is not None)
+        yield from (_record(d, state.profile(d.user), metrics, attributes) for d in found)
 
 
-def dictionary() -> str:
-    """What each column means, as a sheet."""
-    return sheets.write([{"column": name, "meaning": meaning} for name, meaning in MEANING.items()])
+def _record(d: Decision, profile: Profile, metrics: Sequence[str], attributes: Sequence[str]) -> dict[str, Any]:
+    known = profile.definition.attributes or {}
+    return {
+        "decision": d.id,
+        "episode": d.episode,
+        "user": d.user,
+        "group": d.user if profile.group is None else profile.group,
+        **({} if d.plot is None else {"plot": d.plot, "block": d.block}),
+        "time": d.time,
+        **{f"attribute_{name}": known.get(name) for name in attributes},
+        **{f"context_{name}": value for name, value in (d.context or {}).items()},
+        "action": d.arm,
+        "propensity": d.propensity,
+        **{f"probability_{arm}": p for arm, p in d.probabilities.items()},
+        "reason": d.reason,
+        **{f"effect_{arm}": e.estimate for arm, e in (d.effects or {}).items()},
+        "state": d.state,
+        **{f"metric_{metric}": (d.outcome or {}).get(metric) for metric in metrics},
+        **{f"control_{metric}": value for metric, value in (d.control or {}).items()},
+        "reward": d.reward,
+        "amendments": d.amendments,
+    }
+
+
+def dictionary(state: TrialState) -> str:
+    """What each column means, as a sheet; and how to fit the trial's model to them in R."""
+    rows = [{"column": name, "meaning": meaning} for name, meaning in MEANING.items()]
+    lines = {metric: lme4.line(state, metric) for metric in state.problem.metrics}
+    rows += [{"column": f"the model of {m} in R", "meaning": line} for m, line in lines.items() if line is not None]
+    return sheets.write(rows)
 
 
 def write(trial: Trial, path: Path, *, whole: bool = False) -> int:
@@ -79,7 +96,7 @@ def write(trial: Trial, path: Path, *, whole: bool = False) -> int:
         raise InputError(f"an export is written as {', '.join(FORMS)}, got {path.name!r}")
     try:
         count = _npz(trial, path) if form == ".npz" else _table(trial, path, form, whole=whole)
-        path.with_suffix(".dictionary.csv").write_text(dictionary(), encoding="utf-8")
+        path.with_suffix(".dictionary.csv").write_text(dictionary(trial.state()), encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error}") from None
     return count
@@ -154,6 +171,7 @@ def _npz(trial: Trial, path: Path) -> int:
     if not done:
         raise InputError("no decision has a whole outcome yet: there is nothing to export")
     problem = trial.state().problem
+    covariates = problem.covariates
     known = all(d.propensity is not None for d in done)
     log = make_log(
         arms=problem.arms,
@@ -164,8 +182,8 @@ def _npz(trial: Trial, path: Path) -> int:
         user=[d.user for d in done],
         episode=[d.episode for d in done],
     )
-    context = [[(d.context or {})[f] for f in problem.fields] or [0.0] for d in done]
-    feedback = open_bandit(log, context=np.array(context))
+    contexts = [covariates.context(d.context) for d in done]  # a category by the number of its level
+    feedback = open_bandit(log, context=np.array([[0.0] if c is None else c for c in contexts]))
     arrays: dict[str, Any] = {name: np.asarray(value) for name, value in feedback.items() if value is not None}
     np.savez(path, **arrays)
     return int(feedback["n_rounds"])

@@ -226,6 +226,8 @@ def _evidence(state: TrialState, about: Event, outcome: Outcome) -> tuple[Offer,
     """What was offered, which arm was given, its outcome, and how many episodes ago that was."""
     offer = state.problem.offer(*state.asked(about))
     action = np.asarray(state.problem.arm(about.body["arm"]))
+    p = about.body["probabilities"]
+    outcome = replace(outcome, probabilities=np.array(p + [0.0] * (state.problem.shape.K - len(p))))
     return offer, action, outcome, state.episode.number - int(about.body["episode"])
 
 

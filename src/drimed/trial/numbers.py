@@ -5,15 +5,13 @@ They are counted in the order of appearance, so that they are a function of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
-from drimed.linear.arrays import FloatArray, IntArray
-from drimed.trial.covariates import Covariates
+from drimed.trial.covariates import Covariates, Values
 from drimed.trial.layers import Layers
-from drimed.trial.parts import User
+
+Newcomer = tuple[str, str | None, Values]  # name, group, attributes
 
 
 @dataclass(frozen=True)
@@ -22,15 +20,15 @@ class Person:
 
     number: int
     group: int
-    levels: IntArray  # (n,), of the categories among its attributes
-    covariates: FloatArray  # (c,), the other ones, standardised
+    levels: tuple[int, ...]  # of the categories among its attributes
+    covariates: tuple[float, ...]  # the other ones, standardised
 
     @staticmethod
     def unknown(covariates: Covariates) -> Person:
         """Nobody in particular: a typical user."""
         used = [c for c in covariates.attributes.values() if c.roles]
         categories = sum(c.levels is not None for c in used)
-        return Person(-1, -1, np.full(categories, -1, np.intp), np.zeros(len(used) - categories))
+        return Person(-1, -1, (-1,) * categories, (0.0,) * (len(used) - categories))
 
 
 @dataclass(frozen=True)
@@ -47,20 +45,19 @@ class Numbers:
         declared = ((c.name, c.levels) for c in covariates.attributes.values() if c.levels is not None)
         return Numbers(levels=Layers({name: Layers({t: i for i, t in enumerate(texts)}) for name, texts in declared}))
 
-    def joined(self, covariates: Covariates, name: str, user: User, number: int) -> tuple[Numbers, Person]:
-        """With somebody new, whose definition is resolved: a user without a group is a group of its own."""
-        key = f"user/{name}" if user.group is None else f"group/{user.group}"
-        group = self.groups.get(key, len(self.groups))
-        groups = self.groups if key in self.groups else self.groups.with_items([(key, group)])
-        levels, mine, values = self.levels, [], user.attributes or {}
-        for category, text in covariates.texts(values):
-            known = levels[category]
-            if text not in known:
-                known = known.with_items([(text, len(known))])
-                levels = levels.with_items([(category, known)])
-            mine.append(known[text])
-        person = Person(number, group, np.array(mine, np.intp), covariates.numbers(values))
-        return replace(self, groups=groups, levels=levels), person
+    def joined(self, covariates: Covariates, newcomers: Iterable[Newcomer], first: int) -> tuple[Numbers, list[Person]]:
+        """With those who are new, numbered on from `first`: a user without a group is a group of its own."""
+        groups: dict[str, int] = {}
+        levels = {category: (known, dict[str, int]()) for category, known in self.levels.items()}
+        people = []
+        for number, (name, group, values) in enumerate(newcomers, first):
+            key = f"user/{name}" if group is None else f"group/{group}"
+            levels_of = tuple([_number(*levels[category], text) for category, text in covariates.texts(values)])
+            group_of = _number(self.groups, groups, key)
+            people.append(Person(number, group_of, levels_of, covariates.numbers(values)))
+        more = ((category, known.with_items(new.items())) for category, (known, new) in levels.items() if new)
+        grown = replace(self, groups=self.groups.with_items(groups.items()), levels=self.levels.with_items(more))
+        return grown, people
 
     def with_blocks(self, keys: Iterable[str]) -> Numbers:
         """With the blocks that decisions name."""
@@ -72,6 +69,11 @@ class Numbers:
     def block(self, user: str, block: str | None) -> int:
         """The number of a user's block."""
         return 0 if block is None else self.blocks.get(block_key(user, block), -1)
+
+
+def _number(known: Mapping[str, int], new: dict[str, int], key: str) -> int:
+    """The number of something, the next one if it is new."""
+    return known[key] if key in known else new.setdefault(key, len(known) + len(new))
 
 
 def block_key(user: str, block: str) -> str:

@@ -25,7 +25,7 @@ from drimed.trial import arms
 from drimed.trial.covariates import Covariates
 from drimed.trial.numbers import Person
 from drimed.trial.parts import User
-from drimed.trial.spec import TrialSpec
+from drimed.trial.spec import Resolved, TrialSpec
 
 FEWEST_USERS = 16  # room for users is doubled when it is used up, so that joining costs little
 
@@ -42,6 +42,9 @@ class Profile:
     allowed: BoolArray | None  # (K,)
     group: str | None
     person: Person  # who that is, whatever the preference and the control are now
+
+
+_Wishes = tuple[FloatArray, FloatArray, BoolArray | None]  # preference, control and arms of a profile
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ class Problem:
         self.covariates = Covariates(spec)
         self._founders = founders or len(self.arms)  # arms at the start: later ones do not change attributes' units
         self._views: dict[int | None, _View] = {}
+        self._shared: dict[str | None, _Wishes] = {}  # of users who say nothing of their own, by cohort
 
     @cached_property
     def shape(self) -> Shape:
@@ -85,20 +89,32 @@ class Problem:
 
     def profile(self, name: str, user: User, slot: int, person: Person | None = None) -> Profile:
         """A user in numbers; one that has not joined yet is nobody in particular."""
-        known = self.spec.resolved(user)
-        weights, control = known.preference, known.control
-        if weights is None or control is None:
-            raise InputError(f"user {name!r} needs a preference and a control")
-        shares = {control: 1.0} if isinstance(control, str) else control
+        if user.preference is None and user.control is None and user.arms is None:
+            if user.cohort not in self._shared:
+                self._shared[user.cohort] = self._wishes(name, self.spec.resolved(user))
+            preference, control, allowed = self._shared[user.cohort]
+        else:
+            preference, control, allowed = self._wishes(name, self.spec.resolved(user))
         return Profile(
             user=name,
             slot=slot,
             definition=user,
-            preference=np.array([weights.get(m, 0.0) for m in self.metrics]) * self.sizes,
-            control=np.array([shares.get(a, 0.0) for a in self.arms] + [0.0] * (self.room - len(self.arms))),
-            allowed=None if known.arms is None else self._mask(known.arms),
-            group=known.group,
+            preference=preference,
+            control=control,
+            allowed=allowed,
+            group=self.spec.group_of(user),
             person=person or Person.unknown(self.covariates),
+        )
+
+    def _wishes(self, name: str, known: Resolved) -> _Wishes:
+        """Preference, control and arms in numbers."""
+        if known.preference is None or known.control is None:
+            raise InputError(f"user {name!r} needs a preference and a control")
+        shares = {known.control: 1.0} if isinstance(known.control, str) else known.control
+        return (
+            np.array([known.preference.get(m, 0.0) for m in self.metrics]) * self.sizes,
+            np.array([shares.get(a, 0.0) for a in self.arms] + [0.0] * (self.room - len(self.arms))),
+            None if known.arms is None else self._mask(known.arms),
         )
 
     def outcome(self, values: Mapping[str, float | None]) -> tuple[FloatArray, BoolArray]:
@@ -181,7 +197,7 @@ class Problem:
         )
 
     def _unit(self, person: Person, context: FloatArray | None, block: int) -> Unit:
-        levels, numbers = person.levels, person.covariates
+        levels, numbers = np.array(person.levels, np.intp), np.array(person.covariates)
         if context is not None:
             z, more = self.covariates.split(context)
             levels, numbers = np.concatenate([levels, more]), np.concatenate([numbers, z])
@@ -194,7 +210,7 @@ class Problem:
         )
 
     def _units(self, people: Sequence[Person], context: FloatArray | None, blocks: Sequence[int] | None) -> Unit:
-        levels, numbers = np.stack([p.levels for p in people]), np.stack([p.covariates for p in people])
+        levels, numbers = np.array([p.levels for p in people], np.intp), np.array([p.covariates for p in people])
         if context is not None:
             z, more = self.covariates.split(context)
             levels, numbers = np.concatenate([levels, more], axis=-1), np.concatenate([numbers, z], axis=-1)

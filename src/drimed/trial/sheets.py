@@ -1,4 +1,4 @@
-"""Spreadsheets in and out: users and contexts in, arms out, outcomes back in.
+"""Spreadsheets in and out: arms out, outcomes back in. (Whom to ask for: `drimed.trial.roster`.)
 
 A sheet is CSV (commas, semicolons or tabs) or JSON (a list of records). Every error names its row, and then nothing of
 the sheet is used.
@@ -24,7 +24,8 @@ from drimed.trial.transaction import Transaction
 FIRST_ROW = 2  # of data in a CSV file: the first line has the names
 CONTROL = "control."  # before the metrics of a control plot
 # Columns that `ask` writes: they may stay when outcomes are filled in beside them.
-WRITTEN = ("episode", "user", "arm", "propensity", "reason")
+WRITTEN = ("episode", "user", "plot", "block", "arm", "propensity", "reason")
+PLACES = ("plot", "block")  # written only where there are any
 
 Record = dict[str, Any]
 
@@ -50,34 +51,16 @@ def write(rows: Sequence[Mapping[str, Any]], form: str = "csv") -> str:
     return out.getvalue()
 
 
-def contexts(state: TrialState, rows: Sequence[Record]) -> dict[str, dict[str, float]]:
-    """Users and their contexts, from a sheet with a column `user` and one for each context field."""
-    found: dict[str, dict[str, float]] = {}
-    errors: dict[int, str] = {}
-    for i, row in enumerate(rows):
-        try:
-            user = str(_needed(row, "user"))
-            if user not in state.users:
-                raise UnknownNameError("user", user, state.users)
-            if user in found:
-                raise InputError(f"user {user!r} is in the sheet twice")
-            found[user] = {f: number(f, _needed(row, f)) for f in state.problem.fields}
-        except InputError as error:
-            errors[i] = str(error)
-    _refuse(errors)
-    return found
-
-
 def tell(
     tx: Transaction, rows: Sequence[Record], *, ignore: Iterable[str] = (), confirm: bool = False
 ) -> list[Receipt]:
     """Report the outcomes of a sheet with a column `decision` and one for each metric, all or none.
 
     Empty cells are still to come, and rows without any outcome are passed over, so that the sheet of `ask` can be
-    filled in bit by bit. The columns that `ask` wrote may stay; a user or an arm that is not the decision's is an
-    error: somebody has sorted one column alone.
+    filled in bit by bit. The columns that `ask` wrote may stay; a user, a plot or an arm that is not the decision's is
+    an error: somebody has sorted one column alone.
     """
-    state = tx.state
+    state, ignore = tx.state, set(ignore)
     found: dict[int, Report] = {}  # by the place of their row
     errors: dict[int, str] = {}
     for i, row in enumerate(rows):
@@ -89,9 +72,11 @@ def tell(
             errors[i] = str(error)
     recorded = {d.id: d for d in queries.decisions(tx.ledger, state, [r.decision for r in found.values()])}
     for i, report in found.items():
-        if report.decision in recorded and (wrong := _misplaced(rows[i], recorded[report.decision])):
-            errors[i] = wrong
-    _refuse(errors)
+        if report.decision in recorded:
+            row = {name: cell for name, cell in rows[i].items() if name not in {*ignore, *state.problem.metrics}}
+            if wrong := _misplaced(row, recorded[report.decision]):
+                errors[i] = wrong
+    refuse(errors)
     places = list(found)
     try:
         return telling.tell(tx, list(found.values()), confirm=confirm)
@@ -99,7 +84,7 @@ def tell(
         raise type(error)(_in_rows(error.faults, places)) from None
     except InputError as error:
         if len(found) == 1:
-            _refuse({places[0]: str(error)})
+            refuse({places[0]: str(error)})
         raise
 
 
@@ -122,15 +107,20 @@ def _report(state: TrialState, row: Record, ignore: Iterable[str]) -> Report | N
 
 def decision_number(row: Record) -> int:
     """Which decision a row is about."""
-    which = number("decision", _needed(row, "decision"))
+    which = number("decision", needed(row, "decision"))
     if which != int(which) or not 0 < which < 2**31:
         raise InputError(f"decision must be a whole number from 1, got {which:g}")
     return int(which)
 
 
 def _misplaced(row: Record, recorded: Decision) -> str | None:
-    for column, truth in (("user", recorded.user), ("arm", recorded.arm)):
-        if column in row and str(row[column]) != truth:
+    there = {"user": recorded.user, "plot": recorded.plot, "block": recorded.block, "arm": recorded.arm}
+    for column, truth in there.items():
+        if column not in row:
+            continue
+        if truth is None:
+            return f"unknown column {column!r}: decision {recorded.id} has no {column}"
+        if str(row[column]) != truth:
             return (
                 f"decision {recorded.id} is for {column} {truth!r}, the sheet says {row[column]!r}; was one column "
                 "sorted without the others?"
@@ -138,19 +128,25 @@ def _misplaced(row: Record, recorded: Decision) -> str | None:
     return None
 
 
-def _refuse(errors: Mapping[int, str]) -> None:
-    """Rows are counted as a spreadsheet shows them, names in the first."""
+def refuse(errors: Mapping[int, str]) -> None:
+    """Say what is wrong in which rows, as a spreadsheet counts them, names in the first."""
     if errors:
         raise BatchError(Fault((), message, row=i + FIRST_ROW) for i, message in sorted(errors.items()))
 
 
 def decision_rows(decisions: Iterable[Decision], metrics: Sequence[str] = (), *, plots: bool = False) -> list[Record]:
     """Decisions as a sheet to hand out, with a column for each of these metrics to fill in."""
+    found = list(decisions)
+    places = places_of(found)
+    for name in places:
+        if name in metrics or any(name in (d.context or {}) for d in found):
+            raise InputError(f"a metric or a context field has the name {name!r}, which a sheet needs for plots")
     return [
         {
             "decision": d.id,
             "episode": d.episode,
             "user": d.user,
+            **{name: getattr(d, name) for name in places},
             **(d.context or {}),
             "arm": d.arm,
             "propensity": d.propensity,
@@ -158,11 +154,17 @@ def decision_rows(decisions: Iterable[Decision], metrics: Sequence[str] = (), *,
             **{m: (d.outcome or {}).get(m) for m in metrics},
             **{CONTROL + m: (d.control or {}).get(m) for m in (metrics if plots else ())},
         }
-        for d in decisions
+        for d in found
     ]
 
 
-def _needed(row: Record, name: str) -> Any:
+def places_of(decisions: Sequence[Decision]) -> list[str]:
+    """The columns that tell plots apart, if any of the decisions has one."""
+    return [name for name in PLACES if any(getattr(d, name) is not None for d in decisions)]
+
+
+def needed(row: Record, name: str) -> Any:
+    """A cell that must be filled in."""
     if name not in row:
         raise InputError(f"column {name!r} is missing or empty")
     return row[name]
@@ -204,7 +206,7 @@ def _read_json(text: str) -> list[Record]:
         elif not all(is_whole(text) for pair in row for text in pair if isinstance(text, str)):
             errors[i] = f"a text {_HALF}"
         rows.append({k: "[...]" if isinstance(v, list) else v for k, v in row if v is not None})
-    _refuse(errors)
+    refuse(errors)
     return rows
 
 
@@ -228,7 +230,7 @@ def _read_csv(text: str) -> list[Record]:
     except csv.Error:  # more than 128 KiB in one cell
         row = len(rows) + FIRST_ROW if names else 1
         raise InputError(f"row {row}: a cell is too long; is a quote not closed?") from None
-    _refuse(errors)
+    refuse(errors)
     while rows and not rows[-1]:
         rows.pop()  # empty lines at the end
     return rows

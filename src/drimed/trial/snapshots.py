@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from drimed.policies.contract import from_arrays, to_arrays
 from drimed.records import Event
@@ -24,17 +28,20 @@ from drimed.trial.unlikely import Spread
 
 FORM = 3  # of what follows: a snapshot of another form is not used, and the log is folded from its start
 
+_DEFINITIONS = TypeAdapter(list[User])
+
 log = logging.getLogger(__name__)
 
 
 def take(state: TrialState) -> Snapshot:
     """Everything that is known."""
-    users = [(p.user, p.definition.model_dump(mode="json", exclude_none=True)) for p in state.profiles.values()]
+    profiles = list(state.profiles.values())
+    described = _DEFINITIONS.dump_python([p.definition for p in profiles], mode="json", exclude_none=True)
     meta = {
         "form": FORM,
         "spec": state.spec.plain(),
         "capacity": asdict(state.capacity),
-        "profiles": users,
+        "profiles": [[p.user for p in profiles], described],
         "episode": vars(state.episode) | {"asked": dict(state.episode.asked)},
         "counts": asdict(state.counts),
         "pulls": dict(state.pulls),
@@ -77,7 +84,21 @@ def restore(created: Event, snapshot: Snapshot) -> TrialState | None:
         seq=snapshot.seq,
         hash=snapshot.hash,
     )
-    return state.entered((name, User.model_validate(user)) for name, user in meta["profiles"])
+    names, described = meta["profiles"]
+    with _uncollected():
+        return state.entered(zip(names, _DEFINITIONS.validate_python(described), strict=True))
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """While users by the hundred thousand are made, who all stay: looking for garbage among them doubles the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def recall(ledger: Ledger) -> tuple[TrialState, bool]:

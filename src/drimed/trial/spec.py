@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 
@@ -35,6 +35,14 @@ from drimed.trial.parts import (
     Tolerance,
     User,
 )
+
+
+class Resolved(NamedTuple):
+    """What holds for one user."""
+
+    preference: dict[str, float] | None
+    control: str | dict[str, float] | None
+    arms: list[str] | None
 
 
 class TrialSpec(Part):
@@ -84,17 +92,20 @@ class TrialSpec(Part):
         reach = self.metrics[metric].range
         return 1.0 if reach is None or self.kind != "paper" else max(map(abs, reach))
 
-    def resolved(self, user: User) -> User:
-        """A user with what its cohort and the trial say for all."""
-        cohort = self.cohorts.get(user.cohort or "", Cohort())
-        return user.model_copy(
-            update={
-                "preference": _first(user.preference, cohort.preference, self.preference),
-                "control": _first(user.control, cohort.control, self.control),
-                "arms": _first(user.arms, cohort.arms),
-                "group": _first(user.group, cohort.group),
-            }
+    def resolved(self, user: User) -> Resolved:
+        """What holds for a user: what it says itself, its cohort's defaults, and the trial's own."""
+        cohort = _NONE if user.cohort is None else self.cohorts.get(user.cohort, _NONE)
+        return Resolved(
+            _first(user.preference, cohort.preference, self.preference),
+            _first(user.control, cohort.control, self.control),
+            _first(user.arms, cohort.arms),
         )
+
+    def group_of(self, user: User) -> str | None:
+        """The group of a user, or else of its cohort."""
+        if user.group is not None or user.cohort is None:
+            return user.group
+        return self.cohorts.get(user.cohort, _NONE).group
 
     @staticmethod
     def read(data: object) -> TrialSpec:
@@ -157,6 +168,12 @@ class TrialSpec(Part):
         return self.model_dump(mode="json", exclude_defaults=True) | {"model": named}
 
 
+_NONE = Cohort()
+
+
 def _first(*values: Any) -> Any:
     """The first that is given."""
-    return next((value for value in values if value is not None), None)
+    for value in values:
+        if value is not None:
+            return value
+    return None

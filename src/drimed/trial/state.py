@@ -20,7 +20,7 @@ from drimed.policies.contract import AnyPolicy, to_arrays
 from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, Event
 from drimed.trial.build import build_policy
 from drimed.trial.layers import Layers
-from drimed.trial.numbers import Numbers, Person
+from drimed.trial.numbers import Numbers
 from drimed.trial.parts import User
 from drimed.trial.problem import FEWEST_USERS, Problem, Profile
 from drimed.trial.spec import TrialSpec
@@ -140,20 +140,20 @@ class TrialState:
 
     def entered(self, users: Iterable[tuple[str, User]]) -> TrialState:
         """With new profiles, which are these users' from now on."""
-        numbers, covariates, problem = self.numbers, self.problem.covariates, self.problem
-        new: list[Profile] = []
-        people: dict[str, Person] = {}  # of those who are new
-        for i, (name, user) in enumerate(users, len(self.profiles)):
-            person = people.get(name) or (self.profile(name).person if name in self.users else None)
-            if person is None:
-                who = problem.spec.resolved(user)
-                numbers, person = numbers.joined(covariates, name, who, len(self.users) + len(people))
-                people[name] = person
-            new.append(problem.profile(name, user, i, person))
+        users, problem = list(users), self.problem
+        new = {name: user for name, user in reversed(users) if name not in self.users}  # each as it joined
+        names = [name for name in dict.fromkeys(name for name, _ in users) if name in new]
+        joining = ((name, self.spec.group_of(new[name]), new[name].attributes or {}) for name in names)
+        numbers, people = self.numbers.joined(problem.covariates, joining, len(self.users))
+        known = dict(zip(names, people, strict=True))
+        profiles = [
+            problem.profile(name, user, slot, known[name] if name in known else self.profile(name).person)
+            for slot, (name, user) in enumerate(users, len(self.profiles))
+        ]
         return replace(
             self,
-            profiles=self.profiles.with_items((p.slot, p) for p in new),
-            users=self.users.with_items((p.user, p.slot) for p in new),
+            profiles=self.profiles.with_items((p.slot, p) for p in profiles),
+            users=self.users.with_items((p.user, p.slot) for p in profiles),
             numbers=numbers,
         )
 

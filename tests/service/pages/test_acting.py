@@ -12,7 +12,7 @@ import pytest
 
 from drimed.trial import template
 from tests.service.pages.visiting import Visitor, readable
-from tests.trial.trials import SMALL
+from tests.trial.trials import BUSY, SMALL
 
 MAIZE = "/trials/maize-nitrogen"
 
@@ -208,6 +208,15 @@ def test_telling_by_hand_marks_the_row_that_is_wrong(visitor: Visitor) -> None:
     said = readable(
         visitor.done(visitor.send(page, {"how": "hand", "y:21:yield": "5", "y:21:cost": "1", "y:22:yield": "4"}))
     )
+    assert "2 outcomes recorded." in said
+    assert "will be learned from" not in said, "what is there of an outcome is learned from at once"
+
+
+def test_a_policy_that_waits_for_all_metrics_says_so(visitor: Visitor, http: httpx.Client) -> None:
+    http.post("/v1/trials", json=BUSY | {"name": "whole", "model": {"kind": "paper"}}).raise_for_status()
+    http.post("/v1/trials/whole/ask", json={}).raise_for_status()
+    values = {"how": "hand", "y:1:yield": "5", "y:1:cost": "1", "y:2:yield": "4"}
+    said = readable(visitor.done(visitor.send("/trials/whole/tell", values)))
     assert "2 outcomes recorded. 1 will be learned from once the rest of its values is recorded." in said
 
 
@@ -441,15 +450,16 @@ def test_what_users_prefer_and_are_compared_with_is_shown(visitor: Visitor, maiz
     assert "default control: practice" in readable(table)
     rows = [readable(row).strip() for row in table.split("<tr>")[2:]]
     assert rows == [
-        "north sand 200 × yield − 3 × leaching default all",
-        "hill loam 200 × yield − leaching split all",
+        "north sand ph 6.1 200 × yield − 3 × leaching default all",
+        "hill loam ph 6.8 200 × yield − leaching split all",
         "river sand 150 × yield − 6 × leaching default all",
         "lake 100 × yield − 2.5 × leaching default practice, split",
     ]
 
 
 def test_where_noise_is_known_a_new_arm_may_have_its_own(visitor: Visitor, http: httpx.Client) -> None:
-    spec = SMALL | {"name": "known", "noise": {"kind": "known", "sd": {"yield": 0.5}}}
+    noise = {"kind": "known", "sd": {"yield": 0.5}}
+    spec = SMALL | {"name": "known", "noise": noise, "model": {"kind": "paper"}}
     http.post("/v1/trials", json=spec).raise_for_status()
     page = "/trials/known/manage"
     assert "standard deviation of yield" in readable(visitor.look(page))

@@ -32,7 +32,8 @@ def test_the_first_page_shows_every_trial_at_a_glance(visitor: Visitor, season: 
     page = readable(visitor.look("/"))
     for _ in range(20):  # alarms are there when the analyses are
         page = readable(visitor.look("/")) if "alarms …" in page else page
-    assert re.search(r"busy running .*episode 6 users 4 decisions 24 pending 4 alarms 0", page), page
+    # Every site's cost falls from season to season by the same step, about which there may be an alarm.
+    assert re.search(r"busy running .*episode 6 users 4 decisions 24 pending 4 alarms \d", page), page
     assert re.search(r"small running .*episode 0 users 2 decisions 0 pending 0 alarms 0", page), page
     assert season[-1] == 24
 
@@ -46,7 +47,7 @@ def test_a_trial_that_has_just_begun_has_a_page(visitor: Visitor) -> None:
 @pytest.mark.usefixtures("season")
 def test_a_trial_shows_what_it_taught(visitor: Visitor) -> None:
     page = visitor.look(BUSY)
-    for chart in ("effects-chart", "reward-chart", "allocation-chart", "evidence-chart"):
+    for chart in ("effects-chart", "varies-chart", "reward-chart", "allocation-chart"):
         assert f'id="{chart}"' in page
     said = readable(page)
     assert "episode 6 decisions 24 complete 20 pending 4" in said
@@ -79,7 +80,8 @@ def test_effects_on_what_costs_are_better_when_they_are_less(visitor: Visitor, h
     assert "more (better)" in visitor.look(f"{BUSY}?on=yield")
     assert "more (worse)" in visitor.look(f"{BUSY}?on=cost"), "everybody counts it as a cost"
     metrics = {"yield": {"range": [0.0, 10.0], "better": "lower"}}
-    http.post("/v1/trials", json=SMALL | {"name": "lower", "metrics": metrics}).raise_for_status()
+    paper = {"kind": "paper"}  # which draws effects before there are outcomes
+    http.post("/v1/trials", json=SMALL | {"name": "lower", "metrics": metrics, "model": paper}).raise_for_status()
     http.post("/v1/trials/lower/ask", json={}).raise_for_status()
     assert "more (worse)" in visitor.look("/trials/lower?on=yield")
 
@@ -111,6 +113,7 @@ def test_a_plan_says_what_a_trial_is(visitor: Visitor, http: httpx.Client) -> No
         "tolerance": {"relative": 0.1, "absolute": 60},
         "guardrails": [{"metric": "leaching", "relative": 0.05, "absolute": 2}],
         "context": {"rain": {"unit": "mm", "typical": 450, "spread": 120}},
+        "model": {"kind": "paper"},
         "noise": {"kind": "known", "sd": {"yield": 0.8, "leaching": 6}, "scale": "norm"},
         "policy": {"name": "dri_med", "temperature": 3, "guard": "certain"},
     }
@@ -136,11 +139,11 @@ def test_a_plan_says_what_a_trial_is(visitor: Visitor, http: httpx.Client) -> No
         "except with a probability of 1 %",
         "Policy dri_med (recommended: ",
         "temperature = 3, guard = certain",
-        "Each user has one decision in an episode.",
+        "Each user, or each of its plots, has one decision in an episode.",
         "Outcomes are recorded as they are measured.",
         "standard deviation of yield 0.8 t/ha, leaching 6 kg",
         "multiplied by 1 + the size of the context",
-        "rain mm 450 120",
+        "rain before each decision mm 450 is typical, ± 120 how much outcomes scatter",
         "north sand 150 × yield − 6 × leaching old all",
         "default reward: 200 × yield − 3.5 × leaching; default control: 75 % old, 25 % new",
         "south default default old, new",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from drimed.cli.trial import common
-from drimed.cli.trial.common import Address, Name, Who, Why
+from drimed.cli.trial.common import Address, Attributes, CohortName, Name, Who, Why
 from drimed.trial.stores import DEFAULT
+
+if TYPE_CHECKING:
+    from drimed.trial.trial import Trial
 
 
 def add_user(
@@ -17,13 +20,23 @@ def add_user(
     preference: Annotated[list[str] | None, typer.Option(help="metric=weight; repeatable.")] = None,
     control: Annotated[str | None, typer.Option(help="Its control arm.")] = None,
     arm: Annotated[list[str] | None, typer.Option(help="An arm that is possible for it; default: all.")] = None,
-    group: Annotated[str | None, typer.Option(help="Its group.")] = None,
+    group: Annotated[str | None, typer.Option(help="Its site, farm, clinic or other group.")] = None,
+    attribute: Attributes = None,
+    cohort: CohortName = None,
+    plot: Annotated[
+        list[str] | None, typer.Option(help="A plot with a decision of its own: A1, or A/A1 in block A; repeatable.")
+    ] = None,
     store: Address = DEFAULT,
     actor: Who = None,
 ) -> None:
     """Enrol a user."""
+    opened = common.open_trial(name, store, actor)
+    from drimed.trial import roster
+
+    attributes = roster.described(opened.state(), common.texts(attribute)) if attribute else None
     weights = common.numbers(preference) if preference else None
-    _change(name, store, actor, "add_user", name=user, preference=weights, control=control, arms=arm, group=group)
+    fields = {"preference": weights, "control": control, "arms": arm, "group": group, "cohort": cohort}
+    _apply(opened, "add_user", {"name": user, "attributes": attributes, **fields, **roster.plots_of(plot or [])})
 
 
 def add_arm(
@@ -91,8 +104,11 @@ def stop(name: Name, reason: Why, store: Address = DEFAULT, actor: Who = None) -
 
 
 def _change(trial: str, store: str, actor: str | None, change: str, **fields: Any) -> None:
+    _apply(common.open_trial(trial, store, actor), change, fields)
+
+
+def _apply(opened: Trial, change: str, fields: dict[str, Any]) -> None:
     """One of the table's changes."""
-    opened = common.open_trial(trial, store, actor)
     from drimed.trial.changes import CHANGES, checked
 
     found = CHANGES[change]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from drimed.trial.trial import Trial
 
 console = Console(highlight=False)
+NOTHING_WRITTEN = ". Nothing was written."
 MOST_SHOWN = 40  # rows of a table on the screen; files hold all
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The trial.")]
@@ -34,6 +35,13 @@ Why = Annotated[str, typer.Option("--reason", help="Why; it is kept in the log."
 Dry = Annotated[bool, typer.Option("--dry-run", help="Show what would happen; write nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Record values outside their declared range without asking.")]
 Out = Annotated[Path | None, typer.Option("--out", help="A .csv or .json file to write; default: show it.")]
+Attributes = Annotated[
+    list[str] | None,
+    typer.Option("--attribute", help="Something that is known about the user: ph=6.1 or soil=sand; repeatable."),
+]
+CohortName = Annotated[
+    str | None, typer.Option("--cohort", help="Whose defaults the user takes; the trial file has cohorts.")
+]
 Values = Annotated[list[str] | None, typer.Argument(metavar="METRIC=VALUE", help="yield=5.2 cost=110")]
 ControlValues = Annotated[list[str] | None, typer.Option("--control", help="Of the control plot: yield=5; repeatable.")]
 
@@ -124,6 +132,17 @@ def values(pairs: list[str] | None) -> dict[str, float | None]:
             found[name] = float(text) if text else None
         except ValueError:
             raise InputError(f"{name} must be a number, got {text!r}") from None
+    return found
+
+
+def texts(pairs: list[str] | None) -> dict[str, str]:
+    """name=value pairs as they are written: numbers, or levels of categories."""
+    found: dict[str, str] = {}
+    for pair in pairs or ():
+        name, _, text = pair.partition("=")
+        if not name or not text:
+            raise InputError(f"expected NAME=VALUE, such as ph=6.1 or soil=sand, got {pair!r}")
+        found[name] = text
     return found
 
 

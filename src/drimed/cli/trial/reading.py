@@ -32,8 +32,10 @@ def status(
         plain = [s.plain() for s in found]
         typer.echo(json.dumps(plain[0] if name else plain, indent=1, ensure_ascii=False))
         return
-    columns = ("status", "episode", "users", "decisions", "pending", "partial", "complete", "missing")
+    columns = ("status", "model", "episode", "users", "decisions", "pending", "partial", "complete", "missing")
     common.show([{"trial": s.name} | {c: getattr(s, c) for c in columns} for s in found])
+    if name and found[0].enrolment == "open":
+        common.say("enrolment is open: asking for somebody new enrols them")
     for text in found[0].notes if name else ():
         common.note(text)
 
@@ -41,6 +43,8 @@ def status(
 def decisions(
     name: Name,
     user: Annotated[str, typer.Option(help="Only for this user.")] = "",
+    plot: Annotated[str, typer.Option(help="Only on this plot.")] = "",
+    block: Annotated[str, typer.Option(help="Only in this block.")] = "",
     arm: Annotated[str, typer.Option(help="Only this arm.")] = "",
     state: Annotated[str, typer.Option(help="pending, partial, complete, missing or amended.")] = "",
     before: Annotated[int | None, typer.Option(help="Only decisions before this one.")] = None,
@@ -55,15 +59,13 @@ def decisions(
     if state and state not in queries.SEARCHES:
         raise UnknownNameError("state", state, queries.SEARCHES)
     with trial.reading() as (ledger, known):
-        wanted = queries.Search(user, arm, state)
+        wanted = queries.Search(user, arm, state, plot, block)
         found = queries.search(ledger, known, wanted, before=before, limit=limit)
         plots = known.spec.feedback == "difference"
         rows = sheets.decision_rows(found.decisions, known.problem.metrics, plots=plots)
     if out is None:
-        rows = [
-            {"decision": d.id, "episode": d.episode, "user": d.user, "arm": d.arm, "state": d.state, "reward": d.reward}
-            for d in found.decisions
-        ]
+        columns = ("episode", "user", *sheets.places_of(found.decisions), "arm", "state", "reward")
+        rows = [{"decision": d.id} | {name: getattr(d, name) for name in columns} for d in found.decisions]
     common.put(rows, out, [d.plain() for d in found.decisions])
     if found.before is not None:
         common.say(f"older decisions: --before {found.before}")
@@ -170,6 +172,11 @@ def summary(event: Event) -> str:
     """An event in a few words."""
     body = event.body
     parts = [str(body["arm"])] if "arm" in body else []
+    if body.get("plot") is not None:
+        parts.append(f"plot {body['plot']}" + (f" in block {body['block']}" if body.get("block") else ""))
+    if event.kind == "user":
+        known = body["definition"].get("attributes") or {}
+        parts += [f"{name} = {value}" for name, value in known.items()]
     if body.get("propensity") is not None:
         parts.append(f"p = {body['propensity']:.3g}")
     if "outcome" in body:

@@ -1,4 +1,4 @@
-"""A season from file to outcomes: template, init, ask, tell, amend, missing."""
+"""From a file to outcomes: template, init, tell, amend, missing. (`ask` has a file of its own.)"""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drimed.cli.trial import common
-from drimed.cli.trial.common import Address, ControlValues, Dry, Name, Out, Values, Who, Why, Yes
+from drimed.cli.trial.common import NOTHING_WRITTEN, Address, ControlValues, Dry, Name, Values, Who, Why, Yes
 from drimed.errors import InputError, UnconfirmedError
 from drimed.trial.stores import DEFAULT, open_store
 
 if TYPE_CHECKING:
     from drimed.records import Receipt
-
-NOTHING_WRITTEN = ". Nothing was written."
 
 
 def template(out: Annotated[Path | None, typer.Option(help="Where to write it; default: show it.")] = None) -> None:
@@ -53,35 +51,6 @@ def init(
         return
     Trial.create(spec, open_store(store), actor=common.actor_name(actor))
     common.say(f"created trial {spec.name} in {store}: {size}. Next: drimed trial ask {spec.name}")
-
-
-def ask(
-    name: Name,
-    sheet: Annotated[Path | None, typer.Argument(help="A sheet of users and contexts, .csv or .json.")] = None,
-    user: Annotated[list[str] | None, typer.Option(help="Only this user; repeatable.")] = None,
-    episode: Annotated[int | None, typer.Option(help="The episode this is for; the next one is opened.")] = None,
-    key: Annotated[str | None, typer.Option(help="Idempotency key: a repeat gets the first answer again.")] = None,
-    out: Out = None,
-    store: Address = DEFAULT,
-    actor: Who = None,
-    dry_run: Dry = False,
-) -> None:
-    """Decide which arm each user gets: those of the sheet, those named, or all."""
-    trial = common.open_trial(name, store, actor)
-    from drimed.trial import asking, sheets
-
-    rows = common.read_sheet(sheet) if sheet else []
-    with trial.writing(dry_run=dry_run) as tx:
-        if tx.state.problem.fields and not rows and episode not in (None, tx.state.episode.number):
-            raise InputError(f"episode {episode} begins with the contexts of its users; give a sheet of them")
-        contexts = sheets.contexts(tx.state, rows) if rows else {}
-        users = user or (list(contexts) if rows else None)
-        known = contexts if tx.state.problem.fields else None
-        found = asking.ask(tx, users, contexts=known, episode=episode, key=key)
-    common.put(sheets.decision_rows(found), out, [d.plain() for d in found])
-    again = sum(d.repeated for d in found)
-    decided = f"{len(found) - again} decided" + (f", {again} decided before" if again else "")
-    common.say(f"{decided}; episode {found[0].episode}" + (NOTHING_WRITTEN if dry_run else ""))
 
 
 def tell(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from markupsafe import Markup
 
-from drimed.findings.analyse import Analysis
+from drimed.findings.analyse import AT_ALL_TIMES, GUARANTEED, Analysis
 from drimed.findings.charts import svg
 from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
 from drimed.formatting import short
@@ -27,44 +27,47 @@ def reward(analysis: Analysis) -> Chart | None:
     c = analysis.course
     if not np.isfinite(analysis.seen.reward).any():
         return None
-    at = _some(len(c.episode))
+    at = some(len(c.episode))
     gain, allowed, low, high = (v[at].tolist() for v in (c.gain, c.allowed, c.gain_low, c.gain_high))
+    promise = analysis.promise
     bottom, top = _window([0.0, *gain, *allowed], [*low, *high])
 
     def draw(width: int) -> tuple[float, list[Markup]]:
-        made, x, y, frame = _frame(width, (bottom, top), 250.0, at)
+        made, x, y, frame = axes(width, (bottom, top), 250.0, at)
         edge = [(x(i), y(v)) for i, v in enumerate(high)] + [(x(i), y(v)) for i, v in reversed(list(enumerate(low)))]
         if len(at) > 1:
-            made += [svg.path(edge, "band", closed=True), svg.path(_through(x, y, allowed), "allowed")]
+            made += [svg.path(edge, "band", closed=True), svg.path(through(x, y, allowed), "allowed")]
         else:
             made += [
                 svg.line(x(0), y(low[0]), x(0), y(high[0]), "band-line"),
                 svg.line(x(0) - 24, y(allowed[0]), x(0) + 24, y(allowed[0]), "allowed"),
             ]
-        made += [svg.line(frame[0], y(0), frame[1], y(0), "zero"), svg.path(_through(x, y, gain), "gain")]
+        made += [svg.line(frame[0], y(0), frame[1], y(0), "zero"), svg.path(through(x, y, gain), "gain")]
         if len(at) <= 60:
             made += [el("circle", cx=x(i), cy=y(v), r=3.2, class_="gain-dot") for i, v in enumerate(gain)]
         tips = [
-            f"episode {at[i] + 1}: {short(gain[i])} (guaranteed {short(low[i])} to {short(high[i])}); "
+            f"episode {at[i] + 1}: {short(gain[i])} ({promise} {short(low[i])} to {short(high[i])}); "
             f"the tolerance allows {short(allowed[i])}"
             for i in range(len(at))
         ]
-        return 296.0, made + _columns(x, tips, frame, 250.0)
+        return 296.0, made + columns(x, tips, frame, 250.0)
 
     rows = [[str(at[i] + 1), *(short(v[i]) for v in (gain, low, high, allowed))] for i in range(len(at))]
     table = Table(
         "Expected reward of what was given against the control's, added up to the end of each episode",
-        ["episode", "reward minus control's", "guaranteed from", "guaranteed to", "tolerance allows"],
+        ["episode", "reward minus control's", f"{promise} from", f"{promise} to", "tolerance allows"],
         rows,
     )
     judged = "the guarantee does not hold, because the model is wrong" if analysis.checks.withdrawn else c.verdict
     says = (
-        f"After episode {at[-1] + 1}: {short(gain[-1])} against the control's reward, guaranteed {short(low[-1])} to "
+        f"After episode {at[-1] + 1}: {short(gain[-1])} against the control's reward, {promise} {short(low[-1])} to "
         f"{short(high[-1])}. The tolerance allows {short(allowed[-1])}: {judged}."
     )
     if min(low) < bottom or max(high) > top:
-        says += " The guaranteed range extends beyond the chart; the table has it in full."
-    looks = {"reward minus control's": "gain", "guaranteed at all times": "band", "the tolerance allows": "allowed"}
+        says += " This range extends beyond the chart; the table has it in full."
+    names = {GUARANTEED: "guaranteed at all times", AT_ALL_TIMES: "range at all times (95 %)"}
+    band = names.get(promise, f"{promise} range")
+    looks = {"reward minus control's": "gain", band: "band", "the tolerance allows": "allowed"}
     keys = [Key(name, f"key-{look}") for name, look in looks.items()]
     title = "Reward so far against what the control would have earned"
     return svg.drawn("reward-chart", title, says, draw, table, keys)
@@ -75,11 +78,11 @@ def contexts(analysis: Analysis) -> Chart | None:
     found = analysis.checks.context
     if found is None:
         return None
-    at = _some(len(found.shift))
+    at = some(len(found.shift))
     shift = [float(v) if math.isfinite(v) else 0.0 for v in found.shift[at]]
 
     def draw(width: int) -> tuple[float, list[Markup]]:
-        made, x, y, frame = _frame(width, (0.0, max(*shift, 1.0) * 1.08), 150.0, at)
+        made, x, y, frame = axes(width, (0.0, max(*shift, 1.0) * 1.08), 150.0, at)
         wide = max(1.0, min(40.0, (frame[1] - frame[0]) / len(at) * 0.8))
         for i, v in enumerate(shift):
             box = {"x": x(i) - wide / 2, "y": y(v), "width": wide, "height": y(0) - y(v)}
@@ -105,16 +108,16 @@ def evidence(analysis: Analysis) -> Chart | None:
     found = analysis.checks.mean
     if found is None:
         return None
-    at = _some(len(found.evidence))
+    at = some(len(found.evidence))
     values = [float(v) for v in found.evidence[at]]
     drawn = np.maximum(values, LEAST_EVIDENCE).tolist()
     alarm = math.log(1 / found.alpha)
 
     def draw(width: int) -> tuple[float, list[Markup]]:
-        made, x, y, frame = _frame(width, svg.spread([*drawn, alarm, 0.0]), 150.0, at)
-        made += [svg.line(frame[0], y(alarm), frame[1], y(alarm), "allowed"), svg.path(_through(x, y, drawn), "gain")]
+        made, x, y, frame = axes(width, svg.spread([*drawn, alarm, 0.0]), 150.0, at)
+        made += [svg.line(frame[0], y(alarm), frame[1], y(alarm), "allowed"), svg.path(through(x, y, drawn), "gain")]
         tips = [f"episode {at[i] + 1}: log evidence {_log(v)}; alarm at {short(alarm)}" for i, v in enumerate(values)]
-        return 196.0, made + _columns(x, tips, frame, 150.0)
+        return 196.0, made + columns(x, tips, frame, 150.0)
 
     table = Table(
         "Evidence that the effects moved",
@@ -136,7 +139,7 @@ def _log(value: float) -> str:
 Placed = tuple[list[Markup], Callable[[float], float], Scale, tuple[float, float]]
 
 
-def _frame(width: int, values: tuple[float, float], bottom: float, at: list[int]) -> Placed:
+def axes(width: int, values: tuple[float, float], bottom: float, at: list[int], word: str = "episode") -> Placed:
     """Axes: their elements, the places of points and values, and the left and right edge."""
     labels = [short(t) for t in svg.ticks(*values)]
     left, right = max(MARGIN, 14.0 + DIGIT * max(map(len, labels), default=0)), width - 10.0
@@ -149,10 +152,11 @@ def _frame(width: int, values: tuple[float, float], bottom: float, at: list[int]
     made = []
     for t in svg.ticks(*values):
         made += [svg.line(left, y(t), right, y(t), "grid"), svg.text(left - 8, y(t) + 4, short(t), anchor="end")]
-    return made + svg.episodes_axis(x, [i + 1 for i in at], bottom, right - left, right), x, y, (left, right)
+    marks = svg.episodes_axis(x, [i + 1 for i in at], bottom, right - left, right, word)
+    return made + marks, x, y, (left, right)
 
 
-def _columns(
+def columns(
     x: Callable[[float], float], tips: Sequence[str], frame: tuple[float, float], bottom: float
 ) -> list[Markup]:
     """Something to point at above every episode."""
@@ -163,7 +167,7 @@ def _columns(
     ]
 
 
-def _through(x: Callable[[float], float], y: Scale, values: Sequence[float]) -> list[tuple[float, float]]:
+def through(x: Callable[[float], float], y: Scale, values: Sequence[float]) -> list[tuple[float, float]]:
     return [(x(i), y(v)) for i, v in enumerate(values)]
 
 
@@ -174,7 +178,7 @@ def _window(inner: Sequence[float], outer: Sequence[float]) -> tuple[float, floa
     return svg.spread([max(min(*outer, low), low - REACH * size), min(max(*outer, high), high + REACH * size)])
 
 
-def _some(n: int) -> list[int]:
+def some(n: int) -> list[int]:
     """Places of at most so many of n episodes, the last among them."""
     step = -(-n // MOST_POINTS)
     return list(range(n - 1, -1, -step))[::-1]

@@ -8,6 +8,7 @@ from typing import Literal
 
 from markupsafe import Markup
 
+from drimed.findings.analyse import AT_ALL_TIMES
 from drimed.findings.charts import svg
 from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
 from drimed.findings.effects import MODEL
@@ -30,7 +31,8 @@ class Row:
     better: Better | None = None  # of a metric, which way is good; of the reward, more is
     strong: bool = False  # to be seen first
     single: bool = False  # there is one range only, and the number of decisions is not known
-    judged: bool = True  # whether the model that the ranges rest on stands
+    judged: bool = True  # whether the model stands that its ranges rest on, and enough is known
+    note: str = ""  # where what is known about it comes from
 
     @property
     def model_free(self) -> bool:
@@ -63,6 +65,11 @@ class Row:
         return f"given {counted(self.effect.decisions, 'time')}" if self.effect.decisions else "never given"
 
     @property
+    def under(self) -> str:
+        """What stands below its name."""
+        return self.note or self.times
+
+    @property
     def likely(self) -> tuple[float, float] | None:
         """The likely range, where it is another than the long one."""
         return None if self.single or self.model_free else (self.effect.likely_low, self.effect.likely_high)
@@ -91,7 +98,8 @@ def forest(id: str, title: str, rows: Sequence[Row], *, unit: str, promise: str 
         roomy = width > 500
         step = 38.0 if roomy else 50.0 if single else 64.0
         room = 16.0 + BOLD * max(len(r.verdict) for r in rows)
-        left, right = (190.0, width - max(130.0, room)) if roomy else (14.0, width - 14.0)
+        names = 310.0 if any(r.note for r in rows) else 190.0
+        left, right = (names, width - max(130.0, room)) if roomy else (14.0, width - 14.0)
         x = Scale(low, high, left, right)
         bottom = 12.0 + step * len(rows)
         made = []
@@ -110,7 +118,7 @@ def forest(id: str, title: str, rows: Sequence[Row], *, unit: str, promise: str 
     )
     if len(rows) > MOST_SAID:
         says += f"; and {len(rows) - MOST_SAID} more in the table"
-    keys = [Key(f"{promise} range", "key-thin")]
+    keys = [Key(f"range {promise} (95 %)" if promise == AT_ALL_TIMES else f"{promise} range", "key-thin")]
     if any(r.likely is not None for r in rows):
         keys.insert(0, Key("likely range (95 %)", "key-thick"))
     if any(r.model_free for r in rows):
@@ -126,13 +134,19 @@ def _table(title: str, rows: Sequence[Row], promise: str) -> Table:
         "effect": [short(e.estimate) for e in found],
         "likely": [f"{short(e.likely_low)} to {short(e.likely_high)}" for e in found],
         promise: [f"{short(e.low)} to {short(e.high)}" for e in found],
-        "from": ["probabilities alone" if r.model_free else "regression" for r in rows],
+        "from": ["probabilities alone" if r.model_free else _source(promise) for r in rows],
         "against control": [r.verdict for r in rows],
     }
+    if any(r.note for r in rows):
+        columns["known"] = [r.note for r in rows]
     if all(r.single for r in rows):
         for name in ("given", "likely", "from"):
             del columns[name]
     return Table(title, list(columns), [list(row) for row in zip(*columns.values(), strict=True)])
+
+
+def _source(promise: str) -> str:
+    return "model" if promise == AT_ALL_TIMES else "regression"
 
 
 def _ways(unit: str, better: Better | None, y: float, left: float, right: float, roomy: bool) -> list[Markup]:
@@ -159,16 +173,16 @@ def _labels(row: Row, y: float, width: int, left: float, right: float, roomy: bo
     look = "tick strong" if row.strong else "tick"
     if roomy:
         room = int((left - 20) / svg.TEXT)
-        up = 4 if row.times else -4
+        up = 4 if row.under else -4
         return [
             svg.text(left - 14, y - up, row.label, look=look, anchor="end", most=room),
-            *([svg.text(left - 14, y + 12, row.times, look="label", anchor="end")] if row.times else []),
+            *([svg.text(left - 14, y + 12, row.under, look="label", anchor="end", most=room)] if row.under else []),
             svg.text(right + 12, y + 4, row.verdict, look=f"tick verdict {row.look}"),
         ]
     room = int((width - 40 - BOLD * len(row.verdict)) / svg.TEXT)
     return [
         svg.text(left, y - (30 if row.times else 14), row.label, look=look, most=room),
-        *([svg.text(left, y - 14, row.times, look="label")] if row.times else []),
+        *([svg.text(left, y - 14, row.under, look="label")] if row.under else []),
         svg.text(width - 14, y - (30 if row.times else 14), row.verdict, look=f"tick verdict {row.look}", anchor="end"),
     ]
 
@@ -193,6 +207,7 @@ def _marks(row: Row, x: Scale, y: float, promise: str) -> Markup:
     tip += f"; likely {short(likely[0])} to {short(likely[1])}" if likely is not None else ""
     tip += f"; {'without a model, 95 %:' if row.model_free else promise} {short(e.low)} to {short(e.high)}"
     tip += f"; {row.times}" if row.times else ""
+    tip += f"; known {row.note}" if row.note else ""
     return el("g", *parts, class_=f"effect {row.look}", data_tip=tip)
 
 

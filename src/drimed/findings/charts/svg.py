@@ -145,13 +145,13 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def episodes_axis(
-    x: Callable[[float], float], shown: Sequence[int], y: float, width: float, end: float
+    x: Callable[[float], float], shown: Sequence[int], y: float, width: float, end: float, word: str = "episode"
 ) -> list[Markup]:
     """Numbers of episodes below a chart, as many as there is room for, and the word."""
     most = max(1, int(width / 38))
     step = max(1, math.ceil(len(shown) / most))
     marks = [text(x(i), y + 16, str(shown[i]), anchor="middle") for i in range(0, len(shown), step)]
-    return [*marks, text(end, y + 33, "episode", look="label", anchor="end")]
+    return [*marks, text(end, y + 33, word, look="label", anchor="end")]
 
 
 def _name(keyword: str) -> str:

@@ -194,10 +194,13 @@ def field_families(terms: Terms, sizes: dict[str, int], *, seasons: bool = True)
     ['season', 'season x group', 'season x arm']
     """
     nested = sizes["user"] > sizes["group"]
+    # What changes the effects of arms between places shares what a single cause would be given.
+    causes = 1 + nested + len(terms.effects) + len(terms.category_effects)
+    share = 0.5 / (1 + causes)
     return (
-        *_common(terms),
-        *_varying("group"),
-        *(_varying("user") if nested else ()),
+        *_common(terms, share, slope_spread=1.0),
+        *_varying("group", share),
+        *(_varying("user", share) if nested else ()),
         *((Family("season", ("season",)), Family("season x group", ("season", "group"))) if seasons else ()),
         *((Family("block", ("season", "block")),) if sizes["block"] > 1 else ()),
         *((Family("season x arm", ("season", "arm"), centre=0.25),) if seasons else ()),
@@ -208,7 +211,7 @@ def people_families(terms: Terms, sizes: dict[str, int], *, seasons: bool = True
     """Many users, each with a level, effects of arms, and effects of arms that change with covariates, of their own."""
     grouped = 1 < sizes["group"] < sizes["user"]
     return (
-        *_common(terms),
+        *_common(terms, 1.0, slope_spread=1.5),
         *(_varying("group") if grouped else ()),
         *((Family("season", ("season",)),) if seasons and sizes["season"] > 1 else ()),
         *_varying("user"),
@@ -234,18 +237,22 @@ def centred_families(
     return tuple(found)
 
 
-def _common(terms: Terms) -> tuple[Family, ...]:
+def _common(terms: Terms, slope: float, slope_spread: float) -> tuple[Family, ...]:
+    """`slope` is the centre of what a covariate does to the effects of arms."""
     return (
         Family("level", variance=LEVEL),
-        Family("arm", ("arm",), centre=0.5, spread=1.25),
+        Family("arm", ("arm",), centre=0.5 if terms.attributes else 1.0, spread=1.25),
         Family("attribute", slopes=terms.attributes, centre=0.5, spread=1.25),
         Family("covariate", slopes=terms.level, centre=0.5),
-        Family("covariate x arm", ("arm",), slopes=terms.effects, spread=1.5),
+        Family("covariate x arm", ("arm",), slopes=terms.effects, centre=slope, spread=slope_spread),
         *(Family(category(i), (category(i),)) for i in terms.categories),
-        *(Family(f"{category(i)} x arm", (category(i), "arm"), centre=0.25) for i in terms.category_effects),
+        *(
+            Family(f"{category(i)} x arm", (category(i), "arm"), centre=min(slope, 0.25))
+            for i in terms.category_effects
+        ),
     )
 
 
-def _varying(factor: str) -> tuple[Family, ...]:
+def _varying(factor: str, centre: float = 0.25) -> tuple[Family, ...]:
     """A level, and effects of arms, of each one's own."""
-    return Family(factor, (factor,)), Family(f"{factor} x arm", (factor, "arm"), centre=0.25)
+    return Family(factor, (factor,)), Family(f"{factor} x arm", (factor, "arm"), centre=centre)

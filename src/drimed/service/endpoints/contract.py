@@ -18,7 +18,7 @@ from drimed.service.problems import MEDIA as PROBLEM
 from drimed.service.problems import Problem
 from drimed.service.route import JSON, ROLE
 from drimed.trial.changes import Body, Label, Reason
-from drimed.trial.parts import Finite
+from drimed.trial.parts import Finite, User, Value
 
 MOST = 10_000  # users or outcomes in one request
 LARGEST = 2**31 - 1  # number of a decision or an event
@@ -98,7 +98,9 @@ async def idempotency_key(_: Annotated[str | None, _KEY] = None) -> None:
 
 # Bodies
 
-Context = dict[str, Finite]
+Context = Annotated[dict[str, Value], Field(description="field → number, or the level of a category")]
+Attributes = Annotated[dict[str, Value], Field(description="attribute → number, or the level of a category")]
+Plots = dict[Label, list[Label]] | list[Label]
 Contexts = Annotated[dict[str, Context], Field(max_length=MOST)]
 Values = dict[str, Finite | None]
 Outcome = Annotated[Values, Field(description="metric → value")]
@@ -112,8 +114,8 @@ Confirm = Annotated[
 ]
 
 
-def _example(**fields: Any) -> ConfigDict:
-    return ConfigDict(json_schema_extra={"examples": [fields]})
+def _example(*others: dict[str, Any], **fields: Any) -> ConfigDict:
+    return ConfigDict(json_schema_extra={"examples": [fields, *others]})
 
 
 class EpisodeBody(Body):
@@ -130,14 +132,35 @@ class EpisodeBody(Body):
 
 
 class AskBody(Body):
-    """Who gets an arm: `user` for one, `users` for some, neither for all."""
+    """Who gets an arm: `user` for one, `users` for some, neither for all.
 
-    model_config = _example(user="north", context={"rain": 410})
+    A user with plots gets a decision for each of them, or for those that are named. With open enrolment, somebody
+    unknown joins in the same step.
+    """
+
+    model_config = _example(
+        {"user": "patient 4711", "attributes": {"age": 61, "sex": "f"}, "cohort": "outpatients"},
+        {"users": ["north", "hill"], "plots": {"north": {"A": ["A1", "A2"]}, "hill": ["7", "8"]}},
+        user="north",
+        context={"rain": 410},
+    )
 
     user: Label | None = None
     users: Annotated[list[Label], Field(min_length=1, max_length=MOST)] | None = None
     context: Context | None = Field(None, description="Of `user`, unless it was given when the episode was opened.")
     contexts: Contexts = Field(default_factory=dict, description="Of several: user → field → value")
+    attributes: Attributes | None = Field(
+        None, description="Of `user`, who joins with them or has joined with the same."
+    )
+    cohort: Label | None = Field(None, description="Of `user`: whose defaults somebody new takes.")
+    enrol: Annotated[dict[Label, User], Field(max_length=MOST)] = Field(
+        default_factory=dict, description="Of several: user → how somebody new joins (attributes, cohort, group, ...)"
+    )
+    plot: Label | None = Field(None, description="Of `user`: only this plot.")
+    block: Label | None = Field(None, description="Of `plot`.")
+    plots: Annotated[dict[Label, Plots], Field(max_length=MOST)] = Field(
+        default_factory=dict, description="Of several: user → plots, or user → block → plots; left out: all of them"
+    )
     unavailable: list[Label] = Field(default_factory=list, description="Arms that cannot be given now.")
     episode: Number | None = Field(
         None, description="The episode this is for. The next one is opened, with these contexts, in the same step."
@@ -146,10 +169,13 @@ class AskBody(Body):
 
     @model_validator(mode="after")
     def _one_way(self) -> AskBody:
-        if self.user is not None and (self.users is not None or self.contexts):
-            raise ValueError("give `user` and `context`, or `users` and `contexts`, not both")
-        if self.user is None and self.context is not None:
-            raise ValueError("`context` belongs to `user`; for several give `contexts`")
+        if self.user is not None and (self.users is not None or self.contexts or self.enrol or self.plots):
+            raise ValueError("give `user` and what is known about it, or `users` with tables by user, not both")
+        for field, table in _OF_ONE.items():
+            if self.user is None and getattr(self, field) is not None:
+                raise ValueError(f"`{field}` belongs to `user`; for several give `{table}`")
+        if self.block is not None and self.plot is None:
+            raise ValueError("`block` belongs to `plot`")
         return self
 
     @property
@@ -158,15 +184,31 @@ class AskBody(Body):
         return [self.user] if self.user is not None else self.users
 
     @property
-    def known(self) -> dict[str, Context]:
-        """Contexts by user."""
-        return {self.user: self.context} if self.user is not None and self.context is not None else self.contexts
+    def known(self) -> dict[str, Any]:
+        """What is known about them, as the trial takes it."""
+        if self.user is None:
+            return {"contexts": self.contexts, "enrol": self.enrol, "plots": self.plots}
+        about: dict[str, Any] = {}
+        if self.context is not None:
+            about["contexts"] = {self.user: self.context}
+        if self.attributes is not None or self.cohort is not None:
+            about["enrol"] = {self.user: {"attributes": self.attributes, "cohort": self.cohort}}
+        if self.plot is not None:
+            about["plots"] = {self.user: [self.plot] if self.block is None else {self.block: [self.plot]}}
+        return about
 
     def place(self, path: Path) -> Path:
-        """Where a fault of the trial's `users` and `contexts` is in this body."""
+        """Where a fault of the trial's parameters is in this body."""
         if self.user is None:
             return path
-        return ("user",) if path[:1] == ("users",) else ("context", *path[2:]) if path[:1] == ("contexts",) else path
+        places: dict[Any, Path] = {
+            "users": ("user",), "contexts": ("context", *path[2:]), "enrol": path[2:] or ("user",), "plots": ("plot",)
+        }  # fmt: skip
+        return places.get(path[0], path) if path else path
+
+
+# What is about one user, and the tables for several.
+_OF_ONE = {"context": "contexts", "attributes": "enrol", "cohort": "enrol", "plot": "plots", "block": "plots"}
 
 
 class OutcomeBody(Body):

@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from drimed.errors import UnknownNameError
 from drimed.findings.effects import effects as arms_against_control
-from drimed.learning.offer import Fit
+from drimed.findings.gather import Inference
 from drimed.records import Decision, Effect, Event, Member, Page, Proof, Status
 from drimed.service.analyses import Analyses
 from drimed.service.endpoints.contract import EXAMPLES, LARGEST, DecisionNumber, TrialName, reading
@@ -121,6 +121,8 @@ async def decisions(
     trial: TrialName,
     user: UserFilter = None,
     arm: Annotated[str | None, Query(max_length=100, pattern=_PRINTABLE, description="Only this arm.")] = None,
+    plot: Annotated[str | None, Query(max_length=100, pattern=_PRINTABLE, description="Only on this plot.")] = None,
+    block: Annotated[str | None, Query(max_length=100, pattern=_PRINTABLE, description="Only in this block.")] = None,
     state: Annotated[
         Literal["pending", "partial", "complete", "missing", "amended"] | None,
         Query(description="Only decisions whose outcome is in this state, or was amended."),
@@ -134,7 +136,7 @@ async def decisions(
 
     def look(opened: Trial) -> Page[Decision]:
         with opened.reading() as (ledger, known):
-            wanted = Search(user or "", arm or "", state or "")
+            wanted = Search(user or "", arm or "", state or "", plot or "", block or "")
             found = queries.search(ledger, known, wanted, before=before, limit=limit)
         return Page(found.decisions, None if found.before is None else str(found.before))
 
@@ -241,7 +243,7 @@ async def effects(
     """
     service = service_of(request)
 
-    def look(opened: Trial) -> tuple[TrialState, Page[str], Fit | None]:
+    def look(opened: Trial) -> tuple[TrialState, Page[str], Inference | None]:
         state = opened.state()
         if user is not None and user not in state.users:
             raise UnknownNameError("user", user, state.users, ("user",))
@@ -250,7 +252,7 @@ async def effects(
         return state, page, None if own is None else own[0]
 
     state, page, fit = await service.read(trial, look)
-    if fit is None:  # then the log must be read, which the analysis has done
+    if fit is None and state.spec.kind == "paper":  # then the log must be read, which the analysis has done
         worked = await Analyses.of(request).get(trial, state.hash)
         if worked is None or worked.analysis is None:
             why = "is being computed" if worked is None else f"failed: {worked.failure}"

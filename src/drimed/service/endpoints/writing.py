@@ -117,14 +117,15 @@ async def ask(request: Request, trial: TrialName, body: contract.AskBody) -> Res
     """For one user, some, or all of them, in one transaction and from one state.
 
     Where a user gets one decision in an episode, asking again returns the same one, with `repeated`. The first episode
-    is opened by the first question. The Idempotency-Key is kept in the log beside the decision.
+    is opened by the first question. A user with plots has one decision for each plot. With open enrolment somebody new
+    joins in the same transaction. The Idempotency-Key is kept in the log beside the decision.
     """
     retry = await retry_of(request)
     name = None if retry is None or body.dry_run else retry.name
 
     def act(tx: Transaction) -> Decisions:
-        known, gone = body.known, body.unavailable
-        return Decisions(asking.ask(tx, body.wanted, contexts=known, unavailable=gone, episode=body.episode, key=name))
+        more: dict[str, Any] = {"unavailable": body.unavailable, "episode": body.episode, "key": name}
+        return Decisions(asking.ask(tx, body.wanted, **body.known, **more))
 
     return await write(request, trial, act, dry_run=body.dry_run, place=body.place)
 

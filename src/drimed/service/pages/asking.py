@@ -1,20 +1,20 @@
-"""Ask which arm users get: by hand, or with a sheet; the answer as a table and as a sheet."""
+"""Ask which arm users get: by hand, somebody new among them, or with a sheet; the answer as a table and as a sheet."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.responses import Response
 
-from drimed.errors import BatchError, DrimedError, InputError, UnknownNameError
-from drimed.records import Decision, Fault, Status
+from drimed.errors import DrimedError, InputError
+from drimed.records import Decision, Status
 from drimed.service import observing
-from drimed.service.pages import forms
+from drimed.service.pages import asked, forms
 from drimed.service.pages.forms import NO_ERRORS, FormErrors
 from drimed.service.pages.route import Pages, Visit, whole
 from drimed.service.tokens import ASK_TELL, READ
-from drimed.trial import asking, queries, sheets
+from drimed.trial import asking, plots, queries, roster, sheets
 from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
@@ -23,7 +23,6 @@ MOST_USERS = 60  # that the form lists; in a larger trial one is named, or a she
 MOST_GIVEN = 20_000  # decisions that one answer holds
 
 routes = Pages()
-Contexts = dict[str, dict[str, float]]
 
 
 @routes.page("/trials/{trial}/ask", ASK_TELL)
@@ -44,32 +43,35 @@ async def _by_sheet(visit: Visit) -> Response:
         sent = await forms.sent(visit, "a sheet")
         rows = sheets.read(sent.text, sent.form)
         if not rows:
-            raise InputError("the sheet has no rows; it needs a column “user” and one for each context field")
-        return await visit.act(lambda tx: _decide(visit, tx, lambda state: sheets.contexts(state, rows)))
+            raise InputError("the sheet has no rows; it needs a column “user”, and one for each context field")
+        return await visit.act(lambda tx: _given(visit, roster.ask(tx, rows, **_in_episode(visit))))
     except DrimedError as error:
         return await _form(visit, forms.refused_sheet(sent, error))
 
 
 async def _by_hand(visit: Visit) -> Response:
+    def act(tx: Transaction) -> str:
+        wanted = asked.typed(visit, tx.state)
+        about: dict[str, Any] = {"contexts": wanted.contexts, "enrol": wanted.enrol, "plots": wanted.plots}
+        return _given(visit, asking.ask(tx, wanted.users, **about, **_in_episode(visit)))
+
     try:
-        return await visit.act(lambda tx: _decide(visit, tx, lambda state: _typed(visit, state)))
+        return await visit.act(act)
     except DrimedError as error:
-        return await _form(visit, forms.refused("hand", error, lambda fault: _input(visit, fault)))
+        return await _form(visit, forms.refused("hand", error, lambda fault: asked.place(visit, fault)))
 
 
-def _decide(visit: Visit, tx: Transaction, read: Callable[[TrialState], Contexts]) -> str:
-    """Decide for these users, in the episode that the form is about; returns where the decisions are shown."""
-    known, retry = read(tx.state), visit.retry()
-    given = asking.ask(
-        tx,
-        list(known),
-        contexts={user: context for user, context in known.items() if context},
-        episode=whole(visit.field("episode")),
-        key=None if retry is None else retry.name,
-    )
-    observing.DECISIONS.inc(sum(not d.repeated for d in given))
-    again = [d.id for d in given if d.repeated]
-    address = f"/trials/{visit.trial}/given?decisions={written([d.id for d in given])}"
+def _in_episode(visit: Visit) -> dict[str, Any]:
+    """The episode that the form is about, and the key under which the log keeps the request."""
+    retry = visit.retry()
+    return {"episode": whole(visit.field("episode")), "key": None if retry is None else retry.name}
+
+
+def _given(visit: Visit, decisions: Sequence[Decision]) -> str:
+    """Where these decisions are shown."""
+    observing.DECISIONS.inc(sum(not d.repeated for d in decisions))
+    again = [d.id for d in decisions if d.repeated]
+    address = f"/trials/{visit.trial}/given?decisions={written([d.id for d in decisions])}"
     return address + (f"&again={written(again)}" if again else "")
 
 
@@ -99,6 +101,7 @@ async def given(visit: Visit) -> Response:
         given=found,
         earlier={d.id for d in found}.intersection(numbers(again) if again else ()),
         fields=list(found[0].context or {}) if found else [],
+        places=sheets.places_of(found),
         numbers=written([d.id for d in found]),
     )
 
@@ -112,10 +115,9 @@ async def given_csv(visit: Visit) -> Response:
 
 @routes.page("/trials/{trial}/users.csv", READ)
 async def users_csv(visit: Visit) -> Response:
-    """A sheet to fill in: users, and a column for each context field."""
+    """A sheet to fill in: users and their plots, and a column for each context field."""
     state = await visit.service.read(visit.trial, lambda trial: trial.state())
-    rows = ({"user": user, **dict.fromkeys(state.problem.fields)} for user in state.users)
-    return forms.download(f"{visit.trial}-users.csv", rows)
+    return forms.download(f"{visit.trial}-users.csv", roster.blank(state))
 
 
 def written(numbers: Sequence[int]) -> str:
@@ -165,7 +167,12 @@ async def _form(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
         s=queries.status(state),
         tab="ask",
         context=state.spec.context,
-        users=_users(state) if len(state.users) <= MOST_USERS else [],
+        users=_users(state) if (few := len(state.users) <= MOST_USERS) else [],
+        plotted=few and any(state.profile(user).definition.block_of() for user in state.users),
+        one=state.spec.enrols or not few,
+        attributes=attributes(state) if state.spec.enrols else {},
+        cohorts=list(state.spec.cohorts) if state.spec.enrols else [],
+        groups=sorted({key.partition("/")[2] for key in state.numbers.groups if key.startswith("group/")}),
         one_each=state.spec.decisions == "one per episode",
         begin=chosen or current == 0,
         posted=visit.field("how") == "hand" and not stale,
@@ -174,61 +181,37 @@ async def _form(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
 
 
 def _users(state: TrialState) -> list[dict[str, Any]]:
-    """Users as the form lists them: with the context they have in the open episode, and their decision in it."""
-    episode, fields = state.episode, state.problem.fields
-    return [
-        {
-            "name": name,
-            "group": state.profile(name).group or "",
-            "context": dict(zip(fields, episode.contexts.get(name, ()), strict=False)),
-            "decision": episode.asked.get(name),
+    """Users as the form lists them: with the context they have in the open episode, and their decisions in it."""
+    episode = state.episode
+    rows = []
+    for name in state.users:
+        known, there = episode.contexts.get(name), plots.places(state, name)
+        decisions = [episode.asked[place.key] for place in there if place.key in episode.asked]
+        rows.append(
+            {
+                "name": name,
+                "group": state.profile(name).group or "",
+                "context": {} if known is None else queries.context_of(state, known),
+                "plots": [place.plot for place in there if place.plot is not None],
+                "decisions": decisions,
+                "done": len(decisions) == len(there),
+            }
+        )
+    return rows
+
+
+def attributes(state: TrialState) -> dict[str, dict[str, Any]]:
+    """What somebody new is described by: a number, or one of the levels that are known so far."""
+    declared, known = state.spec.attributes, state.problem.covariates.attributes
+    return {
+        name: {
+            "unit": declared[name].unit if name in declared else "",
+            "typical": None if c.levels is not None or c.needed else c.typical,
+            "needed": bool(c.roles) and c.needed,
+            "levels": None if c.levels is None else list(state.numbers.levels.get(name, ())),
         }
-        for name in state.users
-    ]
-
-
-def _chosen(visit: Visit) -> list[tuple[str, str]]:
-    """Users that were ticked (`user` is `<place>:<name>`) or typed (`one`), with the place of each in the form."""
-    typed = [f"one:{visit.field('one')}"] if visit.field("one") else []
-    pairs = [str(value).partition(":")[::2] for value in [*visit.form.getlist("user"), *typed]]
-    return [(place, name.strip()) for place, name in pairs if name.strip()]
-
-
-def _typed(visit: Visit, state: TrialState) -> Contexts:
-    """Users and contexts of the form (`c:<place>:<field>`). Users that have their decision already need no context."""
-    found: Contexts = {}
-    faults: list[Fault] = []
-    begins = state.episode.number == 0 or whole(visit.field("episode")) == state.episode.number + 1
-    decided = () if begins else state.episode.asked
-    for place, name in _chosen(visit):
-        found[name] = {}
-        texts = {field: visit.field(f"c:{place}:{field}") for field in state.problem.fields}
-        if name not in state.users:
-            faults.append(Fault(("users", name), str(UnknownNameError("user", name, state.users))))
-        elif name not in decided or any(texts.values()):
-            for field, text in texts.items():
-                try:
-                    if not text:
-                        raise InputError(f"user {name!r} needs a value for {field}")
-                    found[name][field] = sheets.number(f"user {name!r}: {field}", text)
-                except InputError as error:
-                    faults.append(Fault(("contexts", name, field), str(error)))
-    if faults:
-        raise BatchError(faults)
-    if not found:
-        raise InputError("choose at least one user")
-    return found
-
-
-def _input(visit: Visit, fault: Fault) -> str:
-    """The input that a fault belongs to."""
-    what, name, field = (*map(str, fault.path), "", "", "")[:3]
-    place = next((place for place, chosen in _chosen(visit) if chosen == name), None)
-    if place is None:
-        return ""
-    if what == "contexts" and field:
-        return f"c:{place}:{field}"
-    return "one" if place == "one" else f"user:{place}"
+        for name, c in known.items()
+    }
 
 
 async def _found(visit: Visit) -> tuple[Status, list[Decision]]:

@@ -20,9 +20,9 @@ from drimed.service.pages.route import Pages, Visit, go, whole
 from drimed.service.problems import Refusal
 from drimed.service.tokens import ASK_TELL, READ
 from drimed.trial import events as kinds
-from drimed.trial import queries
+from drimed.trial import queries, sheets
 from drimed.trial import telling as outcomes
-from drimed.trial.parts import User
+from drimed.trial.parts import LARGEST, User
 from drimed.trial.queries import SEARCHES, Found, Search
 from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
@@ -44,7 +44,13 @@ async def log(visit: Visit) -> Response:
     if whole(text) is not None:
         return go(f"/trials/{visit.trial}/decisions/{whole(text)}")
     state, before = visit.query("state"), whole(visit.query("before"))
-    wanted = Search(visit.query("user").strip(), visit.query("arm"), state if state in SEARCHES else "")
+    wanted = Search(
+        visit.query("user").strip(),
+        visit.query("arm"),
+        state if state in SEARCHES else "",
+        visit.query("plot").strip(),
+        visit.query("block").strip(),
+    )
 
     def look(trial: Trial) -> tuple[Status, list[str], Found]:
         with trial.reading() as (ledger, known):
@@ -55,8 +61,13 @@ async def log(visit: Visit) -> Response:
     errors = FormErrors("search", [("decision", f"“{text}” is not the number of a decision")]) if text else NO_ERRORS
     return visit.page(
         "log.html", s=status, tab="log", found=found, wanted=wanted, searches=SEARCHES, metrics=names, errors=errors,
-        later=before is not None, most_read=queries.MOST_READ,
+        later=before is not None, most_read=queries.MOST_READ, places=_places(wanted, found.decisions),
     )  # fmt: skip
+
+
+def _places(wanted: Search, found: Sequence[Decision]) -> list[str]:
+    """The columns that tell plots apart, where there are any or somebody looks for one."""
+    return list(sheets.PLACES) if wanted.plot or wanted.block else sheets.places_of(found)
 
 
 async def _changes(visit: Visit) -> Response:
@@ -148,6 +159,7 @@ async def _page(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
                 "events": [(event, _about_outcome(event)) for event in events[1:]],
                 "units": {name: metric.unit for name, metric in spec.metrics.items()},
                 "plots": spec.feedback == "difference",
+                "about": _about(state, found.user),
                 **_charts(found, spec.confidence),
             }
 
@@ -155,8 +167,16 @@ async def _page(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
     return visit.page("decision.html", errors.status, tab="log", errors=errors, **shown)
 
 
+def _about(state: TrialState, user: str) -> list[tuple[str, float | str]]:
+    """What is known about a user, whenever it is asked for."""
+    profile = state.profile(user)
+    group: list[tuple[str, float | str]] = [] if profile.group is None else [("group", profile.group)]
+    return group + list((profile.definition.attributes or {}).items())
+
+
 def _charts(d: Decision, confidence: float | str) -> dict[str, Any]:
     """How likely each arm was, and its effect as estimated at that moment."""
+    unknown = [arm for arm, e in (d.effects or {}).items() if e.high - e.low > LARGEST]
     then = [
         forest.Row(
             arm,
@@ -165,12 +185,13 @@ def _charts(d: Decision, confidence: float | str) -> dict[str, Any]:
             single=True,
         )
         for arm, e in (d.effects or {}).items()
-        if not e.estimate == e.low == e.high == 0
+        if arm not in unknown and not e.estimate == e.low == e.high == 0
     ]
     level = "anytime" if confidence == "anytime" else f"{100 * float(confidence):g} %"
     title = "Estimated effect of each arm against this user's control"
     return {
         "level": level,
+        "unknown": unknown,
         "probabilities": allocation.probabilities(d.probabilities, d.arm),
         "effects": forest.forest("then-chart", title, then, unit="reward", promise=level),
     }
@@ -211,12 +232,12 @@ def _before_and_after(state: TrialState, events: Sequence[Event]) -> dict[int, s
         definitions.setdefault(profile.user, []).append(profile.definition)
     said = {}
     for event in events:
-        old, new = definitions[str(event.user)][:2]
+        old, new = (state.spec.resolved(user) for user in definitions[str(event.user)][:2])
         del definitions[str(event.user)][0]
         if event.kind == kinds.PREFERENCE:
-            found = [reward(u.preference or state.spec.preference or {}) for u in (old, new)]
+            found = [reward(u.preference or {}) for u in (old, new)]
         else:
-            found = [control(u.control or state.spec.control or {}) for u in (old, new)]
+            found = [control(u.control or {}) for u in (old, new)]
         said[event.seq] = " → ".join(found)
     return said
 

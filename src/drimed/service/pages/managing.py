@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.responses import Response
 
 from drimed.errors import BatchError, DrimedError, InputError, UnknownNameError
 from drimed.records import Fault
-from drimed.service.pages import forms, plan
+from drimed.service.pages import asking, forms, plan
 from drimed.service.pages.forms import NO_ERRORS, FormErrors
 from drimed.service.pages.route import Pages, Visit
 from drimed.service.tokens import MANAGE
-from drimed.trial import queries, sheets
+from drimed.trial import queries, roster, sheets
 from drimed.trial.changes import CHANGES, Change, checked
 from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
@@ -24,6 +24,8 @@ SECTIONS = {
     "Users": ("add_user", "change_preference", "change_control"),
     "Arms": ("add_arm", "retire_arm"),
 }
+
+T = TypeVar("T")
 
 routes = Pages()
 
@@ -59,7 +61,8 @@ def _body(visit: Visit, state: TrialState, wanted: Change) -> Any:
         raise InputError("a stopped trial never decides again: tick the box to confirm this", ("sure",))
     values: dict[str, Any] = {}
     for name, field in wanted.body.model_fields.items():
-        value: Any = READERS[name](visit, state) if name in READERS else visit.field(name)
+        readers = READERS | (OF_USERS if wanted.name == "add_user" else {})
+        value: Any = readers[name](visit, state) if name in readers else visit.field(name)
         if name == "preference" and (value or field.is_required()):
             _need_all(value, state)
         if value or (field.is_required() and value == ""):
@@ -68,18 +71,32 @@ def _body(visit: Visit, state: TrialState, wanted: Change) -> Any:
 
 
 def _numbers(visit: Visit, field: str) -> dict[str, float]:
+    return _values(visit, field, sheets.number)
+
+
+def _values(visit: Visit, field: str, read: Callable[[str, str], T]) -> dict[str, T]:
     """Inputs `<field>:<name>` that are filled in."""
     found, wrong = {}, []
     for name, value in visit.form.multi_items():
         of, _, rest = name.partition(":")
         if of == field and rest and isinstance(value, str) and value.strip():
             try:
-                found[rest] = sheets.number(rest, value.strip())
+                found[rest] = read(rest, value.strip())
             except InputError as error:
                 wrong.append(Fault((field, rest), str(error)))
     if wrong:
         raise BatchError(wrong)
     return found
+
+
+def _attributes(visit: Visit, state: TrialState) -> dict[str, float | str]:
+    """What is known about a user."""
+    known = state.problem.covariates.attributes
+    return _values(visit, "attributes", lambda name, text: roster.value(state, name, text) if name in known else text)
+
+
+def _plots(visit: Visit) -> dict[str, Any]:
+    return roster.plots_of([text.strip() for text in visit.field("plots").split(",") if text.strip()])
 
 
 def _need_all(weights: dict[str, float], state: TrialState) -> None:
@@ -104,6 +121,11 @@ READERS: dict[str, Callable[[Visit, TrialState], Any]] = {
     "arms": _arms,
     "map": lambda *_: None,  # a matrix: no form has an input for it
 }
+OF_USERS: dict[str, Callable[[Visit, TrialState], Any]] = {
+    "attributes": _attributes,
+    "plots": lambda visit, _: _plots(visit).get("plots"),
+    "blocks": lambda visit, _: _plots(visit).get("blocks"),
+}
 
 
 def _input(visit: Visit, fault: Fault) -> str:
@@ -111,7 +133,7 @@ def _input(visit: Visit, fault: Fault) -> str:
     path = fault.path
     if len(path) > 1 and path[0] in ("users", "arms") and path[1] in (visit.field("name"), visit.field("user")):
         path = path[2:] or ("name",)
-    field, last = str(path[0]), str(path[-1])
+    field, last = "plots" if path[0] == "blocks" else str(path[0]), str(path[-1])
     parts = [name for name in visit.form if name.startswith(f"{field}:")]
     return f"{field}:{last}" if f"{field}:{last}" in parts else parts[0] if parts else field
 
@@ -130,5 +152,6 @@ async def _form(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
         control="" if spec.control is None else plan.control(spec.control),
         arms=[a for a in state.problem.arms if a not in state.retired],
         users=plan.user_rows(state, list(state.users)) if few else [],
+        attributes=asking.attributes(state),
         errors=errors,
     )

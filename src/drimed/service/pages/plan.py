@@ -8,11 +8,12 @@ from starlette.responses import Response
 
 from drimed.findings.effects import better
 from drimed.policies.registry import find
-from drimed.service.pages.rendering import number
+from drimed.service.pages import model
+from drimed.service.pages.rendering import number, shown
 from drimed.service.pages.route import Pages, Visit, whole
 from drimed.service.tokens import READ
 from drimed.trial import queries
-from drimed.trial.parts import ArmNoise, Guardrail
+from drimed.trial.parts import ArmNoise, Cohort, Guardrail, User
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
 
@@ -41,6 +42,9 @@ async def plan(visit: Visit) -> Response:
         safety=_safety(state),
         about_policy=find(spec.policy.name).about,
         settings={name: _setting(value) for name, value in spec.policy.settings.items()},
+        model=model.learned(state),
+        covariates=model.covariates(state),
+        joining=model.joining(spec),
         learning=_learning(spec),
         users=user_rows(state, names[page * PAGE : (page + 1) * PAGE]),
         page=page,
@@ -54,17 +58,34 @@ def user_rows(state: TrialState, names: Sequence[str]) -> list[dict[str, str]]:
     rows, offered = [], [a for a in state.spec.arms if a not in state.retired]
     for name in names:
         user = state.profile(name).definition
-        possible = [a for a in user.arms or offered if a in offered]
+        known, cohort = state.spec.resolved(user), state.spec.cohorts.get(user.cohort or "", Cohort())
+        weighs = user.preference is not None or cohort.preference is not None
+        compares = user.control is not None or cohort.control is not None
+        possible = [a for a in known.arms or offered if a in offered]
         rows.append(
             {
                 "name": name,
-                "group": user.group or "",
-                "reward": DEFAULT if user.preference is None else reward(user.preference),
-                "control": DEFAULT if user.control is None else control(user.control),
+                "group": state.spec.group_of(user) or "",
+                "cohort": user.cohort or "",
+                "about": ", ".join(f"{a} {shown(value)}" for a, value in (user.attributes or {}).items()),
+                "plots": _plots(user),
+                "reward": reward(known.preference or {}) if weighs else DEFAULT,
+                "control": control(known.control or {}) if compares else DEFAULT,
                 "arms": "all" if len(possible) == len(offered) else ", ".join(possible),
             }
         )
     return rows
+
+
+def _plots(user: User) -> str:
+    """The plots of a user, in their blocks.
+
+    >>> _plots(User(blocks={"A": ["A1", "A2"], "B": ["B1"]})), _plots(User(plots=["7", "8"]))
+    ('A: A1, A2; B: B1', '7, 8')
+    """
+    if user.blocks is not None:
+        return "; ".join(f"{block}: {', '.join(plots)}" for block, plots in user.blocks.items())
+    return ", ".join(user.plots or ())
 
 
 def reward(weights: Mapping[str, float]) -> str:
@@ -135,7 +156,7 @@ def _learning(spec: TrialSpec) -> list[str]:
     """How often users are decided for, what is measured, and how noisy it is."""
     noise = spec.noise
     said = [
-        "Each user has one decision in an episode."
+        "Each user, or each of its plots, has one decision in an episode."
         if spec.decisions == "one per episode"
         else "Each user may have any number of decisions in an episode.",
         "Outcomes are recorded as they are measured."

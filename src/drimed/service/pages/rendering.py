@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from drimed.findings import page
+from drimed.formatting import short
 from drimed.guards.guard import REASONS
 from drimed.records import Decision
 
@@ -44,8 +45,8 @@ routes = APIRouter(include_in_schema=False)
 def environment() -> Environment:
     """The templates of these pages."""
     made = page.environment("drimed.service.pages")
-    made.filters |= {"seg": _segment, "number": number}
-    made.globals |= {"asset": address, "guard_did": guard_did}
+    made.filters |= {"seg": _segment, "number": number, "shown": shown}
+    made.globals |= {"asset": address, "guard_did": guard_did, "place": place}
     return made
 
 
@@ -74,6 +75,26 @@ def number(value: float) -> str:
     ('−22,500', '0.05')
     """
     return f"{value:,.12g}".replace("-", "−")
+
+
+def shown(value: float | str) -> str:
+    """A recorded value: the level of a category as it is, a number in short.
+
+    >>> shown("sand"), shown(6.125)
+    ('sand', '6.12')
+    """
+    return value if isinstance(value, str) else short(value)
+
+
+def place(decision: Decision) -> str:
+    """Who a decision is for, and where.
+
+    >>> from types import SimpleNamespace as D
+    >>> place(D(user="north", plot="A1", block="A")), place(D(user="north", plot=None, block=None))
+    ('north, plot A1 in block A', 'north')
+    """
+    plot = "" if decision.plot is None else f", plot {decision.plot}"
+    return decision.user + plot + ("" if decision.block is None else f" in block {decision.block}")
 
 
 def guard_did(decision: Decision) -> str:

@@ -180,11 +180,13 @@ def _shown(trial: Trial, before: int | None, also: Sequence[int]) -> dict[str, A
         waiting = _pending(trial, ledger, state).states
         numbers = sorted((n for n in waiting if before is None or n < before), reverse=True)
         page = numbers[:MOST_ROWS]
+        rows = list(queries.decisions(ledger, state, {*page, *also}))[::-1]
         return {
             "s": queries.status(state),
             "units": {name: metric.unit for name, metric in state.spec.metrics.items()},
             "plots": state.spec.feedback == "difference",
-            "rows": list(queries.decisions(ledger, state, {*page, *also}))[::-1],
+            "rows": rows,
+            "places": sheets.places_of(rows),
             "older": page[-1] if len(numbers) > MOST_ROWS else None,
         }
 

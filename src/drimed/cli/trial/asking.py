@@ -1,0 +1,88 @@
+"""`drimed trial ask`: for the users of a sheet, for one, or for all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from drimed.cli.trial import common
+from drimed.cli.trial.common import NOTHING_WRITTEN, Address, Attributes, CohortName, Dry, Name, Out, Who
+from drimed.errors import InputError
+from drimed.trial.stores import DEFAULT
+
+if TYPE_CHECKING:
+    from drimed.records import Decision
+    from drimed.trial.transaction import Transaction
+
+
+def ask(
+    name: Name,
+    sheet: Annotated[
+        Path | None,
+        typer.Argument(help="A sheet of users, or of their plots, with contexts and attributes; .csv or .json."),
+    ] = None,
+    user: Annotated[list[str] | None, typer.Option(help="Only this user; repeatable.")] = None,
+    attribute: Attributes = None,
+    cohort: CohortName = None,
+    context: Annotated[list[str] | None, typer.Option(help="Known before deciding: rain=410; repeatable.")] = None,
+    plot: Annotated[list[str] | None, typer.Option(help="Only this plot of the user; repeatable.")] = None,
+    block: Annotated[str | None, typer.Option(help="The block that the plot is in.")] = None,
+    episode: Annotated[int | None, typer.Option(help="The episode this is for; the next one is opened.")] = None,
+    key: Annotated[str | None, typer.Option(help="Idempotency key: a repeat gets the first answer again.")] = None,
+    ignore: Annotated[list[str] | None, typer.Option(help="A column of the sheet to ignore; repeatable.")] = None,
+    out: Out = None,
+    store: Address = DEFAULT,
+    actor: Who = None,
+    dry_run: Dry = False,
+) -> None:
+    """Decide which arm each user gets: those of the sheet, those named, or all.
+
+    A user with plots gets a decision for each of them. Where enrolment is open, somebody new joins with the attributes
+    and the cohort that come along, in the same step.
+    """
+    about: dict[str, Any] = {"attributes": common.texts(attribute), "context": common.texts(context), "cohort": cohort}
+    about |= {"plots": plot, "block": block}
+    if any(about.values()) and (sheet is not None or len(user or ()) != 1):
+        options = "--attribute, --cohort, --context, --plot and --block"
+        raise InputError(f"{options} are about one user: give one --user and no sheet")
+    if block is not None and not plot:
+        raise InputError("--block needs --plot: a decision is for a plot of the block")
+    trial = common.open_trial(name, store, actor)
+    from drimed.trial import roster, sheets
+
+    rows = common.read_sheet(sheet) if sheet else []
+    if sheet and not rows:
+        raise InputError(f"{sheet} has no rows; it needs a column 'user' and one for each context field")
+    with trial.writing(dry_run=dry_run) as tx:
+        if rows:
+            found = roster.ask(tx, rows, users=user, ignore=ignore or (), episode=episode, key=key)
+        else:
+            found = _without_sheet(tx, user, about, episode, key)
+    common.put(sheets.decision_rows(found), out, [d.plain() for d in found])
+    again = sum(d.repeated for d in found)
+    decided = f"{len(found) - again} decided" + (f", {again} decided before" if again else "")
+    common.say(f"{decided}; episode {found[0].episode}" + (NOTHING_WRITTEN if dry_run else ""))
+
+
+def _without_sheet(
+    tx: Transaction, users: list[str] | None, about: dict[str, Any], episode: int | None, key: str | None
+) -> list[Decision]:
+    from drimed.trial import asking, roster
+
+    state = tx.state
+    if state.problem.fields and not about["context"] and episode not in (None, state.episode.number):
+        raise InputError(f"episode {episode} begins with the contexts of its users; give a sheet of them")
+    words: dict[str, Any] = {"episode": episode, "key": key}
+    if users and len(users) == 1:
+        (one,) = users
+        if about["context"]:
+            words["contexts"] = {one: roster.described(state, about["context"])}
+        if about["attributes"] or about["cohort"]:
+            words["enrol"] = {
+                one: {"attributes": roster.described(state, about["attributes"]), "cohort": about["cohort"]}
+            }
+        if about["plots"]:
+            words["plots"] = {one: {about["block"]: about["plots"]} if about["block"] else about["plots"]}
+    return asking.ask(tx, users, **words)

@@ -1,0 +1,185 @@
+"""What varies and how much, and the levels of sites and seasons: a dot for each, with its range."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from drimed.findings.charts import svg
+from drimed.findings.charts.course import axes, columns, some
+from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
+from drimed.findings.varying import Level, Varies, Varying
+from drimed.formatting import counted, short
+
+REACH = 2.5  # times the largest estimate that is shown of what varies; longer ranges end in an arrow
+VAGUE = "the data say little yet"
+LIKELY = "likely range (95 %)"
+MOST_SAID = 3  # things that vary which the words below a picture name
+BASE = 250.0  # the height of a chart over time
+
+
+@dataclass(frozen=True)
+class _Row:
+    label: str
+    note: str
+    estimate: float
+    low: float
+    high: float
+
+    @property
+    def says(self) -> str:
+        return f"{short(self.estimate)} ({short(self.low)} to {short(self.high)})"
+
+
+def components(found: Varying, metric: str, unit: str, place: int) -> Chart | None:
+    """How much sites, seasons and all else differ in a metric."""
+    mine = [v for v in found.varies if v.metric == metric]
+    if not mine:
+        return None
+    rows = [
+        _Row(v.says, VAGUE if v.vague else "", v.deviation, v.low, v.high)
+        for v in sorted(mine, key=lambda v: -v.deviation)
+    ]
+    most = REACH * max(r.estimate for r in rows)
+    high = min(max(r.high for r in rows), most)
+    table = Table(
+        f"How much {metric} varies",
+        ["what", "about", "from", "to", "known"],
+        [[r.label, *_numbers(r), r.note] for r in rows],
+    )
+    says = f"{metric}: {_listed(mine)}"
+    title = f"What varies, and how much: {metric}"
+    ends = 0.0, 1.05 * high
+    return _drawn(f"varies-chart{_number(place)}", title, says, rows, ends, _measured(metric, unit), table)
+
+
+def sites(found: Varying, metric: str, unit: str, place: int) -> Chart | None:
+    """The mean outcome at each site under the control."""
+    mine = [v for v in found.sites if v.metric == metric]
+    if not mine:
+        return None
+    noun = found.words.group
+    rows = [_Row(v.name, _outcomes(found, v), v.estimate, v.low, v.high) for v in mine]
+    table = Table(
+        f"{metric} at each {noun} under its control{found.words.scope}",
+        [noun, f"{found.words.outcome}s", metric, "from", "to"],
+        [[v.name, f"{v.outcomes:,}", *_numbers(r)] for v, r in zip(mine, rows, strict=True)],
+    )
+    most, least = max(mine, key=lambda v: v.estimate), min(mine, key=lambda v: v.estimate)
+    says = (
+        f"Expected {metric} under the control{found.words.scope}: from {short(least.estimate)} at {least.name} to "
+        f"{short(most.estimate)} at {most.name}."
+    )
+    ends = svg.spread([v for r in rows for v in (r.low, r.high)])
+    title = f"Levels of {noun}s: {metric} under the control{found.words.scope}"
+    return _drawn(f"sites-chart{_number(place)}", title, says, rows, ends, _measured(metric, unit), table)
+
+
+def seasons(found: Varying, metric: str, unit: str, place: int) -> Chart | None:
+    """The mean outcome in each season under the control."""
+    mine = [v for v in found.seasons if v.metric == metric]
+    if len(mine) < 2:
+        return None
+    at = some(len(mine))
+    shown = [mine[i] for i in at]
+    numbers = [int(v.name) - 1 for v in shown]
+    ends = svg.spread([v for x in shown for v in (x.low, x.high)])
+    noun = found.words.season
+
+    def draw(width: int) -> tuple[float, list[Markup]]:
+        made, x, y, edges = axes(width, ends, BASE, numbers, noun)
+        for i, v in enumerate(shown):
+            made.append(svg.line(x(i), y(v.low), x(i), y(v.high), "level-line"))
+            made.append(el("circle", cx=x(i), cy=y(v.estimate), r=4, class_="gain-dot"))
+        tips = [f"{noun} {v.name}: {short(v.estimate)} ({short(v.low)} to {short(v.high)})" for v in shown]
+        made.append(svg.text(edges[0], BASE + 33, _measured(metric, unit), look="label"))
+        return 296.0, made + columns(x, tips, edges, BASE)
+
+    table = Table(
+        f"{metric} in each {noun} under the control, averaged over all {found.words.users_noun}",
+        [noun, "outcomes", metric, "from", "to"],
+        [[v.name, f"{v.outcomes:,}", *(short(e) for e in (v.estimate, v.low, v.high))] for v in shown],
+    )
+    most, least = max(mine, key=lambda v: v.estimate), min(mine, key=lambda v: v.estimate)
+    says = (
+        f"Expected {metric} under the control, averaged over all {found.words.users_noun}: from "
+        f"{short(least.estimate)} in {noun} {least.name} to {short(most.estimate)} in {noun} {most.name}."
+    )
+    title = f"Levels of {noun}s: {metric} under the control"
+    return svg.drawn(f"seasons-chart{_number(place)}", title, says, draw, table, [Key(LIKELY, "key-level")])
+
+
+def _listed(mine: Sequence[Varies]) -> str:
+    """The largest ones in words."""
+    parts = sorted((v for v in mine if not v.vague), key=lambda v: -v.deviation)[:MOST_SAID]
+    if not parts:
+        return VAGUE + "."
+    return "; ".join(f"{v.says} about {short(v.deviation)} ({short(v.low)} to {short(v.high)})" for v in parts) + "."
+
+
+def _drawn(
+    id: str, title: str, says: str, rows: Sequence[_Row], ends: tuple[float, float], unit: str, table: Table
+) -> Chart:
+    def draw(width: int) -> tuple[float, list[Markup]]:
+        roomy = width > 500
+        step = 52.0 if not roomy else 40.0 if any(r.note for r in rows) else 30.0
+        longest = max(max(len(r.label), len(r.note)) for r in rows)
+        left = min(365.0, max(120.0, 24 + svg.TEXT * longest)) if roomy else 14.0
+        right = width - (24 + svg.TEXT * max(len(r.says) for r in rows)) if roomy else width - 14.0
+        x = Scale(*ends, left, right)
+        bottom = 12.0 + step * len(rows)
+        made = []
+        for t in svg.ticks(*ends, 5 if roomy else 4):
+            made += [svg.line(x(t), 6, x(t), bottom, "grid"), svg.text(x(t), bottom + 16, short(t), anchor="middle")]
+        for i, row in enumerate(rows):
+            y = 12.0 + step * (i + (0.5 if roomy else 0.78))
+            made += _labels(row, y, width, left, roomy)
+            made.append(_mark(row, x, y))
+        return bottom + 42, [*made, svg.text((left + right) / 2, bottom + 35, unit, look="label", anchor="middle")]
+
+    return svg.drawn(id, title, says, draw, table, [Key(LIKELY, "key-level")])
+
+
+def _labels(row: _Row, y: float, width: int, left: float, roomy: bool) -> list[Markup]:
+    if roomy:
+        most = int((left - 16) / svg.TEXT)
+        up = -4 if not row.note else 3
+        return [
+            svg.text(left - 12, y - up, row.label, anchor="end", most=most),
+            *([svg.text(left - 12, y + 12, row.note, look="label", anchor="end")] if row.note else []),
+            svg.text(width - 8, y + 4, row.says, anchor="end"),
+        ]
+    return [
+        svg.text(left, y - 26, row.label, most=int((width - 28) / svg.TEXT)),
+        *([svg.text(left, y - 11, row.note, look="label")] if row.note else []),
+        svg.text(width - 14, y - 11, row.says, anchor="end"),
+    ]
+
+
+def _mark(row: _Row, x: Scale, y: float) -> Markup:
+    parts = [svg.line(x(row.low), y, x(row.high), y, "thick")]
+    if row.high > x.high:
+        parts.append(svg.path([(x.end - 7, y - 5), (x.end, y), (x.end - 7, y + 5)], "thin arrow"))
+    parts += [
+        el("circle", cx=x(row.estimate), cy=y, r=5, class_="dot"),
+        el("rect", x=x.start, y=y - 12, width=x.end - x.start, height=24, class_="touch"),
+    ]
+    return el("g", *parts, class_="effect open", data_tip=f"{row.label}: {row.says}")
+
+
+def _numbers(row: _Row) -> list[str]:
+    return [short(row.estimate), short(row.low), short(row.high)]
+
+
+def _outcomes(found: Varying, level: Level) -> str:
+    return counted(level.outcomes, found.words.outcome)
+
+
+def _measured(metric: str, unit: str) -> str:
+    return metric + (f" ({unit})" if unit else "")
+
+
+def _number(place: int) -> str:
+    return f"-{place + 1}" if place else ""

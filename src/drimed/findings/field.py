@@ -1,0 +1,57 @@
+"""Effects where the model tells sites, seasons and people apart, in the numbers that findings are made of.
+
+Two ranges stand side by side. The likely range is the posterior's 95 %, at one look. The range at all times holds for
+one effect at all looks together but for 5 %, on average over what else may be true under the learned variances.
+Shapes: H users, K arms, M metrics; five numbers are the estimate, the range at all times and the likely range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from drimed.evaluation import effects as linear
+from drimed.learning.field import contrasts
+from drimed.learning.field.contrasts import Found, Known
+from drimed.learning.field.learner import Field
+from drimed.learning.offer import Offer
+from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.policies.policy import Policy
+from drimed.trial.state import TrialState
+
+AT_ONCE = 64  # users whose posterior is drawn from at a time
+
+
+def known(state: TrialState, offers: Offer) -> Known | None:
+    """What a trial's model knows about the users of these offers; None where it is the paper's."""
+    policy = state.policy
+    if not isinstance(policy, Policy) or not isinstance(policy.learner, Field):
+        return None
+    return contrasts.know(policy.learner, state.settled().evidence, offers)
+
+
+def own_ranges(found: Known, offers: Offer) -> FloatArray:
+    """Each arm on each user's reward: (5, H, K)."""
+    return five(contrasts.of_users(found, offers))[..., 0]
+
+
+def group_ranges(found: Known, offers: Offer, some: Sequence[int], possible: BoolArray) -> FloatArray:
+    """Each arm for some users together, on the reward and each metric; possible is (H, arms): (5, K, 1 + M)."""
+    can = np.zeros((len(some), found.structure.arms), bool)  # room for arms that are still to come is for nobody
+    can[:, : possible.shape[-1]] = possible[list(some)]
+    return five(contrasts.together(found, contrasts.some_of(offers, list(some)), can))
+
+
+def recommended(state: TrialState, found: Known, offers: Offer, draws: int) -> Iterable[linear.Recommendation]:
+    """The best arm for each user, a few users at a time."""
+    settled = state.settled()
+    for first in range(0, len(offers.control), AT_ONCE):
+        part = contrasts.some_of(offers, slice(first, first + AT_ONCE))
+        seen = found.learner.see(found.evidence, part, settled.pulls, settled.round, together=True)
+        yield linear.recommend(seen.fit, seen.offer, seed=state.seed, draws=draws)
+
+
+def five(found: Found) -> FloatArray:
+    """Estimate, range at all times, likely range."""
+    return np.stack([found.mean, *found.at_all_times(), *found.likely])

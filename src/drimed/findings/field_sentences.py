@@ -1,0 +1,61 @@
+"""A field trial in a few plain sentences, each saying for whom and when it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from drimed.findings.effects import EVERYBODY, MODEL, REWARD
+from drimed.findings.varying import Varies, Varying
+from drimed.formatting import short
+from drimed.records import Effect
+
+SAID = ("season", "group", "user", "group x arm", "user x arm", "season x arm")  # what a reader should know first
+
+
+def field_sentences(found: Varying | None, effects: Sequence[Effect], given: Collection[str]) -> list[str]:
+    """The best arm for all users together, and what varies most."""
+    if found is None:
+        return []
+    return [*_best(found, effects, given), *_varies(found)]
+
+
+def _best(found: Varying, effects: Sequence[Effect], given: Collection[str]) -> list[str]:
+    """Of the arms that were given to anybody."""
+    arms = [
+        x
+        for x in effects
+        if (x.who, x.on, x.source) == (EVERYBODY, REWARD, MODEL)
+        and x.arm in given
+        and x.available
+        and not x.estimate == x.low == x.high == 0
+    ]
+    if not arms:
+        return []
+    best = max(arms, key=lambda x: x.estimate)
+    seen = f"; {found.words.seen}" if found.words.seen else ""
+    more = "more" if best.estimate >= 0 else "less"
+    return [
+        f"{found.words.whole_scope}, {best.arm} earns {short(abs(best.estimate))} {more} than the control "
+        f"(likely {short(best.likely_low)} to {short(best.likely_high)}{seen})."
+    ]
+
+
+def _varies(found: Varying) -> list[str]:
+    said = []
+    for metric in dict.fromkeys(v.metric for v in found.varies):
+        mine = {v.family: v for v in found.varies if v.metric == metric and not v.vague}
+        levels = [_about(mine[f]) for f in SAID if f in mine and " x " not in f]
+        effects = [_about(mine[f]) for f in SAID if f in mine and " x " in f]
+        parts = [", ".join(p) for p in (levels, effects) if p]
+        if parts:
+            said.append(f"{metric[:1].upper()}{metric[1:]}: {'; '.join(parts)}.")
+    return said
+
+
+def _about(v: Varies) -> str:
+    return f"{v.says} about {_rough(v.deviation)} ({_rough(v.low)} to {_rough(v.high)})"
+
+
+def _rough(value: float) -> str:
+    """Two figures."""
+    return short(float(f"{value:.2g}"))

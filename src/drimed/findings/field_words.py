@@ -1,0 +1,135 @@
+"""What a model of the field is about, in the words of a trialist."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from drimed.formatting import counted
+from drimed.learning.field.cells import FACTORS
+from drimed.learning.field.contrasts import Known
+from drimed.learning.field.report import RESIDUAL
+from drimed.trial.state import TrialState
+
+MOSTLY = 0.5  # share of what is known that is most of it
+
+
+@dataclass(frozen=True)
+class Words:
+    """How sites, people and outcomes are called, and for which of them findings hold."""
+
+    people: bool
+    grouped: bool  # users belong to groups
+    plots: bool  # an outcome is one of a plot
+    users: int
+    groups: int
+    seasons: int | None  # with outcomes; None: the model has none
+    categories: tuple[str, ...]
+
+    @property
+    def user(self) -> str:
+        """One user: where nobody is in a group, a field trial's users are its sites."""
+        return "person" if self.people else "user" if self.grouped else "site"
+
+    @property
+    def users_noun(self) -> str:
+        """Several."""
+        return "people" if self.people else f"{self.user}s"
+
+    @property
+    def group(self) -> str:
+        """One group."""
+        return "group" if self.people else "site"
+
+    @property
+    def other_users(self) -> str:
+        """Where else an effect may be known from."""
+        return f"other {self.users_noun}"
+
+    @property
+    def other_groups(self) -> str:
+        """The same for a group."""
+        return f"other {self.group}s"
+
+    @property
+    def outcome(self) -> str:
+        """What is counted."""
+        return "plot" if self.plots else "outcome"
+
+    @property
+    def season(self) -> str:
+        """An episode: what belongs to it alone is averaged out of all effects."""
+        return "episode" if self.people else "season"
+
+    @property
+    def scope(self) -> str:
+        """For whom and when statements hold, at the end of a sentence."""
+        return f" in an average {self.season}" if self.seasons is not None else ""
+
+    @property
+    def whole_scope(self) -> str:
+        """For all users together, at the beginning of a sentence."""
+        n = f"{self.users:,} {self.user if self.users == 1 else self.users_noun}"
+        who = f"For the average of these {n}" if self.users > 1 else f"For this {self.user}"
+        return f"{who}{self.scope}"
+
+    @property
+    def seen(self) -> str:
+        """How many seasons that rests on."""
+        return "" if self.seasons is None else f"{counted(self.seasons, self.season)} with outcomes"
+
+    def rests(self, own: float, here: int, anywhere: int, others: str) -> str:
+        """Where what is known about an effect comes from.
+
+        >>> words = Words(False, False, True, 6, 6, 3, ())
+        >>> words.rests(0.2, 2, 9, words.other_users)
+        'mostly from other sites: 2 plots here'
+        """
+        n = counted(here, self.outcome)
+        if not anywhere:
+            return "never given"
+        if not here:
+            return f"from {others}: no {self.outcome} here"
+        whose = "their" if self.people else "its"
+        return f"mostly from {whose} own {n}" if own >= MOSTLY else f"mostly from {others}: {n} here"
+
+    def family(self, name: str) -> str:
+        """What varies in a family, up to the number."""
+        for i, category in enumerate(self.categories):
+            name = name.replace(f"category {i}", category)
+            if name == category:
+                return f"levels of {category} differ by"
+            if name == f"{category} x arm":
+                return f"an arm's effect differs between levels of {category} by"
+        sites = f"{self.group}s"
+        each = "people" if self.people else f"users of one {self.group}"
+        said = {
+            "arm": "arms differ by",
+            "group": f"{sites} differ by",
+            "group x arm": f"an arm's effect differs between {sites} by",
+            "user": f"{each} differ by",
+            "user x arm": f"an arm's effect differs between {each} by",
+            "season": f"{self.season}s differ by",
+            "season x group": f"a {self.season} differs between {sites} by",
+            "block": f"blocks of one {self.season} differ by",
+            "season x arm": f"an arm's effect differs between {self.season}s by",
+            RESIDUAL: "outcomes of one person differ by" if self.people else f"{self.outcome}s side by side differ by",
+        }
+        return said.get(name, f"{name} differ by")
+
+
+def words_of(state: TrialState, known: Known) -> Words:
+    """The words that fit a trial."""
+    profiles = [state.profile(user) for user in state.users]
+    cells = known.evidence.cells.live()
+    seasons = len(np.unique(cells.keys[cells.n > 0, FACTORS.index("season")]))
+    return Words(
+        people=state.spec.kind == "people",
+        grouped=any(p.group is not None for p in profiles),
+        plots=any(p.definition.block_of() for p in profiles),
+        users=len(profiles),
+        groups=len({p.person.group for p in profiles}),
+        seasons=seasons if known.learner.seasons else None,
+        categories=tuple(c.name for c in state.problem.covariates.counted[1]),
+    )

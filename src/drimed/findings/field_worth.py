@@ -1,0 +1,135 @@
+"""What decisions were worth against the control, by a model that tells sites, seasons and people apart.
+
+A sum over decisions is one combination of effects: its range is computed as a whole. Each decision counts in the
+context that it was taken in, for the person that it was taken for, in an average season.
+Shapes: n decisions, L episodes, U different offers, K arms, M metrics, P columns of theta, q of a user's own effects.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from drimed.findings.gather import Gathered
+from drimed.learning.field import contrasts
+from drimed.learning.field import design as field_design
+from drimed.learning.field import own as field_own
+from drimed.learning.field.contrasts import Found, Known
+from drimed.learning.field.design import Scale
+from drimed.learning.field.likelihood import own
+from drimed.learning.field.model import standardised
+from drimed.learning.offer import Offer
+from drimed.linear.arrays import FloatArray, IntArray
+
+AT_ONCE = 256  # offers that are looked at at a time
+
+
+class Worth(NamedTuple):
+    """Of every decision, and added up to the end of each episode."""
+
+    control: FloatArray  # (n,), the control's expected reward
+    mixed: FloatArray  # (n,), of the lottery that the arm was drawn from, minus the control's
+    mixed_high: FloatArray  # (n,), at most
+    gain: FloatArray  # (L,), of the arms that were drawn, minus the control's
+    low: FloatArray  # (L,)
+    high: FloatArray  # (L,)
+
+
+def worth(seen: Gathered, known: Known) -> Worth:
+    """Of all decisions so far."""
+    n, L = len(seen.slot), seen.state.episode.number
+    M, P = known.structure.metrics, len(known.layout.family)
+    control, mixed, mixed_high, drawn = (np.zeros(n) for _ in range(4))
+    rows, own_rows = np.zeros((L, M, P)), np.zeros((n, M, len(known.structure.own.family)))
+    asked = seen.slot[:, None] if seen.context is None else np.column_stack([seen.slot, seen.context])
+    _, first, which = np.unique(asked, axis=0, return_index=True, return_inverse=True)
+    which = which.reshape(-1)
+    order = np.argsort(which, kind="stable")
+    ends = np.searchsorted(which[order], np.arange(len(first) + 1))
+    for start in range(0, len(first), AT_ONCE):
+        stop = min(start + AT_ONCE, len(first))
+        at = order[ends[start] : ends[stop]]  # the decisions with these offers
+        offers = _offers(seen, first[start:stop])
+        there = which[at] - start
+        _judge(seen, known, offers, at, there, (control, mixed, mixed_high, drawn))
+        keys, z = known.asked(offers)
+        wanted = np.eye(known.structure.arms)[seen.arm[at]] - offers.control[there]  # (n, K)
+        weight = offers.preference[there] * known.unit if offers.preference is not None else known.unit[None]
+        X = np.einsum("nk,nkp->np", wanted, known.rows(keys, z)[there])
+        np.add.at(rows, seen.episode[at] - 1, weight[:, :, None] * X[:, None, :])
+        if known.structure.cluster == "user":
+            standard = standardised(known.structure, known.scale, z)
+            Z = np.einsum("nk,nkq->nq", wanted, known.structure.own.rows(keys, standard)[there])
+            own_rows[at] = weight[:, :, None] * Z[:, None, :]
+    extra = np.zeros((2, L))  # variance of what is users' own, now and before any data
+    if known.structure.cluster == "user" and n:
+        _add_own(seen, known, own_rows, rows, extra)
+    gain = np.bincount(seen.episode - 1, drawn, L).cumsum()
+    found = known.of(rows.cumsum(0))
+    deviation, prior = (
+        np.sqrt(d**2 + more.cumsum()) for d, more in zip((found.deviation, found.prior), extra, strict=True)
+    )
+    return Worth(control, mixed, mixed_high, gain, *Found(gain, deviation, prior).at_all_times())
+
+
+def _offers(seen: Gathered, some: IntArray) -> Offer:
+    """What was offered in these decisions."""
+    profiles = [seen.state.profiles[int(s)] for s in seen.slot[some]]
+    contexts = [None if seen.context is None else seen.context[i] for i in some]
+    return seen.state.problem.offers(profiles, contexts, [None] * len(some))
+
+
+def _judge(
+    seen: Gathered, known: Known, offers: Offer, at: IntArray, there: IntArray, found: tuple[FloatArray, ...]
+) -> None:
+    """Fill in the expected rewards of decisions `at`, whose offers are number `there`."""
+    control, mixed, mixed_high, drawn = found
+    belief = known.learner.beliefs(known.evidence, offers, together=True)
+    p = offers.preference if offers.preference is not None else np.ones((len(offers.control), 1))
+    reward = np.einsum("ukm,um->uk", belief.mean, p)
+    C, C0 = (np.einsum("um,ukmln,un->ukl", p, c, p, optimize=True) for c in (belief.covariance, belief.prior))
+    control[at] = (offers.control * reward).sum(-1)[there]
+    drawn[at] = reward[there, seen.arm[at]] - control[at]
+    lottery = np.zeros((len(at), reward.shape[-1]))
+    lottery[:, : seen.probabilities.shape[-1]] = seen.probabilities[at]
+    w = lottery - offers.control[there]  # (n, K)
+    w[np.abs(w).max(-1) < 1e-9] = 0.0  # the control itself, written in decimals
+    mixed[at] = (w * reward[there]).sum(-1)
+    deviation, prior = (np.sqrt(np.maximum(np.einsum("nk,nkl,nl->n", w, c[there], w), 0.0)) for c in (C, C0))
+    mixed_high[at] = Found(mixed[at], deviation, prior).at_all_times()[1]
+
+
+def _add_own(seen: Gathered, known: Known, Z: FloatArray, rows: FloatArray, extra: FloatArray) -> None:
+    """What users have of their own: by way of theta, and besides it; Z is (n, M, q).
+
+    With the variances as they are most plausible.
+    """
+    structure = known.structure
+    x = known.evidence.learned.mode
+    v, R = structure.parameters.variances(x), structure.parameters.residual(x)
+    before = v[:, structure.own.family]  # (M, q)
+    places = contrasts.places(structure.common, known.layout)
+    number = np.array([seen.state.profiles[int(s)].person.number for s in seen.slot])
+    order = np.argsort(number, kind="stable")
+    users, starts = np.unique(number[order], return_index=True)
+    ends = np.append(starts[1:], len(order))
+    for first in range(0, len(users), AT_ONCE):
+        some = slice(first, first + AT_ONCE)
+        theirs = field_own.of_clusters(known.evidence.cells, structure.cluster_place, users[some])
+        scale = _widened(known.scale)
+        design = field_design.build(theirs, scale, structure.common, structure.own, noise=structure.noise)
+        effects = own(design, v[None, None], R[None, None])
+        for h, (start, end) in enumerate(zip(starts[some], ends[some], strict=True)):
+            at = order[start:end]  # one user's decisions, in their order
+            added = np.zeros((len(at), *rows.shape[1:]))
+            added[..., places] = -np.einsum("nmq,mqop->nop", Z[at], effects.gain[h, 0])
+            np.add.at(rows, seen.episode[at] - 1, added)
+            total = Z[at].cumsum(0)  # (decisions, M, q)
+            flat, noise = total.reshape(len(at), -1), effects.noise[h, 0].reshape(Z[0].size, -1)
+            for part, spread in enumerate(((flat @ noise * flat).sum(-1), (total**2 * before).sum((1, 2)))):
+                np.add.at(extra[part], seen.episode[at] - 1, np.diff(spread, prepend=0.0))
+
+
+def _widened(scale: Scale) -> Scale:
+    return Scale(scale.centre[None], scale.unit[None], scale.known[None])

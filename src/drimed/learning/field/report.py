@@ -1,0 +1,193 @@
+"""What a field model has found besides the effects: what varies and how much, levels of sites and seasons, covariates.
+
+Shapes: H users, K arms, M metrics, P columns of theta, q of a cluster's own effects, B draws of the variances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import ndtri
+
+from drimed.errors import InputError
+from drimed.learning.field import cells as field_cells
+from drimed.learning.field import design as field_design
+from drimed.learning.field import own as field_own
+from drimed.learning.field.average import mixture
+from drimed.learning.field.cells import FACTORS
+from drimed.learning.field.contrasts import LIKELY, Found, Known, chunks, some_of, together
+from drimed.learning.field.design import Scale
+from drimed.learning.field.likelihood import evaluate, own
+from drimed.learning.offer import Offer, Unit
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+
+RESIDUAL = "residual"
+ENOUGH = 2  # values of a factor from which on a family that varies with it can be told from others
+
+
+@dataclass(frozen=True)
+class Component:
+    """How much the effects of a family vary, as standard deviations in the units of the metrics: (M,) each."""
+
+    family: str  # by its name in the model, or RESIDUAL
+    deviation: FloatArray  # the most plausible one
+    low: FloatArray  # the range that holds it with 95 %
+    high: FloatArray
+    learned: FloatArray  # the share of what is known about it that comes from the data, not from the prior
+
+
+def components(known: Known) -> list[Component]:
+    """Of every family that stands alone and that the data can tell from the others, and of the noise."""
+    parameters, learned = known.structure.parameters, known.evidence.learned
+    M, k = parameters.metrics, len(parameters.learned)
+    deviation = learned.deviation[: M * k].reshape(M, k)
+    reach = np.exp(0.5 * ndtri(0.5 + LIKELY / 2) * deviation)
+    v = parameters.variances(learned.mode)  # (M, families)
+    found = []
+    indicators = known.learner._reading.indicators(known.structure.arms)[0] if known.learner.centred else None
+    for i, number in enumerate(parameters.learned):
+        family = parameters.families[number]
+        if family.slopes in (None, indicators) and all(_values(known, name) >= ENOUGH for name in family.by):
+            sd = known.unit * np.sqrt(v[:, number])
+            told = 1 - (deviation[:, i] / family.spread) ** 2
+            found.append(Component(family.name, sd, sd / reach[:, i], sd * reach[:, i], np.maximum(told, 0.0)))
+    R = parameters.residual(learned.mode)  # (g, M, M)
+    sd = known.unit * np.sqrt(np.diagonal(R, axis1=-2, axis2=-1).mean(0))
+    reach = np.exp(0.5 * ndtri(0.5 + LIKELY / 2) * learned.deviation[M * k : M * k + M])
+    return [*found, Component(RESIDUAL, sd, sd / reach, sd * reach, np.ones(M))]
+
+
+def outcomes(known: Known, factor: str) -> FloatArray:
+    """How many outcomes there are for each value of a factor and each arm: (n, K)."""
+    cells = known.evidence.cells.live()
+    places = FACTORS.index(factor), FACTORS.index("arm")
+    value, arm = (cells.keys[:, place] for place in places)
+    found = np.zeros((int(value.max(initial=-1)) + 1, known.structure.arms))
+    np.add.at(found, (value, arm), cells.n)
+    return found
+
+
+def levels(known: Known, offers: Offer, members: Sequence[Sequence[int]]) -> Found:
+    """The mean outcome of groups of users under their own controls in an average season: (groups, M)."""
+    return _in_units(known, np.stack([_control_rows(known, some_of(offers, some)) for some in members]))
+
+
+def season_levels(known: Known, offers: Offer) -> tuple[IntArray, Found]:
+    """The seasons with outcomes, and the mean outcome of all users under their own controls in each: (L,), (L, M)."""
+    cells = field_cells.compact(known.evidence.cells, known.structure.cluster_place)
+    seasons = np.unique(cells.keys[cells.n > 0, FACTORS.index("season")])
+    if known.structure.cluster == "season":
+        return seasons, _eliminated(known, offers, cells, seasons)
+    rows = [_control_rows(known, offers, season=int(season)) for season in seasons]
+    return seasons, _in_units(known, np.stack(rows))
+
+
+def along(known: Known, offers: Offer, covariate: int, values: FloatArray, possible: BoolArray) -> Found:
+    """Effects for these users together if a covariate had each of these values for all of them: (n, K, 1 + M)."""
+    found = []
+    unit = _unit(offers)
+    for value in values:
+        z = np.array(unit.covariates)
+        z[..., covariate] = value
+        found.append(together(known, replace(offers, unit=replace(unit, covariates=z)), possible))
+    return Found(*(np.stack(part) for part in zip(*found, strict=True)))
+
+
+def by_level(known: Known, offers: Offer, number: int, count: int, possible: BoolArray) -> Found:
+    """Effects for these users together at each of the first `count` levels of a category: (n, K, 1 + M)."""
+    found = []
+    unit = _unit(offers)
+    for level in range(count):
+        levels = np.array(unit.levels)
+        levels[..., number] = level
+        found.append(together(known, replace(offers, unit=replace(unit, levels=levels)), possible))
+    return Found(*(np.stack(part) for part in zip(*found, strict=True)))
+
+
+def span(known: Known, covariate: int) -> tuple[float, float]:
+    """From where to where outcomes have been seen of a covariate."""
+    cells = known.evidence.cells.live()
+    values = cells.mean[cells.n > 0, covariate]
+    return (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
+
+
+def _unit(offers: Offer) -> Unit:
+    if offers.unit is None:
+        raise InputError("effects by a covariate need offers that say where they are made")
+    return offers.unit
+
+
+def _values(known: Known, factor: str) -> int:
+    """How many values of a factor have outcomes."""
+    cells = known.evidence.cells.live()
+    return len(np.unique(cells.keys[cells.n > 0, known.structure.factors.index(factor)]))
+
+
+def _control_rows(known: Known, offers: Offer, season: int | None = None) -> FloatArray:
+    """The mean row of these users under their own controls, in an average season or a certain one: (P,)."""
+    total = np.zeros(len(known.layout.family))
+    for _, part in chunks(offers):
+        keys, z = known.asked(part)
+        if season is not None:
+            keys[..., FACTORS.index("season")] = season
+        X = known.rows(keys, z, without=() if season is not None else ("season",))
+        total += np.einsum("hk,hkp->p", part.control, X)
+    return total / len(offers.control)
+
+
+def _in_units(known: Known, rows: FloatArray) -> Found:
+    """Mean outcomes that rows (..., P) stand for, metric by metric: (..., M)."""
+    M = known.structure.metrics
+    wide = known.unit[:, None, None] * np.eye(M)[:, :, None] * rows[..., None, None, :]  # (..., M, M, P)
+    found = known.of(wide)
+    return found._replace(mean=known.centre + found.mean)
+
+
+def _eliminated(known: Known, offers: Offer, cells: field_cells.Cells, seasons: IntArray) -> Found:
+    """Levels of seasons whose effects are not in theta: each from its own cells, given theta, at every draw."""
+    structure, learned, scale = known.structure, known.evidence.learned, known.scale
+    noise = structure.noise
+    newest = seasons.max(initial=0)
+    weight = known.learner.discount ** (newest - cells.keys[:, FACTORS.index("season")]).astype(float)
+    whole = field_design.build(cells, scale, structure.common, structure.own, noise=noise, weight=weight)
+    v, R = learned.variance, learned.residual  # (B, ...)
+    fits = [evaluate(whole, v[b], R[b], gradient=False) for b in range(len(v))]
+    theta, covariance = np.stack([f.theta for f in fits]), np.stack([f.covariance for f in fits])
+    theirs = field_own.of_clusters(cells, structure.cluster_place, seasons)
+    each = field_design.build(theirs, _widened(scale), structure.common, structure.own, noise=noise)
+    seen = _seen(known, offers)
+    X = _control_rows(replace(known, layout=structure.common), seen)
+    Z = _own_rows(known, seen)
+    effects = own(each, v[None], R[None])
+    found = field_own.belief(effects, X[None, None, None], Z[None, None, None], theta[None], covariance[None])
+    mean, cov = mixture(*found, 2)  # (L, 1, M), (L, 1, M, 1, M)
+    variance = np.diagonal(cov[:, 0, :, 0, :], axis1=-2, axis2=-1)
+    nodes = v.mean(0)
+    prior = (X**2) @ nodes[:, structure.common.family].T + (Z**2) @ nodes[:, structure.own.family].T
+    deviation, before = known.unit * np.sqrt(np.maximum(variance, 0.0)), known.unit * np.sqrt(prior)
+    return Found(known.centre + known.unit * mean[:, 0], deviation, np.broadcast_to(before, deviation.shape))
+
+
+def _seen(known: Known, offers: Offer) -> Offer:
+    """The users whose group and user number the model has columns for; all where there are none."""
+    keys, _ = known.asked(offers)
+    sizes = np.array(known.structure.sizes)
+    used = [FACTORS.index("group"), FACTORS.index("user")]
+    inside = (keys[:, 0, used] < sizes[used]).all(-1)
+    return some_of(offers, np.flatnonzero(inside)) if inside.any() else offers
+
+
+def _own_rows(known: Known, offers: Offer) -> FloatArray:
+    """The mean row of these users under their own controls on a season's effects, blocks averaged out: (q,)."""
+    structure = known.structure
+    keys, z = known.asked(offers)
+    rows = np.einsum("hk,hkq->q", offers.control, structure.own.rows(keys, z)) / len(offers.control)
+    blocks = [k for k, f in enumerate(structure.families) if "block" in f.by]
+    return np.where(np.isin(structure.own.family, blocks), 0.0, rows)
+
+
+def _widened(scale: Scale) -> Scale:
+    """With an axis for the clusters."""
+    return replace(scale, centre=scale.centre[None], unit=scale.unit[None], known=scale.known[None])

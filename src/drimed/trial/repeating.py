@@ -1,0 +1,46 @@
+"""Decisions that were taken before: a request that is repeated gets its first answer again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from drimed.errors import ConflictError
+from drimed.records import Decision, Event
+from drimed.trial import events as kinds
+from drimed.trial.numbers import plot_key
+from drimed.trial.plots import Wanted, places
+from drimed.trial.queries import record, stories
+from drimed.trial.transaction import Transaction
+
+
+def answered(tx: Transaction, key: str, users: Sequence[str] | None, plots: Mapping[str, Wanted]) -> list[Decision]:
+    """What this request was answered with before: its own decisions, and those that stood in its episode."""
+    found = {_key(e): e for e in tx.ledger.of_request(key) if e.kind == kinds.DECISION}
+    if not found:
+        return []
+    state, stood = tx.state, dict[str, Event]()
+    if state.spec.decisions == "one per episode":
+        before = min(e.seq for e in found.values()) - 1
+        for event in tx.ledger.events(until=before, kinds=(kinds.EPISODE, kinds.DECISION), newest_first=True):
+            if event.kind == kinds.EPISODE:
+                break
+            stood[_key(event)] = event
+    whole = stood | found
+    names = [u for u in (state.users if users is None else users) if u in state.users]
+    keys = [place.key for user in names for place in places(state, user, plots.get(user))]
+    keys = [k for k in keys if k in whole] if users is None else keys
+    if not set(found) <= set(keys) <= set(whole) or len(names) < len(users or ()):
+        raise ConflictError(
+            f"request {key!r} was made before, for other users; give each request its own key", ("key",)
+        )
+    known = {plot_key(d.user, d.plot): d for d in recorded(tx, [int(whole[k].decision or 0) for k in keys])}
+    return [known[k] for k in keys]
+
+
+def _key(event: Event) -> str:
+    return plot_key(str(event.user), event.body.get("plot"))
+
+
+def recorded(tx: Transaction, numbers: Iterable[int]) -> list[Decision]:
+    """Decisions that were taken before, as they stand."""
+    return [record(tx.state, story, repeated=True) for story in stories(tx.ledger, tx.state, list(numbers))]

@@ -1,0 +1,270 @@
+"""Whom a sheet asks for, and what it says about them.
+
+A row is a user or, where there are plots, one plot of a user; what all rows of a user say must agree. With open
+enrolment those who are new join, with the attributes, the cohort, the group and the plots of their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from drimed.errors import BatchError, DrimedError, InputError, UnknownNameError
+from drimed.records import Decision, Fault, Path
+from drimed.trial import asking, sheets
+from drimed.trial.plots import places
+from drimed.trial.sheets import FIRST_ROW, Record
+from drimed.trial.state import TrialState
+from drimed.trial.transaction import Transaction
+
+PLACES = ("user", "plot", "block", "cohort", "group")
+ABOUT = ("enrol", "contexts", "plots")  # parameters of `ask` that are tables by user
+
+Value = float | str
+Plots = dict[str, list[str]] | list[str]
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The parameters of `ask`."""
+
+    rows: dict[str, int]  # the users in their order, and where each first stands in the sheet
+    contexts: dict[str, dict[str, Value]]
+    enrol: dict[str, dict[str, Any]]
+    plots: dict[str, Plots]
+
+
+@dataclass(frozen=True)
+class _Row:
+    user: str
+    plot: str | None
+    block: str | None
+    said: dict[tuple[str, str], Value]  # ("context", "rain") -> 400.0
+
+
+def ask(
+    tx: Transaction,
+    rows: Sequence[Record],
+    *,
+    users: Sequence[str] | None = None,
+    ignore: Iterable[str] = (),
+    episode: int | None = None,
+    key: str | None = None,
+) -> list[Decision]:
+    """Decide for those in the sheet, or only for some of them; what is wrong is told with its row."""
+    roster = read(tx.state, rows, ignore)
+    names = list(roster.rows) if users is None else list(users)
+    asked, known = set(names), tx.state.users
+    try:
+        return asking.ask(
+            tx,
+            names,
+            # A season is opened with everybody's context, also where only some are asked for.
+            contexts={u: context for u, context in roster.contexts.items() if u in asked or u in known},
+            enrol={u: definition for u, definition in roster.enrol.items() if u in asked},
+            plots={u: plots for u, plots in roster.plots.items() if u in asked},
+            episode=episode,
+            key=key,
+        )
+    except DrimedError as error:
+        faults = [_placed(fault, roster.rows, names) for fault in error.faults]
+        if not faults or not all(f.row for f in faults):
+            raise
+        raise BatchError(faults) from None
+
+
+def read(state: TrialState, rows: Sequence[Record], ignore: Iterable[str] = ()) -> Roster:
+    """Everybody in the sheet; BatchError says what is wrong in which rows."""
+    _unambiguous(state)
+    errors: dict[int, str] = {}
+    found: dict[str, list[tuple[int, _Row]]] = {}
+    ignore = set(ignore)
+    for i, row in enumerate(rows):
+        try:
+            one = _row(state, {name: value for name, value in row.items() if name not in ignore})
+            found.setdefault(one.user, []).append((i, one))
+        except InputError as error:
+            errors[i] = str(error)
+    roster = Roster({user: own[0][0] for user, own in found.items()}, {}, {}, {})
+    for user, own in found.items():
+        said, plots = _together(state, own, errors)
+        if context := {name: value for (part, name), value in said.items() if part == "context"}:
+            roster.contexts[user] = context
+        if definition := _definition(state, user, said, plots):
+            roster.enrol[user] = definition
+        if plots:
+            roster.plots[user] = plots
+    sheets.refuse(errors)
+    return roster
+
+
+def blank(state: TrialState) -> list[Record]:
+    """A sheet of all users to fill in: a row for each place, with what is known about it."""
+    found = [(place, state.profile(place.user)) for user in state.users for place in places(state, user)]
+    there = {name for name in ("plot", "block") for place, _ in found if getattr(place, name) is not None}
+    attributes = state.problem.covariates.attributes if state.spec.enrols else ()
+    cohorts = state.spec.enrols and state.spec.cohorts
+    rows = [
+        {
+            "user": place.user,
+            **{name: getattr(place, name) for name in ("plot", "block") if name in there},
+            **dict.fromkeys(state.problem.fields),
+            **{name: (profile.definition.attributes or {}).get(name) for name in attributes},
+            **({"cohort": profile.definition.cohort} if cohorts else {}),
+        }
+        for place, profile in found
+    ]
+    names = ["user", *state.problem.fields, *attributes, *(["cohort"] if cohorts else [])]
+    return rows or [dict.fromkeys(names)]
+
+
+def plots_of(texts: Sequence[str]) -> dict[str, Any]:
+    """The plots of a user from texts: A1, or A/A1 in block A; names have no slashes of their own.
+
+    >>> plots_of(["A1", "A2"]), plots_of(["A/A1", "A/A2", "B/B1"]), plots_of([])
+    ({'plots': ['A1', 'A2']}, {'blocks': {'A': ['A1', 'A2'], 'B': ['B1']}}, {})
+    """
+    blocks: dict[str, list[str]] = {}
+    for text in texts:
+        block, _, plot = text.rpartition("/")
+        blocks.setdefault(block.strip(), []).append(plot.strip())
+    if set(blocks) <= {""}:
+        return {"plots": blocks[""]} if blocks else {}
+    if "" in blocks:
+        example = f"write A/{blocks[''][0]} if it is in block A"
+        raise InputError(f"plot {blocks[''][0]!r} has no block, and others have one: {example}", ("plots",))
+    return {"blocks": blocks}
+
+
+def value(state: TrialState, name: str, given: Any) -> Value:
+    """A cell of an attribute or a context field: a number, or the level of a category."""
+    covariates = state.problem.covariates
+    known = covariates.attributes.get(name) or covariates.fields[name]
+    if known.levels is None:
+        return sheets.number(name, given)
+    if not isinstance(given, str):
+        raise InputError(f"{name} must be a text, one of the levels of a category, got {given!r}")
+    return given
+
+
+def described(state: TrialState, texts: Mapping[str, str]) -> dict[str, Value]:
+    """Attributes or a context from texts; names that the trial does not know stay texts, and are refused by it."""
+    known = state.problem.covariates.attributes | state.problem.covariates.fields
+    return {name: value(state, name, text) if name in known else text for name, text in texts.items()}
+
+
+def _row(state: TrialState, row: Record) -> _Row:
+    user = str(sheets.needed(row, "user"))
+    attributes = state.problem.covariates.attributes
+    if user not in state.users:
+        if not state.spec.enrols:
+            raise UnknownNameError("user", user, state.users)
+        known = {*PLACES, "decision", *sheets.WRITTEN, *state.problem.fields, *attributes, *state.problem.metrics}
+        for name in row:  # what somebody new is described by must not be lost to a misspelled name
+            if name not in known:
+                raise UnknownNameError("column", name, known)
+    said: dict[tuple[str, str], Value] = {}
+    for part, names in (("context", state.problem.fields), ("attributes", list(attributes))):
+        for name in names:
+            if name in row:
+                said[part, name] = value(state, name, row[name])
+    said |= {("", name): str(row[name]) for name in ("cohort", "group") if name in row}
+    plot, block = (None if name not in row else str(row[name]) for name in ("plot", "block"))
+    if block is not None and plot is None:
+        raise InputError("column 'plot' is missing or empty: a block has plots, each with a row of its own")
+    return _Row(user, plot, block, said)
+
+
+def _together(
+    state: TrialState, own: Sequence[tuple[int, _Row]], errors: dict[int, str]
+) -> tuple[dict[tuple[str, str], Value], Plots]:
+    """What the rows of one user say, and its plots; an empty cell says nothing."""
+    said: dict[tuple[str, str], Value] = {}
+    plots: dict[str, str | None] = {}
+    user = own[0][1].user
+    for i, row in own:
+        for key, given in row.said.items():
+            if said.setdefault(key, given) != given:
+                errors[i] = f"{key[1]} of user {user!r} is {given!r} here and {said[key]!r} in another row"
+        if row.plot is None:
+            if len(own) > 1:
+                errors[i] = f"user {user!r} is in the sheet twice; only rows with a column 'plot' may share a user"
+            continue
+        if row.plot in plots:
+            errors[i] = f"plot {row.plot!r} of user {user!r} is in the sheet twice"
+        plots[row.plot] = row.block
+    first = own[0][0]
+    for name in state.problem.fields:
+        if ("context", name) not in said:
+            errors.setdefault(first, f"column {name!r} is missing or empty")
+    if user in state.users and ("", "group") in said:
+        mine = state.profile(user).group
+        if said["", "group"] != mine:
+            where = "no group" if mine is None else f"group {mine!r}"
+            errors[first] = f"user {user!r} is in {where}, the sheet says {said['', 'group']!r}"
+    return said, _in_blocks(state, user, plots, own, errors)
+
+
+def _in_blocks(
+    state: TrialState,
+    user: str,
+    plots: Mapping[str, str | None],
+    own: Sequence[tuple[int, _Row]],
+    errors: dict[int, str],
+) -> Plots:
+    """Plots by block, where they have one; that of a plot which the trial knows may be left out."""
+    if not any(plots.values()):
+        return list(plots)
+    known = state.profile(user).definition.block_of() if user in state.users else {}
+    found: dict[str, list[str]] = {}
+    for i, row in own:
+        if row.plot is None:
+            continue
+        block = row.block or known.get(row.plot)
+        if block is None:
+            errors.setdefault(i, f"column 'block' is missing or empty: other plots of user {user!r} have one")
+        else:
+            found.setdefault(block, []).append(row.plot)
+    return found
+
+
+def _definition(state: TrialState, user: str, said: Mapping[tuple[str, str], Value], plots: Plots) -> dict[str, Any]:
+    """How somebody joins, or what must agree with how they joined."""
+    made: dict[str, Any] = {}
+    if attributes := {name: given for (part, name), given in said.items() if part == "attributes"}:
+        made["attributes"] = attributes
+    if ("", "cohort") in said:
+        made["cohort"] = said["", "cohort"]
+    if user not in state.users:
+        if ("", "group") in said:
+            made["group"] = said["", "group"]
+        if plots:
+            made["blocks" if isinstance(plots, dict) else "plots"] = plots
+    return made
+
+
+def _unambiguous(state: TrialState) -> None:
+    """A column has one meaning."""
+    for kind, names in (("attribute", state.problem.covariates.attributes), ("context field", state.problem.fields)):
+        for name in names:
+            if name in PLACES:
+                raise InputError(
+                    f"{name!r} is the name of one {kind} of this trial, and of a column that every sheet may have: ask "
+                    "in Python or over HTTP, where they have different places"
+                )
+
+
+def _placed(fault: Fault, rows: Mapping[str, int], names: Sequence[str]) -> Fault:
+    """A fault of `ask` at its row; one that is about no row keeps its path."""
+    user = _user(fault.path, names)
+    if user not in rows:
+        return fault
+    message, column = fault.message, str(fault.path[-1]) if len(fault.path) > 2 else "user"
+    return Fault((), f"{column} {message}" if message.startswith("must ") else message, row=rows[user] + FIRST_ROW)
+
+
+def _user(path: Path, names: Sequence[str]) -> str:
+    if len(path) > 1 and path[0] == "users" and isinstance(path[1], int):
+        return names[path[1]]
+    return str(path[1]) if len(path) > 1 and path[0] in ABOUT else ""

@@ -1,0 +1,158 @@
+"""Plots, attributes and people who are new, on the pages."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from tests.service.pages.visiting import Visitor, readable
+from tests.trial.fields import FIELD, PATIENTS, SEASON, WAITING
+
+F, P = "/trials/field", "/trials/patients"
+
+
+@pytest.fixture(autouse=True)
+def made(http: httpx.Client) -> None:
+    """A trial of sites and one of patients."""
+    for spec in (FIELD, PATIENTS):
+        http.post("/v1/trials", json=spec).raise_for_status()
+
+
+def test_a_season_of_plots_by_sheet_from_asking_to_the_story(visitor: Visitor, http: httpx.Client) -> None:
+    given = visitor.done(visitor.send(f"{F}/ask", {"how": "sheet", "episode": "1", "text": SEASON}))
+    assert "decision user plot block arm probability rain slope why" in readable(given)
+    assert "2 north A2 A old" in readable(given)
+    assert "north,A2,A,450.0,flat,old" in http.get(f"{F}/given.csv?decisions=1-4").text
+    assert "2 north A2 A old" in readable(visitor.look(f"{F}/tell"))
+    assert "north,B1,B," in http.get(f"{F}/pending.csv").text
+    page = readable(visitor.look(f"{F}/log?block=A"))
+    assert "north A2 A old" in page
+    assert "north B1" not in page
+    story = readable(visitor.look(f"{F}/decisions/2"))
+    assert "Decision 2: old for north, plot A2 in block A" in story
+    assert "group coast ph 6.1 soil sand rain 450 slope flat" in story
+    assert "Nothing was known yet about the effect of new." in story
+
+
+def test_a_user_with_plots_is_asked_for_by_hand(visitor: Visitor) -> None:
+    form = readable(visitor.look(f"{F}/ask"))
+    assert "north coast A1, A2, B1" in form
+    context = {"c:0:rain": "450", "c:0:slope": "flat"}
+    given = visitor.done(visitor.send(f"{F}/ask", {"how": "hand", "episode": "1", "user": "0:north", **context}))
+    assert "3 decisions in episode 1" in readable(given)
+    assert "decided on 3 of 3 plots" in readable(visitor.look(f"{F}/ask"))
+
+
+def test_a_context_that_is_a_category_is_chosen_from_its_levels(visitor: Visitor) -> None:
+    assert "<option>steep</option>" in visitor.look(f"{F}/ask")
+    refused = visitor.send(f"{F}/ask", {"how": "hand", "episode": "1", "user": "1:south", "c:1:rain": "450"})
+    assert refused.status_code == httpx.codes.UNPROCESSABLE_ENTITY
+    assert "user 'south' needs a value for slope" in readable(refused.text)
+
+
+def test_somebody_new_is_asked_for_with_a_small_form(visitor: Visitor, http: httpx.Client) -> None:
+    assert "Ask for one" in readable(visitor.look(f"{P}/ask"))
+    new = {
+        "how": "hand",
+        "episode": "1",
+        "one": "p1",
+        "a:age": "61",
+        "a:sex": "f",
+        "cohort": "ward",
+        "group": "clinic 1",
+    }
+    assert "1 decision in episode 1" in readable(visitor.done(visitor.send(f"{P}/ask", new)))
+    (member,) = http.get(f"/v1{P}/users").json()["items"]
+    assert (member["attributes"], member["cohort"], member["group"]) == ({"age": 61.0, "sex": "f"}, "ward", "clinic 1")
+    assert "Ask for somebody new" in readable(visitor.look(f"{P}/ask"))
+    again = {"how": "hand", "episode": "1", "one": "p1"}
+    assert "1 decision in episode 1" in readable(visitor.done(visitor.send(f"{P}/ask", again)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "at", "said"),
+    [
+        ({"a:sex": "f", "a:age": "old"}, "a:age", "age must be a number, got 'old'"),
+        ({"a:sex": "f", "cohort": "wrad"}, "cohort", "did you mean 'ward'"),
+        ({"a:sex": "f", "one": "=p"}, "one", "must be a name"),
+        ({"a:sex": "f", "block": "W"}, "plot", "a block needs a plot"),
+        ({"a:age": "61"}, "", "attribute 'sex' is missing"),
+    ],
+)
+def test_what_is_wrong_with_somebody_new_is_said_beside_its_field(
+    visitor: Visitor, http: httpx.Client, fields: dict[str, str], at: str, said: str
+) -> None:
+    answer = visitor.send(f"{P}/ask", {"how": "hand", "episode": "1", "one": "p1", **fields})
+    assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY
+    assert said in readable(answer.text)
+    marked = f'id="hand%3A{at.replace(":", "%3A")}" aria-invalid="true"'
+    assert (marked in answer.text) == bool(at)
+    assert http.get(f"/v1{P}").json()["users"] == 0
+
+
+def test_a_sheet_of_patients_enrols_them_or_shows_the_row_at_fault(visitor: Visitor, http: httpx.Client) -> None:
+    wrong = visitor.send(f"{P}/ask", {"how": "sheet", "episode": "1", "text": WAITING.replace("ward", "wrad")})
+    assert "Row 3: unknown cohort 'wrad'" in readable(wrong.text)
+    visitor.done(visitor.send(f"{P}/ask", {"how": "sheet", "episode": "1", "text": WAITING}))
+    assert http.get(f"/v1{P}").json()["users"] == 2
+    assert http.get(f"{P}/users.csv").text.splitlines()[1:] == ["p1,61.0,f,", "p2,,m,ward"]
+
+
+def test_the_sheet_to_fill_in_names_what_somebody_new_needs(http: httpx.Client) -> None:
+    assert http.get(f"{P}/users.csv").text.lstrip("\ufeff").splitlines()[0] == "user,age,sex,cohort"
+    assert http.get(f"{F}/users.csv").text.lstrip("\ufeff").splitlines()[:2] == [
+        "user,plot,block,rain,slope",
+        "north,A1,A,,",
+    ]
+
+
+def test_the_plan_says_what_is_learned_in_plain_words(visitor: Visitor) -> None:
+    plan = readable(visitor.look(f"{F}/plan"))
+    for said in (
+        "Each site (group of users) has a level of its own, and effects of the arms of its own",
+        "Outcomes shift from season to season",
+        "ph of the user 6.55 is typical, ± 0.636 the outcomes of all arms, the effects of arms",
+        "soil of the user sand, loam",
+        "slope before each decision flat, steep",
+        "north coast ph 6.1, soil sand A: A1, A2; B: B1",
+        "Enrolment is closed",
+    ):
+        assert said in plan, said
+    patients = readable(visitor.look(f"{P}/plan"))
+    assert "Each person has a level of their own" in patients
+    assert (
+        "Enrolment is open: asking for somebody new enrols them. Cohorts with defaults of their own: ward." in patients
+    )
+    assert "one mean outcome" in readable(_paper(visitor))
+
+
+def test_what_a_cohort_gives_is_shown_with_its_members(visitor: Visitor, http: httpx.Client) -> None:
+    http.post(f"/v1{P}/ask", json={"user": "p2", "attributes": {"sex": "m"}, "cohort": "ward"}).raise_for_status()
+    assert "p2 ward sex m default default usual" in readable(visitor.look(f"{P}/plan"))
+    data = {"user": "p2", "preference:score": "2", "reason": "x"}
+    visitor.done(visitor.send(f"{P}/manage", data, to=f"{P}/manage/preference"))
+    assert "preference of p2 changed: score → 2 × score" in readable(visitor.look(f"{P}/log?show=changes"))
+
+
+def test_a_user_with_attributes_and_plots_is_added_by_form(visitor: Visitor, http: httpx.Client) -> None:
+    form = {
+        "name": "west",
+        "attributes:ph": "5.5",
+        "attributes:soil": "peat",
+        "plots": "W/1, W/2",
+        "arms": ["old", "new"],
+    }
+    to = f"{F}/manage/users"
+    wrong = visitor.send(f"{F}/manage", form | {"attributes:ph": "acid", "plots": "W/1, 2"}, to=to)
+    assert "ph must be a number, got 'acid'" in readable(wrong.text)
+    mixed = visitor.send(f"{F}/manage", form | {"plots": "W/1, 2"}, to=to)
+    assert "plot '2' has no block, and others have one" in readable(mixed.text)
+    visitor.done(visitor.send(f"{F}/manage", form, to=to))
+    west = http.get(f"/v1{F}/users").json()["items"][-1]
+    assert (west["attributes"], west["blocks"]) == ({"ph": 5.5, "soil": "peat"}, {"W": ["1", "2"]})
+
+
+def _paper(visitor: Visitor) -> str:
+    spec = FIELD | {"name": "paper", "model": {"kind": "paper"}, "context": {}, "users": {"north": {}}}
+    visitor.http.post("/v1/trials", json=spec).raise_for_status()
+    return visitor.look("/trials/paper/plan")

@@ -1,0 +1,119 @@
+"""Plots, attributes and people who are new, over HTTP: in requests, answers, searches and refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from drimed.client import Client
+from tests.service.serving import Running
+from tests.service.test_endpoints import ok, problem
+from tests.trial.fields import FIELD, PATIENTS
+
+F, P = "/v1/trials/field", "/v1/trials/patients"
+DRY: dict[str, float | str] = {"rain": 450, "slope": "flat"}
+BOTH = {"north": DRY, "south": DRY}
+
+
+@pytest.fixture
+def made(http: httpx.Client) -> httpx.Client:
+    """With a trial of sites and one of patients."""
+    for spec in (FIELD, PATIENTS):
+        ok(http.post("/v1/trials", json=spec), 201)
+    return http
+
+
+def asked(http: httpx.Client, trial: str, **body: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = ok(http.post(f"{trial}/ask", json=body))["decisions"]
+    return found
+
+
+def test_a_user_with_plots_has_a_decision_for_each(made: httpx.Client) -> None:
+    given = asked(made, F, contexts=BOTH, episode=1)
+    assert [(d["user"], d["plot"], d["block"]) for d in given] == [
+        ("north", "A1", "A"), ("north", "A2", "A"), ("north", "B1", "B"), ("south", None, None)
+    ]  # fmt: skip
+    assert given[0]["context"] == {"rain": 450.0, "slope": "flat"}
+    assert [d["id"] for d in asked(made, F, user="north", plot="B1")] == [3]
+    for search, ids in ({"plot": "A2"}, [2]), ({"block": "A"}, [2, 1]), ({"block": "A", "user": "south"}, []):
+        assert [d["id"] for d in ok(made.get(f"{F}/decisions", params=search))["items"]] == ids
+
+
+def test_plots_may_be_named_with_or_without_their_blocks(made: httpx.Client) -> None:
+    given = asked(made, F, users=["north", "south"], contexts=BOTH, plots={"north": ["B1"], "south": {"W": ["1", "2"]}})
+    assert [(d["plot"], d["block"]) for d in given] == [("B1", "B"), ("1", "W"), ("2", "W")]
+    one = asked(made, F, user="south", plot="3", block="E", context=DRY)
+    assert [(d["plot"], d["block"]) for d in one] == [("3", "E")]
+
+
+def test_somebody_new_joins_with_the_question(made: httpx.Client) -> None:
+    asked(made, P, user="p1", attributes={"age": 61, "sex": "f"}, cohort="ward")
+    asked(made, P, users=["p2", "p1"], enrol={"p2": {"attributes": {"sex": "m"}, "group": "clinic 2"}})
+    members = ok(made.get(f"{P}/users"))["items"]
+    known = [(m["name"], m["attributes"], m["cohort"], m["group"]) for m in members]
+    assert known == [("p1", {"age": 61.0, "sex": "f"}, "ward", None), ("p2", {"sex": "m"}, None, "clinic 2")]
+    status = ok(made.get(P))
+    assert (status["users"], status["model"], status["enrolment"]) == (2, "people", "open")
+
+
+def test_a_dry_run_enrols_nobody(made: httpx.Client) -> None:
+    assert len(asked(made, P, user="p1", attributes={"sex": "f"}, dry_run=True)) == 1
+    assert ok(made.get(P))["users"] == 0
+
+
+@pytest.mark.parametrize(
+    ("trial", "body", "status", "field", "said"),
+    [
+        (P, {"user": "p1", "attributes": {"sex": "f", "aeg": 1}}, 422, "attributes.aeg", "did you mean 'age'"),
+        (P, {"user": "p1", "attributes": {"sex": 3}}, 422, "attributes.sex", "must be a text"),
+        (P, {"user": "p1"}, 422, "attributes", "attribute 'sex' is missing"),
+        (P, {"user": "p1", "attributes": {"sex": "f"}, "cohort": "wrad"}, 422, "cohort", "did you mean 'ward'"),
+        (P, {"user": "a/b", "attributes": {"sex": "f"}}, 422, "user", "must be a name"),
+        (P, {"user": "p1", "attributes": {"sex": "f"}, "cohort": "a/b"}, 422, "cohort", "must be a name"),
+        (
+            P,
+            {"users": ["p1"], "enrol": {"p1": {"attributes": {"sex": True}}}},
+            422,
+            "enrol.p1.attributes.sex",
+            "number",
+        ),
+        (P, {"users": ["p1"], "attributes": {"sex": "f"}}, 422, "", "`attributes` belongs to `user`"),
+        (P, {"user": "p1", "enrol": {"p1": {}}}, 422, "", "not both"),
+        (F, {"user": "north", "block": "A"}, 422, "", "`block` belongs to `plot`"),
+        (F, {"user": "north", "plot": "A1", "block": "B", "context": DRY}, 409, "plot", "is in block 'A'"),
+        (F, {"user": "north", "context": {"rain": 4, "slope": "falt"}}, 422, "context.slope", "did you mean 'flat'"),
+        (F, {"user": "north", "context": {"rain": "wet", "slope": "flat"}}, 422, "context.rain", "finite number"),
+        (F, {"user": "north", "context": DRY, "attributes": {"ph": 6.2}}, 409, "attributes.ph", "joined with ph = 6.1"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_field(
+    made: httpx.Client, trial: str, body: dict[str, Any], status: int, field: str, said: str
+) -> None:
+    found = problem(made.post(f"{trial}/ask", json=body), status)
+    assert said in str(found)
+    assert field in [e["field"] for e in found["errors"]]
+    assert ok(made.get(trial))["decisions"] == 0
+
+
+def test_a_user_may_be_added_with_attributes_and_plots(made: httpx.Client) -> None:
+    west = {"name": "west", "attributes": {"ph": 5.5, "soil": "peat"}, "blocks": {"W": ["1", "2"]}, "group": "coast"}
+    ok(made.post(f"{F}/users", json=west))
+    (found,) = [m for m in ok(made.get(f"{F}/users"))["items"] if m["name"] == "west"]
+    assert {name: found[name] for name in west} == west
+    assert len(asked(made, F, user="west", context=DRY)) == 2
+
+
+@pytest.mark.usefixtures("made")
+def test_the_client_says_the_same(running: Running) -> None:
+    with Client(running.address) as client:
+        given = client.ask("field", "north", contexts={"north": DRY}, plots={"north": {"A": ["A2"]}})
+        assert [(d.plot, d.block) for d in given] == [("A2", "A")]
+        assert [d.plot for d in client.decisions("field", plot="A2", block="A").items] == ["A2"]
+        client.ask("patients", ["p1"], enrol={"p1": {"attributes": {"sex": "f"}}})
+        client.add_user("patients", "p2", attributes={"sex": "m"}, cohort="ward", plots=["left", "right"])
+        members = client.users("patients").items
+        assert [(m.attributes, m.cohort, m.plots) for m in members] == [
+            ({"sex": "f"}, None, None), ({"sex": "m"}, "ward", ["left", "right"])
+        ]  # fmt: skip

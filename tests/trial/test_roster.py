@@ -1,0 +1,162 @@
+"""Sheets that ask: plots have a row each, and those who are new join with what their columns say."""
+
+from __future__ import annotations
+
+import pytest
+
+from drimed.errors import BatchError, InputError
+from drimed.records import Decision
+from drimed.trial import roster, sheets
+from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.trial import Trial
+from tests.trial.fields import FIELD, PATIENTS, SEASON, WAITING
+
+
+@pytest.fixture
+def field() -> Trial:
+    return Trial.create(FIELD, MemoryStore())
+
+
+@pytest.fixture
+def patients() -> Trial:
+    return Trial.create(PATIENTS, MemoryStore())
+
+
+def ask(trial: Trial, text: str, **words: object) -> list[Decision]:
+    with trial.writing() as tx:
+        return roster.ask(tx, sheets.read(text), **words)  # type: ignore[arg-type]
+
+
+def test_each_plot_of_a_sheet_gets_a_decision_in_its_block(field: Trial) -> None:
+    given = ask(field, SEASON, episode=1)
+    assert [(d.user, d.plot, d.block) for d in given] == [
+        ("north", "A1", "A"), ("north", "A2", "A"), ("north", "B1", "B"), ("south", None, None)
+    ]  # fmt: skip
+    assert given[0].context == {"rain": 450.0, "slope": "flat"}
+    assert [d.repeated for d in ask(field, SEASON, episode=1)] == [True] * 4
+
+
+def test_a_row_without_a_plot_means_all_of_a_user_s_plots(field: Trial) -> None:
+    assert [d.plot for d in ask(field, "user,rain,slope\nnorth,450,flat\n")] == ["A1", "A2", "B1"]
+
+
+def test_a_cell_that_is_empty_says_what_the_user_s_other_rows_say(field: Trial) -> None:
+    given = ask(field, "user,plot,rain,slope\nnorth,A1,450,flat\nnorth,B1,,\n")
+    assert [d.context for d in given] == [{"rain": 450.0, "slope": "flat"}] * 2
+
+
+def test_plots_that_nobody_declared_take_the_block_of_their_row(field: Trial) -> None:
+    given = ask(field, "user,plot,block,rain,slope\nsouth,1,W,450,flat\nsouth,2,E,450,flat\n")
+    assert [(d.plot, d.block) for d in given] == [("1", "W"), ("2", "E")]
+
+
+def test_a_sheet_of_all_users_can_be_filled_in_and_asked_with(field: Trial) -> None:
+    rows = sheets.read(sheets.write(roster.blank(field.state())))
+    assert [(r["user"], r.get("plot"), r.get("block")) for r in rows] == [
+        ("north", "A1", "A"), ("north", "A2", "A"), ("north", "B1", "B"), ("south", None, None)
+    ]  # fmt: skip
+    with field.writing() as tx:
+        assert len(roster.ask(tx, [row | {"rain": "450", "slope": "flat"} for row in rows])) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (SEASON.replace("A2,450", "A2,460"), "row 3: rain of user 'north' is 460.0 here and 450.0 in another row"),
+        (SEASON.replace("A2", "A1"), "row 3: plot 'A1' of user 'north' is in the sheet twice"),
+        (SEASON.replace("north,A2", "north,"), "row 3: user 'north' is in the sheet twice"),
+        (SEASON.replace("flat", "falt"), "row 2: unknown level of 'slope' 'falt'; did you mean 'flat'"),
+        (SEASON.replace("south", "suth"), "row 5: unknown user 'suth'; did you mean 'south'"),
+        ("user,plot,block,rain,slope\nnorth,A1,B,450,flat\n", "row 2: plot 'A1' of user 'north' is in block 'A'"),
+        ("user,block,rain,slope\nnorth,B,450,flat\n", "row 2: column 'plot' is missing or empty"),
+        (
+            "user,plot,block,rain,slope\nsouth,1,W,450,flat\nsouth,2,,450,flat\n",
+            "row 3: column 'block' is missing or empty: other plots of user 'south' have one",
+        ),
+        ("user,ph,rain,slope\nsouth,7.1,450,flat\n", "row 2: user 'south' joined with ph = 7.0, and 7.1 is another"),
+        ("user,group,rain,slope\nsouth,coast,450,flat\n", "row 2: user 'south' is in group 'hills', the sheet says"),
+        ("user,ph,rain,slope\nsouth,acid,450,flat\n", "row 2: ph must be a number, got 'acid'"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_row_and_nothing_is_written(field: Trial, text: str, said: str) -> None:
+    before = field.status().events
+    with pytest.raises(BatchError, match=said):
+        ask(field, text, episode=1)
+    assert field.status().events == before
+
+
+def test_what_is_known_already_may_be_said_again(field: Trial) -> None:
+    text = "user,ph,soil,group,rain,slope\nsouth,7,loam,hills,450,flat\n"
+    assert [d.user for d in ask(field, text)] == ["south"]
+
+
+def test_a_sheet_of_new_patients_is_enough(patients: Trial) -> None:
+    given = ask(patients, WAITING)
+    assert [(d.user, d.arm) for d in given][1] == ("p2", "usual")  # the ward gives nothing else
+    state = patients.state()
+    first, second = (state.profile(user) for user in ("p1", "p2"))
+    assert (first.definition.attributes, first.group) == ({"age": 61.0, "sex": "f"}, "clinic 1")
+    assert (second.definition.attributes, second.definition.cohort) == ({"sex": "m"}, "ward")
+    assert [e.kind for e in patients.log()] == ["created", "user", "user", "episode", "decision", "decision"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("user,age,sexx\np1,61,f\n", "row 2: unknown column 'sexx'; did you mean 'sex'"),
+        ("user,age\np1,61\n", "row 2: attribute 'sex' is missing"),
+        ("user,age,sex,cohort\np1,61,f,wrad\n", "row 2: unknown cohort 'wrad'; did you mean 'ward'"),
+        ("user,age,sex\np1,61,f\n=p2,50,m\n", "row 3: user must be a name"),
+        ("user,age,sex\np1,old,f\n", "row 2: age must be a number, got 'old'"),
+    ],
+)
+def test_somebody_new_is_described_rightly_or_nobody_joins(patients: Trial, text: str, said: str) -> None:
+    with pytest.raises(BatchError, match=said):
+        ask(patients, text)
+    assert patients.status().users == 0
+
+
+def test_columns_of_others_are_passed_over_when_named(patients: Trial) -> None:
+    text = "user,age,sex,ward nurse\np1,61,f,Ann\n"
+    with pytest.raises(BatchError, match="unknown column 'ward nurse'"):
+        ask(patients, text)
+    assert len(ask(patients, text, ignore=["ward nurse"])) == 1
+
+
+def test_the_plots_of_somebody_new_are_theirs_from_then_on() -> None:
+    trial = Trial.create(FIELD | {"enrolment": "open"}, MemoryStore())
+    text = "user,plot,block,rain,slope,ph,soil\nwest,1,W,450,flat,6,sand\nwest,2,W,450,flat,,\n"
+    ask(trial, text, episode=1)
+    contexts: dict[str, dict[str, float | str]] = {"west": {"rain": 500.0, "slope": "flat"}}
+    assert [d.plot for d in trial.ask(["west"], contexts=contexts, episode=2)] == ["1", "2"]
+
+
+def test_some_users_of_a_sheet_may_be_asked_for_while_all_contexts_open_the_season(field: Trial) -> None:
+    assert [d.user for d in ask(field, SEASON, users=["south"], episode=1)] == ["south"]
+    assert [d.user for d in field.ask(["north"])] == ["north"] * 3
+
+
+def test_an_attribute_that_has_the_name_of_a_column_is_refused_with_a_way_out() -> None:
+    users = {"north": {"attributes": {"plot": 1.0}}, "south": {"attributes": {"plot": 2.0}}}
+    trial = Trial.create(FIELD | {"users": users}, MemoryStore())
+    with pytest.raises(InputError, match=r"'plot' is the name of one attribute of this trial.*over HTTP"):
+        ask(trial, SEASON)
+
+
+def test_outcomes_go_back_to_their_plots(field: Trial) -> None:
+    rows = sheets.read(sheets.write(sheets.decision_rows(ask(field, SEASON, episode=1), ["yield"])))
+    told = [row | {"yield": str(5 + i)} for i, row in enumerate(rows)]
+    with (
+        pytest.raises(BatchError, match="row 2: decision 1 is for plot 'A1', the sheet says 'A2'"),
+        field.writing() as tx,
+    ):
+        sheets.tell(tx, [told[0] | {"plot": "A2"}, *told[1:]])
+    with field.writing() as tx:
+        assert len(sheets.tell(tx, told)) == 4
+
+
+def test_a_metric_that_has_the_name_of_a_place_is_refused_where_there_are_plots() -> None:
+    named = {"metrics": {"plot": {}}, "preference": {"plot": 1.0}}
+    given = ask(Trial.create(FIELD | named, MemoryStore()), SEASON, episode=1)
+    with pytest.raises(InputError, match="has the name 'plot'"):
+        sheets.decision_rows(given, ["plot"])
