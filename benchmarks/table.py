@@ -2,6 +2,7 @@
 
 python -m benchmarks.table OUT [OUT ...]                 one table for each folder that `drimed bench` wrote
 python -m benchmarks.table --cells none,gradual OUT      only these cells
+python -m benchmarks.table --seasons OUT [OUT ...]       fields and people: as they stand after some seasons
 python -m benchmarks.table --kept OUT [OUT ...]          promises: the share of runs with any violation
 python -m benchmarks.table --overall OUT [OUT ...]       rules over all of them: regret over the best rule's
 """
@@ -47,6 +48,45 @@ def kept_markdown(results: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+COLUMNS = {
+    "regret_per_decision": "{:.2f}",
+    "control_share": "{:.2f}",
+    "expected_violations_per_10k": "{:.0f}",
+    "holds.0.95": "{:.3f}",
+    "holds.0.99": "{:.3f}",
+    "width.0.95": "{:.1f}",
+    "width.0.99": "{:.1f}",
+    "likely.wrong": "{:.3f}",
+    "likely.right": "{:.3f}",
+    "held_at_all_times": "{:.4f}",
+    "times_as_wide": "{:.2f}",
+    "certainly.wrong": "{:.3f}",
+}
+
+
+def seasons_markdown(results: dict[str, Any], wanted: list[str] | None = None) -> str:
+    """One row for each cell, policy and number of seasons; ± is a standard error over instances."""
+    lines = [f"| cell | policy | seasons | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 3) + "|"]
+    for row in results["rows"]:
+        if wanted and row["cell"] not in wanted:
+            continue
+        for look in row["after"]:
+            told = [_with_error(look, name, form) for name, form in COLUMNS.items()]
+            lines.append(f"| {row['cell']} | `{row['policy']}` | {look['seasons']} | {' | '.join(told)} |")
+    lines += ["", "| cell | policy | regret of the average user | seconds a run |", "|---|---|---|---|"]
+    for row in results["rows"]:
+        if not wanted or row["cell"] in wanted:
+            regret = f"{row['stage_regret']:.1f} ± {row['stage_regret_error']:.1f}"
+            lines.append(f"| {row['cell']} | `{row['policy']}` | {regret} | {row['seconds_per_run']:.2f} |")
+    return "\n".join(lines)
+
+
+def _with_error(look: dict[str, Any], name: str, form: str) -> str:
+    if look.get(name) is None:
+        return "–"
+    return f"{form.format(look[name])} ± {form.format(look[f'{name}.error'])}"
+
+
 def _by_policy(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
     by_policy: dict[str, dict[str, Any]] = {}
     for row in results["rows"]:
@@ -79,6 +119,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--cells", type=lambda text: text.split(","))
+    parser.add_argument("--seasons", action="store_true")
     parser.add_argument("--kept", action="store_true")
     parser.add_argument("--overall", action="store_true")
     asked = parser.parse_args()
@@ -91,7 +132,7 @@ def main() -> None:
         for results in found:
             meta = results["meta"]
             print(f"\n{results['suite']}: {meta['instances']} instances, {meta['episodes']} episodes\n")
-            print(markdown(results, asked.cells))
+            print((seasons_markdown if asked.seasons else markdown)(results, asked.cells))
 
 
 if __name__ == "__main__":
