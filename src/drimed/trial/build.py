@@ -122,8 +122,8 @@ def notes(spec: TrialSpec, d: int, users: int = 0) -> list[str]:
     sites = max(len(spec.users), users)
     if spec.kind == "field" and sites * len(spec.arms) * len(spec.metrics) > MANY_EFFECTS:
         said.append(
-            f"{sites} sites, each with effects of its own for {len(spec.arms)} arms and {len(spec.metrics)} metrics: a fit "
-            'may take minutes; [model] kind = "people" is made for many users'
+            f"{sites} sites, each with effects of {len(spec.arms)} arms on {len(spec.metrics)} metrics: a fit may take "
+            'minutes; [model] kind = "people" is made for many users'
         )
     for name, declared in spec.attributes.items():
         told = declared.levels is not None or (declared.typical is not None and declared.spread is not None)
