@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 GROUP = "drimed.policies"
 MODULES = "DRIMED_MODULES"
-# Settings about the metrics, units and arms of a user's own problem, which the small one that policies are tried on lacks.
+# Settings about a user's own metrics, units and arms, which the small problem that policies are tried on lacks.
 OF_THE_PROBLEM = ("guardrails", "covariates", "categories", "attributes")
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 RULES: dict[str, str] = {name: f"drimed.{rule['place']}" for name, rule in _TABLE["rules"].items()}
