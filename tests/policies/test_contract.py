@@ -16,7 +16,8 @@ from drimed.errors import NumericalError, ShapeError, UnknownNameError
 from drimed.experiments.simulate import policy_draws
 from drimed.guards.margin import Tolerance
 from drimed.learning.field.learner import Field, FieldEvidence
-from drimed.learning.learner import Learner
+from drimed.learning.learned import absorb
+from drimed.learning.learner import Evidence, Learner
 from drimed.learning.offer import Offer, Outcome, Shape
 from drimed.linear.arrays import FloatArray
 from drimed.policies.contract import AnyPolicy, from_arrays, to_arrays
@@ -344,6 +345,8 @@ def evidence(state: Any) -> dict[str, Any]:
     """What was learned from outcomes, without what only says when to fit again."""
     if isinstance(getattr(state, "evidence", None), FieldEvidence):
         return {"theta": state.evidence.learned.theta}
+    if isinstance(known := getattr(state, "evidence", None), Evidence) and known.noise is not None:
+        state = replace(state, evidence=replace(known, noise=absorb(known.noise)))  # rows that wait belong to the sums
     passing = ("age", "recent", "waiting", "refitted", "seen")
     return {
         name: array

@@ -124,7 +124,7 @@ def test_a_demo_is_there_at_once_and_its_metrics_add_up_over_workers(tmp_path: P
             assert len({effect.who for effect in page.items}) == 6
             assert client.verify("maize-demo").ok
         for _ in range(10):
-            httpx.get(f"{service.address}/v1/trials")  # a connection each: either worker may take it
+            httpx.get(f"{service.address}/v1/trials", timeout=PATIENCE)  # a connection each: either worker may take it
         text = httpx.get(f"{service.address}/metrics").text
         counted = [line for line in text.splitlines() if 'route="/v1/trials",' in line and "requests_total" in line]
         assert [float(line.rpartition(" ")[2]) for line in counted] == [11.0]

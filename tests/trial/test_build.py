@@ -204,3 +204,9 @@ def test_an_attribute_without_any_scale_is_noted() -> None:
     (note,) = notes(spec, 4)
     assert note.startswith("attribute 'age' has no typical value or spread")
     assert notes(spec_of(model={"kind": "field"}, users={"a": {"attributes": {"age": 30.0}}}), 4) == []
+
+
+def test_a_field_trial_with_too_many_sites_is_told_of_the_other_model() -> None:
+    for sites, said in ((20, False), (300, True)):
+        spec = spec_of(model={"kind": "field"}, users={f"site {i}": {} for i in range(sites)})
+        assert any('kind = "people" is made for many users' in note for note in notes(spec, 4)) is said

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 GROUP = "drimed.policies"
 MODULES = "DRIMED_MODULES"
+# Settings about a user's own metrics, units and arms, which the small problem that policies are tried on lacks.
+OF_THE_PROBLEM = ("guardrails", "covariates", "categories", "attributes")
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 RULES: dict[str, str] = {name: f"drimed.{rule['place']}" for name, rule in _TABLE["rules"].items()}
 LEARNERS: dict[str, str] = {name: f"drimed.{place}" for name, place in _TABLE["models"].items()}
@@ -143,8 +145,7 @@ def make(name: str, **settings: Any) -> AnyPolicy:
     if entry.source is not None:
         from drimed.policies.contract import check_policy
 
-        # Guardrails are on metrics of the user's own problem, which the small one does not have.
-        check_policy(entry.build(**{k: v for k, v in settings.items() if k != "guardrails"}), name)
+        check_policy(entry.build(**{k: v for k, v in settings.items() if k not in OF_THE_PROBLEM}), name)
     return made
 
 
