@@ -226,17 +226,20 @@ def _evidence(state: TrialState, about: Event, outcome: Outcome) -> tuple[Offer,
     """What was offered, which arm was given, its outcome, and how many episodes ago that was."""
     offer = state.problem.offer(*state.asked(about))
     action = np.asarray(state.problem.arm(about.body["arm"]))
-    p = about.body["probabilities"]
-    outcome = replace(outcome, probabilities=np.array(p + [0.0] * (state.problem.shape.K - len(p))))
+    outcome = replace(outcome, probabilities=np.array(_probabilities(state, about)))
     return offer, action, outcome, state.episode.number - int(about.body["episode"])
 
 
+def _probabilities(state: TrialState, decision: Event) -> list[float]:
+    """What each arm's chance was, with room for the arms that came later."""
+    given: list[float] = decision.body["probabilities"]
+    return given + [0.0] * (state.problem.shape.K - len(given))
+
+
 def _decision(state: TrialState, events: list[Event]) -> Decision:
-    K = state.problem.shape.K
-    given = [e.body["probabilities"] for e in events]
     return Decision(
         np.array([state.problem.arm(e.body["arm"]) for e in events]),
-        np.array([p + [0.0] * (K - len(p)) for p in given]),
+        np.array([_probabilities(state, e) for e in events]),
         np.array([REASONS.index(e.body["reason"]) for e in events]),
         exact=events[0].body["propensity"] is not None,
     )
