@@ -25,7 +25,7 @@ from drimed.service.service import ANALYSES
 from drimed.service.trials import Trials
 from drimed.trial.trial import Trial
 
-PATIENCE = 2.5  # seconds that a page waits
+PATIENCE = 1.5  # seconds that a page waits
 MOST = 50  # analyses that are kept
 SHARE = 0.05  # of a core, in the long run
 BURST = 1.0  # seconds of computing that may be spent at once
