@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import csv
 import io
+import threading
 from typing import Any
 
 import httpx
 import pytest
 
-from drimed.trial import template
+from drimed.trial import export, template
+from drimed.trial.export import Export
 from tests.service.serving import Running
 from tests.trial.trials import BUSY, SMALL, outcome
 
@@ -378,3 +380,24 @@ def test_the_busy_trial_takes_several_decisions_of_one_user(http: httpx.Client) 
     ids = [ok(http.post("/v1/trials/busy/ask", json={"user": "site 1"}))["decisions"][0]["id"] for _ in range(3)]
     assert ids == [1, 2, 3]
     assert BUSY["decisions"] == "any number"
+
+
+def test_an_export_begins_at_once_and_is_sent_piece_by_piece(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The header arrives while the first decisions are still being read."""
+    monkeypatch.setattr(export, "AT_ONCE", 2)
+    for _ in range(3):
+        ok(running.http.post(f"{T}/ask", json={}))
+        ok(running.http.post(f"{T}/episodes", json={}))
+    gate, chunks = threading.Event(), Export.chunks
+
+    def slow(made: Export, *, whole: bool = False) -> Any:
+        for rows in chunks(made, whole=whole):
+            assert gate.wait(30)
+            yield rows
+
+    monkeypatch.setattr(Export, "chunks", slow)
+    with running.http.stream("GET", f"{T}/export") as answer:
+        lines = answer.iter_lines()
+        assert next(lines).startswith("decision,episode,user")
+        gate.set()
+        assert len(list(lines)) == 6

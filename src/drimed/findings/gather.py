@@ -64,6 +64,12 @@ class Gathered:
         slots = range(len(self.state.profiles))
         return np.array([place[self.state.profiles[s].user] for s in slots], np.intp)[self.slot]
 
+    @property
+    def size(self) -> int:
+        """Bytes of memory."""
+        columns = (getattr(self, f.name) for f in fields(self))
+        return sum(column.nbytes for column in columns if isinstance(column, np.ndarray))
+
     @cached_property
     def total(self) -> FloatArray:
         """Of each decision's probabilities: one, but for decimals that were written and read again."""

@@ -18,7 +18,6 @@ from drimed.trial.verify import verify
 from tests.trial import many
 
 
-
 @pytest.fixture(params=[False, True], ids=["alike", "own"])
 def trial(request: pytest.FixtureRequest, address: str) -> Any:
     """On a store of each kind; users are alike, or have a preference of their own."""
@@ -109,7 +108,12 @@ def test_bodies_are_read_as_json_reads_them() -> None:
             assert list(read_body(event.text)) == list(whole)
             brief = read_body(event.text, ("estimate", "half"))
             assert brief == {k: None if k in ("estimate", "half") else v for k, v in whole.items()}
-    typed = {"arm": '"probabilities":[1,2]', "probabilities": [1.0] * 300, "reason": '\\"half\\":[', "half": [2.0] * 300}
+    typed = {
+        "arm": '"probabilities":[1,2]',
+        "probabilities": [1.0] * 300,
+        "reason": '\\"half\\":[',
+        "half": [2.0] * 300,
+    }
     assert read_body(json.dumps(typed, separators=(",", ":"))) == typed
 
 
