@@ -1,20 +1,15 @@
-"""Effects from propensities: what is left out before they are computed changes no number."""
+"""Numbers that are computed some decisions, some users or some rows at a time are those of all at once."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from drimed.evaluation import scores
 from drimed.evaluation.calibration import calibration, calibration_of
 from drimed.evaluation.effects import best_probabilities
 from drimed.evaluation.log import make_log
 from drimed.evaluation.residual_tests import OwnLines, Space, fit
-from drimed.findings.effects import available
 from drimed.findings.gather import Gathered, gather, inference_fit, offers_now
-from drimed.findings.model_free import FEWEST, LEVEL, model_free
 from drimed.learning.offer import Offer
 from drimed.trial.stores.memory import MemoryStore
 from tests.trial import many
@@ -30,42 +25,6 @@ def seen() -> Gathered:
     many.grow(trial, 12)
     with trial.reading() as (ledger, state):
         return gather(ledger, state)
-
-
-def with_chances(seen: Gathered) -> Gathered:
-    """The same decisions as if six arms had been given by lot; now and then one of them had no chance."""
-    rng = np.random.default_rng(2)
-    weight = rng.uniform(0.5, 1.0, (len(seen.arm), 6)) * (rng.random((len(seen.arm), 6)) > 0.05)
-    p, arms = np.zeros_like(seen.probabilities), [0, 3, 5, 7, 9, 20]
-    p[:, arms] = weight / weight.sum(-1, keepdims=True)
-    return replace(seen, probabilities=p, arm=np.array([rng.choice(many.ARMS, p=row) for row in p]))
-
-
-def test_effects_are_those_of_all_arms_and_all_decisions(seen: Gathered) -> None:
-    seen = with_chances(seen)
-    state, K = seen.state, many.ARMS
-    some = [*range(0, many.USERS, 2), 1]
-    given = np.zeros((many.USERS, K), np.intp)
-    found = {x.arm: x for x in model_free(seen, "some", some, given, available(state, list(state.users)))}
-    chosen = np.isin(seen.user, some) & ~np.isnan(seen.reward) & ~np.isnan(seen.propensity)
-    control = np.array([state.profiles[int(s)].control[:K] for s in seen.slot[chosen]])
-    p = seen.probabilities[chosen]
-    expected = {}
-    for k, arm in enumerate(state.problem.arms):
-        s = scores.effect_scores(
-            action=seen.arm[chosen],
-            reward=seen.reward[chosen],
-            probabilities=p / p.sum(-1, keepdims=True),
-            contrast=np.eye(K)[k] - control,
-        )
-        if s.used.sum() >= FEWEST:
-            band = scores.effect_band(s, 1 - LEVEL, method="asymptotic")
-            if np.isfinite([band.low[-1], band.high[-1]]).all():
-                expected[arm] = band.low[-1], band.high[-1]
-    assert list(found) == list(expected)
-    assert list(found) == [f"dose {k:02d}" for k in (0, 3, 5, 7, 9, 20)]
-    for arm, ends in expected.items():
-        assert (found[arm].low, found[arm].high) == pytest.approx(ends, rel=1e-10, abs=1e-12)
 
 
 def test_a_log_in_pieces_is_calibrated_like_the_whole() -> None:
