@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from drimed.cli.main import app
 from drimed.cli.trial.common import console
 from drimed.errors import BatchError, ConflictError, DrimedError, InputError, SpecError, StoreError, UnknownNameError
-from drimed.trial import sheets
+from drimed.trial.tables.writing import csv_text
 from tests.trial.fields import FIELD, PATIENTS, SEASON, WAITING
 
 SHEET = "user,rain\nnorth,400\nhill,520\nriver,380\n"
@@ -206,7 +206,7 @@ def test_plots_go_through_sheets_and_are_shown(field: CommandLine) -> None:
         ("north", "B1", "B"),
         ("south", "", ""),
     ]
-    filled = sheets.write([row | {"yield": 5} for row in field.rows("a.csv")])
+    filled = csv_text([row | {"yield": 5} for row in field.rows("a.csv")])
     assert "4 recorded" in field.ok("tell", "field", field.write("o.csv", filled))
     shown = field.ok("decisions", "field", "--block", "A")
     assert re.search(r"2 +1 +north +A2 +A +old +complete", shown)
