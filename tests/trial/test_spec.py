@@ -669,7 +669,7 @@ def test_defaults_are_left_out_of_plain_data() -> None:
 @pytest.mark.parametrize("name", ["missing.toml", "latin.toml"])
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "latin.toml").write_bytes('name = "Bjørn"'.encode("latin-1"))
-    with pytest.raises(SpecError, match="cannot (be )?read"):
+    with pytest.raises(SpecError, match=r"cannot (be )?read"):
         TrialSpec.load(tmp_path / name)
 
 

@@ -16,6 +16,7 @@ _INVISIBLE = frozenset(
     | set(range(0xFFF0, 0xFFF9))
     | set(range(0xE0000, 0xE1000))
 )
+_SPACES = " \N{OGHAM SPACE MARK}"  # what is left of all kinds of spaces; line ends are refused and not passed over
 _CONTROL = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
@@ -25,7 +26,7 @@ def tidy(name: str) -> str:
     >>> tidy(" ｎorth "), tidy("Mu\N{COMBINING DIAERESIS}ller") == "Müller"
     ('north', True)
     """
-    return name.strip() if name.isascii() else unicodedata.normalize("NFKC", name).strip()
+    return (name if name.isascii() else unicodedata.normalize("NFKC", name)).strip(_SPACES)
 
 
 def folded(name: str) -> str:

@@ -25,14 +25,12 @@ _MARKS = {  # byte order marks
     codecs.BOM_UTF16_BE: "utf-16",
 }
 _SHOWN = {"utf-8": "UTF-8", "utf-16": "UTF-16", "utf-32": "UTF-32"}
-SAVE = "save it as UTF-8 (“CSV UTF-8” in spreadsheet programs)"
+SAVE = "save it as text in UTF-8 (in spreadsheet programs: “CSV UTF-8”)"
 
 
 def decode(data: bytes, name: str) -> tuple[str, str]:
     """The text of a file, and its encoding where it was assumed and not known: then it is Windows-1252."""
-    for start, what in _OTHERS.items():
-        if data.startswith(start):
-            raise InputError(f"{name} is {what}, not a text; save it as CSV or .xlsx")
+    _refuse_others(data, name)
     for mark, encoding in _MARKS.items():
         if data.startswith(mark):
             return _strict(data, encoding, name), ""
@@ -49,10 +47,17 @@ def decode(data: bytes, name: str) -> tuple[str, str]:
 
 def decode_utf(data: bytes, name: str) -> str:
     """The text of a file that a program reads: nothing is assumed about its encoding."""
+    _refuse_others(data, name)
     for mark, encoding in _MARKS.items():
         if data.startswith(mark):
             return _strict(data, encoding, name)
     return _strict(data, "utf-8", name)
+
+
+def _refuse_others(data: bytes, name: str) -> None:
+    for start, what in _OTHERS.items():
+        if data.startswith(start):
+            raise InputError(f"{name} is {what} and not a text; {SAVE}")
 
 
 def _strict(data: bytes, encoding: str, name: str) -> str:
