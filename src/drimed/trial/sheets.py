@@ -5,10 +5,11 @@ Every error names its row, and then nothing of the sheet is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
-from drimed.errors import BatchError, InputError
+from drimed.errors import BatchError, InputError, UnconfirmedError
 from drimed.records import Decision, Fault, Receipt, Report
 from drimed.trial import queries, telling
 from drimed.trial.columns import (
@@ -21,7 +22,9 @@ from drimed.trial.columns import (
     refuse_split_decimals,
 )
 from drimed.trial.names import tidy
+from drimed.trial.state import TrialState
 from drimed.trial.tables.cells import POINT, Marks, is_missing, number, text
+from drimed.trial.tables.splitting import decimal_by_comma
 from drimed.trial.tables.table import Record, Row, Table, refuse
 from drimed.trial.transaction import Transaction
 
@@ -63,7 +66,29 @@ def tell(tx: Transaction, table: Table, *, ignore: Iterable[str] = (), confirm: 
     if not reports:
         wanted = ", ".join(columns.named(METRIC, name) for name in columns.metrics)
         raise InputError(f"the sheet has no outcomes: expected a column 'decision' and values under {wanted}")
+    if not confirm and (doubts := list(_split_decimals(tx.state, table, found, reports))):
+        raise UnconfirmedError(doubts)
     return _recorded(tx, reports, confirm)
+
+
+def _split_decimals(
+    state: TrialState, table: Table, found: Mapping[str, Column], reports: Collection[int]
+) -> Iterator[Fault]:
+    """Whole numbers side by side where decimals are usual, and no decimal point anywhere: 8,7 may be one number."""
+    metrics = [name for name, column in found.items() if column.part in (METRIC, CONTROL)]
+    usual = dict(zip(state.problem.metrics, state.usual, strict=True))
+    if table.separator != "," or any("." in str(cell) for name in metrics for cell in table.column(name)):
+        return
+    for row in table.rows:
+        for left, right in pairwise(table.names):
+            if row.number not in reports or not {left, right} <= set(metrics):
+                continue
+            decimal = decimal_by_comma([row.cells.get(left, ""), row.cells.get(right, "")])
+            if decimal is not None and usual[found[left].name].fractional:
+                message = (
+                    f"{left} {row.cells[left]} and {right} {row.cells[right]}, or {left} {decimal}, a decimal comma?"
+                )
+                yield Fault((), message, row=row.number)
 
 
 def _recorded(tx: Transaction, reports: Mapping[int, Report], confirm: bool) -> list[Receipt]:
