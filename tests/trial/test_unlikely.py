@@ -55,7 +55,14 @@ def test_the_ends_of_the_range_belong_to_it(value: float) -> None:
 
 def test_a_metric_without_a_range_is_not_asked_about_while_little_was_recorded() -> None:
     trial = asked(metrics={"yield": {"range": [0, 10]}, "cost": {}})
-    assert trial.tell(1, {"cost": 1e29}).result == "recorded"
+    assert trial.tell(1, {"cost": 1e11}).result == "recorded"
+
+
+@pytest.mark.parametrize("value", [1e29, -1e12, -9999.0, -999.0])
+def test_a_huge_value_or_a_code_for_a_missing_one_is_asked_about_from_the_first_on(value: float) -> None:
+    trial = asked(metrics={"yield": {"range": [0, 10]}, "cost": {}})
+    assert len(unconfirmed(trial, lambda: trial.tell(1, {"cost": value}))) == 1
+    assert trial.tell(1, {"cost": value}, confirm=True).result == "recorded"
 
 
 def costs(*values: float) -> Trial:

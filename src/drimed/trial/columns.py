@@ -7,6 +7,7 @@ A name that may mean two things is refused, unless the others are there under th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,7 @@ OWN = ("decision", "episode", "user", "plot", "block", "cohort", "group", "arm",
 NOTES = ("note", "notes", "comment", "comments", "remark", "remarks")  # for people: they are passed over
 SHEET, NOTE, METRIC, CONTROL, CONTEXT, ATTRIBUTE = "sheet", "note", "metric", "control", "context", "attribute"
 PARTS = (METRIC, CONTROL, CONTEXT, ATTRIBUTE)
+_NUMBER = re.compile(r"[+-]?[\d.,]+")
 RESERVED = (*OWN, *NOTES)
 
 
@@ -85,8 +87,11 @@ class Columns:
         exact, loose = self._spelled
         return exact.get(tidy(name)) or loose.get(folded(name)) or []
 
-    def read(self, table: Table, ignore: Iterable[str] = ()) -> dict[str, Column]:
-        """What the columns of a sheet are; those that nobody knows are left out."""
+    def read(self, table: Table, ignore: Iterable[str] = (), *, asks: bool = False) -> dict[str, Column]:
+        """What the columns of a sheet are; those that nobody knows are left out.
+
+        One that asks has columns for users and places, whatever metrics are called.
+        """
         ignored = {folded(name) for name in ignore}
         names = [name for name in table.names if name and folded(name) not in ignored]
         long = {tidy(column.long): column for column in self.all if column.part in PARTS}
@@ -96,6 +101,8 @@ class Columns:
         found: dict[str, Column] = {}
         for name in names:
             may = [column for column in self.meant(name) if there.get(column, name) == name]
+            if asks and any(column.part == SHEET for column in may):
+                may = [column for column in may if column.part not in (METRIC, CONTROL)]
             if len(may) > 1:
                 own = [column.long for column in may if column.part != SHEET]
                 they = "them" if len(own) > 1 else "the second"
@@ -109,10 +116,10 @@ class Columns:
         return found
 
     def unknown(self, table: Table, found: Mapping[str, Column], ignore: Iterable[str] = ()) -> list[str]:
-        """Columns with something in them that nobody knows."""
+        """Columns with something in them that nobody knows; a number is no name, but what is left of a lost line end."""
         ignored = {folded(name) for name in ignore}
         names = (n for n in table.names if n and n not in found and folded(n) not in ignored)
-        return [name for name in names if any(True for _ in table.column(name))]
+        return [name for name in names if _NUMBER.fullmatch(name) or any(True for _ in table.column(name))]
 
     def refuse(self, name: str) -> None:
         """Say that a column is not known."""

@@ -37,10 +37,9 @@ def places(state: TrialState, user: str, wanted: Wanted | None = None) -> list[P
     at: Path = ("plots", user)
     given: list[tuple[str, str | None]]
     if isinstance(wanted, Mapping):
-        given = [(plot, _named(block, at)) for block, plots in wanted.items() for plot in _listed(plots, at)]
+        given = [(_own(p, own), _named(block, at)) for block, plots in wanted.items() for p in _listed(plots, at)]
     else:
-        given = [(plot, own.get(plot)) for plot in _listed(wanted, at)]
-    given = [(_own(plot, own), block) for plot, block in given]
+        given = [(plot, own.get(plot)) for plot in (_own(p, own) for p in _listed(wanted, at))]
     if not given:
         raise InputError(f"no plots of user {user!r} are named; leave the user out, or name some", at)
     if (twice := first_twice([plot for plot, _ in given])) is not None:

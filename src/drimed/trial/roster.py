@@ -84,7 +84,7 @@ def ask(
 def read(state: TrialState, table: Table, ignore: Iterable[str] = ()) -> Roster:
     """Everybody in the sheet; BatchError says what is wrong in which rows."""
     columns, ignore = Columns.of(state.problem), set(ignore)
-    meant = columns.read(table, ignore)
+    meant = columns.read(table, ignore, asks=True)
     unknown = columns.unknown(table, meant, ignore)
     _refuse_misspelled(columns, meant, unknown)
     numeric = _numeric(state)

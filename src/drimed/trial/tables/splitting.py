@@ -18,7 +18,7 @@ SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 LONGEST = 128 * 1024  # characters of a cell
 _SEP = re.compile(r'"?sep=(.)"?[,;\t ]*', re.IGNORECASE)
 _QUOTED = re.compile(r'[ ]*"([^"]*+(?:""[^"]*+)*+)"[ ]*')
-_INTEGER, _DIGITS = re.compile(r"[+-]?\d+", re.ASCII), re.compile(r"\d+", re.ASCII)
+_INTEGER, _DIGITS = re.compile(r"[+\N{MINUS SIGN}-]?\d+", re.ASCII), re.compile(r"\d+", re.ASCII)
 
 
 @dataclass(frozen=True)

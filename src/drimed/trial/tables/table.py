@@ -83,14 +83,16 @@ def _of_lines(lines: Sequence[Line], separator: str) -> Table:
     if not lines:
         raise InputError("the sheet is empty; its first line must name the columns")
     names = [tidy(str(cell)) for cell in lines[0].cells]
-    width = len(names)
+    width, lengths = len(names), {len(line.cells) for line in lines[1:]}
+    # Some programs end every row but the first with a separator. If only one row is longer, something was shifted.
+    alike = len(lengths) == 1 and len(lines) > FIRST_ROW
     while not names[-1]:
         names.pop()
     if (again := first_twice([name for name in names if name])) is not None:
         raise InputError(f"two columns have the name {again!r}")
     rows, errors = [], {}
     for line in lines[1:]:
-        if wrong := _misfit(line, names, width, separator):
+        if wrong := _misfit(line, names, separator, longer=len(line.cells) > width, alike=alike):
             errors[line.number] = wrong
         filled = ((n, c) for n, c in zip(names, line.cells, strict=False) if c != "" and c is not None)
         rows.append(Row(line.number, {n: cells.unguarded(c) if isinstance(c, str) else c for n, c in filled}))
@@ -98,7 +100,7 @@ def _of_lines(lines: Sequence[Line], separator: str) -> Table:
     return Table(names, rows, separator, top=lines[0].number)
 
 
-def _misfit(line: Line, names: Sequence[str], width: int, separator: str) -> str | None:
+def _misfit(line: Line, names: Sequence[str], separator: str, *, longer: bool, alike: bool) -> str | None:
     """How a row has other cells than the columns; None: it fits."""
     given = line.cells
     shown = " | ".join(map(str, given))[:MOST_SHOWN]
@@ -112,7 +114,7 @@ def _misfit(line: Line, names: Sequence[str], width: int, separator: str) -> str
         return f"expected {len(names)} cells, got {max(beyond) + 1}: {shown}{hint}"
     if beyond:
         return f"cell {beyond[0] + 1}, {str(given[beyond[0]])[:40]!r}, has no name in the first row: {shown}{hint}"
-    if len(given) > width and decimal is not None:
+    if longer and (decimal is not None or not alike):
         return f"expected {len(names)} cells, got {len(given)}, of which the last is empty: {shown}{hint}"
     return None
 
