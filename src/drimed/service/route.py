@@ -20,7 +20,7 @@ from drimed.service.problems import Refusal
 from drimed.service.service import Service
 from drimed.service.trials import Reply, Retry
 from drimed.trial.events import written
-from drimed.trial.faults import first_twice
+from drimed.trial.names import first_twice
 
 ROLE, MEDIA = "x-role", "x-media"  # in the description of a route: the role it needs, and the bodies it takes
 JSON = "application/json"
