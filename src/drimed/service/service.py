@@ -66,13 +66,23 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._heavy, work)
 
     async def write(
-        self, trial: str, act: Callable[[Transaction], Reply], *, actor: str, retry: Retry | None = None
+        self,
+        trial: str,
+        act: Callable[[Transaction], Reply],
+        *,
+        actor: str,
+        retry: Retry | None = None,
+        decides: bool = False,
     ) -> Reply:
-        """Change a trial. Writers of one trial take turns here already, so that waiting ones fill no threads."""
+        """Change a trial. Writers of one trial take turns here already, so that waiting ones fill no threads.
+
+        What `decides` may take long and changes nothing but the trial: it may be called more than once.
+        """
         turn = self._turns.get(trial)
         if turn is None:
             turn = self._turns[trial] = asyncio.Lock()
-        work = lambda: self.trials.write(trial, act, actor=actor, retry=retry)  # noqa: E731
+        write = self.trials.decide if decides else self.trials.write
+        work = lambda: write(trial, act, actor=actor, retry=retry)  # noqa: E731
         async with turn:
             return await asyncio.get_running_loop().run_in_executor(self._writes, work)
 

@@ -23,10 +23,12 @@ from sqlalchemy.exc import IntegrityError
 from drimed.errors import ConflictError, StoreError, UnknownNameError
 from drimed.service.observing import DECISIONS
 from drimed.service.problems import Refusal
+from drimed.trial import proposing
 from drimed.trial.events import now
 from drimed.trial.spec import TrialSpec
 from drimed.trial.stores.schema import requests as table
 from drimed.trial.stores.sql import SqlLedger, SqlStore
+from drimed.trial.stores.store import Ledger
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
@@ -94,15 +96,39 @@ class Trials:
                 connection = cast(SqlLedger, tx.ledger).connection
                 if retry is not None and (before := find(connection, retry)) is not None:
                     return before
-                decisions = tx.state.counts.decisions
                 reply = act(tx)
-                DECISIONS.inc(tx.state.counts.decisions - decisions)
                 if retry is not None:
                     keep(connection, retry, reply)
                 return reply
         except UnknownNameError as error:
             self._drop_unknown(error, name)
             raise
+
+    def decide(self, name: str, act: Callable[[Transaction], Reply], *, actor: str, retry: Retry | None) -> Reply:
+        """The same for what takes decisions: a slow one is taken outside the store's lock, perhaps more than once."""
+        decisions = 0
+
+        def counted(tx: Transaction) -> Reply:
+            nonlocal decisions
+            before = tx.state.counts.decisions
+            reply = act(tx)
+            decisions = tx.state.counts.decisions - before
+            return reply
+
+        def found(ledger: Ledger) -> Reply | None:
+            return None if retry is None else find(cast(SqlLedger, ledger).connection, retry)
+
+        def kept(ledger: Ledger, reply: Reply) -> None:
+            if retry is not None:
+                keep(cast(SqlLedger, ledger).connection, retry, reply)
+
+        try:
+            reply = proposing.write(self._trial(name), counted, actor=actor, find=found, keep=kept)
+        except UnknownNameError as error:
+            self._drop_unknown(error, name)
+            raise
+        DECISIONS.inc(0 if reply.repeated else decisions)
+        return reply
 
     def create(
         self, spec: TrialSpec, answer: Callable[[Transaction], Reply], *, actor: str, retry: Retry | None = None

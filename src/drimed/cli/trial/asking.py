@@ -55,11 +55,13 @@ def ask(
     rows = common.read_sheet(sheet) if sheet else []
     if sheet and not rows:
         raise InputError(f"{sheet} has no rows; it needs a column 'user' and one for each context field")
-    with trial.writing(dry_run=dry_run) as tx:
+
+    def act(tx: Transaction) -> list[Decision]:
         if rows:
-            found = roster.ask(tx, rows, users=user, ignore=ignore or (), episode=episode, key=key)
-        else:
-            found = _without_sheet(tx, user, about, episode, key)
+            return roster.ask(tx, rows, users=user, ignore=ignore or (), episode=episode, key=key)
+        return _without_sheet(tx, user, about, episode, key)
+
+    found = trial.decide(act, dry_run=dry_run)
     common.put(sheets.decision_rows(found), out, [d.plain() for d in found])
     again = sum(d.repeated for d in found)
     decided = f"{len(found) - again} decided" + (f", {again} decided before" if again else "")

@@ -70,7 +70,13 @@ class Receipts:
 
 
 async def write(
-    request: Request, trial: str, act: Act, *, dry_run: bool = False, place: Place = lambda path: path
+    request: Request,
+    trial: str,
+    act: Act,
+    *,
+    dry_run: bool = False,
+    place: Place = lambda path: path,
+    decides: bool = False,
 ) -> Response:
     """Do it once, in one transaction with its answer; a dry run writes nothing.
 
@@ -86,7 +92,7 @@ async def write(
         if dry_run:
             return answer(await service.read(trial, try_it))
         work = lambda tx: Reply(200, written(asdict(act(tx))).encode())  # noqa: E731
-        reply = await service.write(trial, work, actor=actor, retry=await retry_of(request))
+        reply = await service.write(trial, work, actor=actor, retry=await retry_of(request), decides=decides)
     except DrimedError as error:
         raise problems.of_error(error, place) from error
     if reply.repeated:
@@ -127,7 +133,7 @@ async def ask(request: Request, trial: TrialName, body: contract.AskBody) -> Res
         more: dict[str, Any] = {"unavailable": body.unavailable, "episode": body.episode, "key": name}
         return Decisions(asking.ask(tx, body.wanted, **body.known, **more))
 
-    return await write(request, trial, act, dry_run=body.dry_run, place=body.place)
+    return await write(request, trial, act, dry_run=body.dry_run, place=body.place, decides=True)
 
 
 def _outcomes(tell: Act) -> Act:

@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from drimed.errors import DrimedError, InputError
 from drimed.records import Decision, Status
-from drimed.service import observing
 from drimed.service.pages import asked, forms
 from drimed.service.pages.forms import NO_ERRORS, FormErrors
 from drimed.service.pages.route import Pages, Visit, whole
@@ -44,7 +43,8 @@ async def _by_sheet(visit: Visit) -> Response:
         rows = sheets.read(sent.text, sent.form)
         if not rows:
             raise InputError("the sheet has no rows; it needs a column “user”, and one for each context field")
-        return await visit.act(lambda tx: _given(visit, roster.ask(tx, rows, **_in_episode(visit))))
+        act = lambda tx: _given(visit, roster.ask(tx, rows, **_in_episode(visit)))  # noqa: E731
+        return await visit.act(act, decides=True)
     except DrimedError as error:
         return await _form(visit, forms.refused_sheet(sent, error))
 
@@ -56,7 +56,7 @@ async def _by_hand(visit: Visit) -> Response:
         return _given(visit, asking.ask(tx, wanted.users, **about, **_in_episode(visit)))
 
     try:
-        return await visit.act(act)
+        return await visit.act(act, decides=True)
     except DrimedError as error:
         return await _form(visit, forms.refused("hand", error, lambda fault: asked.place(visit, fault)))
 
@@ -69,7 +69,6 @@ def _in_episode(visit: Visit) -> dict[str, Any]:
 
 def _given(visit: Visit, decisions: Sequence[Decision]) -> str:
     """Where these decisions are shown."""
-    observing.DECISIONS.inc(sum(not d.repeated for d in decisions))
     again = [d.id for d in decisions if d.repeated]
     address = f"/trials/{visit.trial}/given?decisions={written([d.id for d in decisions])}"
     return address + (f"&again={written(again)}" if again else "")

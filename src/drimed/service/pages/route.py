@@ -113,10 +113,10 @@ class Visit:
             keep(self.request, response, FORM_COOKIE, secret)
         return response
 
-    async def act(self, act: Callable[[Transaction], str]) -> Response:
+    async def act(self, act: Callable[[Transaction], str], *, decides: bool = False) -> Response:
         """Change the trial, once however often the form is sent, and go to the address that `act` returns."""
         work = lambda tx: Reply(303, act(tx).encode())  # noqa: E731
-        reply = await self.service.write(self.trial, work, actor=self.actor, retry=self.retry())
+        reply = await self.service.write(self.trial, work, actor=self.actor, retry=self.retry(), decides=decides)
         return go(reply.text.decode())
 
     def retry(self) -> Retry | None:
