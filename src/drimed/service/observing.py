@@ -1,30 +1,26 @@
-"""Around every request: an id, a line in the log, numbers for Prometheus, and a limit to what is read.
-
-The log has one JSON object on each line. Tokens, bodies and query strings are never in it.
-"""
+"""Around every request: an id, a line in the log, numbers for Prometheus, and a limit to what is read."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import re
 import secrets
 import time
-from datetime import UTC, datetime
-from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from drimed.service.logs import FIELDS, REQUEST
 from drimed.service.problems import Refusal
 
 log = logging.getLogger("drimed.service.requests")
-FIELDS = "drimed_fields"  # of a log record: what is logged beside its message
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 VERSION = "/v1"
 DRAIN_SECONDS, DRAIN_BODIES = 2.0, 4  # how long, and how many of the largest bodies, a refused client is listened to
+GONE = 499  # for the log and the numbers: the client hung up before it was answered
 QUIET = ("/healthz", "/readyz", "/metrics")  # asked for every few seconds: only logged in detail
 
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # where several processes add up their numbers, in files
@@ -76,6 +72,8 @@ class _Exchange:
             await self._app(self._scope, self._limited, self._noted)
         except Refusal as refusal:
             await self._refuse(refusal)
+        except ClientDisconnect:
+            self._status = self._status or GONE  # nobody hears an answer
         except asyncio.CancelledError:  # the service stops, and the time to finish is over
             detail = "the service is stopping; try again"
             await self._refuse(Refusal(503, "unavailable", detail, headers={"Retry-After": "1"}))
@@ -141,40 +139,7 @@ class _Exchange:
             "ms": round(seconds * 1000, 3),
             "actor": getattr(caller, "actor", None),
         }
-        log.log(logging.DEBUG if self._scope["path"] in QUIET else logging.INFO, "request", extra={FIELDS: fields})
+        log.log(logging.DEBUG if self._scope["path"] in QUIET else logging.INFO, REQUEST, extra={FIELDS: fields})
 
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
-
-
-class JsonFormatter(logging.Formatter):
-    """time, level, logger, message, and whatever fields the record has."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            "pid": record.process,
-        }
-        line |= getattr(record, FIELDS, {})
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
-
-
-def configuration(level: str) -> dict[str, Any]:
-    """For logging.config.dictConfig, and for uvicorn's processes."""
-    return {
-        "version": 1,
-        "disable_existing_loggers": False,
-        "formatters": {"json": {"()": "drimed.service.observing.JsonFormatter"}},
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json", "stream": "ext://sys.stderr"}},
-        "root": {"handlers": ["stderr"], "level": "WARNING"},
-        "loggers": {
-            "drimed": {"level": level.upper()},
-            "uvicorn": {"level": level.upper()},
-            "uvicorn.access": {"level": "CRITICAL"},  # drimed logs requests itself, without their query
-        },
-    }

@@ -1,8 +1,8 @@
 """Decisions that take long are taken outside the store's lock, and recorded if nothing else was recorded meanwhile.
 
 A writer of SQLite has the whole store to itself: a decision of a minute under the lock would stop every other trial for
-that minute. So a slow decision is taken from what is known, and recorded under the lock only if the log still ends where
-it did; otherwise it is taken again, and after some attempts under the lock. What is recorded is the same either way.
+that minute. So a slow decision is taken from what is known, and recorded under the lock only if the log still ends
+where it did; otherwise it is taken again, and after some attempts under the lock. What is recorded is the same.
 """
 
 from __future__ import annotations
