@@ -28,7 +28,7 @@ from drimed.service.endpoints import health, reading, writing
 from drimed.service.pages import asking, history, home, managing, overview, plan, rendering, telling
 from drimed.service.pages.route import nothing_here
 from drimed.service.problems import Problem, Refusal
-from drimed.service.route import MEDIA
+from drimed.service.route import LARGE, MEDIA
 from drimed.service.service import Service
 from drimed.service.settings import Settings
 from drimed.service.supervising import Workers
@@ -187,6 +187,7 @@ def _described(app: FastAPI) -> dict[str, Any]:
             for operation in methods.values():
                 if path not in ("/healthz", "/readyz"):
                     operation["security"] = [{"token": []}]
-                operation.pop(MEDIA, None)
+                for own in (MEDIA, LARGE):
+                    operation.pop(own, None)
         app.openapi_schema = made
     return app.openapi_schema

@@ -20,6 +20,7 @@ log = logging.getLogger("drimed.service.requests")
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 VERSION = "/v1"
 DRAIN_SECONDS, DRAIN_BODIES = 2.0, 4  # how long, and how many of the largest bodies, a refused client is listened to
+LARGEST = "largest_body"  # in the state of a request: the most bytes that its address takes
 GONE = 499  # for the log and the numbers: the client hung up before it was answered
 QUIET = ("/healthz", "/readyz", "/metrics")  # asked for every few seconds: only logged in detail
 
@@ -39,6 +40,20 @@ def prometheus_text() -> bytes:
     registry = CollectorRegistry()
     multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     return generate_latest(registry)
+
+
+def limit_body(scope: Scope, most: int) -> None:
+    """From here on a larger body is refused; one that says its size, before it is read."""
+    scope["state"][LARGEST] = most
+    length = dict(scope["headers"]).get(b"content-length", b"0")
+    if int(length) > most:
+        raise too_large(most)
+
+
+def too_large(most: int) -> Refusal:
+    """A body of more bytes than the address takes."""
+    detail = f"the body has more than {most} bytes; send it in parts"
+    return Refusal(413, "too-large", detail, headers={"Connection": "close"})
 
 
 class Observed:
@@ -88,7 +103,7 @@ class _Exchange:
         message = await self._receive()
         if message["type"] == "http.request":
             self._read += len(message.get("body", b""))
-            if self._read > self._largest:
+            if self._read > min(self._largest, self._scope["state"].get(LARGEST, self._largest)):
                 raise self._too_large()
         return message
 
@@ -102,8 +117,7 @@ class _Exchange:
         await self._send(message)
 
     def _too_large(self) -> Refusal:
-        detail = f"the body has more than {self._largest} bytes; send it in parts"
-        return Refusal(413, "too-large", detail, headers={"Connection": "close"})
+        return too_large(min(self._largest, self._scope["state"].get(LARGEST, self._largest)))
 
     async def _refuse(self, refusal: Refusal) -> None:
         if not self._status:

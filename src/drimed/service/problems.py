@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -113,7 +114,7 @@ def of_error(
     `place` leads from the path of a fault in the trial's parameters to the field of the request, `where` says in which
     part of the request that is, if not in the body.
     """
-    faults = [Fault(place(f.path), f.message, f.line, f.row) for f in error.faults]
+    faults = [Fault(place(f.path), f.message, f.line, f.row) for f in error.faults[:MOST_FAULTS]]
     errors = [_listed(f) | ({} if where is None else {"in": where}) for f in faults]
     unknown = error if isinstance(error, UnknownNameError) else None
     if unknown is not None and (unknown.kind == "trial" or [f.path for f in faults] == [DECISION]):
@@ -138,11 +139,11 @@ def of_error(
 def of_validation(found: Iterable[Mapping[str, Any]]) -> Refusal:
     """What pydantic found wrong with a request."""
     errors = []
-    for one in found:
+    for one in islice(found, MOST_FAULTS):
         part, *path = one["loc"] or ("body",)
         fault = _listed(Fault(tuple(path), str(one["msg"]).removeprefix("Value error, ")))
         errors.append(fault if part == "body" else fault | {"in": str(part)})
-    detail = "\n".join(f"{e['field'] or 'the request'}: {e['detail']}" for e in errors[:MOST_FAULTS])
+    detail = "\n".join(f"{e['field'] or 'the request'}: {e['detail']}" for e in errors)
     return Refusal(422, "invalid", detail, errors=errors)
 
 

@@ -49,6 +49,7 @@ class Service:
         self._reads = ThreadPoolExecutor(settings.threads, "read")
         self._writes = ThreadPoolExecutor(settings.threads, "write")
         self._heavy = ThreadPoolExecutor(HEAVY, "heavy")
+        self._parsing = ThreadPoolExecutor(1, "parse")
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     # Work
@@ -60,6 +61,10 @@ class Service:
     async def run(self, work: Callable[[], T]) -> T:
         """Short work on the store."""
         return await asyncio.get_running_loop().run_in_executor(self._reads, work)
+
+    async def parse(self, work: Callable[[], T]) -> T:
+        """Read a large body: one at a time, so that everything else goes on beside it."""
+        return await asyncio.get_running_loop().run_in_executor(self._parsing, work)
 
     async def run_heavy(self, work: Callable[[], T]) -> T:
         """Long work; a second one waits for the first."""
@@ -129,7 +134,7 @@ class Service:
     def close(self) -> None:
         """Finish running work, without waiting for a turn in the store, and close everything."""
         self.store.stop_waiting()
-        for pool in (self._doors, self._reads, self._writes, self._heavy):
+        for pool in (self._doors, self._reads, self._writes, self._heavy, self._parsing):
             pool.shutdown(wait=True, cancel_futures=True)
         self.store.close()
 

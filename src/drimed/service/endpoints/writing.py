@@ -16,7 +16,18 @@ from drimed.service import observing, problems
 from drimed.service.endpoints import contract
 from drimed.service.endpoints.contract import EXAMPLES, DecisionNumber, TrialName, writing
 from drimed.service.problems import Refusal
-from drimed.service.route import JSON, MEDIA, answer, caller_of, guarded_router, media_of, replied, retry_of, service_of
+from drimed.service.route import (
+    JSON,
+    LARGE,
+    MEDIA,
+    answer,
+    caller_of,
+    guarded_router,
+    media_of,
+    replied,
+    retry_of,
+    service_of,
+)
 from drimed.service.tokens import ASK_TELL, MANAGE
 from drimed.service.trials import Reply
 from drimed.trial import asking, queries, telling, template
@@ -105,6 +116,7 @@ async def write(
 
 def _post(path: str, summary: str, name: str, model: Any, example: Any) -> Callable[[Any], Any]:
     described = writing(ASK_TELL, model, example=example)
+    described["openapi_extra"][LARGE] = path in ("episodes", "ask", "tell")
     return decisions.post(f"/trials/{{trial}}/{path}", summary=summary, operation_id=name, **described)
 
 
@@ -230,7 +242,7 @@ _FILES = {
     TOML: {"schema": {"type": "string", "description": "A trial file as TOML."}, "example": template()},
 }
 _CREATE = writing(MANAGE, Status, status=201, example=EXAMPLES["status"])
-_CREATE["openapi_extra"] |= {MEDIA: list(_FILES), "requestBody": {"required": True, "content": _FILES}}
+_CREATE["openapi_extra"] |= {MEDIA: list(_FILES), LARGE: True, "requestBody": {"required": True, "content": _FILES}}
 _CREATE["responses"][200] = {"model": Checked, "description": "With `dry_run`: the file is valid, nothing was written."}
 _CREATE["responses"][201]["headers"] |= {"Location": {"schema": {"type": "string"}, "description": "The trial."}}
 
@@ -247,7 +259,7 @@ async def create(
     service, caller = service_of(request), caller_of(request)
     body, media = await request.body(), media_of(request)
     data = None if media == TOML else await request.json()
-    spec = await service.run(lambda: _toml(body) if media == TOML else TrialSpec.read(data))
+    spec = await service.parse(lambda: _toml(body) if media == TOML else TrialSpec.read(data))
     caller.must(MANAGE, spec.name)
     if dry_run:
         return answer(asdict(Checked(spec.name, await service.run(lambda: notes(spec, Problem(spec).shape.d)))))

@@ -40,7 +40,7 @@ async def _by_sheet(visit: Visit) -> Response:
     sent = forms.Sent("", "")
     try:
         sent = await forms.sent(visit, "a sheet")
-        rows = sheets.read(sent.text, sent.form)
+        rows = await visit.service.parse(lambda: sheets.read(sent.text, sent.form))
         if not rows:
             raise InputError("the sheet has no rows; it needs a column “user”, and one for each context field")
         act = lambda tx: _given(visit, roster.ask(tx, rows, **_in_episode(visit)))  # noqa: E731

@@ -76,7 +76,7 @@ async def create(visit: Visit) -> Response:
         if len(text.encode()) > LARGEST_TOML:
             raise InputError(f"a trial file may have at most {LARGEST_TOML} bytes")
         json = sent.name.lower().endswith(".json") or text.lstrip().startswith("{")  # no TOML begins so
-        spec = await visit.service.run(lambda: TrialSpec.parse(text, "json" if json else "toml"))
+        spec = await visit.service.parse(lambda: TrialSpec.parse(text, "json" if json else "toml"))
     except (SpecError, InputError) as error:
         return _form(visit, text, list(error.faults) or [Fault((), str(error))], 422)
     except RecursionError:

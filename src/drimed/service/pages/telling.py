@@ -65,7 +65,7 @@ async def _by_sheet(visit: Visit) -> Response:
     sent = forms.Sent("", "")
     try:
         sent = await forms.sent(visit, "a sheet")
-        rows = sheets.read(sent.text, sent.form)
+        rows = await visit.service.parse(lambda: sheets.read(sent.text, sent.form))
         return await visit.act(
             lambda tx: _after(visit, confirmed(visit, lambda sure: sheets.tell(tx, rows, confirm=sure)))
         )
