@@ -30,15 +30,6 @@ PAPER = "paper"  # the kind of model: one mean for each arm
 
 
 @dataclass(frozen=True)
-class Alarm:
-    """Something that a person should look at."""
-
-    what: str
-    episode: int | None
-    advice: str
-
-
-@dataclass(frozen=True)
 class Checks:
     """What was checked; None where there is too little to say."""
 

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drimed.service.logs import FIELDS, REQUEST
-from drimed.service.problems import Refusal
+from drimed.service.problems import Refusal, request_id
 
 log = logging.getLogger("drimed.service.requests")
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -77,6 +77,7 @@ class _Exchange:
         self._id = given if _ID.fullmatch(given) else secrets.token_hex(8)
         self._status, self._read = 0, 0
         scope.setdefault("state", {})["request_id"] = self._id
+        request_id.set(self._id)
 
     async def run(self) -> None:
         start = time.perf_counter()

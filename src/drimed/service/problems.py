@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Annotated, Any
@@ -23,8 +25,11 @@ from drimed.errors import (
     UnknownNameError,
 )
 from drimed.records import Fault, Path
+from drimed.service.logs import FIELDS
 from drimed.trial.events import written
 
+log = logging.getLogger(__name__)
+request_id: ContextVar[str] = ContextVar("request_id", default="-")  # of the request that is being answered
 MEDIA = "application/problem+json"
 MOST_FAULTS = 200  # that one answer lists
 DECISION: Path = ("decision",)  # of an error about the decision that the address names
@@ -131,8 +136,10 @@ def of_error(
     if isinstance(error, NumericalError):
         advice = "; look for outcomes of quite another size than the rest, and amend them"
         return Refusal(409, "conflict", str(error) + advice)
-    if isinstance(error, StoreError):
-        return Refusal(503, "unavailable", str(error), headers={"Retry-After": "1"})
+    if isinstance(error, StoreError):  # its words name the database, its host or its file
+        log.error("%s", error, extra={FIELDS: {"request_id": request_id.get()}})
+        detail = f"the store cannot be used now; the service's log has more under request id {request_id.get()}"
+        return Refusal(503, "unavailable", detail, headers={"Retry-After": "1"})
     return Refusal(500, "internal", str(error))
 
 

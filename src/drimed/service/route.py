@@ -17,9 +17,9 @@ from starlette.responses import Response
 from drimed.errors import DrimedError, UnknownNameError
 from drimed.service import access, observing, problems
 from drimed.service.access import Caller
+from drimed.service.answers import Reply, Retry
 from drimed.service.problems import Refusal
 from drimed.service.service import Service
-from drimed.service.trials import Reply, Retry
 from drimed.trial.events import written
 from drimed.trial.faults import first_twice
 

@@ -292,13 +292,21 @@ class Trial:
         *,
         reason: str,
         control: Values | None = None,
+        saw: Report | Decision | Values | None = None,
         confirm: bool = False,
         actor: str | None = None,
         dry_run: bool = False,
     ) -> Receipt:
-        """Correct an outcome; the old value stays in the log. None takes a metric back."""
+        """Correct an outcome; the old value stays in the log. None takes a metric back.
+
+        With `saw`, the values as you read them or the decision itself, it is refused if one of them has changed since.
+        """
+        if isinstance(saw, Decision):
+            saw = Report(saw.id, saw.outcome or {}, saw.control)
+        elif saw is not None and not isinstance(saw, Report):
+            saw = Report(decision, saw)
         with self.writing(actor, dry_run=dry_run) as tx:
-            return telling.amend(tx, Report(decision, outcome, control), reason, confirm=confirm)
+            return telling.amend(tx, Report(decision, outcome, control), reason, confirm=confirm, saw=saw)
 
     def mark_missing(self, decision: int, *, reason: str, actor: str | None = None, dry_run: bool = False) -> Receipt:
         """What is not there of an outcome will not come. If it comes after all, it can still be told."""

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from drimed.errors import DrimedError, SpecError
 from drimed.records import Decision, Fault, Path, Receipt, Report, Status
 from drimed.service import observing, problems
+from drimed.service.answers import Reply
 from drimed.service.endpoints import contract
 from drimed.service.endpoints.contract import EXAMPLES, DecisionNumber, TrialName, writing
 from drimed.service.problems import Refusal
@@ -29,7 +30,6 @@ from drimed.service.route import (
     service_of,
 )
 from drimed.service.tokens import ASK_TELL, MANAGE
-from drimed.service.trials import Reply
 from drimed.trial import asking, queries, telling, template
 from drimed.trial.build import notes
 from drimed.trial.changes import CHANGES, Change
@@ -189,8 +189,12 @@ _MISSING = EXAMPLES["receipt"] | {"result": "missing", "state": "missing"}
 
 @_post("decisions/{decision}/amend", "Correct an outcome", "amend", Receipt, _AMENDED)
 async def amend(request: Request, trial: TrialName, decision: DecisionNumber, body: contract.AmendBody) -> Response:
-    """The old values stay in the log; null takes a value back."""
-    act = _outcomes(lambda tx: telling.amend(tx, body.report(decision), body.reason, confirm=body.confirm))
+    """The old values stay in the log; null takes a value back.
+
+    With `saw`, a correction of what somebody else has corrected meanwhile is refused (409), and says what is there now.
+    """
+    words: dict[str, Any] = {"confirm": body.confirm, "saw": body.seen(decision)}
+    act = _outcomes(lambda tx: telling.amend(tx, body.report(decision), body.reason, **words))
     return await write(request, trial, act, dry_run=body.dry_run)
 
 

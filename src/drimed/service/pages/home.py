@@ -14,12 +14,12 @@ from drimed.errors import ConflictError, DrimedError, InputError, SpecError
 from drimed.records import Fault
 from drimed.service import access
 from drimed.service.analyses import Analyses
+from drimed.service.answers import Reply
 from drimed.service.endpoints.writing import LARGEST_TOML
 from drimed.service.pages import forms
 from drimed.service.pages.route import PUBLIC, Pages, Visit, go, keep, local_address, whole
 from drimed.service.problems import Refusal
 from drimed.service.tokens import MANAGE, READ
-from drimed.service.trials import Reply
 from drimed.trial import template
 from drimed.trial.spec import TrialSpec
 

@@ -24,12 +24,12 @@ from starlette.types import Message
 from drimed.errors import DrimedError
 from drimed.service import access, observing, problems
 from drimed.service.access import Caller
+from drimed.service.answers import Reply, Retry
 from drimed.service.pages.rendering import render
 from drimed.service.problems import TITLES, Refusal
 from drimed.service.route import AT_ONCE, ROLE, SMALL_BODY, admit, service_of
 from drimed.service.service import Service
 from drimed.service.tokens import ASK_TELL, MANAGE, READ
-from drimed.service.trials import Reply, Retry
 from drimed.trial.changes import CHANGES
 from drimed.trial.transaction import Transaction
 
