@@ -22,6 +22,7 @@ from drimed.learning import learned, noise
 from drimed.learning.learned import Noise
 from drimed.linear.arrays import FloatArray, IntArray, pick_shared
 from drimed.linear.ridge import one_step_ahead
+from drimed.records import Alarm
 
 ALPHA = 0.01  # false-alarm rate: the probability that a trial without drift ever raises an alarm
 FEWEST_EPISODES = 3
