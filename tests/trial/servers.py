@@ -56,8 +56,9 @@ class Server:
         finally:
             while any(Path(f"/proc/{pid}").exists() and not _is_dead(pid) for pid in pids):
                 time.sleep(0.02)
-            # Where nobody collects dead processes, the number in this file would look like that of a living one.
-            (self._folder / "postmaster.pid").unlink(missing_ok=True)
+            # Where nobody collects dead processes, the numbers in these files would look like those of living ones.
+            for left in (self._folder / "postmaster.pid", *self._folder.glob(".s.PGSQL.*")):
+                left.unlink(missing_ok=True)
             self._running.ensure_postgres_running()
 
     @contextmanager
