@@ -357,7 +357,9 @@ def test_a_store_that_fails_is_a_503(http: httpx.Client, running: Running, monke
 
     monkeypatch.setattr(running.service.store, "writing", broken)
     answer = http.post(f"{T}/ask", json={})
-    assert problem(answer, 503)["detail"] == "the disk is full"
+    detail = problem(answer, 503)["detail"]
+    assert answer.headers["x-request-id"] in detail
+    assert "disk" not in detail  # that is for the log
     assert answer.headers["retry-after"] == "1"
 
 
@@ -378,3 +380,19 @@ def test_the_busy_trial_takes_several_decisions_of_one_user(http: httpx.Client) 
     ids = [ok(http.post("/v1/trials/busy/ask", json={"user": "site 1"}))["decisions"][0]["id"] for _ in range(3)]
     assert ids == [1, 2, 3]
     assert BUSY["decisions"] == "any number"
+
+
+def test_the_checks_say_which_promise_does_not_hold(
+    http: httpx.Client, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from drimed.findings import checks
+
+    ok(http.post(f"{T}/ask", json={}))
+    events = ok(http.get(T))["events"]
+    assert ok(http.get(f"{T}/checks")) == {"withdrawn": None, "alarms": [], "events": events}
+    monkeypatch.setattr(checks, "_withdrawn", lambda _: "The promise does not hold.")
+    monkeypatch.setattr(Budget, "any_left", lambda _: True)
+    ok(http.post(f"{T}/episodes", json={"number": 2}))  # a new state of the log is analysed again
+    assert ok(http.get(f"{T}/checks"))["withdrawn"] == "The promise does not hold."
+    with Client(running.address) as client:
+        assert client.checks("small").withdrawn == "The promise does not hold."

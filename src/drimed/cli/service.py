@@ -40,6 +40,11 @@ def serve(
     rate: Annotated[float | None, typer.Option(help="Requests a second per token and process; 0: no limit.")] = None,
     burst: Annotated[int | None, typer.Option(help="Requests that a token may make in one burst.")] = None,
     keep_answers: Annotated[float | None, typer.Option(help="Hours for which idempotency keys are remembered.")] = None,
+    connections: Annotated[int | None, typer.Option(help="Connections at once, in each process.")] = None,
+    connections_per_address: Annotated[int | None, typer.Option(help="Of these, from one address.")] = None,
+    proxies: Annotated[
+        str | None, typer.Option(help="Addresses of reverse proxies, with commas; they say who asks.")
+    ] = None,
     grace: Annotated[int | None, typer.Option(help="Seconds to finish running requests when stopping.")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
     config: Annotated[Path | None, typer.Option(envvar="DRIMED_CONFIG", help="A TOML file of settings.")] = None,

@@ -56,13 +56,14 @@ def ask(
     table = common.read_sheet(sheet) if sheet else None
     if table is not None and not table.rows:
         raise InputError(f"{sheet} has no rows; it needs a column 'user' and one for each context field")
-    with trial.writing(dry_run=dry_run) as tx:
+
+    def act(tx: Transaction) -> list[Decision]:
         if table is not None:
-            found = roster.ask(tx, table, users=user, ignore=ignore or (), episode=episode, key=key)
-        else:
-            found = _without_sheet(tx, user, about, episode, key)
-        columns = Columns.of(tx.state.problem)
-    common.put(sheets.decision_rows(columns, found), out, [d.plain() for d in found])
+            return roster.ask(tx, table, users=user, ignore=ignore or (), episode=episode, key=key)
+        return _without_sheet(tx, user, about, episode, key)
+
+    found = trial.decide(act, dry_run=dry_run)
+    common.put(sheets.decision_rows(Columns.of(trial.state.problem), found), out, [d.plain() for d in found])
     again = sum(d.repeated for d in found)
     decided = f"{len(found) - again} decided" + (f", {again} decided before" if again else "")
     common.say(f"{decided}; episode {found[0].episode}" + (NOTHING_WRITTEN if dry_run else ""))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -96,6 +96,9 @@ def amend(
     decision: Annotated[int, typer.Option(help="Which decision.")],
     reason: Why,
     control: ControlValues = None,
+    saw: Annotated[
+        list[str] | None, typer.Option(help="A value as you read it: refused if it has changed since; repeatable.")
+    ] = None,
     yes: Yes = False,
     store: Address = DEFAULT,
     actor: Who = None,
@@ -105,8 +108,9 @@ def amend(
     trial, plots = common.open_trial(name, store, actor), common.values(control) if control else None
 
     def record(confirm: bool) -> list[Receipt]:
-        new = common.values(amended)
-        return [trial.amend(decision, new, reason=reason, control=plots, confirm=confirm, dry_run=dry_run)]
+        new, seen = common.values(amended), common.values(saw) if saw else None
+        words: dict[str, Any] = {"control": plots, "saw": seen, "confirm": confirm, "dry_run": dry_run}
+        return [trial.amend(decision, new, reason=reason, **words)]
 
     (receipt,) = _confirming(record, yes)
     common.say(f"decision {decision}: {receipt.result}, now {receipt.outcome}")

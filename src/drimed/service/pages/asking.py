@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from drimed.errors import DrimedError, InputError
 from drimed.records import Decision, Status
-from drimed.service import observing
 from drimed.service.pages import asked, forms
 from drimed.service.pages.forms import NO_ERRORS, FormErrors
 from drimed.service.pages.route import Pages, Visit, whole
@@ -43,10 +42,11 @@ async def _by_sheet(visit: Visit) -> Response:
     sent = forms.Sent("", "")
     try:
         sent = await forms.sent(visit, "a sheet")
-        table = await visit.service.run(lambda: read(sent.data, sent.name))
+        table = await visit.service.parse(lambda: read(sent.data, sent.name))
         if not table.rows:
             raise InputError("the sheet has no rows; it needs a column “user”, and one for each context field")
-        return await visit.act(lambda tx: _given(visit, roster.ask(tx, table, **_in_episode(visit))))
+        act = lambda tx: _given(visit, roster.ask(tx, table, **_in_episode(visit)))  # noqa: E731
+        return await visit.act(act, decides=True)
     except DrimedError as error:
         return await _form(visit, forms.refused_sheet(sent, error))
 
@@ -58,7 +58,7 @@ async def _by_hand(visit: Visit) -> Response:
         return _given(visit, asking.ask(tx, wanted.users, **about, **_in_episode(visit)))
 
     try:
-        return await visit.act(act)
+        return await visit.act(act, decides=True)
     except DrimedError as error:
         return await _form(visit, forms.refused("hand", error, lambda fault: asked.place(visit, fault)))
 
@@ -71,7 +71,6 @@ def _in_episode(visit: Visit) -> dict[str, Any]:
 
 def _given(visit: Visit, decisions: Sequence[Decision]) -> str:
     """Where these decisions are shown."""
-    observing.DECISIONS.inc(sum(not d.repeated for d in decisions))
     again = [d.id for d in decisions if d.repeated]
     address = f"/trials/{visit.trial}/given?decisions={written([d.id for d in decisions])}"
     return address + (f"&again={written(again)}" if again else "")

@@ -68,7 +68,7 @@ async def _by_sheet(visit: Visit) -> Response:
     sent = forms.Sent("", "")
     try:
         sent = await forms.sent(visit, "a sheet")
-        table = await visit.service.run(lambda: read(sent.data, sent.name))
+        table = await visit.service.parse(lambda: read(sent.data, sent.name))
         return await visit.act(
             lambda tx: _after(visit, confirmed(visit, lambda sure: sheets.tell(tx, table, confirm=sure)))
         )
