@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup browser run test check bench torture pictures format clean
+.PHONY: setup programs run test check bench torture pictures format clean
 
 setup: $(STAMP)
 
@@ -19,13 +19,17 @@ $(STAMP): pyproject.toml
 run: setup
 	$(BIN)/drimed reproduce
 
-# The pages are tested in a real browser: Debian's, installed where that is possible.
-browser:
-	command -v chromium > /dev/null || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null && \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium > /dev/null; } || \
-	  echo "no chromium here: tests in a browser are skipped"
+# The pages are tested in a real browser and the service behind a real proxy: Debian's, installed where that is
+# possible. Tests that need what is not there are skipped.
+programs:
+	for program in chromium nginx; do \
+	  PATH="$$PATH:/usr/sbin" command -v $$program > /dev/null || { test "$$(id -u)" = 0 && \
+	    command -v apt-get > /dev/null && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+	    $$(test $$program = nginx && echo nginx-light || echo $$program) > /dev/null; } || \
+	    echo "no $$program here: tests that need it are skipped"; \
+	done
 
-test: setup browser
+test: setup programs
 	$(BIN)/python -m pytest -n auto
 
 check: setup
@@ -41,7 +45,7 @@ torture: setup
 	$(BIN)/python -m tests.trial.torture
 
 # Pictures of the pages in README and docs.
-pictures: setup browser
+pictures: setup programs
 	$(BIN)/python -m docs.pictures
 
 format: setup

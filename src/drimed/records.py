@@ -138,6 +138,29 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class Alarm:
+    """Something that a person should look at."""
+
+    what: str
+    episode: int | None
+    advice: str
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What the checks of a trial found."""
+
+    withdrawn: str | None  # which promise does not hold, and why; None: there is no sign against any
+    alarms: list[Alarm]
+    events: int  # of the log that this rests on
+
+    @staticmethod
+    def read(data: Mapping[str, Any]) -> Checks:
+        """From JSON data."""
+        return read(Checks, {**data, "alarms": [read(Alarm, one) for one in data["alarms"]]})
+
+
+@dataclass(frozen=True)
 class Receipt:
     """The answer to a reported outcome."""
 

@@ -93,3 +93,32 @@ def test_pick_shares_an_array_without_a_batch() -> None:
 def test_outer_is_the_outer_product_of_each_member() -> None:
     u, v = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[5.0, 6.0], [7.0, 8.0]])
     assert outer(u, v).tolist() == [np.outer(u[s], v[s]).tolist() for s in range(2)]
+
+
+def plain_quadratic(A: np.ndarray, x: np.ndarray) -> float:
+    """x^T A x, with every term, in order."""
+    total = 0.0
+    for i in range(len(x)):
+        s = 0.0
+        for j in range(len(x)):
+            s += A[i, j] * x[j]
+        total += s * x[i]
+    return float(total)
+
+
+@pytest.mark.parametrize("d", [5, forms.WIDE - 1, forms.WIDE, forms.WIDE + 3])
+@pytest.mark.parametrize("share", [0.1, 1.0])
+def test_zeros_that_are_skipped_change_no_bit(d: int, share: float) -> None:
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal((6, d)) * (rng.random((6, d)) < share)
+    x[4] = x[1]  # a twin
+    z = rng.standard_normal((d, d))
+    A, theta = z @ z.T, rng.standard_normal(d)
+    assert forms.leverages(x, A).tolist() == [max(plain_quadratic(A, row), 0.0) for row in x]
+    best, _, behind = forms.behind_leader(x, theta, A, None)
+    for leader in range(6):
+        least = forms.TWIN * plain_quadratic(A, x[leader]) + forms.NEVER_ZERO
+        plain = [max(plain_quadratic(A, x[leader] - row), least) for row in x]
+        assert forms.distances(x, forms.entries(x), np.asarray(leader), A).tolist() == plain
+        if leader == int(best):
+            assert behind.tolist() == plain

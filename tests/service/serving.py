@@ -19,7 +19,7 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 
-from drimed.service.app import create_app
+from drimed.service.app import configured, create_app
 from drimed.service.service import Service
 from drimed.service.settings import Settings
 
@@ -39,9 +39,10 @@ class Running:
 def served(settings: Settings | FastAPI) -> Iterator[Running]:
     """The application behind a real socket."""
     app = create_app(settings) if isinstance(settings, Settings) else settings
+    known = settings if isinstance(settings, Settings) else Settings()
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5))
+    server = uvicorn.Server(configured(known, app, workers=1, log_config=None, timeout_graceful_shutdown=5))
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     deadline = time.monotonic() + PATIENCE

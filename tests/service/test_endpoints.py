@@ -8,6 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
+from drimed.client import Client
+from drimed.service.analyses import Budget
 from drimed.trial import export, template
 from drimed.trial.export import Export
 from tests.service.serving import Running
@@ -90,7 +92,7 @@ def test_a_trial_is_changed_while_it_runs(http: httpx.Client) -> None:
     assert [u["name"] for u in rest["items"]] == ["west"]
     assert rest["next"] is None
     assert ok(http.get(f"{T}/spec"))["arms"].keys() == {"old", "new", "newest"}
-    assert ok(http.get(f"{T}/verify"))["ok"]
+    assert ok(http.get(f"{T}/verify"))["faults"] == []
 
 
 def test_every_event_carries_who_did_it_and_the_key_of_the_request(http: httpx.Client) -> None:
@@ -359,7 +361,9 @@ def test_a_store_that_fails_is_a_503(http: httpx.Client, running: Running, monke
 
     monkeypatch.setattr(running.service.store, "writing", broken)
     answer = http.post(f"{T}/ask", json={})
-    assert problem(answer, 503)["detail"] == "the disk is full"
+    detail = problem(answer, 503)["detail"]
+    assert answer.headers["x-request-id"] in detail
+    assert "disk" not in detail  # that is for the log
     assert answer.headers["retry-after"] == "1"
 
 
@@ -401,3 +405,19 @@ def test_an_export_begins_at_once_and_is_sent_piece_by_piece(running: Running, m
         assert next(lines).startswith("decision,episode,user")
         gate.set()
         assert len(list(lines)) == 6
+
+
+def test_the_checks_say_which_promise_does_not_hold(
+    http: httpx.Client, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from drimed.findings import checks
+
+    ok(http.post(f"{T}/ask", json={}))
+    events = ok(http.get(T))["events"]
+    assert ok(http.get(f"{T}/checks")) == {"withdrawn": None, "alarms": [], "events": events}
+    monkeypatch.setattr(checks, "_withdrawn", lambda _: "The promise does not hold.")
+    monkeypatch.setattr(Budget, "any_left", lambda _: True)
+    ok(http.post(f"{T}/episodes", json={"number": 2}))  # a new state of the log is analysed again
+    assert ok(http.get(f"{T}/checks"))["withdrawn"] == "The promise does not hold."
+    with Client(running.address) as client:
+        assert client.checks("small").withdrawn == "The promise does not hold."

@@ -5,26 +5,31 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from drimed.policies.registry import MODULES
-from drimed.service.app import from_environment
+from drimed.service.app import create_app, from_environment
+from drimed.service.settings import Settings
 from tests.service.serving import served
 from tests.service.test_endpoints import problem
 from tests.trial.trials import SMALL
 
 
-@pytest.fixture
-def http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[httpx.Client]:
+@pytest.fixture(
+    params=[lambda _: from_environment(), lambda folder: create_app(Settings(store=str(folder / "trials.db")))],
+    ids=["from the environment", "from settings"],
+)
+def http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any) -> Iterator[httpx.Client]:
     """A service as any server of applications starts it, with a module that it could find."""
     (tmp_path / "strangers.py").write_text("raise RuntimeError('imported')\n", encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv(MODULES, "")  # so that it is as before after the test
     monkeypatch.delenv(MODULES)
     monkeypatch.setenv("DRIMED_STORE", str(tmp_path / "trials.db"))
-    with served(from_environment()) as running:
+    with served(request.param(tmp_path)) as running:
         yield running.http
 
 

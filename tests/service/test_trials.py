@@ -11,7 +11,8 @@ import pytest
 from drimed.errors import UnknownNameError
 from drimed.records import Decision
 from drimed.service import trials
-from drimed.service.trials import Reply, Trials
+from drimed.service.answers import Reply
+from drimed.service.trials import Trials
 from drimed.trial import asking, fold
 from drimed.trial.stores import open_store
 from drimed.trial.transaction import Transaction

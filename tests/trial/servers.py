@@ -5,11 +5,15 @@ folder.
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -19,8 +23,9 @@ _NUMBERS = itertools.count(1)
 class Server:
     """A running server."""
 
-    def __init__(self, address: str, folder: Path, programs: Path) -> None:
+    def __init__(self, address: str, folder: Path, programs: Path, running: Any) -> None:
         self.programs = programs  # pg_dump and the like
+        self._running = running
         self._address = sa.make_url(address).set(drivername="postgresql+psycopg")
         self._folder = folder
 
@@ -33,6 +38,42 @@ class Server:
             yield self._address.set(database=name).render_as_string(hide_password=False)
         finally:
             self.run(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def processes(self) -> list[int]:
+        """The server's own first, then those that serve its connections."""
+        first = int((self._folder / "postmaster.pid").read_text().split()[0])
+        return [first, *map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split())]
+
+    @contextmanager
+    def killed(self) -> Iterator[None]:
+        """All of it at once, as when the power fails; started again at the end."""
+        pids = self.processes()
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            yield
+        finally:
+            while any(Path(f"/proc/{pid}").exists() and not _is_dead(pid) for pid in pids):
+                time.sleep(0.02)
+            # Where nobody collects dead processes, the numbers in these files would look like those of living ones.
+            for left in (self._folder / "postmaster.pid", *self._folder.glob(".s.PGSQL.*")):
+                left.unlink(missing_ok=True)
+            self._running.ensure_postgres_running()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stopped where it is; it answers nobody."""
+        pids = self.processes()
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
     @contextmanager
     def asking_for_passwords(self, user: str, password: str) -> Iterator[None]:
@@ -59,6 +100,13 @@ class Server:
             engine.dispose()
 
 
+def _is_dead(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
 @contextmanager
 def server() -> Iterator[Server]:
     """A server of one's own, stopped and removed at the end."""
@@ -69,6 +117,6 @@ def server() -> Iterator[Server]:
     folder = tempfile.mkdtemp(prefix="drimed-postgres-")
     running = postgres_server.get_server(folder, cleanup_mode="delete")
     try:
-        yield Server(running.get_uri(), Path(folder), Path(running.bin_path))
+        yield Server(running.get_uri(), Path(folder), Path(running.bin_path), running)
     finally:
         running.cleanup()

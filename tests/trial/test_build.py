@@ -210,3 +210,13 @@ def test_a_field_trial_with_too_many_sites_is_told_of_the_other_model() -> None:
     for sites, said in ((20, False), (300, True)):
         spec = spec_of(model={"kind": "field"}, users={f"site {i}": {} for i in range(sites)})
         assert any('kind = "people" is made for many users' in note for note in notes(spec, 4)) is said
+
+
+def test_a_trial_that_will_decide_slowly_is_told_so() -> None:
+    def said(kind: str, arms: int) -> list[str]:
+        spec = spec_of(model={"kind": kind}, arms={f"arm {i}": {} for i in range(arms)}, control="arm 0")
+        return [note for note in notes(spec, arms) if "asking after new outcomes will take about" in note]
+
+    for kind in ("field", "people", "paper"):
+        assert said(kind, 20) == []
+        assert len(said(kind, 600)) == 1

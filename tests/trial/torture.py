@@ -11,12 +11,11 @@ import argparse
 import os
 import random
 import signal
-import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -26,10 +25,11 @@ from drimed.trial.stores import open_store
 from drimed.trial.stores.store import Store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
-from tests.trial import servers, workers
+from tests.trial import servers, troubles, workers
 from tests.trial.states import same
 from tests.trial.trials import BUSY
 
+LONGEST_TROUBLE = 1.0  # seconds
 LONGEST = 0.08  # seconds from a sign of life to the kill: about ten pairs
 AT_THE_DOOR = 0.15  # of the kills come before that sign, while the store is opened and what is known read
 RENEWED = 20  # kills after which a new trial begins, so that proving the log stays quick
@@ -38,8 +38,8 @@ RENEWED = 20  # kills after which a new trial begins, so that proving the log st
 class Campaign:
     """Some workers on one store; they are killed one at a time, and everything is checked each time."""
 
-    def __init__(self, address: str, folder: Path, *, team: int, rng: random.Random) -> None:
-        self.address, self.folder, self.rng = address, folder, rng
+    def __init__(self, address: str, folder: Path, *, team: int, rng: random.Random, patient: bool = False) -> None:
+        self.address, self.folder, self.rng, self.patient = address, folder, rng, patient
         workers.warm()  # here too: a worker that is stopped while it loads a kernel holds the lock on all kernels
         self.context = workers.context()
         self.names = [f"w{i}" for i in range(team)]
@@ -69,6 +69,41 @@ class Campaign:
                 process.join()
             store.close()
 
+    def endure(
+        self, rounds: int, trouble: Callable[[], AbstractContextManager[None]], tick: Callable[[], None] = lambda: None
+    ) -> None:
+        """Trouble with the store so many times, at random moments and for random times; everybody goes on after it."""
+        store = open_store(self.address)
+        try:
+            for n in range(rounds):
+                if n % RENEWED == 0:
+                    self._renew(store)
+                self._all_at_work()
+                time.sleep(self.rng.uniform(0, LONGEST))
+                with trouble():
+                    time.sleep(self.rng.uniform(0, LONGEST_TROUBLE))
+                self.kills += 1
+                self._all_at_work()
+                with self._others_held():
+                    self.check(store)
+                tick()
+            self._renew(store, again=False)
+        finally:
+            for process in self.running.values():
+                process.kill()
+                process.join()
+            store.close()
+
+    def _all_at_work(self) -> None:
+        """Each of them has got something done since now."""
+        before = {name: _size(self.side(name)) for name in self.names}
+        deadline = time.monotonic() + workers.PATIENCE
+        while any(_size(self.side(name)) == before[name] for name in self.names):
+            for name, process in self.running.items():
+                if not process.is_alive() or time.monotonic() > deadline:
+                    raise AssertionError(f"{name} does not go on: {process.exitcode}")
+            time.sleep(0.005)
+
     def side(self, worker: str) -> Path:
         """What a worker says it was given."""
         return self.folder / f"{self.trial}-{worker}.jsonl"
@@ -91,7 +126,9 @@ class Campaign:
 
     def _start(self, worker: str) -> None:
         process = self.context.Process(
-            target=workers.without_end, args=(self.address, self.trial, self.side(worker), worker), daemon=True
+            target=workers.without_end,
+            args=(self.address, self.trial, self.side(worker), worker, self.patient),
+            daemon=True,
         )
         process.start()
         self.running[worker] = process
@@ -181,36 +218,42 @@ def _address(kind: str, folder: Path) -> Iterator[str]:
 def main() -> None:
     """Kill, check, and say how often it went well."""
     parser = argparse.ArgumentParser(prog="python -m tests.trial.torture", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--kills", type=int, default=300, help="on each store (%(default)s)")
+    parser.add_argument("--kills", type=int, default=300, help="of processes, on each store (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=20, help="of each trouble with a store (%(default)s)")
     parser.add_argument("--store", choices=("sqlite", "postgresql", "both"), default="both", help="(%(default)s)")
     parser.add_argument("--workers", type=int, default=3, help="processes at work at once (%(default)s)")
     parser.add_argument("--seed", type=int, default=None, help="of the moments; they are never quite the same again")
     options = parser.parse_args()
+    rng = random.Random(options.seed)
     for kind in ("sqlite", "postgresql") if options.store == "both" else (options.store,):
         with tempfile.TemporaryDirectory(prefix="drimed-torture-") as folder, _address(kind, Path(folder)) as address:
-            _campaign(kind, address, Path(folder), options)
+            campaign = Campaign(address, Path(folder), team=options.workers, rng=rng)
+            _report(f"{kind}: {options.kills} kills", campaign, lambda tick, c=campaign: c.run(options.kills, tick))
+        for name, (store, troubled) in troubles.ALL.items():
+            if store == kind:
+                with tempfile.TemporaryDirectory(prefix="drimed-torture-") as folder, troubled(Path(folder)) as found:
+                    if isinstance(found, str):
+                        print(f"{name}: left out, {found}")
+                        continue
+                    address, trouble = found
+                    campaign = Campaign(address, Path(folder), team=options.workers, rng=rng, patient=True)
+                    work = lambda tick, c=campaign, t=trouble: c.endure(options.rounds, t, tick)  # noqa: E731
+                    _report(f"{name}: {options.rounds} times", campaign, work)
 
 
-def _campaign(kind: str, address: str, folder: Path, options: argparse.Namespace) -> None:
-    from rich.progress import Progress
-
+def _report(name: str, campaign: Campaign, work: Callable[[Callable[[], None]], None]) -> None:
     start = time.perf_counter()
-    campaign = Campaign(address, folder, team=options.workers, rng=random.Random(options.seed))
-    shown = Progress() if sys.stdout.isatty() else nullcontext()
-    with shown:
-        bar = shown.add_task(kind, total=options.kills) if isinstance(shown, Progress) else None
 
-        def tick() -> None:
-            if isinstance(shown, Progress) and bar is not None:
-                shown.advance(bar)
-            elif campaign.kills % 10 == 0:
-                print(f"{kind}: {campaign.kills} of {options.kills} kills", flush=True)
+    def tick() -> None:
+        if campaign.kills % 10 == 0:
+            print(f"{name}: {campaign.kills} done", flush=True)
 
-        campaign.run(options.kills, tick)
+    work(tick)
     print(
-        f"{kind}: {campaign.kills} kills in {time.perf_counter() - start:.0f} s; of {campaign.totals['decisions']} "
-        f"decisions none was lost and none given twice, of {campaign.totals['outcomes']} outcomes none was lost or "
-        "counted twice, and every proof of the log held"
+        f"{name} in {time.perf_counter() - start:.0f} s; of {campaign.totals['decisions']} decisions none was lost and "
+        f"none given twice, of {campaign.totals['outcomes']} outcomes none was lost or counted twice, and every proof "
+        "of the log held",
+        flush=True,
     )
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import time
+from collections.abc import Callable
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from drimed.errors import StoreError
 from drimed.trial.stores import open_store
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 from tests.trial.trials import BUSY, outcome
 
+T = TypeVar("T")
 PATIENCE = 180.0  # seconds for processes to start on a busy machine
 
 
@@ -81,20 +85,35 @@ def _report(task: Any, address: str, name: str, worker: str, barrier: Any, resul
         results.put((worker, repr(error)))
 
 
-def without_end(address: str, name: str, side: Path, worker: str) -> None:
-    """Ask and tell until killed. Whatever was given out is written to the side file before anybody acts on it."""
+def without_end(address: str, name: str, side: Path, worker: str, patient: bool = False) -> None:
+    """Ask and tell until killed. Whatever was given out is written to the side file before anybody acts on it.
+
+    A `patient` one comes again, with the same request, where the store cannot be used.
+    """
     parent = os.getppid()
-    trial = Trial.open(name, open_store(address), actor=worker)
-    users = list(trial.state().users)
+    trial = _again(lambda: Trial.open(name, open_store(address), actor=worker), patient)
+    users = list(_again(trial.state, patient).users)
     _mend(side)
     n = len({line["told"] for line in lines(side) if "told" in line})
     with side.open("a", encoding="utf-8") as stream:
         while os.getppid() == parent:  # a decision whose outcome may not have arrived is asked for again, with its key
-            given = trial.ask(users[n % len(users)], key=f"{worker}-{n}")
-            _put(stream, {"given": given.id, "key": f"{worker}-{n}", "user": given.user, "arm": given.arm})
-            state = trial.tell(given.id, outcome(given.id, given.arm)).state
-            _put(stream, {"told": given.id, "state": state})
+            user, key = users[n % len(users)], f"{worker}-{n}"
+            given = _again(lambda: trial.ask(user, key=key), patient)  # noqa: B023  # called at once
+            _put(stream, {"given": given.id, "key": key, "user": given.user, "arm": given.arm})
+            receipt = _again(lambda: trial.tell(given.id, outcome(given.id, given.arm)), patient)  # noqa: B023
+            _put(stream, {"told": given.id, "state": receipt.state})
             n += 1
+
+
+def _again(work: Callable[[], T], patient: bool) -> T:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return work()
+        except StoreError:
+            if not patient or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
 
 
 def lines(side: Path) -> list[dict[str, Any]]:

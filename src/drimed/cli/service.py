@@ -12,7 +12,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from drimed.formatting import visible
 from drimed.trial.events import now
 from drimed.trial.stores import open_store
 
@@ -38,6 +40,11 @@ def serve(
     rate: Annotated[float | None, typer.Option(help="Requests a second per token and process; 0: no limit.")] = None,
     burst: Annotated[int | None, typer.Option(help="Requests that a token may make in one burst.")] = None,
     keep_answers: Annotated[float | None, typer.Option(help="Hours for which idempotency keys are remembered.")] = None,
+    connections: Annotated[int | None, typer.Option(help="Connections at once, in each process.")] = None,
+    connections_per_address: Annotated[int | None, typer.Option(help="Of these, from one address.")] = None,
+    proxies: Annotated[
+        str | None, typer.Option(help="Addresses of reverse proxies, with commas; they say who asks.")
+    ] = None,
     grace: Annotated[int | None, typer.Option(help="Seconds to finish running requests when stopping.")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
     config: Annotated[Path | None, typer.Option(envvar="DRIMED_CONFIG", help="A TOML file of settings.")] = None,
@@ -102,7 +109,8 @@ def listed(store: Address = None, config: Config = None) -> None:
         table.add_column(name, min_width=width, overflow="fold")
     for t in found:
         times = (_minute(time) if time else "" for time in (t.created, t.expires))
-        table.add_row(t.id, t.label, t.role, t.trial or "all", *times, t.state(moment))
+        cells = (t.id, t.label, t.role, t.trial or "all", *times, t.state(moment))
+        table.add_row(*(Text(visible(cell)) for cell in cells))
     console.print(table)
 
 
@@ -117,7 +125,7 @@ def revoke(
 
     with _opened(store, config) as opened:
         revoked = tokens.revoke(opened, name)
-    console.print(f"token {revoked.label!r} ({revoked.id}) is revoked")
+    console.print(Text(visible(f"token {revoked.label!r} ({revoked.id}) is revoked")))
 
 
 def _opened(store: str | None, config: Path | None, *, create: bool = False) -> closing[SqlStore]:

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from drimed.errors import InputError
-from drimed.records import Decision, Effect, Event, Member, Page, Proof, Receipt, Report, Status, read
+from drimed.records import Checks, Decision, Effect, Event, Member, Page, Proof, Receipt, Report, Status, read
 
 T = TypeVar("T")
 Context = Mapping[str, float | str]
@@ -144,18 +144,34 @@ def tell_many(
 
 def amend(
     trial: str,
-    decision: int,
+    decision: int | Decision,
     outcome: Values,
     *,
     reason: str,
     control: Values | None = None,
+    saw: Values | None = None,
     confirm: bool = False,
     dry_run: bool = False,
     key: str | None = None,
 ) -> Call[Receipt]:
-    """Correct an outcome; None takes a value back."""
-    body = _given(outcome=outcome, reason=reason, control=control, confirm=confirm or None, dry_run=dry_run or None)
+    """Correct an outcome; None takes a value back.
+
+    Given the decision itself and not its number, it is refused if its outcome has changed since you got it. `saw` says
+    so for some values.
+    """
+    seen: dict[str, Any] = {"saw": saw}
+    if isinstance(decision, Decision):
+        if saw is None:
+            seen = {"saw": _every(outcome, decision.outcome), "saw_control": decision.control}
+        decision = decision.id
+    flags = {"confirm": confirm or None, "dry_run": dry_run or None}
+    body = _given(outcome=outcome, reason=reason, control=control, **seen, **flags)
     return _write(_of(trial, "decisions", decision, "amend"), body, key, _receipt)
+
+
+def _every(new: Values, old: Values | None) -> dict[str, Any]:
+    """What was there of each value, also of those that were not there."""
+    return dict.fromkeys(new) | dict(old or {})
 
 
 def mark_missing(
@@ -264,6 +280,11 @@ def effects(trial: str, *, user: str | None = None, limit: int = 100, after: str
     """Each arm against the control, for one user or for so many."""
     params = _given(user=user, limit=limit, after=after)
     return Call("GET", _of(trial, "effects"), _page(partial(read, Effect)), params)
+
+
+def checks(trial: str) -> Call[Checks]:
+    """What the checks of a trial found, and which promise they withdraw."""
+    return Call("GET", _of(trial, "checks"), Checks.read)
 
 
 def verify(trial: str, *, expect: str | None = None) -> Call[Proof]:

@@ -22,20 +22,12 @@ from drimed.learning import learned, noise
 from drimed.learning.learned import Noise
 from drimed.linear.arrays import FloatArray, IntArray, pick_shared
 from drimed.linear.ridge import one_step_ahead
+from drimed.records import Alarm
 
 ALPHA = 0.01  # false-alarm rate: the probability that a trial without drift ever raises an alarm
 FEWEST_EPISODES = 3
 CHUNK = 2000  # outcomes that are weighed at a time
 PAPER = "paper"  # the kind of model: one mean for each arm
-
-
-@dataclass(frozen=True)
-class Alarm:
-    """Something that a person should look at."""
-
-    what: str
-    episode: int | None
-    advice: str
 
 
 @dataclass(frozen=True)

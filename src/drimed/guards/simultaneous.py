@@ -24,6 +24,7 @@ from drimed.guards.constraint import Constraint
 from drimed.learning.offer import Fit, Offer
 from drimed.linear import forms
 from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.linear.forms import WIDE, entries_of
 from drimed.linear.kernel import helper, kernel
 
 # Nodes and weights of Gauss and Legendre on [0, 1]: the integrals are smooth, and right to 1e-9 of themselves.
@@ -124,26 +125,37 @@ def quantile(
 def _quantile(first, last, used, S, tail, nu, nodes, weights, c):  # type: ignore[no-untyped-def]
     n, d = first.shape
     ends, Sends = np.zeros((2 * n, d)), np.zeros((2 * n, d))
-    size = np.zeros(2 * n)
+    wide = d >= WIDE
+    size, there = np.zeros(2 * n), np.empty(d if wide else 0, np.int64)
     longest = 0.0
     for k in range(n):
         for e in range(2):
             at = 2 * k + e
             for i in range(d):
                 ends[at, i] = first[k, i] if e == 0 else last[k, i]
+            m = entries_of(ends[at], there) if wide else d
             for i in range(d):
-                for j in range(d):
-                    Sends[at, i] += S[i, j] * ends[at, j]
+                if wide:
+                    for j in there[:m]:
+                        Sends[at, i] += S[i, j] * ends[at, j]
+                else:
+                    for j in range(d):
+                        Sends[at, i] += S[i, j] * ends[at, j]
                 size[at] += ends[at, i] * Sends[at, i]
             size[at] = np.sqrt(max(size[at], 0.0))
             if used[k]:
                 longest = max(longest, size[at])
     angle = np.zeros((2 * n, 2 * n))
     for a in range(2 * n):
+        m = entries_of(ends[a], there) if wide else d
         for b in range(a):
             product = 0.0
-            for i in range(d):
-                product += ends[a, i] * Sends[b, i]
+            if wide:
+                for i in there[:m]:
+                    product += ends[a, i] * Sends[b, i]
+            else:
+                for i in range(d):
+                    product += ends[a, i] * Sends[b, i]
             scale = size[a] * size[b]
             cosine = product / (scale if scale > 0.0 else 1.0)
             angle[a, b] = math.acos(min(max(cosine, -1.0), 1.0))

@@ -14,6 +14,7 @@ from drimed.linear.kernel import helper, kernel
 # and their ratio means nothing.
 TWIN = 1e-16
 NEVER_ZERO = 1e-300  # keeps 0 / 0 from arising when every feature is zero
+WIDE = 32  # features: from here on zeros are skipped, which changes no sum; below, looking for them costs more
 PIVOT = 1e-12  # a pivot below this share of its diagonal is round-off: keeps estimated covariances invertible
 
 
@@ -37,10 +38,66 @@ def behind_leader(
     return _behind_leader(x, theta, A, allowed)
 
 
+def entries(x: FloatArray) -> IntArray:
+    """Where each row of x is not zero, in order, with -1 after the last: (..., K, d) -> (..., K, n).
+
+    >>> entries(np.array([[0.0, 3.0, 5.0], [2.0, 0.0, 0.0]])).tolist()
+    [[1, 2], [0, -1]]
+    """
+    there = x != 0
+    n = max(1, int(there.sum(-1).max(initial=1)))
+    order = np.argsort(~there, axis=-1, kind="stable")[..., :n]
+    return np.where(np.take_along_axis(there, order, -1), order, -1)
+
+
+def distances(x: FloatArray, there: IntArray, leader: IntArray, A: FloatArray) -> FloatArray:
+    """|x_leader - x_a|^2 in A with the floor of a twin, where `there` has the entries of x: (..., K).
+
+    >>> x = np.eye(3)
+    >>> distances(x, entries(x), np.asarray(1), np.diag([1.0, 2.0, 4.0]))[[0, 2]].tolist()
+    [3.0, 6.0]
+    """
+    return _distances(x, there, leader, A)
+
+
 @kernel("void(f8[:,:], f8[:,:], f8[:])", "(k,d),(d,d)->(k)")
 def _leverages(x, A, lev):  # type: ignore[no-untyped-def]
-    for k in range(x.shape[0]):
-        lev[k] = max(quadratic(A, x[k]), 0.0)
+    K, d = x.shape
+    if d < WIDE:
+        for k in range(K):
+            lev[k] = max(quadratic(A, x[k]), 0.0)
+        return
+    at = np.empty(d, np.int64)
+    for k in range(K):
+        n = entries_of(x[k], at)
+        lev[k] = max(quadratic_at(A, x[k], at, n), 0.0)
+
+
+@kernel("void(f8[:,:], i8[:,:], i8, f8[:,:], f8[:])", "(k,d),(k,n),(),(d,d)->(k)")
+def _distances(x, there, leader, A, distance):  # type: ignore[no-untyped-def]
+    K, d = x.shape
+    n = there.shape[1]
+    at, v = np.empty(2 * n, np.int64), np.zeros(d)
+    m = 0
+    while m < n and there[leader, m] >= 0:
+        at[m] = there[leader, m]
+        m += 1
+    least = TWIN * max(quadratic_at(A, x[leader], at, m), 0.0) + NEVER_ZERO
+    for k in range(K):
+        m, p, q = 0, 0, 0
+        while True:  # both rows' entries, in order
+            i = there[leader, p] if p < n and there[leader, p] >= 0 else d
+            j = there[k, q] if q < n and there[k, q] >= 0 else d
+            if i == d and j == d:
+                break
+            if i <= j:
+                p += 1
+            if j <= i:
+                q += 1
+            at[m] = min(i, j)
+            v[at[m]] = x[leader, at[m]] - x[k, at[m]]
+            m += 1
+        distance[k] = max(quadratic_at(A, v, at, m), least)
 
 
 @kernel("void(f8[:,:], f8[:], f8[:,:], b1[:], i8[:], f8[:], f8[:])", "(k,d),(d),(d,d),(k)->(),(k),(k)")
@@ -52,6 +109,16 @@ def _behind_leader(x, theta, A, allowed, leader, gap, distance):  # type: ignore
         if allowed[k] and gap[k] > top:
             best, top = k, gap[k]
     least = TWIN * quadratic(A, x[best]) + NEVER_ZERO
+    if d >= WIDE:
+        at, v = np.empty(d, np.int64), np.empty(d)
+        for k in range(K):
+            gap[k] = top - gap[k]
+            for i in range(d):
+                v[i] = x[best, i] - x[k, i]
+            n = entries_of(v, at)
+            distance[k] = max(quadratic_at(A, v, at, n), least)
+        leader[0] = best
+        return
     for k in range(K):
         gap[k] = top - gap[k]
         total = 0.0
@@ -82,6 +149,29 @@ def quadratic(A: FloatArray, x: FloatArray) -> float:
         for j in range(x.shape[0]):  # not `dot`: a view of each row costs a tenth of the time here
             s += A[i, j] * x[j]
         total += s * x[i]
+    return total
+
+
+@helper
+def entries_of(x: FloatArray, at: IntArray) -> int:
+    """Where x is not zero, in order, written to the beginning of `at`; how many there are."""
+    n = 0
+    for i in range(x.shape[0]):
+        if x[i] != 0.0:
+            at[n] = i
+            n += 1
+    return n
+
+
+@helper
+def quadratic_at(A: FloatArray, x: FloatArray, at: IntArray, n: int) -> float:
+    """x^T A x, where x is not zero at the first n of `at` alone: the same sums, in the same order."""
+    total = 0.0
+    for i in range(n):
+        s = 0.0
+        for j in range(n):
+            s += A[at[i], at[j]] * x[at[j]]
+        total += s * x[at[i]]
     return total
 
 

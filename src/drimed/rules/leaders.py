@@ -31,13 +31,7 @@ def behind_leaders(
         return
     share, gap = shared(lead), np.where(lead, 0.0, gap)
     order = np.argsort(~lead, axis=-1, kind="stable")  # those that tie come first
+    there = forms.entries(x)  # often few: then each of many leaders costs little
     for nth in range(most):
         leader = order[..., nth]
-        yield pick(share, leader)[..., None], leader, gap, _distances(fit, x, leader)
-
-
-def _distances(fit: Fit, x: FloatArray, leader: IntArray) -> FloatArray:
-    """|x_leader - x_a|^2 in V^-1, with the floor of a twin: (..., K)."""
-    ahead = pick(np.broadcast_to(x, (*leader.shape, *x.shape[-2:])), leader)[..., None, :]
-    least = forms.TWIN * fit.leverage(ahead) + forms.NEVER_ZERO
-    return np.maximum(fit.leverage(ahead - x), least)
+        yield pick(share, leader)[..., None], leader, gap, forms.distances(x, there, leader, fit.V_inv)

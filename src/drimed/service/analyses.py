@@ -17,7 +17,7 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from starlette.requests import Request
 
-from drimed.errors import DrimedError
+from drimed.errors import DrimedError, StoreError
 from drimed.findings.analyse import Analysis, analyse
 from drimed.findings.gather import Gathered
 from drimed.service.route import service_of
@@ -26,6 +26,7 @@ from drimed.service.trials import Trials
 from drimed.trial.trial import Trial
 
 PATIENCE = 1.5  # seconds that a page waits
+LOGGED = "the service's log has the details"
 MOST = 50  # analyses that are kept, but
 MOST_BYTES = 400e6  # in all, roughly; the newest one stays, however large it is
 SHARE = 0.05  # of a core, in the long run
@@ -125,6 +126,9 @@ class Analyses:
         before = done.analysis.seen if done is not None and done.analysis is not None else None
         try:
             worked = self._trials.read(name, lambda trial: _worked(trial, before))
+        except StoreError:
+            log.exception("trial %s cannot be read", name)
+            worked = Worked("", 0, None, LOGGED)
         except DrimedError as error:  # the trial itself cannot be read
             worked = Worked("", 0, None, str(error))
         return worked, time.thread_time() - start
@@ -140,4 +144,4 @@ def _worked(trial: Trial, before: Gathered | None) -> Worked:
         return Worked(state.hash, state.seq, None, str(error))
     except Exception:
         log.exception("trial %s cannot be analysed", trial.name)
-        return Worked(state.hash, state.seq, None, "the service's log has the details")
+        return Worked(state.hash, state.seq, None, LOGGED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
@@ -16,19 +17,21 @@ from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from uvicorn.config import STARTUP_FAILURE
 
 from drimed import __version__
 from drimed.errors import ConfigError, DrimedError
 from drimed.policies.registry import MODULES
-from drimed.service import observing, problems, tokens
+from drimed.service import connections, logs, observing, problems, tokens
+from drimed.service.connections import Door, GuardedProtocol
 from drimed.service.endpoints import health, reading, writing
 from drimed.service.pages import asking, history, home, managing, overview, plan, rendering, telling
 from drimed.service.pages.route import nothing_here
 from drimed.service.problems import Problem, Refusal
-from drimed.service.prompt import PromptProtocol
-from drimed.service.route import MEDIA
+from drimed.service.route import LARGE, MEDIA
 from drimed.service.service import Service
 from drimed.service.settings import Settings
+from drimed.service.supervising import Workers
 from drimed.trial.stores import open_store
 
 ABOUT = """Live trials over HTTP: create one, ask which arm each user gets, report the outcome, and prove the whole log
@@ -55,19 +58,23 @@ HEALTH = 30  # seconds in which a worker must answer its supervisor: a busy mach
 
 def create_app(settings: Settings) -> FastAPI:
     """The application for one process; the store is opened when it starts."""
+    os.environ.setdefault(MODULES, "")  # a trial that comes over HTTP must not import what it likes
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
         service = await asyncio.get_running_loop().run_in_executor(None, Service, settings)
         app.state.service = service
-        purging = asyncio.create_task(service.purging())
+        files = connections.raise_file_limit() - connections.OTHER_FILES
+        door = Door(max(1, min(settings.connections, files)), settings.connections_per_address, settings.proxies)
+        tasks = [asyncio.create_task(work) for work in (service.purging(), door.sweeping())]
         try:
-            yield
+            yield {"door": door}
         finally:
             service.stopping = True
-            purging.cancel()
-            with suppress(asyncio.CancelledError):
-                await purging
+            for task in tasks:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
             await asyncio.get_running_loop().run_in_executor(None, service.close)
 
     app = FastAPI(
@@ -97,7 +104,6 @@ def create_app(settings: Settings) -> FastAPI:
 
 def from_environment() -> FastAPI:
     """The application with the settings of DRIMED_*; every worker process begins here."""
-    os.environ.setdefault(MODULES, "")  # a trial that comes over HTTP must not import what it likes
     return create_app(Settings.resolve({}, os.environ))
 
 
@@ -116,22 +122,38 @@ def has_tokens(settings: Settings) -> bool:
 def run(settings: Settings) -> None:
     """Serve until told to stop."""
     os.environ.update(settings.environment())
+    connections.raise_file_limit()  # workers inherit it
     with tempfile.TemporaryDirectory(prefix="drimed-metrics-") as folder:
         if settings.workers > 1:  # they find it when they import prometheus_client
             os.environ[observing.METRICS_FOLDER] = folder
-        uvicorn.run(
-            f"{__name__}:{from_environment.__name__}",
-            factory=True,
-            host=settings.host,
-            port=settings.port,
-            workers=settings.workers,
-            http=PromptProtocol,
-            log_config=observing.configuration(settings.log_level),
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=settings.grace,
-            timeout_worker_healthcheck=HEALTH,
-        )
+        config = configured(settings, f"{__name__}:{from_environment.__name__}", factory=True)
+        if settings.workers > 1:
+            Workers(config, [config.bind_socket()]).run()
+            return
+        server = uvicorn.Server(config)
+        with suppress(KeyboardInterrupt):
+            server.run()
+        if not server.started:
+            sys.exit(STARTUP_FAILURE)
+
+
+def configured(settings: Settings, app: Any, **more: Any) -> uvicorn.Config:
+    """How uvicorn serves the application."""
+    words: dict[str, Any] = {
+        "host": settings.host,
+        "port": settings.port,
+        "workers": settings.workers,
+        "http": GuardedProtocol,
+        "backlog": connections.BACKLOG,
+        "proxy_headers": bool(settings.proxies),
+        "forwarded_allow_ips": settings.proxies,
+        "log_config": logs.configuration(settings.log_level),
+        "access_log": False,
+        "server_header": False,
+        "timeout_graceful_shutdown": settings.grace,
+        "timeout_worker_healthcheck": HEALTH,
+    }
+    return uvicorn.Config(app, **words | more)
 
 
 async def _refused(_: Request, error: Exception) -> Response:
@@ -165,6 +187,7 @@ def _described(app: FastAPI) -> dict[str, Any]:
             for operation in methods.values():
                 if path not in ("/healthz", "/readyz"):
                     operation["security"] = [{"token": []}]
-                operation.pop(MEDIA, None)
+                for own in (MEDIA, LARGE):
+                    operation.pop(own, None)
         app.openapi_schema = made
     return app.openapi_schema

@@ -1,30 +1,27 @@
-"""Around every request: an id, a line in the log, numbers for Prometheus, and a limit to what is read.
-
-The log has one JSON object on each line. Tokens, bodies and query strings are never in it.
-"""
+"""Around every request: an id, a line in the log, numbers for Prometheus, and a limit to what is read."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import re
 import secrets
 import time
-from datetime import UTC, datetime
-from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from drimed.service.problems import Refusal
+from drimed.service.logs import FIELDS, REQUEST
+from drimed.service.problems import Refusal, request_id
 
 log = logging.getLogger("drimed.service.requests")
-FIELDS = "drimed_fields"  # of a log record: what is logged beside its message
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 VERSION = "/v1"
 DRAIN_SECONDS, DRAIN_BODIES = 2.0, 4  # how long, and how many of the largest bodies, a refused client is listened to
+LARGEST = "largest_body"  # in the state of a request: the most bytes that its address takes
+GONE = 499  # for the log and the numbers: the client hung up before it was answered
 QUIET = ("/healthz", "/readyz", "/metrics")  # asked for every few seconds: only logged in detail
 
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # where several processes add up their numbers, in files
@@ -43,6 +40,20 @@ def prometheus_text() -> bytes:
     registry = CollectorRegistry()
     multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     return generate_latest(registry)
+
+
+def limit_body(scope: Scope, most: int) -> None:
+    """From here on a larger body is refused; one that says its size, before it is read."""
+    scope["state"][LARGEST] = most
+    length = dict(scope["headers"]).get(b"content-length", b"0")
+    if int(length) > most:
+        raise too_large(most)
+
+
+def too_large(most: int) -> Refusal:
+    """A body of more bytes than the address takes."""
+    detail = f"the body has more than {most} bytes; send it in parts"
+    return Refusal(413, "too-large", detail, headers={"Connection": "close"})
 
 
 class Observed:
@@ -66,6 +77,7 @@ class _Exchange:
         self._id = given if _ID.fullmatch(given) else secrets.token_hex(8)
         self._status, self._read = 0, 0
         scope.setdefault("state", {})["request_id"] = self._id
+        request_id.set(self._id)
 
     async def run(self) -> None:
         start = time.perf_counter()
@@ -76,6 +88,8 @@ class _Exchange:
             await self._app(self._scope, self._limited, self._noted)
         except Refusal as refusal:
             await self._refuse(refusal)
+        except ClientDisconnect:
+            self._status = self._status or GONE  # nobody hears an answer
         except asyncio.CancelledError:  # the service stops, and the time to finish is over
             detail = "the service is stopping; try again"
             await self._refuse(Refusal(503, "unavailable", detail, headers={"Retry-After": "1"}))
@@ -90,7 +104,7 @@ class _Exchange:
         message = await self._receive()
         if message["type"] == "http.request":
             self._read += len(message.get("body", b""))
-            if self._read > self._largest:
+            if self._read > min(self._largest, self._scope["state"].get(LARGEST, self._largest)):
                 raise self._too_large()
         return message
 
@@ -104,8 +118,7 @@ class _Exchange:
         await self._send(message)
 
     def _too_large(self) -> Refusal:
-        detail = f"the body has more than {self._largest} bytes; send it in parts"
-        return Refusal(413, "too-large", detail, headers={"Connection": "close"})
+        return too_large(min(self._largest, self._scope["state"].get(LARGEST, self._largest)))
 
     async def _refuse(self, refusal: Refusal) -> None:
         if not self._status:
@@ -141,40 +154,7 @@ class _Exchange:
             "ms": round(seconds * 1000, 3),
             "actor": getattr(caller, "actor", None),
         }
-        log.log(logging.DEBUG if self._scope["path"] in QUIET else logging.INFO, "request", extra={FIELDS: fields})
+        log.log(logging.DEBUG if self._scope["path"] in QUIET else logging.INFO, REQUEST, extra={FIELDS: fields})
 
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
-
-
-class JsonFormatter(logging.Formatter):
-    """time, level, logger, message, and whatever fields the record has."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            "pid": record.process,
-        }
-        line |= getattr(record, FIELDS, {})
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
-
-
-def configuration(level: str) -> dict[str, Any]:
-    """For logging.config.dictConfig, and for uvicorn's processes."""
-    return {
-        "version": 1,
-        "disable_existing_loggers": False,
-        "formatters": {"json": {"()": "drimed.service.observing.JsonFormatter"}},
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json", "stream": "ext://sys.stderr"}},
-        "root": {"handlers": ["stderr"], "level": "WARNING"},
-        "loggers": {
-            "drimed": {"level": level.upper()},
-            "uvicorn": {"level": level.upper()},
-            "uvicorn.access": {"level": "CRITICAL"},  # drimed logs requests itself, without their query
-        },
-    }

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -22,8 +25,11 @@ from drimed.errors import (
     UnknownNameError,
 )
 from drimed.records import Fault, Path
+from drimed.service.logs import FIELDS
 from drimed.trial.events import written
 
+log = logging.getLogger(__name__)
+request_id: ContextVar[str] = ContextVar("request_id", default="-")  # of the request that is being answered
 MEDIA = "application/problem+json"
 MOST_FAULTS = 200  # that one answer lists
 DECISION: Path = ("decision",)  # of an error about the decision that the address names
@@ -113,7 +119,7 @@ def of_error(
     `place` leads from the path of a fault in the trial's parameters to the field of the request, `where` says in which
     part of the request that is, if not in the body.
     """
-    faults = [Fault(place(f.path), f.message, f.line, f.row) for f in error.faults]
+    faults = [Fault(place(f.path), f.message, f.line, f.row) for f in error.faults[:MOST_FAULTS]]
     errors = [_listed(f) | ({} if where is None else {"in": where}) for f in faults]
     unknown = error if isinstance(error, UnknownNameError) else None
     if unknown is not None and (unknown.kind == "trial" or [f.path for f in faults] == [DECISION]):
@@ -130,19 +136,21 @@ def of_error(
     if isinstance(error, NumericalError):
         advice = "; look for outcomes of quite another size than the rest, and amend them"
         return Refusal(409, "conflict", str(error) + advice)
-    if isinstance(error, StoreError):
-        return Refusal(503, "unavailable", str(error), headers={"Retry-After": "1"})
+    if isinstance(error, StoreError):  # its words name the database, its host or its file
+        log.error("%s", error, extra={FIELDS: {"request_id": request_id.get()}})
+        detail = f"the store cannot be used now; the service's log has more under request id {request_id.get()}"
+        return Refusal(503, "unavailable", detail, headers={"Retry-After": "1"})
     return Refusal(500, "internal", str(error))
 
 
 def of_validation(found: Iterable[Mapping[str, Any]]) -> Refusal:
     """What pydantic found wrong with a request."""
     errors = []
-    for one in found:
+    for one in islice(found, MOST_FAULTS):
         part, *path = one["loc"] or ("body",)
         fault = _listed(Fault(tuple(path), str(one["msg"]).removeprefix("Value error, ")))
         errors.append(fault if part == "body" else fault | {"in": str(part)})
-    detail = "\n".join(f"{e['field'] or 'the request'}: {e['detail']}" for e in errors[:MOST_FAULTS])
+    detail = "\n".join(f"{e['field'] or 'the request'}: {e['detail']}" for e in errors)
     return Refusal(422, "invalid", detail, errors=errors)
 
 

@@ -10,19 +10,23 @@ from typing import Any, cast
 from fastapi import APIRouter
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from pydantic import TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from drimed.errors import DrimedError, UnknownNameError
-from drimed.service import access, problems
+from drimed.service import access, observing, problems
 from drimed.service.access import Caller
+from drimed.service.answers import Reply, Retry
 from drimed.service.problems import Refusal
 from drimed.service.service import Service
-from drimed.service.trials import Reply, Retry
 from drimed.trial.events import written
-from drimed.trial.faults import first_twice
+from drimed.trial.names import first_twice
 
-ROLE, MEDIA = "x-role", "x-media"  # in the description of a route: the role it needs, and the bodies it takes
+# In the description of a route: the role it needs, the bodies it takes, and whether these may be as large as any.
+ROLE, MEDIA, LARGE = "x-role", "x-media", "x-large"
+SMALL_BODY = 256 * 1024  # bytes: the largest body where no table is expected
+AT_ONCE = 32 * 1024  # bytes: a larger body is read in a thread, so that nobody waits for it
 JSON = "application/json"
 TRIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -120,8 +124,16 @@ class StrictRequest(Request):
 
     async def json(self) -> Any:
         if not hasattr(self, "_data"):
-            self._data = read_json(await self.body())
+            await self.read(None)
         return self._data
+
+    async def read(self, model: TypeAdapter[Any] | None) -> None:
+        """Read the body; a large one in a thread, where it is also compared with its model."""
+        body = await self.body()
+        if len(body) <= AT_ONCE:
+            self._data = read_json(body)
+        else:
+            self._data = await service_of(self).parse(lambda: _checked(body, model))
 
 
 class Guarded(APIRoute):
@@ -131,6 +143,8 @@ class Guarded(APIRoute):
         described = self.openapi_extra or {}
         role, media = str(described[ROLE]), described.get(MEDIA, [JSON])
         writes = bool((self.methods or set()) - {"GET", "HEAD"})
+        taken = [field.field_info.annotation for field in self.dependant.body_params]
+        model = TypeAdapter[Any](taken[0]) if taken else None
         handle = super().get_route_handler()
 
         async def handler(request: Request) -> Response:
@@ -138,7 +152,9 @@ class Guarded(APIRoute):
             strict = StrictRequest(request.scope, request.receive)
             if writes:
                 access.refuse_other_sites(request)
-                await _check_body(strict, media)
+                if not described.get(LARGE):
+                    observing.limit_body(request.scope, SMALL_BODY)
+                await _check_body(strict, media, model)
             try:
                 return await handle(strict)
             except RequestValidationError as error:
@@ -154,7 +170,19 @@ def guarded_router(**settings: Any) -> APIRouter:
     return APIRouter(route_class=Guarded, **settings)
 
 
-async def _check_body(request: StrictRequest, media: list[str]) -> None:
+def _checked(body: bytes, model: TypeAdapter[Any] | None) -> Any:
+    """The data of a body that fits its model."""
+    data = read_json(body)
+    if model is not None:
+        try:
+            model.validate_python(data)
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_input=False)
+            raise problems.of_validation({**one, "loc": ("body", *one["loc"])} for one in found) from None
+    return data
+
+
+async def _check_body(request: StrictRequest, media: list[str], model: TypeAdapter[Any] | None) -> None:
     """Its type, and that it is JSON, before its fields are checked."""
     body = await request.body()
     came = media_of(request)
@@ -164,4 +192,4 @@ async def _check_body(request: StrictRequest, media: list[str]) -> None:
     if not body:
         raise _malformed("the body is empty; send at least {}")
     if came == JSON:
-        await request.json()
+        await request.read(model)

@@ -34,6 +34,9 @@ class Settings:
     rate: float = 100.0  # requests a second for one token and process; 0: no limit
     burst: int = 200  # requests at once
     keep_answers: float = 72.0  # hours for which the answer to an idempotency key is kept
+    connections: int = 2000  # at once in one process, as far as it may open files
+    connections_per_address: int = 200  # of these, from one address
+    proxies: str = ""  # addresses and networks, with commas: what they say of who asks (X-Forwarded-For) is believed
     grace: int = 30  # seconds to finish running requests when stopping
     log_level: str = "info"
 
@@ -48,11 +51,17 @@ class Settings:
             ("rate", 0, 1e9),
             ("burst", 1, 1e9),
             ("keep_answers", 0.01, 1e6),
+            ("connections", 10, 60_000),
+            ("connections_per_address", 1, 60_000),
             ("grace", 0, 3600),
         ):
             value = getattr(self, name)
             if not low <= value <= high:
                 raise ConfigError(f"{name} must be between {low:g} and {high:g}, got {value:g}")
+        try:
+            networks(self.proxies)
+        except ValueError as error:
+            raise ConfigError(f"proxies must be addresses or networks with commas between them: {error}") from None
 
     @staticmethod
     def resolve(
@@ -76,6 +85,11 @@ class Settings:
     def local(self) -> bool:
         """Whether only this machine can connect."""
         return is_loopback(self.host)
+
+
+def networks(text: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    """Addresses and networks, with commas between them."""
+    return [ipaddress.ip_network(part.strip(), strict=False) for part in text.split(",") if part.strip()]
 
 
 def is_loopback(host: str) -> bool:

@@ -13,11 +13,11 @@ from drimed.policies.contract import AnyPolicy, Traits
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make
 from drimed.rules.rule import RemembersRounds
+from drimed.trial import cost
 from drimed.trial.covariates import Covariates
 from drimed.trial.parts import PAPER, Model
 from drimed.trial.spec import TrialSpec
 
-MANY_EFFECTS = 400  # of sites, arms and metrics: fitting a field model with more of them takes long
 PRIOR_DEVIATION = 0.5  # of a coefficient, in units of its metric's size
 
 
@@ -119,12 +119,8 @@ def notes(spec: TrialSpec, d: int, users: int = 0) -> list[str]:
         )
     if not spec.users and not users and not spec.enrols:
         said.append("there are no users yet; add them before asking")
-    sites = max(len(spec.users), users)
-    if spec.kind == "field" and sites * len(spec.arms) * len(spec.metrics) > MANY_EFFECTS:
-        said.append(
-            f"{sites} sites, each with effects of {len(spec.arms)} arms on {len(spec.metrics)} metrics: a fit may take "
-            'minutes; [model] kind = "people" is made for many users'
-        )
+    if (long := cost.note(spec, users)) is not None:
+        said.append(long)
     for name, declared in spec.attributes.items():
         told = declared.levels is not None or (declared.typical is not None and declared.spread is not None)
         if not told and not any(name in (user.attributes or {}) for user in spec.users.values()):

@@ -5,8 +5,6 @@ Columns are named as `drimed evaluate` expects them.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,9 +17,11 @@ import numpy as np
 from drimed.errors import InputError, StoreError
 from drimed.evaluation.log import make_log
 from drimed.evaluation.tables import open_bandit, pyarrow
-from drimed.trial import lme4, queries, sheets
+from drimed.outputs import replacing
+from drimed.trial import earlier, lme4, queries
 from drimed.trial.queries import Story
 from drimed.trial.state import TrialState
+from drimed.trial.tables.writing import csv_line, csv_text
 from drimed.trial.trial import Trial
 
 AT_ONCE = 250  # decisions that are read together, and sent as one piece
@@ -118,9 +118,10 @@ class Export:
     def csv(self, *, whole: bool = False) -> Iterator[tuple[bytes, int]]:
         """The lines of a sheet in pieces, each with the number of its decisions; the first one is the header."""
         names = list(self.columns)
-        yield _lines([names]), 0
+        yield csv_line(names).encode(), 0
         for rows in self.chunks(whole=whole):
-            yield _lines([[row.get(name) for name in names] for row in rows]), len(rows)
+            lines = (csv_line(row.get(name) for name in names) for row in rows)
+            yield "".join(lines).encode(), len(rows)
 
     def json(self, *, whole: bool = False) -> Iterator[tuple[bytes, int]]:
         """A list of records in pieces, each with the number of its decisions; the first one has none."""
@@ -170,7 +171,7 @@ def dictionary(state: TrialState) -> str:
     rows = [{"column": name, "meaning": meaning} for name, meaning in MEANING.items()]
     lines = {metric: lme4.line(state, metric) for metric in state.problem.metrics}
     rows += [{"column": f"the model of {m} in R", "meaning": line} for m, line in lines.items() if line is not None]
-    return sheets.write(rows)
+    return csv_text(rows)
 
 
 def write(trial: Trial, path: Path, *, whole: bool = False) -> int:
@@ -178,11 +179,12 @@ def write(trial: Trial, path: Path, *, whole: bool = False) -> int:
     form = path.suffix.lower()
     if form not in FORMS:
         raise InputError(f"an export is written as {', '.join(FORMS)}, got {path.name!r}")
-    try:
-        count = _npz(trial, path) if form == ".npz" else _table(trial, path, form, whole=whole)
-        path.with_suffix(".dictionary.csv").write_text(dictionary(trial.state()), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error}") from None
+    with (
+        replacing(path, earlier.EXPORTS.get(form, _is_parquet), "an export") as beside,
+        replacing(path.with_suffix(".dictionary.csv"), earlier.DICTIONARY, "a data dictionary") as words,
+    ):
+        count = _npz(trial, beside) if form == ".npz" else _table(trial, beside, form, whole=whole)
+        words.write_text(dictionary(trial.state()), encoding="utf-8")
     return count
 
 
@@ -196,12 +198,6 @@ def _table(trial: Trial, path: Path, form: str, *, whole: bool) -> int:
             out.write(piece)
             count += rows
     return count
-
-
-def _lines(rows: list[list[Any]]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode()
 
 
 def _parquet(made: Export, path: Path, *, whole: bool) -> int:
@@ -219,6 +215,14 @@ def _parquet(made: Export, path: Path, *, whole: bool) -> int:
 
 def _as(kind: type, value: Any) -> Any:
     return None if value is None else kind(value)
+
+
+def _is_parquet(path: Path) -> bool:
+    arrow, parquet = pyarrow("parquet")
+    try:
+        return list(parquet.read_schema(path).names[:3]) in (["decision", "episode", "user"], [])
+    except arrow.ArrowException:
+        return False
 
 
 def _npz(trial: Trial, path: Path) -> int:

@@ -48,14 +48,20 @@ def tell(tx: Transaction, reports: Sequence[Report], *, confirm: bool = False) -
     return receipts
 
 
-def amend(tx: Transaction, report: Report, reason: str, *, confirm: bool = False) -> Receipt:
-    """Correct an outcome; the old one stays in the log. None takes a value back."""
+def amend(tx: Transaction, report: Report, reason: str, *, confirm: bool = False, saw: Report | None = None) -> Receipt:
+    """Correct an outcome; the old one stays in the log. None takes a value back.
+
+    `saw` has the values that the correction is about, as they were read: if one of them has changed since, it is
+    refused.
+    """
     need_reason(reason)
     report = replace(report, decision=whole(report.decision))
     story = _story(tx, report.decision)
     new = _amended(tx.state, story, report)
     if new == story.outcome:
         return _receipt(tx.state, story, "already recorded", new)
+    if saw is not None:
+        _unchanged(tx.state, story, saw)
     if not confirm:
         faults = unlikely(tx.state, story, report)
         if faults:
@@ -169,6 +175,25 @@ def _amended(state: TrialState, story: Story, report: Report) -> dict[str, Any]:
     if not metrics and (old or not control):
         raise InputError("an amendment cannot take back every metric; correct them, or leave them", ("outcome",))
     return {"metrics": _ordered(state, metrics), "control": control}
+
+
+def _unchanged(state: TrialState, story: Story, saw: Report) -> None:
+    """Refuse a correction of values that are no longer what was seen."""
+    for part, recorded in PARTS.items():
+        there = (story.outcome or {}).get(recorded) or {}
+        for name, value in _checked(state, getattr(saw, part) or {}, part).items():
+            if there.get(name) != value:
+                what = f"control plot's {name}" if part == "control" else name
+                field = "saw" if part == "outcome" else "saw_control"
+                raise ConflictError(
+                    f"decision {story.decision} was changed meanwhile: {what} is {_said(there.get(name))} now, and you "
+                    f"saw {_said(value)}; look at it again, and correct it if it is still wrong",
+                    (field, name),
+                )
+
+
+def _said(value: float | None) -> str:
+    return "not recorded" if value is None else repr(value)
 
 
 def _receipt(

@@ -9,13 +9,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
 from drimed.errors import InputError
 from drimed.records import Decision, Event, Receipt, Report, Status
-from drimed.trial import asking, changes, enrolling, queries, snapshots, telling
+from drimed.trial import asking, changes, enrolling, proposing, queries, snapshots, telling
 from drimed.trial import events as kinds
 from drimed.trial.asking import Context
 from drimed.trial.enrolling import Definition
@@ -29,6 +29,7 @@ from drimed.trial.stores.store import Ledger, Store
 from drimed.trial.telling import Values
 from drimed.trial.transaction import Transaction
 
+T = TypeVar("T")
 SNAPSHOT_EVERY = 1000  # events: folding so many takes a fraction of a second
 
 
@@ -48,6 +49,7 @@ class Trial:
         self._actor, self._clock = actor, clock
         self._state: TrialState | None = None  # the newest that this process has folded; replaced as a whole
         self._snapshot: int | None = None  # the event after which the last snapshot was taken; None: not known
+        self.slow: bool | None = None  # whether decisions take long; None: none was taken yet
 
     @staticmethod
     def create(
@@ -85,6 +87,8 @@ class Trial:
     @contextmanager
     def writing(self, actor: str | None = None, *, dry_run: bool = False) -> Iterator[Transaction]:
         """A transaction: durable when the block ends. A dry run writes nothing."""
+        if self._state is None:
+            self.state()  # a long log is read before the lock is taken
         known, kept = self._state, self._snapshot
         with (self.store.reading if dry_run else self.store.writing)(self.name) as ledger:
             # A writer is alone now: whatever was folded last in this process is in the ledger too.
@@ -98,6 +102,12 @@ class Trial:
                 kept = tx.state.seq
         if not dry_run:
             self._state, self._snapshot = tx.state, kept
+
+    @contextmanager
+    def proposing(self, actor: str | None = None) -> Iterator[Transaction]:
+        """A transaction on the log as it stands, of which nothing is recorded: see `proposing.write`."""
+        with self.reading() as (ledger, state):
+            yield Transaction(state, proposing.Pending(ledger), self._clock(), actor or self._actor)
 
     def state(self) -> TrialState:
         """Everything that is known now; it never changes."""
@@ -204,7 +214,8 @@ class Trial:
         if attributes is not None or cohort is not None:
             enrol = {str(users): {"attributes": attributes, "cohort": cohort}}
         unavailable = asking.arm_names(unavailable)
-        with self.writing(actor, dry_run=dry_run) as tx:
+
+        def act(tx: Transaction) -> list[Decision]:
             found = asking.ask(
                 tx, names, contexts=own, enrol=enrol, plots=plots, unavailable=unavailable, episode=episode, key=key
             )
@@ -213,7 +224,20 @@ class Trial:
                     f"user {users!r} has {len(found)} plots: ask([{users!r}]) decides for all, `plots` names one",
                     ("plots",),
                 )
+            return found
+
+        found = self.decide(act, actor=actor, dry_run=dry_run)
         return found[0] if one else found
+
+    def decide(self, act: Callable[[Transaction], T], *, actor: str | None = None, dry_run: bool = False) -> T:
+        """Work that takes decisions: outside the store's lock where they take long, so that nobody waits for them.
+
+        `act` may be called more than once; only what it did last is recorded.
+        """
+        if not dry_run:
+            return proposing.write(self, act, actor=actor)
+        with self.writing(actor, dry_run=True) as tx:
+            return act(tx)
 
     def preview(self) -> list[Decision]:
         """What would be decided now for every user and plot, in its context of this episode or a typical one."""
@@ -268,13 +292,21 @@ class Trial:
         *,
         reason: str,
         control: Values | None = None,
+        saw: Report | Decision | Values | None = None,
         confirm: bool = False,
         actor: str | None = None,
         dry_run: bool = False,
     ) -> Receipt:
-        """Correct an outcome; the old value stays in the log. None takes a metric back."""
+        """Correct an outcome; the old value stays in the log. None takes a metric back.
+
+        With `saw`, the values as you read them or the decision itself, it is refused if one of them has changed since.
+        """
+        if isinstance(saw, Decision):
+            saw = Report(saw.id, saw.outcome or {}, saw.control)
+        elif saw is not None and not isinstance(saw, Report):
+            saw = Report(decision, saw)
         with self.writing(actor, dry_run=dry_run) as tx:
-            return telling.amend(tx, Report(decision, outcome, control), reason, confirm=confirm)
+            return telling.amend(tx, Report(decision, outcome, control), reason, confirm=confirm, saw=saw)
 
     def mark_missing(self, decision: int, *, reason: str, actor: str | None = None, dry_run: bool = False) -> Receipt:
         """What is not there of an outcome will not come. If it comes after all, it can still be told."""

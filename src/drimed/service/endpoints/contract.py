@@ -229,9 +229,19 @@ class OutcomeBody(Body):
 class AmendBody(OutcomeBody):
     """A correction; null takes a value back. The old values stay in the log."""
 
-    model_config = _example(outcome={"yield": 4.8}, reason="two digits were swapped")
+    model_config = _example(outcome={"yield": 4.8}, reason="two digits were swapped", saw={"yield": 8.4})
 
     reason: Reason
+    saw: Values | None = Field(
+        None, description="The values as you read them; if one of them has changed since, the correction is refused."
+    )
+    saw_control: Values | None = Field(None, description="The same of the control plot.")
+
+    def seen(self, decision: int) -> Report | None:
+        """As the trial takes it."""
+        if self.saw is None and self.saw_control is None:
+            return None
+        return Report(decision, self.saw or {}, self.saw_control)
 
 
 class ReportBody(Body):

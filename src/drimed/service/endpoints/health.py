@@ -11,7 +11,6 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as PLAIN
 from starlette.requests import Request
 from starlette.responses import Response
 
-from drimed.errors import StoreError
 from drimed.service import observing
 from drimed.service.endpoints.contract import problem
 from drimed.service.problems import Refusal
@@ -53,8 +52,8 @@ async def readyz(request: Request) -> Response:
         raise Refusal(503, "unavailable", "the service is stopping")
     try:
         await asyncio.wait_for(service.run(service.store.names), READY_WITHIN)
-    except (TimeoutError, StoreError) as error:
-        raise Refusal(503, "unavailable", str(error) or "the store does not answer") from None
+    except TimeoutError:
+        raise Refusal(503, "unavailable", "the store does not answer") from None
     return answer({"status": "ready"})
 
 

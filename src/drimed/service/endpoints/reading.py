@@ -11,9 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from drimed.errors import UnknownNameError
+from drimed.findings.analyse import Analysis
 from drimed.findings.effects import effects as arms_against_control
 from drimed.findings.gather import Inference
-from drimed.records import Decision, Effect, Event, Member, Page, Proof, Status
+from drimed.records import Checks, Decision, Effect, Event, Member, Page, Proof, Status
 from drimed.service.analyses import Analyses
 from drimed.service.endpoints.contract import EXAMPLES, LARGEST, DecisionNumber, TrialName, reading
 from drimed.service.problems import Refusal
@@ -26,7 +27,6 @@ from drimed.trial.export import Export
 from drimed.trial.queries import Search
 from drimed.trial.state import TrialState
 from drimed.trial.trial import Trial
-from drimed.trial.verify import verify as replay
 
 trials = guarded_router(tags=["trials"])
 log = guarded_router(tags=["looking back"])
@@ -226,10 +226,11 @@ async def verify(
 ) -> Response:
     """Replay the whole trial from its log: the chain must hold, and every decision must be reproduced.
 
-    This takes about as long as taking all decisions again.
+    This takes about as long as taking all decisions again. Callers who ask at the same time share one proof.
     """
     service = service_of(request)
-    return answer(asdict(await service.run_heavy(lambda: replay(service.store, trial, expected_hash=expect))))
+    await service.read(trial, lambda opened: opened.name)  # whether there is such a trial
+    return answer(asdict(await service.proofs.get((trial, expect), request.is_disconnected)))
 
 
 @_get(log, "/effects", "Arms against the control", "effects", Effects)
@@ -252,11 +253,8 @@ async def effects(
 
     state, page, fit = await service.read(trial, look)
     if fit is None and state.spec.kind == "paper":  # then the log must be read, which the analysis has done
-        worked = await Analyses.of(request).get(trial, state.hash)
-        if worked is None or worked.analysis is None:
-            why = "is being computed" if worked is None else f"failed: {worked.failure}"
-            raise Refusal(503, "unavailable", f"the analysis of this trial {why}", headers={"Retry-After": "5"})
-        state, fit = worked.analysis.seen.state, worked.analysis.fit
+        worked = await _analysis(request, trial, state.hash)
+        state, fit = worked.seen.state, worked.fit
     users = [name for name in page.items if name in state.users]
     found = await service.run(lambda: arms_against_control(state, users, fit))
     return answer(asdict(Effects(found, page.next, state.seq)))
@@ -267,6 +265,26 @@ async def _pieces(service: Service, pieces: Iterator[tuple[bytes, int]]) -> Asyn
     yield next(pieces)[0]
     while (piece := await service.run_heavy(lambda: next(pieces, None))) is not None:
         yield piece[0]
+
+
+@_get(log, "/checks", "What the checks found", "checks", Checks)
+async def checks(request: Request, trial: TrialName) -> Response:
+    """Whether the ranges of effects and the promise to users still hold, and what a person should look at.
+
+    `withdrawn` says which promise does not hold, and why; null: there is no sign against any.
+    """
+    state = await service_of(request).read(trial, lambda opened: opened.state())
+    worked = await _analysis(request, trial, state.hash)
+    found = worked.checks
+    return answer(asdict(Checks(found.withdrawn, found.alarms, worked.status.events)))
+
+
+async def _analysis(request: Request, trial: str, hash: str) -> Analysis:
+    worked = await Analyses.of(request).get(trial, hash)
+    if worked is None or worked.analysis is None:
+        why = "is being computed" if worked is None else f"failed: {worked.failure}"
+        raise Refusal(503, "unavailable", f"the analysis of this trial {why}", headers={"Retry-After": "5"})
+    return worked.analysis
 
 
 def _shown(event: Event, *, seed: bool) -> LogEvent:

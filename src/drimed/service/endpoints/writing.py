@@ -10,21 +10,33 @@ from fastapi import Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from drimed.errors import DrimedError, SpecError
+from drimed.errors import DrimedError, InputError, SpecError
 from drimed.records import Decision, Fault, Path, Receipt, Report, Status
 from drimed.service import observing, problems
+from drimed.service.answers import Reply
 from drimed.service.endpoints import contract
 from drimed.service.endpoints.contract import EXAMPLES, DecisionNumber, TrialName, writing
 from drimed.service.problems import Refusal
-from drimed.service.route import JSON, MEDIA, answer, caller_of, guarded_router, media_of, replied, retry_of, service_of
+from drimed.service.route import (
+    JSON,
+    LARGE,
+    MEDIA,
+    answer,
+    caller_of,
+    guarded_router,
+    media_of,
+    replied,
+    retry_of,
+    service_of,
+)
 from drimed.service.tokens import ASK_TELL, MANAGE
-from drimed.service.trials import Reply
 from drimed.trial import asking, queries, telling, template
 from drimed.trial.build import notes
 from drimed.trial.changes import CHANGES, Change
 from drimed.trial.events import written
 from drimed.trial.problem import Problem
 from drimed.trial.spec import TrialSpec
+from drimed.trial.tables.decoding import decode_utf
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
@@ -70,7 +82,13 @@ class Receipts:
 
 
 async def write(
-    request: Request, trial: str, act: Act, *, dry_run: bool = False, place: Place = lambda path: path
+    request: Request,
+    trial: str,
+    act: Act,
+    *,
+    dry_run: bool = False,
+    place: Place = lambda path: path,
+    decides: bool = False,
 ) -> Response:
     """Do it once, in one transaction with its answer; a dry run writes nothing.
 
@@ -86,7 +104,7 @@ async def write(
         if dry_run:
             return answer(await service.read(trial, try_it))
         work = lambda tx: Reply(200, written(asdict(act(tx))).encode())  # noqa: E731
-        reply = await service.write(trial, work, actor=actor, retry=await retry_of(request))
+        reply = await service.write(trial, work, actor=actor, retry=await retry_of(request), decides=decides)
     except DrimedError as error:
         raise problems.of_error(error, place) from error
     if reply.repeated:
@@ -99,6 +117,7 @@ async def write(
 
 def _post(path: str, summary: str, name: str, model: Any, example: Any) -> Callable[[Any], Any]:
     described = writing(ASK_TELL, model, example=example)
+    described["openapi_extra"][LARGE] = path in ("episodes", "ask", "tell")
     return decisions.post(f"/trials/{{trial}}/{path}", summary=summary, operation_id=name, **described)
 
 
@@ -127,7 +146,7 @@ async def ask(request: Request, trial: TrialName, body: contract.AskBody) -> Res
         more: dict[str, Any] = {"unavailable": body.unavailable, "episode": body.episode, "key": name}
         return Decisions(asking.ask(tx, body.wanted, **body.known, **more))
 
-    return await write(request, trial, act, dry_run=body.dry_run, place=body.place)
+    return await write(request, trial, act, dry_run=body.dry_run, place=body.place, decides=True)
 
 
 def _outcomes(tell: Act) -> Act:
@@ -171,8 +190,12 @@ _MISSING = EXAMPLES["receipt"] | {"result": "missing", "state": "missing"}
 
 @_post("decisions/{decision}/amend", "Correct an outcome", "amend", Receipt, _AMENDED)
 async def amend(request: Request, trial: TrialName, decision: DecisionNumber, body: contract.AmendBody) -> Response:
-    """The old values stay in the log; null takes a value back."""
-    act = _outcomes(lambda tx: telling.amend(tx, body.report(decision), body.reason, confirm=body.confirm))
+    """The old values stay in the log; null takes a value back.
+
+    With `saw`, a correction of what somebody else has corrected meanwhile is refused (409), and says what is there now.
+    """
+    words: dict[str, Any] = {"confirm": body.confirm, "saw": body.seen(decision)}
+    act = _outcomes(lambda tx: telling.amend(tx, body.report(decision), body.reason, **words))
     return await write(request, trial, act, dry_run=body.dry_run)
 
 
@@ -224,7 +247,7 @@ _FILES = {
     TOML: {"schema": {"type": "string", "description": "A trial file as TOML."}, "example": template()},
 }
 _CREATE = writing(MANAGE, Status, status=201, example=EXAMPLES["status"])
-_CREATE["openapi_extra"] |= {MEDIA: list(_FILES), "requestBody": {"required": True, "content": _FILES}}
+_CREATE["openapi_extra"] |= {MEDIA: list(_FILES), LARGE: True, "requestBody": {"required": True, "content": _FILES}}
 _CREATE["responses"][200] = {"model": Checked, "description": "With `dry_run`: the file is valid, nothing was written."}
 _CREATE["responses"][201]["headers"] |= {"Location": {"schema": {"type": "string"}, "description": "The trial."}}
 
@@ -241,7 +264,7 @@ async def create(
     service, caller = service_of(request), caller_of(request)
     body, media = await request.body(), media_of(request)
     data = None if media == TOML else await request.json()
-    spec = await service.run(lambda: _toml(body) if media == TOML else TrialSpec.read(data))
+    spec = await service.parse(lambda: _toml(body) if media == TOML else TrialSpec.read(data))
     caller.must(MANAGE, spec.name)
     if dry_run:
         return answer(asdict(Checked(spec.name, await service.run(lambda: notes(spec, Problem(spec).shape.d)))))
@@ -254,8 +277,8 @@ def _toml(body: bytes) -> TrialSpec:
     if len(body) > LARGEST_TOML:
         raise Refusal(413, "too-large", f"a trial file may have at most {LARGEST_TOML} bytes")
     try:
-        return TrialSpec.parse(body.decode())
-    except UnicodeDecodeError as error:
-        raise SpecError([Fault((), f"not UTF-8: byte {error.start} cannot be read")]) from None
+        return TrialSpec.parse(decode_utf(body, "the trial file"))
+    except InputError as error:
+        raise SpecError([Fault((), str(error))]) from None
     except RecursionError:
         raise SpecError([Fault((), "nested too deeply")]) from None

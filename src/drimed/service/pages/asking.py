@@ -9,13 +9,14 @@ from starlette.responses import Response
 
 from drimed.errors import DrimedError, InputError
 from drimed.records import Decision, Status
-from drimed.service import observing
 from drimed.service.pages import asked, forms
 from drimed.service.pages.forms import NO_ERRORS, FormErrors
 from drimed.service.pages.route import Pages, Visit, whole
 from drimed.service.tokens import ASK_TELL, READ
 from drimed.trial import asking, plots, queries, roster, sheets
+from drimed.trial.columns import Columns
 from drimed.trial.state import TrialState
+from drimed.trial.tables.table import read
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
@@ -41,10 +42,11 @@ async def _by_sheet(visit: Visit) -> Response:
     sent = forms.Sent("", "")
     try:
         sent = await forms.sent(visit, "a sheet")
-        rows = sheets.read(sent.text, sent.form)
-        if not rows:
+        table = await visit.service.parse(lambda: read(sent.data, sent.name))
+        if not table.rows:
             raise InputError("the sheet has no rows; it needs a column “user”, and one for each context field")
-        return await visit.act(lambda tx: _given(visit, roster.ask(tx, rows, **_in_episode(visit))))
+        act = lambda tx: _given(visit, roster.ask(tx, table, **_in_episode(visit)))  # noqa: E731
+        return await visit.act(act, decides=True)
     except DrimedError as error:
         return await _form(visit, forms.refused_sheet(sent, error))
 
@@ -56,7 +58,7 @@ async def _by_hand(visit: Visit) -> Response:
         return _given(visit, asking.ask(tx, wanted.users, **about, **_in_episode(visit)))
 
     try:
-        return await visit.act(act)
+        return await visit.act(act, decides=True)
     except DrimedError as error:
         return await _form(visit, forms.refused("hand", error, lambda fault: asked.place(visit, fault)))
 
@@ -69,7 +71,6 @@ def _in_episode(visit: Visit) -> dict[str, Any]:
 
 def _given(visit: Visit, decisions: Sequence[Decision]) -> str:
     """Where these decisions are shown."""
-    observing.DECISIONS.inc(sum(not d.repeated for d in decisions))
     again = [d.id for d in decisions if d.repeated]
     address = f"/trials/{visit.trial}/given?decisions={written([d.id for d in decisions])}"
     return address + (f"&again={written(again)}" if again else "")
@@ -110,7 +111,8 @@ async def given(visit: Visit) -> Response:
 async def given_csv(visit: Visit) -> Response:
     """The same as a sheet, to which outcomes can be added."""
     _, found = await _found(visit)
-    return forms.download(f"{visit.trial}-decisions.csv", sheets.decision_rows(found))
+    columns = await visit.service.read(visit.trial, lambda trial: Columns.of(trial.state().problem))
+    return forms.download(f"{visit.trial}-decisions.csv", sheets.decision_rows(columns, found))
 
 
 @routes.page("/trials/{trial}/users.csv", READ)

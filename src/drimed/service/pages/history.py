@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from starlette.responses import Response
 
-from drimed.errors import DrimedError, InputError
+from drimed.errors import ConflictError, DrimedError, InputError
 from drimed.findings.charts import allocation, forest
 from drimed.formatting import short
 from drimed.records import Decision, Effect, Event, Receipt, Report, Status
@@ -24,6 +26,7 @@ from drimed.trial import queries, sheets
 from drimed.trial import telling as outcomes
 from drimed.trial.parts import LARGEST, User
 from drimed.trial.queries import SEARCHES, Found, Search
+from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
@@ -110,7 +113,8 @@ async def amend(visit: Visit) -> Response:
 
     def act(tx: Transaction) -> Receipt:
         report, reason = _report(visit, blank=True), visit.field("reason")
-        return telling.confirmed(visit, lambda sure: [outcomes.amend(tx, report, reason, confirm=sure)])[0]
+        saw = _saw(visit)
+        return telling.confirmed(visit, lambda sure: [outcomes.amend(tx, report, reason, confirm=sure, saw=saw)])[0]
 
     return await _act(visit, act, "amend")
 
@@ -129,6 +133,21 @@ def _report(visit: Visit, *, blank: bool = False) -> Report:
     raise InputError("fill in at least one value")
 
 
+def _shown(d: Decision, spec: TrialSpec) -> str:
+    """The outcome as a page shows it, for the form that corrects it."""
+    parts = {"outcome": d.outcome, "control": d.control if spec.feedback == "difference" else None}
+    seen = {part: None if v is None else {m: v.get(m) for m in spec.metrics} for part, v in parts.items()}
+    return json.dumps(seen)
+
+
+def _saw(visit: Visit) -> Report | None:
+    """The outcome as the page that was sent showed it; a page from elsewhere shows nothing."""
+    with suppress(ValueError, KeyError, TypeError, AttributeError):
+        seen = json.loads(visit.field("saw"))
+        return Report(_number(visit), dict(seen["outcome"] or {}), seen["control"] and dict(seen["control"]))
+    return None
+
+
 async def _act(visit: Visit, act: Callable[[Transaction], Receipt], form: str) -> Response:
     def work(tx: Transaction) -> str:
         receipt = act(tx)
@@ -141,10 +160,13 @@ async def _act(visit: Visit, act: Callable[[Transaction], Receipt], form: str) -
         return await visit.act(work)
     except DrimedError as error:
         values = telling.typed(visit, blank=True) or {_number(visit): {}}
-        return await _page(visit, forms.refused(form, error, lambda fault: telling.place(values, fault)))
+        found = forms.refused(form, error, lambda fault: telling.place(values, fault))
+        conflict = isinstance(error, ConflictError)
+        return await _page(visit, found, saw="" if conflict else visit.field("saw"), status=409 if conflict else 422)
 
 
-async def _page(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
+async def _page(visit: Visit, errors: FormErrors = NO_ERRORS, *, saw: str = "", status: int = 200) -> Response:
+    """`saw` is what the corrected form showed first; empty: what there is now."""
     number = _number(visit)
 
     def look(trial: Trial) -> dict[str, Any]:
@@ -155,6 +177,7 @@ async def _page(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
             return {
                 "s": queries.status(state),
                 "d": found,
+                "saw": saw or _shown(found, spec),
                 "first": events[0],
                 "events": [(event, _about_outcome(event)) for event in events[1:]],
                 "units": {name: metric.unit for name, metric in spec.metrics.items()},
@@ -164,7 +187,7 @@ async def _page(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
             }
 
     shown = await visit.service.read(visit.trial, look)
-    return visit.page("decision.html", errors.status, tab="log", errors=errors, **shown)
+    return visit.page("decision.html", status, tab="log", errors=errors, **shown)
 
 
 def _about(state: TrialState, user: str) -> list[tuple[str, float | str]]:

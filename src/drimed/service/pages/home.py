@@ -14,14 +14,15 @@ from drimed.errors import ConflictError, DrimedError, InputError, SpecError
 from drimed.records import Fault
 from drimed.service import access
 from drimed.service.analyses import Analyses
+from drimed.service.answers import Reply
 from drimed.service.endpoints.writing import LARGEST_TOML
 from drimed.service.pages import forms
 from drimed.service.pages.route import PUBLIC, Pages, Visit, go, keep, local_address, whole
 from drimed.service.problems import Refusal
 from drimed.service.tokens import MANAGE, READ
-from drimed.service.trials import Reply
 from drimed.trial import template
 from drimed.trial.spec import TrialSpec
+from drimed.trial.tables.decoding import decode_utf
 
 PAGE = 30  # trials
 AROUND = 3  # lines shown on either side of one with an error
@@ -72,11 +73,11 @@ async def create(visit: Visit) -> Response:
     text = ""
     try:
         sent = await forms.sent(visit, "a trial file")
-        text = sent.text
+        text = sent.data if isinstance(sent.data, str) else decode_utf(sent.data, sent.name)
         if len(text.encode()) > LARGEST_TOML:
             raise InputError(f"a trial file may have at most {LARGEST_TOML} bytes")
         json = sent.name.lower().endswith(".json") or text.lstrip().startswith("{")  # no TOML begins so
-        spec = await visit.service.run(lambda: TrialSpec.parse(text, "json" if json else "toml"))
+        spec = await visit.service.parse(lambda: TrialSpec.parse(text, "json" if json else "toml"))
     except (SpecError, InputError) as error:
         return _form(visit, text, list(error.faults) or [Fault((), str(error))], 422)
     except RecursionError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import re
@@ -18,16 +19,17 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import Message
 
 from drimed.errors import DrimedError
-from drimed.service import access, problems
+from drimed.service import access, observing, problems
 from drimed.service.access import Caller
+from drimed.service.answers import Reply, Retry
 from drimed.service.pages.rendering import render
 from drimed.service.problems import TITLES, Refusal
-from drimed.service.route import ROLE, admit, service_of
+from drimed.service.route import AT_ONCE, ROLE, SMALL_BODY, admit, service_of
 from drimed.service.service import Service
 from drimed.service.tokens import ASK_TELL, MANAGE, READ
-from drimed.service.trials import Reply, Retry
 from drimed.trial.changes import CHANGES
 from drimed.trial.transaction import Transaction
 
@@ -35,6 +37,7 @@ FORM_COOKIE = "drimed_form"  # a random text that only this browser knows
 KEY, ONCE = "form_key", "once"  # hidden fields of every form
 MOST_FIELDS = 20_000
 MOST_BYTES = 4 * 1024 * 1024  # of one field; the body as a whole has its own limit
+SMALL_FORM = 16 * 1024  # bytes: of a form that everybody may send
 PUBLIC = "public"  # the role of a page that everybody may see
 HEADERS = {
     "Content-Security-Policy": (
@@ -113,10 +116,10 @@ class Visit:
             keep(self.request, response, FORM_COOKIE, secret)
         return response
 
-    async def act(self, act: Callable[[Transaction], str]) -> Response:
+    async def act(self, act: Callable[[Transaction], str], *, decides: bool = False) -> Response:
         """Change the trial, once however often the form is sent, and go to the address that `act` returns."""
         work = lambda tx: Reply(303, act(tx).encode())  # noqa: E731
-        reply = await self.service.write(self.trial, work, actor=self.actor, retry=self.retry())
+        reply = await self.service.write(self.trial, work, actor=self.actor, retry=self.retry(), decides=decides)
         return go(reply.text.decode())
 
     def retry(self) -> Retry | None:
@@ -171,7 +174,8 @@ class Paged(APIRoute):
             visit.caller = await admit(request, role)
         if writes:
             _refuse_other_charsets(request)
-            visit.form = await request.form(max_files=2, max_fields=MOST_FIELDS, max_part_size=MOST_BYTES)
+            observing.limit_body(request.scope, _largest(request, role))
+            visit.form = await _form_of(visit)
             _check_form(visit)
         return await visited(visit)
 
@@ -262,6 +266,30 @@ def _refuse_other_charsets(request: Request) -> None:
     _, options = parse_options_header(request.headers.get("content-type"))
     if options.get(b"charset", b"utf-8").lower() not in (b"utf-8", b"utf8"):
         raise Refusal(400, "malformed", "a form must be sent as UTF-8")
+
+
+def _largest(request: Request, role: str) -> int:
+    """Bytes: sheets and trial files may be large."""
+    if role == PUBLIC:
+        return SMALL_FORM
+    takes_files = request.url.path == "/new" or request.url.path.endswith(("/ask", "/tell"))
+    return service_of(request).settings.largest_body if takes_files else SMALL_BODY
+
+
+async def _form_of(visit: Visit) -> FormData:
+    """What was sent; a large form is read in a thread, which has a loop of its own."""
+    body = await visit.request.body()
+
+    async def given() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def read() -> FormData:
+        request = Request(visit.request.scope, given)
+        return await request.form(max_files=2, max_fields=MOST_FIELDS, max_part_size=MOST_BYTES)
+
+    if len(body) <= AT_ONCE:
+        return await read()
+    return await visit.service.parse(lambda: asyncio.run(read()))
 
 
 def _check_form(visit: Visit) -> None:

@@ -9,11 +9,10 @@ import time
 from typing import Any
 
 import httpx
-import pytest
 import uvicorn
 
 from drimed.service import app
-from drimed.service.prompt import PromptProtocol
+from drimed.service.connections import GuardedProtocol
 from drimed.service.settings import Settings
 from tests.service.serving import PATIENCE
 
@@ -27,7 +26,7 @@ async def hello(scope: Any, _: Any, send: Any) -> None:
 def test_connections_of_a_shared_socket_do_not_wait() -> None:
     found: list[int] = []
 
-    class Noted(PromptProtocol):
+    class Noted(GuardedProtocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             super().connection_made(transport)
             connection = transport.get_extra_info("socket")
@@ -47,11 +46,5 @@ def test_connections_of_a_shared_socket_do_not_wait() -> None:
     assert [value > 0 for value in found] == [True]
 
 
-def test_the_service_runs_with_such_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {}
-    monkeypatch.setattr(uvicorn, "run", lambda *_, **words: given.update(words))
-    settings = Settings()
-    for name, value in settings.environment().items():  # which it sets for its workers
-        monkeypatch.setenv(name, value)
-    app.run(settings)
-    assert given["http"] is PromptProtocol
+def test_the_service_runs_with_such_connections() -> None:
+    assert app.configured(Settings(), hello).http is GuardedProtocol

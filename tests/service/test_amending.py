@@ -1,0 +1,92 @@
+"""Two who correct the same outcome at once: the second is told what is there now."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+
+from drimed.client import Client
+from drimed.errors import ConflictError
+from drimed.trial.stores import open_store
+from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.trial import Trial
+from tests.cli.test_trial import CommandLine
+from tests.service.serving import Running
+from tests.service.test_endpoints import T, ok, problem
+from tests.trial.trials import BUSY, SMALL
+
+
+def told(running: Running, value: float = 4.0) -> int:
+    """A decision with an outcome."""
+    given = ok(running.http.post(f"{T}/ask", json={"user": "north"}))["decisions"][0]["id"]
+    ok(running.http.post(f"{T}/decisions/{given}/outcome", json={"outcome": {"yield": value}}))
+    return int(given)
+
+
+def test_in_python() -> None:
+    trial = Trial.create(BUSY, MemoryStore())
+    given = trial.ask("site 0")
+    trial.tell(given.id, {"yield": 4.0})
+    seen = trial.decision(given.id)
+    assert trial.amend(given.id, {"yield": 5.0}, reason="first", saw=seen).result == "amended"
+    with pytest.raises(ConflictError, match=r"yield is 5\.0 now, and you saw 4\.0"):
+        trial.amend(given.id, {"yield": 6.0}, reason="second", saw=seen)
+    with pytest.raises(ConflictError, match=r"yield is 5\.0 now, and you saw not recorded"):
+        trial.amend(given.id, {"yield": 6.0}, reason="second", saw={"yield": None})
+    assert trial.amend(given.id, {"yield": 5.0}, reason="the first, sent again", saw=seen).result == "already recorded"
+    assert trial.amend(given.id, {"cost": 1.0}, reason="more", saw={"yield": 5.0, "cost": None}).result == "amended"
+    assert trial.decision(given.id).outcome == {"yield": 5.0, "cost": 1.0}
+
+
+def test_over_http(running: Running) -> None:
+    given = told(running)
+    first, second = ({"outcome": {"yield": v}, "reason": "scale", "saw": {"yield": 4.0}} for v in (5.0, 6.0))
+    ok(running.http.post(f"{T}/decisions/{given}/amend", json=first))
+    found = problem(running.http.post(f"{T}/decisions/{given}/amend", json=second), 409)
+    assert "yield is 5.0 now, and you saw 4.0" in found["detail"]
+    assert found["errors"][0]["field"] == "saw.yield"
+    assert ok(running.http.get(f"{T}/decisions/{given}"))["outcome"] == {"yield": 5.0}
+
+
+def test_with_the_client(running: Running) -> None:
+    given = told(running)
+    with Client(running.address) as client:
+        seen = client.decision("small", given)
+        client.amend("small", seen, {"yield": 5.0}, reason="first")
+        with pytest.raises(ConflictError, match=r"yield is 5\.0 now"):
+            client.amend("small", seen, {"yield": 6.0}, reason="second")
+        client.amend("small", given, {"yield": 7.0}, reason="whatever is there")
+
+
+def test_on_the_page_of_the_decision(running: Running) -> None:
+    given = told(running)
+    page = f"/trials/small/decisions/{given}"
+    forms = [running.http.get(page).text for _ in range(2)]  # two people look at it, and then both correct it
+
+    def send(text: str, value: str) -> httpx.Response:
+        form = text[text.index(f"{page}/amend") :]
+        names = ("form_key", "once", "saw")
+        hidden = {n: re.search(rf'name="{n}" value="([^"]*)"', form) for n in names}
+        fields = {n: found[1].replace("&#34;", '"') for n, found in hidden.items() if found is not None}
+        assert set(fields) == set(names)
+        return running.http.post(f"{page}/amend", data=fields | {f"y:{given}:yield": value, "reason": "scale"})
+
+    assert send(forms[0], "5").status_code == httpx.codes.SEE_OTHER
+    answer = send(forms[1], "6")
+    assert answer.status_code == httpx.codes.CONFLICT
+    assert "yield is 5.0 now, and you saw 4.0" in answer.text
+    assert send(answer.text, "6").status_code == httpx.codes.SEE_OTHER  # who has seen it may correct it
+
+
+def test_on_the_command_line(tmp_path: Path) -> None:
+    line = CommandLine(tmp_path)
+    store = open_store(str(tmp_path / "t.db"))
+    trial = Trial.create(SMALL, store)
+    trial.tell(trial.ask("north").id, {"yield": 4.0})
+    store.close()
+    words = ["amend", "small", "--decision", "1", "--reason", "scale", "--saw", "yield=4"]
+    assert "amended" in line.ok(*words, "yield=5")
+    assert "yield is 5.0 now, and you saw 4.0" in str(line.refused(*words, "yield=6"))

@@ -1,0 +1,485 @@
+"""Callers that mean no good, or know no better: nobody else waits for them, and the log stays readable."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from drimed.errors import StoreError
+from drimed.service import connections, service, tokens
+from drimed.service.logs import FIELDS, Calm
+from drimed.service.settings import Settings
+from drimed.trial.stores import open_store
+from tests.service.serving import Running, free_port, processes, served
+from tests.service.test_endpoints import T, ok, problem
+from tests.trial.trials import SMALL
+
+HALF = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
+NGINX = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+FEW = 30  # connections that a small service takes from one address
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    url = httpx.URL(address)
+    return url.host, int(url.port or 80)
+
+
+@contextmanager
+def half_sent(address: str, n: int, text: bytes = HALF) -> Iterator[list[socket.socket]]:
+    """Connections that have sent a part of a request; some may be closed again soon."""
+    with ExitStack() as stack:
+        made = []
+        for _ in range(n):
+            one = stack.enter_context(socket.create_connection(host_and_port(address), timeout=10))
+            try:
+                one.sendall(text)
+            except OSError:  # it was closed already
+                continue
+            made.append(one)
+        yield made
+
+
+def is_closed(connection: socket.socket, seconds: float) -> bool:
+    """Whether the other end closes it in time."""
+    connection.settimeout(seconds)
+    try:
+        while connection.recv(4096):
+            pass
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def is_hung_up_on(connection: socket.socket, seconds: float) -> bool:
+    """Whether the other end gives up, though nothing is read here."""
+    deadline = time.monotonic() + seconds
+    try:
+        while time.monotonic() < deadline:
+            connection.sendall(b"GET ")
+            time.sleep(0.2)
+    except OSError:
+        return True
+    return False
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deadlines of about a second."""
+    for name in ("HEAD", "BODY", "READING"):
+        monkeypatch.setattr(connections, name, 1.0)
+    monkeypatch.setattr(connections, "SWEEP", 0.1)
+    quick = connections.Deadlines(1.0, 1.0, 1.0)
+    monkeypatch.setattr(connections, "Deadlines", lambda: quick)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Settings:
+    """Few connections."""
+    return Settings(store=str(tmp_path / "trials.db"), connections=2 * FEW, connections_per_address=FEW)
+
+
+@pytest.fixture
+def strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failed tokens are forgiven very slowly."""
+    monkeypatch.setattr(service, "FAILURES", (0.001, 20))
+
+
+def with_token(folder: Path, proxies: str) -> Settings:
+    """A store for which a token was made."""
+    settings = Settings(store=str(folder / "trials.db"), proxies=proxies)
+    store = open_store(settings.store)
+    tokens.create(store, label="somebody", role="read")
+    store.close()
+    return settings
+
+
+# Connections
+
+
+def test_half_sent_requests_do_not_keep_others_out(small: Settings) -> None:
+    with served(small) as running, half_sent(running.address, 5 * FEW):
+        for _ in range(5):
+            assert httpx.get(f"{running.address}/healthz", timeout=5).status_code == httpx.codes.OK
+
+
+def test_those_who_wait_longest_make_room(small: Settings) -> None:
+    with served(small) as running, half_sent(running.address, FEW) as first, half_sent(running.address, 1) as last:
+        assert is_closed(first[0], 5)
+        assert not is_closed(last[0], 0.2)
+
+
+def test_requests_that_are_being_answered_are_not_given_up_for_others(
+    small: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(small) as running:
+        go, begun = threading.Event(), threading.Semaphore(0)
+        names = running.service.store.names
+
+        def slow() -> list[str]:
+            begun.release()
+            assert go.wait(30)
+            return names()
+
+        monkeypatch.setattr(running.service.store, "names", slow)
+        with httpx.Client(base_url=running.address, timeout=30) as client:
+            answers: list[int] = []
+            ask = threading.Thread(target=lambda: answers.append(client.get("/v1/trials").status_code))
+            ask.start()
+            assert begun.acquire(timeout=30)
+            with half_sent(running.address, 4 * FEW):
+                assert httpx.get(f"{running.address}/healthz", timeout=5).status_code == httpx.codes.OK
+            go.set()
+            ask.join(30)
+        assert answers == [200]
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        HALF,
+        b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 100\r\n\r\nx",
+    ],
+)
+def test_what_does_not_come_in_time_is_not_waited_for(small: Settings, text: bytes) -> None:
+    with served(small) as running, half_sent(running.address, 1, text) as (slow,):
+        assert is_closed(slow, 10)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_second_head_has_a_deadline_too(small: Settings) -> None:
+    whole = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with served(small) as running, half_sent(running.address, 1, whole) as (slow,):
+        assert slow.recv(4096).startswith(b"HTTP/1.1 200")
+        slow.sendall(HALF)
+        assert is_closed(slow, 4)  # before uvicorn would end an idle connection
+
+
+@pytest.mark.usefixtures("hasty")
+def test_an_answer_that_nobody_takes_is_given_up(small: Settings) -> None:
+    with served(small) as running:
+        waiting = socket.socket()
+        waiting.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        waiting.connect(host_and_port(running.address))
+        many = b"GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100
+        waiting.sendall(many)
+        assert is_hung_up_on(waiting, 20)
+        waiting.close()
+
+
+def test_a_proxy_speaks_for_many(tmp_path: Path) -> None:
+    settings = Settings(store=str(tmp_path / "trials.db"), connections_per_address=2, proxies="127.0.0.1")
+    with served(settings) as running, half_sent(running.address, 10) as held:
+        time.sleep(0.5)
+        assert not any(is_closed(one, 0.05) for one in held)
+
+
+def test_the_process_takes_as_many_files_as_it_may() -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+        assert connections.raise_file_limit() == min(hard, connections.MOST_FILES)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(hard, connections.MOST_FILES)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextmanager
+def behind_nginx(address: str, folder: Path) -> Iterator[str]:
+    """The proxy of deploy/nginx.conf, without TLS."""
+    if NGINX is None:
+        pytest.skip("nginx is not installed: apt-get install nginx-light")
+    port = free_port()
+    told = (Path(__file__).parents[2] / "deploy" / "nginx.conf").read_text()
+    told = "\n".join(line for line in told.splitlines() if "ssl_certificate" not in line)
+    told = told.replace("listen 443 ssl;", f"listen 127.0.0.1:{port};").replace("127.0.0.1:8000", address[7:])
+    for name in ("body", "proxy", "fastcgi", "uwsgi", "scgi"):
+        (folder / name).mkdir()
+    temporary = "".join(
+        f"{name}_temp_path {folder / path};\n"
+        for name, path in (
+            ("client_body", "body"),
+            ("proxy", "proxy"),
+            ("fastcgi", "fastcgi"),
+            ("uwsgi", "uwsgi"),
+            ("scgi", "scgi"),
+        )
+    )
+    file = folder / "nginx.conf"
+    file.write_text(
+        f"daemon off;\npid {folder / 'pid'};\nerror_log {folder / 'error'};\nuser root;\n"
+        f"events {{ worker_connections 2048; }}\nhttp {{\naccess_log off;\n{temporary}{told}\n}}\n"
+    )
+    running = subprocess.Popen([NGINX, "-c", file, "-p", folder], stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 20
+        while True:
+            assert running.poll() is None, (folder / "error").read_text()
+            assert time.monotonic() < deadline
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        running.terminate()
+        running.wait(20)
+
+
+def test_through_nginx_half_sent_requests_do_not_keep_others_out(tmp_path: Path) -> None:
+    settings = Settings(store=str(tmp_path / "trials.db"), connections=2 * FEW, proxies="127.0.0.1")
+    with (
+        served(settings) as running,
+        behind_nginx(running.address, tmp_path) as proxy,
+        half_sent(proxy, 10 * FEW),
+    ):
+        for _ in range(5):  # from another address than theirs
+            with httpx.Client(transport=httpx.HTTPTransport(local_address="127.0.0.2")) as other:
+                assert other.get(f"{proxy}/healthz", timeout=5).status_code == httpx.codes.OK
+        assert httpx.get(f"{running.address}/healthz", timeout=5).status_code == httpx.codes.OK
+
+
+@pytest.mark.usefixtures("strict")
+def test_through_nginx_failed_tokens_are_counted_by_who_asks(tmp_path: Path) -> None:
+    with served(with_token(tmp_path, proxies="127.0.0.1")) as running, behind_nginx(running.address, tmp_path) as proxy:
+        with httpx.Client(base_url=proxy) as client:  # nginx says who asks, whatever they say themselves
+            assert rotating(client, 40).count(429) == 40 - service.FAILURES[1]
+        with httpx.Client(transport=httpx.HTTPTransport(local_address="127.0.0.2"), base_url=proxy) as other:
+            assert other.get("/v1/trials", headers={"Authorization": "Bearer drimed_x_y"}).status_code == 401
+
+
+# Who asks
+
+
+def rotating(client: httpx.Client, n: int) -> list[int]:
+    """The answers to wrong tokens, each as if from another address."""
+    return [
+        client.get(
+            "/v1/trials", headers={"Authorization": f"Bearer drimed_x_{i}", "X-Forwarded-For": f"203.0.113.{i}"}
+        ).status_code
+        for i in range(n)
+    ]
+
+
+@pytest.mark.usefixtures("strict")
+def test_whoever_says_to_be_somebody_else_is_not_believed(tmp_path: Path) -> None:
+    with served(with_token(tmp_path, proxies="")) as running:
+        assert rotating(running.http, 40).count(429) == 40 - service.FAILURES[1]
+
+
+@pytest.mark.parametrize(
+    ("said", "same"),
+    [
+        ("198.51.100.1, 203.0.113.9", True),  # the last one was written by the proxy
+        ("203.0.113.9, 127.0.0.1", True),  # and 127.0.0.1 is a proxy itself
+        ("203.0.113.9, 198.51.100.1", False),
+    ],
+)
+@pytest.mark.usefixtures("strict")
+def test_the_last_address_that_is_no_proxy_counts(tmp_path: Path, said: str, same: bool) -> None:
+    with served(with_token(tmp_path, proxies="127.0.0.1")) as running:
+        wrong = {"Authorization": "Bearer drimed_x_y"}
+        for _ in range(service.FAILURES[1] + 5):
+            running.http.get("/v1/trials", headers=wrong | {"X-Forwarded-For": "203.0.113.9"})
+        answer = running.http.get("/v1/trials", headers=wrong | {"X-Forwarded-For": said})
+        assert answer.status_code == (429 if same else 401)
+
+
+# Bodies
+
+
+def test_a_form_that_everybody_may_send_is_small(http: httpx.Client) -> None:
+    answer = http.post("/sign-in", content=b"token=" + b"x" * 100_000, headers={"Content-Type": FORM})
+    assert answer.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE
+
+    def pieces() -> Iterator[bytes]:
+        for _ in range(100):
+            yield b"x" * 1000
+
+    answer = http.post("/sign-in", content=pieces(), headers={"Content-Type": FORM})  # which does not say its size
+    assert answer.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE
+
+
+FORM = "application/x-www-form-urlencoded"
+
+
+@pytest.mark.parametrize("path", [f"{T}/pause", f"{T}/users", f"{T}/decisions/1/amend"])
+def test_where_no_table_is_expected_bodies_are_small(http: httpx.Client, path: str) -> None:
+    found = problem(http.post(path, json={"reason": "x" * 300_000}), 413)
+    assert "262144 bytes" in found["detail"]
+
+
+def test_large_bodies_are_read_beside_everything_else(http: httpx.Client, running: Running) -> None:
+    """Ten bodies of 3 MB; nobody else waits long for them."""
+    body = json.dumps({"reports": [{"decision": i, "outcome": {"yield": "x"}} for i in range(60_000)]}).encode()
+    said, longest, done = list[int](), 0.0, threading.Event()
+
+    def send() -> None:
+        with httpx.Client(base_url=running.address, timeout=120) as client:
+            answer = client.post(f"{T}/tell", content=body, headers={"Content-Type": "application/json"})
+            said.append(answer.status_code)
+
+    senders = [threading.Thread(target=send) for _ in range(10)]
+    for sender in senders:
+        sender.start()
+    threading.Thread(target=lambda: [s.join() for s in senders] and done.set()).start()
+    while not done.is_set():
+        start = time.perf_counter()
+        ok(http.get("/healthz"))
+        longest = max(longest, time.perf_counter() - start)
+    assert said == [422] * 10
+    assert longest < 2.5  # 7 s before
+
+
+# Work that nobody waits for
+
+
+def test_proofs_that_nobody_waits_for_hold_up_nobody(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those who ask for the same one share it."""
+    go, proved = threading.Event(), list[str]()
+    plain = service.replay
+
+    def slow(store: Any, trial: str, *, expected_hash: Any, progress: Any) -> Any:
+        proved.append(trial)
+        while not go.wait(0.1):
+            progress(1, 2)
+        return plain(store, trial, expected_hash=expected_hash, progress=progress)
+
+    monkeypatch.setattr(service, "replay", slow)
+    ok(running.http.post(f"{T}/ask", json={}))
+    gone = [socket.create_connection(host_and_port(running.address), 10) for _ in range(30)]
+    for one in gone:
+        one.sendall(f"GET {T}/verify HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    deadline = time.monotonic() + 20
+    while not proved and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for one in gone:
+        one.close()
+    start = time.perf_counter()
+    assert running.http.get(f"{T}/export").status_code == httpx.codes.OK
+    assert time.perf_counter() - start < 5
+    said: list[bool] = []
+    threads = [
+        threading.Thread(target=lambda: said.append(ok(httpx.get(f"{running.address}{T}/verify", timeout=60))["ok"]))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    time.sleep(1.5)
+    go.set()
+    for thread in threads:
+        thread.join(60)
+    assert said == [True] * 3
+    assert len(proved) <= 4  # of 33 that were asked for
+
+
+def test_a_client_that_hangs_up_is_one_quiet_line(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "drimed.service")
+    head = (
+        f"POST {T}/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
+    )
+    with half_sent(running.address, 1, head.encode()) as (one,):
+        time.sleep(0.3)
+        one.close()
+        deadline = time.monotonic() + 10
+        while not (lines := [r for r in caplog.records if getattr(r, FIELDS, {}).get("status") == 499]):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert [(r.levelname, r.exc_info) for r in lines] == [("INFO", None)]
+    assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
+    assert 'status="499"' in running.http.get("/metrics").text
+
+
+# What the log and the answers say
+
+
+def test_one_kind_of_error_is_one_line_a_second() -> None:
+    moment = 0.0
+    calm = Calm(clock=lambda: moment)
+
+    def record(message: str, level: int = logging.ERROR, **fields: Any) -> logging.LogRecord:
+        made = logging.LogRecord("asyncio", level, "", 0, message, (), None)
+        setattr(made, FIELDS, fields)
+        return made
+
+    assert [bool(calm.filter(record("out of files"))) for _ in range(5)] == [True] + [False] * 4
+    assert calm.filter(record("another"))
+    assert all(calm.filter(record("request", logging.INFO, status=200, actor=None)) for _ in range(3))
+    assert all(calm.filter(record("request", logging.INFO, status=404, actor="office")) for _ in range(3))
+    refused = [calm.filter(record("request", logging.INFO, status=401, actor=None)) for _ in range(3)]
+    assert [bool(passed) for passed in refused] == [True, False, False]
+    moment = 1.1
+    later = record("out of files")
+    assert calm.filter(later)
+    assert getattr(later, FIELDS)["left_out"] == 4
+
+
+@pytest.mark.parametrize("path", ["/readyz", "/v1/trials", "/", "/sign-in"])
+def test_where_the_store_is_stays_in_the_log(
+    running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    secret = "postgresql://kept-user@kept-host/kept-name cannot be used"
+
+    def away(*_: Any, **__: Any) -> Any:
+        raise StoreError(secret)
+
+    monkeypatch.setattr(running.service.store, "transaction", away)
+    running.service.access._open_until = 0.0
+    answer = running.http.get(path, headers={"X-Request-ID": "look-me-up", "Accept": "text/html"})
+    assert answer.status_code == httpx.codes.SERVICE_UNAVAILABLE
+    assert "kept-" not in answer.text
+    assert "look-me-up" in answer.text
+    logged = [r for r in caplog.records if "kept-host" in r.getMessage()]
+    assert getattr(logged[0], FIELDS)["request_id"] == "look-me-up"
+
+
+# Workers
+
+
+def test_a_worker_that_is_killed_while_it_starts_is_replaced_at_once(tmp_path: Path) -> None:
+    import signal
+
+    with processes(str(tmp_path / "trials.db"), tmp_path / "log", "--workers", "2") as running:
+        httpx.post(f"{running.address}/v1/trials", json=SMALL).raise_for_status()
+        for pid in running.workers():
+            os.kill(pid, signal.SIGKILL)
+        children = Path(f"/proc/{running.parent.pid}/task/{running.parent.pid}/children")
+        old, deadline, killed = set(running.workers()), time.monotonic() + 20, 0
+        while killed < 2 and time.monotonic() < deadline:  # both, before they answer
+            for pid in map(int, children.read_text().split()):
+                name = Path(f"/proc/{pid}/cmdline").read_bytes()
+                if pid not in old and b"spawn_main" in name:
+                    time.sleep(0.7)  # the supervisor has asked it by now
+                    os.kill(pid, signal.SIGKILL)
+                    old.add(pid)
+                    killed += 1
+        assert killed == 2
+        start, until = time.monotonic(), time.monotonic() + 60
+        while True:
+            try:
+                if httpx.get(f"{running.address}/readyz", timeout=5).status_code == httpx.codes.OK:
+                    break
+            except httpx.TransportError:
+                pass
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        assert time.monotonic() - start < 20  # 30 s and more before

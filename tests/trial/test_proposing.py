@@ -1,0 +1,126 @@
+"""A decision that takes long is taken outside the store's lock; what is recorded is the same."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from drimed.trial import asking, proposing
+from drimed.trial.stores import open_store
+from drimed.trial.trial import Trial
+from drimed.trial.verify import verify
+from tests.trial.trials import BUSY
+
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, threading.Event]]:
+    """Decisions for `site 0` wait for the second event, and say by the first that they do."""
+    waiting, go = threading.Event(), threading.Event()
+    plain = asking.decide
+
+    def slow(state: Any, questions: Any) -> Any:
+        if questions[0].profile.user == "site 0" and not go.is_set():
+            waiting.set()
+            assert go.wait(PATIENCE)
+        return plain(state, questions)
+
+    monkeypatch.setattr(asking, "decide", slow)
+    yield waiting, go
+    go.set()
+
+
+@contextmanager
+def asking_slowly(trial: Trial, found: list[Any]) -> Iterator[None]:
+    thread = threading.Thread(target=lambda: found.append(trial.ask("site 0")))
+    thread.start()
+    yield
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_a_slow_decision_holds_up_no_other_trial(address: str, held: tuple[threading.Event, threading.Event]) -> None:
+    waiting, go = held
+    store, found = open_store(address), list[Any]()
+    slow, other = Trial.create(BUSY, store), Trial.create(BUSY | {"name": "other"}, store)
+    with asking_slowly(slow, found):
+        assert waiting.wait(PATIENCE)
+        answered = list[Any]()
+        beside = threading.Thread(target=lambda: answered.append(other.ask("site 1")))
+        beside.start()
+        beside.join(10)
+        in_time = not beside.is_alive()
+        go.set()
+        beside.join(PATIENCE)
+    assert in_time
+    assert len(answered) == len(found) == 1
+    store.close()
+
+
+def test_what_is_told_meanwhile_is_known_to_the_decision(
+    address: str, held: tuple[threading.Event, threading.Event]
+) -> None:
+    waiting, go = held
+    store, found = open_store(address), list[Any]()
+    trial = Trial.create(BUSY, store)
+    first = trial.ask("site 1")
+    trial.slow = True
+    with asking_slowly(trial, found):
+        assert waiting.wait(PATIENCE)
+        told = Trial.open(trial.name, store)
+        thread = threading.Thread(target=lambda: told.tell(first.id, {"yield": 5.0}))
+        thread.start()
+        thread.join(10)
+        in_time = not thread.is_alive()
+        go.set()
+        thread.join(PATIENCE)
+    assert in_time
+    events = list(trial.log())
+    assert [e.kind for e in events][-2:] == ["outcome", "decision"]
+    assert events[-1].body["state"] == events[-2].seq  # taken again, after the outcome
+    proof = verify(store, trial.name)
+    assert (proof.ok, proof.exact) == (True, 2)
+    store.close()
+
+
+def test_after_some_attempts_a_decision_is_taken_under_the_lock(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(address)
+    trial = Trial.create(BUSY, store)
+    other = Trial.open(trial.name, store)
+    plain, calls = asking.decide, list[int]()
+
+    def overtaken(state: Any, questions: Any) -> Any:
+        calls.append(state.seq)
+        if len(calls) <= proposing.ATTEMPTS:
+            other.add_user(f"new {len(calls)}", {})
+        return plain(state, questions)
+
+    monkeypatch.setattr(asking, "decide", overtaken)
+    given = trial.ask("site 0", key="k")
+    assert len(calls) == proposing.ATTEMPTS + 1
+    assert given.id == 1
+    assert trial.status().decisions == 1
+    assert trial.ask("site 0", key="k").id == 1  # the key is in the log, once
+    assert verify(store, trial.name).ok
+    store.close()
+
+
+def test_quick_decisions_are_taken_under_the_lock_at_once(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(address)
+    trial = Trial.create(BUSY, store)
+    monkeypatch.setattr(proposing, "QUICK", PATIENCE)
+    monkeypatch.setattr(proposing, "LOADING", PATIENCE)
+    trial.ask("site 0")
+    monkeypatch.setattr(Trial, "proposing", None)  # it would fail
+    assert trial.ask("site 1").id == 2
+    monkeypatch.setattr(proposing, "QUICK", 0.0)
+    assert trial.ask("site 0").id == 3
+    monkeypatch.setattr(proposing, "QUICK", PATIENCE)
+    with pytest.raises(TypeError):  # one that took long was enough
+        trial.ask("site 1")
+    store.close()
