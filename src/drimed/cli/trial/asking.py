@@ -63,7 +63,7 @@ def ask(
         return _without_sheet(tx, user, about, episode, key)
 
     found = trial.decide(act, dry_run=dry_run)
-    common.put(sheets.decision_rows(Columns.of(trial.state.problem), found), out, [d.plain() for d in found])
+    common.put(sheets.decision_rows(Columns.of(trial.state().problem), found), out, [d.plain() for d in found])
     again = sum(d.repeated for d in found)
     decided = f"{len(found) - again} decided" + (f", {again} decided before" if again else "")
     common.say(f"{decided}; episode {found[0].episode}" + (NOTHING_WRITTEN if dry_run else ""))
