@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from drimed.trial.spec import TrialSpec
 from drimed.trial.state import Capacity, Episode, TrialState, Values, problem_of
 from drimed.trial.stores.store import Ledger
 
+About = TypeVar("About")
 Group = list[tuple[Event, Event | None]]  # events, each with the decision that it is about
 
 CHUNK = 2000  # events that are folded at a time: their decisions are fetched together
@@ -73,12 +74,12 @@ def advanced(state: TrialState, group: Group, ledger: Ledger) -> TrialState:
 
 def groups(ledger: Ledger, *, after: int, until: int | None) -> Iterator[Group]:
     """The ledger's events in groups, with the decisions they are about."""
-    return grouped(_with_decisions(ledger, after, until))
+    return grouped((event, told[0] if told else None) for event, told in with_histories(ledger, after, until))
 
 
-def grouped(pairs: Iterable[tuple[Event, Event | None]]) -> Iterator[Group]:
+def grouped(pairs: Iterable[tuple[Event, About]]) -> Iterator[list[tuple[Event, About]]]:
     """Decisions that were taken together stay together."""
-    group: Group = []
+    group: list[tuple[Event, About]] = []
     for event, about in pairs:
         together = (
             group
@@ -270,14 +271,14 @@ def regrown(state: TrialState, ledger: Ledger, group: Group) -> TrialState:
     return caught_up(again, ledger, state.seq)
 
 
-def _with_decisions(ledger: Ledger, after: int, until: int | None) -> Iterator[tuple[Event, Event | None]]:
+def with_histories(ledger: Ledger, after: int, until: int | None) -> Iterator[tuple[Event, list[Event]]]:
+    """The ledger's events, each with all that the log has about the decision it is about."""
     while True:
         chunk = list(ledger.events(after=after, until=until, limit=CHUNK))
         wanted = sorted({e.decision for e in chunk if e.decision is not None and e.kind != kinds.DECISION})
         found = ledger.of_decisions(wanted) if wanted else {}
         for event in chunk:
-            about = found.get(event.decision or 0) if event.kind != kinds.DECISION else None
-            yield event, about[0] if about else None
+            yield event, found.get(event.decision or 0, []) if event.kind != kinds.DECISION else []
         if len(chunk) < CHUNK:
             return
         after = chunk[-1].seq

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from drimed.errors import ConflictError, InputError
+from drimed.errors import InputError
 from drimed.records import Path
+from drimed.trial import allowed
 from drimed.trial.faults import first_twice, name_faults
 from drimed.trial.numbers import plot_key
 from drimed.trial.state import TrialState
@@ -45,8 +46,7 @@ def places(state: TrialState, user: str, wanted: Wanted | None = None) -> list[P
         raise InputError(f"plot {twice!r} of user {user!r} is asked for twice in one call", at)
     for plot, block in given:
         _named(plot, at)
-        if plot in own and own[plot] != block:
-            raise ConflictError(f"plot {plot!r} of user {user!r} is in block {own[plot]!r}, not in {block!r}", at)
+        allowed.own_block(user, plot, block, own)
     return [Place(user, plot, block) for plot, block in given]
 
 

@@ -11,12 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from drimed.errors import ConflictError, DrimedError
 from drimed.records import Event, Proof
 from drimed.trial import events as kinds
 from drimed.trial import snapshots
 from drimed.trial.asking import Question, decide
 from drimed.trial.events import START, hash_after
-from drimed.trial.fold import advanced, at_start, groups
+from drimed.trial.fold import advanced, at_start, grouped, with_histories
+from drimed.trial.possible import check
+from drimed.trial.queries import Story
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger, Snapshot, Store
 
@@ -38,6 +41,7 @@ class _Check:
         self.faults: list[str] = []
         self.decisions = self.exact = self.rounded = 0
         self.replayed, self.compared = 0, False
+        self.requests: dict[str, tuple[str, str]] = {}  # when and by whom each was answered
 
     def run(self, expected_hash: str | None) -> Proof:
         events, hash = self._chain(expected_hash)
@@ -75,10 +79,11 @@ class _Check:
             self._fault(f"the log is of trial {state.spec.name!r}, and the store has it as {self.ledger.name!r}")
         snapshot = self.ledger.snapshot()
         self._compare(state, snapshot)
-        for group in groups(self.ledger, after=state.seq, until=None):
+        for group in grouped(with_histories(self.ledger, state.seq, None)):
+            self._check(state, group)
             if group[0][0].kind == kinds.DECISION:
                 self._redecide(state, [event for event, _ in group])
-            state = advanced(state, group, self.ledger)
+            state = advanced(state, [(event, told[0] if told else None) for event, told in group], self.ledger)
             self._compare(state, snapshot)
             if self.progress is not None:
                 self.progress(state.seq, self.ledger.seq)
@@ -92,17 +97,32 @@ class _Check:
             if not _same(state, snapshot):
                 self._fault(f"the snapshot after event {snapshot.seq} is not what the log amounts to")
 
+    def _check(self, state: TrialState, group: list[tuple[Event, list[Event]]]) -> None:
+        """Whether anybody could have recorded this: the rules of the trial that records hold for its log too."""
+        event = group[0][0]
+        try:
+            check(state, [(event, _story(state, told)) for event, told in group])
+            self._once(event)
+        except Exception as error:
+            what = str(error) if isinstance(error, DrimedError) else repr(error)
+            self._fault(f"event {event.seq} ({event.kind}) cannot have been recorded there: {what}")
+
+    def _once(self, event: Event) -> None:
+        """A request is decided for once; what follows it at once may be the rest of it."""
+        if event.request is None:
+            return
+        now = event.time, event.actor
+        if self.requests.setdefault(event.request, now) != now:
+            raise ConflictError(f"request {event.request!r} was answered before")
+
     def _redecide(self, state: TrialState, events: list[Event]) -> None:
         questions = []
         for event in events:
             profile, context, mask, _ = state.asked(event)
             body = event.body
             questions.append(Question(profile, context, body["unavailable"], mask, body.get("plot"), body.get("block")))
-        for i, (event, body) in enumerate(zip(events, decide(state, questions), strict=True)):
+        for event, body in zip(events, decide(state, questions), strict=True):
             self.decisions += 1
-            number = state.counts.decisions + i + 1
-            if event.decision != number:
-                self._fault(f"event {event.seq} is decision {event.decision}, expected {number}")
             if body == event.body:
                 self.exact += 1
                 continue
@@ -112,6 +132,13 @@ class _Check:
                 self._fault(f"decision {event.decision} (event {event.seq}) is not reproduced: {names} differ")
             else:
                 self.rounded += 1
+
+
+def _story(state: TrialState, events: list[Event]) -> Story | None:
+    """What was known of a decision at that moment, if it had been taken."""
+    if not events or events[0].kind != kinds.DECISION or events[0].seq > state.seq:
+        return None
+    return Story.of(state, events)
 
 
 def _holds(event: Event, hash: str) -> bool:
