@@ -138,7 +138,7 @@ def _outcome(state: TrialState, event: Event, about: Event | None) -> TrialState
     body = event.body
     was, now = body["was"], body["outcome"]
     before = state.state_of(was, missing=body.get("late", False))
-    counts = state.counts.moved(before, state.state_of(now, missing=False))
+    counts = state.counts.moved(before, state.state_of(now, missing=body.get("missing", False)))
     if event.kind == kinds.AMENDMENT:
         counts = replace(counts, amendments=counts.amendments + 1)
     usual = unlikely.recorded(state.usual, state.problem.metrics, was, now)

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from drimed.errors import ConflictError, InputError
-from drimed.records import Event
+from drimed.records import MISSING, Event
 from drimed.trial import allowed
 from drimed.trial import events as kinds
 from drimed.trial.covariates import number
@@ -26,9 +26,10 @@ Pairs = Sequence[tuple[Event, Story | None]]  # events, each with what was known
 
 _REASON = {"reason"}
 _FIELDS: dict[str, tuple[set[str], set[str]]] = {  # of the body: those that are there, and those that may be
+    kinds.CREATED: ({"spec", "seed", "numpy"}, set()),
     kinds.EPISODE: ({"episode", "contexts", "unavailable"}, set()),
     kinds.OUTCOME: ({"outcome", "was", "late"}, set()),
-    kinds.AMENDMENT: ({"outcome", "was", "reason"}, {"late"}),
+    kinds.AMENDMENT: ({"outcome", "was", "reason"}, {"late", "missing"}),
     kinds.MISSING: (_REASON, {"was"}),
     kinds.USER: ({"definition"}, set()),
     kinds.PREFERENCE: ({"preference", "reason"}, set()),
@@ -49,14 +50,10 @@ def check(state: TrialState, pairs: Pairs) -> None:
     if event.kind == kinds.DECISION:
         _decisions(state, [one for one, _ in pairs])
         return
-    if event.kind not in _FIELDS:
-        known = event.kind == kinds.CREATED
-        raise ConflictError("a trial is created once" if known else f"there are no events of kind {event.kind!r}")
-    body = event.body
-    required, optional = _FIELDS[event.kind]
-    if not required <= set(body) <= required | optional:
-        raise InputError(f"its fields are {', '.join(body)}, expected {', '.join(sorted(required))}")
-    if "reason" in body:
+    if event.kind == kinds.CREATED:
+        raise ConflictError("a trial is created once")
+    body = _body(event)
+    if "reason" in body and (event.kind, body["reason"]) != (kinds.RESUMED, ""):
         _texts(body["reason"])
         if event.kind != kinds.RESUMED:
             allowed.need_reason(body["reason"])
@@ -66,11 +63,32 @@ def check(state: TrialState, pairs: Pairs) -> None:
         _CHANGED[event.kind](state, event)
 
 
+def check_start(created: Event) -> None:
+    """Refuse a first event that creates no trial; what the trial file says is taken as it was read at that time."""
+    _columns(created)
+    body = _body(created)
+    seed, given = body["seed"], body["spec"].get("seed")
+    _texts(body["numpy"])
+    if created.kind != kinds.CREATED or type(seed) is not int or given not in (None, seed):
+        raise InputError(f"its seed is {seed!r}, and the trial file's is {given!r}")
+
+
+def _body(event: Event) -> dict[str, Any]:
+    """With the fields that events of this kind have."""
+    if event.kind not in _FIELDS:
+        raise ConflictError(f"there are no events of kind {event.kind!r}")
+    body, (required, optional) = event.body, _FIELDS[event.kind]
+    if not required <= set(body) <= required | optional:
+        raise InputError(f"its fields are {', '.join(body)}, expected {', '.join(sorted(required))}")
+    return body
+
+
 def _columns(event: Event) -> None:
     """What is recorded beside the body."""
-    _texts(event.actor)
-    if not event.actor or datetime.fromisoformat(event.time).tzinfo is None:
-        raise InputError("an event has an actor, and a time with its zone")
+    if not isinstance(event.actor, str) or not event.actor:
+        raise InputError(f"somebody acts: an actor is a name, got {event.actor!r}")
+    if not _is_time(event.time):
+        raise InputError(f"a time has its zone, as in 2026-05-01T10:00:00+00:00, got {event.time!r}")
     about, somebody = event.kind in _WITH_DECISION, event.kind in _WITH_USER
     if (event.decision is not None) != about or (event.user is not None) != somebody:
         raise InputError(f"it is of decision {event.decision} and user {event.user!r}, which its kind has not")
@@ -119,7 +137,7 @@ def _place(state: TrialState, user: str, body: Mapping[str, Any]) -> None:
     if plot is None and (own or "block" in body or "plot" in body):
         raise ConflictError(f"user {user!r} has plots, and none is named" if own else "its plot has no name")
     if plot is not None:
-        _texts(plot, "" if body["block"] is None else body["block"])
+        _texts(plot, *(() if body["block"] is None else (body["block"],)))
         allowed.own_block(user, plot, body["block"], own)
     key = plot_key(user, plot)
     if key in state.episode.asked:
@@ -158,6 +176,9 @@ def _about(state: TrialState, event: Event, story: Story | None) -> None:
     if new == story.outcome:
         raise ConflictError("it adds nothing to what was recorded before")
     if event.kind == kinds.AMENDMENT:
+        stays = story.given_up and state.state_of(new, missing=True) == MISSING
+        if body.get("missing", True) is not True or ("missing" in body and not stays):
+            raise ConflictError("it says that the rest is missing, and nobody had said so")
         allowed.some_left(allowed.amendable(story)["metrics"], new["metrics"], new["control"])
     else:
         _completed(state, story, new)
@@ -207,8 +228,11 @@ def _episode(state: TrialState, event: Event) -> None:
 
 
 def _user(state: TrialState, event: Event) -> None:
-    allowed.new_user(state, str(event.user))
-    _defined(state, str(event.user), event.body["definition"], event.body["definition"])
+    name, definition = str(event.user), event.body["definition"]
+    allowed.new_user(state, name)
+    _texts(name)
+    if written(_defined(state, name, definition)) != written(definition):
+        raise InputError(f"a user is not recorded as {definition}")
 
 
 def _preference(state: TrialState, event: Event) -> None:
@@ -223,21 +247,21 @@ def _redefined(state: TrialState, event: Event, field: str) -> None:
     user, value = str(event.user), event.body[field]
     allowed.known_user(state, user)
     known = state.profile(user).definition.model_dump(mode="json", exclude_none=True)
-    _defined(state, user, known | {field: value}, {field: value})
+    if value is None or written(_defined(state, user, known | {field: value})[field]) != written(value):
+        raise InputError(f"a {field} is not recorded as {value!r}")
 
 
-def _defined(state: TrialState, name: str, definition: Any, recorded: Any) -> None:
-    """A user's definition, of which `recorded` was written as it would be now."""
+def _defined(state: TrialState, name: str, definition: Any) -> dict[str, Any]:
+    """A user's definition, as it would be recorded now."""
     user = User.model_validate(definition)
-    new = user.model_dump(mode="json", exclude_none=True)
-    if written({field: new.get(field) for field in recorded}) != written(recorded):
-        raise InputError(f"a user is not recorded as {recorded}")
     allowed.sound(allowed.user_faults(state, user, ("users", name)))
     allowed.not_retired(state, state.problem.profile(name, user, 0))
+    return user.model_dump(mode="json", exclude_none=True)
 
 
 def _arm(state: TrialState, event: Event) -> None:
     body = event.body
+    _texts(body["arm"])
     arm = Arm.model_validate(body["definition"])
     allowed.new_arm(state, body["arm"], arm)
     again: dict[str, Any] = {"arm": body["arm"], "definition": arm.model_dump(mode="json", exclude_none=True)}
@@ -260,10 +284,17 @@ def _turned(state: TrialState, event: Event) -> None:
     allowed.turning(state, event.kind)
 
 
+def _is_time(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except (TypeError, ValueError):
+        return False
+
+
 def _texts(*values: object) -> None:
     for value in values:
-        if not isinstance(value, str):
-            raise InputError(f"{value!r} is no text")
+        if not isinstance(value, str) or not value:
+            raise InputError(f"{value!r} is no text, or an empty one")
 
 
 _TOLD = (kinds.OUTCOME, kinds.AMENDMENT, kinds.MISSING)

@@ -61,9 +61,12 @@ def amend(tx: Transaction, report: Report, reason: str, *, confirm: bool = False
         faults = unlikely(tx.state, story, report)
         if faults:
             raise UnconfirmedError(faults)
+    # What was given up stays so: a corrected value does not say that the rest will come.
+    given_up = story.given_up and tx.state.state_of(new, missing=True) == MISSING
     body = {"outcome": new, "was": story.outcome, "late": story.given_up, "reason": reason}
+    body |= {"missing": True} if given_up else {}
     tx.append([Draft(kinds.AMENDMENT, body, story.decision, story.event.user)], {story.decision: story})
-    return _receipt(tx.state, story, "amended", new)
+    return _receipt(tx.state, story, "amended", new, given_up=given_up)
 
 
 def mark_missing(tx: Transaction, decision: int, reason: str) -> Receipt:

@@ -23,6 +23,7 @@ from drimed.trial.events import Draft, chain, now
 from drimed.trial.fold import at_start, caught_up
 from drimed.trial.parts import Arm, ArmNoise
 from drimed.trial.plots import Wanted
+from drimed.trial.possible import check_start
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger, Store
@@ -70,7 +71,9 @@ class Trial:
         trial = Trial(checked.name, store, actor=actor, clock=clock)
         with store.create(checked.name) as ledger:
             time = clock()
-            ledger.append(chain([draft], seq=ledger.seq, hash=ledger.hash, time=time, actor=actor))
+            (created,) = chain([draft], seq=ledger.seq, hash=ledger.hash, time=time, actor=actor)
+            check_start(created)
+            ledger.append([created])
             yield trial, Transaction(at_start(ledger), ledger, time, actor)
 
     @staticmethod

@@ -18,7 +18,7 @@ from drimed.trial import snapshots
 from drimed.trial.asking import Question, decide
 from drimed.trial.events import START, hash_after
 from drimed.trial.fold import advanced, at_start, grouped, with_histories
-from drimed.trial.possible import check
+from drimed.trial.possible import check, check_start
 from drimed.trial.queries import Story
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger, Snapshot, Store
@@ -41,7 +41,7 @@ class _Check:
         self.faults: list[str] = []
         self.decisions = self.exact = self.rounded = 0
         self.replayed, self.compared = 0, False
-        self.requests: dict[str, tuple[str, str]] = {}  # when and by whom each was answered
+        self.requests: dict[str, tuple[int, str, str]] = {}  # from which state, when and for whom each was answered
 
     def run(self, expected_hash: str | None) -> Proof:
         events, hash = self._chain(expected_hash)
@@ -77,6 +77,7 @@ class _Check:
         state = at_start(self.ledger)
         if state.spec.name != self.ledger.name:
             self._fault(f"the log is of trial {state.spec.name!r}, and the store has it as {self.ledger.name!r}")
+        self._possible(state.created, lambda: check_start(state.created))
         snapshot = self.ledger.snapshot()
         self._compare(state, snapshot)
         for group in grouped(with_histories(self.ledger, state.seq, None)):
@@ -100,19 +101,23 @@ class _Check:
     def _check(self, state: TrialState, group: list[tuple[Event, list[Event]]]) -> None:
         """Whether anybody could have recorded this: the rules of the trial that records hold for its log too."""
         event = group[0][0]
+        self._possible(event, lambda: check(state, [(one, _story(state, told)) for one, told in group]))
+        self._possible(event, lambda: self._once(state, event))
+
+    def _possible(self, event: Event, rule: Callable[[], None]) -> None:
         try:
-            check(state, [(event, _story(state, told)) for event, told in group])
-            self._once(event)
-        except Exception as error:
+            rule()
+        except Exception as error:  # whatever somebody wrote into the log must not stop its proof
             what = str(error) if isinstance(error, DrimedError) else repr(error)
             self._fault(f"event {event.seq} ({event.kind}) cannot have been recorded there: {what}")
 
-    def _once(self, event: Event) -> None:
-        """A request is decided for once; what follows it at once may be the rest of it."""
+    def _once(self, state: TrialState, event: Event) -> None:
+        """A request is answered once; a guard that keeps accounts of users takes several steps for their plots."""
         if event.request is None:
             return
         now = event.time, event.actor
-        if self.requests.setdefault(event.request, now) != now:
+        before = self.requests.setdefault(event.request, (state.seq, *now))
+        if before[0] != state.seq and not (state.remembers_users and before[1:] == now):
             raise ConflictError(f"request {event.request!r} was answered before")
 
     def _redecide(self, state: TrialState, events: list[Event]) -> None:
