@@ -182,6 +182,11 @@ def _turned(state: TrialState, event: Event) -> TrialState:
     return replace(state, status="running" if event.kind == kinds.RESUMED else event.kind)
 
 
+def _same(state: TrialState, event: Event) -> TrialState:
+    del event
+    return state
+
+
 _TOLD = (kinds.OUTCOME, kinds.AMENDMENT)
 _PROFILES = (kinds.USER, kinds.PREFERENCE, kinds.CONTROL)
 _HANDLERS: dict[str, Callable[[TrialState, Event], TrialState]] = {
@@ -195,6 +200,7 @@ _HANDLERS: dict[str, Callable[[TrialState, Event], TrialState]] = {
     kinds.PAUSED: _turned,
     kinds.RESUMED: _turned,
     kinds.STOPPED: _turned,
+    kinds.SNAPSHOT: _same,
 }
 
 

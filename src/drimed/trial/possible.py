@@ -6,6 +6,7 @@ one that follows from its state is not asked here: `verify` takes it again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -39,6 +40,7 @@ _FIELDS: dict[str, tuple[set[str], set[str]]] = {  # of the body: those that are
     kinds.PAUSED: (_REASON, set()),
     kinds.RESUMED: (_REASON, set()),
     kinds.STOPPED: (_REASON, set()),
+    kinds.SNAPSHOT: ({"after", "hash"}, set()),
 }
 
 
@@ -85,7 +87,7 @@ def _body(event: Event) -> dict[str, Any]:
 
 def _columns(event: Event) -> None:
     """What is recorded beside the body."""
-    if not isinstance(event.actor, str) or not event.actor:
+    if not _is_text(event.actor):
         raise InputError(f"somebody acts: an actor is a name, got {event.actor!r}")
     if not _is_time(event.time):
         raise InputError(f"a time has its zone, as in 2026-05-01T10:00:00+00:00, got {event.time!r}")
@@ -284,6 +286,12 @@ def _turned(state: TrialState, event: Event) -> None:
     allowed.turning(state, event.kind)
 
 
+def _snapshot(state: TrialState, event: Event) -> None:
+    body = event.body
+    if body["after"] != state.seq or not re.fullmatch("[0-9a-f]{64}", body["hash"]):
+        raise ConflictError(f"it is of event {body['after']!r}, expected {state.seq}, or its hash is none")
+
+
 def _is_time(text: str) -> bool:
     try:
         return datetime.fromisoformat(text).tzinfo is not None
@@ -291,9 +299,13 @@ def _is_time(text: str) -> bool:
         return False
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
 def _texts(*values: object) -> None:
     for value in values:
-        if not isinstance(value, str) or not value:
+        if not _is_text(value):
             raise InputError(f"{value!r} is no text, or an empty one")
 
 
@@ -308,6 +320,7 @@ _CHANGED: dict[str, Callable[[TrialState, Event], None]] = {
     kinds.PAUSED: _turned,
     kinds.RESUMED: _turned,
     kinds.STOPPED: _turned,
+    kinds.SNAPSHOT: _snapshot,
 }
 _WITH_DECISION = (kinds.DECISION, *_TOLD)
 _WITH_USER = (*_WITH_DECISION, kinds.USER, kinds.PREFERENCE, kinds.CONTROL)

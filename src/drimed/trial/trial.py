@@ -31,6 +31,7 @@ from drimed.trial.telling import Values
 from drimed.trial.transaction import Transaction
 
 SNAPSHOT_EVERY = 1000  # events: folding so many takes a fraction of a second
+FEWEST_BETWEEN = 50  # events between a snapshot and one that is taken for a fit: the fits of a small trial are quick
 
 
 class Trial:
@@ -94,11 +95,10 @@ class Trial:
             state = self._known(known if dry_run else self._state, ledger)
             tx = Transaction(state, ledger, self._clock(), actor or self._actor, dry_run)
             if not dry_run:
-                kept = self._keep_snapshot(state, ledger)
+                kept = self._keep_snapshot(tx)
             yield tx
-            if tx.state.capacity != state.capacity and not dry_run:  # nobody else need fold the whole past for that
-                ledger.keep(snapshots.take(tx.state))
-                kept = tx.state.seq
+            if not dry_run and _is_costly(state, tx.state, kept or 0):  # nobody else need do that again
+                kept = snapshots.keep(tx)
         if not dry_run:
             self._state, self._snapshot = tx.state, kept
 
@@ -125,15 +125,15 @@ class Trial:
             return state
         return caught_up(state, ledger)
 
-    def _keep_snapshot(self, state: TrialState, ledger: Ledger) -> int:
+    def _keep_snapshot(self, tx: Transaction) -> int:
+        state, ledger = tx.state, tx.ledger
         due = max(SNAPSHOT_EVERY, len(state.users))
         last = ledger.snapshot_seq() if self._snapshot is None else self._snapshot
         if state.seq >= last + due:
             if last >= 0:  # another process may have taken one; one that nobody can use is replaced at once
                 last = ledger.snapshot_seq()
             if state.seq >= last + due:
-                ledger.keep(snapshots.take(state))
-                return state.seq
+                return snapshots.keep(tx)
         return last
 
     # Asking
@@ -365,6 +365,12 @@ class Trial:
         """The events, as they were recorded."""
         with self.store.reading(self.name) as ledger:
             yield from ledger.events(after=after, kinds=kinds, user=user, limit=limit, newest_first=newest_first)
+
+
+def _is_costly(before: TrialState, after: TrialState, kept: int) -> bool:
+    """Whether something happened that takes long to fold in: arrays that grew, or variances that were fitted."""
+    fitted = snapshots.fits(before) != snapshots.fits(after) and after.seq >= kept + FEWEST_BETWEEN
+    return fitted or before.capacity != after.capacity
 
 
 def _same_log(state: TrialState, ledger: Ledger) -> bool:

@@ -93,10 +93,14 @@ class _Check:
 
     def _compare(self, state: TrialState, snapshot: Snapshot | None) -> None:
         self.replayed = state.seq
-        if snapshot is not None and snapshot.seq == state.seq:
-            self.compared = True
-            if not _same(state, snapshot):
-                self._fault(f"the snapshot after event {snapshot.seq} is not what the log amounts to")
+        if snapshot is None or snapshot.seq != state.seq:
+            return
+        self.compared = True
+        taken = next(self.ledger.events(kinds=[kinds.SNAPSHOT], limit=1, newest_first=True), None)
+        if taken is not None and taken.body != {"after": snapshot.seq, "hash": snapshots.digest(snapshot)}:
+            self._fault(f"the snapshot after event {snapshot.seq} is not the one that was taken")
+        elif not _same(state, snapshot):
+            self._fault(f"the snapshot after event {snapshot.seq} is not what the log amounts to")
 
     def _check(self, state: TrialState, group: list[tuple[Event, list[Event]]]) -> None:
         """Whether anybody could have recorded this: the rules of the trial that records hold for its log too."""
