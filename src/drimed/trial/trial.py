@@ -6,6 +6,7 @@ the outcome is appended and made durable, and only then returned.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger, Store
 from drimed.trial.telling import Values
 from drimed.trial.transaction import Transaction
+
+log = logging.getLogger(__name__)
 
 SNAPSHOT_EVERY = 1000  # events: folding so many takes a fraction of a second
 FEWEST_BETWEEN = 50  # events between a snapshot and one that is taken for a fit: the fits of a small trial are quick
@@ -119,7 +122,13 @@ class Trial:
 
     def _known(self, state: TrialState | None, ledger: Ledger) -> TrialState:
         """The state after the ledger's last event; a store that was set back is read again."""
-        if state is None or state.seq > ledger.seq or not _same_log(state, ledger):
+        if state is not None and not _same_log(state, ledger):
+            log.warning(
+                "trial %s: the store was set back: event %d, which this process knows, is not in it; the log is read "
+                "again. Decisions that are not in it any more must not be told", self.name, state.seq,
+            )  # fmt: skip
+            state = None
+        if state is None:
             state, unusable = snapshots.recall(ledger)
             self._snapshot = -SNAPSHOT_EVERY if unusable else None
             return state
@@ -375,6 +384,8 @@ def _is_costly(before: TrialState, after: TrialState, kept: int) -> bool:
 
 def _same_log(state: TrialState, ledger: Ledger) -> bool:
     """Whether the ledger continues the log that this state knows."""
+    if state.seq > ledger.seq:
+        return False
     if state.seq == ledger.seq:
         return state.hash == ledger.hash
     following = next(ledger.events(after=state.seq, until=state.seq + 1), None)
