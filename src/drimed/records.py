@@ -7,9 +7,9 @@ shown: `pending` (no outcome yet), `partial` (some metrics), `complete`, or `mis
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -17,6 +17,9 @@ Path = tuple[str | int, ...]
 
 PENDING, PARTIAL, COMPLETE, MISSING = "pending", "partial", "complete", "missing"
 STATES = (PENDING, PARTIAL, COMPLETE, MISSING)
+
+_LONG = 1000  # characters of a body from which its lists are read one by one
+_LISTS = ("probabilities", "estimate", "half")  # of a decision, in this order: one number for each arm
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,12 @@ class Event:
     @cached_property
     def body(self) -> dict[str, Any]:
         """What happened."""
-        data: dict[str, Any] = json.loads(self.text)
-        return data
+        return read_body(self.text)
+
+    @property
+    def brief(self) -> dict[str, Any]:
+        """The same without the arms' effects as they were estimated, which are long to read."""
+        return vars(self).get("body") or read_body(self.text, ("estimate", "half"))
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
@@ -231,6 +238,36 @@ class Page(Generic[T]):
 
     items: list[T]
     next: str | None  # the cursor of what follows; None: that was all
+
+
+def read_body(text: str, left_out: Sequence[str] = ()) -> dict[str, Any]:
+    """The body of an event from its text; lists of numbers that are left out are None.
+
+    Decisions that were taken together often have the same lists: each is read once.
+
+    >>> read_body('{"arm":"a","half":[1.0,2.0]}')
+    {'arm': 'a', 'half': [1.0, 2.0]}
+    """
+    if len(text) < _LONG:
+        data: dict[str, Any] = json.loads(text)
+        return data | dict.fromkeys(name for name in left_out if name in data)
+    parts: list[str] = []
+    lists: dict[str, list[float] | None] = {}
+    at = 0
+    for name in _LISTS:
+        # No text that somebody typed can look like this: its quotes have backslashes.
+        start = text.find(f'"{name}":[', at) + len(name) + 3
+        end = text.find("]", start) + 1
+        if start > at + len(name) + 2 and end:
+            parts += [text[at:start], "null"]
+            lists[name], at = None if name in left_out else list(_numbers(text[start:end])), end
+    data = json.loads("".join([*parts, text[at:]]))
+    return data | lists
+
+
+@lru_cache(128)
+def _numbers(text: str) -> tuple[float, ...]:
+    return tuple(json.loads(text))
 
 
 def read(kind: type[T], data: Mapping[str, Any]) -> T:

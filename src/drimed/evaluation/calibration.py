@@ -18,6 +18,7 @@ batch; n decisions, M metrics (1 with reward feedback), K arms.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -61,53 +62,71 @@ def calibration(log: Log, *, bins: int = 10) -> Calibration:
     >>> calibration(log).p_value
     1.0
     """
-    if log.probabilities is None:
-        raise InputError(
-            "calibration needs the probabilities of all arms; `inverse_check` does with that of the arm played"
-        )
+    return calibration_of([log], bins=bins)
+
+
+def calibration_of(logs: Iterable[Log], *, bins: int = 10) -> Calibration:
+    """The same of a log that comes in pieces, in the order of its decisions."""
     if bins < 1:
         raise ConfigError(f"bins must be at least 1, got {bins}")
-    p, played = log.probabilities, pmf.one_hot(log.action, log.K)
-    off = (played - p).sum(0)
-    covariance = np.diag(p.sum(0)) - p.T @ p
+    edges, arms = np.linspace(0, 1, bins + 1), tuple[str, ...]()
+    expected = realised = off = np.zeros(0)  # (K,)
+    product = np.zeros((0, 0))  # (K, K), p^T p
+    binned = np.zeros((4, bins))  # of pairs: how many, their probabilities, their plays, their variances
+    stake, best = 0.0, 0.0  # logarithms
+    for log in logs:
+        if log.probabilities is None:
+            raise InputError(
+                "calibration needs the probabilities of all arms; `inverse_check` does with that of the arm played"
+            )
+        if not arms:
+            arms, K = log.arms, log.K
+            expected, realised, off, product = np.zeros(K), np.zeros(K), np.zeros(K), np.zeros((K, K))
+        p, played = log.probabilities, pmf.one_hot(log.action, log.K)
+        stakes = stake + _bets(p, played, expected, realised)
+        stake, best = float(stakes[-1]) if len(stakes) else stake, max(best, stakes.max(initial=0.0))
+        off = off + (played - p).sum(0)
+        product = product + p.T @ p
+        expected, realised = expected + p.sum(0), realised + played.sum(0)
+        at = np.clip(np.digitize(p, edges[1:-1]), 0, bins - 1).ravel()
+        # Arms of one decision exclude each other; leaving that out makes the variance of a bin larger, the test milder.
+        each = None, p, played, p * (1 - p)
+        binned += [np.bincount(at, None if w is None else w.ravel(), bins) for w in each]
+    count, sums, plays, spread = binned
+    some = np.where(count > 0, count, 1.0)
+    bin_z = np.where(spread > 0, (plays - sums) / np.sqrt(np.where(spread > 0, spread, 1.0)), 0.0)
+    z, overall = _by_arm(off, np.diag(expected) - product)
+    return Calibration(
+        arms=arms,
+        expected=expected,
+        realised=realised,
+        z=z,
+        p_value=overall,
+        anytime_p=float(np.exp(-best)),
+        edges=edges,
+        bin_count=count,
+        bin_expected=sums / some,
+        bin_realised=plays / some,
+        bin_p=np.where(count > 0, 2 * ndtr(-np.abs(bin_z)), np.nan),
+    )
+
+
+def _by_arm(off: FloatArray, covariance: FloatArray) -> tuple[FloatArray, float]:
+    """How far each arm's plays are off, in standard deviations, and the p-value of all together."""
     variance = np.diag(covariance)
     z = np.where(variance > 0, off / np.sqrt(np.where(variance > 0, variance, 1.0)), 0.0)
     values, vectors = np.linalg.eigh(covariance)
     free = values > RANK * max(float(values[-1]), 1.0)
     statistic = float((((vectors.T @ off)[free]) ** 2 / values[free]).sum())
-    overall = float(chdtrc(int(free.sum()), statistic)) if free.any() else 1.0
-    edges = np.linspace(0, 1, bins + 1)
-    at = np.clip(np.digitize(p, edges[1:-1]), 0, bins - 1).ravel()
-    count = np.bincount(at, minlength=bins).astype(np.float64)
-    some = np.where(count > 0, count, 1.0)
-    expected = np.bincount(at, p.ravel(), bins)
-    realised = np.bincount(at, played.ravel(), bins)
-    # Arms of one decision exclude each other; leaving that out makes the variance of a bin larger, the test milder.
-    spread = np.bincount(at, (p * (1 - p)).ravel(), bins)
-    bin_z = np.where(spread > 0, (realised - expected) / np.sqrt(np.where(spread > 0, spread, 1.0)), 0.0)
-    bin_p = np.where(count > 0, 2 * ndtr(-np.abs(bin_z)), np.nan)
-    return Calibration(
-        arms=log.arms,
-        expected=p.sum(0),
-        realised=played.sum(0),
-        z=z,
-        p_value=overall,
-        anytime_p=_by_betting(p, played),
-        edges=edges,
-        bin_count=count,
-        bin_expected=expected / some,
-        bin_realised=realised / some,
-        bin_p=bin_p,
-    )
+    return z, float(chdtrc(int(free.sum()), statistic)) if free.any() else 1.0
 
 
-def _by_betting(p: FloatArray, played: FloatArray) -> float:
-    """One over the largest stake that betting against the probabilities ever reached."""
-    before = np.cumsum(played, axis=0) - played, np.cumsum(p, axis=0) - p
+def _bets(p: FloatArray, played: FloatArray, expected: FloatArray, realised: FloatArray) -> FloatArray:
+    """The logarithm of the stake after each decision, betting on what was expected and realised before: (n,)."""
+    before = realised + np.cumsum(played, axis=0) - played, expected + np.cumsum(p, axis=0) - p
     tilt = (before[0] + PRIOR_PLAYS) / (before[1] + PRIOR_PLAYS)
     chosen, average = np.vecdot(tilt, played), np.vecdot(tilt, p)
-    stake = np.cumsum(np.log(chosen / average))
-    return float(np.exp(-max(0.0, stake.max(initial=0.0))))
+    return np.asarray(np.cumsum(np.log(chosen / average)))
 
 
 def inverse_check(log: Log) -> tuple[float, float]:

@@ -9,9 +9,10 @@ policy. Shapes: leading `...` is any batch; H users, K arms, M metrics, d featur
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -25,7 +26,7 @@ ALL_TIMES = "at all times at once"
 EACH_EPISODE = "in each episode, not in all at once: old evidence is forgotten"
 LEARNED = "approximately: the noise is itself estimated"
 
-DRAWS_AT_ONCE = 1024  # posterior draws: bounds the memory of a large batch
+NUMBERS_AT_ONCE = 4_000_000  # draws times users times arms: bounds the memory
 
 
 @final
@@ -118,15 +119,30 @@ def best_probabilities(fit: Fit, offer: Offer, *, seed: int, draws: int = 10_000
     values, vectors = np.linalg.eigh(fit.metric * scale)
     root = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]  # of a covariance that may be singular
     z = streams.generator(seed, "posterior").standard_normal((draws, fit.theta.shape[-1]))
-    x = offer.features
-    wins = np.zeros(np.broadcast_shapes(x.shape[:-1], (*fit.theta.shape[:-1], 1)))
-    for at in range(0, draws, DRAWS_AT_ONCE):
-        some = z[at : at + DRAWS_AT_ONCE]  # (n, d)
+    x, available = offer.features, offer.available
+    again: Any = ...
+    if x.ndim == 3 and len(fit.theta) == 1:  # one fit for all users, of whom many may be alike
+        available = None if available is None else np.broadcast_to(available, x.shape[:-1])
+        first, again = _distinct(x, available)
+        x, available = x[first], None if available is None else available[first]
+    batch, K = np.broadcast_shapes(x.shape[:-2], fit.theta.shape[:-1]), x.shape[-2]
+    members = np.arange(math.prod(batch)).reshape(batch) * K
+    wins = np.zeros(math.prod(batch) * K)
+    at_once = max(1, NUMBERS_AT_ONCE // max(1, wins.size))
+    for at in range(0, draws, at_once):
+        some = z[at : at + at_once]  # (n, d)
         shape = (len(some), *(1,) * (root.ndim - 2), some.shape[-1])
         theta = fit.theta + np.matvec(root, some.reshape(shape))  # (n, ..., d)
-        value = _allowed(np.matvec(x, theta), offer.available)
-        wins += (value.argmax(-1)[..., None] == np.arange(x.shape[-2])).sum(0)
-    return wins / draws
+        value = _allowed(np.matvec(x, theta), available)
+        wins += np.bincount((value.argmax(-1) + members).ravel(), minlength=wins.size)
+    return np.asarray(wins.reshape(*batch, K)[again]) / draws
+
+
+def _distinct(x: FloatArray, available: BoolArray | None) -> tuple[IntArray, IntArray]:
+    """The first of all users who are offered the same, and for each user which of them that is: (u,), (H,)."""
+    rows = [x.reshape(len(x), -1), *([] if available is None else [available])]
+    _, first, again = np.unique(np.concatenate(rows, -1), axis=0, return_index=True, return_inverse=True)
+    return first, again.reshape(-1)
 
 
 def recommend(fit: Fit, offer: Offer, *, seed: int, draws: int = 10_000) -> Recommendation:

@@ -30,7 +30,7 @@ from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.evaluation import intervals, sequences
 from drimed.evaluation.intervals import Interval
 from drimed.evaluation.sequences import Band
-from drimed.linear import checks, pmf
+from drimed.linear import checks
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick
 
 NO_CHANCE = 1e-9  # a propensity below this is as good as none: a weight of 10^9 would be the whole estimate
@@ -54,14 +54,16 @@ class Scores:
         return self.precision > 0
 
 
-def past_means(action: Any, reward: Any, K: int, *, prior: float = 0.0) -> FloatArray:
+def past_means(action: Any, reward: Any, K: int, *, prior: float = 0.0, arms: Any = None) -> FloatArray:
     """Each arm's mean reward before each decision, with one imagined reward of `prior`: (..., n) -> (..., n, K).
+
+    With `arms` (k,) only of these: (..., n, k).
 
     >>> past_means(np.array([0, 1, 0]), np.array([1.0, 5.0, 3.0]), 2).tolist()
     [[0.0, 0.0], [0.5, 0.0], [0.5, 2.5]]
     """
     a, r = np.asarray(action, np.intp), checks.finite("reward", reward)
-    played = pmf.one_hot(a, K)
+    played = (a[..., None] == np.asarray(range(K) if arms is None else arms, np.intp)).astype(np.float64)
     gained = played * r[..., None]
     counts = np.cumsum(played, -2) - played
     return (prior + np.cumsum(gained, -2) - gained) / (1 + counts)

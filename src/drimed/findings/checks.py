@@ -62,7 +62,7 @@ def check(seen: Gathered, left: tuple[Check, ...] | None = None) -> Checks:
         mean = _mean_drift(seen, rows)
         residual = calibration.residual_check(rows.standardised, rows.arm, len(seen.state.problem.arms))
     with suppress(DrimedError):
-        propensities = calibration.calibration(seen.log())
+        propensities = calibration.calibration_of(seen.logs())
     if left is None:
         left = () if rows is None else _left(seen, rows)
     users = 0 if contexts is None else contexts.shape[1]
@@ -117,15 +117,16 @@ def _contexts(seen: Gathered) -> FloatArray | None:
     L = seen.state.episode.number
     if seen.context is None or L < FEWEST_EPISODES:
         return None
-    users = seen.users
-    first: dict[tuple[str, int], FloatArray] = {}
-    for i, user in enumerate(users):
-        first.setdefault((user, int(seen.episode[i])), seen.context[i])
-    whole = [u for u in dict.fromkeys(users) if all((u, e) in first for e in range(1, L + 1))]
+    # The first decision of each user in each episode, by its place; users in the order in which they came.
+    key = seen.user * L + seen.episode - 1
+    at, first = np.unique(key, return_index=True)
+    asked = np.bincount(at // L, minlength=len(seen.state.users))
+    whole = [h for h in dict.fromkeys(seen.user[np.sort(first)].tolist()) if asked[h] == L]
     if not whole:
         return None
     fields = seen.state.spec.context.values()
-    raw = np.array([[first[u, e] for u in whole] for e in range(1, L + 1)])
+    wanted = np.array(whole)[None, :] * L + np.arange(L)[:, None]  # (L, H)
+    raw = seen.context[first[np.searchsorted(at, wanted)]]
     return (raw - np.array([f.typical for f in fields])) / np.array([f.spread for f in fields])
 
 

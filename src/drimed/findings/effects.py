@@ -19,9 +19,9 @@ from scipy.special import ndtri
 
 from drimed.errors import InputError
 from drimed.evaluation import effects as linear
-from drimed.evaluation import scores
 from drimed.findings import field
 from drimed.findings.gather import Gathered, Inference, offers_now
+from drimed.findings.model_free import REWARD, model_free
 from drimed.learning.field.contrasts import Known
 from drimed.learning.offer import Fit, Offer
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
@@ -29,11 +29,8 @@ from drimed.records import Effect
 from drimed.trial.state import TrialState
 
 EVERYBODY = "all users"
-REWARD = "reward"
-MODEL, PROPENSITIES = "model", "propensities"  # where an effect comes from
-FEWEST = 20  # decisions below which propensities alone tell nothing
+MODEL = "model"  # where an effect comes from, or PROPENSITIES
 POSTERIOR_DRAWS = 4000
-MODEL_FREE_LEVEL = 0.95
 LIKELY = 0.95
 
 
@@ -116,37 +113,6 @@ def recommendations(state: TrialState, fit: Inference, own: Sequence[Effect]) ->
     ]
 
 
-def model_free(seen: Gathered, who: str, some: list[int], given: IntArray, possible: BoolArray) -> list[Effect]:
-    """Effects on the reward from propensities alone, for some users together; given and possible are (H, K)."""
-    state = seen.state
-    arms, names = state.problem.arms, list(state.users)
-    known = ~np.isnan(seen.reward) & ~np.isnan(seen.propensity)
-    chosen = np.isin(np.array(seen.users), [names[h] for h in some]) & known
-    if chosen.sum() < FEWEST:
-        return []
-    controls = np.array([state.profiles[int(s)].control[: len(arms)] for s in seen.slot[chosen]])
-    found = []
-    for k, arm in enumerate(arms):
-        contrast = np.eye(len(arms))[k] - controls  # (n, K)
-        if not contrast.any():
-            continue
-        s = scores.effect_scores(
-            action=seen.arm[chosen],
-            reward=seen.reward[chosen],
-            probabilities=_clean(seen.probabilities[chosen]),
-            contrast=contrast,
-        )
-        if s.used.sum() < FEWEST:
-            continue
-        band = scores.effect_band(s, 1 - MODEL_FREE_LEVEL, method="asymptotic")
-        low, high = float(band.low[-1]), float(band.high[-1])
-        if np.isfinite(low) and np.isfinite(high):
-            ends = (low, high, low, high, PROPENSITIES)
-            times, can = int(given[some, k].sum()), bool(possible[some, k].any())
-            found.append(Effect(who, arm, REWARD, (low + high) / 2, *ends, times, can))
-    return found
-
-
 def groups(state: TrialState) -> dict[str, list[int]]:
     """The places of all users, and of the members of each group."""
     members: dict[str, list[int]] = {EVERYBODY: list(range(len(state.users)))}
@@ -223,8 +189,3 @@ def _metric_offer(offers: Offer, m: int) -> Offer:
     if maps is None:
         raise InputError("effects on metrics need the arms' maps Phi")
     return Offer(features=np.broadcast_to(maps[..., m, :], offers.features.shape), control=offers.control)
-
-
-def _clean(p: FloatArray) -> FloatArray:
-    """Rows that sum to one exactly: decimals that were written and read again keep their digits, sums may not."""
-    return p / p.sum(-1, keepdims=True)

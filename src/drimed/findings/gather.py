@@ -5,8 +5,9 @@ Shapes: n decisions in order, K arms, M metrics, D context fields, H users as th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ from drimed.trial.events import AMENDMENT, DECISION, MISSING, OUTCOME
 from drimed.trial.queries import Story, stories
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger
+
+AT_ONCE = 5000  # decisions of which tables by arm are worked on together
 
 Inference = Fit | Known  # what effects are computed from: the paper's regression, or a model of the field
 
@@ -54,34 +57,46 @@ class Gathered:
         """Decisions with any outcome: (n,)."""
         return np.asarray(self.observed.any(-1))
 
-    @property
-    def users(self) -> list[str]:
-        """Whom each decision was for."""
-        return [self.state.profiles[int(s)].user for s in self.slot]
+    @cached_property
+    def user(self) -> IntArray:
+        """Whom each decision was for, by the place among the users: (n,)."""
+        place = {name: h for h, name in enumerate(self.state.users)}
+        slots = range(len(self.state.profiles))
+        return np.array([place[self.state.profiles[s].user] for s in slots], np.intp)[self.slot]
 
-    def log(self) -> Log:
-        """Decisions with a whole reward, for off-policy evaluation."""
-        done = ~np.isnan(self.reward)
-        if not done.any():
+    @cached_property
+    def total(self) -> FloatArray:
+        """Of each decision's probabilities: one, but for decimals that were written and read again."""
+        return np.asarray(self.probabilities.sum(-1))
+
+    def logs(self) -> Iterator[Log]:
+        """Decisions with a whole reward, for off-policy evaluation, some at a time."""
+        done = np.flatnonzero(~np.isnan(self.reward))
+        if not len(done):
             raise InputError("no decision has a whole outcome yet: there is nothing to evaluate")
-        return make_log(
-            arms=self.state.problem.arms,
-            action=self.arm[done],
-            reward=self.reward[done],
-            propensity=self.propensity[done],
-            probabilities=None if np.isnan(self.propensity[done]).any() else self.probabilities[done],
-            user=np.array(self.users)[done],
-            episode=self.episode[done],
-        )
+        known = not np.isnan(self.propensity[done]).any()
+        for start in range(0, len(done), AT_ONCE):
+            at = done[start : start + AT_ONCE]
+            yield make_log(
+                arms=self.state.problem.arms,
+                action=self.arm[at],
+                reward=self.reward[at],
+                propensity=self.propensity[at],
+                probabilities=self.probabilities[at] if known else None,
+                user=self.user[at],
+                episode=self.episode[at],
+                start=start,
+            )
 
 
 def gather(ledger: Ledger, state: TrialState, before: Gathered | None = None) -> Gathered:
     """Read all of a trial, or what has changed in it since it was gathered before."""
     if before is None or not _continues(ledger, before.state):
-        return _gathered(state, stories(ledger, state))
+        return _gathered(state, stories(ledger, state), state.counts.decisions)
     kinds = (DECISION, OUTCOME, AMENDMENT, MISSING)
     events = ledger.events(after=before.state.seq, until=state.seq, kinds=kinds)
-    return _joined(before, _gathered(state, stories(ledger, state, {int(e.decision or 0) for e in events})))
+    changed = {int(e.decision or 0) for e in events}
+    return _joined(before, _gathered(state, stories(ledger, state, changed), len(changed)))
 
 
 def _continues(ledger: Ledger, state: TrialState) -> bool:
@@ -106,42 +121,60 @@ def _joined(before: Gathered, changed: Gathered) -> Gathered:
     return Gathered(changed.state, **columns)
 
 
-def _gathered(state: TrialState, found: Iterable[Story]) -> Gathered:
+def _gathered(state: TrialState, found: Iterable[Story], n: int) -> Gathered:
+    """At most n decisions; arrays are filled as they are read, so that no decision is kept twice."""
     problem, K, M = state.problem, len(state.problem.arms), len(state.problem.metrics)
-    rows: list[tuple[Any, ...]] = []
-    for story in found:
-        body = story.event.body
-        p = body["probabilities"]
-        outcome = story.outcome or {"metrics": {}, "control": None}
-        y, there = state.vector(outcome)
-        worth = None if story.outcome is None else state.reward(state.profiles[body["profile"]], outcome)
-        rows.append(
-            (
-                story.decision,
-                body["episode"],
-                body["profile"],
-                problem.arm(body["arm"]),
-                p + [0.0] * (K - len(p)),
-                np.nan if body["propensity"] is None else body["propensity"],
-                body["share"] is not None and body["share"] < 1,
-                body["context"] or [],
-                y * problem.sizes,
-                there,
-                np.nan if worth is None else worth,
-                STATES.index(story.state),
-                state.numbers.block(state.profiles[body["profile"]].user, body.get("block")),
-                _plot(state, outcome["control"]),
-            )
-        )
-    kinds = (*(np.intp,) * 4, float, float, bool, float, float, bool, float, np.intp, np.intp, float)
-    wide = {4: K, 7: len(problem.fields), 8: M, 9: M, 13: M}  # columns with a second axis
-    columns: list[Any] = list(zip(*rows, strict=True)) if rows else [()] * len(kinds)
-    arrays: list[Any] = [np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-    for i, width in wide.items():
-        arrays[i] = arrays[i].reshape(len(rows), width)
-    if not problem.fields:
-        arrays[7] = None
-    return Gathered(state, *arrays)
+    columns: dict[str, Any] = {
+        **{name: np.zeros(n, np.intp) for name in ("number", "episode", "slot", "arm")},
+        "probabilities": np.zeros((n, K)),
+        "propensity": np.full(n, np.nan),
+        "held": np.zeros(n, bool),
+        "context": np.zeros((n, len(problem.fields))) if problem.fields else None,
+        "vector": np.zeros((n, M)),
+        "observed": np.zeros((n, M), bool),
+        "reward": np.full(n, np.nan),
+        **{name: np.zeros(n, np.intp) for name in ("standing", "block")},
+        "plot": np.full((n, M), np.nan),
+    }
+    filled = 0
+    for i, story in enumerate(found):
+        for name, value in _row(state, story).items():
+            if columns[name] is None:
+                continue
+            if name == "probabilities":
+                columns[name][i, : len(value)] = value
+            else:
+                columns[name][i] = value
+        filled = i + 1
+    return Gathered(state, **{name: None if a is None else a[:filled] for name, a in columns.items()})
+
+
+def _row(state: TrialState, story: Story) -> dict[str, Any]:
+    """A decision by column; an outcome that is not there leaves its columns as they are."""
+    body, problem = story.event.brief, state.problem
+    slot = body["profile"]
+    row = {
+        "number": story.decision,
+        "episode": body["episode"],
+        "slot": slot,
+        "arm": problem.arm(body["arm"]),
+        "probabilities": body["probabilities"],
+        "held": body["share"] is not None and body["share"] < 1,
+        "standing": STATES.index(story.state),
+        "block": state.numbers.block(state.profiles[slot].user, body.get("block")),
+    }
+    if body["propensity"] is not None:
+        row["propensity"] = body["propensity"]
+    if body["context"]:
+        row["context"] = body["context"]
+    if story.outcome is not None:
+        y, row["observed"] = state.vector(story.outcome)
+        row["vector"] = y * problem.sizes
+        if (worth := state.reward(state.profiles[slot], story.outcome)) is not None:
+            row["reward"] = worth
+        if story.outcome["control"]:
+            row["plot"] = _plot(state, story.outcome["control"])
+    return row
 
 
 def _plot(state: TrialState, control: Mapping[str, float] | None) -> FloatArray:

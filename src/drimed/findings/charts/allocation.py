@@ -71,11 +71,12 @@ def by_user(analysis: Analysis, users: Sequence[str]) -> Chart | None:
         return None
     arms = seen.state.problem.arms
     first = max(0, L - MOST_COLUMNS)  # episodes before it are not shown
-    place = {name: h for h, name in enumerate(users)}
+    all_users = list(seen.state.users)
+    place = np.full(len(all_users), -1)
+    place[[all_users.index(name) for name in users]] = np.arange(len(users))
     counts = np.zeros((len(users), L - first, len(arms)), np.intp)
-    for user, episode, arm in zip(seen.users, seen.episode, seen.arm, strict=True):
-        if user in place and episode > first:
-            counts[place[user], episode - 1 - first, arm] += 1
+    at = (place[seen.user] >= 0) & (seen.episode > first)
+    np.add.at(counts, (place[seen.user[at]], seen.episode[at] - 1 - first, seen.arm[at]), 1)
 
     def draw(width: int) -> tuple[float, list[Markup]]:
         left, right = (150.0 if width > 500 else 84.0), width - 6.0

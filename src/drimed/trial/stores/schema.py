@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # Alembic is loaded where tables are made or changed: a store
     from alembic.config import Config
 
 VERSION_TABLE = "drimed_version"
-HEAD = "0002"  # a test holds it to the newest migration
+HEAD = "0003"  # a test holds it to the newest migration
 LOCK = 0x64726D  # of PostgreSQL's advisory locks, for the moment of preparation
 PATIENCE = 60.0  # seconds
 
@@ -62,6 +62,8 @@ events = Table(
     Column("request", Text),
     Column("text", Text, nullable=False),
     Column("hash", String(64), nullable=False),
+    Column("base", Integer),  # a long text is kept compressed, maybe against another event's (packing.py)
+    Column("packed", LargeBinary),
     Index("drimed_events_by_decision", "trial", "decision"),
     Index("drimed_events_by_request", "trial", "request"),
 )

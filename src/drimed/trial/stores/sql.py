@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlch
 from drimed.errors import ConflictError, DrimedError, InputError, StoreError, UnknownNameError
 from drimed.records import Event
 from drimed.trial.events import START
-from drimed.trial.stores import schema
+from drimed.trial.stores import packing, schema
 from drimed.trial.stores.prepared import Prepared
 from drimed.trial.stores.schema import events as events_table
 from drimed.trial.stores.schema import snapshots, trials
@@ -144,6 +144,7 @@ class SqlLedger:
         self.name = name
         self._id, self.seq, self.hash = row
         self.connection, self._run, self._writable = connection, run, writable
+        self._texts = packing.Reader(self._rows_of)
 
     def events(
         self,
@@ -165,7 +166,7 @@ class SqlLedger:
                 query = query.where(c.user == user)
             wanted = PAGE if limit is None else min(PAGE, limit)
             query = query.order_by(c.seq.desc() if newest_first else c.seq).limit(wanted)
-            page = [Event(*row) for row in self.connection.execute(query)]
+            page = self._texts.events(self.connection.execute(query))
             yield from page
             if len(page) < wanted:
                 return
@@ -180,16 +181,16 @@ class SqlLedger:
         possible = [n for n in dict.fromkeys(decisions) if _can_be_there(n)]
         if len(possible) == 1:
             rows = self._run.of_decision(self.connection, {"trial": self._id, "decision": possible[0]}).fetchall()
-            return {possible[0]: _in_order(rows)} if rows else {}
+            return {possible[0]: self._in_order(rows)} if rows else {}
         for start in range(0, len(possible), MOST_NAMES):
             values = {"trial": self._id, "some": possible[start : start + MOST_NAMES]}
-            for event in _in_order(self.connection.execute(_OF_DECISIONS, values).all()):
+            for event in self._in_order(self.connection.execute(_OF_DECISIONS, values).all()):
                 found.setdefault(int(event.decision or 0), []).append(event)
         return dict(sorted(found.items()))
 
     def of_request(self, request: str) -> list[Event]:
         rows = self._run.of_request(self.connection, {"trial": self._id, "request": request}).fetchall()
-        return _in_order(rows)
+        return self._in_order(rows)
 
     def append(self, events: Sequence[Event]) -> None:
         if not self._writable:
@@ -199,7 +200,10 @@ class SqlLedger:
         for before, event in zip([self.seq, *(e.seq for e in events)], events, strict=False):
             if event.seq != before + 1:
                 raise ConflictError(f"event {event.seq} does not follow event {before}")
-        rows = [{"trial": self._id} | {name: getattr(e, name) for name in _NAMES} for e in events]
+        rows = [
+            {"trial": self._id} | {name: getattr(event, name) for name in _NAMES} | row._asdict()
+            for event, row in zip(events, packing.rows(events), strict=True)
+        ]
         self._run.append(self.connection, *rows)
         self.seq, self.hash = events[-1].seq, events[-1].hash
         self._run.advance(self.connection, {"trial": self._id, "seq": self.seq, "hash": self.hash})
@@ -221,9 +225,22 @@ class SqlLedger:
         if self.connection.execute(snapshots.update().where(mine).values(**values)).rowcount == 0:
             self.connection.execute(snapshots.insert().values(trial=self._id, **values))
 
+    def _rows_of(self, numbers: Sequence[int]) -> dict[int, packing.Row]:
+        """The texts of some events as they are stored."""
+        c, found = events_table.c, dict[int, packing.Row]()
+        for start in range(0, len(numbers), MOST_NAMES):
+            some = c.seq.in_(numbers[start : start + MOST_NAMES])
+            query = sa.select(c.seq, c.text, c.base, c.packed).where(c.trial == self._id, some)
+            found |= {seq: packing.Row(*row) for seq, *row in self.connection.execute(query)}
+        return found
+
+    def _in_order(self, rows: Sequence[Any]) -> list[Event]:
+        """Sorted here: asked to do so, SQLite walks through the whole trial in order rather than sort three rows."""
+        return sorted(self._texts.events(rows), key=lambda e: e.seq)
+
 
 _NAMES = ("seq", "time", "actor", "kind", "decision", "user", "request", "text", "hash")
-_COLUMNS = [events_table.c[name] for name in _NAMES]
+_COLUMNS = [events_table.c[name] for name in (*_NAMES, "base", "packed")]
 
 _OF_TRIAL = sa.select(*_COLUMNS).where(events_table.c.trial == sa.bindparam("trial"))
 _OF_DECISIONS = _OF_TRIAL.where(events_table.c.decision.in_(sa.bindparam("some", expanding=True)))
@@ -247,11 +264,6 @@ class _Statements:
         self.wait = Prepared(f"PRAGMA busy_timeout={int(1000 * PATIENCE)}", dialect)
         self.begin_reading = Prepared("BEGIN DEFERRED", dialect)
         self.commit, self.rollback = Prepared("COMMIT", dialect), Prepared("ROLLBACK", dialect)
-
-
-def _in_order(rows: Sequence[Any]) -> list[Event]:
-    """Sorted here: asked to do so, SQLite walks through the whole trial in order rather than sort three rows."""
-    return sorted((Event(*row) for row in rows), key=lambda e: e.seq)
 
 
 def _can_be_there(decision: object) -> bool:
