@@ -378,3 +378,12 @@ def test_the_busy_trial_takes_several_decisions_of_one_user(http: httpx.Client) 
     ids = [ok(http.post("/v1/trials/busy/ask", json={"user": "site 1"}))["decisions"][0]["id"] for _ in range(3)]
     assert ids == [1, 2, 3]
     assert BUSY["decisions"] == "any number"
+
+
+def test_where_the_log_stands_is_told_to_readers_and_is_beside_an_export(http: httpx.Client) -> None:
+    ok(http.post(f"{T}/ask", json={}))
+    status, head = ok(http.get(T)), ok(http.get(f"{T}/head"))
+    assert (head["trial"], head["event"], head["hash"]) == ("small", status["events"], status["hash"])
+    sent = http.get(f"{T}/export")
+    assert (sent.headers["drimed-event"], sent.headers["drimed-hash"]) == (str(head["event"]), head["hash"])
+    assert head["hash"][:12] in sent.headers["content-disposition"]

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from drimed.errors import InputError
-from drimed.records import Decision, Effect, Event, Member, Page, Proof, Receipt, Report, Status, read
+from drimed.records import Decision, Effect, Event, Head, Member, Page, Proof, Receipt, Report, Status, read
 
 T = TypeVar("T")
 Context = Mapping[str, float | str]
@@ -264,6 +264,11 @@ def effects(trial: str, *, user: str | None = None, limit: int = 100, after: str
     """Each arm against the control, for one user or for so many."""
     params = _given(user=user, limit=limit, after=after)
     return Call("GET", _of(trial, "effects"), _page(partial(read, Effect)), params)
+
+
+def head(trial: str) -> Call[Head]:
+    """Where the log stands: the number and the hash of its last event, to be kept elsewhere."""
+    return Call("GET", _of(trial, "head"), partial(read, Head))
 
 
 def verify(trial: str, *, expect: str | None = None) -> Call[Proof]:

@@ -84,6 +84,7 @@ class Methods:
     decisions = Method(calls.decisions)
     log_page = Method(calls.log_page)
     effects = Method(calls.effects)
+    head = Method(calls.head)
     verify = Method(calls.verify)
 
 

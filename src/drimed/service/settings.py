@@ -36,6 +36,7 @@ class Settings:
     keep_answers: float = 72.0  # hours for which the answer to an idempotency key is kept
     grace: int = 30  # seconds to finish running requests when stopping
     log_level: str = "info"
+    anchors: str = ""  # a file that gets the hash of a trial's log with every episode; empty: none
 
     def __post_init__(self) -> None:
         if self.log_level not in LEVELS:

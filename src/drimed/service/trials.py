@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TypeVar, cast
 
 import sqlalchemy as sa
@@ -74,8 +75,8 @@ class Retry:
 class Trials:
     """Trials by name; threads may share it."""
 
-    def __init__(self, store: SqlStore) -> None:
-        self.store = store
+    def __init__(self, store: SqlStore, anchors: Path | None = None) -> None:
+        self.store, self.anchors = store, anchors
         self._known: OrderedDict[str, Trial] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -126,7 +127,7 @@ class Trials:
 
     def _trial(self, name: str) -> Trial:
         with self._lock:
-            trial = self._known.setdefault(name, Trial(name, self.store))
+            trial = self._known.setdefault(name, Trial(name, self.store, anchors=self.anchors))
             self._known.move_to_end(name)
             if len(self._known) > MOST_TRIALS:
                 self._known.popitem(last=False)

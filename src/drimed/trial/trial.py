@@ -10,13 +10,14 @@ import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 
 from drimed.errors import InputError
-from drimed.records import Decision, Event, Receipt, Report, Status
-from drimed.trial import asking, changes, enrolling, queries, snapshots, telling
+from drimed.records import Decision, Event, Head, Receipt, Report, Status
+from drimed.trial import anchors, asking, changes, enrolling, queries, snapshots, telling
 from drimed.trial import events as kinds
 from drimed.trial.asking import Context
 from drimed.trial.enrolling import Definition
@@ -48,8 +49,17 @@ class Trial:
     'recorded'
     """
 
-    def __init__(self, name: str, store: Store, *, actor: str = "python", clock: Callable[[], str] = now) -> None:
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        *,
+        actor: str = "python",
+        clock: Callable[[], str] = now,
+        anchors: Path | None = None,
+    ) -> None:
         self.name, self.store = name, store
+        self._anchors = anchors  # a file that gets the log's hash when an episode begins, and when the trial ends
         self._actor, self._clock = actor, clock
         self._state: TrialState | None = None  # the newest that this process has folded; replaced as a whole
         self._snapshot: int | None = None  # the event after which the last snapshot was taken; None: not known
@@ -81,9 +91,16 @@ class Trial:
             yield trial, Transaction(at_start(ledger), ledger, time, actor)
 
     @staticmethod
-    def open(name: str, store: Store, *, actor: str = "python", clock: Callable[[], str] = now) -> Trial:
-        """A trial that exists."""
-        trial = Trial(name, store, actor=actor, clock=clock)
+    def open(
+        name: str,
+        store: Store,
+        *,
+        actor: str = "python",
+        clock: Callable[[], str] = now,
+        anchors: Path | None = None,
+    ) -> Trial:
+        """A trial that exists; `anchors` is a file that gets its hash with every episode (docs/trial.md)."""
+        trial = Trial(name, store, actor=actor, clock=clock, anchors=anchors)
         trial.state()
         return trial
 
@@ -104,6 +121,8 @@ class Trial:
                 kept = snapshots.keep(tx)
         if not dry_run:
             self._state, self._snapshot = tx.state, kept
+            if self._anchors is not None and _ends_something(state, tx.state):
+                anchors.note(self._anchors, Head(self.name, tx.state.seq, tx.state.hash, self._clock()))
 
     def state(self) -> TrialState:
         """Everything that is known now; it never changes."""
@@ -348,6 +367,11 @@ class Trial:
 
     # Reading: more in drimed.trial.queries
 
+    def head(self) -> Head:
+        """Where the log stands: keep it elsewhere, and `verify` can tell later whether anything was changed."""
+        with self.store.reading(self.name) as ledger:
+            return anchors.of(ledger, self._clock())
+
     def status(self) -> Status:
         """The trial at a glance."""
         return queries.status(self.state())
@@ -380,6 +404,11 @@ def _is_costly(before: TrialState, after: TrialState, kept: int) -> bool:
     """Whether something happened that takes long to fold in: arrays that grew, or variances that were fitted."""
     fitted = snapshots.fits(before) != snapshots.fits(after) and after.seq >= kept + FEWEST_BETWEEN
     return fitted or before.capacity != after.capacity
+
+
+def _ends_something(before: TrialState, after: TrialState) -> bool:
+    """Whether an episode was opened, which closes the one before, or the trial was stopped."""
+    return (before.episode.number, before.status == "stopped") != (after.episode.number, after.status == "stopped")
 
 
 def _same_log(state: TrialState, ledger: Ledger) -> bool:

@@ -6,13 +6,13 @@ it names, and must agree to the last bit with what was recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from drimed.errors import ConflictError, DrimedError
-from drimed.records import Event, Proof
+from drimed.records import Event, Head, Proof
 from drimed.trial import events as kinds
 from drimed.trial import snapshots
 from drimed.trial.asking import Question, decide
@@ -28,36 +28,47 @@ MOST_FAULTS = 100
 
 
 def verify(
-    store: Store, name: str, *, expected_hash: str | None = None, progress: Callable[[int, int], None] | None = None
+    store: Store,
+    name: str,
+    *,
+    expected_hash: str | None = None,
+    anchors: Iterable[Head] = (),
+    progress: Callable[[int, int], None] | None = None,
 ) -> Proof:
-    """Replay a whole trial; `progress` is called with events done and events in all."""
+    """Replay a whole trial; `anchors` of other trials are left out.
+
+    `progress` is called with events done and events in all.
+    """
     with store.reading(name) as ledger:
-        return _Check(ledger, progress).run(expected_hash)
+        return _Check(ledger, progress).run(expected_hash, [a for a in anchors if a.trial == name])
 
 
 class _Check:
     def __init__(self, ledger: Ledger, progress: Callable[[int, int], None] | None) -> None:
         self.ledger, self.progress = ledger, progress
         self.faults: list[str] = []
-        self.decisions = self.exact = self.rounded = 0
+        self.decisions = self.exact = self.rounded = self.anchors = 0
         self.replayed, self.compared = 0, False
         self.requests: dict[str, tuple[int, str, str]] = {}  # from which state, when and for whom each was answered
 
-    def run(self, expected_hash: str | None) -> Proof:
-        events, hash = self._chain(expected_hash)
+    def run(self, expected_hash: str | None, anchors: Sequence[Head]) -> Proof:
+        events, hash = self._chain(expected_hash, anchors)
         try:
             self._replay()
         except Exception as error:  # whatever somebody wrote into the log must not stop its proof
             self._fault(f"the log cannot be replayed after event {self.replayed}: {error!r}")
-        return Proof(not self.faults, events, self.decisions, self.exact, self.rounded, self.faults, hash)
+        counts = events, self.decisions, self.exact, self.rounded
+        return Proof(not self.faults, *counts, self.faults, hash, self.anchors)
 
     def _fault(self, text: str) -> None:
         if len(self.faults) < MOST_FAULTS:
             self.faults.append(text)
 
-    def _chain(self, expected_hash: str | None) -> tuple[int, str]:
+    def _chain(self, expected_hash: str | None, anchors: Sequence[Head]) -> tuple[int, str]:
         """Every event in its place, and unchanged; the number and the hash of the last one."""
         seq, hash, met = 0, START, expected_hash is None
+        wanted = {a.event for a in anchors}
+        there: dict[int, str] = {}
         for event in self.ledger.events(until=2**31 - 1):
             if event.seq != seq + 1:
                 self._fault(f"after event {seq} comes event {event.seq}: {event.seq - seq - 1} missing")
@@ -65,13 +76,35 @@ class _Check:
                 self._fault(f"event {event.seq} ({event.kind}) is not what was recorded, or not in its place")
             seq, hash = event.seq, event.hash
             met = met or hash == expected_hash
+            if seq in wanted:
+                there[seq] = hash
         if (seq, hash) != (self.ledger.seq, self.ledger.hash):
             self._fault(
                 f"the log ends with event {seq}, its head is event {self.ledger.seq}: the end was cut off or added"
             )
         if not met:
             self._fault(f"no event has the hash {expected_hash}: the log was rewritten or cut off")
+        self._compare_anchors(anchors, there, seq)
         return seq, hash
+
+    def _compare_anchors(self, anchors: Sequence[Head], there: Mapping[int, str], last: int) -> None:
+        """Each against the event it is of; the first that differs says the most."""
+        wrong = [a for a in anchors if there.get(a.event) != a.hash]
+        self.anchors = len(anchors) - len(wrong)
+        if not wrong:
+            return
+        first = min(wrong, key=lambda a: a.event)
+        if first.event > last:
+            said = f"the log ends with event {last}: what followed was cut off after that"
+        else:
+            now = there.get(first.event, "none")[:12]
+            said = f"its hash is {now} now: something up to event {first.event} was changed after that"
+        right = [a for a in anchors if a.event < first.event]
+        if right:
+            best = max(right, key=lambda a: a.event)
+            said += f"; nothing up to event {best.event} was (the anchor of {best.time} holds)"
+        more = f" {len(wrong) - 1} later anchors differ too." if len(wrong) > 1 else ""
+        self._fault(f"at {first.time} event {first.event} had the hash {first.hash[:12]}, and {said}.{more}")
 
     def _replay(self) -> None:
         state = at_start(self.ledger)

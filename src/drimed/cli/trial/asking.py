@@ -61,6 +61,8 @@ def ask(
         else:
             found = _without_sheet(tx, user, about, episode, key)
     common.put(sheets.decision_rows(found), out, [d.plain() for d in found])
+    if out is not None and not dry_run:
+        common.say(f"log: event {tx.state.seq}, hash {tx.state.hash}")
     again = sum(d.repeated for d in found)
     decided = f"{len(found) - again} decided" + (f", {again} decided before" if again else "")
     common.say(f"{decided}; episode {found[0].episode}" + (NOTHING_WRITTEN if dry_run else ""))

@@ -6,6 +6,7 @@ Nothing here is imported before a verb needs it, so that help appears at once.
 from __future__ import annotations
 
 import getpass
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -50,7 +51,9 @@ def open_trial(name: str, store: str, actor: str | None = None) -> Trial:
     """A trial that exists."""
     from drimed.trial.trial import Trial
 
-    return Trial.open(name, open_store(store, create=False), actor=actor_name(actor))
+    file = os.environ.get("DRIMED_ANCHORS")
+    anchors = Path(file) if file else None
+    return Trial.open(name, open_store(store, create=False), actor=actor_name(actor), anchors=anchors)
 
 
 def actor_name(given: str | None) -> str:

@@ -109,8 +109,8 @@ async def given(visit: Visit) -> Response:
 @routes.page("/trials/{trial}/given.csv", READ)
 async def given_csv(visit: Visit) -> Response:
     """The same as a sheet, to which outcomes can be added."""
-    _, found = await _found(visit)
-    return forms.download(f"{visit.trial}-decisions.csv", sheets.decision_rows(found))
+    status, found = await _found(visit)
+    return forms.download(f"{visit.trial}-decisions-{status.hash[:12]}.csv", sheets.decision_rows(found))
 
 
 @routes.page("/trials/{trial}/users.csv", READ)
