@@ -396,3 +396,12 @@ def test_the_checks_say_which_promise_does_not_hold(
     assert ok(http.get(f"{T}/checks"))["withdrawn"] == "The promise does not hold."
     with Client(running.address) as client:
         assert client.checks("small").withdrawn == "The promise does not hold."
+
+
+def test_where_the_log_stands_is_told_to_readers_and_is_beside_an_export(http: httpx.Client) -> None:
+    ok(http.post(f"{T}/ask", json={}))
+    status, head = ok(http.get(T)), ok(http.get(f"{T}/head"))
+    assert (head["trial"], head["event"], head["hash"]) == ("small", status["events"], status["hash"])
+    sent = http.get(f"{T}/export")
+    assert (sent.headers["drimed-event"], sent.headers["drimed-hash"]) == (str(head["event"]), head["hash"])
+    assert head["hash"][:12] in sent.headers["content-disposition"]

@@ -15,7 +15,7 @@ from drimed.errors import UnknownNameError
 from drimed.findings.analyse import Analysis
 from drimed.findings.effects import effects as arms_against_control
 from drimed.findings.gather import Inference
-from drimed.records import Checks, Decision, Effect, Event, Member, Page, Proof, Status
+from drimed.records import Checks, Decision, Effect, Event, Head, Member, Page, Proof, Status
 from drimed.service.analyses import Analyses
 from drimed.service.endpoints.contract import EXAMPLES, LARGEST, DecisionNumber, TrialName, reading
 from drimed.service.problems import Refusal
@@ -208,12 +208,26 @@ _EXPORT["responses"][200] |= {
 async def export(
     request: Request, trial: TrialName, format: Annotated[Literal["csv", "json"], Query()] = "csv"
 ) -> Response:
-    """Every decision with its outcome, one row each, as the trial stands now."""
+    """Every decision with its outcome, one row each, as the trial stands now.
+
+    The headers Drimed-Event and Drimed-Hash name the last event that is in it for certain.
+    """
     service = service_of(request)
+    stands = await service.read(trial, lambda t: t.head())
     file = await service.run_heavy(lambda: service.trials.read(trial, lambda t: spooled(t, format)))
     media = "text/csv; charset=utf-8" if format == "csv" else JSON
-    headers = {"Content-Disposition": f'attachment; filename="{trial}.{format}"'}
+    headers = {
+        "Content-Disposition": f'attachment; filename="{trial}-{stands.hash[:12]}.{format}"',
+        "Drimed-Event": str(stands.event),
+        "Drimed-Hash": stands.hash,
+    }
     return StreamingResponse(iterate_in_threadpool(_pieces(file)), 200, headers, media)
+
+
+@_get(log, "/head", "Where the log stands", "head", Head)
+async def head(request: Request, trial: TrialName) -> Response:
+    """The number and the hash of the last event. Kept elsewhere, they prove later that nothing before was changed."""
+    return answer(asdict(await service_of(request).read(trial, lambda t: t.head())))
 
 
 @_get(log, "/verify", "Prove the log", "verify", Proof)
@@ -225,7 +239,8 @@ async def verify(
         Query(pattern="^[0-9a-f]{64}$", description="A hash that was shown before: it must still be in the log."),
     ] = None,
 ) -> Response:
-    """Replay the whole trial from its log: the chain must hold, and every decision must be reproduced.
+    """Replay the whole trial from its log: the chain must hold, every event must be one that could have been recorded
+    there, and every decision must be reproduced.
 
     This takes about as long as taking all decisions again. Callers who ask at the same time share one proof.
     """
