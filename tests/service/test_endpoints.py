@@ -8,6 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
+from drimed.client import Client
+from drimed.service.analyses import Budget
 from drimed.trial import export, template
 from drimed.trial.export import Export
 from tests.service.serving import Running

@@ -236,7 +236,7 @@ def _npz(trial: Trial, path: Path) -> int:
     made = Export.of(trial)
     problem, n = made.state.problem, made.state.counts.decisions
     names = ("action", "reward", "propensity", "user", "episode")
-    columns: dict[str, list[Any]] = {name: [] for name in names}
+    columns: dict[str, Any] = {name: [] for name in names}
     probabilities, contexts = np.zeros((n, len(problem.arms))), np.zeros((n, max(1, len(problem.fields))))
     for story in (s for some in made.stories(whole=True) for s in some):
         body, i = story.event.brief, len(columns["action"])
