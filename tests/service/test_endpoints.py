@@ -7,6 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from drimed.client import Client
+from drimed.service.analyses import Budget
 from drimed.trial import template
 from tests.service.serving import Running
 from tests.trial.trials import BUSY, SMALL, outcome
