@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from datetime import datetime
 
 ENDLESS = 1e40  # no outcome and no sum of them is so large: nothing is known
@@ -47,3 +48,21 @@ def counted(n: int, what: str) -> str:
     ('1 user', '0 users', '1,200 decisions')
     """
     return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def visible(text: str) -> str:
+    """A text for a terminal: characters that would do something there instead of being seen are written out.
+
+    >>> visible("north\\x1b[31m\\u202e")
+    'north\\\\x1b[31m\\\\u202e'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c == "\n" or unicodedata.category(c) not in _ACTING else _written_out(c) for c in text)
+
+
+def _written_out(c: str) -> str:
+    return f"\\x{ord(c):02x}" if ord(c) < 0x100 else f"\\u{ord(c):04x}" if ord(c) < 0x10000 else f"\\U{ord(c):08x}"
+
+
+_ACTING = ("Cc", "Cf", "Cs", "Zl", "Zp")

@@ -2,52 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from drimed.cli.main import app
-from drimed.cli.trial.common import console
 from drimed.errors import BatchError, ConflictError, DrimedError, InputError, SpecError, StoreError, UnknownNameError
-from drimed.trial import sheets
+from drimed.trial.tables.writing import csv_text
+from tests.cli.commanding import CommandLine
 from tests.trial.fields import FIELD, PATIENTS, SEASON, WAITING
 
 SHEET = "user,rain\nnorth,400\nhill,520\nriver,380\n"
-
-
-class CommandLine:
-    """A folder with a trial in it, and the command line."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.runner = CliRunner()
-        console.width = 200  # nothing is folded
-
-    def run(self, *words: str) -> Result:
-        store = str(self.folder / "t.db")
-        return self.runner.invoke(app, ["trial", *words], env={"DRIMED_STORE": store})
-
-    def ok(self, *words: str) -> str:
-        result = self.run(*words)
-        assert result.exit_code == 0, result.output + repr(result.exception)
-        return result.output
-
-    def refused(self, *words: str) -> DrimedError:
-        error = self.run(*words).exception
-        assert isinstance(error, DrimedError), error
-        return error
-
-    def write(self, name: str, text: str) -> str:
-        (self.folder / name).write_text(text, encoding="utf-8")
-        return str(self.folder / name)
-
-    def rows(self, name: str) -> list[dict[str, str]]:
-        with (self.folder / name).open(encoding="utf-8") as file:
-            return list(csv.DictReader(file))
 
 
 @pytest.fixture
@@ -206,7 +172,7 @@ def test_plots_go_through_sheets_and_are_shown(field: CommandLine) -> None:
         ("north", "B1", "B"),
         ("south", "", ""),
     ]
-    filled = sheets.write([row | {"yield": 5} for row in field.rows("a.csv")])
+    filled = csv_text([row | {"yield": 5} for row in field.rows("a.csv")])
     assert "4 recorded" in field.ok("tell", "field", field.write("o.csv", filled))
     shown = field.ok("decisions", "field", "--block", "A")
     assert re.search(r"2 +1 +north +A2 +A +old +complete", shown)

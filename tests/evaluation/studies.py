@@ -14,11 +14,12 @@ from scipy.special import ndtri
 from drimed.environments.drift import DRIFTS, levels
 from drimed.environments.instance import authors_instance, quantile_control
 from drimed.environments.world import Setting, World
+from drimed.evaluation.arm_means import difference_band
 from drimed.evaluation.drift import EpisodeSums, Monitor, context_drift
 from drimed.evaluation.effects import reward_effects
 from drimed.evaluation.estimators import ips
 from drimed.evaluation.intervals import Anytime, Statistics, normal
-from drimed.evaluation.scores import contrast, difference_band, effect_band, effect_scores
+from drimed.evaluation.scores import contrast, effect_band, effect_scores
 from drimed.evaluation.sequences import Band, asymptotic, bernstein, betting
 from drimed.evaluation.target import Decisions
 from drimed.learning import noise
@@ -68,7 +69,7 @@ def _bands(trials: Trials, sd: float | None, n: int) -> dict[str, Band]:
         mean = ((h * scores.value).sum(-1) / h.sum(-1))[:, None]
         half = Z * np.sqrt((h**2 * (scores.value - mean) ** 2).sum(-1, keepdims=True)) / h.sum(-1, keepdims=True)
         return lambda method: (
-            Band(mean - half, mean + half) if method == "end" else effect_band(scores, ALPHA, method=method, plays=25)
+            Band(mean - half, mean + half) if method == "end" else effect_band(scores, ALPHA, method=method)
         )
 
     free = scored(None)
@@ -80,7 +81,7 @@ def _bands(trials: Trials, sd: float | None, n: int) -> dict[str, Band]:
         "asymptotic, at all times": free("asymptotic"),
     }
     if sd is None:
-        return bands | {"empirical Bernstein, at all times": scored((0.0, 1.0))("bernstein")}
+        return bands | {"exact, at all times": scored((0.0, 1.0))("exact")}
     sigma = np.where(np.arange(n) >= n // 2, 2 * sd, sd)
     mixture = difference_band(
         action=trials.action, reward=trials.reward, arm=ARM, control=CONTROL, sigma=sigma, alpha=ALPHA
@@ -163,10 +164,10 @@ def _ways(policy: Policy, drift: str, runs: int, L: int) -> dict[str, list[tuple
             rows["regression"].append((float(held), float(np.median(width[:, h, arm])), 1.0))
             given = {"action": action[h], "reward": reward[h]}
             g = contrast(arm, base, arms)
-            scores = effect_scores(**given, probabilities=chances[h], contrast=g, sigma=sigma[h])
+            scores = effect_scores(**given, probabilities=chances[h], contrast=g)
             own = difference_band(**given, arm=arm, control=base, sigma=mine, alpha=ALPHA, tuned_at=20.0)
             rows["own means"].append(_summary(own, truth))
-            rows["propensities"].append(_summary(effect_band(scores, ALPHA, method="asymptotic", plays=25), truth))
+            rows["propensities"].append(_summary(effect_band(scores, ALPHA), truth))
     return rows
 
 
@@ -250,8 +251,8 @@ def sequences() -> None:
         bands = {
             "bernstein": bernstein(x, ALPHA),
             "betting": betting(x, ALPHA),
-            "asymptotic, from the 50th on": asymptotic(x, ALPHA),
-            "asymptotic, from the 200th on": asymptotic(x, ALPHA, start=200),
+            "asymptotic": asymptotic(x, ALPHA),
+            "asymptotic, from the 50th on": asymptotic(x, ALPHA, start=50),
             "fixed-time, from the 50th on": Band(mean - half, mean + half),
         }
         for name, band in bands.items():

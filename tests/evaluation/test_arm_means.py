@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from drimed.errors import InputError, ShapeError
-from drimed.evaluation.scores import arm_band, difference_band
+from drimed.evaluation.arm_means import arm_band, difference_band
 from tests.evaluation.adaptive import MEANS, greedy_trials, naive_effect
 
 RUNS, N, ALPHA, SD = 1000, 600, 0.1, 0.5

@@ -14,15 +14,35 @@ from tests.evaluation.logs import MEANS, TARGET, drawn
 
 
 def test_the_anytime_interval_holds_at_all_times_and_shrinks() -> None:
-    """300 logs read decision by decision; the interval is an intersection over time, so its end tells all of it."""
+    """300 logs, looked at after every 25 decisions."""
     truth, failed, widths = float(MEANS @ TARGET), 0, []
     for seed in range(300):
         log, _ = drawn(1000, seed=seed)
-        found = Anytime.start((0.0, 1.0), 0.9).extend(Decisions(log, TARGET).weight, log.reward).interval()
-        failed += not found.low <= truth <= found.high
+        weight, so_far, held = Decisions(log, TARGET).weight, Anytime.start((0.0, 1.0), 0.9), True
+        for at in range(0, 1000, 25):
+            so_far = so_far.extend(weight[at : at + 25], log.reward[at : at + 25])
+            found = so_far.interval()
+            held &= found.low <= truth <= found.high
+        failed += not held
         widths.append(found.high - found.low)
     assert failed <= 0.1 * 300  # conservative: the true rate is far below
     assert np.mean(widths) < 0.35
+
+
+@pytest.mark.parametrize("shape", ["two clinics", "trend"])
+def test_the_anytime_interval_follows_a_value_that_changes_along_the_log(shape: str) -> None:
+    n, held = 1000, []
+    value = np.where(np.arange(n) < n // 2, 0.2, 0.7) if shape == "two clinics" else np.linspace(0.3, 0.5, n)
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        weight, reward = 2.0 * rng.integers(0, 2, n), (rng.random(n) < value).astype(np.float64)
+        so_far, inside = Anytime.start((0.0, 1.0), 0.95), True
+        for at in range(0, n, 50):
+            so_far = so_far.extend(weight[at : at + 50], reward[at : at + 50])
+            found, truth = so_far.interval(), value[: at + 50].mean()
+            inside &= found.low <= truth <= found.high
+        held.append(inside)
+    assert np.mean(held) >= 0.95
 
 
 def test_rewards_outside_their_range_are_refused() -> None:

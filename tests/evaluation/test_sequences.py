@@ -68,6 +68,15 @@ def test_the_asymptotic_sequence_holds_for_skewed_unbounded_data() -> None:
     assert np.isfinite(band.low[:, 49:]).all()
 
 
+@pytest.mark.parametrize("p", [0.5, 0.1, 0.02])
+def test_the_asymptotic_sequence_waits_for_rare_events(p: float) -> None:
+    """Until so many have come that they tell how they vary: with p = 0.02, for more than a thousand observations."""
+    x = (np.random.default_rng(7).random((1000, 3000)) < p).astype(np.float64)
+    band = asymptotic(x, 0.05)
+    assert (~band.holds(p)).mean() <= 0.05 + 2.9 * np.sqrt(0.05 * 0.95 / 1000)
+    assert np.isfinite(band.low[:, -1]).mean() > 0.9
+
+
 def test_weights_known_before_keep_the_asymptotic_sequence_valid_and_tighten_it() -> None:
     rng = np.random.default_rng(3)
     sd = np.exp(rng.uniform(-1.5, 1.5, (RUNS, N)))

@@ -172,7 +172,7 @@ def test_a_guardrail_needs_the_metric_it_names() -> None:
 
 def test_an_unavailable_control_is_named() -> None:
     offer = r1_offer(available=[True, True, False], control=E3)
-    with pytest.raises(InputError, match="every arm of the control is unavailable"):
+    with pytest.raises(InputError, match="the control plays an arm that is not available"):
         Expected(tolerance=Tolerance()).apply(None, r1_fit(), offer, answers([0.5, 0.5, 0.0]))
 
 

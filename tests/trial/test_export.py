@@ -12,9 +12,10 @@ import pytest
 
 from drimed.errors import InputError
 from drimed.evaluation.readers import read
-from drimed.trial import lme4, roster, sheets
+from drimed.trial import lme4, roster
 from drimed.trial.export import MEANING, records, write
 from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.tables import table
 from drimed.trial.trial import Trial
 from tests.findings.test_analyse import SPEC as FOUND
 from tests.findings.test_analyse import play
@@ -70,7 +71,7 @@ def test_an_unknown_form_or_an_unwritable_place_is_refused(tmp_path: Path) -> No
 def test_an_export_of_a_field_has_what_its_model_needs(tmp_path: Path) -> None:
     trial = Trial.create(FIELD, MemoryStore())
     with trial.writing() as tx:
-        roster.ask(tx, sheets.read(SEASON), episode=1)
+        roster.ask(tx, table.read(SEASON), episode=1)
     assert write(trial, tmp_path / "f.csv") == 4
     with (tmp_path / "f.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -92,7 +93,7 @@ def test_an_export_of_a_field_has_what_its_model_needs(tmp_path: Path) -> None:
 def test_the_open_bandit_arrays_hold_a_category_by_its_level(tmp_path: Path) -> None:
     trial = Trial.create(FIELD, MemoryStore())
     with trial.writing() as tx:
-        roster.ask(tx, sheets.read(SEASON), episode=1)
+        roster.ask(tx, table.read(SEASON), episode=1)
     for d in trial.decisions([1, 4]):
         trial.tell(d.id, {"yield": 5.0})
     assert write(trial, tmp_path / "f.npz") == 2

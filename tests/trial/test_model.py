@@ -186,7 +186,7 @@ def test_a_missing_number_is_refused_unless_a_typical_value_was_declared() -> No
         (
             {"context": {"ph": {}}, "attributes": {"ph": {"typical": 6.0}}},
             "attributes.ph",
-            "is a context field too",
+            "would be one column of a sheet",
         ),
     ],
 )

@@ -185,7 +185,7 @@ SINGLE = [
     # Names.
     Wrong("[users.north]", '[users."north/1"] #!', "users.north/1", "must be a name: 1 to 100 characters, no quotes"),
     Wrong("[users.north]", '[users.""] #!', "users.", "must be a name"),
-    Wrong("[users.north]", '[users." north"] #!', "users. north", "in front no space"),
+    Wrong("[users.north]", '[users."-north"] #!', "users.-north", "in front no space"),
     Wrong("[users.north]", '[users."=1+1"] #!', "users.=1+1", "which spreadsheets take for a formula"),
     Wrong("[users.north]", '[users."-north"] #!', "users.-north", "which spreadsheets take for a formula"),
     # Preferences.
@@ -669,7 +669,7 @@ def test_defaults_are_left_out_of_plain_data() -> None:
 @pytest.mark.parametrize("name", ["missing.toml", "latin.toml"])
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "latin.toml").write_bytes('name = "Bjørn"'.encode("latin-1"))
-    with pytest.raises(SpecError, match="cannot read"):
+    with pytest.raises(SpecError, match=r"cannot (be )?read"):
         TrialSpec.load(tmp_path / name)
 
 

@@ -10,6 +10,7 @@ import pytest
 from drimed.errors import BatchError, ConflictError, UnconfirmedError
 from drimed.records import Fault, Receipt, Report
 from drimed.trial import sheets
+from drimed.trial.tables.table import read
 from drimed.trial.trial import Trial
 from drimed.trial.unlikely import Spread
 from tests.trial.playing import new, nothing_written, verified
@@ -54,7 +55,14 @@ def test_the_ends_of_the_range_belong_to_it(value: float) -> None:
 
 def test_a_metric_without_a_range_is_not_asked_about_while_little_was_recorded() -> None:
     trial = asked(metrics={"yield": {"range": [0, 10]}, "cost": {}})
-    assert trial.tell(1, {"cost": 1e29}).result == "recorded"
+    assert trial.tell(1, {"cost": 1e11}).result == "recorded"
+
+
+@pytest.mark.parametrize("value", [1e29, -1e12, -9999.0, -999.0])
+def test_a_huge_value_or_a_code_for_a_missing_one_is_asked_about_from_the_first_on(value: float) -> None:
+    trial = asked(metrics={"yield": {"range": [0, 10]}, "cost": {}})
+    assert len(unconfirmed(trial, lambda: trial.tell(1, {"cost": value}))) == 1
+    assert trial.tell(1, {"cost": value}, confirm=True).result == "recorded"
 
 
 def costs(*values: float) -> Trial:
@@ -171,16 +179,15 @@ def test_what_is_wrong_cannot_be_confirmed() -> None:
 
 def test_a_sheet_names_the_rows() -> None:
     trial = asked()
-    rows = sheets.read("decision,yield,cost\n1,5,9\n\n2,50,9\n3,5,-1\n")
-    rows = [row for row in rows if row]
+    rows = read("decision,yield,cost\n1,5,9\n\n2,50,9\n3,5,-1\n")
 
     def tell(**words: Any) -> list[Receipt]:
         with trial.writing() as tx:
             return sheets.tell(tx, rows, **words)
 
     found = unconfirmed(trial, tell)
-    assert [(f.row, f.path) for f in found] == [(3, ("outcome", "yield")), (4, ("outcome", "cost"))]
-    assert str(found[0]).startswith("row 3: outcome.yield: decision 2: yield 50 is outside 0 to 10")
+    assert [(f.row, f.path) for f in found] == [(4, ("outcome", "yield")), (5, ("outcome", "cost"))]
+    assert str(found[0]).startswith("row 4: outcome.yield: decision 2: yield 50 is outside 0 to 10")
     assert [r.result for r in tell(confirm=True)] == ["recorded"] * 3
     with nothing_written(trial):
         assert [r.result for r in tell()] == ["already recorded"] * 3
@@ -189,7 +196,7 @@ def test_a_sheet_names_the_rows() -> None:
 
 def test_a_row_keeps_its_number_after_rows_that_are_passed_over() -> None:
     trial = asked()
-    rows = sheets.read("decision,user,yield\n1,north,\n\n3,west,50\n")
+    rows = read("decision,user,yield\n1,north,\n\n3,west,50\n")
     with nothing_written(trial), pytest.raises(UnconfirmedError) as error, trial.writing() as tx:
-        sheets.tell(tx, [row or {"decision": 2} for row in rows])
+        sheets.tell(tx, rows)
     assert [f.row for f in error.value.faults] == [4]

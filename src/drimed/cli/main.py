@@ -97,9 +97,11 @@ def main() -> None:
     except DrimedError as error:
         from rich.console import Console
 
+        from drimed.formatting import visible
+
         console = Console(stderr=True)
         console.print("[bold red]error:[/]", end=" ")
-        console.print(str(error), highlight=False, markup=False)
+        console.print(visible(str(error)), highlight=False, markup=False)
         sys.exit(2)
 
 

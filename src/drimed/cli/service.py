@@ -12,7 +12,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from drimed.formatting import visible
 from drimed.trial.events import now
 from drimed.trial.stores import open_store
 
@@ -107,7 +109,8 @@ def listed(store: Address = None, config: Config = None) -> None:
         table.add_column(name, min_width=width, overflow="fold")
     for t in found:
         times = (_minute(time) if time else "" for time in (t.created, t.expires))
-        table.add_row(t.id, t.label, t.role, t.trial or "all", *times, t.state(moment))
+        cells = (t.id, t.label, t.role, t.trial or "all", *times, t.state(moment))
+        table.add_row(*(Text(visible(cell)) for cell in cells))
     console.print(table)
 
 
@@ -122,7 +125,7 @@ def revoke(
 
     with _opened(store, config) as opened:
         revoked = tokens.revoke(opened, name)
-    console.print(f"token {revoked.label!r} ({revoked.id}) is revoked")
+    console.print(Text(visible(f"token {revoked.label!r} ({revoked.id}) is revoked")))
 
 
 def _opened(store: str | None, config: Path | None, *, create: bool = False) -> closing[SqlStore]:

@@ -2,8 +2,9 @@
 
 * normal: decisions count as independent given the past, and there are enough of them for the central limit theorem.
 * bootstrap: the same assumptions, without the symmetry; Poisson weights, so that it streams and merges.
-* anytime: rewards within a known range, right propensities, a fixed target. Nothing else: no limit, no bound on the
-  weights, and the log may be looked at, and stopped, at any time. Waudby-Smith et al. (2024), Thm 1.
+* anytime: the target's average value over the decisions so far, whatever changes along the log. Rewards within a known
+  range, right propensities, a fixed target. Nothing else: no limit, no bound on the weights, and the log may be looked
+  at, and stopped, at any time. Waudby-Smith et al. (2024), with the boundary of drimed.evaluation.running.
 """
 
 from __future__ import annotations
@@ -19,12 +20,11 @@ from scipy.stats import poisson
 from drimed import streams
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.evaluation.estimators import Parts
-from drimed.evaluation.sequences import Bernstein
+from drimed.evaluation.running import Lower
 from drimed.linear import checks
 from drimed.linear.arrays import FloatArray, outer
 
 _POISSON = poisson.cdf(np.arange(12), 1.0)  # a draw of 12 or more has probability 1e-9
-WARM_UP = 50  # decisions before the anytime interval begins: how large weights are is not known beforehand
 _ROWS = 4096  # of the bootstrap at a time: bounded memory for any number of resamples
 
 
@@ -158,10 +158,8 @@ class Anytime:
     level: float
     least: float
     most: float
-    below: Bernstein  # of weighted rewards above the least
-    above: Bernstein  # of weighted rewards below the most
-    low: float
-    high: float
+    below: Lower  # of weighted rewards above the least
+    above: Lower  # of weighted rewards below the most
 
     @classmethod
     def start(cls, reward_range: tuple[float, float], level: float) -> Anytime:
@@ -170,8 +168,8 @@ class Anytime:
         if not least < most:
             raise ConfigError(f"the reward range must be from low to high, got {least} to {most}")
         checks.share("level", level)
-        half = Bernstein.start(alpha=(1 - level) / 2, most=1.0, warm_up=WARM_UP)
-        return cls(level, least, most, half, half, least, most)
+        half = Lower.start(alpha=(1 - level) / 2)
+        return cls(level, least, most, half, half)
 
     def extend(self, weight: FloatArray, reward: FloatArray) -> Anytime:
         """After these decisions too."""
@@ -182,16 +180,14 @@ class Anytime:
                 f"rewards must be within {self.least} to {self.most}, got {float(reward.min())} to "
                 f"{float(reward.max())}: the anytime interval is about that range"
             )
-        size = self.most - self.least
-        from_below, below = self.below.extend(weight * ((reward - self.least) / size))
-        from_above, above = self.above.extend(weight * ((self.most - reward) / size))
-        low = max(self.low, self.least + size * float(from_below.max()))
-        high = min(self.high, self.most - size * float(from_above.max()))
-        return replace(self, below=below, above=above, low=low, high=high)
+        share = (reward - self.least) / (self.most - self.least)
+        return replace(self, below=self.below.extend(weight * share), above=self.above.extend(weight * (1 - share)))
 
     def interval(self) -> Interval:
-        """Where the value is, with all that was seen so far."""
-        return Interval(self.low, self.high, self.level, "anytime")
+        """Where the average value of the decisions so far is."""
+        size = self.most - self.least
+        low, high = float(self.below.bound()), 1 - float(self.above.bound())
+        return Interval(self.least + size * low, self.least + size * high, self.level, "anytime")
 
 
 @final

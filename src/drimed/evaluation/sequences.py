@@ -1,7 +1,7 @@
 """Confidence sequences: intervals for a mean that hold at all times at once, whatever decided how data were collected.
 
-Observations x_t come in order. They need one mean given the past (else an interval is about the weighted mean of the
-means, with weights that are returned); they need not be independent or equally distributed. Ranges, centres and
+Observations x_t come in order. They need one mean given the past, for bands are intersected over time (where means may
+change: drimed.evaluation.running); they need not be independent or equally distributed. Ranges, centres and
 precisions must be known before x_t is seen.
 
 * `Bernstein`, predictable plug-in empirical Bernstein: bounded x, exact. Waudby-Smith and Ramdas (2024), Thm 2; the
@@ -28,6 +28,7 @@ from drimed.linear.kernel import kernel
 STEP_CAP = 0.5  # share of the largest bet that keeps wealth positive; one half as in the source
 EPS = 2.0**-52  # in squared units: variances are never quite zero
 FIRST_SPREAD = 0.25  # variance assumed before any data, in squared units of the range: that of a fair coin
+TELLING = 40.0  # observations that must count effectively, n over their kurtosis, before the asymptotic band begins
 NARROWEST = 0.25  # of the range: a smaller distance from centre to bound would allow reckless first bets
 
 
@@ -163,28 +164,26 @@ def mixture(variance: Any, alpha: float, *, tuned_at: float) -> FloatArray:
     if not tuned_at > 0:
         raise ConfigError(f"tuned_at must be positive, got {tuned_at}")
     V = np.asarray(variance, np.float64)
-    rho = tuned_at / _ratio(alpha)
+    rho = tuned_at / tightest(alpha)
     return np.sqrt((V + rho) * np.log((V + rho) / (rho * alpha**2)))
 
 
-def asymptotic(x: Any, alpha: float, *, weight: Any = 1.0, start: Any = 50, tuned_at: float = 2.0) -> Band:
-    """For the mean of x (..., n) of any size, from the time `start` (...) on; infinitely wide before.
+def asymptotic(x: Any, alpha: float, *, weight: Any = 1.0, start: Any = None, tuned_at: float = 2.0) -> Band:
+    """For the mean of x (..., n) of any size; infinitely wide before it begins.
 
-    `weight` h (..., n), known before x, makes it the sequence of the weighted mean; h proportional to 1 / (standard
-    deviation of x given the past) stabilises the variance, which is what the limit theorem wants. It is tightest where
-    the variance has become `tuned_at` times that at the start.
+    It begins at the time `start` (...), or without one when TELLING observations count effectively: rare events, which
+    say little about how they vary, are waited for. `weight` h (..., n), known before x, makes it the sequence of the
+    weighted mean; h proportional to 1 / (standard deviation of x given the past) stabilises the variance, which is what
+    the limit theorem wants. It is tightest where the variance has become `tuned_at` times that at the start.
     """
     checks.share("alpha", alpha)
     x = checks.finite("x", x)
     n, batch = x.shape[-1], x.shape[:-1]
     h = np.broadcast_to(np.asarray(weight, np.float64), x.shape)
-    begin = np.broadcast_to(np.asarray(start, np.intp), batch)[..., None]  # (..., 1)
-    if (begin < 2).any() or not tuned_at > 0:
-        raise ConfigError(f"start must be at least 2 and tuned_at positive, got {int(begin.min())} and {tuned_at}")
-    t = np.arange(1, n + 1)
+    if not tuned_at > 0:
+        raise ConfigError(f"tuned_at must be positive, got {tuned_at}")
     if n == 0:
         return Band(x, x)
-    open_ = (t < begin) | (begin > n)
     total = np.cumsum(h, -1)
     some = np.where(total > 0, total, 1.0)
     shift = (h * x).sum(-1, keepdims=True) / some[..., -1:]  # any shift is right; this one keeps digits
@@ -192,15 +191,24 @@ def asymptotic(x: Any, alpha: float, *, weight: Any = 1.0, start: Any = 50, tune
     mean = np.cumsum(h * z, -1) / some
     h2 = h * h
     V = np.cumsum(h2 * z * z, -1) - 2 * mean * np.cumsum(h2 * z, -1) + mean**2 * np.cumsum(h2, -1)
-    at_start = np.take_along_axis(V, np.minimum(begin, n) - 1, -1)
-    rho = np.maximum(at_start, EPS * np.maximum(V.max(-1, keepdims=True), EPS)) * tuned_at / _ratio(alpha)
     V = np.maximum(V, 0.0)
+    if start is None:
+        fourth = np.cumsum((h * (z - mean)) ** 4, -1)
+        enough = (V > EPS) & (TELLING * fourth <= V**2)
+        begin = np.where(enough.any(-1), enough.argmax(-1) + 1, n + 1)[..., None]
+    else:
+        begin = np.broadcast_to(np.asarray(start, np.intp), batch)[..., None]  # (..., 1)
+        if (begin < 2).any():
+            raise ConfigError(f"start must be at least 2, got {int(begin.min())}")
+    open_ = np.arange(1, n + 1) < begin
+    at_start = np.take_along_axis(V, np.minimum(begin, n) - 1, -1)
+    rho = np.maximum(at_start, EPS * np.maximum(V.max(-1, keepdims=True), EPS)) * tuned_at / tightest(alpha)
     radius = np.where(open_ | (total <= 0), np.inf, np.sqrt((V + rho) * np.log((V + rho) / (rho * alpha**2))) / some)
     return Band(shift + mean - radius, shift + mean + radius)
 
 
-def _ratio(alpha: float) -> float:
-    # Howard et al. (2021), Eq. 26: the mixture is tightest near a variance of rho times this.
+def tightest(alpha: float) -> float:
+    """A mixture is tightest near a variance of rho times this: Howard et al. (2021), Eq. 26."""
     return float(2 * np.log(1 / alpha) + np.log(1 + 2 * np.log(1 / alpha)))
 
 

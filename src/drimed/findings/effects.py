@@ -87,7 +87,7 @@ def all_effects(seen: Gathered, fit: Inference) -> list[Effect]:
         *together[0],
         *own,
         *(x for some_effects in together[1:] for x in some_effects),
-        *(x for who, some in members.items() for x in model_free(seen, who, some, given, possible)),
+        *model_free(seen, members, given, possible),
     ]
 
 

@@ -1,13 +1,15 @@
-"""Effects on the reward from propensities alone, for some users together.
+"""Effects on the reward from propensities alone, for some users together: no model of the mean is believed.
 
-Only the arms of a contrast matter, the arm and the user's control, and decisions at which one of them had no chance say
-nothing: the rest is left out before anything is computed, and changes no number.
-Shapes: n decisions, C arms of which each is a control of somebody, H users, K arms.
+What is estimated is the average effect of the arm against each user's own control, over the decisions so far at which
+both had a chance; users whose control the arm is count with an effect of zero. Only the arms of a contrast matter: the
+arm, and arms that are somebody's control. Shapes: n decisions, C arms that are somebody's control, H users, K arms.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -18,85 +20,82 @@ from drimed.records import Effect
 
 REWARD = "reward"
 PROPENSITIES = "propensities"
-FEWEST = 20  # decisions below which propensities alone tell nothing
 LEVEL = 0.95
 
 
-def model_free(seen: Gathered, who: str, some: list[int], given: IntArray, possible: BoolArray) -> list[Effect]:
-    """Every arm that the propensities tell something about; given and possible are (H, K)."""
-    log = _decisions(seen, some)
-    found: list[Effect] = []
-    for k, arm in enumerate(seen.state.problem.arms):
-        s = None if log is None else _scores(log, k)
-        if s is None:
-            continue
-        band = scores.effect_band(s, 1 - LEVEL, method="asymptotic")
-        low, high = float(band.low[-1]), float(band.high[-1])
-        if np.isfinite(low) and np.isfinite(high):
-            ends = (low, high, low, high, PROPENSITIES)
+def model_free(seen: Gathered, members: Mapping[str, list[int]], given: IntArray, possible: BoolArray) -> list[Effect]:
+    """Every arm that the propensities tell something about, for each of these groups of users, in their order.
+
+    `given` and `possible` are (H, K).
+    """
+    log = _Decisions.of(seen)
+    found: dict[str, list[Effect]] = {who: [] for who in members}
+    for k, arm in enumerate(seen.state.problem.arms if len(log.at) else ()):
+        table = log.table(k)
+        for who, some in members.items():
+            band = scores.effect_band(log.scores(table, some), 1 - LEVEL)
+            if not np.isfinite(band.low[-1:]).all() or not band.low.size:
+                continue
+            low, high = float(band.low[-1]), float(band.high[-1])
             times, can = int(given[some, k].sum()), bool(possible[some, k].any())
-            found.append(Effect(who, arm, REWARD, (low + high) / 2, *ends, times, can))
-    return found
+            ends = (low, high, low, high, PROPENSITIES)
+            found[who].append(Effect(who, arm, REWARD, (low + high) / 2, *ends, times, can))
+    return [effect for some_effects in found.values() for effect in some_effects]
+
+
+@dataclass(frozen=True)
+class _Table:
+    """What one arm's effect is computed from; the last of the arms stands for all others."""
+
+    action: IntArray  # (n,)
+    probabilities: FloatArray  # (n, C + 2)
+    contrast: FloatArray  # (n, C + 2)
+    predictions: FloatArray  # (n, C + 2)
 
 
 @dataclass(frozen=True)
 class _Decisions:
     """Decisions whose reward and propensity are known."""
 
+    seen: Gathered
     at: IntArray  # (n,), their places among all
-    probabilities: FloatArray  # of all decisions and arms
-    total: FloatArray  # (n,), of the probabilities: one, but for decimals that were written and read again
-    action: IntArray  # (n,)
-    reward: FloatArray  # (n,)
-    controls: IntArray  # (C,), arms that are somebody's control
-    weights: FloatArray  # (n, C), of each in the control of this decision's user
-    means: FloatArray  # (n, C), their mean rewards before each decision
 
-    def chances(self, arm: int) -> FloatArray:
-        """The probability of one arm: (n,)."""
-        return np.asarray(self.probabilities[self.at, arm] / self.total)
+    @classmethod
+    def of(cls, seen: Gathered) -> _Decisions:
+        return cls(seen, np.flatnonzero(~np.isnan(seen.reward) & ~np.isnan(seen.propensity)))
 
+    @cached_property
+    def control(self) -> FloatArray:
+        """The probability of each arm under the control, by slot of a profile."""
+        state, K = self.seen.state, len(self.seen.state.problem.arms)
+        return np.array([state.profiles[s].control[:K] for s in range(len(state.profiles))]).reshape(-1, K)
 
-def _decisions(seen: Gathered, some: list[int]) -> _Decisions | None:
-    state, K = seen.state, len(seen.state.problem.arms)
-    member = np.zeros(len(state.users), bool)
-    member[some] = True
-    at = np.flatnonzero(member[seen.user] & ~np.isnan(seen.reward) & ~np.isnan(seen.propensity))
-    if len(at) < FEWEST:
-        return None
-    control = np.array([state.profiles[s].control[:K] for s in range(len(state.profiles))])  # by slot
-    slot, action, reward = seen.slot[at], seen.arm[at], seen.reward[at]
-    controls = np.flatnonzero(control[np.unique(slot)].any(0))
-    means = scores.past_means(action, reward, K, arms=controls)
-    weights = control[slot[:, None], controls]
-    return _Decisions(at, seen.probabilities, seen.total[at], action, reward, controls, weights, means)
+    def table(self, k: int) -> _Table:
+        """Of arm k."""
+        seen, at = self.seen, self.at
+        slot, action = seen.slot[at], seen.arm[at]
+        controls = np.flatnonzero(self.control[np.unique(slot)].any(0))
+        arms = np.append(controls[controls != k], k)
+        K = len(seen.state.problem.arms)
+        place = np.full(K, len(arms))
+        place[arms] = np.arange(len(arms))
+        e = seen.probabilities[at[:, None], arms] / seen.total[at, None]
+        g = (arms == k) - self.control[slot[:, None], arms]
+        q = scores.running_predictions(
+            action, seen.reward[at], K, user=seen.user[at], season=seen.episode[at], arms=arms
+        )
+        others = np.maximum(1 - e.sum(-1, keepdims=True), 0.0)
+        return _Table(place[action], np.concatenate([e, others], -1), np.concatenate([g, np.zeros_like(others)], -1), q)
 
-
-def _scores(log: _Decisions, k: int) -> scores.Scores | None:
-    """Of arm k against the control; None: too few decisions gave all arms of the contrast a chance."""
-    own = k in log.controls
-    g = (log.controls == k) - log.weights  # (n, C)
-    if own and not g.any():
-        return None
-    used = np.ones(len(log.at), bool) if own else log.chances(k) > scores.NO_CHANCE
-    for i, arm in enumerate(log.controls):
-        used &= (g[:, i] == 0) | (log.chances(int(arm)) > scores.NO_CHANCE)
-    if used.sum() < FEWEST:
-        return None
-    arms, q = log.controls, log.means[used]
-    if not own:
-        mean = scores.past_means(log.action, log.reward, k + 1, arms=[k])
-        arms, q = np.append(arms, k), np.concatenate([q, mean[used]], -1)
-        g = np.concatenate([g, np.ones((len(g), 1))], -1)
-    e = np.stack([log.chances(int(arm))[used] for arm in arms], -1)
-    place = np.full(log.probabilities.shape[-1], len(arms))  # the last stands for all other arms
-    place[arms] = np.arange(len(arms))
-    nothing = np.zeros((len(e), 1))
-    s = scores.effect_scores(
-        action=place[log.action[used]],
-        reward=log.reward[used],
-        probabilities=np.concatenate([e, np.maximum(1 - e.sum(-1, keepdims=True), 0.0)], -1),
-        contrast=np.concatenate([g[used], nothing], -1),
-        predictions=np.concatenate([q, nothing], -1),
-    )
-    return s if s.used.sum() >= FEWEST else None
+    def scores(self, table: _Table, some: list[int]) -> scores.Scores:
+        """Of the decisions of some users; nothing predicted the first decision of all, so it is left out."""
+        member = np.zeros(len(self.seen.state.users), bool)
+        member[some] = True
+        rows = 1 + np.flatnonzero(member[self.seen.user[self.at[1:]]])
+        return scores.effect_scores(
+            action=table.action[rows],
+            reward=self.seen.reward[self.at[rows]],
+            probabilities=table.probabilities[rows],
+            contrast=table.contrast[rows],
+            predictions=table.predictions[rows],
+        )

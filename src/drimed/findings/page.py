@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -19,8 +20,10 @@ from drimed.findings.charts.svg import Chart
 from drimed.findings.effects import EVERYBODY, MODEL, REWARD, Recommendation, better, groups
 from drimed.formatting import ENDLESS, counted, moment, percent, short
 from drimed.learning.field.contrasts import ALPHA, Known
+from drimed.outputs import replacing
 from drimed.records import Effect
-from drimed.trial import sheets
+from drimed.trial import earlier
+from drimed.trial.tables.writing import csv_text
 from drimed.trial.trial import Trial
 
 try:
@@ -86,23 +89,27 @@ def write_report(trial: Trial, out: Path) -> Path:
     """Everything about a trial, into a folder; returns the page."""
     analysis = analyse(trial)
     files = {
-        "effects.csv": sheets.write([_sourced(analysis, x) for x in analysis.effects]),
-        "recommendations.csv": sheets.write([_flat(r) for r in analysis.recommendations]),
-        "allocation.csv": sheets.write(_allocation(analysis)),
+        "effects.csv": csv_text([_sourced(analysis, x) for x in analysis.effects]),
+        "recommendations.csv": csv_text([_flat(r) for r in analysis.recommendations]),
+        "allocation.csv": csv_text(_allocation(analysis)),
         "index.html": report(analysis),
     }
     if (found := analysis.varying) is not None:
-        files["varies.csv"] = sheets.write([asdict(v) for v in found.varies])
-        files["levels.csv"] = sheets.write(
+        files["varies.csv"] = csv_text([asdict(v) for v in found.varies])
+        files["levels.csv"] = csv_text(
             [{"of": of} | asdict(v) for of, part in (("site", found.sites), ("season", found.seasons)) for v in part]
         )
-        files["covariates.csv"] = sheets.write([row for line in found.lines for row in line.rows()])
+        files["covariates.csv"] = csv_text([row for line in found.lines for row in line.rows()])
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (out / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error}") from None
+    with ExitStack() as stack:  # all of them are in place, or none
+        beside = {
+            name: stack.enter_context(replacing(out / name, earlier.REPORT[name], "part of a report")) for name in files
+        }
+        for name, text in files.items():
+            beside[name].write_text(text, encoding="utf-8")
     return out / "index.html"
 
 
@@ -224,6 +231,9 @@ def _flat(r: Recommendation) -> dict[str, Any]:
 def _allocation(analysis: Analysis) -> list[dict[str, Any]]:
     arms, course = analysis.seen.state.problem.arms, analysis.course
     return [
-        {"episode": int(e), **{arm: int(n) for arm, n in zip(arms, row, strict=True)}}
+        {
+            "episode": int(e),
+            **{"arm episode" if arm == "episode" else arm: int(n) for arm, n in zip(arms, row, strict=True)},
+        }
         for e, row in zip(course.episode, course.allocation, strict=True)
     ]

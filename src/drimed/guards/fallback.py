@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from drimed.errors import InputError
 from drimed.guards.guard import CONTROL_ONLY, MIXED, RESTRICTED, UNCHANGED, AskRule, Guarded
-from drimed.learning.offer import Offer, control_among
+from drimed.learning.offer import Offer
 from drimed.linear.arrays import BoolArray, FloatArray
 
 
 def control(offer: Offer) -> FloatArray:
-    """pi_0, on the arms that are available."""
-    return offer.control if offer.available is None else control_among(offer, offer.available)
+    """pi_0, the lottery that everything is measured against: all of its arms must be available."""
+    if offer.available is not None and (~offer.available & (offer.control > 0)).any():
+        raise InputError(
+            "the control plays an arm that is not available, so there is nothing to fall back on; make the arm "
+            "available, or give this offer another control"
+        )
+    return offer.control
 
 
 def safe_choice(ok: BoolArray, offer: Offer, ask: AskRule) -> FloatArray:
@@ -35,7 +41,8 @@ def only_safe(ok: BoolArray, offer: Offer, ask: AskRule) -> Guarded:
 
 def explained(p: FloatArray, share: FloatArray, ok: BoolArray, offer: Offer) -> Guarded:
     """The distribution with its reason: how much of the wish is left, and on what."""
-    only_control = ~(ok & (offer.control == 0)).any(-1)
+    # Where the control is a lottery, one of its arms alone is not the control.
+    only_control = ~(ok & (offer.control == 0)).any(-1) & (p == offer.control).all(-1)
     replaced = np.where(only_control, CONTROL_ONLY, RESTRICTED)
     reason = np.where(share >= 1, UNCHANGED, np.where(share > 0, MIXED, replaced))
     return Guarded(p, reason, share, ok.sum(-1))

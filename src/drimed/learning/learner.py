@@ -338,4 +338,5 @@ def _with_noise(offer: Offer, sigma: FloatArray | None) -> Offer:
         context=offer.context,
         available=offer.available,
         user=offer.user,
+        floor=offer.floor,
     )

@@ -47,6 +47,14 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Floor:
+    """Least probabilities, one for each offer of a batch."""
+
+    control: FloatArray  # (...), of the control, which is always safe
+    arms: FloatArray  # (...), of each available arm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     """One user's choice, taken as it is: build it with `make_offer` unless the arrays are known to be sound.
 
@@ -66,6 +74,7 @@ class Offer:
     user: int | IntArray = 0  # whose memory a guard consults; one number per user where an episode is offered at once
     unit: Unit | None = None  # for learners of the field; None: the user is a group of its own, without covariates
     attributes: FloatArray | None = None  # (..., K, r), of the arms, standardised; for learners of the field
+    floor: Floor | None = None  # least probabilities that the rule's lottery must keep
 
     @property
     def control_features(self) -> FloatArray:

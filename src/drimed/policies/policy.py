@@ -30,6 +30,7 @@ from drimed.linear import forms, pmf
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.contract import Traits
 from drimed.policies.registry import guard_name
+from drimed.rules.floors import raised
 from drimed.rules.rule import Ask, RemembersRounds, Rule
 
 
@@ -213,7 +214,8 @@ class Policy:
 
     def _decide(self, state: State, seen: Seen, draws: FloatArray) -> Decision:
         def ask(mask: BoolArray | None, penalty: FloatArray | None) -> FloatArray:
-            return self.rule.propose(seen.fit, seen.compared, Ask(mask, penalty, draws, state.rule))
+            wish = self.rule.propose(seen.fit, seen.compared, Ask(mask, penalty, draws, state.rule))
+            return raised(wish, seen.offer, mask)
 
         guarded = self.guard.apply(state.guard, seen.fit, seen.offer, ask)
         action = pmf.sample(guarded.probabilities, draws[..., 0])

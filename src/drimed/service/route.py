@@ -21,7 +21,7 @@ from drimed.service.answers import Reply, Retry
 from drimed.service.problems import Refusal
 from drimed.service.service import Service
 from drimed.trial.events import written
-from drimed.trial.faults import first_twice
+from drimed.trial.names import first_twice
 
 # In the description of a route: the role it needs, the bodies it takes, and whether these may be as large as any.
 ROLE, MEDIA, LARGE = "x-role", "x-media", "x-large"

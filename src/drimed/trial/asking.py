@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from drimed.trial import enrolling
 from drimed.trial import events as kinds
 from drimed.trial.enrolling import Definition
 from drimed.trial.events import Draft
-from drimed.trial.faults import first_twice
+from drimed.trial.names import first_twice, tidy
 from drimed.trial.numbers import block_key, plot_key
 from drimed.trial.plots import Place, Wanted, places
 from drimed.trial.problem import Profile
@@ -28,6 +28,7 @@ from drimed.trial.state import TrialState, as_vector
 from drimed.trial.transaction import Transaction
 
 Context = Mapping[str, float | str]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,9 @@ def ask(
     are unknown join, as `enrol` describes them. With `episode` the decisions are for that episode, which is opened with
     these contexts if it is the next one.
     """
-    contexts, plots, enrol = contexts or {}, plots or {}, enrol or {}
+    contexts, plots = by_user(tx.state, contexts or {}), by_user(tx.state, plots or {})
+    enrol = by_user(tx.state, enrol or {})
+    users = None if users is None else [known_name(tx.state, user) for user in users]
     if key is not None:
         kinds.storable("key", key, kinds.LONGEST_KEY)
         if before := answered(tx, key, users, plots):
@@ -82,6 +85,22 @@ def ask(
     questions = [_question(state, p, known[p.user], unavailable) for p in wanted if p.key not in standing]
     found = {plot_key(d.user, d.plot): d for d in recorded(tx, standing.values())}
     return _answers(tx, wanted, found, _decided(tx, questions, key))
+
+
+def known_name(state: TrialState, user: str) -> str:
+    """The user that is meant by a name: one that is known to the letter, or else the one form of the name."""
+    return user if user in state.users else tidy(user)
+
+
+def by_user(state: TrialState, table: Mapping[str, T]) -> dict[str, T]:
+    """A table by user, by the names that are meant."""
+    found: dict[str, T] = {}
+    for user, value in table.items():
+        name = known_name(state, user)
+        if name in found:
+            raise InputError(f"user {name!r} comes twice, once as {user!r}", ("users",))
+        found[name] = value
+    return found
 
 
 def preview(tx: Transaction) -> list[Decision]:
@@ -109,7 +128,7 @@ def open_episode(
         raise ConflictError(f"trial {state.spec.name!r} is {state.status}; no episode can be opened")
     if number is not None and number != current + 1:
         raise ConflictError(f"episode {number} cannot be opened: the next one is {current + 1}", ("number",))
-    tx.append([Draft(kinds.EPISODE, _episode(state, contexts or {}, unavailable or {}))])
+    tx.append([Draft(kinds.EPISODE, _episode(state, by_user(state, contexts or {}), unavailable or {}))])
     return current + 1
 
 

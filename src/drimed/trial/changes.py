@@ -20,6 +20,8 @@ from drimed.trial.build import build_policy
 from drimed.trial.enrolling import first_control, not_retired, valid
 from drimed.trial.events import Draft
 from drimed.trial.fold import with_arm
+from drimed.trial.name_faults import direction_faults, name_faults
+from drimed.trial.names import tidy
 from drimed.trial.parts import Arm, ArmNoise, Control, Finite, User, Value
 from drimed.trial.problem import Problem
 from drimed.trial.state import TrialState
@@ -119,7 +121,9 @@ def change_preference(tx: Transaction, user: str, preference: Mapping[str, float
     given: Any = preference  # callers are not always typed
     weights = dict(given) if isinstance(given, Mapping) else given
     new: User = valid(User, {"preference": weights}, ("users", user))
-    _raise(list(faults.preference_faults(tx.state.spec, new.preference or {}, ("users", user, "preference"))))
+    at, spec = ("users", user, "preference"), tx.state.spec
+    weighed = new.preference or {}
+    _raise([*faults.preference_faults(spec, weighed, at), *direction_faults(spec, weighed, at)])
     tx.append([Draft(kinds.PREFERENCE, {"preference": new.preference, "reason": reason}, user=user)])
 
 
@@ -143,12 +147,12 @@ def add_arm(
     noise: ArmNoise | Mapping[str, Any] | None = None,
 ) -> None:
     """Offer one more arm, with its own noise where noise is known by arm."""
-    state = tx.state
+    state, name = tx.state, tidy(name)
     definition: Arm = valid(Arm, arm or {}, ("arms", name))
     own = None if noise is None else valid(ArmNoise, noise, ("noise", "arms", name))
     if name in state.spec.arms:
         raise ConflictError(f"there is an arm {name!r} already; a changed arm is a new arm with a new name", ("name",))
-    _raise([*faults.name_faults(name, ("name",)), *faults.arm_faults(state.spec, name, definition)])
+    _raise([*name_faults(name, ("name",)), *faults.arm_faults(state.spec, name, definition)])
     body: dict[str, Any] = {"arm": name, "definition": definition.model_dump(mode="json", exclude_none=True)}
     if own is not None:
         body["noise"] = {name: own.model_dump(mode="json", exclude_none=True)}

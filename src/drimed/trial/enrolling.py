@@ -12,6 +12,8 @@ from drimed.records import Fault, Path
 from drimed.trial import events as kinds
 from drimed.trial import faults
 from drimed.trial.events import Draft
+from drimed.trial.name_faults import direction_faults, name_faults, tidy_user, user_names
+from drimed.trial.names import tidy
 from drimed.trial.parts import User
 from drimed.trial.problem import Profile
 from drimed.trial.sentences import readable
@@ -32,7 +34,7 @@ def enrol(tx: Transaction, users: Sequence[str], definitions: Mapping[str, Defin
     for name in users:
         at: Path = ("enrol", name)
         try:
-            user = valid(User, definitions.get(name, {}), at)
+            user = valid(User, tidy_user(definitions.get(name, {})), at)
         except SpecError as error:
             found += error.faults
             continue
@@ -48,8 +50,9 @@ def enrol(tx: Transaction, users: Sequence[str], definitions: Mapping[str, Defin
 
 def add_user(tx: Transaction, name: str, user: Definition) -> None:
     """Add a user."""
-    state, at = tx.state, ("users", name)
-    definition = valid(User, user, at)
+    state, name = tx.state, tidy(name)
+    at = ("users", name)
+    definition = valid(User, tidy_user(user), at)
     if name in state.users:
         raise ConflictError(f"there is a user {name!r} already", ("name",))
     if found := list(_faults(state, name, definition, at, {})):
@@ -82,8 +85,10 @@ def valid(kind: Any, value: Any, at: Path) -> Any:
 
 def _faults(state: TrialState, name: str, user: User, at: Path, others: Mapping[str, User]) -> Iterator[Fault]:
     spec = state.spec
-    yield from faults.name_faults(name, ("name",) if at[0] == "users" else at)
+    yield from name_faults(name, ("name",) if at[0] == "users" else at)
+    yield from user_names(user, at)
     yield from faults.user_faults(spec, user, at)
+    yield from direction_faults(spec, user.preference or {}, (*at, "preference"))
     yield from state.problem.covariates.faults(user.attributes or {}, (*at, "attributes"))
     first = first_control(state) or next((spec.resolved(u).control for u in others.values()), None)
     yield from faults.plot_faults(spec, state.policy, spec.resolved(user).control, first, (*at, "control"))
@@ -96,13 +101,31 @@ def _draft(state: TrialState, name: str, user: User) -> Draft:
 
 def _agrees(state: TrialState, name: str, user: User, at: Path) -> None:
     """Somebody who is known may be described again, but not differently."""
-    known = state.profile(name).definition
+    known, spec = state.profile(name).definition, state.spec
     for attribute, value in (user.attributes or {}).items():
-        if (was := (known.attributes or {}).get(attribute)) != value:
+        if (before := (known.attributes or {}).get(attribute)) != value:
             raise ConflictError(
-                f"user {name!r} joined with {attribute} = {was!r}, and {value!r} is another value; what changes from "
-                "decision to decision belongs into the context",
+                f"user {name!r} joined with {attribute} = {before!r}, and {value!r} is another value; what changes "
+                "from decision to decision belongs into the context",
                 (*at, "attributes", attribute),
             )
     if user.cohort is not None and user.cohort != known.cohort:
         raise ConflictError(f"user {name!r} is of cohort {known.cohort!r}, not of {user.cohort!r}", (*at, "cohort"))
+    holds = spec.resolved(known)
+    now: dict[str, Any] = {
+        "group": spec.group_of(known),
+        "preference": holds.preference,
+        "control": holds.control,
+        "arms": holds.arms,
+    }
+    for field, was in now.items():
+        given = getattr(user, field)
+        if given is not None and given != (tidy(was) if isinstance(was, str) else was):
+            fix = f"; change it with `drimed trial {_CHANGED[field]}`" if field in _CHANGED else ""
+            raise ConflictError(f"user {name!r} has {field} {was!r}, not {given!r}{fix}", (*at, field))
+    for field in ("plots", "blocks"):
+        if getattr(user, field) is not None and user.block_of() != known.block_of():
+            raise ConflictError(f"user {name!r} has other plots: {', '.join(known.block_of()) or 'none'}", (*at, field))
+
+
+_CHANGED = {"preference": "prefer", "control": "control"}  # by which command

@@ -5,8 +5,6 @@ Columns are named as `drimed evaluate` expects them.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,10 +16,12 @@ import numpy as np
 from drimed.errors import InputError
 from drimed.evaluation.log import make_log
 from drimed.evaluation.tables import open_bandit, pyarrow
+from drimed.outputs import replacing
 from drimed.records import Decision
-from drimed.trial import lme4, queries, sheets
+from drimed.trial import earlier, lme4, queries
 from drimed.trial.problem import Profile
 from drimed.trial.state import TrialState
+from drimed.trial.tables.writing import csv_line, csv_text
 from drimed.trial.trial import Trial
 
 IN_MEMORY = 1024 * 1024  # bytes; larger files go to the disk
@@ -86,7 +86,7 @@ def dictionary(state: TrialState) -> str:
     rows = [{"column": name, "meaning": meaning} for name, meaning in MEANING.items()]
     lines = {metric: lme4.line(state, metric) for metric in state.problem.metrics}
     rows += [{"column": f"the model of {m} in R", "meaning": line} for m, line in lines.items() if line is not None]
-    return sheets.write(rows)
+    return csv_text(rows)
 
 
 def write(trial: Trial, path: Path, *, whole: bool = False) -> int:
@@ -94,11 +94,12 @@ def write(trial: Trial, path: Path, *, whole: bool = False) -> int:
     form = path.suffix.lower()
     if form not in FORMS:
         raise InputError(f"an export is written as {', '.join(FORMS)}, got {path.name!r}")
-    try:
-        count = _npz(trial, path) if form == ".npz" else _table(trial, path, form, whole=whole)
-        path.with_suffix(".dictionary.csv").write_text(dictionary(trial.state()), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error}") from None
+    with (
+        replacing(path, earlier.EXPORTS.get(form, _is_parquet), "an export") as beside,
+        replacing(path.with_suffix(".dictionary.csv"), earlier.DICTIONARY, "a data dictionary") as words,
+    ):
+        count = _npz(trial, beside) if form == ".npz" else _table(trial, beside, form, whole=whole)
+        words.write_text(dictionary(trial.state()), encoding="utf-8")
     return count
 
 
@@ -145,17 +146,11 @@ def _csv(rows: Iterable[dict[str, Any]], out: IO[bytes]) -> int:
             kept.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
         kept.seek(0)
         columns = list(names)
-        out.write(_line(columns))
+        out.write(csv_line(columns).encode())
         for line in kept:
             data: dict[str, Any] = json.loads(line)
-            out.write(_line(["" if data.get(name) is None else data[name] for name in columns]))
+            out.write(csv_line(data.get(name) for name in columns).encode())
     return n
-
-
-def _line(cells: list[Any]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
-    return text.getvalue().encode()
 
 
 def _parquet(rows: list[dict[str, Any]], path: Path) -> int:
@@ -163,6 +158,14 @@ def _parquet(rows: list[dict[str, Any]], path: Path) -> int:
     names = list(dict.fromkeys(name for row in rows for name in row))
     parquet.write_table(arrow.table({name: [row.get(name) for row in rows] for name in names}), path)
     return len(rows)
+
+
+def _is_parquet(path: Path) -> bool:
+    arrow, parquet = pyarrow("parquet")
+    try:
+        return list(parquet.read_schema(path).names[:3]) in (["decision", "episode", "user"], [])
+    except arrow.ArrowException:
+        return False
 
 
 def _npz(trial: Trial, path: Path) -> int:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
 from drimed.errors import ConfigError, DrimedError, UnknownNameError
 from drimed.linear import checks
@@ -14,12 +13,11 @@ from drimed.policies.registry import find, make
 from drimed.records import Fault, Path
 from drimed.trial.build import build_policy
 from drimed.trial.model_faults import model_faults, place_faults
-from drimed.trial.parts import LARGEST, Arm, ArmNoise, Cohort, Control, Name, User
+from drimed.trial.parts import LARGEST, Arm, ArmNoise, Cohort, Control, User
 from drimed.trial.problem import Problem
-from drimed.trial.sentences import NAME_RULE, short
+from drimed.trial.sentences import short
 from drimed.trial.spec import TrialSpec
 
-_NAME: TypeAdapter[str] = TypeAdapter(Name)
 MOST_COEFFICIENTS = 2000  # to learn in one trial: matrices have the square of it
 
 
@@ -74,24 +72,6 @@ def preference_faults(spec: TrialSpec, preference: dict[str, float], at: Path) -
             yield Fault((*at, metric), str(UnknownNameError("metric", metric, spec.metrics)))
     if not any(preference.values()):
         yield Fault(at, "must give at least one metric a weight other than zero")
-
-
-def first_twice(names: Iterable[str]) -> str | None:
-    """The first name that comes again."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None
-
-
-def name_faults(name: str, at: Path) -> Iterator[Fault]:
-    """What is wrong with the name of a user or an arm that is added later."""
-    try:
-        _NAME.validate_python(name)
-    except ValidationError:
-        yield Fault(at, f"{NAME_RULE}, got {name!r}")
 
 
 def arm_faults(spec: TrialSpec, name: str, arm: Arm) -> Iterator[Fault]:

@@ -1,7 +1,7 @@
 """Where in a TOML text a value stands, so that an error can point at its line.
 
 tomllib reads values and forgets places. Once it has read a text, the text is sound, and its words alone tell where each
-value begins.
+value begins. Names are in their one form (`drimed.trial.names`), as they are in what is read.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from drimed.errors import SpecError
 from drimed.records import Fault, Path
+from drimed.trial.names import tidy
 
 MOST_PARTS = 20  # of a key with dots; tomllib takes time with the square of them
 _LINE = re.compile(r"\(at line (\d+), column (\d+)\)")
@@ -127,7 +128,7 @@ class _Places:
         parts = []
         while self._word not in ("=", "]"):
             if self._word != ".":
-                parts.append(_unquoted(self._word))
+                parts.append(tidy(_unquoted(self._word)))
             self._next()
         return parts
 

@@ -24,8 +24,6 @@ def model_faults(spec: TrialSpec) -> Iterator[Fault]:
         yield from _of_the_paper(spec)
     for name, attribute in spec.attributes.items():
         yield from _covariate_faults(attribute, ("attributes", name))
-        if name in spec.context:
-            yield Fault(("attributes", name), "is a context field too: give one of them another name")
     for name, field in spec.context.items():
         yield from _covariate_faults(field, ("context", name))
     covariates = Covariates(spec)

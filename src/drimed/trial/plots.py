@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from drimed.errors import ConflictError, InputError
+from drimed.errors import ConflictError, InputError, UnknownNameError
 from drimed.records import Path
-from drimed.trial.faults import first_twice, name_faults
+from drimed.trial.name_faults import name_faults
+from drimed.trial.names import first_twice, tidy
 from drimed.trial.numbers import plot_key
 from drimed.trial.state import TrialState
 
@@ -36,9 +37,9 @@ def places(state: TrialState, user: str, wanted: Wanted | None = None) -> list[P
     at: Path = ("plots", user)
     given: list[tuple[str, str | None]]
     if isinstance(wanted, Mapping):
-        given = [(plot, _named(block, at)) for block, plots in wanted.items() for plot in _listed(plots, at)]
+        given = [(_own(p, own), _named(block, at)) for block, plots in wanted.items() for p in _listed(plots, at)]
     else:
-        given = [(plot, own.get(plot)) for plot in _listed(wanted, at)]
+        given = [(plot, own.get(plot)) for plot in (_own(p, own) for p in _listed(wanted, at))]
     if not given:
         raise InputError(f"no plots of user {user!r} are named; leave the user out, or name some", at)
     if (twice := first_twice([plot for plot, _ in given])) is not None:
@@ -47,7 +48,13 @@ def places(state: TrialState, user: str, wanted: Wanted | None = None) -> list[P
         _named(plot, at)
         if plot in own and own[plot] != block:
             raise ConflictError(f"plot {plot!r} of user {user!r} is in block {own[plot]!r}, not in {block!r}", at)
+        if own and plot not in own and (block is None or block in own.values()):
+            raise ConflictError(f"user {user!r}: {UnknownNameError('plot', plot, own)}; new plots need a new block", at)
     return [Place(user, plot, block) for plot, block in given]
+
+
+def _own(plot: str, own: Mapping[str, str | None]) -> str:
+    return plot if plot in own else tidy(plot)
 
 
 def _listed(plots: Sequence[str], at: Path) -> Sequence[str]:
@@ -57,6 +64,7 @@ def _listed(plots: Sequence[str], at: Path) -> Sequence[str]:
 
 
 def _named(name: str, at: Path) -> str:
+    name = tidy(name)
     for fault in name_faults(name, at):
         raise InputError(fault.message, at)
     return name

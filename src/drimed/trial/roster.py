@@ -6,19 +6,26 @@ enrolment those who are new join, with the attributes, the cohort, the group and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from drimed.errors import BatchError, DrimedError, InputError, UnknownNameError
 from drimed.records import Decision, Fault, Path
 from drimed.trial import asking, sheets
+from drimed.trial.columns import ATTRIBUTE, CONTEXT, SHEET, Column, Columns, marks_of, refuse_split_decimals
+from drimed.trial.names import folded, tidy
 from drimed.trial.plots import places
-from drimed.trial.sheets import FIRST_ROW, Record
+from drimed.trial.sheets import Cells
 from drimed.trial.state import TrialState
+from drimed.trial.tables.cells import POINT, Marks, is_missing, number, text
+from drimed.trial.tables.table import Record, Table, refuse
 from drimed.trial.transaction import Transaction
 
 PLACES = ("user", "plot", "block", "cohort", "group")
+PARTS = {CONTEXT: "context", ATTRIBUTE: "attributes"}  # of a sheet -> of a request
+CLOSE = 0.7  # how alike two names are that were probably meant to be one
 ABOUT = ("enrol", "contexts", "plots")  # parameters of `ask` that are tables by user
 
 Value = float | str
@@ -45,7 +52,7 @@ class _Row:
 
 def ask(
     tx: Transaction,
-    rows: Sequence[Record],
+    table: Table,
     *,
     users: Sequence[str] | None = None,
     ignore: Iterable[str] = (),
@@ -53,8 +60,8 @@ def ask(
     key: str | None = None,
 ) -> list[Decision]:
     """Decide for those in the sheet, or only for some of them; what is wrong is told with its row."""
-    roster = read(tx.state, rows, ignore)
-    names = list(roster.rows) if users is None else list(users)
+    roster = read(tx.state, table, ignore)
+    names = list(roster.rows) if users is None else [asking.known_name(tx.state, user) for user in users]
     asked, known = set(names), tx.state.users
     try:
         return asking.ask(
@@ -74,18 +81,25 @@ def ask(
         raise BatchError(faults) from None
 
 
-def read(state: TrialState, rows: Sequence[Record], ignore: Iterable[str] = ()) -> Roster:
+def read(state: TrialState, table: Table, ignore: Iterable[str] = ()) -> Roster:
     """Everybody in the sheet; BatchError says what is wrong in which rows."""
-    _unambiguous(state)
+    columns, ignore = Columns.of(state.problem), set(ignore)
+    meant = columns.read(table, ignore, asks=True)
+    unknown = columns.unknown(table, meant, ignore)
+    _refuse_misspelled(columns, meant, unknown)
+    numeric = _numeric(state)
+    refuse_split_decimals(table, meant, numeric, ignore)
+    marks = marks_of(table, meant, numeric)
     errors: dict[int, str] = {}
     found: dict[str, list[tuple[int, _Row]]] = {}
-    ignore = set(ignore)
-    for i, row in enumerate(rows):
+    for row in table.rows:
         try:
-            one = _row(state, {name: value for name, value in row.items() if name not in ignore})
-            found.setdefault(one.user, []).append((i, one))
+            one = _row(state, sheets.meant(row, meant), marks)
+            if one.user not in state.users and unknown:  # what somebody new is described by must not be lost
+                columns.refuse(unknown[0])
+            found.setdefault(one.user, []).append((row.number, one))
         except InputError as error:
-            errors[i] = str(error)
+            errors[row.number] = str(error)
     roster = Roster({user: own[0][0] for user, own in found.items()}, {}, {}, {})
     for user, own in found.items():
         said, plots = _together(state, own, errors)
@@ -95,7 +109,7 @@ def read(state: TrialState, rows: Sequence[Record], ignore: Iterable[str] = ()) 
             roster.enrol[user] = definition
         if plots:
             roster.plots[user] = plots
-    sheets.refuse(errors)
+    refuse(errors)
     return roster
 
 
@@ -103,19 +117,22 @@ def blank(state: TrialState) -> list[Record]:
     """A sheet of all users to fill in: a row for each place, with what is known about it."""
     found = [(place, state.profile(place.user)) for user in state.users for place in places(state, user)]
     there = {name for name in ("plot", "block") for place, _ in found if getattr(place, name) is not None}
-    attributes = state.problem.covariates.attributes if state.spec.enrols else ()
+    columns = Columns.of(state.problem)
+    attributes = list(state.problem.covariates.attributes) if state.spec.enrols else []
+    fields = [columns.named(CONTEXT, name) for name in state.problem.fields]
     cohorts = state.spec.enrols and state.spec.cohorts
     rows = [
         {
             "user": place.user,
             **{name: getattr(place, name) for name in ("plot", "block") if name in there},
-            **dict.fromkeys(state.problem.fields),
-            **{name: (profile.definition.attributes or {}).get(name) for name in attributes},
+            **dict.fromkeys(fields),
+            **{columns.named(ATTRIBUTE, name): (profile.definition.attributes or {}).get(name) for name in attributes},
             **({"cohort": profile.definition.cohort} if cohorts else {}),
         }
         for place, profile in found
     ]
-    names = ["user", *state.problem.fields, *attributes, *(["cohort"] if cohorts else [])]
+    described = [columns.named(ATTRIBUTE, name) for name in attributes]
+    names = ["user", *fields, *described, *(["cohort"] if cohorts else [])]
     return rows or [dict.fromkeys(names)]
 
 
@@ -126,8 +143,8 @@ def plots_of(texts: Sequence[str]) -> dict[str, Any]:
     ({'plots': ['A1', 'A2']}, {'blocks': {'A': ['A1', 'A2'], 'B': ['B1']}}, {})
     """
     blocks: dict[str, list[str]] = {}
-    for text in texts:
-        block, _, plot = text.rpartition("/")
+    for named in texts:
+        block, _, plot = named.rpartition("/")
         blocks.setdefault(block.strip(), []).append(plot.strip())
     if set(blocks) <= {""}:
         return {"plots": blocks[""]} if blocks else {}
@@ -137,15 +154,14 @@ def plots_of(texts: Sequence[str]) -> dict[str, Any]:
     return {"blocks": blocks}
 
 
-def value(state: TrialState, name: str, given: Any) -> Value:
+def value(state: TrialState, name: str, given: Any, marks: Marks = POINT) -> Value:
     """A cell of an attribute or a context field: a number, or the level of a category."""
-    covariates = state.problem.covariates
-    known = covariates.attributes.get(name) or covariates.fields[name]
-    if known.levels is None:
-        return sheets.number(name, given)
-    if not isinstance(given, str):
+    levels = _levels(state, name)
+    if levels is None:
+        return number(name, given, marks)
+    if isinstance(given, bool) or not isinstance(given, str | int | float):
         raise InputError(f"{name} must be a text, one of the levels of a category, got {given!r}")
-    return given
+    return text(given) if text(given) in levels else tidy(text(given))
 
 
 def described(state: TrialState, texts: Mapping[str, str]) -> dict[str, Value]:
@@ -154,26 +170,55 @@ def described(state: TrialState, texts: Mapping[str, str]) -> dict[str, Value]:
     return {name: value(state, name, text) if name in known else text for name, text in texts.items()}
 
 
-def _row(state: TrialState, row: Record) -> _Row:
-    user = str(sheets.needed(row, "user"))
-    attributes = state.problem.covariates.attributes
-    if user not in state.users:
-        if not state.spec.enrols:
-            raise UnknownNameError("user", user, state.users)
-        known = {*PLACES, "decision", *sheets.WRITTEN, *state.problem.fields, *attributes, *state.problem.metrics}
-        for name in row:  # what somebody new is described by must not be lost to a misspelled name
-            if name not in known:
-                raise UnknownNameError("column", name, known)
+def _levels(state: TrialState, name: str) -> Collection[str] | None:
+    """The levels of a category, so far; None: it is a number."""
+    covariates = state.problem.covariates
+    known = covariates.attributes.get(name) or covariates.fields[name]
+    if known.levels is None:
+        return None
+    return known.levels if name in covariates.fields else state.numbers.levels.get(name, known.levels)
+
+
+def _numeric(state: TrialState) -> set[Column]:
+    """The columns that hold numbers."""
+    covariates = state.problem.covariates
+    named = ((CONTEXT, covariates.fields), (ATTRIBUTE, covariates.attributes))
+    return {Column(part, name) for part, known in named for name, c in known.items() if c.levels is None}
+
+
+def _refuse_misspelled(columns: Columns, meant: Mapping[str, Column], unknown: Sequence[str]) -> None:
+    """A column that nobody knows may stay, unless it was probably meant to be one that is not there."""
+    there = set(meant.values())
+    free = [c.name for c in columns.all if c not in there and (c.part in (CONTEXT, ATTRIBUTE) or c.name in PLACES)]
+    for name in unknown:
+        if get_close_matches(folded(name), map(folded, free), n=1, cutoff=CLOSE):
+            columns.refuse(name)
+
+
+def _row(state: TrialState, cells: Cells, marks: Marks) -> _Row:
+    cell = cells.get(Column(SHEET, "user"))
+    if cell is None or not text(cell).strip():
+        raise InputError("column 'user' is missing or empty")
+    user = asking.known_name(state, text(cell).strip())
+    if user not in state.users and not state.spec.enrols:
+        raise UnknownNameError("user", user, state.users)
     said: dict[tuple[str, str], Value] = {}
-    for part, names in (("context", state.problem.fields), ("attributes", list(attributes))):
-        for name in names:
-            if name in row:
-                said[part, name] = value(state, name, row[name])
-    said |= {("", name): str(row[name]) for name in ("cohort", "group") if name in row}
-    plot, block = (None if name not in row else str(row[name]) for name in ("plot", "block"))
+    for column, cell in cells.items():
+        if column.part in PARTS:
+            levels = _levels(state, column.name)
+            if not is_missing(cell) or (levels is not None and cell in levels):
+                said[PARTS[column.part], column.name] = value(state, column.name, cell, marks)
+    said |= {("", name): tidied for name in ("cohort", "group") if (tidied := _text(cells, name)) is not None}
+    plot, block = (_text(cells, name) for name in ("plot", "block"))
     if block is not None and plot is None:
         raise InputError("column 'plot' is missing or empty: a block has plots, each with a row of its own")
     return _Row(user, plot, block, said)
+
+
+def _text(cells: Cells, name: str) -> str | None:
+    """A name or a word in a sheet."""
+    cell = cells.get(Column(SHEET, name))
+    return None if cell is None or not text(cell).strip() else tidy(text(cell))
 
 
 def _together(
@@ -200,7 +245,7 @@ def _together(
             errors.setdefault(first, f"column {name!r} is missing or empty")
     if user in state.users and ("", "group") in said:
         mine = state.profile(user).group
-        if said["", "group"] != mine:
+        if said["", "group"] != (mine if mine is None else tidy(mine)):
             where = "no group" if mine is None else f"group {mine!r}"
             errors[first] = f"user {user!r} is in {where}, the sheet says {said['', 'group']!r}"
     return said, _in_blocks(state, user, plots, own, errors)
@@ -244,24 +289,13 @@ def _definition(state: TrialState, user: str, said: Mapping[tuple[str, str], Val
     return made
 
 
-def _unambiguous(state: TrialState) -> None:
-    """A column has one meaning."""
-    for kind, names in (("attribute", state.problem.covariates.attributes), ("context field", state.problem.fields)):
-        for name in names:
-            if name in PLACES:
-                raise InputError(
-                    f"{name!r} is the name of one {kind} of this trial, and of a column that every sheet may have: ask "
-                    "in Python or over HTTP, where they have different places"
-                )
-
-
 def _placed(fault: Fault, rows: Mapping[str, int], names: Sequence[str]) -> Fault:
     """A fault of `ask` at its row; one that is about no row keeps its path."""
     user = _user(fault.path, names)
     if user not in rows:
         return fault
     message, column = fault.message, str(fault.path[-1]) if len(fault.path) > 2 else "user"
-    return Fault((), f"{column} {message}" if message.startswith("must ") else message, row=rows[user] + FIRST_ROW)
+    return Fault((), f"{column} {message}" if message.startswith("must ") else message, row=rows[user])
 
 
 def _user(path: Path, names: Sequence[str]) -> str:

@@ -1,158 +1,169 @@
-"""Spreadsheets in and out: arms out, outcomes back in. (Whom to ask for: `drimed.trial.roster`.)
+"""Sheets in and out: arms out, outcomes back in. (Whom to ask for: `drimed.trial.roster`.)
 
-A sheet is CSV (commas, semicolons or tabs) or JSON (a list of records). Every error names its row, and then nothing of
-the sheet is used.
+Every error names its row, and then nothing of the sheet is used.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
-from drimed.errors import BatchError, InputError, UnknownNameError
+from drimed.errors import BatchError, InputError, UnconfirmedError
 from drimed.records import Decision, Fault, Receipt, Report
 from drimed.trial import queries, telling
-from drimed.trial.faults import first_twice
-from drimed.trial.parts import is_whole
-from drimed.trial.sentences import short
+from drimed.trial.columns import (
+    CONTROL,
+    METRIC,
+    SHEET,
+    Column,
+    Columns,
+    marks_of,
+    refuse_split_decimals,
+)
+from drimed.trial.names import tidy
 from drimed.trial.state import TrialState
+from drimed.trial.tables.cells import POINT, Marks, is_missing, number, text
+from drimed.trial.tables.splitting import decimal_by_comma
+from drimed.trial.tables.table import Record, Row, Table, refuse
 from drimed.trial.transaction import Transaction
 
-FIRST_ROW = 2  # of data in a CSV file: the first line has the names
-CONTROL = "control."  # before the metrics of a control plot
-# Columns that `ask` writes: they may stay when outcomes are filled in beside them.
-WRITTEN = ("episode", "user", "plot", "block", "arm", "propensity", "reason")
 PLACES = ("plot", "block")  # written only where there are any
+DECISION = Column(SHEET, "decision")
 
-Record = dict[str, Any]
-
-
-def read(text: str, form: str = "csv") -> list[Record]:
-    """The rows of a sheet; empty cells are left out."""
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    if not is_whole(text):
-        raise InputError(f"the sheet {_HALF}; save it as UTF-8")
-    return _read_json(text) if form == "json" else _read_csv(text)
+Cells = Mapping[Column, Any]
 
 
-def write(rows: Sequence[Mapping[str, Any]], form: str = "csv") -> str:
-    """Rows as a sheet; their columns in the order in which they first appear."""
-    if form == "json":
-        return json.dumps([dict(row) for row in rows], indent=1, ensure_ascii=False) + "\n"
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    out = io.StringIO()
-    writer = csv.DictWriter(out, names, restval="", lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({name: "" if value is None else value for name, value in row.items()})
-    return out.getvalue()
-
-
-def tell(
-    tx: Transaction, rows: Sequence[Record], *, ignore: Iterable[str] = (), confirm: bool = False
-) -> list[Receipt]:
+def tell(tx: Transaction, table: Table, *, ignore: Iterable[str] = (), confirm: bool = False) -> list[Receipt]:
     """Report the outcomes of a sheet with a column `decision` and one for each metric, all or none.
 
     Empty cells are still to come, and rows without any outcome are passed over, so that the sheet of `ask` can be
-    filled in bit by bit. The columns that `ask` wrote may stay; a user, a plot or an arm that is not the decision's is
-    an error: somebody has sorted one column alone.
+    filled in bit by bit; a sheet without any outcome is refused. The columns that `ask` wrote may stay; a user, a plot
+    or an arm that is not the decision's is an error: somebody has sorted one column alone.
     """
-    state, ignore = tx.state, set(ignore)
-    found: dict[int, Report] = {}  # by the place of their row
+    columns, ignore = Columns.of(tx.state.problem), set(ignore)
+    found = columns.read(table, ignore)
+    for name in columns.unknown(table, found, ignore):
+        columns.refuse(name)
+    numeric = {column for column in columns.all if column.part in (METRIC, CONTROL)} | {DECISION}
+    refuse_split_decimals(table, found, numeric, ignore)
+    marks = marks_of(table, found, numeric)
+    reports: dict[int, Report] = {}  # by their row
     errors: dict[int, str] = {}
-    for i, row in enumerate(rows):
+    told: dict[int, Cells] = {row.number: meant(row, found) for row in table.rows}
+    for row, cells in told.items():
         try:
-            report = _report(state, row, ignore)
+            report = _report(cells, marks)
             if report is not None:
-                found[i] = report
+                reports[row] = report
         except InputError as error:
-            errors[i] = str(error)
-    recorded = {d.id: d for d in queries.decisions(tx.ledger, state, [r.decision for r in found.values()])}
-    for i, report in found.items():
-        if report.decision in recorded:
-            row = {name: cell for name, cell in rows[i].items() if name not in {*ignore, *state.problem.metrics}}
-            if wrong := _misplaced(row, recorded[report.decision]):
-                errors[i] = wrong
+            errors[row] = str(error)
+    recorded = {d.id: d for d in queries.decisions(tx.ledger, tx.state, [r.decision for r in reports.values()])}
+    for row, report in reports.items():
+        if report.decision in recorded and (wrong := _misplaced(told[row], recorded[report.decision])):
+            errors[row] = wrong
     refuse(errors)
-    places = list(found)
+    if not reports:
+        wanted = ", ".join(columns.named(METRIC, name) for name in columns.metrics)
+        raise InputError(f"the sheet has no outcomes: expected a column 'decision' and values under {wanted}")
+    if not confirm and (doubts := list(_split_decimals(tx.state, table, found, reports))):
+        raise UnconfirmedError(doubts)
+    return _recorded(tx, reports, confirm)
+
+
+def _split_decimals(
+    state: TrialState, table: Table, found: Mapping[str, Column], reports: Collection[int]
+) -> Iterator[Fault]:
+    """Whole numbers side by side where decimals are usual, and no decimal point anywhere: 8,7 may be one number."""
+    metrics = [name for name, column in found.items() if column.part in (METRIC, CONTROL)]
+    usual = dict(zip(state.problem.metrics, state.usual, strict=True))
+    if table.separator != "," or any("." in str(cell) for name in metrics for cell in table.column(name)):
+        return
+    for row in table.rows:
+        for left, right in pairwise(table.names):
+            if row.number not in reports or not {left, right} <= set(metrics):
+                continue
+            decimal = decimal_by_comma([row.cells.get(left, ""), row.cells.get(right, "")])
+            if decimal is not None and usual[found[left].name].fractional:
+                message = (
+                    f"{left} {row.cells[left]} and {right} {row.cells[right]}, or {left} {decimal}, a decimal comma?"
+                )
+                yield Fault((), message, row=row.number)
+
+
+def _recorded(tx: Transaction, reports: Mapping[int, Report], confirm: bool) -> list[Receipt]:
+    rows = list(reports)
     try:
-        return telling.tell(tx, list(found.values()), confirm=confirm)
+        return telling.tell(tx, list(reports.values()), confirm=confirm)
     except BatchError as error:
-        raise type(error)(_in_rows(error.faults, places)) from None
+        raise type(error)(_in_rows(error.faults, rows)) from None
     except InputError as error:
-        if len(found) == 1:
-            refuse({places[0]: str(error)})
+        if len(reports) == 1:
+            refuse({rows[0]: str(error)})
         raise
 
 
-def _in_rows(faults: Iterable[Fault], places: Sequence[int]) -> list[Fault]:
+def _in_rows(faults: Iterable[Fault], rows: Sequence[int]) -> list[Fault]:
     """Faults of reports, at their rows of the sheet."""
-    return [Fault(f.path[2:], f.message, row=places[int(f.path[1])] + FIRST_ROW) for f in faults]
+    return [Fault(f.path[2:], f.message, row=rows[int(f.path[1])]) for f in faults]
 
 
-def _report(state: TrialState, row: Record, ignore: Iterable[str]) -> Report | None:
-    metrics = state.problem.metrics
-    known = {"decision", *WRITTEN, *state.problem.fields, *metrics, *(CONTROL + m for m in metrics), *ignore}
-    for name in row:
-        if name not in known:
-            raise UnknownNameError("column", name, known)
-    which = decision_number(row)
-    outcome = {m: number(m, row[m]) for m in metrics if m in row}
-    control = {m: number(CONTROL + m, row[CONTROL + m]) for m in metrics if CONTROL + m in row}
-    return Report(which, outcome, control or None) if outcome or control else None
+def meant(row: Row, found: Mapping[str, Column]) -> Cells:
+    """A row by what its columns are."""
+    return {found[name]: cell for name, cell in row.cells.items() if name in found}
 
 
-def decision_number(row: Record) -> int:
+def _report(cells: Cells, marks: Marks) -> Report | None:
+    which = decision_number(cells, marks)
+    values: dict[str, dict[str, float | None]] = {METRIC: {}, CONTROL: {}}
+    for column, cell in cells.items():
+        if column.part in values and not is_missing(cell):
+            name = column.name if column.part == METRIC else column.long
+            values[column.part][column.name] = number(name, cell, marks)
+    return Report(which, values[METRIC], values[CONTROL] or None) if any(values.values()) else None
+
+
+def decision_number(cells: Cells, marks: Marks = POINT) -> int:
     """Which decision a row is about."""
-    which = number("decision", needed(row, "decision"))
+    which = number("decision", needed(cells, DECISION), marks)
     if which != int(which) or not 0 < which < 2**31:
         raise InputError(f"decision must be a whole number from 1, got {which:g}")
     return int(which)
 
 
-def _misplaced(row: Record, recorded: Decision) -> str | None:
+def _misplaced(cells: Cells, recorded: Decision) -> str | None:
     there = {"user": recorded.user, "plot": recorded.plot, "block": recorded.block, "arm": recorded.arm}
-    for column, truth in there.items():
-        if column not in row:
+    for name, truth in (there | {"episode": str(recorded.episode)}).items():
+        if (given := cells.get(Column(SHEET, name))) is None:
             continue
         if truth is None:
-            return f"unknown column {column!r}: decision {recorded.id} has no {column}"
-        if str(row[column]) != truth:
+            return f"unknown column {name!r}: decision {recorded.id} has no {name}"
+        if tidy(text(given)) != tidy(truth):
             return (
-                f"decision {recorded.id} is for {column} {truth!r}, the sheet says {row[column]!r}; was one column "
-                "sorted without the others?"
+                f"decision {recorded.id} is for {name} {truth!r}, the sheet says {given!r}; was one column sorted "
+                "without the others?"
             )
     return None
 
 
-def refuse(errors: Mapping[int, str]) -> None:
-    """Say what is wrong in which rows, as a spreadsheet counts them, names in the first."""
-    if errors:
-        raise BatchError(Fault((), message, row=i + FIRST_ROW) for i, message in sorted(errors.items()))
-
-
-def decision_rows(decisions: Iterable[Decision], metrics: Sequence[str] = (), *, plots: bool = False) -> list[Record]:
+def decision_rows(
+    columns: Columns, decisions: Iterable[Decision], metrics: Sequence[str] = (), *, plots: bool = False
+) -> list[Record]:
     """Decisions as a sheet to hand out, with a column for each of these metrics to fill in."""
     found = list(decisions)
     places = places_of(found)
-    for name in places:
-        if name in metrics or any(name in (d.context or {}) for d in found):
-            raise InputError(f"a metric or a context field has the name {name!r}, which a sheet needs for plots")
     return [
         {
             "decision": d.id,
             "episode": d.episode,
             "user": d.user,
             **{name: getattr(d, name) for name in places},
-            **(d.context or {}),
+            **{columns.named("context", name): value for name, value in (d.context or {}).items()},
             "arm": d.arm,
             "propensity": d.propensity,
             "reason": d.reason,
-            **{m: (d.outcome or {}).get(m) for m in metrics},
-            **{CONTROL + m: (d.control or {}).get(m) for m in (metrics if plots else ())},
+            **{columns.named(METRIC, m): (d.outcome or {}).get(m) for m in metrics},
+            **{columns.named(CONTROL, m): (d.control or {}).get(m) for m in (metrics if plots else ())},
         }
         for d in found
     ]
@@ -163,81 +174,8 @@ def places_of(decisions: Sequence[Decision]) -> list[str]:
     return [name for name in PLACES if any(getattr(d, name) is not None for d in decisions)]
 
 
-def needed(row: Record, name: str) -> Any:
+def needed(cells: Cells, column: Column) -> Any:
     """A cell that must be filled in."""
-    if name not in row:
-        raise InputError(f"column {name!r} is missing or empty")
-    return row[name]
-
-
-def number(name: str, value: Any) -> float:
-    """A cell as a finite number."""
-    if isinstance(value, bool):
-        raise InputError(f"{name} must be a number, got {value!r}")
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        hint = "; write decimals with a point" if isinstance(value, str) and "," in value else ""
-        raise InputError(f"{name} must be a number, got {short(value)}{hint}") from None
-    except OverflowError:
-        number = float("inf")
-    if number != number or number in (float("inf"), float("-inf")):
-        raise InputError(f"{name} must be finite, got {short(value)}; leave the cell empty if it is not known")
-    return number
-
-
-def _read_json(text: str) -> list[Record]:
-    try:
-        data = json.loads(text, object_pairs_hook=_Pairs)
-    except json.JSONDecodeError as error:
-        raise InputError(f"line {error.lineno}: not JSON: {error.msg}") from None
-    except ValueError:
-        raise InputError("not JSON: a number has too many digits") from None
-    except RecursionError:
-        raise InputError("not JSON: lists or records are nested too deeply") from None
-    if not isinstance(data, list) or not all(isinstance(row, _Pairs) for row in data):
-        raise InputError("expected a list of records: [{...}, {...}]")
-    rows: list[Record] = []
-    errors: dict[int, str] = {}
-    for i, row in enumerate(data):
-        twice = first_twice([name for name, _ in row])
-        if twice is not None:
-            errors[i] = f"two fields have the name {twice!r}"
-        elif not all(is_whole(text) for pair in row for text in pair if isinstance(text, str)):
-            errors[i] = f"a text {_HALF}"
-        rows.append({k: "[...]" if isinstance(v, list) else v for k, v in row if v is not None})
-    refuse(errors)
-    return rows
-
-
-def _read_csv(text: str) -> list[Record]:
-    first = text.split("\n", 1)[0]
-    delimiter = max(",;\t", key=first.count)
-    reader = csv.reader(io.StringIO(text), delimiter=delimiter)
-    names: list[str] = []
-    rows: list[Record] = []
-    errors: dict[int, str] = {}
-    try:
-        names = [name.strip() for name in next(reader, [])]
-        if not any(names):
-            raise InputError("the sheet is empty; its first line must name the columns")
-        if (twice := first_twice(names)) is not None:
-            raise InputError(f"two columns have the name {twice!r}")
-        for i, cells in enumerate(reader):
-            if len(cells) > len(names):
-                errors[i] = f"expected {len(names)} cells, got {len(cells)}"
-            rows.append({n: c.strip() for n, c in zip(names, cells, strict=False) if n and c.strip()})
-    except csv.Error:  # more than 128 KiB in one cell
-        row = len(rows) + FIRST_ROW if names else 1
-        raise InputError(f"row {row}: a cell is too long; is a quote not closed?") from None
-    refuse(errors)
-    while rows and not rows[-1]:
-        rows.pop()  # empty lines at the end
-    return rows
-
-
-class _Pairs(list[tuple[str, Any]]):
-    """A record of JSON, before a name that comes twice is lost."""
-
-
-_HALF = "has a character that is not valid Unicode (a lone surrogate)"
+    if is_missing(cells.get(column)):
+        raise InputError(f"column {column.name!r} is missing or empty")
+    return cells[column]

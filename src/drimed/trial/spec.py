@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 
-from drimed.errors import SpecError
+from drimed.errors import InputError, SpecError
 from drimed.records import Fault
 from drimed.trial import lines
 from drimed.trial.parts import (
@@ -35,6 +35,7 @@ from drimed.trial.parts import (
     Tolerance,
     User,
 )
+from drimed.trial.tables.decoding import decode_utf
 
 
 class Resolved(NamedTuple):
@@ -112,15 +113,19 @@ class TrialSpec(Part):
         """A spec from plain data; SpecError lists every fault."""
         # Here and not above: the checks know the arrays and the policies, and those know specs.
         from drimed.trial.faults import cross_faults
+        from drimed.trial.name_faults import first_faults, tidied
         from drimed.trial.sentences import readable
 
+        data, twins = tidied(data)
+        if twins:
+            raise SpecError(twins)
         try:
             spec = TrialSpec.model_validate(data)
         except ValidationError as error:
             raise SpecError(readable(error)) from None
         if spec.model is None:
             raise SpecError([Fault(("model",), "must be a table of fields, got None")])
-        faults = cross_faults(spec)
+        faults = [*first_faults(spec), *cross_faults(spec)]
         if faults:
             raise SpecError(faults)
         return spec
@@ -135,14 +140,17 @@ class TrialSpec(Part):
         """A spec from a .toml or .json file."""
         path = Path(path)
         try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise SpecError([Fault((), f"cannot read {path}: {error}")]) from None
+            text = decode_utf(path.read_bytes(), str(path))
+        except OSError as error:
+            raise SpecError([Fault((), f"cannot read {path}: {error.strerror or error}")]) from None
+        except InputError as error:
+            raise SpecError([Fault((), str(error))]) from None
         return TrialSpec.parse(text, "json" if path.suffix.lower() == ".json" else "toml")
 
     @staticmethod
     def parse(text: str, form: Literal["toml", "json"] = "toml") -> TrialSpec:
         """A spec from the text of a file; the faults of TOML have lines."""
+        text = text.removeprefix("\ufeff")
         if form == "json":
             try:
                 return TrialSpec.read(json.loads(text))

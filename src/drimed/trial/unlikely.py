@@ -14,6 +14,8 @@ from drimed.trial.parts import Metric
 
 FEWEST = 8  # recorded values of a metric before they say what is usual
 FAR = 10.0  # standard deviations from the mean: no outcome of a sound measurement
+HUGE = 1e12  # in whatever unit
+CODES = (-999.0, -9999.0, -99999.0)  # what instruments and databases write where there is no value
 LOST_SHARE = 1e-6  # of a sum of squares: what is left after taking a huge value out is round-off
 
 
@@ -42,6 +44,12 @@ class Spread:
         squares = self.squares - (value - self.mean) * (value - mean)
         return Spread(self.n - 1, mean, squares) if squares > LOST_SHARE * self.squares else Spread()
 
+    @property
+    def fractional(self) -> bool:
+        """Whether some of the values were certainly no whole numbers: their sum or that of their squares is none."""
+        sums = (self.n * self.mean, self.squares + self.n * self.mean**2)
+        return any(abs(s - round(s)) > LOST_SHARE * max(1.0, abs(s)) for s in sums)
+
     def far(self, value: float) -> bool:
         """Whether a value is far from all that was recorded."""
         return self.n >= FEWEST and abs(value - self.mean) > FAR * sqrt(self.squares / (self.n - 1)) > 0
@@ -68,6 +76,10 @@ def why(metric: Metric, spread: Spread, value: float) -> str | None:
     if metric.range is not None:
         low, high = metric.range
         return None if low <= value <= high else f"is outside {low:g} to {high:g}, the range in the trial file"
+    if value in CODES:
+        return "is a common code for a value that is missing; leave it out if it is one"
+    if abs(value) >= HUGE:
+        return "is very large"
     if spread.far(value):
         return f"is far from the {spread.n} values recorded so far, which are around {spread.mean:.4g}"
     return None

@@ -64,8 +64,9 @@ def test_a_text_that_is_no_toml_is_shown_at_its_line(visitor: Visitor) -> None:
 @pytest.mark.parametrize(
     ("file", "said"),
     [
-        (("a.toml", b"\xff\xfe\x00"), "not UTF-8"),
+        (("a.toml", b"\xff\xfe\x00"), "not UTF-16"),
         (("a.xlsx", b"PK\x03\x04rest"), "save it as"),
+        (("a.toml", b'name = "M\xfcller"'), "not UTF-8"),
         (None, "choose a trial file or paste"),
     ],
 )

@@ -21,7 +21,7 @@ def ask(
     name: Name,
     sheet: Annotated[
         Path | None,
-        typer.Argument(help="A sheet of users, or of their plots, with contexts and attributes; .csv or .json."),
+        typer.Argument(help="A sheet of users, or of their plots, with contexts and attributes; .csv, .xlsx or .json."),
     ] = None,
     user: Annotated[list[str] | None, typer.Option(help="Only this user; repeatable.")] = None,
     attribute: Attributes = None,
@@ -51,18 +51,19 @@ def ask(
         raise InputError("--block needs --plot: a decision is for a plot of the block")
     trial = common.open_trial(name, store, actor)
     from drimed.trial import roster, sheets
+    from drimed.trial.columns import Columns
 
-    rows = common.read_sheet(sheet) if sheet else []
-    if sheet and not rows:
+    table = common.read_sheet(sheet) if sheet else None
+    if table is not None and not table.rows:
         raise InputError(f"{sheet} has no rows; it needs a column 'user' and one for each context field")
 
     def act(tx: Transaction) -> list[Decision]:
-        if rows:
-            return roster.ask(tx, rows, users=user, ignore=ignore or (), episode=episode, key=key)
+        if table is not None:
+            return roster.ask(tx, table, users=user, ignore=ignore or (), episode=episode, key=key)
         return _without_sheet(tx, user, about, episode, key)
 
     found = trial.decide(act, dry_run=dry_run)
-    common.put(sheets.decision_rows(found), out, [d.plain() for d in found])
+    common.put(sheets.decision_rows(Columns.of(trial.state.problem), found), out, [d.plain() for d in found])
     again = sum(d.repeated for d in found)
     decided = f"{len(found) - again} decided" + (f", {again} decided before" if again else "")
     common.say(f"{decided}; episode {found[0].episode}" + (NOTHING_WRITTEN if dry_run else ""))
@@ -77,6 +78,7 @@ def _without_sheet(
     if state.problem.fields and not about["context"] and episode not in (None, state.episode.number):
         raise InputError(f"episode {episode} begins with the contexts of its users; give a sheet of them")
     words: dict[str, Any] = {"episode": episode, "key": key}
+    users = None if users is None else [asking.known_name(state, user) for user in users]
     if users and len(users) == 1:
         (one,) = users
         if about["context"]:

@@ -6,6 +6,8 @@ Nothing here is imported before a verb needs it, so that help appears at once.
 from __future__ import annotations
 
 import getpass
+import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,14 +18,20 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from drimed import outputs
 from drimed.errors import InputError
+from drimed.formatting import visible
 from drimed.trial.stores import open_store
 
 if TYPE_CHECKING:
+    from drimed.trial.tables import table
     from drimed.trial.trial import Trial
 
 console = Console(highlight=False)
 NOTHING_WRITTEN = ". Nothing was written."
+_ACTING = re.compile(
+    r"[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
+)  # on a terminal
 MOST_SHOWN = 40  # rows of a table on the screen; files hold all
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The trial.")]
@@ -34,7 +42,7 @@ Who = Annotated[str | None, typer.Option("--actor", envvar="DRIMED_ACTOR", help=
 Why = Annotated[str, typer.Option("--reason", help="Why; it is kept in the log.")]
 Dry = Annotated[bool, typer.Option("--dry-run", help="Show what would happen; write nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Record values outside their declared range without asking.")]
-Out = Annotated[Path | None, typer.Option("--out", help="A .csv or .json file to write; default: show it.")]
+Out = Annotated[Path | None, typer.Option("--out", help="A .csv, .xlsx or .json file to write; default: show it.")]
 Attributes = Annotated[
     list[str] | None,
     typer.Option("--attribute", help="Something that is known about the user: ph=6.1 or soil=sand; repeatable."),
@@ -64,39 +72,45 @@ def actor_name(given: str | None) -> str:
 
 
 def say(text: str, style: str = "") -> None:
-    """A line on the screen; nothing in it is taken for markup."""
-    console.print(Text(text, style=style), soft_wrap=True)
+    """A line on the screen; nothing in it is taken for markup, nor for a command to the terminal."""
+    console.print(Text(visible(text), style=style), soft_wrap=True)
 
 
 def note(text: str) -> None:
     """Something that a person should know."""
-    console.print(Text.assemble(("note: ", "yellow"), text), soft_wrap=True)
+    console.print(Text.assemble(("note: ", "yellow"), visible(text)), soft_wrap=True)
 
 
-def read_sheet(path: Path) -> list[dict[str, Any]]:
-    """The rows of a sheet, CSV or JSON by its name."""
-    from drimed.trial import sheets
+def say_json(data: Any, *, indent: int | None = None) -> None:
+    """Data as JSON on the screen, or in a pipe."""
+    text = json.dumps(data, indent=indent, ensure_ascii=False)
+    typer.echo(text if text.isprintable() else _ACTING.sub(lambda c: json.dumps(c[0])[1:-1], text))
+
+
+def read_sheet(path: Path) -> table.Table:
+    """A sheet: CSV, JSON or a workbook."""
+    from drimed.trial.tables.table import read
 
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from None
-    return sheets.read(text, "json" if path.suffix.lower() == ".json" else "csv")
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    found = read(data, path.name)
+    if found.assumed:
+        note(f"{path.name} is not UTF-8 and was read as {found.assumed}; check letters with accents")
+    return found
 
 
 def put(rows: list[dict[str, Any]], out: Path | None, full: list[dict[str, Any]]) -> None:
-    """To a file, CSV or JSON by its name, or to the screen."""
+    """To a file, CSV, JSON or a workbook by its name, or to the screen."""
     if out is None:
         show(rows)
         return
-    from drimed.trial import sheets
+    from drimed.trial import earlier
+    from drimed.trial.tables.writing import sheet
 
-    json_wanted = out.suffix.lower() == ".json"
-    text = sheets.write(full if json_wanted else rows, "json" if json_wanted else "csv")
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {out}: {error}") from None
+    suffix = out.suffix.lower()
+    outputs.put(out, sheet(full if suffix == ".json" else rows, suffix), earlier.sheet(rows, suffix), "a sheet")
     say(f"wrote {out}")
 
 
@@ -107,7 +121,8 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
     names = list(dict.fromkeys(n for row in rows for n in row))
     numeric = {n for n in names if all(isinstance(row.get(n), int | float | None) for row in rows)}
     columns = (
-        Column(Text(n), justify="right" if n in numeric else "left", overflow="fold", min_width=len(n)) for n in names
+        Column(Text(visible(n)), justify="right" if n in numeric else "left", overflow="fold", min_width=len(n))
+        for n in names
     )
     table = Table(*columns, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for row in rows[:MOST_SHOWN]:
@@ -118,31 +133,33 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _cell(value: Any) -> str:
-    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else visible(str(value))
 
 
 def values(pairs: list[str] | None) -> dict[str, float | None]:
     """name=number pairs; nothing after the sign means no value."""
+    from drimed.trial.names import tidy
+    from drimed.trial.tables.cells import number
+
     found: dict[str, float | None] = {}
     for pair in pairs or ():
         name, separator, text = pair.partition("=")
         if not separator or not name:
             raise InputError(f"expected METRIC=VALUE, got {pair!r}")
-        try:
-            found[name] = float(text) if text else None
-        except ValueError:
-            raise InputError(f"{name} must be a number, got {text!r}") from None
+        found[tidy(name)] = number(name, text) if text else None
     return found
 
 
 def texts(pairs: list[str] | None) -> dict[str, str]:
     """name=value pairs as they are written: numbers, or levels of categories."""
+    from drimed.trial.names import tidy
+
     found: dict[str, str] = {}
     for pair in pairs or ():
         name, _, text = pair.partition("=")
         if not name or not text:
             raise InputError(f"expected NAME=VALUE, such as ph=6.1 or soil=sand, got {pair!r}")
-        found[name] = text
+        found[tidy(name)] = text.strip()
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +29,7 @@ def status(
     found = [Trial.open(n, opened).status() for n in ([name] if name else opened.names())]
     if as_json:
         plain = [s.plain() for s in found]
-        typer.echo(json.dumps(plain[0] if name else plain, indent=1, ensure_ascii=False))
+        common.say_json(plain[0] if name else plain, indent=1)
         return
     columns = ("status", "model", "episode", "users", "decisions", "pending", "partial", "complete", "missing")
     common.show([{"trial": s.name} | {c: getattr(s, c) for c in columns} for s in found])
@@ -55,6 +54,7 @@ def decisions(
     """Decisions with their outcomes, newest first; `--state pending --out sheet.csv` is a sheet to fill in."""
     trial = common.open_trial(name, store)
     from drimed.trial import queries, sheets
+    from drimed.trial.columns import Columns
 
     if state and state not in queries.SEARCHES:
         raise UnknownNameError("state", state, queries.SEARCHES)
@@ -62,10 +62,11 @@ def decisions(
         wanted = queries.Search(user, arm, state, plot, block)
         found = queries.search(ledger, known, wanted, before=before, limit=limit)
         plots = known.spec.feedback == "difference"
-        rows = sheets.decision_rows(found.decisions, known.problem.metrics, plots=plots)
+        columns = Columns.of(known.problem)
+        rows = sheets.decision_rows(columns, found.decisions, known.problem.metrics, plots=plots)
     if out is None:
-        columns = ("episode", "user", *sheets.places_of(found.decisions), "arm", "state", "reward")
-        rows = [{"decision": d.id} | {name: getattr(d, name) for name in columns} for d in found.decisions]
+        shown = ("episode", "user", *sheets.places_of(found.decisions), "arm", "state", "reward")
+        rows = [{"decision": d.id} | {name: getattr(d, name) for name in shown} for d in found.decisions]
     common.put(rows, out, [d.plain() for d in found.decisions])
     if found.before is not None:
         common.say(f"older decisions: --before {found.before}")
@@ -97,7 +98,7 @@ def log(
         events = list(trial.log(kinds=kind or (), user=user, limit=limit, newest_first=True))[::-1]
     if as_json:
         for e in events:
-            typer.echo(json.dumps(e.plain(), ensure_ascii=False))
+            common.say_json(e.plain())
         return
     common.show(
         [

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from drimed import outputs
 from drimed.cli.trial import common
 from drimed.cli.trial.common import NOTHING_WRITTEN, Address, ControlValues, Dry, Name, Values, Who, Why, Yes
 from drimed.errors import InputError, UnconfirmedError
@@ -23,10 +24,8 @@ def template(out: Annotated[Path | None, typer.Option(help="Where to write it; d
 
     if out is None:
         typer.echo(example())
-    elif out.exists():
-        raise InputError(f"{out} exists; choose another name")
     else:
-        out.write_text(example(), encoding="utf-8")
+        outputs.put(out, example().encode(), lambda _: False, "a template")
         common.say(f"wrote {out}; edit it, then: drimed trial init {out}")
 
 
@@ -55,7 +54,7 @@ def init(
 
 def tell(
     name: Name,
-    sheet: Annotated[Path | None, typer.Argument(help="A sheet of outcomes, .csv or .json.")] = None,
+    sheet: Annotated[Path | None, typer.Argument(help="A sheet of outcomes: .csv, .xlsx or .json.")] = None,
     decision: Annotated[int | None, typer.Option(help="One decision, with --value.")] = None,
     value: Annotated[list[str] | None, typer.Option(help="yield=5.2; repeatable.")] = None,
     control: ControlValues = None,
@@ -72,18 +71,18 @@ def tell(
     from drimed.records import Report
     from drimed.trial import sheets
 
-    rows = common.read_sheet(sheet) if sheet is not None else []
+    table = common.read_sheet(sheet) if sheet is not None else None
 
     def record(confirm: bool) -> list[Receipt]:
-        if sheet is None:
+        if table is None:
             report = Report(int(decision or 0), common.values(value), common.values(control) if control else None)
             return trial.tell_many([report], confirm=confirm, dry_run=dry_run)
         with trial.writing(dry_run=dry_run) as tx:
-            return sheets.tell(tx, rows, ignore=ignore or (), confirm=confirm)
+            return sheets.tell(tx, table, ignore=ignore or (), confirm=confirm)
 
     receipts = _confirming(record, yes)
     results = [r.result for r in receipts]
-    counts = ", ".join(f"{results.count(s)} {s}" for s in dict.fromkeys(results)) or "the sheet has no outcomes"
+    counts = ", ".join(f"{results.count(s)} {s}" for s in dict.fromkeys(results))
     common.say(counts + (NOTHING_WRITTEN if dry_run else ""))
     if waits := [r for r in receipts if r.waits_for]:
         needs = ", ".join(waits[0].waits_for)

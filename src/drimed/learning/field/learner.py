@@ -277,6 +277,7 @@ def _view(offer: Offer, belief: Belief) -> Offer:
         context=offer.context,
         available=offer.available,
         user=offer.user,
+        floor=offer.floor,
     )
 
 

@@ -10,7 +10,7 @@ from fastapi import Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from drimed.errors import DrimedError, SpecError
+from drimed.errors import DrimedError, InputError, SpecError
 from drimed.records import Decision, Fault, Path, Receipt, Report, Status
 from drimed.service import observing, problems
 from drimed.service.answers import Reply
@@ -36,6 +36,7 @@ from drimed.trial.changes import CHANGES, Change
 from drimed.trial.events import written
 from drimed.trial.problem import Problem
 from drimed.trial.spec import TrialSpec
+from drimed.trial.tables.decoding import decode_utf
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
@@ -276,8 +277,8 @@ def _toml(body: bytes) -> TrialSpec:
     if len(body) > LARGEST_TOML:
         raise Refusal(413, "too-large", f"a trial file may have at most {LARGEST_TOML} bytes")
     try:
-        return TrialSpec.parse(body.decode())
-    except UnicodeDecodeError as error:
-        raise SpecError([Fault((), f"not UTF-8: byte {error.start} cannot be read")]) from None
+        return TrialSpec.parse(decode_utf(body, "the trial file"))
+    except InputError as error:
+        raise SpecError([Fault((), str(error))]) from None
     except RecursionError:
         raise SpecError([Fault((), "nested too deeply")]) from None

@@ -9,7 +9,8 @@ from typing import Any
 from drimed.errors import BatchError, InputError, UnknownNameError
 from drimed.records import Fault
 from drimed.service.pages.route import Visit, whole
-from drimed.trial import plots, roster
+from drimed.trial import asking, plots, roster
+from drimed.trial.names import tidy
 from drimed.trial.state import TrialState
 
 About = dict[str, dict[str, Any]]  # user -> what is known
@@ -30,7 +31,8 @@ def typed(visit: Visit, state: TrialState) -> Typed:
     asked = Typed([], {}, {}, {})
     faults: list[Fault] = []
     begins = state.episode.number == 0 or whole(visit.field("episode")) == state.episode.number + 1
-    for at, name in _chosen(visit):
+    for at, chosen in _chosen(visit):
+        name = asking.known_name(state, chosen)
         asked.users.append(name)
         if name not in state.users and not (at == "one" and state.spec.enrols):
             faults.append(Fault(("users", name), str(UnknownNameError("user", name, state.users))))
@@ -96,7 +98,7 @@ def _decided(state: TrialState, name: str, wanted: Any) -> bool:
 def place(visit: Visit, fault: Fault) -> str:
     """The input that a fault belongs to."""
     what, name, field, last = (*map(str, fault.path), "", "", "", "")[:4]
-    at = next((at for at, chosen in _chosen(visit) if chosen == name), None)
+    at = next((at for at, chosen in _chosen(visit) if name in (chosen, tidy(chosen))), None)
     if at is None:
         return ""
     if what == "contexts" and field:

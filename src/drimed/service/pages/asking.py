@@ -14,7 +14,9 @@ from drimed.service.pages.forms import NO_ERRORS, FormErrors
 from drimed.service.pages.route import Pages, Visit, whole
 from drimed.service.tokens import ASK_TELL, READ
 from drimed.trial import asking, plots, queries, roster, sheets
+from drimed.trial.columns import Columns
 from drimed.trial.state import TrialState
+from drimed.trial.tables.table import read
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
@@ -40,10 +42,10 @@ async def _by_sheet(visit: Visit) -> Response:
     sent = forms.Sent("", "")
     try:
         sent = await forms.sent(visit, "a sheet")
-        rows = await visit.service.parse(lambda: sheets.read(sent.text, sent.form))
-        if not rows:
+        table = await visit.service.parse(lambda: read(sent.data, sent.name))
+        if not table.rows:
             raise InputError("the sheet has no rows; it needs a column “user”, and one for each context field")
-        act = lambda tx: _given(visit, roster.ask(tx, rows, **_in_episode(visit)))  # noqa: E731
+        act = lambda tx: _given(visit, roster.ask(tx, table, **_in_episode(visit)))  # noqa: E731
         return await visit.act(act, decides=True)
     except DrimedError as error:
         return await _form(visit, forms.refused_sheet(sent, error))
@@ -109,7 +111,8 @@ async def given(visit: Visit) -> Response:
 async def given_csv(visit: Visit) -> Response:
     """The same as a sheet, to which outcomes can be added."""
     _, found = await _found(visit)
-    return forms.download(f"{visit.trial}-decisions.csv", sheets.decision_rows(found))
+    columns = await visit.service.read(visit.trial, lambda trial: Columns.of(trial.state().problem))
+    return forms.download(f"{visit.trial}-decisions.csv", sheets.decision_rows(columns, found))
 
 
 @routes.page("/trials/{trial}/users.csv", READ)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -15,24 +12,32 @@ from starlette.responses import Response
 from drimed.errors import DrimedError, InputError, UnconfirmedError
 from drimed.records import Fault
 from drimed.service.pages.route import Visit
-from drimed.trial import sheets
+from drimed.trial.tables import cells, workbook, writing
+from drimed.trial.tables.decoding import decode
+from drimed.trial.tables.table import Record, read
 
 MOST_SHOWN = 200  # rows of a sheet with errors: those, and some of the others
 MOST_LISTED = 20  # messages above a form
-ZIP, OLD_EXCEL = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A text that was uploaded or pasted."""
+    """What was uploaded or pasted."""
 
     name: str  # of the file; empty: pasted
-    text: str
+    data: bytes | str
 
     @property
-    def form(self) -> str:
-        """json or csv."""
-        return "json" if self.name.lower().endswith(".json") or self.text.lstrip()[:1] == "[" else "csv"
+    def text(self) -> str:
+        """To be shown, and corrected in place; a workbook as CSV."""
+        if isinstance(self.data, str):
+            return self.data
+        try:
+            if workbook.is_one(self.data):
+                return writing.table_text(read(self.data, self.name))
+            return _lines(decode(self.data, self.name)[0])
+        except DrimedError:
+            return ""
 
 
 @dataclass(frozen=True)
@@ -103,25 +108,17 @@ def mark(error: DrimedError) -> str:
 async def sent(visit: Visit, what: str) -> Sent:
     """What came with a form: a file, or else the pasted text."""
     file, text = visit.form.get("file"), visit.form.get("text")
-    if not isinstance(file, UploadFile) or not file.filename:
-        if not isinstance(text, str) or not text.strip():
-            raise InputError(f"choose {what} or paste its text")
-        return Sent("", _lines(text))
-    name, data = file.filename, await file.read()
-    if data.startswith((ZIP, OLD_EXCEL)):
-        raise InputError(f"{name} is in a spreadsheet program's own format; save it as “CSV UTF-8” and upload that")
-    try:
-        return Sent(name, _lines(data.decode("utf-8-sig")))
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{name} is not UTF-8 (byte {error.start}); save it as “CSV UTF-8” or as text in UTF-8"
-        ) from None
+    if isinstance(file, UploadFile) and file.filename:
+        return Sent(file.filename, await file.read())
+    if not isinstance(text, str) or not text.strip():
+        raise InputError(f"choose {what} or paste its text")
+    return Sent("", _lines(text))
 
 
-def download(name: str, rows: Iterable[sheets.Record]) -> Response:
+def download(name: str, rows: Iterable[Record]) -> Response:
     """A sheet to save."""
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    text = sheets.write(list(rows))
+    text = writing.csv_text(list(rows))
     return Response(text.encode("utf-8-sig"), headers=headers, media_type="text/csv; charset=utf-8")
 
 
@@ -131,16 +128,9 @@ def _lines(text: str) -> str:
 
 
 def _table(sent: Sent) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    if sent.form == "json":
-        try:
-            records = json.loads(sent.text)
-        except (ValueError, RecursionError):
-            return [], []
-        names = list(dict.fromkeys(name for record in records for name in record))
-        rows = [["" if record.get(n) is None else str(record[n]) for n in names] for record in records]
-    else:
-        first = sent.text.split("\n", 1)[0]
-        delimiter = max(",;\t", key=first.count)
-        cells = list(csv.reader(io.StringIO(sent.text), delimiter=delimiter))
-        names, rows = (cells[0], cells[1:]) if cells else ([], [])
-    return names, [(i + sheets.FIRST_ROW, row) for i, row in enumerate(rows)]
+    """The columns and rows of a sheet; of one that cannot be read, its lines."""
+    try:
+        table = read(sent.data, sent.name)
+    except DrimedError:
+        return [], [(i, [line]) for i, line in enumerate(sent.text.split("\n"), 1)]
+    return list(table.names), [(r.number, [cells.text(r.cells.get(n, "")) for n in table.names]) for r in table.rows]

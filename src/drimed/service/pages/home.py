@@ -22,6 +22,7 @@ from drimed.service.problems import Refusal
 from drimed.service.tokens import MANAGE, READ
 from drimed.trial import template
 from drimed.trial.spec import TrialSpec
+from drimed.trial.tables.decoding import decode_utf
 
 PAGE = 30  # trials
 AROUND = 3  # lines shown on either side of one with an error
@@ -72,7 +73,7 @@ async def create(visit: Visit) -> Response:
     text = ""
     try:
         sent = await forms.sent(visit, "a trial file")
-        text = sent.text
+        text = sent.data if isinstance(sent.data, str) else decode_utf(sent.data, sent.name)
         if len(text.encode()) > LARGEST_TOML:
             raise InputError(f"a trial file may have at most {LARGEST_TOML} bytes")
         json = sent.name.lower().endswith(".json") or text.lstrip().startswith("{")  # no TOML begins so

@@ -13,9 +13,10 @@ from drimed.service.pages import asking, forms, plan
 from drimed.service.pages.forms import NO_ERRORS, FormErrors
 from drimed.service.pages.route import Pages, Visit
 from drimed.service.tokens import MANAGE
-from drimed.trial import queries, roster, sheets
+from drimed.trial import queries, roster
 from drimed.trial.changes import CHANGES, Change, checked
 from drimed.trial.state import TrialState
+from drimed.trial.tables.cells import number
 from drimed.trial.transaction import Transaction
 
 MOST_USERS = 300  # that the page lists
@@ -71,7 +72,7 @@ def _body(visit: Visit, state: TrialState, wanted: Change) -> Any:
 
 
 def _numbers(visit: Visit, field: str) -> dict[str, float]:
-    return _values(visit, field, sheets.number)
+    return _values(visit, field, number)
 
 
 def _values(visit: Visit, field: str, read: Callable[[str, str], T]) -> dict[str, T]:

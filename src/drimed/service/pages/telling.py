@@ -16,10 +16,12 @@ from drimed.service.pages.forms import NO_ERRORS, FormErrors
 from drimed.service.pages.route import Pages, Visit, go, whole
 from drimed.service.tokens import ASK_TELL, READ
 from drimed.trial import queries, sheets, telling
+from drimed.trial.columns import Columns
 from drimed.trial.queries import Pending
-from drimed.trial.sheets import Record
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger
+from drimed.trial.tables.cells import number
+from drimed.trial.tables.table import Record, read
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
@@ -40,9 +42,9 @@ async def form(visit: Visit) -> Response:
 async def tell(visit: Visit) -> Response:
     """Record outcomes: all of them or, if one is wrong, none."""
     if visit.field("how") == "find":
-        number = whole(visit.field("decision"))
-        if number is not None:
-            return go(f"/trials/{visit.trial}/decisions/{number}#outcome")
+        which = whole(visit.field("decision"))
+        if which is not None:
+            return go(f"/trials/{visit.trial}/decisions/{which}#outcome")
         message = "expected the number of a decision, such as 12"
         return await _form(visit, FormErrors("find", [("decision", message)]))
     return await (_by_sheet(visit) if visit.field("how") == "sheet" else _by_hand(visit))
@@ -56,7 +58,8 @@ async def pending_csv(visit: Visit) -> Response:
         with trial.reading() as (ledger, state):
             found = queries.decisions(ledger, state, _pending(trial, ledger, state).states)
             plots = state.spec.feedback == "difference"
-            return sheets.decision_rows(found, state.problem.metrics, plots=plots)
+            columns = Columns.of(state.problem)
+            return sheets.decision_rows(columns, found, state.problem.metrics, plots=plots)
 
     return forms.download(f"{visit.trial}-pending.csv", await visit.service.read(visit.trial, look))
 
@@ -65,9 +68,9 @@ async def _by_sheet(visit: Visit) -> Response:
     sent = forms.Sent("", "")
     try:
         sent = await forms.sent(visit, "a sheet")
-        rows = await visit.service.parse(lambda: sheets.read(sent.text, sent.form))
+        table = await visit.service.parse(lambda: read(sent.data, sent.name))
         return await visit.act(
-            lambda tx: _after(visit, confirmed(visit, lambda sure: sheets.tell(tx, rows, confirm=sure)))
+            lambda tx: _after(visit, confirmed(visit, lambda sure: sheets.tell(tx, table, confirm=sure)))
         )
     except DrimedError as error:
         return await _form(visit, forms.refused_sheet(sent, error))
@@ -101,8 +104,8 @@ def typed(visit: Visit, *, blank: bool = False) -> Typed:
     found: dict[int, dict[str, dict[str, str]]] = {}
     for name, value in visit.form.multi_items():
         kind, _, rest = name.partition(":")
-        number, _, metric = rest.partition(":")
-        decision = whole(number)
+        which, _, metric = rest.partition(":")
+        decision = whole(which)
         if kind in PARTS and decision is not None and isinstance(value, str) and (blank or value.strip()):
             found.setdefault(decision, {}).setdefault(PARTS[kind], {})[metric] = value.strip()
     return found
@@ -119,7 +122,7 @@ def reports(values: Typed) -> list[Report]:
             for metric, text in texts.items():
                 try:
                     what = f"decision {decision}: {metric}"
-                    numbers.setdefault(part, {})[metric] = sheets.number(what, text) if text else None
+                    numbers.setdefault(part, {})[metric] = number(what, text) if text else None
                 except InputError as error:
                     faults.append(Fault(("reports", i, part, metric), str(error)))
         found.append(Report(decision, numbers["outcome"], numbers.get("control")))
@@ -144,7 +147,7 @@ def _after(visit: Visit, receipts: list[Receipt]) -> str:
     new = [r for r in receipts if r.result != "already recorded"]
     observing.OUTCOMES.inc(len(new))
     waits = sum(bool(r.waits_for) for r in receipts)
-    before = f"&before={number}" if (number := _before(visit)) is not None else ""
+    before = f"&before={first}" if (first := _before(visit)) is not None else ""
     return f"/trials/{visit.trial}/tell?recorded={len(new)}&again={len(receipts) - len(new)}&waits={waits}{before}"
 
 

@@ -1,0 +1,183 @@
+"""Bands for a mean that may change: the average of the conditional means so far, at all times at once.
+
+Observations x_t have means mu_t given the past, which may differ from time to time: another clinic, a trend, a policy
+that learns. After t of them a band holds (mu_1 + ... + mu_t) / t. It is not intersected over time, for the average at
+one time is not the average at another.
+
+`exact` needs to know how far below its prediction an observation can fall, and nothing else: for y >= -c, 0 <= b c < 1
+
+    exp(b y - psi(b) y^2) <= 1 + b y,   psi(b) = (-log(1 - b c) - b c) / c^2
+
+(Fan et al. 2015), so with y_t = x_t - prediction_t, S = sum (x_t - mu_t) and V = sum y_t^2, exp(b S - psi(b) V) is a
+supermartingale for every b. `boundary` mixes over b: Howard et al. (2021), Prop. 9, the gamma-exponential mixture.
+
+`asymptotic` needs an estimate of the variance of the sum instead; its level is right in the limit of a late start.
+Waudby-Smith et al. (2024). Shapes: leading `...` is any batch of runs; the last axis is time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+from scipy.special import gammainc, gammaln
+
+from drimed.errors import ConfigError, InputError
+from drimed.evaluation.sequences import Band, tightest
+from drimed.linear import checks
+from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.linear.kernel import kernel
+
+TUNED_AT = 200.0  # squared scales: where V has this size the boundary is lowest
+DOUBLINGS, HALVINGS = 100, 60  # of the search for the boundary: past any size, then to 18 digits
+
+
+def boundary(V: Any, alpha: float, *, scale: float = 1.0, tuned_at: float = TUNED_AT) -> FloatArray:
+    """How large S may become at any time while the squares add up to V, of any shape.
+
+    >>> boundary(np.array([0.0, 100.0, 10_000.0]), 0.05).round(1).tolist()
+    [12.6, 30.3, 331.1]
+    """
+    checks.share("alpha", alpha)
+    if not (scale > 0 and tuned_at > 0):
+        raise ConfigError(f"scale and tuned_at must be positive, got {scale} and {tuned_at}")
+    a, need = tuned_at / tightest(alpha), np.log(1 / alpha)
+    b = np.asarray(V, np.float64) / scale**2 + a
+    start = a * np.log(a) - gammaln(a) - np.log(gammainc(a, a)) - a + gammaln(b)
+
+    def too_small(s: FloatArray) -> BoolArray:
+        y = s + b
+        return np.asarray(start + np.log(gammainc(b, y)) - b * np.log(y) + y < need)
+
+    high = np.sqrt(b * need) + need
+    for _ in range(DOUBLINGS):
+        more = too_small(high)
+        if not more.any():
+            break
+        high = np.where(more, 2 * high, high)
+    low = np.zeros_like(high)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        more = too_small(middle)
+        low, high = np.where(more, middle, low), np.where(more, high, middle)
+    return scale * high
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Lower:
+    """Lower bounds on the average of the means, which go on where they stopped.
+
+    Observations are at least `least`, and their means at most `most`. A huge observation is cut before it counts: that
+    lowers its mean, so the bound stays one.
+
+    >>> start = Lower.start(alpha=0.05)
+    >>> once, half = start.extend(np.full(200, 0.5)), start.extend(np.full(100, 0.5))
+    >>> bool(once.bound() == half.extend(np.full(100, 0.5)).bound())
+    True
+    """
+
+    alpha: float
+    least: float
+    most: float
+    guess: float  # of the first mean
+    tuned_at: float
+    sums: FloatArray  # (..., 3): the number of observations, their sum as they counted, V
+
+    @classmethod
+    def start(
+        cls,
+        *,
+        alpha: float,
+        least: float = 0.0,
+        most: float = 1.0,
+        guess: float | None = None,
+        tuned_at: float = TUNED_AT,
+        batch: tuple[int, ...] = (),
+    ) -> Lower:
+        """Before any observation."""
+        checks.share("alpha", alpha)
+        if not least < most:
+            raise ConfigError(f"least must be below most, got {least} and {most}")
+        first = (least + most) / 2 if guess is None else guess
+        return cls(alpha, least, most, first, tuned_at, np.zeros((*batch, 3)))
+
+    def extend(self, x: Any, used: Any = True) -> Lower:
+        """With these observations too, (..., n), of those that are `used`."""
+        sums = self._summed(x, used)
+        return replace(self, sums=sums[..., -1, :]) if sums.shape[-2] else self
+
+    def along(self, x: Any, used: Any = True) -> FloatArray:
+        """The bound after each of these: (..., n)."""
+        return self._bounds(self._summed(x, used))
+
+    def bound(self) -> FloatArray:
+        """Of the average so far: (...)."""
+        return self._bounds(self.sums)
+
+    def _summed(self, x: Any, used: Any) -> FloatArray:
+        x = checks.finite("x", x)
+        counts: BoolArray = np.broadcast_to(np.asarray(used, bool), x.shape)
+        # Rounding in an observation must not look like a breach of its range.
+        slack = 1e-9 * (self.most - self.least)
+        if (counts & (x < self.least - slack)).any():
+            raise InputError(f"observations must be at least {self.least:g}, got {float(x[counts].min()):g}")
+        settings = np.array([self.least, self.most, self.guess])
+        return np.asarray(_sums(x, counts.astype(np.float64), self.sums, settings))
+
+    def _bounds(self, sums: FloatArray) -> FloatArray:
+        count, total, V = np.moveaxis(sums, -1, 0)
+        far = boundary(V, self.alpha, scale=self.most - self.least, tuned_at=self.tuned_at)
+        return np.maximum(self.least, np.where(count > 0, (total - far) / np.maximum(count, 1), self.least))
+
+
+def exact(
+    x: Any, alpha: float, *, least: float = 0.0, most: float = 1.0, reach: float = 0.0, used: Any = True,
+    tuned_at: float = TUNED_AT,
+) -> Band:  # fmt: skip
+    """Two-sided, for means within [least, most] of observations x (..., n) within that range widened by `reach`.
+
+    >>> band = exact(np.tile([0.0, 1.0], 500), 0.05)
+    >>> bool(band.low[-1] < 0.5 < band.high[-1])
+    True
+    """
+    x = checks.finite("x", x)
+    middle = (least + most) / 2
+    given: dict[str, Any] = {"alpha": alpha / 2, "tuned_at": tuned_at, "batch": x.shape[:-1]}
+    below = Lower.start(least=least - reach, most=most, guess=middle, **given).along(x, used)
+    above = Lower.start(least=-most - reach, most=-least, guess=-middle, **given).along(-x, used)
+    return Band(np.maximum(below, least), np.minimum(-above, most))
+
+
+def asymptotic(total: FloatArray, count: FloatArray, V: FloatArray, begun: BoolArray, alpha: float) -> Band:
+    """From the sum of `count` observations so far and an estimate V of its variance; infinitely wide before `begun`.
+
+    All are (..., n). Tightest where the variance has become twice that at the beginning.
+    """
+    checks.share("alpha", alpha)
+    if not V.shape[-1]:
+        return Band(V, V)
+    first = np.take_along_axis(V, begun.argmax(-1)[..., None], -1)
+    rho = np.where(first > 0, first, 1.0) * 2 / tightest(alpha)
+    open_ = ~begun | (V <= 0) | (count <= 0)
+    half = np.sqrt((V + rho) * np.log((V + rho) / (rho * alpha**2)))
+    some = np.maximum(count, 1)
+    half, mean = np.where(open_, np.inf, half / some), total / some
+    return Band(mean - half, mean + half)
+
+
+@kernel("void(f8[:], f8[:], f8[:], f8[:], f8[:, :])", "(n),(n),(s),(p)->(n,s)")
+def _sums(x, used, before, settings, sums):  # type: ignore[no-untyped-def]
+    """Predict each observation by the mean so far, cut it where it is huge, and add it up."""
+    count, total, V = before[0], before[1], before[2]
+    least, most, guess = settings[0], settings[1], settings[2]
+    size = most - least
+    for i in range(x.shape[0]):
+        if used[i] > 0.0:
+            predicted = min((total + guess) / (count + 1.0), most)
+            value = min(x[i], predicted + np.sqrt(V + size * size))
+            count += 1.0
+            total += value
+            V += (value - predicted) ** 2
+        sums[i, 0], sums[i, 1], sums[i, 2] = count, total, V

@@ -1,0 +1,156 @@
+"""What the columns of a sheet are: told apart by what they mean in a trial, not by how they are spelled.
+
+A metric, a context field or an attribute is a column of its own name, or of that name after `metric.`, `context.` or
+`attribute.`; what was measured on a control plot comes after `control.`. Capital and small letters make no difference.
+A name that may mean two things is refused, unless the others are there under their long names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from drimed.errors import InputError, UnknownNameError
+from drimed.trial.names import folded, tidy
+from drimed.trial.problem import Problem
+from drimed.trial.tables.cells import Marks, marks
+from drimed.trial.tables.splitting import decimal_by_comma
+from drimed.trial.tables.table import Table, refuse
+
+# Columns that sheets have of their own, whatever the trial.
+OWN = ("decision", "episode", "user", "plot", "block", "cohort", "group", "arm", "propensity", "reason")
+NOTES = ("note", "notes", "comment", "comments", "remark", "remarks")  # for people: they are passed over
+SHEET, NOTE, METRIC, CONTROL, CONTEXT, ATTRIBUTE = "sheet", "note", "metric", "control", "context", "attribute"
+PARTS = (METRIC, CONTROL, CONTEXT, ATTRIBUTE)
+_NUMBER = re.compile(r"[+-]?[\d.,]+")
+RESERVED = (*OWN, *NOTES)
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a column holds."""
+
+    part: str
+    name: str
+
+    @property
+    def long(self) -> str:
+        """Its name with what it is."""
+        return f"{self.part}.{self.name}" if self.part in PARTS else self.name
+
+    def __str__(self) -> str:
+        kinds = {CONTROL: "the control plot's", CONTEXT: "context field", SHEET: "the sheet's own column"}
+        return f"{kinds.get(self.part, self.part)} {self.name!r}"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """All that a sheet of a trial may have."""
+
+    metrics: Sequence[str]
+    fields: Sequence[str]
+    attributes: Sequence[str]
+
+    @staticmethod
+    def of(problem: Problem) -> Columns:
+        """Those of a trial."""
+        return Columns(problem.metrics, problem.fields, list(problem.covariates.attributes))
+
+    @cached_property
+    def all(self) -> list[Column]:
+        """Every one of them; notes are those words that the trial uses for nothing else."""
+        named = [(METRIC, self.metrics), (CONTROL, self.metrics), (CONTEXT, self.fields), (ATTRIBUTE, self.attributes)]
+        found = [Column(SHEET, name) for name in OWN] + [Column(part, name) for part, names in named for name in names]
+        used = {folded(column.name) for column in found}
+        return found + [Column(NOTE, name) for name in NOTES if name not in used]
+
+    @cached_property
+    def _spelled(self) -> tuple[dict[str, list[Column]], dict[str, list[Column]]]:
+        """By each way to write them: to the letter, and without regard to capitals."""
+        exact: dict[str, list[Column]] = {}
+        loose: dict[str, list[Column]] = {}
+        for column in self.all:
+            for spelled in {column.long} if column.part == CONTROL else {column.long, column.name}:
+                exact.setdefault(tidy(spelled), []).append(column)
+                loose.setdefault(folded(spelled), []).append(column)
+        return exact, loose
+
+    def named(self, part: str, name: str) -> str:
+        """How a column is called in a sheet that is written: in short, unless that may mean something else too."""
+        column, loose = Column(part, name), self._spelled[1]
+        return name if part != CONTROL and loose[folded(name)] == [column] else column.long
+
+    def meant(self, name: str) -> list[Column]:
+        """What a column of this name may be."""
+        exact, loose = self._spelled
+        return exact.get(tidy(name)) or loose.get(folded(name)) or []
+
+    def read(self, table: Table, ignore: Iterable[str] = (), *, asks: bool = False) -> dict[str, Column]:
+        """What the columns of a sheet are; those that nobody knows are left out.
+
+        One that asks has columns for users and places, whatever metrics are called.
+        """
+        ignored = {folded(name) for name in ignore}
+        names = [name for name in table.names if name and folded(name) not in ignored]
+        long = {tidy(column.long): column for column in self.all if column.part in PARTS}
+        loose = {folded(column.long): column for column in self.all if column.part in PARTS}
+        known = ((name, long.get(name) or loose.get(folded(name))) for name in names)
+        there = {column: name for name, column in known if column is not None}
+        found: dict[str, Column] = {}
+        for name in names:
+            may = [column for column in self.meant(name) if there.get(column, name) == name]
+            if asks and any(column.part == SHEET for column in may):
+                may = [column for column in may if column.part not in (METRIC, CONTROL)]
+            if len(may) > 1:
+                own = [column.long for column in may if column.part != SHEET]
+                they = "them" if len(own) > 1 else "the second"
+                may_be = " or ".join(map(str, may))
+                raise InputError(f"column {name!r} may be {may_be}; call {they} {' and '.join(own)}")
+            if may:
+                again = next((other for other, column in found.items() if column == may[0]), None)
+                if again is not None:
+                    raise InputError(f"columns {again!r} and {name!r} are the same: {may[0]}; leave one of them")
+                found[name] = may[0]
+        return found
+
+    def unknown(self, table: Table, found: Mapping[str, Column], ignore: Iterable[str] = ()) -> list[str]:
+        """Columns with something in them that nobody knows; a number is no name, but what is left of a lost line end."""
+        ignored = {folded(name) for name in ignore}
+        names = (n for n in table.names if n and n not in found and folded(n) not in ignored)
+        return [name for name in names if _NUMBER.fullmatch(name) or any(True for _ in table.column(name))]
+
+    def refuse(self, name: str) -> None:
+        """Say that a column is not known."""
+        raise UnknownNameError(
+            "column", name, {column.long if column.part == CONTROL else column.name for column in self.all}
+        )
+
+
+def marks_of(table: Table, found: Mapping[str, Column], numeric: Collection[Column]) -> Marks:
+    """How the numbers of a sheet are written."""
+    names = [name for name, column in found.items() if column in numeric]
+    return marks(table.separator, (cell for name in names for cell in table.column(name)))
+
+
+def refuse_split_decimals(
+    table: Table, found: Mapping[str, Column], numeric: Collection[Column], ignore: Iterable[str] = ()
+) -> None:
+    """A number beside a column for people that has digits only: 400,5 may have been one number."""
+    if table.separator != ",":
+        return
+    ignored = {folded(name) for name in ignore}
+    errors: dict[int, str] = {}
+    for left, right in zip(table.names, table.names[1:], strict=False):
+        passed_over = right not in found or found[right].part == NOTE
+        if found.get(left) not in numeric or not passed_over or folded(right) in ignored:
+            continue
+        for row in table.rows:
+            pair = [str(row.cells.get(name, "")) for name in (left, right)]
+            if (decimal := decimal_by_comma(pair)) is not None:
+                errors[row.number] = (
+                    f"{left} {pair[0]} and {right} {pair[1]!r}, or {left} {decimal} with a decimal comma? Write "
+                    f"{decimal.replace(',', '.')}, or words in {right}"
+                )
+    refuse(errors)

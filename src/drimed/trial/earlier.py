@@ -1,0 +1,62 @@
+"""Which files are earlier outputs of a trial, and may be written over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from drimed.errors import InputError
+from drimed.outputs import Kind, archive_with, table_with, text_with
+from drimed.trial.tables.cells import is_missing
+from drimed.trial.tables.table import Table, read
+
+DICTIONARY = table_with(first=("column", "meaning"))
+REPORT: dict[str, Kind] = {
+    "index.html": text_with(r"<title>[^<]* · drimed</title>"),
+    "effects.csv": table_with(first=("who", "arm", "on", "estimate")),
+    "recommendations.csv": table_with(first=("user", "arm", "control", "effect")),
+    "allocation.csv": table_with(first=("episode",)),
+    "varies.csv": table_with(first=("metric", "family", "says")),
+    "levels.csv": table_with(first=("of", "metric", "name")),
+    "covariates.csv": table_with(first=("covariate", "value", "arm")),
+}
+_SHEET = ("decision", "episode", "user", "arm", "propensity", "reason")
+EXPORTS: dict[str, Kind] = {
+    ".csv": table_with("propensity", first=("decision", "episode", "user", "group")),
+    ".json": text_with(r"\A\[\s*(\{\"decision\": \d+, \"episode\": \d+, \"user\": |\])"),
+    ".npz": archive_with("n_rounds.npy", "action.npy", "pscore.npy"),
+}
+
+
+def sheet(rows: Sequence[Mapping[str, Any]], suffix: str) -> Kind:
+    """An earlier sheet of decisions, into which nobody has typed what the new rows do not have."""
+    if suffix == ".json":
+        return text_with(r"\A\[(\s*\{\s*\"id\": \d+,\s*\"episode\": \d+,\s*\"user\": |\s*\])")
+
+    def is_one(path: Path) -> bool:
+        try:
+            old = read(path.read_bytes(), path.name)
+        except InputError:
+            return False
+        if not set(_SHEET) <= set(old.names):
+            return False
+        _refuse_typed_in(path, old, rows)
+        return True
+
+    return is_one
+
+
+def _refuse_typed_in(path: Path, old: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """What was filled in by hand must not be lost."""
+    names = {name for row in rows for name in row}
+    new = {str(row["decision"]): row for row in rows}
+    for row in old.rows:
+        after = new.get(str(row.cells.get("decision")), {})
+        for name, cell in row.cells.items():
+            lost = name not in names or (name in after and after[name] is None)
+            if lost and not is_missing(cell):
+                raise InputError(
+                    f"{path} has {name} = {cell} in row {row.number}, which the new sheet does not have: tell it "
+                    "first, or choose another name"
+                )

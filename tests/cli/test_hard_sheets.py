@@ -1,0 +1,401 @@
+"""Sheets, names and files on a bad day: read right or refused, and nothing is ever lost or recorded by mistake."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drimed.errors import ConflictError, InputError, SpecError
+from drimed.trial import template
+from drimed.trial.tables.table import read
+from drimed.trial.tables.writing import sheet
+from tests.cli.commanding import CommandLine
+from tests.trial.fields import FIELD, PATIENTS
+from tests.trial.trials import SMALL
+
+# Three farms and two metrics; the first season is asked for.
+FARMS: dict[str, Any] = SMALL | {
+    "name": "farms",
+    "metrics": {"yield": {"range": [0.0, 15.0]}, "leaching": {"range": [0.0, 80.0], "better": "lower"}},
+    "preference": {"yield": 1.0, "leaching": -0.1},
+    "users": {"north": {}, "hill": {}, "river": {}},
+}
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> CommandLine:
+    made = CommandLine(tmp_path)
+    made.ok("init", made.write("farms.json", json.dumps(FARMS)))
+    made.ok("ask", "farms", "--episode", "1")
+    return made
+
+
+def outcomes(line: CommandLine) -> list[tuple[float | None, float | None]]:
+    """What is recorded of each decision."""
+    line.ok("decisions", "farms", "--out", str(line.folder / "outcomes.json"))
+    found = json.loads((line.folder / "outcomes.json").read_text(encoding="utf-8"))
+    told = [d["outcome"] or {} for d in sorted(found, key=lambda d: d["id"])]
+    return [(o.get("yield"), o.get("leaching")) for o in told]
+
+
+SAME = [
+    b"decision;user;yield;leaching\r\n1;north;8,7;31\r\n2;hill;9,25;\r\n",
+    b"sep=;\r\ndecision;user;yield;leaching\r\n1;north;8,7;31\r\n2;hill;9,25;\r\n",
+    b"decision\tuser\tyield\tleaching\n1\tnorth\t8,7\t31\n2\thill\t9,25\t\n",
+    b"decision,user,yield,leaching,,\n1,north,8.7,31,,\n2,hill,9.25,,,\n",
+    b"\n\ndecision,user,yield,leaching\n\n1,north,8.7,31\n,,,\n2,hill,9.25,\n\n\n",
+    b"decision,user,yield,leaching\n1,north,8.7,31\n2,hill,9.25,NA\n3,river,N/A,-\n",
+    b"Decision,USER, Yield ,Leaching\n1,north,8.7,31\n2,hill,9.25,n/a\n",
+    b"decision,user,yield,leaching,Comment\n1,north,8.7,31,hail\n2,hill,9.25,,\n",
+    "decision,user,yield,leaching\n1,north,8.7,31\n2,ｈill,9.25,\n".encode(),
+    "\ufeffdecision,user,yield,leaching\n1,north,8.7,31\n2,hill,9.25,\n".encode(),
+    "decision,user,yield,leaching\n1,north,8.7,31\n2,hill,9.25,\n".encode("utf-16"),
+    "decision,user,yield,leaching,notes\n1,north,8.7,31,Käfer\n2,hill,9.25,,\n".encode("cp1252"),
+    b'decision,user,yield,leaching\n"1","north","8.7","31"\n"2","hill","9.25",""\n',
+    b"decision,metric.yield,metric.leaching\n1,8.7,31\n2,9.25,\n",
+]
+
+
+@pytest.mark.parametrize("data", SAME)
+def test_sheets_as_people_and_programs_write_them_say_the_same(line: CommandLine, data: bytes) -> None:
+    line.ok("tell", "farms", line.write("o.csv", data))
+    assert outcomes(line) == [(8.7, 31.0), (9.25, None), (None, None)]
+
+
+def test_a_minus_sign_of_typography_is_one(tmp_path: Path) -> None:
+    line = CommandLine(tmp_path)
+    line.ok("init", line.write("f.json", json.dumps(FARMS | {"metrics": {"yield": {}, "leaching": {}}})))
+    line.ok("ask", "farms", "--episode", "1")
+    line.ok("tell", "farms", line.write("o.csv", "decision,yield\n1,\N{MINUS SIGN}8.7\n"))
+    assert outcomes(line)[0] == (-8.7, None)
+
+
+def test_a_workbook_goes_out_and_comes_back_filled_in(line: CommandLine) -> None:
+    out = line.folder / "arms.xlsx"
+    line.ok("ask", "farms", "--episode", "1", "--out", str(out))
+    rows = [row.cells for row in read(out.read_bytes(), out.name).rows]
+    assert [(r["decision"], r["user"]) for r in rows] == [(1, "north"), (2, "hill"), (3, "river")]
+    filled = [row | {"yield": 8.7 + i, "leaching": 31} for i, row in enumerate(rows)]
+    (line.folder / "filled.xlsx").write_bytes(sheet(filled, ".xlsx"))
+    assert "3 recorded" in line.ok("tell", "farms", str(line.folder / "filled.xlsx"))
+    assert outcomes(line) == [(8.7, 31.0), (9.7, 31.0), (10.7, 31.0)]
+
+
+WRONG = [
+    ('decision,user,yield\n1,north,"8.7\n2,hill,9.2\n3,river,9.9\n', "row 2: a quote is opened and never closed"),
+    ('decision,yield,notes\n1,8.7,"hail\n2,9.2,x\n3,9.9,y"\n', "row 2: a cell in quotes goes on over several lines"),
+    ("decision,user,yield,leaching\n1,north,8,7,31\n", "row 2: expected 4 cells, got 5: 1 | north | 8 | 7 | 31"),
+    ("decision,user,yield,leaching\n1,north,8,7,\n", "if 8,7 is one number, write 8.7"),
+    ("decision,yield,notes\n1,8,7\n", "row 2: yield 8 and notes '7', or yield 8,7 with a decimal comma"),
+    ("decision,yield\n1,8_7\n", "row 2: yield must be a number, got '8_7'"),
+    ("decision;yield\n1;1.234\n", "row 2: yield 1.234 can be read as 1234 or as 1.234"),
+    ("decision;yield\n1;8,7\n2;1.234\n", "row 3: yield 1.234 can be read as"),
+    ('decision,yield\n1,"1,234"\n', "row 2: yield 1,234 can be read as 1234 or as 1.234"),
+    ("decision,yield\n1,1 234\n", "row 2: yield must be a number, got '1 234'"),
+    ("decision,Yield,yield\n1,8,9\n", "columns 'Yield' and 'yield' are the same"),
+    ("decision,yield,moisture\n1,8,9\n", "unknown column 'moisture'"),
+    ("decision,episode,yield\n1,2,8.7\n", "row 2: decision 1 is for episode '1', the sheet says '2'"),
+    ("decision,user\n1,north\n", "the sheet has no outcomes"),
+    ('[{"decision": 1, "yield": 8.7}]', "looks like JSON"),
+    ("%PDF-1.7\n", "is a PDF"),
+    ("decision,yield\n1,8.7\x00\n", "is not a text"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), WRONG)
+def test_a_sheet_with_a_doubt_is_refused_with_its_row_and_nothing_is_recorded(
+    line: CommandLine, text: str, said: str
+) -> None:
+    before = line.status("farms")["events"]
+    result = line.run("tell", "farms", line.write("o.csv", text), "--yes")
+    assert result.exit_code != 0
+    assert said in str(result.exception)
+    assert line.status("farms")["events"] == before
+
+
+def test_whole_numbers_side_by_side_where_decimals_are_usual_are_asked_about(line: CommandLine) -> None:
+    line.ok("tell", "farms", line.write("a.csv", "decision,yield\n2,9.25\n"))
+    path = line.write("o.csv", "decision,user,yield,leaching\n1,north,8,7\n")
+    result = line.run("tell", "farms", path)
+    assert "row 2: yield 8 and leaching 7, or yield 8,7, a decimal comma?" in result.output
+    assert outcomes(line)[0] == (None, None)
+    line.ok("tell", "farms", path, "--yes")
+    assert outcomes(line)[0] == (8.0, 7.0)
+
+
+@pytest.mark.parametrize("value", ["-9999", "46342", "1e29", "15.001"])
+def test_values_outside_of_their_range_are_asked_about_everywhere(line: CommandLine, value: str) -> None:
+    path = line.write("o.csv", f"decision,yield\n1,{value}\n")
+    for words in (["tell", "farms", path], ["tell", "farms", "--decision", "1", "--value", f"yield={value}"]):
+        result = line.run(*words)
+        assert "is outside 0 to 15" in result.output
+        assert "--yes" in str(result.exception)
+    line.ok("tell", "farms", "--decision", "1", "--value", "yield=8")
+    amend = ["amend", "farms", f"yield={value}", "--decision", "1", "--reason", "typo"]
+    assert "is outside 0 to 15" in line.run(*amend).output
+    assert outcomes(line)[0] == (8.0, None)
+    line.ok(*amend, "--yes")
+    assert outcomes(line)[0] == (float(value), None)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [("-9999", "a common code"), ("-999", "a common code"), ("1e29", "very large")]
+)
+def test_without_a_range_codes_and_huge_values_are_asked_about_from_the_first_outcome_on(
+    tmp_path: Path, value: str, said: str
+) -> None:
+    line = CommandLine(tmp_path)
+    line.ok("init", line.write("f.json", json.dumps(FARMS | {"metrics": {"yield": {}, "leaching": {}}})))
+    line.ok("ask", "farms", "--episode", "1")
+    assert said in line.run("tell", "farms", "--decision", "1", "--value", f"yield={value}").output
+    assert outcomes(line)[0] == (None, None)
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "said"),
+    [
+        *(("metrics", name, "a column of their own") for name in ("propensity", "episode", "decision", "Arm", "notes")),
+        *(("context", name, "a column of their own") for name in ("decision", "user", "reason", "plot", "Comment")),
+        *(("attributes", name, "a column of their own") for name in ("group", "block", "cohort", "remarks")),
+        ("context", "yield", "would be one column"),
+        ("context", "Yield", "would be one column"),
+        ("attributes", "ｙield", "would be one column"),
+        ("metrics", "control.yield", "a column of their own"),
+        ("metrics", "YIELD", "would be one column"),
+        ("metrics", "rain\u200b", "cannot be seen"),
+        ("arms", "\u202enew", "cannot be seen"),
+        ("users", "nor\u00adth", "cannot be seen"),
+    ],
+)
+def test_names_that_clash_or_cannot_be_seen_are_refused_at_init_with_their_line(
+    line: CommandLine, part: str, name: str, said: str
+) -> None:
+    text = template() + f'\n[{part}."{name}"]\n'
+    error = line.refused("init", line.write("w.toml", text), "--dry-run")
+    assert isinstance(error, SpecError)
+    assert said in str(error)
+    assert str(error).startswith(f"line {text.count(chr(10))}: ")
+
+
+@pytest.mark.parametrize(
+    ("part", "one", "other"),
+    [
+        ("users", "north", "north "),
+        ("users", "Müller", unicodedata.normalize("NFD", "Müller")),
+        ("users", "north", "ｎorth"),
+        ("arms", "practice", " practice"),
+        ("metrics", "yield", "yield\u00a0"),
+    ],
+)
+def test_twins_of_names_are_refused_at_init(line: CommandLine, part: str, one: str, other: str) -> None:
+    error = line.refused("init", line.write("w.json", json.dumps(FARMS | {part: {one: {}, other: {}}})))
+    assert "is the same name as another one here" in str(error)
+
+
+@pytest.mark.parametrize("twin", ["p1 ", " p1", "ｐ1", "p1\u00a0"])
+def test_twins_of_users_are_one_user(tmp_path: Path, twin: str) -> None:
+    line = CommandLine(tmp_path)
+    line.ok("init", line.write("p.json", json.dumps(PATIENTS)))
+    about = ("--attribute", "age=61", "--attribute", "sex=f")
+    line.ok("ask", "patients", "--user", "p1", *about)
+    line.ok("ask", "patients", "--user", twin, *about)
+    line.ok("ask", "patients", line.write("s.csv", f"user,age,sex\n{twin},61,ｆ\n"))
+    assert line.status("patients")["users"] == 1
+
+
+@pytest.mark.parametrize("name", ["p\u200b1", "\u202ep1", "p\x1b[31m1", "p\u20281"])
+def test_somebody_with_a_name_that_cannot_be_seen_does_not_join(tmp_path: Path, name: str) -> None:
+    line = CommandLine(tmp_path)
+    line.ok("init", line.write("p.json", json.dumps(PATIENTS)))
+    line.refused("ask", "patients", "--user", name, "--attribute", "sex=f")
+    line.refused("ask", "patients", line.write("s.csv", f"user,age,sex\n{name},61,f\n"))
+    assert line.status("patients")["users"] == 0
+
+
+# Weights
+
+
+@pytest.mark.parametrize(
+    ("change", "at"),
+    [
+        ({"preference": {"yield": 1.0, "leaching": 0.1}}, "preference.leaching"),
+        ({"users": {"north": {"preference": {"leaching": 2.0}}}}, "users.north.preference.leaching"),
+        ({"cohorts": {"c": {"preference": {"leaching": 2.0}}}}, "cohorts.c.preference.leaching"),
+        (
+            {"metrics": {"yield": {"better": "higher"}, "leaching": {}}, "preference": {"yield": -1.0}},
+            "preference.yield",
+        ),
+    ],
+)
+def test_a_weight_that_seeks_harm_is_refused(line: CommandLine, change: dict[str, Any], at: str) -> None:
+    error = line.refused("init", line.write("w.json", json.dumps(FARMS | change)), "--dry-run")
+    assert at in str(error)
+    assert "seeks the opposite" in str(error)
+
+
+def test_a_weight_that_seeks_harm_is_refused_wherever_a_preference_is_set(line: CommandLine) -> None:
+    weights = ("yield=1", "leaching=2")
+    assert "seeks the opposite" in str(line.refused("prefer", "farms", "north", *weights, "--reason", "x"))
+    options = [word for weight in weights for word in ("--preference", weight)]
+    assert "seeks the opposite" in str(line.refused("add-user", "farms", "lake", *options))
+
+
+# Files
+
+
+def test_an_output_is_never_written_over_another_file(line: CommandLine) -> None:
+    for name in ("t.db", "farms.json", "thesis.txt", "other.csv"):
+        path = line.folder / name
+        if not path.exists():
+            path.write_text("user,rain\nnorth,4\n" if name.endswith("csv") else "years of work", encoding="utf-8")
+        kept = path.read_bytes()
+        outs = [("ask", "farms", "--episode", "1"), ("decisions", "farms")]
+        if path.suffix in (".csv", ".json"):
+            outs.append(("export", "farms"))
+        for words in outs:
+            error = line.refused(*words, "--out", str(path))
+            assert "choose another name" in str(error)
+        assert path.read_bytes() == kept
+    assert not [p for p in line.folder.iterdir() if p.name.startswith(".")]
+
+
+def test_a_report_is_not_written_into_a_folder_with_another_page(line: CommandLine) -> None:
+    folder = line.folder / "site"
+    folder.mkdir()
+    (folder / "index.html").write_text("<title>My farm</title>", encoding="utf-8")
+    assert "not part of a report" in str(line.refused("report", "farms", "--out", str(folder)))
+    assert [p.name for p in folder.iterdir()] == ["index.html"]
+    for _ in range(2):
+        line.ok("report", "farms", "--out", str(line.folder / "report"))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".xlsx"])
+def test_an_earlier_sheet_is_written_over(line: CommandLine, suffix: str) -> None:
+    out = line.folder / f"arms{suffix}"
+    for _ in range(2):
+        line.ok("ask", "farms", "--episode", "1", "--out", str(out))
+    line.ok("decisions", "farms", "--user", "north", "--out", str(out))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet", ".npz"])
+def test_an_earlier_export_is_written_over(line: CommandLine, suffix: str) -> None:
+    line.ok("tell", "farms", line.write("o.csv", SAME[3]))
+    for _ in range(2):
+        line.ok("export", "farms", "--out", str(line.folder / f"log{suffix}"))
+
+
+def test_a_sheet_into_which_somebody_typed_is_not_written_over(line: CommandLine) -> None:
+    out = str(line.folder / "sheet.csv")
+    line.ok("decisions", "farms", "--state", "pending", "--out", out)
+    rows = line.rows("sheet.csv")
+    (line.folder / "sheet.csv").write_bytes(sheet([rows[0] | {"yield": "8.7"}, *rows[1:]], ".csv"))
+    error = line.refused("decisions", "farms", "--state", "pending", "--out", out)
+    assert "has yield = 8.7 in row 2, which the new sheet does not have" in str(error)
+    line.ok("tell", "farms", out)
+    line.ok("decisions", "farms", "--out", out)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_trial_file_may_begin_with_a_byte_order_mark(line: CommandLine, encoding: str) -> None:
+    line.ok("init", line.write("m.toml", template().encode(encoding)), "--dry-run")
+    line.ok("init", line.write("m.json", json.dumps(FARMS).encode(encoding)), "--dry-run")
+
+
+# Places and people
+
+
+def test_a_mistyped_plot_is_refused(tmp_path: Path) -> None:
+    line = CommandLine(tmp_path)
+    line.ok("init", line.write("f.json", json.dumps(FIELD)))
+    context = ("--context", "rain=450", "--context", "slope=flat")
+    for plots in (["--plot", "A11"], ["--plot", "A11", "--block", "A"]):
+        error = line.refused("ask", "field", "--user", "north", *plots, *context)
+        assert isinstance(error, ConflictError)
+        assert "unknown plot 'A11'; did you mean 'A1'" in str(error)
+    text = "user,plot,rain,slope\nnorth,A1,450,flat\nnorth,B2,450,flat\n"
+    assert "unknown plot 'B2'" in str(line.refused("ask", "field", line.write("s.csv", text)))
+    assert "1 decided" in line.ok("ask", "field", "--user", "north", "--plot", "C1", "--block", "C", *context)
+
+
+def test_a_misspelled_column_is_not_passed_over(tmp_path: Path) -> None:
+    line = CommandLine(tmp_path)
+    line.ok("init", line.write("f.json", json.dumps(FIELD)))
+    text = "user,plott,rain,slope\nnorth,A1,450,flat\n"
+    assert "unknown column 'plott'; did you mean 'plot'" in str(line.refused("ask", "field", line.write("s.csv", text)))
+    line.ok("ask", "field", line.write("s.csv", "user,rain,slope,owner's phone\nsouth,450,flat,+49 123\n"))
+
+
+def test_a_number_in_two_cells_of_an_asking_sheet_is_refused(line: CommandLine) -> None:
+    line.ok("init", line.write("m.toml", template()))
+    path = line.write("s.csv", "user,rain,notes\nnorth,400,5\nhill,520,\n")
+    error = line.refused("ask", "maize-nitrogen", path, "--episode", "1")
+    assert isinstance(error, InputError)
+    assert "row 2: rain 400 and notes '5', or rain 400,5 with a decimal comma?" in str(error)
+
+
+# On the screen
+
+TRICKY = FARMS | {
+    "name": "tricky",
+    "arms": {"N[low]": {}, "N[high]": {}, "x[bold]": {}},
+    "control": "N[low]",
+    "users": {"field[a]": {"group": "[bold]g[/]"}, "field[b]": {}, "x[bold]": {}},
+}
+
+
+def test_nothing_that_somebody_typed_is_markup(tmp_path: Path) -> None:
+    line = CommandLine(tmp_path)
+    line.ok("init", line.write("t.json", json.dumps(TRICKY)))
+    said = line.ok("ask", "tricky", "--episode", "1")
+    assert all(name in said for name in ("field[a]", "field[b]", "x[bold]", "N[low]"))
+    assert "'[/y]'" in str(line.refused("ask", "tricky", "--user", "[/y]"))
+    line.ok("pause", "tricky", "--reason", "[/x] [bold", "--actor", "[red]eve")
+    said = line.ok("log", "tricky")
+    assert "[/x] [bold" in said
+    assert "[red]eve" in said
+    assert "x[bold]" in line.ok("decisions", "tricky")
+
+
+@pytest.mark.parametrize("text", ["\x1b[31mred\x1b]0;title\x07", "\x9b2J", "a\u202eb", "c\rd"])
+def test_no_escape_sequence_reaches_the_terminal(line: CommandLine, text: str) -> None:
+    line.ok("pause", "farms", "--reason", text, "--actor", f"eve{text}")
+    acting = [c for c in text if unicodedata.category(c) in ("Cc", "Cf")]
+    shown = line.ok("log", "farms") + line.ok("log", "farms", "--json") + line.ok("status", "farms", "--json")
+    failed = line.process("prefer", "farms", f"nobody{text}", "yield=1", "--reason", text)
+    assert failed.returncode != 0
+    said = failed.stderr.decode().replace("\x1b[1;31m", "").replace("\x1b[0m", "") + failed.stdout.decode()
+    assert "nobody" in said
+    for c in acting:
+        assert c not in shown
+        assert c not in said
+    events = [json.loads(one) for one in line.ok("log", "farms", "--json").splitlines()]
+    assert events[-1]["body"]["reason"] == text
+
+
+def test_no_cell_of_a_report_or_an_export_is_a_formula(tmp_path: Path) -> None:
+    line = CommandLine(tmp_path)
+    evil = '=HYPERLINK("http://x",1)'
+    users = {"north": {"group": evil}, "south": {"group": "+1"}, "west": {"group": "@SUM(1)"}}
+    spec = SMALL | {"name": "evil", "users": users, "attributes": {"soil": {"levels": ["-2+3", "sand"]}}}
+    for user, soil in zip(users.values(), ("-2+3", "sand", "=1"), strict=True):
+        user["attributes"] = {"soil": soil}  # type: ignore[assignment]
+    line.ok("init", line.write("e.json", json.dumps(spec)))
+    line.ok("ask", "evil", "--episode", "1")
+    line.ok("tell", "evil", line.write("o.csv", "decision,yield\n1,5\n2,6\n3,7\n"))
+    line.ok("report", "evil", "--out", str(tmp_path / "report"))
+    line.ok("export", "evil", "--out", str(tmp_path / "log.csv"))
+    files = [*(tmp_path / "report").glob("*.csv"), tmp_path / "log.csv", tmp_path / "log.dictionary.csv"]
+    cells = [c for f in files for row in line.raw(f) for c in row]
+    assert f"'{evil}" in cells
+    for cell in cells:
+        try:
+            float(cell)
+        except ValueError:
+            assert cell[:1] not in ("=", "+", "-", "@", "\t", "\r"), cell

@@ -1,0 +1,69 @@
+"""Random sheets: read as they are meant, or refused; never read as something else.
+
+DRIMED_SHEETS says how many; 10,000 take about two minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from drimed.errors import InputError
+from drimed.trial import sheets
+from drimed.trial.columns import METRIC, SHEET, Column, Columns, marks_of, refuse_split_decimals
+from drimed.trial.tables.cells import is_missing, number
+from drimed.trial.tables.table import read
+from tests.trial.drawn_sheets import METRICS, USERS, Drawn, Values, drawn
+
+SHEETS = int(os.environ.get("DRIMED_SHEETS", "2000"))
+PARTS = 8  # each with a stream of its own
+
+USER = Column(SHEET, "user")
+COLUMNS = Columns(METRICS, (), ())
+NUMERIC = {Column(SHEET, "decision"), *(Column(METRIC, m) for m in METRICS)}
+
+
+def outcomes(data: bytes) -> Values:
+    """What `tell` would record of a sheet."""
+    table = read(data, "s.csv")
+    found = COLUMNS.read(table)
+    for name in COLUMNS.unknown(table, found):
+        COLUMNS.refuse(name)
+    refuse_split_decimals(table, found, NUMERIC)
+    marks = marks_of(table, found, NUMERIC)
+    told: Values = {}
+    for row in table.rows:
+        cells = sheets.meant(row, found)
+        which = sheets.decision_number(cells, marks)
+        if cells.get(USER, USERS[which % len(USERS)]) != USERS[which % len(USERS)]:
+            raise InputError("the decision is for another user")
+        values = {c.name: number(c.name, v, marks) for c, v in cells.items() if c.part == METRIC and not is_missing(v)}
+        if values:
+            if which in told:
+                raise InputError("one decision is reported twice")
+            told[which] = values
+    if not told:
+        raise InputError("no outcomes")
+    return told
+
+
+def wrong(sheet: Drawn) -> str | None:
+    """How a sheet was read wrong; None: it was not."""
+    try:
+        found = outcomes(sheet.data)
+    except InputError as error:
+        return f"refused: {error}" if sheet.sound and sheet.meant else None
+    return None if found == sheet.meant else f"read as {found}"
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_random_sheet_is_read_wrong(part: int) -> None:
+    rng = random.Random(100 + part)
+    read_right = 0
+    for _ in range(SHEETS // PARTS):
+        sheet = drawn(rng)
+        assert wrong(sheet) is None, (sheet, wrong(sheet))
+        read_right += sheet.sound
+    assert read_right > SHEETS // PARTS // 5  # the others are damaged, or have a number with two readings
