@@ -23,6 +23,7 @@ from drimed.service import connections, service, tokens
 from drimed.service.logs import FIELDS, Calm
 from drimed.service.settings import Settings
 from drimed.trial.stores import open_store
+from drimed.trial.verify import verify
 from tests.service.serving import Running, free_port, processes, served
 from tests.service.test_endpoints import T, ok, problem
 from tests.trial.trials import SMALL
@@ -331,7 +332,7 @@ def test_where_no_table_is_expected_bodies_are_small(http: httpx.Client, path: s
 def test_large_bodies_are_read_beside_everything_else(http: httpx.Client, running: Running) -> None:
     """Ten bodies of 3 MB; nobody else waits long for them."""
     body = json.dumps({"reports": [{"decision": i, "outcome": {"yield": "x"}} for i in range(60_000)]}).encode()
-    said, longest, done = list[int](), 0.0, threading.Event()
+    said, longest = list[int](), 0.0
 
     def send() -> None:
         with httpx.Client(base_url=running.address, timeout=120) as client:
@@ -341,8 +342,7 @@ def test_large_bodies_are_read_beside_everything_else(http: httpx.Client, runnin
     senders = [threading.Thread(target=send) for _ in range(10)]
     for sender in senders:
         sender.start()
-    threading.Thread(target=lambda: [s.join() for s in senders] and done.set()).start()
-    while not done.is_set():
+    while any(sender.is_alive() for sender in senders):
         start = time.perf_counter()
         ok(http.get("/healthz"))
         longest = max(longest, time.perf_counter() - start)
@@ -356,7 +356,7 @@ def test_large_bodies_are_read_beside_everything_else(http: httpx.Client, runnin
 def test_proofs_that_nobody_waits_for_hold_up_nobody(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """And those who ask for the same one share it."""
     go, proved = threading.Event(), list[str]()
-    plain = service.replay
+    plain = verify
 
     def slow(store: Any, trial: str, *, expected_hash: Any, progress: Any) -> Any:
         proved.append(trial)
@@ -364,7 +364,7 @@ def test_proofs_that_nobody_waits_for_hold_up_nobody(running: Running, monkeypat
             progress(1, 2)
         return plain(store, trial, expected_hash=expected_hash, progress=progress)
 
-    monkeypatch.setattr(service, "replay", slow)
+    monkeypatch.setattr(service, "verify", slow)
     ok(running.http.post(f"{T}/ask", json={}))
     gone = [socket.create_connection(host_and_port(running.address), 10) for _ in range(30)]
     for one in gone:
