@@ -196,7 +196,11 @@ def test_effects_of_some_users_come_from_the_state_alone(done: Analysis) -> None
     found = effects(done.seen.state, some)
     assert found == [x for user in some for x in done.own_effects if x.who == user]
     assert {x.arm: x.decisions for x in found if x.who == "u4"} == dict(
-        zip(EFFECT, np.bincount(done.seen.arm[done.seen.user == list(done.seen.state.users).index("u4")], minlength=3).tolist(), strict=True)
+        zip(
+            EFFECT,
+            np.bincount(done.seen.arm[done.seen.user == list(done.seen.state.users).index("u4")], minlength=3).tolist(),
+            strict=True,
+        )
     )
 
 
