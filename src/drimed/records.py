@@ -65,6 +65,11 @@ class Event:
         """The same without the arms' effects as they were estimated, which are long to read."""
         return vars(self).get("body") or read_body(self.text, ("estimate", "half"))
 
+    @property
+    def shortest(self) -> dict[str, Any]:
+        """The same without any list that has a number for each arm."""
+        return vars(self).get("body") or read_body(self.text, _LISTS)
+
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
         return {name: value for name, value in vars(self).items() if name not in ("text", "body")} | {"body": self.body}
@@ -243,6 +248,20 @@ class Member:
 
 
 @dataclass(frozen=True)
+class Head:
+    """Where a log stood: kept elsewhere, it proves later that nothing before it was changed."""
+
+    trial: str
+    event: int  # the number of the last event
+    hash: str
+    time: str  # when that was seen
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
 class Proof:
     """What a replay of the whole log found."""
 
@@ -253,6 +272,7 @@ class Proof:
     rounded: int  # to round-off only: the arm and all else is the same
     faults: list[str]
     hash: str  # of the last event
+    anchors: int = 0  # hashes that were kept elsewhere, and are still those of their events
 
 
 @dataclass(frozen=True)

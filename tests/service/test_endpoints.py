@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+import threading
 from typing import Any
 
 import httpx
@@ -9,7 +10,8 @@ import pytest
 
 from drimed.client import Client
 from drimed.service.analyses import Budget
-from drimed.trial import template
+from drimed.trial import export, template
+from drimed.trial.export import Export
 from tests.service.serving import Running
 from tests.trial.trials import BUSY, SMALL, outcome
 
@@ -398,3 +400,33 @@ def test_the_checks_say_which_promise_does_not_hold(
     assert ok(http.get(f"{T}/checks"))["withdrawn"] == "The promise does not hold."
     with Client(running.address) as client:
         assert client.checks("small").withdrawn == "The promise does not hold."
+
+
+def test_where_the_log_stands_is_told_to_readers_and_is_beside_an_export(http: httpx.Client) -> None:
+    ok(http.post(f"{T}/ask", json={}))
+    status, head = ok(http.get(T)), ok(http.get(f"{T}/head"))
+    assert (head["trial"], head["event"], head["hash"]) == ("small", status["events"], status["hash"])
+    sent = http.get(f"{T}/export")
+    assert (sent.headers["drimed-event"], sent.headers["drimed-hash"]) == (str(head["event"]), head["hash"])
+    assert head["hash"][:12] in sent.headers["content-disposition"]
+
+
+def test_an_export_begins_at_once_and_is_sent_piece_by_piece(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The header arrives while the first decisions are still being read."""
+    monkeypatch.setattr(export, "AT_ONCE", 2)
+    for _ in range(3):
+        ok(running.http.post(f"{T}/ask", json={}))
+        ok(running.http.post(f"{T}/episodes", json={}))
+    gate, chunks = threading.Event(), Export.chunks
+
+    def slow(made: Export, *, whole: bool = False) -> Any:
+        for rows in chunks(made, whole=whole):
+            assert gate.wait(30)
+            yield rows
+
+    monkeypatch.setattr(Export, "chunks", slow)
+    with running.http.stream("GET", f"{T}/export") as answer:
+        lines = answer.iter_lines()
+        assert next(lines).startswith("decision,episode,user")
+        gate.set()
+        assert len(list(lines)) == 6

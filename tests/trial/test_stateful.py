@@ -256,7 +256,8 @@ class Life(RuleBasedStateMachine):
         else:
             receipt = do()
             if changed:
-                it.values, it.plot, it.given_up = new, new_plot, False
+                it.values, it.plot = new, new_plot
+                it.given_up = it.given_up and it.state != "complete"
                 it.amendments, self.events = it.amendments + 1, self.events + 1
             self.check(receipt, number, "amended" if changed else "already recorded")
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -48,7 +49,7 @@ class Service:
             2 * settings.threads + DOORS + HEAVY + 1 + ANALYSES
         )  # as many as there are threads that may want one
         self.store = open_store(settings.store, connections=connections)
-        self.trials = Trials(self.store)
+        self.trials = Trials(self.store, Path(settings.anchors) if settings.anchors else None)
         self.access = Access(self.store, settings)
         self.stopping = False
         self._requests, self._failures = Buckets(settings.rate, settings.burst), Buckets(*FAILURES)

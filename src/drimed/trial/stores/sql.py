@@ -188,6 +188,11 @@ class SqlLedger:
                 found.setdefault(int(event.decision or 0), []).append(event)
         return dict(sorted(found.items()))
 
+    def untouched(self) -> list[int]:
+        c = events_table.c
+        query = sa.select(c.decision).where(c.trial == self._id, c.decision.is_not(None)).group_by(c.decision)
+        return list(self.connection.scalars(query.having(sa.func.count() == 1).order_by(c.decision)))
+
     def of_request(self, request: str) -> list[Event]:
         rows = self._run.of_request(self.connection, {"trial": self._id, "request": request}).fetchall()
         return self._in_order(rows)
@@ -297,11 +302,29 @@ def _sqlite(url: sa.URL, pool: dict[str, int], *, create: bool) -> Engine:
     engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", connect_args={"timeout": PATIENCE}, **pool)
 
     @sa.event.listens_for(engine, "connect")
-    def _(connection: Any, _record: Any) -> None:
+    def _(connection: Any, record: Any) -> None:
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
+        record.info["file"] = _identity(file)
+
+    @sa.event.listens_for(engine, "checkout")
+    def _(_connection: Any, record: Any, _proxy: Any) -> None:
+        """A backup may have been put in its place: what is written to the old file would be lost."""
+        there = _identity(file)
+        if there is None:
+            raise StoreError(f"there is no store {file} any more; put it back, or check what removed it")
+        if there != record.info["file"]:
+            raise sa.exc.DisconnectionError("another file is in its place")  # the pool opens that one
 
     return engine
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    try:
+        found = file.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _beginning(file: Path) -> bytes:
