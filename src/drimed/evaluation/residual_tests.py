@@ -145,7 +145,8 @@ class _Centred:
     def products(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         """X^T X and X^T y."""
         parts = [(X.T @ X, X.T @ y[at]) for at, X in self._blocks()]
-        return sum(gram for gram, _ in parts), sum(moment for _, moment in parts)
+        grams, moments = zip(*parts, strict=True)
+        return np.asarray(sum(grams)), np.asarray(sum(moments))
 
     def fitted(
         self, basis: FloatArray, coefficients: FloatArray, *, leverage: bool

@@ -178,7 +178,7 @@ def _row(state: TrialState, story: Story) -> dict[str, Any]:
     return row
 
 
-def _outcomes(state: TrialState, slot: IntArray, metrics: FloatArray, control: FloatArray) -> dict[str, FloatArray]:
+def _outcomes(state: TrialState, slot: IntArray, metrics: FloatArray, control: FloatArray) -> dict[str, Any]:
     """The columns that follow from outcomes as they were told, (n, M) with NaN where nothing was."""
     sizes, there = state.problem.sizes, ~np.isnan(metrics)
     y, plot = metrics / sizes, control / sizes

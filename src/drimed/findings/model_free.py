@@ -34,8 +34,10 @@ def model_free(seen: Gathered, members: Mapping[str, list[int]], given: IntArray
     for k, arm in enumerate(seen.state.problem.arms if len(log.at) else ()):
         plays = log.plays(k)
         enough = {who: some for who, some in members.items() if plays[some].sum() >= scores.PLAYS - ROUND_OFF}
-        table = log.table(k) if enough else None
-        for who, some in enough.items() if table is not None else ():
+        if not enough:
+            continue
+        table = log.table(k)
+        for who, some in enough.items():
             band = scores.effect_band(log.scores(table, some), 1 - LEVEL)
             if not np.isfinite(band.low[-1:]).all() or not band.low.size:
                 continue
@@ -78,7 +80,7 @@ class _Decisions:
         seen, at = self.seen, self.at
         chance = seen.probabilities[at, k] / seen.total[at]
         told = np.where(chance >= scores.LEAST_CHANCE, chance, 0.0)
-        return np.bincount(seen.user[at], told, len(seen.state.users))
+        return np.asarray(np.bincount(seen.user[at], told, len(seen.state.users)), np.float64)
 
     def table(self, k: int) -> _Table:
         """Of arm k."""
