@@ -75,4 +75,5 @@ def test_lines_of_levels_are_fitted_as_if_they_were_written_out(monkeypatch: pyt
     hat = X @ np.linalg.pinv(X)
     for found in (whole, parts):
         np.testing.assert_allclose(found.rest, y - hat @ y, atol=1e-10)
+        assert found.leverage is not None
         np.testing.assert_allclose(found.leverage, np.diag(hat), atol=1e-10)

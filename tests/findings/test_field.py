@@ -13,7 +13,8 @@ import pytest
 
 from drimed.findings import field_worth
 from drimed.findings.analyse import Analysis, analyse, sentences
-from drimed.findings.effects import EVERYBODY, REWARD, effects
+from drimed.findings.effects import EVERYBODY, effects
+from drimed.findings.model_free import REWARD
 from drimed.findings.page import report, write_report
 from drimed.learning.field.contrasts import Known
 from drimed.records import Report

@@ -146,7 +146,7 @@ class _Centred:
         """X^T X and X^T y."""
         parts = [(X.T @ X, X.T @ y[at]) for at, X in self._blocks()]
         grams, moments = zip(*parts, strict=True)
-        return np.sum(grams, 0), np.sum(moments, 0)
+        return np.asarray(sum(grams)), np.asarray(sum(moments))
 
     def fitted(
         self, basis: FloatArray, coefficients: FloatArray, *, leverage: bool

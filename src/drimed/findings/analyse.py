@@ -11,11 +11,12 @@ from drimed.errors import DrimedError
 from drimed.evaluation.drift import ContextDrift
 from drimed.findings.checks import ALPHA, Checks, check, residual_findings
 from drimed.findings.course import Course, course
-from drimed.findings.effects import MODEL, REWARD, Recommendation, all_effects, recommendations
+from drimed.findings.effects import MODEL, Recommendation, all_effects, recommendations
 from drimed.findings.field import known
 from drimed.findings.field_residuals import field_residuals
 from drimed.findings.field_sentences import field_sentences
 from drimed.findings.gather import Gathered, Inference, gather, inference_fit, offers_now
+from drimed.findings.model_free import REWARD
 from drimed.findings.varying import Varying, varying
 from drimed.formatting import counted, short
 from drimed.learning.field.contrasts import Known

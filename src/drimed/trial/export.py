@@ -118,9 +118,10 @@ class Export:
     def csv(self, *, whole: bool = False) -> Iterator[tuple[bytes, int]]:
         """The lines of a sheet in pieces, each with the number of its decisions; the first one is the header."""
         names = list(self.columns)
-        yield _lines([names]), 0
+        yield csv_line(names).encode(), 0
         for rows in self.chunks(whole=whole):
-            yield _lines([[row.get(name) for name in names] for row in rows]), len(rows)
+            lines = (csv_line(row.get(name) for name in names) for row in rows)
+            yield "".join(lines).encode(), len(rows)
 
     def json(self, *, whole: bool = False) -> Iterator[tuple[bytes, int]]:
         """A list of records in pieces, each with the number of its decisions; the first one has none."""

@@ -93,9 +93,9 @@ class Pending:
 
     def untouched(self) -> list[int]:
         about = Counter(e.decision for e in self.added if e.decision is not None)
-        first = {e.decision for e in self.added if e.kind == DECISION}
+        taken = {e.decision for e in self.added if e.kind == DECISION and e.decision is not None}
         before = [number for number in self.base.untouched() if number not in about]
-        return before + sorted(number for number, events in about.items() if events == 1 and number in first)
+        return sorted(before + [number for number in taken if about[number] == 1])
 
     def of_request(self, request: str) -> list[Event]:
         return self.base.of_request(request) + [e for e in self.added if e.request == request]
