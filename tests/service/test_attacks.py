@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import wait
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,14 @@ import httpx
 import pytest
 
 from drimed.errors import StoreError
-from drimed.service import app, connections, service, tokens
+from drimed.service import connections, service, tokens
 from drimed.service.logs import FIELDS, Calm
 from drimed.service.proofs import Proofs
 from drimed.service.settings import Settings
 from drimed.trial.stores import open_store
 from drimed.trial.verify import verify
-from tests.service.serving import Running, free_port, processes, served
+from tests.service.serving import Running, free_port, served
 from tests.service.test_endpoints import T, ok, problem
-from tests.trial.trials import SMALL
 
 HALF = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
 NGINX = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
@@ -476,36 +475,3 @@ def test_where_the_store_is_stays_in_the_log(
     assert "look-me-up" in answer.text
     logged = [r for r in caplog.records if "kept-host" in r.getMessage()]
     assert getattr(logged[0], FIELDS)["request_id"] == "look-me-up"
-
-
-# Workers
-
-
-def test_a_worker_that_is_killed_while_it_starts_is_replaced_at_once(tmp_path: Path) -> None:
-    import signal
-
-    with processes(str(tmp_path / "trials.db"), tmp_path / "log", "--workers", "2") as running:
-        httpx.post(f"{running.address}/v1/trials", json=SMALL).raise_for_status()
-        for pid in running.workers():
-            os.kill(pid, signal.SIGKILL)
-        children = Path(f"/proc/{running.parent.pid}/task/{running.parent.pid}/children")
-        old, deadline, killed = set(running.workers()), time.monotonic() + 30, 0
-        while killed < 2 and time.monotonic() < deadline:  # both, before they answer
-            for pid in map(int, children.read_text().split()):
-                with suppress(FileNotFoundError, ProcessLookupError):
-                    if pid not in old and b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                        time.sleep(0.7)  # the supervisor has asked it by now
-                        old.add(pid)
-                        os.kill(pid, signal.SIGKILL)
-                        killed += 1
-        assert killed == 2
-        start, until = time.monotonic(), time.monotonic() + 60
-        while True:
-            try:
-                if httpx.get(f"{running.address}/readyz", timeout=5).status_code == httpx.codes.OK:
-                    break
-            except httpx.TransportError:
-                pass
-            assert time.monotonic() < until
-            time.sleep(0.1)
-        assert time.monotonic() - start < 0.8 * app.HEALTH  # which the supervisor waited for them before
