@@ -1,4 +1,4 @@
-"""A large trial: many decisions, users and arms, written through the trial's own ask and tell, whole episodes at a time.
+"""A large trial: many decisions, users and arms, written through the trial's own ask and tell, in whole episodes.
 
 `python -m benchmarks.large FILE` makes one in a SQLite file that does not sync; what is there already is continued.
 """

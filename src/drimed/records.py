@@ -65,6 +65,11 @@ class Event:
         """The same without the arms' effects as they were estimated, which are long to read."""
         return vars(self).get("body") or read_body(self.text, ("estimate", "half"))
 
+    @property
+    def shortest(self) -> dict[str, Any]:
+        """The same without any list that has a number for each arm."""
+        return vars(self).get("body") or read_body(self.text, _LISTS)
+
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
         return {name: value for name, value in vars(self).items() if name not in ("text", "body")} | {"body": self.body}

@@ -13,7 +13,8 @@ import pytest
 
 from drimed.findings import field_worth
 from drimed.findings.analyse import Analysis, analyse, sentences
-from drimed.findings.effects import EVERYBODY, REWARD, effects
+from drimed.findings.effects import EVERYBODY, effects
+from drimed.findings.model_free import REWARD
 from drimed.findings.page import report, write_report
 from drimed.learning.field.contrasts import Known
 from drimed.records import Report
@@ -100,7 +101,8 @@ def test_the_gain_is_the_sum_of_what_each_decision_was_worth(kind: str, done: An
     seen, course = a.seen, a.course
     by_user = {(x.who, x.arm): x.estimate for x in a.own_effects}
     if kind == "people":  # no contexts: every decision is worth the user's own effect
-        total = sum(by_user[user, ARMS[arm]] for user, arm in zip(seen.users, seen.arm, strict=True))
+        names = list(seen.state.users)
+        total = sum(by_user[names[user], ARMS[arm]] for user, arm in zip(seen.user, seen.arm, strict=True))
         assert course.gain[-1] == pytest.approx(total, rel=1e-6)
     assert course.gain_low[-1] < course.gain[-1] < course.gain_high[-1]
     assert (np.diff(course.allowed) < 0).all()

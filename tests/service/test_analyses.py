@@ -115,3 +115,24 @@ def _counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(analyses, "analyse", counted)
     return calls
+
+
+def test_large_analyses_are_let_go_when_others_come(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for i in range(3):
+        Trial.create(SMALL | {"name": f"other{i}"}, store)
+
+    async def look() -> None:
+        found = Analyses(Trials(store))
+        one = await found.get("small", Trial("small", store).status().hash, 30)
+        assert one is not None
+        assert one.analysis is not None
+        assert one.analysis.size > 0
+        monkeypatch.setattr(analyses, "MOST_BYTES", 2.5 * one.analysis.size)
+        for i in range(3):
+            await found.get(f"other{i}", Trial(f"other{i}", store).status().hash, 30)
+        assert [name for name in ("small", "other0", "other1", "other2") if found.known(name)] == ["other1", "other2"]
+        monkeypatch.setattr(analyses, "MOST_BYTES", 1)
+        await found.get("small", Trial("small", store).status().hash, 30)
+        assert [name for name in ("small", "other0", "other1", "other2") if found.known(name)] == ["small"]
+
+    asyncio.run(look())

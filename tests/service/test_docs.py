@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,10 @@ def test_the_examples_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
             answer = running.http.post(f"/v1/{path}", json=json.loads(body), headers=headers)
             assert answer.is_success, (path, answer.text)
         for path in gets:
-            answer = running.http.get(f"/v1/{path}", headers=headers)
+            until = time.monotonic() + 60
+            while (answer := running.http.get(f"/v1/{path}", headers=headers)).status_code == 503:
+                assert time.monotonic() < until  # an analysis is being computed
+                time.sleep(0.2)
             assert answer.is_success, (path, answer.text)
 
         (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)

@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import csv
 import io
+import threading
 from typing import Any
 
 import httpx
 import pytest
 
-from drimed.trial import template
+from drimed.client import Client
+from drimed.service.analyses import Budget
+from drimed.trial import export, template
+from drimed.trial.export import Export
 from tests.service.serving import Running
 from tests.trial.trials import BUSY, SMALL, outcome
 
@@ -88,7 +92,7 @@ def test_a_trial_is_changed_while_it_runs(http: httpx.Client) -> None:
     assert [u["name"] for u in rest["items"]] == ["west"]
     assert rest["next"] is None
     assert ok(http.get(f"{T}/spec"))["arms"].keys() == {"old", "new", "newest"}
-    assert ok(http.get(f"{T}/verify"))["ok"]
+    assert ok(http.get(f"{T}/verify"))["faults"] == []
 
 
 def test_every_event_carries_who_did_it_and_the_key_of_the_request(http: httpx.Client) -> None:
@@ -405,3 +409,24 @@ def test_where_the_log_stands_is_told_to_readers_and_is_beside_an_export(http: h
     sent = http.get(f"{T}/export")
     assert (sent.headers["drimed-event"], sent.headers["drimed-hash"]) == (str(head["event"]), head["hash"])
     assert head["hash"][:12] in sent.headers["content-disposition"]
+
+
+def test_an_export_begins_at_once_and_is_sent_piece_by_piece(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The header arrives while the first decisions are still being read."""
+    monkeypatch.setattr(export, "AT_ONCE", 2)
+    for _ in range(3):
+        ok(running.http.post(f"{T}/ask", json={}))
+        ok(running.http.post(f"{T}/episodes", json={}))
+    gate, chunks = threading.Event(), Export.chunks
+
+    def slow(made: Export, *, whole: bool = False) -> Any:
+        for rows in chunks(made, whole=whole):
+            assert gate.wait(30)
+            yield rows
+
+    monkeypatch.setattr(Export, "chunks", slow)
+    with running.http.stream("GET", f"{T}/export") as answer:
+        lines = answer.iter_lines()
+        assert next(lines).startswith("decision,episode,user")
+        gate.set()
+        assert len(list(lines)) == 6

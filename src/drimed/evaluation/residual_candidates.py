@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from drimed.evaluation import residual_tests as tests
-from drimed.evaluation.residual_tests import Space
+from drimed.evaluation.residual_tests import OwnLines, Space
 from drimed.linear.arrays import FloatArray, IntArray
 
 FEWEST_UNITS = 5  # seasons, groups or users: with fewer, a line cannot be told from levels
@@ -96,8 +96,8 @@ def lines(factors: dict[str, IntArray], covariates: dict[str, FloatArray]) -> li
             made.append(_curve(f"{name}: curve", straight, curve, factors))
         if "arm" in factors:
             arm = factors["arm"]
-            own = straight * (arm[:, None] == np.arange(int(arm.max()) + 1))
-            made.append(_by_level(f"{name} x arm", Space((), (own,)), Space((arm,), (straight,))))
+            own = Space((), (OwnLines(straight, arm),))
+            made.append(_by_level(f"{name} x arm", own, Space((arm,), (straight,))))
     return made
 
 

@@ -9,8 +9,8 @@ Shapes: n rows, p columns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
@@ -20,9 +20,30 @@ from scipy.stats import kurtosistest, rankdata
 from drimed.linear.arrays import FloatArray, IntArray
 
 DENSE = 60  # levels up to which a factor beside the finest, which is taken out by its means, is written out as columns
+ROWS = 10_000  # that are worked on together
 LEFT = 3  # degrees of freedom that must remain for the noise
 RANK = 1e-9  # eigenvalues below this share of the largest belong to columns that say nothing new
 SHORTEST = 4  # rows of a user: with fewer, the sum of products around the circle is the same in every order
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OwnLines:
+    """A line for each level of a factor: (n, p), written out for some rows or one column at a time only."""
+
+    x: FloatArray  # (n, 1)
+    factor: IntArray  # (n,), codes from 0
+
+    def __getitem__(self, rows: slice) -> FloatArray:
+        return np.asarray(self.x[rows] * (self.factor[rows, None] == np.arange(int(self.factor.max()) + 1)))
+
+    @property
+    def T(self) -> Iterator[FloatArray]:
+        """The columns."""
+        return (self.x[:, 0] * (self.factor == k) for k in range(int(self.factor.max()) + 1))
+
+
+Columns = FloatArray | OwnLines  # (n, p)
 
 
 @final
@@ -31,11 +52,22 @@ class Space:
     """Levels of factors and columns, together with a constant."""
 
     factors: tuple[IntArray, ...] = ()  # (n,) each, codes from 0
-    columns: tuple[FloatArray, ...] = ()  # (n, p) each
+    columns: tuple[Columns, ...] = ()  # (n, p) each
+    _fits: dict[int, tuple[FloatArray, Fitted | None]] = field(default_factory=dict, compare=False, repr=False)
 
     def and_(self, other: Space) -> Space:
         """What both span."""
+        if not other.factors and not other.columns:
+            return self
         return Space(self.factors + other.factors, self.columns + other.columns)
+
+    def leaves(self, y: FloatArray) -> Fitted | None:
+        """The fit to y; of several candidates beside one base, the base is fitted once."""
+        kept = self._fits.get(id(y))
+        if kept is None:
+            self._fits.clear()
+            kept = self._fits[id(y)] = y, fit(y, self)  # y itself is kept, so that its id stays its own
+        return kept[1]
 
 
 @final
@@ -44,8 +76,8 @@ class Fitted:
     """What a space leaves of the residuals."""
 
     rest: FloatArray  # (n,)
-    leverage: FloatArray  # (n,)
     rank: int
+    leverage: FloatArray | None = None  # (n,), where it was asked for
 
 
 def codes(labels: Sequence[object] | FloatArray | IntArray) -> IntArray:
@@ -70,7 +102,7 @@ def normal_scores(values: FloatArray) -> FloatArray:
     return np.asarray(ndtri((rankdata(values) - 0.5) / len(values)), np.float64)
 
 
-def fit(y: FloatArray, space: Space) -> Fitted | None:
+def fit(y: FloatArray, space: Space, *, leverage: bool = False) -> Fitted | None:
     """Least squares; None where two factors have too many levels to be written out."""
     kept: list[IntArray] = []
     for factor in sorted(space.factors, key=lambda f: -int(f.max())):
@@ -81,21 +113,59 @@ def fit(y: FloatArray, space: Space) -> Fitted | None:
     n = len(y)
     finest = kept[0] if kept else np.zeros(n, np.intp)  # taken out by its means
     count = np.bincount(finest).astype(np.float64)
-    dummies = [(f[:, None] == np.arange(int(f.max()) + 1)).astype(np.float64) for f in kept[1:]]
+    columns = [*(OwnLines(np.ones((n, 1)), f) for f in kept[1:]), *space.columns]
     rest = _centred(y[:, None], finest, count)[:, 0]
-    empty = Fitted(rest, 1 / count[finest], len(count))
-    if not dummies and not space.columns:
-        return empty
-    X = _centred(np.concatenate([*dummies, *space.columns], 1), finest, count)
-    size = np.sqrt((X**2).mean(0))
-    X = X[:, size > RANK] / size[size > RANK]
-    if not X.shape[1]:
-        return empty
-    values, vectors = np.linalg.eigh(X.T @ X)
+    own = 1 / count[finest] if leverage else None
+    if not columns:
+        return Fitted(rest, len(count), own)
+    X = _Centred(columns, finest, count)
+    gram, moment = X.products(rest)
+    size = np.sqrt(np.diagonal(gram) / n)
+    used = size > RANK
+    if not used.any():
+        return Fitted(rest, len(count), own)
+    scale = 1 / size[used]
+    values, vectors = np.linalg.eigh(scale[:, None] * gram[np.ix_(used, used)] * scale)
     free = values > RANK * n
-    basis = X @ (vectors[:, free] / np.sqrt(values[free]))  # (n, rank), orthonormal
-    leverage = empty.leverage + (basis**2).sum(1)
-    return Fitted(rest - basis @ (basis.T @ rest), leverage, empty.rank + int(free.sum()))
+    basis = np.zeros((len(size), int(free.sum())))  # (p, rank), X @ basis is orthonormal
+    basis[used] = scale[:, None] * vectors[:, free] / np.sqrt(values[free])
+    fitted, own_leverage = X.fitted(basis, basis.T @ moment, leverage=leverage)
+    added = None if own is None or own_leverage is None else own + own_leverage
+    return Fitted(rest - fitted, len(count) + int(free.sum()), added)
+
+
+@dataclass(frozen=True)
+class _Centred:
+    """Columns less the mean of each level of a factor, some rows at a time: many columns would fill the memory."""
+
+    columns: Sequence[Columns]
+    factor: IntArray
+    count: FloatArray
+
+    def products(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """X^T X and X^T y."""
+        parts = [(X.T @ X, X.T @ y[at]) for at, X in self._blocks()]
+        grams, moments = zip(*parts, strict=True)
+        return np.asarray(sum(grams)), np.asarray(sum(moments))
+
+    def fitted(
+        self, basis: FloatArray, coefficients: FloatArray, *, leverage: bool
+    ) -> tuple[FloatArray, FloatArray | None]:
+        """X times basis times coefficients, and each row's leverage."""
+        n = len(self.factor)
+        found, own = np.zeros(n), np.zeros(n) if leverage else None
+        for at, X in self._blocks():
+            found[at] = X @ (basis @ coefficients)
+            if own is not None:
+                own[at] = ((X @ basis) ** 2).sum(1)
+        return found, own
+
+    def _blocks(self) -> Iterator[tuple[slice, FloatArray]]:
+        total = np.stack([np.bincount(self.factor, column) for c in self.columns for column in c.T], 1)
+        mean = total / self.count[:, None]
+        for start in range(0, len(self.factor), ROWS):
+            at = slice(start, start + ROWS)
+            yield at, np.concatenate([c[at] for c in self.columns], 1) - mean[self.factor[at]]
 
 
 def _centred(X: FloatArray, factor: IntArray, count: FloatArray) -> FloatArray:
@@ -106,7 +176,7 @@ def _centred(X: FloatArray, factor: IntArray, count: FloatArray) -> FloatArray:
 
 def explains(y: FloatArray, base: Space, more: Space) -> tuple[float, float]:
     """p-value of what `more` adds to the base, and how much: in standard deviations of the rest. NaN: cannot tell."""
-    small, large = fit(y, base), fit(y, base.and_(more))
+    small, large = base.leaves(y), base.and_(more).leaves(y)
     if small is None or large is None:
         return np.nan, np.nan
     extra, left = large.rank - small.rank, len(y) - large.rank

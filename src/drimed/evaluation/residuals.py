@@ -180,8 +180,8 @@ class _Part:
         plain = tests.fit(self.e, self.model)
         scores = tests.normal_scores(self.e if plain is None else plain.rest)
         base, found = candidates.forward(self.levels, scores, threshold, self.model)
-        left = tests.fit(self.e, base)
-        if left is None:  # two factors with many levels were found: nothing more can be told
+        left = tests.fit(self.e, base, leverage=True)
+        if left is None or left.leverage is None:  # two factors with many levels were found: nothing more can be told
             return self._named(found)
         kept = left.leverage < LEVERAGE
         rest = left.rest[kept] / np.sqrt(1 - left.leverage[kept])

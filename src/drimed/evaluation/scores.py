@@ -125,7 +125,8 @@ def effect_scores(
     used = some & (smallest >= least_chance)
     if predictions is None:
         used = used & (np.arange(a.shape[-1]) > 0)
-    ratio = np.where(used[..., None] & needed, g / np.where(e > 0, e, 1.0), 0.0)  # g(a) / e(a)
+    told = used[..., None] & needed
+    ratio = np.where(told, g / np.where(told, e, 1.0), 0.0)  # g(a) / e(a)
     residual = r - pick(q, a)
     value = np.where(used, np.vecdot(g, q), 0.0) + pick(ratio, a) * residual
     plays = np.cumsum(np.where(used, smallest, 0.0), -1)

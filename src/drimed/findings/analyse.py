@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -10,11 +11,12 @@ from drimed.errors import DrimedError
 from drimed.evaluation.drift import ContextDrift
 from drimed.findings.checks import ALPHA, Checks, check, residual_findings
 from drimed.findings.course import Course, course
-from drimed.findings.effects import MODEL, REWARD, Recommendation, all_effects, recommendations
+from drimed.findings.effects import MODEL, Recommendation, all_effects, recommendations
 from drimed.findings.field import known
 from drimed.findings.field_residuals import field_residuals
 from drimed.findings.field_sentences import field_sentences
 from drimed.findings.gather import Gathered, Inference, gather, inference_fit, offers_now
+from drimed.findings.model_free import REWARD
 from drimed.findings.varying import Varying, varying
 from drimed.formatting import counted, short
 from drimed.learning.field.contrasts import Known
@@ -26,6 +28,7 @@ from drimed.trial.stores.store import Ledger
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
+BYTES_EACH = 500  # of memory: an effect, or an arm of a decision
 LEAST_SHARE = 0.005  # of the decisions, for an arm to be named
 GUARANTEED, NOT_GUARANTEED, AT_ALL_TIMES = "guaranteed", "not guaranteed", "at all times"  # the long ranges
 
@@ -46,7 +49,12 @@ class Analysis:
     why_not_next: str | None  # if it would decide nothing
     varying: Varying | None = None  # sites, seasons and people, where the model tells them apart
 
-    @property
+    @cached_property
+    def size(self) -> int:
+        """Bytes of memory, roughly."""
+        return self.seen.size + BYTES_EACH * (len(self.effects) + sum(len(d.probabilities) for d in self.next))
+
+    @cached_property
     def own_effects(self) -> list[Effect]:
         """Of single users: every arm on the reward, in the order of the users."""
         return _own(self.seen, self.effects)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from drimed.findings.effects import EVERYBODY, MODEL, REWARD
+from drimed.findings.effects import EVERYBODY, MODEL
+from drimed.findings.model_free import REWARD
 from drimed.findings.varying import Varies, Varying
 from drimed.formatting import short
 from drimed.records import Effect

@@ -5,7 +5,7 @@ Shapes: n decisions in order, K arms, M metrics, D context fields, H users as th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -63,6 +63,12 @@ class Gathered:
         place = {name: h for h, name in enumerate(self.state.users)}
         slots = range(len(self.state.profiles))
         return np.array([place[self.state.profiles[s].user] for s in slots], np.intp)[self.slot]
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory."""
+        columns = (getattr(self, f.name) for f in fields(self))
+        return sum(column.nbytes for column in columns if isinstance(column, np.ndarray))
 
     @cached_property
     def total(self) -> FloatArray:
@@ -122,65 +128,71 @@ def _joined(before: Gathered, changed: Gathered) -> Gathered:
 
 
 def _gathered(state: TrialState, found: Iterable[Story], n: int) -> Gathered:
-    """At most n decisions; arrays are filled as they are read, so that no decision is kept twice."""
+    """At most n decisions; arrays are filled as they are read, so that no decision is kept as anything else."""
     problem, K, M = state.problem, len(state.problem.arms), len(state.problem.metrics)
     columns: dict[str, Any] = {
-        **{name: np.zeros(n, np.intp) for name in ("number", "episode", "slot", "arm")},
+        **{name: np.zeros(n, np.intp) for name in ("number", "episode", "slot", "arm", "standing", "block")},
         "probabilities": np.zeros((n, K)),
         "propensity": np.full(n, np.nan),
         "held": np.zeros(n, bool),
-        "context": np.zeros((n, len(problem.fields))) if problem.fields else None,
-        "vector": np.zeros((n, M)),
-        "observed": np.zeros((n, M), bool),
-        "reward": np.full(n, np.nan),
-        **{name: np.zeros(n, np.intp) for name in ("standing", "block")},
-        "plot": np.full((n, M), np.nan),
+        "context": np.zeros((n, len(problem.fields))),
+        "metrics": np.full((n, M), np.nan),
+        "control": np.full((n, M), np.nan),
     }
     filled = 0
     for i, story in enumerate(found):
         for name, value in _row(state, story).items():
-            if columns[name] is None:
-                continue
             if name == "probabilities":
-                columns[name][i, : len(value)] = value
+                columns[name][i, : len(value)] = value  # arms may have come later
             else:
                 columns[name][i] = value
         filled = i + 1
-    return Gathered(state, **{name: None if a is None else a[:filled] for name, a in columns.items()})
+    columns = {name: column[:filled] for name, column in columns.items()}
+    if not problem.fields:
+        columns["context"] = None
+    metrics, control = columns.pop("metrics"), columns.pop("control")
+    return Gathered(state, **columns, **_outcomes(state, columns["slot"], metrics, control))
 
 
 def _row(state: TrialState, story: Story) -> dict[str, Any]:
-    """A decision by column; an outcome that is not there leaves its columns as they are."""
-    body, problem = story.event.brief, state.problem
-    slot = body["profile"]
+    """A decision by column; what is not there is left out."""
+    body = story.event.brief
     row = {
         "number": story.decision,
         "episode": body["episode"],
-        "slot": slot,
-        "arm": problem.arm(body["arm"]),
+        "slot": body["profile"],
+        "arm": state.problem.arm(body["arm"]),
         "probabilities": body["probabilities"],
         "held": body["share"] is not None and body["share"] < 1,
         "standing": STATES.index(story.state),
-        "block": state.numbers.block(state.profiles[slot].user, body.get("block")),
     }
     if body["propensity"] is not None:
         row["propensity"] = body["propensity"]
     if body["context"]:
         row["context"] = body["context"]
-    if story.outcome is not None:
-        y, row["observed"] = state.vector(story.outcome)
-        row["vector"] = y * problem.sizes
-        if (worth := state.reward(state.profiles[slot], story.outcome)) is not None:
-            row["reward"] = worth
-        if story.outcome["control"]:
-            row["plot"] = _plot(state, story.outcome["control"])
+    if body.get("block") is not None:
+        row["block"] = state.numbers.block(str(story.event.user), body["block"])
+    for part, values in (story.outcome or {}).items():
+        if values:
+            row[part] = [np.nan if (v := values.get(m)) is None else v for m in state.problem.metrics]
     return row
 
 
-def _plot(state: TrialState, control: Mapping[str, float] | None) -> FloatArray:
-    """The outcome of a control plot: (M,)."""
-    y, there = state.problem.outcome(control or {})
-    return np.where(there, y * state.problem.sizes, np.nan)
+def _outcomes(state: TrialState, slot: IntArray, metrics: FloatArray, control: FloatArray) -> dict[str, Any]:
+    """The columns that follow from outcomes as they were told, (n, M) with NaN where nothing was."""
+    sizes, there = state.problem.sizes, ~np.isnan(metrics)
+    y, plot = metrics / sizes, control / sizes
+    if state.spec.feedback == "difference":
+        y, there = y - plot, there & ~np.isnan(control)
+    y = np.where(there, y, 0.0)
+    wish = np.array([p.preference for p in state.profiles.values()]).reshape(-1, len(sizes))[slot]
+    whole = (there | (wish == 0)).all(-1) & ~np.isnan(metrics).all(-1)
+    return {
+        "vector": y * sizes,
+        "observed": there,
+        "reward": np.where(whole, np.vecdot(wish, y), np.nan),
+        "plot": plot * sizes,
+    }
 
 
 def offers_now(state: TrialState, users: Sequence[str] | None = None) -> Offer:

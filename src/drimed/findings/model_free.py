@@ -21,6 +21,7 @@ from drimed.records import Effect
 REWARD = "reward"
 PROPENSITIES = "propensities"
 LEVEL = 0.95
+ROUND_OFF = 1e-6  # plays
 
 
 def model_free(seen: Gathered, members: Mapping[str, list[int]], given: IntArray, possible: BoolArray) -> list[Effect]:
@@ -31,8 +32,12 @@ def model_free(seen: Gathered, members: Mapping[str, list[int]], given: IntArray
     log = _Decisions.of(seen)
     found: dict[str, list[Effect]] = {who: [] for who in members}
     for k, arm in enumerate(seen.state.problem.arms if len(log.at) else ()):
+        plays = log.plays(k)
+        enough = {who: some for who, some in members.items() if plays[some].sum() >= scores.PLAYS - ROUND_OFF}
+        if not enough:
+            continue
         table = log.table(k)
-        for who, some in members.items():
+        for who, some in enough.items():
             band = scores.effect_band(log.scores(table, some), 1 - LEVEL)
             if not np.isfinite(band.low[-1:]).all() or not band.low.size:
                 continue
@@ -69,6 +74,13 @@ class _Decisions:
         """The probability of each arm under the control, by slot of a profile."""
         state, K = self.seen.state, len(self.seen.state.problem.arms)
         return np.array([state.profiles[s].control[:K] for s in range(len(state.profiles))]).reshape(-1, K)
+
+    def plays(self, k: int) -> FloatArray:
+        """How often at most arm k was played in expectation, for each user, where it had a chance: (H,)."""
+        seen, at = self.seen, self.at
+        chance = seen.probabilities[at, k] / seen.total[at]
+        told = np.where(chance >= scores.LEAST_CHANCE, chance, 0.0)
+        return np.asarray(np.bincount(seen.user[at], told, len(seen.state.users)), np.float64)
 
     def table(self, k: int) -> _Table:
         """Of arm k."""

@@ -17,7 +17,8 @@ from drimed.findings.analyse import Analysis, analyse, assumptions, sentences
 from drimed.findings.charts import allocation, course, covariates, varying
 from drimed.findings.charts.forest import Better, Row, forest
 from drimed.findings.charts.svg import Chart
-from drimed.findings.effects import EVERYBODY, MODEL, REWARD, Recommendation, better, groups
+from drimed.findings.effects import EVERYBODY, MODEL, Recommendation, better, groups
+from drimed.findings.model_free import REWARD
 from drimed.formatting import ENDLESS, counted, moment, percent, short
 from drimed.learning.field.contrasts import ALPHA, Known
 from drimed.outputs import replacing

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drimed.findings.effects import EVERYBODY, REWARD, available, groups
+from drimed.findings.effects import EVERYBODY, available, groups
 from drimed.findings.field_words import Words, words_of
 from drimed.findings.gather import offers_now
+from drimed.findings.model_free import REWARD
 from drimed.learning.field import pooling, report
 from drimed.learning.field.contrasts import Found, Known
 from drimed.learning.offer import Offer

@@ -25,9 +25,10 @@ from drimed.service.service import ANALYSES
 from drimed.service.trials import Trials
 from drimed.trial.trial import Trial
 
-PATIENCE = 2.5  # seconds that a page waits
+PATIENCE = 1.5  # seconds that a page waits
 LOGGED = "the service's log has the details"
-MOST = 50  # analyses that are kept
+MOST = 50  # analyses that are kept, but
+MOST_BYTES = 400e6  # in all, roughly; the newest one stays, however large it is
 SHARE = 0.05  # of a core, in the long run
 BURST = 1.0  # seconds of computing that may be spent at once
 
@@ -108,10 +109,16 @@ class Analyses:
             self.budget.spend(seconds)
             self._done[name] = worked
             self._done.move_to_end(name)
-            if len(self._done) > MOST:
-                self._done.popitem(last=False)
+            self._forget()
         finally:
             del self._tasks[name]
+
+    def _forget(self) -> None:
+        """Let those go that nobody has looked at for longest."""
+        sizes = {name: w.analysis.size for name, w in self._done.items() if w.analysis is not None}
+        while len(self._done) > 1 and (len(self._done) > MOST or sum(sizes.values()) > MOST_BYTES):
+            name, _ = self._done.popitem(last=False)
+            sizes.pop(name, None)
 
     def _analyse(self, name: str) -> tuple[Worked, float]:
         start = time.thread_time()

@@ -28,7 +28,7 @@ from drimed.trial.spec import TrialSpec
 from drimed.trial.stores import open_store
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
-from drimed.trial.verify import verify as replay
+from drimed.trial.verify import verify
 
 FAILURES = 5.0, 20  # a second, and at once: tokens that are not recognised, from one address
 PURGE_EVERY = 3600.0  # seconds
@@ -152,7 +152,7 @@ class Service:
 
     def _prove(self, key: Key, progress: Progress) -> Proof:
         trial, expect = key
-        return replay(self.store, trial, expected_hash=expect, progress=progress)
+        return verify(self.store, trial, expected_hash=expect, progress=progress)
 
 
 async def _in(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:

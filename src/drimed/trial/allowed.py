@@ -142,6 +142,7 @@ def new_arm(state: TrialState, name: str, arm: Arm) -> None:
     if name in state.spec.arms:
         raise ConflictError(f"there is an arm {name!r} already; a changed arm is a new arm with a new name", ("name",))
     sound(faults.arm_faults(state.spec, name, arm))
+    sound(faults.floor_faults(state.spec, len(state.problem.arms) + 1))
 
 
 def retirable(state: TrialState, arm: str) -> None:

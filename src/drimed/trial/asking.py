@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -137,11 +137,12 @@ def decide(state: TrialState, questions: Sequence[Question]) -> list[dict[str, A
     named = (block_key(q.profile.user, q.block) for q in questions if q.block is not None)
     numbers = state.numbers.with_blocks(named)
     asked = [(q.profile, q.context, q.available, numbers.block(q.profile.user, q.block)) for q in questions]
+    floor = state.floor([q.profile.user for q in questions])
     if len(questions) == 1:
-        offer = problem.offer(*asked[0])
+        offer = replace(problem.offer(*asked[0]), floor=floor)
         drawn = policy.decide(learned, offer, draws[0])
     else:
-        offer = problem.offers(*zip(*asked, strict=True))
+        offer = replace(problem.offers(*zip(*asked, strict=True)), floor=floor)
         drawn = policy.decide_together(learned, offer, draws)
     return _bodies(state, questions, drawn, policy.effects(learned, offer, state.spec.confidence))
 

@@ -6,25 +6,25 @@ Columns are named as `drimed evaluate` expects them.
 from __future__ import annotations
 
 import json
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
-from drimed.errors import InputError
+from drimed.errors import InputError, StoreError
 from drimed.evaluation.log import make_log
 from drimed.evaluation.tables import open_bandit, pyarrow
 from drimed.outputs import replacing
-from drimed.records import Decision
 from drimed.trial import earlier, lme4, queries
-from drimed.trial.problem import Profile
+from drimed.trial.queries import Story
 from drimed.trial.state import TrialState
 from drimed.trial.tables.writing import csv_line, csv_text
 from drimed.trial.trial import Trial
 
-IN_MEMORY = 1024 * 1024  # bytes; larger files go to the disk
+AT_ONCE = 250  # decisions that are read together, and sent as one piece
 FORMS = (".csv", ".json", ".parquet", ".npz")
 MEANING = {
     "decision": "number of the decision, from 1",
@@ -51,34 +51,119 @@ MEANING = {
 
 def records(trial: Trial, *, whole: bool = False) -> Iterator[dict[str, Any]]:
     """One flat record for each decision, or (whole) for those whose reward is known."""
-    with trial.reading() as (ledger, state):
-        metrics, attributes = list(state.spec.metrics), list(state.problem.covariates.attributes)
-        found = (d for d in queries.decisions(ledger, state) if not whole or d.reward is not None)
-        yield from (_record(d, state.profile(d.user), metrics, attributes) for d in found)
+    return (row for rows in Export.of(trial).chunks(whole=whole) for row in rows)
 
 
-def _record(d: Decision, profile: Profile, metrics: Sequence[str], attributes: Sequence[str]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Export:
+    """A trial's decisions as it stood at one moment, read some at a time.
+
+    The log only grows, so what was known at that moment can be read later: no transaction stays open between two
+    chunks, however slowly they are taken.
+    """
+
+    trial: Trial
+    state: TrialState
+    effects: bool  # whether the policy says what it expects of the arms
+
+    @staticmethod
+    def of(trial: Trial) -> Export:
+        """The trial as it stands now."""
+        with trial.reading() as (ledger, state):
+            ends = {1, max(1, state.counts.decisions)}
+            return Export(trial, state, any(s.event.body["estimate"] for s in queries.stories(ledger, state, ends)))
+
+    def chunks(self, *, whole: bool = False) -> Iterator[list[dict[str, Any]]]:
+        """Records in the order of the decisions."""
+        return ([_record(self.state, story) for story in some] for some in self.stories(whole=whole))
+
+    def stories(self, *, whole: bool = False) -> Iterator[list[Story]]:
+        """Decisions with their outcomes, some at a time."""
+        last = self.state.counts.decisions
+        for first in range(1, last + 1, AT_ONCE):
+            with self.trial.store.reading(self.trial.name) as ledger:
+                if ledger.seq < self.state.seq:
+                    raise StoreError(f"trial {self.trial.name!r} was set back while it was being exported; try again")
+                wanted = range(first, min(first + AT_ONCE, last + 1))
+                found = list(queries.stories(ledger, self.state, wanted))
+            yield [s for s in found if not whole or _reward(self.state, s) is not None]
+
+    @cached_property
+    def columns(self) -> dict[str, type]:
+        """Every column and what is in it; the same for all trials of one design, whatever has happened in them."""
+        problem, spec = self.state.problem, self.state.spec
+        known, fields = problem.covariates.attributes, spec.context
+        plots = {"plot": str, "block": str}
+        return {
+            "decision": int,
+            "episode": int,
+            "user": str,
+            "group": str,
+            **plots,
+            "time": str,
+            **{f"attribute_{name}": float if c.levels is None else str for name, c in known.items()},
+            **{f"context_{name}": float if f.levels is None else str for name, f in fields.items()},
+            "action": str,
+            "propensity": float,
+            **{f"probability_{arm}": float for arm in problem.arms},
+            "reason": str,
+            **({f"effect_{arm}": float for arm in problem.arms} if self.effects else {}),
+            "state": str,
+            **{f"metric_{metric}": float for metric in problem.metrics},
+            **({f"control_{metric}": float for metric in problem.metrics} if spec.feedback == "difference" else {}),
+            "reward": float,
+            "amendments": int,
+        }
+
+    def csv(self, *, whole: bool = False) -> Iterator[tuple[bytes, int]]:
+        """The lines of a sheet in pieces, each with the number of its decisions; the first one is the header."""
+        names = list(self.columns)
+        yield csv_line(names).encode(), 0
+        for rows in self.chunks(whole=whole):
+            lines = (csv_line(row.get(name) for name in names) for row in rows)
+            yield "".join(lines).encode(), len(rows)
+
+    def json(self, *, whole: bool = False) -> Iterator[tuple[bytes, int]]:
+        """A list of records in pieces, each with the number of its decisions; the first one has none."""
+        yield b"[", 0
+        before = "\n "
+        for rows in self.chunks(whole=whole):
+            if rows:
+                texts = [json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows]
+                yield (before + ",\n ".join(texts)).encode(), len(rows)
+                before = ",\n "
+        yield b"\n]\n", 0
+
+
+def _record(state: TrialState, story: Story) -> dict[str, Any]:
+    event, body, arms = story.event, story.event.body, state.problem.arms
+    profile, outcome = state.profile(str(event.user)), story.outcome or {"metrics": {}, "control": None}
     known = profile.definition.attributes or {}
+    context = None if body["context"] is None else queries.context_of(state, body["context"])
     return {
-        "decision": d.id,
-        "episode": d.episode,
-        "user": d.user,
-        "group": d.user if profile.group is None else profile.group,
-        **({} if d.plot is None else {"plot": d.plot, "block": d.block}),
-        "time": d.time,
-        **{f"attribute_{name}": known.get(name) for name in attributes},
-        **{f"context_{name}": value for name, value in (d.context or {}).items()},
-        "action": d.arm,
-        "propensity": d.propensity,
-        **{f"probability_{arm}": p for arm, p in d.probabilities.items()},
-        "reason": d.reason,
-        **{f"effect_{arm}": e.estimate for arm, e in (d.effects or {}).items()},
-        "state": d.state,
-        **{f"metric_{metric}": (d.outcome or {}).get(metric) for metric in metrics},
-        **{f"control_{metric}": value for metric, value in (d.control or {}).items()},
-        "reward": d.reward,
-        "amendments": d.amendments,
+        "decision": story.decision,
+        "episode": body["episode"],
+        "user": event.user,
+        "group": event.user if profile.group is None else profile.group,
+        **({"plot": body["plot"], "block": body.get("block")} if body.get("plot") is not None else {}),
+        "time": event.time,
+        **{f"attribute_{name}": known.get(name) for name in state.problem.covariates.attributes},
+        **{f"context_{name}": value for name, value in (context or {}).items()},
+        "action": body["arm"],
+        "propensity": body["propensity"],
+        **{f"probability_{arm}": p for arm, p in zip(arms, body["probabilities"], strict=False)},
+        "reason": body["reason"],
+        **{f"effect_{arm}": e for arm, e in zip(arms, body["estimate"] or (), strict=False)},
+        "state": story.state,
+        **{f"metric_{metric}": outcome["metrics"].get(metric) for metric in state.problem.metrics},
+        **{f"control_{metric}": value for metric, value in (outcome["control"] or {}).items()},
+        "reward": _reward(state, story),
+        "amendments": story.amendments,
     }
+
+
+def _reward(state: TrialState, story: Story) -> float | None:
+    return None if story.outcome is None else state.reward(state.profiles[story.event.brief["profile"]], story.outcome)
 
 
 def dictionary(state: TrialState) -> str:
@@ -106,61 +191,37 @@ def write(trial: Trial, path: Path, *, whole: bool = False) -> int:
     return count
 
 
-def spooled(trial: Trial, form: str) -> IO[bytes]:
-    """All decisions as a temporary file, csv or json, at its beginning; the caller closes it.
-
-    It is made at once, so that a slow reader holds no transaction open.
-    """
-    out: IO[bytes] = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115  # it is handed on
-    try:
-        (_json if form == "json" else _csv)(records(trial), out)
-        out.seek(0)
-    except BaseException:
-        out.close()
-        raise
-    return out
-
-
 def _table(trial: Trial, path: Path, form: str, *, whole: bool) -> int:
-    rows = records(trial, whole=whole)
+    made = Export.of(trial)
     if form == ".parquet":
-        return _parquet(list(rows), path)
+        return _parquet(made, path, whole=whole)
+    count = 0
     with path.open("wb") as out:
-        return (_json if form == ".json" else _csv)(rows, out)
+        for piece, rows in (made.json if form == ".json" else made.csv)(whole=whole):
+            out.write(piece)
+            count += rows
+    return count
 
 
-def _json(rows: Iterable[dict[str, Any]], out: IO[bytes]) -> int:
-    n = 0
-    out.write(b"[")
-    for n, row in enumerate(rows, 1):  # the last n is their number
-        out.write(b",\n " if n > 1 else b"\n ")
-        out.write(json.dumps(row, ensure_ascii=False, allow_nan=False).encode())
-    out.write(b"\n]\n")
-    return n
+def _lines(rows: list[list[Any]]) -> bytes:
+    return "".join(csv_line(row) for row in rows).encode()
 
 
-def _csv(rows: Iterable[dict[str, Any]], out: IO[bytes]) -> int:
-    """Twice over the rows: an arm that was added late has columns that the first row does not know."""
-    names: dict[str, None] = {}
-    n = 0
-    with tempfile.SpooledTemporaryFile(IN_MEMORY) as kept:
-        for row in rows:
-            n, names = n + 1, names | dict.fromkeys(row)
-            kept.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
-        kept.seek(0)
-        columns = list(names)
-        out.write(csv_line(columns).encode())
-        for line in kept:
-            data: dict[str, Any] = json.loads(line)
-            out.write(csv_line(data.get(name) for name in columns).encode())
-    return n
-
-
-def _parquet(rows: list[dict[str, Any]], path: Path) -> int:
+def _parquet(made: Export, path: Path, *, whole: bool) -> int:
     arrow, parquet = pyarrow("parquet")
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    parquet.write_table(arrow.table({name: [row.get(name) for row in rows] for name in names}), path)
-    return len(rows)
+    kinds = {int: arrow.int64(), float: arrow.float64(), str: arrow.string()}
+    schema = arrow.schema([(name, kinds[kind]) for name, kind in made.columns.items()])
+    count = 0
+    with parquet.ParquetWriter(path, schema) as out:
+        for rows in made.chunks(whole=whole):
+            values = {name: [_as(kind, row.get(name)) for row in rows] for name, kind in made.columns.items()}
+            out.write_table(arrow.table(values, schema=schema))
+            count += len(rows)
+    return count
+
+
+def _as(kind: type, value: Any) -> Any:
+    return None if value is None else kind(value)
 
 
 def _is_parquet(path: Path) -> bool:
@@ -173,23 +234,26 @@ def _is_parquet(path: Path) -> bool:
 
 def _npz(trial: Trial, path: Path) -> int:
     """The arrays of the Open Bandit Pipeline's `bandit_feedback`: decisions whose reward and propensity are known."""
-    done = [d for d in trial.decisions() if d.reward is not None]
+    made = Export.of(trial)
+    problem, n = made.state.problem, made.state.counts.decisions
+    names = ("action", "reward", "propensity", "user", "episode")
+    columns: dict[str, Any] = {name: [] for name in names}
+    probabilities, contexts = np.zeros((n, len(problem.arms))), np.zeros((n, max(1, len(problem.fields))))
+    for story in (s for some in made.stories(whole=True) for s in some):
+        body, i = story.event.brief, len(columns["action"])
+        p = np.nan if body["propensity"] is None else body["propensity"]
+        row = problem.arm(body["arm"]), _reward(made.state, story), p, story.event.user, body["episode"]
+        for name, value in zip(names, row, strict=True):
+            columns[name].append(value)
+        probabilities[i, : len(body["probabilities"])] = body["probabilities"]
+        if body["context"] is not None:
+            contexts[i] = body["context"]  # a category by the number of its level
+    done = len(columns["action"])
     if not done:
         raise InputError("no decision has a whole outcome yet: there is nothing to export")
-    problem = trial.state().problem
-    covariates = problem.covariates
-    known = all(d.propensity is not None for d in done)
-    log = make_log(
-        arms=problem.arms,
-        action=[problem.arm(d.arm) for d in done],
-        reward=[d.reward for d in done],
-        propensity=[np.nan if d.propensity is None else d.propensity for d in done],
-        probabilities=[[d.probabilities.get(arm, 0.0) for arm in problem.arms] for d in done] if known else None,
-        user=[d.user for d in done],
-        episode=[d.episode for d in done],
-    )
-    contexts = [covariates.context(d.context) for d in done]  # a category by the number of its level
-    feedback = open_bandit(log, context=np.array([[0.0] if c is None else c for c in contexts]))
+    known = not np.isnan(columns["propensity"]).any()
+    log = make_log(arms=problem.arms, probabilities=probabilities[:done] if known else None, **columns)
+    feedback = open_bandit(log, context=contexts[:done])
     arrays: dict[str, Any] = {name: np.asarray(value) for name, value in feedback.items() if value is not None}
     np.savez(path, **arrays)
     return int(feedback["n_rounds"])

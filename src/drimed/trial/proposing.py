@@ -8,11 +8,13 @@ where it did; otherwise it is taken again, and after some attempts under the loc
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from drimed.errors import InputError
 from drimed.records import Event
+from drimed.trial.events import DECISION
 from drimed.trial.stores.store import Ledger, Snapshot
 from drimed.trial.transaction import Transaction
 
@@ -88,6 +90,12 @@ class Pending:
             if event.decision is not None and event.decision in decisions:
                 found.setdefault(event.decision, []).append(event)
         return dict(sorted(found.items()))
+
+    def untouched(self) -> list[int]:
+        about = Counter(e.decision for e in self.added if e.decision is not None)
+        taken = {e.decision for e in self.added if e.kind == DECISION and e.decision is not None}
+        before = [number for number in self.base.untouched() if number not in about]
+        return sorted(before + [number for number in taken if about[number] == 1])
 
     def of_request(self, request: str) -> list[Event]:
         return self.base.of_request(request) + [e for e in self.added if e.request == request]

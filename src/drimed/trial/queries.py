@@ -220,11 +220,16 @@ class Search:
     plot: str = ""
     block: str = ""
 
-    def fits(self, found: Decision) -> bool:
+    def fits(self, found: Story) -> bool:
         """Whether a decision is one of those."""
         right = self.state in ("", found.state) or (self.state == AMENDED and found.amendments > 0)
-        there = self.plot in ("", found.plot) and self.block in ("", found.block)
-        return right and there and self.arm in ("", found.arm) and self.user in ("", found.user)
+        if not right or self.user not in ("", found.event.user):
+            return False
+        if not (self.arm or self.plot or self.block):
+            return True
+        body = found.event.shortest
+        there = self.plot in ("", body.get("plot")) and self.block in ("", body.get("block"))
+        return there and self.arm in ("", body["arm"])
 
 
 @dataclass(frozen=True)
@@ -248,11 +253,11 @@ def search(ledger: Ledger, state: TrialState, wanted: Search, *, before: int | N
                 kinds=[kinds.DECISION], user=wanted.user or None, until=until, limit=size, newest_first=True
             )
         ]
-        for one in reversed(list(decisions(ledger, state, chunk))):
-            if wanted.fits(one):
+        for story in reversed(list(stories(ledger, state, chunk))):
+            if wanted.fits(story):
                 if len(found) == limit:
                     return Found(found, found[-1].id)
-                found.append(one)
+                found.append(record(state, story))
         read += len(chunk)
         if len(chunk) < size:
             return Found(found, None)
@@ -281,9 +286,17 @@ NOTHING = Pending(0, {})
 
 
 def pending(ledger: Ledger, state: TrialState, before: Pending = NOTHING) -> Pending:
-    """What is pending now, from what was pending before and the newer events."""
-    found = dict(before.states)
-    about = (kinds.DECISION, kinds.OUTCOME, kinds.AMENDMENT, kinds.MISSING)
+    """What is pending now, from what was pending before and the newer events.
+
+    The first time only decisions nothing else is known of are looked up, and outcomes are read if some are partial.
+    """
+    if before.seq == 0:
+        found = dict.fromkeys(ledger.untouched(), PENDING)
+        if not state.counts.partial and len(found) == state.counts.pending:
+            return Pending(state.seq, found)
+        about: tuple[str, ...] = _AFTERWARDS
+    else:
+        found, about = dict(before.states), (kinds.DECISION, *_AFTERWARDS)
     for event in ledger.events(after=before.seq, until=state.seq, kinds=about):
         number = int(event.decision or 0)
         if event.kind == kinds.DECISION:
@@ -297,3 +310,6 @@ def pending(ledger: Ledger, state: TrialState, before: Pending = NOTHING) -> Pen
         else:
             found[number] = PARTIAL
     return Pending(state.seq, found)
+
+
+_AFTERWARDS = (kinds.OUTCOME, kinds.AMENDMENT, kinds.MISSING)  # what may be recorded about a decision

@@ -26,15 +26,17 @@ Values = Mapping[str, float | None]
 PARTS = {"outcome": "metrics", "control": "control"}  # of a report -> of what is recorded
 
 
-def tell(tx: Transaction, reports: Sequence[Report], *, confirm: bool = False) -> list[Receipt]:
-    """Record all of the outcomes or, if one is refused, none."""
+def tell(
+    tx: Transaction, reports: Sequence[Report], *, confirm: bool = False, doubts: Sequence[Fault] = ()
+) -> list[Receipt]:
+    """Record all of the outcomes or, if one is refused, none; `doubts` about them must be confirmed too."""
     reports = [replace(r, decision=whole(r.decision)) for r in reports]
     if len({r.decision for r in reports}) < len(reports):
         raise InputError("one decision is reported twice in one call; report each once", ("reports",))
     known = _stories(tx, [r.decision for r in reports])
     outcomes = _merged(tx, known, reports)
     if not confirm:
-        _refuse_unlikely(tx.state, known, reports)
+        _refuse_unlikely(tx.state, known, reports, doubts)
     drafts, receipts = [], []
     for report, outcome in zip(reports, outcomes, strict=True):
         story = known[report.decision]
@@ -134,10 +136,12 @@ def _merged(tx: Transaction, known: Mapping[int, Story], reports: Sequence[Repor
     return merged
 
 
-def _refuse_unlikely(state: TrialState, known: Mapping[int, Story], reports: Sequence[Report]) -> None:
+def _refuse_unlikely(
+    state: TrialState, known: Mapping[int, Story], reports: Sequence[Report], doubts: Sequence[Fault]
+) -> None:
     faults = [f for i, r in enumerate(reports) for f in unlikely(state, known[r.decision], r, ("reports", i))]
-    if faults:
-        raise UnconfirmedError(faults)
+    if faults or doubts:
+        raise UnconfirmedError([*faults, *doubts])
 
 
 def _completed(state: TrialState, story: Story, report: Report) -> dict[str, Any]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from typing import IO, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
-from starlette.concurrency import iterate_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -20,10 +19,11 @@ from drimed.service.analyses import Analyses
 from drimed.service.endpoints.contract import EXAMPLES, LARGEST, DecisionNumber, TrialName, reading
 from drimed.service.problems import Refusal
 from drimed.service.route import JSON, answer, caller_of, guarded_router, service_of
+from drimed.service.service import Service
 from drimed.service.tokens import MANAGE, READ
 from drimed.trial import queries
 from drimed.trial.events import CREATED, KINDS
-from drimed.trial.export import spooled
+from drimed.trial.export import Export
 from drimed.trial.queries import Search
 from drimed.trial.state import TrialState
 from drimed.trial.trial import Trial
@@ -31,7 +31,6 @@ from drimed.trial.trial import Trial
 trials = guarded_router(tags=["trials"])
 log = guarded_router(tags=["looking back"])
 
-PIECE = 64 * 1024  # bytes of an export that are sent at a time
 _PRINTABLE = r"^[^\x00-\x1f]*$"
 
 Limit = Annotated[int, Query(ge=1, le=1000)]
@@ -214,14 +213,14 @@ async def export(
     """
     service = service_of(request)
     stands = await service.read(trial, lambda t: t.head())
-    file = await service.run_heavy(lambda: service.trials.read(trial, lambda t: spooled(t, format)))
+    made = await service.read(trial, Export.of)
     media = "text/csv; charset=utf-8" if format == "csv" else JSON
     headers = {
         "Content-Disposition": f'attachment; filename="{trial}-{stands.hash[:12]}.{format}"',
         "Drimed-Event": str(stands.event),
         "Drimed-Hash": stands.hash,
     }
-    return StreamingResponse(iterate_in_threadpool(_pieces(file)), 200, headers, media)
+    return StreamingResponse(_pieces(service, made.csv() if format == "csv" else made.json()), 200, headers, media)
 
 
 @_get(log, "/head", "Where the log stands", "head", Head)
@@ -296,10 +295,11 @@ async def _analysis(request: Request, trial: str, hash: str) -> Analysis:
     return worked.analysis
 
 
-def _pieces(file: IO[bytes]) -> Iterator[bytes]:
-    with file:
-        while piece := file.read(PIECE):
-            yield piece
+async def _pieces(service: Service, pieces: Iterator[tuple[bytes, int]]) -> AsyncIterator[bytes]:
+    """What is sent: the first piece, which reads nothing, at once. Nothing is held for whoever reads slowly."""
+    yield next(pieces)[0]
+    while (piece := await service.run_heavy(lambda: next(pieces, None))) is not None:
+        yield piece[0]
 
 
 def _shown(event: Event, *, seed: bool) -> LogEvent:

@@ -10,7 +10,8 @@ from starlette.responses import Response
 
 from drimed.findings import page
 from drimed.findings.analyse import Analysis
-from drimed.findings.effects import EVERYBODY, REWARD, groups
+from drimed.findings.effects import EVERYBODY, groups
+from drimed.findings.model_free import REWARD
 from drimed.findings.page import GROUPED, View
 from drimed.records import Status
 from drimed.service.analyses import Analyses, Worked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -114,6 +114,10 @@ class MemoryLedger:
             if event.decision in found:
                 found[event.decision].append(event)
         return {n: events for n, events in found.items() if events}
+
+    def untouched(self) -> list[int]:
+        about = Counter(e.decision for e in self.events() if e.decision is not None)
+        return sorted(number for number, events in about.items() if events == 1)
 
     def of_request(self, request: str) -> list[Event]:
         return self._seen(self._trial.by_request.get(request, [])) + [e for e in self._new if e.request == request]

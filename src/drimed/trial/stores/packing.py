@@ -56,7 +56,7 @@ class Reader:
         """Events from rows: the fields of an event, then base and packed."""
         found = [(row[:-2], Row(row[_TEXT], row[-2], row[-1])) for row in stored]
         self._need({row.base for _, row in found if row.base is not None}, found)
-        return [Event(*fields[:_TEXT], self._text(row), *fields[_TEXT + 1 :]) for fields, row in found]
+        return [Event(*(*fields[:_TEXT], self._text(row), fields[-1])) for fields, row in found]
 
     def _need(self, bases: set[int], found: Sequence[tuple[Sequence[Any], Row]]) -> None:
         there = {fields[0]: row for fields, row in found if fields[0] in bases}
@@ -79,4 +79,4 @@ class Reader:
             return ""
 
 
-_TEXT = 7  # the place of an event's text among its fields
+_TEXT = 7  # the place of an event's text among its fields; its hash is the last

@@ -188,6 +188,11 @@ class SqlLedger:
                 found.setdefault(int(event.decision or 0), []).append(event)
         return dict(sorted(found.items()))
 
+    def untouched(self) -> list[int]:
+        c = events_table.c
+        query = sa.select(c.decision).where(c.trial == self._id, c.decision.is_not(None)).group_by(c.decision)
+        return list(self.connection.scalars(query.having(sa.func.count() == 1).order_by(c.decision)))
+
     def of_request(self, request: str) -> list[Event]:
         rows = self._run.of_request(self.connection, {"trial": self._id, "request": request}).fetchall()
         return self._in_order(rows)

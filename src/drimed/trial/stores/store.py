@@ -54,6 +54,9 @@ class Ledger(Protocol):
     def of_decisions(self, decisions: Sequence[int]) -> dict[int, list[Event]]:
         """Everything that is recorded about these decisions, in order; a decision that is unknown is left out."""
 
+    def untouched(self) -> list[int]:
+        """Decisions about which nothing was recorded since they were taken, in order."""
+
     def of_request(self, request: str) -> list[Event]:
         """What was recorded for a caller's key."""
 

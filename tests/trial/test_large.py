@@ -1,0 +1,139 @@
+"""What a long trial costs to read does not grow with it, where it need not."""
+
+from __future__ import annotations
+
+import csv
+import io
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drimed.errors import StoreError
+from drimed.trial import export, queries
+from drimed.trial.export import Export
+from drimed.trial.stores import open_store
+from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.stores.sql import SqlStore
+from drimed.trial.trial import Trial
+from tests.trial import many
+
+MOST_GROWTH = 1.3  # of the memory, from a trial to one four times as long
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqlStore]:
+    opened = open_store(str(tmp_path / "t.db"))
+    yield opened
+    opened.close()
+
+
+def peak(work: Callable[[], object]) -> int:
+    """Bytes."""
+    tracemalloc.start()
+    work()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return most
+
+
+def consumed(made: Iterator[Any]) -> int:
+    return sum(1 for _ in made)
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_the_memory_of_an_export_does_not_grow_with_the_trial(store: SqlStore, tmp_path: Path, form: str) -> None:
+    trial = many.made(store, 10, own=True)
+    file = tmp_path / f"all.{form}"
+    export.write(trial, file)  # what is loaded once
+    short = peak(lambda: export.write(trial, file))
+    many.grow(trial, 30)
+    assert peak(lambda: export.write(trial, file)) < MOST_GROWTH * short
+
+
+def test_the_first_piece_of_an_export_comes_before_any_decision_is_read(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Export.of(many.made(store, 8))
+    read: list[int] = []
+    plain = queries.stories
+
+    def counted(ledger: Any, state: Any, numbers: Any) -> Any:
+        read.extend(numbers)
+        return plain(ledger, state, numbers)
+
+    monkeypatch.setattr(queries, "stories", counted)
+    pieces = made.csv()
+    header, rows = next(pieces)
+    assert (read, rows) == ([], 0)
+    assert header.startswith(b"decision,episode,user,")
+    assert next(pieces)[1] == export.AT_ONCE
+    assert len(read) == export.AT_ONCE < 8 * many.USERS
+    assert sum(rows for _, rows in pieces) == 8 * many.USERS - export.AT_ONCE
+
+
+def test_an_export_shows_one_moment_while_the_trial_goes_on(store: SqlStore) -> None:
+    trial = many.made(store, 6)
+    before = list(export.records(trial))
+    pieces = Export.of(trial).csv()
+    text = [next(pieces)[0], next(pieces)[0]]
+    many.grow(trial, 1)
+    trial.tell(10, {"yield": 5.0, "cost": 2.0})
+    text += [piece for piece, _ in pieces]
+    rows = list(csv.DictReader(io.StringIO(b"".join(text).decode())))
+    assert [row["decision"] for row in rows] == [str(r["decision"]) for r in before]
+    assert [row["state"] for row in rows] == [r["state"] for r in before]
+
+
+def test_an_export_of_a_trial_that_was_set_back_says_so() -> None:
+    trial = many.made(MemoryStore(), 6)
+    pieces = Export.of(trial).csv()
+    next(pieces)
+    trial.store = MemoryStore()
+    many.made(trial.store, 1)
+    with pytest.raises(StoreError, match="set back"):
+        consumed(pieces)
+
+
+def test_the_columns_are_the_same_before_and_after_anything_happened(tmp_path: Path) -> None:
+    trial = Trial.create(many.spec(), MemoryStore())
+    trial.ask()
+    first = list(Export.of(trial).columns)
+    trial.tell_many([])
+    many.grow(trial, 1)
+    assert list(Export.of(trial).columns) == first
+    rows = list(export.records(trial))
+    assert all(set(row) <= set(first) for row in rows)
+    export.write(trial, tmp_path / "a.csv")
+    with (tmp_path / "a.csv").open(encoding="utf-8") as file:
+        assert next(csv.reader(file)) == first
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_what_is_pending_is_the_same_at_first_sight_and_step_by_step(partial: bool) -> None:
+    trial = Trial.create(many.spec(), MemoryStore())
+    found = queries.NOTHING
+    for i in range(3):
+        given = trial.ask(episode=i + 1)
+        trial.tell(given[0].id, {"yield": 5.0, "cost": 2.0})
+        if partial:
+            trial.tell(given[1].id, {"yield": 5.0})
+            trial.tell(given[2].id, {"yield": 5.0})
+            trial.mark_missing(given[2].id, reason="lost")
+        trial.mark_missing(given[3].id, reason="lost")
+        with trial.reading() as (ledger, state):
+            found = queries.pending(ledger, state, found)
+            assert queries.pending(ledger, state).states == found.states
+            counts = state.counts
+            assert len(found.states) == counts.pending + counts.partial
+
+
+def test_first_sight_of_what_is_pending_reads_no_decision(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = Trial.create(many.spec(), store)
+    given = trial.ask()
+    trial.tell(given[0].id, {"yield": 5.0, "cost": 2.0})
+    with trial.reading() as (ledger, state):
+        monkeypatch.setattr(type(ledger), "events", lambda *_, **__: pytest.fail("events were read"))
+        assert list(queries.pending(ledger, state).states) == [d.id for d in given[1:]]
