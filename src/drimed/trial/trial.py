@@ -118,11 +118,9 @@ class Trial:
             # A writer is alone now: whatever was folded last in this process is in the ledger too.
             state = self._known(known if dry_run else self._state, ledger)
             tx = Transaction(state, ledger, self._clock(), actor or self._actor, dry_run)
-            if not dry_run:
-                kept = self._keep_snapshot(tx)
             yield tx
-            if not dry_run and _is_costly(state, tx.state, kept or 0):  # nobody else need do that again
-                kept = snapshots.keep(tx)
+            if not dry_run and tx.state.seq > state.seq:
+                kept = self._keep_snapshot(state, tx)
         if not dry_run:
             self._state, self._snapshot = tx.state, kept
             if self._anchors is not None and _ends_something(state, tx.state):
@@ -163,15 +161,14 @@ class Trial:
             return state
         return caught_up(state, ledger)
 
-    def _keep_snapshot(self, tx: Transaction) -> int:
-        state, ledger = tx.state, tx.ledger
-        due = max(SNAPSHOT_EVERY, len(state.users))
-        last = ledger.snapshot_seq() if self._snapshot is None else self._snapshot
-        if state.seq >= last + due:
-            if last >= 0:  # another process may have taken one; one that nobody can use is replaced at once
-                last = ledger.snapshot_seq()
-            if state.seq >= last + due:
-                return snapshots.keep(tx)
+    def _keep_snapshot(self, before: TrialState, tx: Transaction) -> int:
+        """Take one at the end of a transaction if it is time for it; after which event the last one was taken."""
+        seq, due = tx.state.seq, max(SNAPSHOT_EVERY, len(tx.state.users))
+        last = tx.ledger.snapshot_seq() if self._snapshot is None else self._snapshot
+        if 0 <= last <= seq - due:  # another process may have taken one; one that nobody can use is replaced at once
+            last = tx.ledger.snapshot_seq()
+        if seq >= last + due or _is_costly(before, tx.state, last):
+            return snapshots.keep(tx)
         return last
 
     # Asking
