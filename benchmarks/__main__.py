@@ -28,10 +28,10 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 
-from benchmarks import field, layout, live, scaling, startup, throughput, trial
+from benchmarks import field, layout, live, load, scaling, startup, throughput, trial
 from benchmarks.measure import Goal, Tick
 
-PARTS = ("startup", "throughput", "live", "trial", "field", "scaling")
+PARTS = ("startup", "throughput", "live", "trial", "load", "field", "scaling")
 
 R = TypeVar("R")
 
@@ -88,6 +88,11 @@ def _measure(part: str, quick: bool, folder: Path, console: Console) -> tuple[di
         durable = _with_bar(console, part, trial_plan.ticks, lambda tick: trial.run(trial_plan, tick))
         console.print(trial.table(durable))
         return asdict(durable), trial.goals(durable)
+    if part == "load":
+        load_plan = load.Plan.sized(quick)
+        costs = _with_bar(console, part, load_plan.ticks, lambda tick: load.run(load_plan, tick))
+        console.print(load.table(costs))
+        return asdict(costs), load.goals(costs)
     if part == "field":
         field_plan = field.Plan.sized(quick)
         sites = _with_bar(console, part, field_plan.ticks, lambda tick: field.run(field_plan, tick))
@@ -113,7 +118,7 @@ def _verdicts(goals: list[Goal]) -> Table:
         "Goals, as ratios",
         "simulated: times faster than the plain loop; live: plain steps per decision and update; trials: by the clock "
         "on the wall, beside the bare store (opening: seconds); sites and people: beside the paper's model, and beside "
-        "few people. The median decides.",
+        "few people; large trials: the cost of a decision beside that in a smaller one. The median decides.",
         "goal",
         *("wanted", "ratio", "range", "verdict"),
     )
