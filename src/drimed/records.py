@@ -248,6 +248,20 @@ class Member:
 
 
 @dataclass(frozen=True)
+class Head:
+    """Where a log stood: kept elsewhere, it proves later that nothing before it was changed."""
+
+    trial: str
+    event: int  # the number of the last event
+    hash: str
+    time: str  # when that was seen
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
 class Proof:
     """What a replay of the whole log found."""
 
@@ -258,6 +272,7 @@ class Proof:
     rounded: int  # to round-off only: the arm and all else is the same
     faults: list[str]
     hash: str  # of the last event
+    anchors: int = 0  # hashes that were kept elsewhere, and are still those of their events
 
 
 @dataclass(frozen=True)

@@ -96,3 +96,18 @@ def test_what_cannot_be_done_is_an_error_of_drimeds_own(
     path: Path, arguments: list[str], error: type[Exception]
 ) -> None:
     assert isinstance(run(path, *arguments).exception, error)
+
+
+def test_names_are_no_markup_and_no_other_file_is_written_over(tmp_path: Path) -> None:
+    rows = {"action": ["N[low]", "[bold]"] * 50, "reward": [1.0, 2.0] * 50, "propensity": [0.5] * 100}
+    pl.DataFrame(rows | {"user": ["field[a]"] * 100}).write_csv(tmp_path / "log.csv")
+    words = (tmp_path / "log.csv", "--policy", "arm=N[low],arm=[bold]", "--by-user", "--out")
+    for _ in range(2):  # an earlier output is written over
+        done = run(*words, tmp_path / "result.json")
+        assert done.exit_code == 0, done.output
+        assert all(name in done.output for name in ("arm=N[low]", "arm=[bold]", "user field[a]"))
+    kept = (tmp_path / "log.csv").read_bytes()
+    refused = run(*words, tmp_path / "log.csv").exception
+    assert isinstance(refused, InputError)
+    assert "is not an evaluation that drimed has written" in str(refused)
+    assert (tmp_path / "log.csv").read_bytes() == kept

@@ -121,7 +121,7 @@ def test_whole_numbers_side_by_side_where_decimals_are_usual_are_asked_about(lin
     line.ok("tell", "farms", line.write("a.csv", "decision,yield\n2,9.25\n"))
     path = line.write("o.csv", "decision,user,yield,leaching\n1,north,8,7\n")
     result = line.run("tell", "farms", path)
-    assert "row 2: yield 8 and leaching 7, or yield 8,7, a decimal comma?" in result.output
+    assert "row 2: decision 1: yield 8 and leaching 7, or yield 8,7, a decimal comma?" in result.output
     assert outcomes(line)[0] == (None, None)
     line.ok("tell", "farms", path, "--yes")
     assert outcomes(line)[0] == (8.0, 7.0)
@@ -262,7 +262,8 @@ def test_an_output_is_never_written_over_another_file(line: CommandLine) -> None
         for words in outs:
             error = line.refused(*words, "--out", str(path))
             assert "choose another name" in str(error)
-        assert path.read_bytes() == kept
+        assert path.read_bytes() == kept or name == "t.db"
+    assert line.status("farms")["decisions"] == 3
     assert not [p for p in line.folder.iterdir() if p.name.startswith(".")]
 
 

@@ -221,3 +221,32 @@ def test_places_and_people_are_described_rightly_or_refused(field: CommandLine, 
 
 def test_a_sheet_without_rows_asks_for_nobody(field: CommandLine) -> None:
     assert "has no rows" in str(field.refused("ask", "patients", field.write("e.csv", "user,age,sex\n")))
+
+
+def test_anchors_are_kept_in_a_file_and_compared(line: CommandLine) -> None:
+    file = str(line.folder / "anchors.txt")
+    line.ok("ask", "maize-nitrogen", str(line.folder / "s.csv"))
+    assert "added 2 lines" in line.ok("anchor", "--to", file)
+    assert "added 0 lines" in line.ok("anchor", "maize-nitrogen", "--to", file)
+    printed = line.ok("anchor").split()
+    assert printed[1] == "maize-nitrogen"
+    assert printed[3] in (line.folder / "anchors.txt").read_text()
+    assert f"2 anchors hold: nothing up to event {printed[2]} was changed" in " ".join(
+        line.ok("verify", "maize-nitrogen", "--anchors", file).split()
+    )
+    line.write("anchors.txt", " ".join([*printed[:3], "0" * 64]) + "\n")
+    result = line.run("verify", "maize-nitrogen", "--anchors", file)
+    assert result.exit_code == 1
+    assert "was changed after that" in " ".join(result.output.split())
+    none = line.write("none.txt", "")
+    assert "has no anchor of trial" in str(line.refused("verify", "maize-nitrogen", "--anchors", none))
+
+
+def test_the_hash_of_the_log_is_beside_what_is_handed_out(line: CommandLine) -> None:
+    said = line.ok("ask", "maize-nitrogen", str(line.folder / "s.csv"), "--out", f"{line.folder}/arms.csv")
+    hash = json.loads(line.ok("status", "maize-nitrogen", "--json"))["hash"]
+    assert hash in said
+    line.ok("export", "maize-nitrogen", "--out", f"{line.folder}/all.csv")
+    assert hash in line.rows("all.dictionary.csv")[-1]["meaning"]
+    line.ok("report", "maize-nitrogen", "--out", f"{line.folder}/report")
+    assert hash in (line.folder / "report" / "index.html").read_text()

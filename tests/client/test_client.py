@@ -81,6 +81,7 @@ def test_a_season_with_the_client(address: str, tmp_path: Path) -> None:
         assert (effects["old"].available, effects["new"].available) == (True, False)
         assert sum(effect.decisions for effect in effects.values()) == 2
         assert client.verify("small", expect=events[-1].hash).ok
+        assert client.head("small").hash == events[-1].hash
         assert client.spec("small")["control"] == "old"
         rows = json.loads(client.export("small", tmp_path / "out.json", "json").read_text())
         assert [r["decision"] for r in rows] == [1, 2, 3]

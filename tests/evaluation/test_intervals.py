@@ -35,7 +35,8 @@ def test_the_anytime_interval_follows_a_value_that_changes_along_the_log(shape: 
     value = np.where(np.arange(n) < n // 2, 0.2, 0.7) if shape == "two clinics" else np.linspace(0.3, 0.5, n)
     for seed in range(200):
         rng = np.random.default_rng(seed)
-        weight, reward = 2.0 * rng.integers(0, 2, n), (rng.random(n) < value).astype(np.float64)
+        weight = np.where(rng.random(n) < 0.5, 2.0, 0.0)
+        reward = (rng.random(n) < value).astype(np.float64)
         so_far, inside = Anytime.start((0.0, 1.0), 0.95), True
         for at in range(0, n, 50):
             so_far = so_far.extend(weight[at : at + 50], reward[at : at + 50])

@@ -18,7 +18,7 @@ from tests.service.conftest import Bearer
 from tests.service.serving import Running, served
 from tests.service.test_endpoints import T, ok, problem
 
-READS = ["/v1/trials", T, f"{T}/log", f"{T}/effects", f"{T}/users", f"{T}/spec", f"{T}/export", f"{T}/verify"]
+READS = ["/v1/trials", T, *(f"{T}/{of}" for of in ("log", "effects", "users", "spec", "export", "verify", "head"))]
 ASKS: list[tuple[str, dict[str, Any]]] = [(f"{T}/ask", {}), (f"{T}/episodes", {}), (f"{T}/tell", {"reports": []})]
 CHANGES: list[tuple[str, dict[str, Any]]] = [
     (f"{T}/pause", {"reason": "r"}),

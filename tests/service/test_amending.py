@@ -13,7 +13,7 @@ from drimed.errors import ConflictError
 from drimed.trial.stores import open_store
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
-from tests.cli.test_trial import CommandLine
+from tests.cli.commanding import CommandLine
 from tests.service.serving import Running
 from tests.service.test_endpoints import T, ok, problem
 from tests.trial.trials import BUSY, SMALL

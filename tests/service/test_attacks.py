@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -11,6 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,11 +23,12 @@ import pytest
 from drimed.errors import StoreError
 from drimed.service import connections, service, tokens
 from drimed.service.logs import FIELDS, Calm
+from drimed.service.proofs import Proofs
 from drimed.service.settings import Settings
 from drimed.trial.stores import open_store
-from tests.service.serving import Running, free_port, processes, served
+from drimed.trial.verify import verify
+from tests.service.serving import Running, free_port, served
 from tests.service.test_endpoints import T, ok, problem
-from tests.trial.trials import SMALL
 
 HALF = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
 NGINX = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
@@ -331,7 +334,7 @@ def test_where_no_table_is_expected_bodies_are_small(http: httpx.Client, path: s
 def test_large_bodies_are_read_beside_everything_else(http: httpx.Client, running: Running) -> None:
     """Ten bodies of 3 MB; nobody else waits long for them."""
     body = json.dumps({"reports": [{"decision": i, "outcome": {"yield": "x"}} for i in range(60_000)]}).encode()
-    said, longest, done = list[int](), 0.0, threading.Event()
+    said, longest = list[int](), 0.0
 
     def send() -> None:
         with httpx.Client(base_url=running.address, timeout=120) as client:
@@ -341,8 +344,7 @@ def test_large_bodies_are_read_beside_everything_else(http: httpx.Client, runnin
     senders = [threading.Thread(target=send) for _ in range(10)]
     for sender in senders:
         sender.start()
-    threading.Thread(target=lambda: [s.join() for s in senders] and done.set()).start()
-    while not done.is_set():
+    while any(sender.is_alive() for sender in senders):
         start = time.perf_counter()
         ok(http.get("/healthz"))
         longest = max(longest, time.perf_counter() - start)
@@ -353,10 +355,33 @@ def test_large_bodies_are_read_beside_everything_else(http: httpx.Client, runnin
 # Work that nobody waits for
 
 
+def test_a_proof_is_never_given_up_while_somebody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However early it begins: here before the caller could go on."""
+
+    def prove(key: Any, progress: Any) -> Any:
+        progress(0, 1)
+        return key
+
+    async def there() -> bool:
+        return False
+
+    proofs: Any = Proofs(prove)
+    submit = proofs._pool.submit
+
+    def at_once(*words: Any) -> Any:
+        made = submit(*words)
+        wait([made], 10)
+        return made
+
+    monkeypatch.setattr(proofs._pool, "submit", at_once)
+    assert asyncio.run(proofs.get(("t", None), there)) == ("t", None)
+    proofs.close()
+
+
 def test_proofs_that_nobody_waits_for_hold_up_nobody(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """And those who ask for the same one share it."""
     go, proved = threading.Event(), list[str]()
-    plain = service.replay
+    plain = verify
 
     def slow(store: Any, trial: str, *, expected_hash: Any, progress: Any) -> Any:
         proved.append(trial)
@@ -364,7 +389,7 @@ def test_proofs_that_nobody_waits_for_hold_up_nobody(running: Running, monkeypat
             progress(1, 2)
         return plain(store, trial, expected_hash=expected_hash, progress=progress)
 
-    monkeypatch.setattr(service, "replay", slow)
+    monkeypatch.setattr(service, "verify", slow)
     ok(running.http.post(f"{T}/ask", json={}))
     gone = [socket.create_connection(host_and_port(running.address), 10) for _ in range(30)]
     for one in gone:
@@ -450,36 +475,3 @@ def test_where_the_store_is_stays_in_the_log(
     assert "look-me-up" in answer.text
     logged = [r for r in caplog.records if "kept-host" in r.getMessage()]
     assert getattr(logged[0], FIELDS)["request_id"] == "look-me-up"
-
-
-# Workers
-
-
-def test_a_worker_that_is_killed_while_it_starts_is_replaced_at_once(tmp_path: Path) -> None:
-    import signal
-
-    with processes(str(tmp_path / "trials.db"), tmp_path / "log", "--workers", "2") as running:
-        httpx.post(f"{running.address}/v1/trials", json=SMALL).raise_for_status()
-        for pid in running.workers():
-            os.kill(pid, signal.SIGKILL)
-        children = Path(f"/proc/{running.parent.pid}/task/{running.parent.pid}/children")
-        old, deadline, killed = set(running.workers()), time.monotonic() + 20, 0
-        while killed < 2 and time.monotonic() < deadline:  # both, before they answer
-            for pid in map(int, children.read_text().split()):
-                name = Path(f"/proc/{pid}/cmdline").read_bytes()
-                if pid not in old and b"spawn_main" in name:
-                    time.sleep(0.7)  # the supervisor has asked it by now
-                    os.kill(pid, signal.SIGKILL)
-                    old.add(pid)
-                    killed += 1
-        assert killed == 2
-        start, until = time.monotonic(), time.monotonic() + 60
-        while True:
-            try:
-                if httpx.get(f"{running.address}/readyz", timeout=5).status_code == httpx.codes.OK:
-                    break
-            except httpx.TransportError:
-                pass
-            assert time.monotonic() < until
-            time.sleep(0.1)
-        assert time.monotonic() - start < 20  # 30 s and more before

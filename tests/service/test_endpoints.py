@@ -386,6 +386,31 @@ def test_the_busy_trial_takes_several_decisions_of_one_user(http: httpx.Client) 
     assert BUSY["decisions"] == "any number"
 
 
+def test_the_checks_say_which_promise_does_not_hold(
+    http: httpx.Client, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from drimed.findings import checks
+
+    ok(http.post(f"{T}/ask", json={}))
+    events = ok(http.get(T))["events"]
+    assert ok(http.get(f"{T}/checks")) == {"withdrawn": None, "alarms": [], "events": events}
+    monkeypatch.setattr(checks, "_withdrawn", lambda _: "The promise does not hold.")
+    monkeypatch.setattr(Budget, "any_left", lambda _: True)
+    ok(http.post(f"{T}/episodes", json={"number": 2}))  # a new state of the log is analysed again
+    assert ok(http.get(f"{T}/checks"))["withdrawn"] == "The promise does not hold."
+    with Client(running.address) as client:
+        assert client.checks("small").withdrawn == "The promise does not hold."
+
+
+def test_where_the_log_stands_is_told_to_readers_and_is_beside_an_export(http: httpx.Client) -> None:
+    ok(http.post(f"{T}/ask", json={}))
+    status, head = ok(http.get(T)), ok(http.get(f"{T}/head"))
+    assert (head["trial"], head["event"], head["hash"]) == ("small", status["events"], status["hash"])
+    sent = http.get(f"{T}/export")
+    assert (sent.headers["drimed-event"], sent.headers["drimed-hash"]) == (str(head["event"]), head["hash"])
+    assert head["hash"][:12] in sent.headers["content-disposition"]
+
+
 def test_an_export_begins_at_once_and_is_sent_piece_by_piece(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """The header arrives while the first decisions are still being read."""
     monkeypatch.setattr(export, "AT_ONCE", 2)
@@ -405,19 +430,3 @@ def test_an_export_begins_at_once_and_is_sent_piece_by_piece(running: Running, m
         assert next(lines).startswith("decision,episode,user")
         gate.set()
         assert len(list(lines)) == 6
-
-
-def test_the_checks_say_which_promise_does_not_hold(
-    http: httpx.Client, running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from drimed.findings import checks
-
-    ok(http.post(f"{T}/ask", json={}))
-    events = ok(http.get(T))["events"]
-    assert ok(http.get(f"{T}/checks")) == {"withdrawn": None, "alarms": [], "events": events}
-    monkeypatch.setattr(checks, "_withdrawn", lambda _: "The promise does not hold.")
-    monkeypatch.setattr(Budget, "any_left", lambda _: True)
-    ok(http.post(f"{T}/episodes", json={"number": 2}))  # a new state of the log is analysed again
-    assert ok(http.get(f"{T}/checks"))["withdrawn"] == "The promise does not hold."
-    with Client(running.address) as client:
-        assert client.checks("small").withdrawn == "The promise does not hold."

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from drimed.trial import asking, proposing
+from drimed.trial import trial as trials
 from drimed.trial.stores import open_store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
@@ -123,4 +124,25 @@ def test_quick_decisions_are_taken_under_the_lock_at_once(address: str, monkeypa
     monkeypatch.setattr(proposing, "QUICK", PATIENCE)
     with pytest.raises(TypeError):  # one that took long was enough
         trial.ask("site 1")
+    store.close()
+
+
+def test_a_snapshot_that_is_due_does_not_make_a_slow_decision_be_taken_again(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials, "SNAPSHOT_EVERY", 3)
+    store, taken = open_store(address), list[int]()
+    trial, plain = Trial.create(BUSY, store), asking.decide
+
+    def counted(state: Any, questions: Any) -> Any:
+        taken.append(state.seq)
+        return plain(state, questions)
+
+    monkeypatch.setattr(asking, "decide", counted)
+    for i in range(6):
+        trial.slow = True
+        trial.tell(trial.ask(f"site {i % 4}").id, {"yield": 5.0})
+    assert len(taken) == 6
+    assert any(event.kind == "snapshot" for event in trial.log())
+    assert verify(store, trial.name).ok
     store.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 import sqlalchemy as sa
 
 from drimed.records import Event
+from drimed.trial import snapshots
 from drimed.trial import trial as trials
-from drimed.trial.events import hash_after
+from drimed.trial.events import hash_after, written
 from drimed.trial.fold import at_start, caught_up
 from drimed.trial.stores import open_store
 from drimed.trial.stores.sql import SqlStore
@@ -204,7 +206,7 @@ def test_a_changed_snapshot_is_found_and_named(forger: Forger) -> None:
     data[inside] ^= 1
     for wrong in (bytes(data), b"", b"PK", forger.snapshot.data[:-30]):
         forger.run("UPDATE drimed_snapshots SET data = :data", data=wrong)
-        assert forger.faults() == [f"the snapshot after event {seq} is not what the log amounts to"]
+        assert forger.faults() == [f"the snapshot after event {seq} is not the one that was taken"]
     forger.run("UPDATE drimed_snapshots SET data = :data", data=forger.snapshot.data)
     assert verify(forger.store, NAME).ok
 
@@ -223,7 +225,43 @@ def test_a_changed_snapshot_is_not_believed(forger: Forger, caplog: pytest.LogCa
         forger.run(f"UPDATE drimed_snapshots SET {column} = :wrong", wrong=wrong)
         caplog.clear()
         assert same(Trial.open(NAME, forger.store).state(), whole)
-        assert "is unusable" in caplog.text
+        assert "is not used" in caplog.text
+
+
+def test_a_poisoned_snapshot_does_not_steer(forger: Forger, caplog: pytest.LogCaptureFixture) -> None:
+    """It is sound in itself, and of the right event; what it says was learned is not what the log amounts to."""
+    assert forger.snapshot is not None
+    with forger.store.reading(NAME) as ledger:
+        whole = caught_up(at_start(ledger), ledger)
+        then = caught_up(at_start(ledger), ledger, forger.snapshot.seq)
+        early = caught_up(at_start(ledger), ledger, forger.snapshot.seq // 2)
+    poisoned = snapshots.take(replace(then, learned=then.policy.with_evidence(then.learned, early.learned)))
+    assert (poisoned.seq, poisoned.hash) == (forger.snapshot.seq, forger.snapshot.hash)
+    forger.run("UPDATE drimed_snapshots SET data = :data", data=poisoned.data)
+    opened = Trial.open(NAME, forger.store)
+    assert same(opened.state(), whole)
+    assert f"the snapshot after event {poisoned.seq} is not used" in caplog.text
+    assert forger.faults() == [f"the snapshot after event {poisoned.seq} is not the one that was taken"]
+    opened.pause(reason="the next one who writes replaces it")
+    assert verify(forger.store, NAME).ok
+
+
+def test_a_poisoned_snapshot_whose_hash_was_chained_anew_is_found(forger: Forger) -> None:
+    assert forger.snapshot is not None
+    with forger.store.reading(NAME) as ledger:
+        then = caught_up(at_start(ledger), ledger, forger.snapshot.seq)
+        early = caught_up(at_start(ledger), ledger, forger.snapshot.seq // 2)
+    poisoned = snapshots.take(replace(then, learned=then.policy.with_evidence(then.learned, early.learned)))
+    forger.run("UPDATE drimed_snapshots SET data = :data", data=poisoned.data)
+    place, hash = poisoned.seq + 1, poisoned.hash
+    for event in forger.events[place - 1 :]:
+        text = event.text
+        if event.seq == place:
+            text = written({"after": poisoned.seq, "hash": hashlib.sha256(poisoned.data).hexdigest()})
+        hash = hash_after(hash, replace(event, text=text))
+        forger.run("UPDATE drimed_events SET text = :t, hash = :h WHERE seq = :s", t=text, h=hash, s=event.seq)
+    forger.run("UPDATE drimed_trials SET hash = :hash", hash=hash)
+    assert forger.faults() == [f"the snapshot after event {poisoned.seq} is not what the log amounts to"]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "7", '{"x": NaN}', "{" * 10**4])

@@ -10,6 +10,7 @@ import pytest
 
 from drimed.errors import BatchError, ConflictError, DrimedError, InputError, NumericalError, UnknownNameError
 from drimed.records import Report
+from drimed.trial import queries
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
@@ -141,6 +142,32 @@ def test_an_outcome_that_was_marked_missing_can_still_be_told() -> None:
     refused(trial, lambda: trial.mark_missing(1, reason="r"), ConflictError, "decision 1 has its whole outcome")
     plain.tell(1, WHOLE)
     assert theta(trial) == pytest.approx(theta(plain), rel=1e-9)
+    verified(trial)
+
+
+def test_an_amendment_corrects_a_value_and_does_not_say_that_the_rest_will_come() -> None:
+    trial = asked()
+    trial.tell(1, {"yield": 5.0})
+    trial.mark_missing(1, reason="no scales")
+    before = trial.status()
+    assert trial.amend(1, {"yield": 5.5}, reason="misread").state == "missing"
+    after = trial.status()
+    assert (after.missing, after.partial, trial.decision(1).state) == (before.missing, before.partial, "missing")
+    with trial.reading() as (ledger, state):
+        assert 1 not in queries.pending(ledger, state).states
+    assert trial.tell(1, {"yield": 5.5}).state == "missing"  # nothing new
+    assert trial.tell(1, {"cost": 7.0}).state == "complete"  # it came after all
+    assert trial.amend(1, {"cost": None}, reason="not ours").state == "partial"  # that may come again
+    verified(trial)
+
+
+def test_an_amendment_that_completes_a_missing_outcome_completes_it() -> None:
+    trial = asked()
+    trial.tell(1, {"yield": 5.0})
+    trial.mark_missing(1, reason="no scales")
+    assert trial.amend(1, {"cost": 7.0}, reason="found").state == "complete"
+    assert trial.amend(1, {"cost": None}, reason="not ours").state == "partial"
+    assert (trial.status().missing, trial.status().partial) == (0, 1)
     verified(trial)
 
 

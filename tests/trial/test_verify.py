@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from drimed.errors import UnknownNameError
+from drimed.errors import StoreError
 from drimed.trial import trial as trials
 from drimed.trial.events import START, chain
 from drimed.trial.fold import at_start, caught_up
 from drimed.trial.problem import FEWEST_USERS
-from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.stores.memory import MemoryLedger, MemoryStore
 from drimed.trial.stores.store import Store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
@@ -97,9 +97,17 @@ def test_a_snapshot_that_was_rolled_back_with_its_transaction_is_taken_again(mon
     monkeypatch.setattr(trials, "SNAPSHOT_EVERY", 2)
     store = MemoryStore()
     trial = Trial.create(SMALL, store)
-    trial.open_episode()
-    with pytest.raises(UnknownNameError):
-        trial.ask("nobody")  # the transaction in which a snapshot was due
-    trial.ask("north")
+
+    def fail(_: MemoryLedger) -> None:
+        raise StoreError("the disk is full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(MemoryLedger, "commit", fail)
+        with pytest.raises(StoreError):
+            trial.open_episode()  # the transaction in which a snapshot was due
     with store.reading("small") as ledger:
-        assert ledger.snapshot_seq() == 2
+        assert (ledger.seq, ledger.snapshot_seq()) == (1, 0)
+    trial.open_episode()
+    with store.reading("small") as ledger:
+        assert (ledger.seq, ledger.snapshot_seq()) == (3, 2)
+    assert same(Trial.open("small", store).state(), trial.state())

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -228,7 +229,7 @@ def main() -> None:
     for kind in ("sqlite", "postgresql") if options.store == "both" else (options.store,):
         with tempfile.TemporaryDirectory(prefix="drimed-torture-") as folder, _address(kind, Path(folder)) as address:
             campaign = Campaign(address, Path(folder), team=options.workers, rng=rng)
-            _report(f"{kind}: {options.kills} kills", campaign, lambda tick, c=campaign: c.run(options.kills, tick))
+            _report(f"{kind}: {options.kills} kills", campaign, partial(campaign.run, options.kills))
         for name, (store, troubled) in troubles.ALL.items():
             if store == kind:
                 with tempfile.TemporaryDirectory(prefix="drimed-torture-") as folder, troubled(Path(folder)) as found:
@@ -237,8 +238,9 @@ def main() -> None:
                         continue
                     address, trouble = found
                     campaign = Campaign(address, Path(folder), team=options.workers, rng=rng, patient=True)
-                    work = lambda tick, c=campaign, t=trouble: c.endure(options.rounds, t, tick)  # noqa: E731
-                    _report(f"{name}: {options.rounds} times", campaign, work)
+                    _report(
+                        f"{name}: {options.rounds} times", campaign, partial(campaign.endure, options.rounds, trouble)
+                    )
 
 
 def _report(name: str, campaign: Campaign, work: Callable[[Callable[[], None]], None]) -> None:

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from drimed import outputs
 from drimed.cli import names
 from drimed.errors import InputError
+from drimed.formatting import visible
 
 if TYPE_CHECKING:  # SciPy takes a quarter of a second that other commands do not need
     from drimed.evaluation.evaluate import Evaluation, Plan
@@ -21,6 +25,7 @@ if TYPE_CHECKING:  # SciPy takes a quarter of a second that other commands do no
 WITHOUT_MODEL = "ips,snips,clipped"
 WITH_MODEL = "dm,ips,snips,clipped,dr,sndr,switch-dr,dros"
 LEAST_USERS = 10  # those with the least overlap are listed; the JSON file has all of them
+EARLIER = outputs.text_with(r'\A\{\s*"decisions": \d+,\s*"arms": ')  # what this command writes
 REFUSED = 2  # exit code where nothing at all could be estimated
 
 
@@ -105,8 +110,8 @@ def _answer(stream: LogStream, plan: Plan, out: Path | None) -> None:
     _show(console, result, plan.level)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(result.as_dict(), indent=2) + "\n", encoding="utf-8")
-        console.print(f"wrote {out}")
+        outputs.put(out, json.dumps(result.as_dict(), indent=2).encode() + b"\n", EARLIER, "an evaluation")
+        console.print(Text(f"wrote {out}"))
     if all(estimate.refused for estimate in result.estimates):
         raise typer.Exit(REFUSED)
 
@@ -123,26 +128,32 @@ def _show(console: Console, result: Evaluation, level: float) -> None:
     for e in result.estimates:
         if e.refused:
             refusals.setdefault(e.refused, []).append(f"{e.target} / {e.estimator}")
-            table.add_row(e.target, e.estimator, "[bold red]refused[/]", "", "")
+            table.add_row(escape(visible(e.target)), escape(e.estimator), "[bold red]refused[/]", "", "")
             continue
         cells = [f"{e.value:.5g}", f"{e.standard_error:.2g}", _text(e.interval)]
         cells += [_text(i) for shown, i in ((bootstrap, e.bootstrap), (anytime, e.anytime)) if shown]
-        table.add_row(e.target, e.estimator, *cells)
+        table.add_row(escape(visible(e.target)), escape(e.estimator), *cells)
     console.print(table)
     for name, overlap in result.overlaps.items():
         if overlap is not None:
             w = overlap.weights
             share = w.effective / w.count if w.count else 0.0
-            console.print(
-                f"{name}: effective sample size {w.effective:,.0f} ({share:.0%}), largest weight {w.largest:.4g}"
+            _say(
+                console,
+                f"{name}: effective sample size {w.effective:,.0f} ({share:.0%}), largest weight {w.largest:.4g}",
             )
             for user, each in sorted(overlap.by_user.items(), key=lambda item: item[1].effective)[:LEAST_USERS]:
-                console.print(f"  user {user}: {each.effective:,.0f} of {each.count:,}, largest {each.largest:.4g}")
+                _say(console, f"  user {user}: {each.effective:,.0f} of {each.count:,}, largest {each.largest:.4g}")
     for name, told in result.warnings.items():
         for text in told:
-            console.print(f"[yellow]warning:[/] {name}: {text}", highlight=False)
+            _say(console, f"{name}: {text}", ("warning: ", "yellow"))
     for reason, whose in refusals.items():
-        console.print(f"[bold red]refused:[/] {', '.join(whose)}: {reason}", highlight=False, soft_wrap=True)
+        _say(console, f"{', '.join(whose)}: {reason}", ("refused: ", "bold red"))
+
+
+def _say(console: Console, text: str, mark: tuple[str, str] = ("", "")) -> None:
+    """A line in which names are names and no markup."""
+    console.print(Text.assemble(mark, visible(text)), highlight=False, soft_wrap=True)
 
 
 def _text(interval: Interval | None) -> str:

@@ -14,6 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from drimed.cli.trial import common
+from drimed.errors import InputError
 from drimed.formatting import visible
 from drimed.trial.events import now
 from drimed.trial.stores import open_store
@@ -47,6 +49,7 @@ def serve(
     ] = None,
     grace: Annotated[int | None, typer.Option(help="Seconds to finish running requests when stopping.")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+    anchors: Annotated[str | None, typer.Option(help="A file that gets each episode's hash; default: none.")] = None,
     config: Annotated[Path | None, typer.Option(envvar="DRIMED_CONFIG", help="A TOML file of settings.")] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Fill an empty store with a simulated trial first.")] = False,
 ) -> None:
@@ -84,12 +87,15 @@ def create(
     days: Annotated[float | None, typer.Option(help="Days until it expires; default: never.")] = None,
     store: Address = None,
     config: Config = None,
+    actor: common.Who = None,
 ) -> None:
     """Make a token. It is shown once; the store keeps only its hash."""
     from drimed.service import tokens
 
     with _opened(store, config, create=True) as opened:
-        made, text = tokens.create(opened, label=label, role=role, trial=trial, days=days)
+        made, text = tokens.create(
+            opened, label=label, role=role, trial=trial, days=days, actor=common.actor_name(actor)
+        )
         if trial is not None and trial not in opened.names():
             typer.echo(f"note: there is no trial {trial!r} yet", err=True)
     until = f" until {_minute(made.expires)} UTC" if made.expires else ""
@@ -119,13 +125,81 @@ def revoke(
     name: Annotated[str, typer.Argument(metavar="LABEL", help="The label or the id of a token.")],
     store: Address = None,
     config: Config = None,
+    actor: common.Who = None,
 ) -> None:
     """Revoke a token. A running service refuses it within seconds."""
     from drimed.service import tokens
 
     with _opened(store, config) as opened:
-        revoked = tokens.revoke(opened, name)
+        revoked = tokens.revoke(opened, name, actor=common.actor_name(actor))
     console.print(Text(visible(f"token {revoked.label!r} ({revoked.id}) is revoked")))
+
+
+@token.command()
+def log(store: Address = None, config: Config = None) -> None:
+    """Who made and revoked tokens, and when; the last line has the hash of this log."""
+    from drimed.service import token_log
+
+    with _opened(store, config) as opened:
+        found = token_log.events(opened)
+    labels = {e.body["id"]: e.body["label"] for e in found if "label" in e.body}
+    common.show(
+        [
+            {
+                "event": e.seq,
+                "time (UTC)": _minute(e.time),
+                "actor": e.actor,
+                "what": e.kind,
+                "token": labels.get(e.body["id"], ""),
+                "id": e.body["id"],
+                "role": e.body.get("role"),
+                "trial": e.body.get("trial"),
+            }
+            for e in found
+        ]
+    )
+    common.say(f"{len(found)} events" + (f"; last hash {found[-1].hash}" if found else ""))
+
+
+@token.command()
+def anchor(
+    to: Annotated[Path | None, typer.Option(help="A file to add to; default: print the line.")] = None,
+    store: Address = None,
+    config: Config = None,
+) -> None:
+    """Keep where the log of tokens stands, as `drimed trial anchor` does for trials."""
+    from drimed.service import token_log
+    from drimed.trial import anchors
+
+    with _opened(store, config) as opened:
+        head = token_log.head(opened)
+    if head is None:
+        raise InputError("there never was a token: there is nothing to keep")
+    if to is None:
+        typer.echo(anchors.line(head))
+        return
+    anchors.append(to, [head])
+    common.say(f"added 1 line to {to}")
+
+
+@token.command()
+def verify(
+    anchored: Annotated[Path | None, typer.Option("--anchors", help="A file of `drimed token anchor`.")] = None,
+    store: Address = None,
+    config: Config = None,
+) -> None:
+    """Prove that the tokens are those that were made and revoked by this program, as their log says."""
+    from drimed.service import token_log
+    from drimed.trial import anchors
+
+    kept = [] if anchored is None else anchors.load(anchored)
+    with _opened(store, config) as opened:
+        faults = token_log.verify(opened, kept)
+    for fault in faults:
+        common.say(f"fault: {fault}", "bold red")
+    if faults:
+        raise typer.Exit(1)
+    common.say("the tokens are what their log says", "green")
 
 
 def _opened(store: str | None, config: Path | None, *, create: bool = False) -> closing[SqlStore]:

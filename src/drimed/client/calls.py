@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from drimed.errors import InputError
-from drimed.records import Checks, Decision, Effect, Event, Member, Page, Proof, Receipt, Report, Status, read
+from drimed.records import Checks, Decision, Effect, Event, Head, Member, Page, Proof, Receipt, Report, Status, read
 
 T = TypeVar("T")
 Context = Mapping[str, float | str]
@@ -285,6 +285,11 @@ def effects(trial: str, *, user: str | None = None, limit: int = 100, after: str
 def checks(trial: str) -> Call[Checks]:
     """What the checks of a trial found, and which promise they withdraw."""
     return Call("GET", _of(trial, "checks"), Checks.read)
+
+
+def head(trial: str) -> Call[Head]:
+    """Where the log stands: the number and the hash of its last event, to be kept elsewhere."""
+    return Call("GET", _of(trial, "head"), partial(read, Head))
 
 
 def verify(trial: str, *, expect: str | None = None) -> Call[Proof]:

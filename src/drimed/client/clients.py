@@ -85,6 +85,7 @@ class Methods:
     log_page = Method(calls.log_page)
     effects = Method(calls.effects)
     checks = Method(calls.checks)
+    head = Method(calls.head)
     verify = Method(calls.verify)
 
 

@@ -21,7 +21,8 @@ from drimed.errors import InputError
 from drimed.evaluation import effects as linear
 from drimed.findings import field
 from drimed.findings.gather import Gathered, Inference, offers_now
-from drimed.findings.model_free import REWARD, model_free
+from drimed.findings.model_free import REWARD as REWARD
+from drimed.findings.model_free import model_free
 from drimed.learning.field.contrasts import Known
 from drimed.learning.offer import Fit, Offer
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray

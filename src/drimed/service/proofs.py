@@ -24,8 +24,8 @@ Progress = Callable[[int, int], None]
 Prove = Callable[[Key, Progress], Proof]
 
 
-class _Abandoned(Exception):  # noqa: N818  # it ends a proof, and is no error
-    pass
+class _Abandoned(BaseException):
+    """Ends a proof that nobody waits for. No fault of the log: a proof takes any Exception for one."""
 
 
 @dataclass
@@ -49,9 +49,10 @@ class Proofs:
         if job is None or job.begun:
             if sum(not other.begun for other in self._waiting.values()) >= MOST_WAITING:
                 raise Refusal(429, "too-many", "too many proofs are waiting; try again", headers={"Retry-After": "10"})
-            job = self._waiting[key] = _Job()
+            job = self._waiting[key] = _Job(waiters=1)  # before it begins: one that nobody waits for stops
             job.future = self._pool.submit(self._run, key, job)
-        job.waiters += 1
+        else:
+            job.waiters += 1
         done = asyncio.wrap_future(job.future)
         done.add_done_callback(lambda found: found.cancelled() or found.exception())  # perhaps nobody waits for it
         try:
@@ -60,6 +61,9 @@ class Proofs:
                 if not done.done() and await gone():
                     raise ClientDisconnect
             return done.result()
+        except _Abandoned:
+            detail = "the service is stopping; try again"
+            raise Refusal(503, "unavailable", detail, headers={"Retry-After": "1"}) from None
         finally:
             job.waiters -= 1
             if not job.waiters and not job.future.done():

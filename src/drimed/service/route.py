@@ -144,7 +144,7 @@ class Guarded(APIRoute):
         role, media = str(described[ROLE]), described.get(MEDIA, [JSON])
         writes = bool((self.methods or set()) - {"GET", "HEAD"})
         taken = [field.field_info.annotation for field in self.dependant.body_params]
-        model = TypeAdapter[Any](taken[0]) if taken else None
+        model = TypeAdapter[Any](taken[0]) if taken and taken[0] is not None else None
         handle = super().get_route_handler()
 
         async def handler(request: Request) -> Response:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -27,7 +28,7 @@ from drimed.trial.spec import TrialSpec
 from drimed.trial.stores import open_store
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
-from drimed.trial.verify import verify as replay
+from drimed.trial.verify import verify
 
 FAILURES = 5.0, 20  # a second, and at once: tokens that are not recognised, from one address
 PURGE_EVERY = 3600.0  # seconds
@@ -48,7 +49,7 @@ class Service:
             2 * settings.threads + DOORS + HEAVY + 1 + ANALYSES
         )  # as many as there are threads that may want one
         self.store = open_store(settings.store, connections=connections)
-        self.trials = Trials(self.store)
+        self.trials = Trials(self.store, Path(settings.anchors) if settings.anchors else None)
         self.access = Access(self.store, settings)
         self.stopping = False
         self._requests, self._failures = Buckets(settings.rate, settings.burst), Buckets(*FAILURES)
@@ -151,7 +152,7 @@ class Service:
 
     def _prove(self, key: Key, progress: Progress) -> Proof:
         trial, expect = key
-        return replay(self.store, trial, expected_hash=expect, progress=progress)
+        return verify(self.store, trial, expected_hash=expect, progress=progress)
 
 
 async def _in(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:

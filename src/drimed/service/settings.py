@@ -39,6 +39,7 @@ class Settings:
     proxies: str = ""  # addresses and networks, with commas: what they say of who asks (X-Forwarded-For) is believed
     grace: int = 30  # seconds to finish running requests when stopping
     log_level: str = "info"
+    anchors: str = ""  # a file that gets the hash of a trial's log with every episode; empty: none
 
     def __post_init__(self) -> None:
         if self.log_level not in LEVELS:

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from drimed.errors import ConflictError, InputError, UnknownNameError
+from drimed.service import token_log
 from drimed.trial.events import now
 from drimed.trial.stores.schema import tokens as table
 from drimed.trial.stores.sql import SqlStore
@@ -45,9 +46,15 @@ class Token:
 
 
 def create(
-    store: SqlStore, *, label: str, role: str, trial: str | None = None, days: float | None = None
+    store: SqlStore,
+    *,
+    label: str,
+    role: str,
+    trial: str | None = None,
+    days: float | None = None,
+    actor: str = "python",
 ) -> tuple[Token, str]:
-    """A new token, and its text, which is shown only once."""
+    """A new token, and its text, which is shown only once; `actor` makes it."""
     if role not in ROLES:
         raise UnknownNameError("role", role, ROLES)
     if not _LABEL.fullmatch(label) or label == LOCAL:
@@ -67,6 +74,8 @@ def create(
         except IntegrityError:
             message = f"there is a token {label!r} already, and the log names it; choose another label"
             raise ConflictError(message) from None
+        body = {name: value for name, value in vars(token).items() if name != "revoked"} | {"hash": _hash(text)}
+        token_log.append(connection, token_log.CREATED, body, actor)
     return token, text
 
 
@@ -88,7 +97,7 @@ def listed(store: SqlStore) -> list[Token]:
     return [Token(*row) for row in rows]
 
 
-def revoke(store: SqlStore, name: str) -> Token:
+def revoke(store: SqlStore, name: str, *, actor: str = "python") -> Token:
     """Never accept a token again, by its label or id; it stays in the list."""
     with store.transaction(write=True) as connection:
         rows = connection.execute(sa.select(*_COLUMNS)).all()
@@ -96,7 +105,9 @@ def revoke(store: SqlStore, name: str) -> Token:
         if found is None:
             raise UnknownNameError("token", name, [r.label for r in rows])
         if found.revoked is None:
-            connection.execute(table.update().where(table.c.id == found.id).values(revoked=now()))
+            moment = now()
+            connection.execute(table.update().where(table.c.id == found.id).values(revoked=moment))
+            token_log.append(connection, token_log.REVOKED, {"id": found.id, "revoked": moment}, actor)
     return found
 
 

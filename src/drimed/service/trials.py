@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar, cast
 
 from drimed.errors import ConflictError, StoreError, UnknownNameError
@@ -29,8 +30,8 @@ T = TypeVar("T")
 class Trials:
     """Trials by name; threads may share it."""
 
-    def __init__(self, store: SqlStore) -> None:
-        self.store = store
+    def __init__(self, store: SqlStore, anchors: Path | None = None) -> None:
+        self.store, self.anchors = store, anchors
         self._known: OrderedDict[str, Trial] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -105,7 +106,7 @@ class Trials:
 
     def _trial(self, name: str) -> Trial:
         with self._lock:
-            trial = self._known.setdefault(name, Trial(name, self.store))
+            trial = self._known.setdefault(name, Trial(name, self.store, anchors=self.anchors))
             self._known.move_to_end(name)
             if len(self._known) > MOST_TRIALS:
                 self._known.popitem(last=False)

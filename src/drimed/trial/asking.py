@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +14,7 @@ from drimed.guards.guard import REASONS
 from drimed.guards.guard import Decision as Drawn
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.records import Decision, Event, Path
-from drimed.trial import enrolling
+from drimed.trial import allowed, enrolling
 from drimed.trial import events as kinds
 from drimed.trial.enrolling import Definition
 from drimed.trial.events import Draft
@@ -67,7 +67,7 @@ def ask(
         kinds.storable("key", key, kinds.LONGEST_KEY)
         if before := answered(tx, key, users, plots):
             return before
-    _can_decide(tx.state)
+    allowed.running(tx.state)
     enrolling.enrol(tx, list(enrol) if users is None else users, enrol)
     _known(tx.state, users or (), ("users",))
     _known(tx.state, contexts, ("contexts",))
@@ -106,7 +106,7 @@ def by_user(state: TrialState, table: Mapping[str, T]) -> dict[str, T]:
 def preview(tx: Transaction) -> list[Decision]:
     """What would be decided now for every user and plot, in its context of this episode or a typical one."""
     state = tx.state
-    _can_decide(state)
+    allowed.running(state)
     wanted = [place for user in state.users for place in places(state, user)]
     there, typical = state.episode.contexts, state.problem.covariates.typical
     known = {u: as_vector(there[u]) if u in there else typical for u in state.users}
@@ -124,12 +124,9 @@ def open_episode(
     current = state.episode.number
     if number is not None and number == current:
         return current
-    if state.status != "running":
-        raise ConflictError(f"trial {state.spec.name!r} is {state.status}; no episode can be opened")
-    if number is not None and number != current + 1:
-        raise ConflictError(f"episode {number} cannot be opened: the next one is {current + 1}", ("number",))
+    following = allowed.opening(state, number)
     tx.append([Draft(kinds.EPISODE, _episode(state, by_user(state, contexts or {}), unavailable or {}))])
-    return current + 1
+    return following
 
 
 def decide(state: TrialState, questions: Sequence[Question]) -> list[dict[str, Any]]:
@@ -140,11 +137,12 @@ def decide(state: TrialState, questions: Sequence[Question]) -> list[dict[str, A
     named = (block_key(q.profile.user, q.block) for q in questions if q.block is not None)
     numbers = state.numbers.with_blocks(named)
     asked = [(q.profile, q.context, q.available, numbers.block(q.profile.user, q.block)) for q in questions]
+    floor = state.floor([q.profile.user for q in questions])
     if len(questions) == 1:
-        offer = problem.offer(*asked[0])
+        offer = replace(problem.offer(*asked[0]), floor=floor)
         drawn = policy.decide(learned, offer, draws[0])
     else:
-        offer = problem.offers(*zip(*asked, strict=True))
+        offer = replace(problem.offers(*zip(*asked, strict=True)), floor=floor)
         drawn = policy.decide_together(learned, offer, draws)
     return _bodies(state, questions, drawn, policy.effects(learned, offer, state.spec.confidence))
 
@@ -258,12 +256,8 @@ def _episode(
         if (vector := state.problem.covariates.context(values, ("contexts", user))) is not None:
             body["contexts"][user] = vector.tolist()
     _known(state, filter(None, unavailable), ("unavailable",))
-    for user, arms in unavailable.items():
-        for arm in arm_names(arms):
-            state.problem.arm(arm, ("unavailable", user))
-        for name in [user] if user else state.users:
-            state.problem.available(state.profile(name), [*state.retired, *arms])
-        body["unavailable"][user] = sorted(arms)
+    body["unavailable"] = {user: sorted(arm_names(arms)) for user, arms in unavailable.items()}
+    allowed.unavailable(state, body["unavailable"])
     state.opening_offers(body["contexts"])  # refuses what the policy could not begin with
     return body
 
@@ -287,9 +281,3 @@ def _known(state: TrialState, users: Any, field: Path) -> None:
     for i, user in enumerate(users):
         if user not in state.users:
             raise UnknownNameError("user", user, state.users, (*field, i if isinstance(users, Sequence) else user))
-
-
-def _can_decide(state: TrialState) -> None:
-    if state.status != "running":
-        fix = "; resume it first" if state.status == "paused" else ""
-        raise ConflictError(f"trial {state.spec.name!r} is {state.status} and decides nothing{fix}")

@@ -6,29 +6,23 @@ that records it. What could not be folded in is never recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from drimed.errors import ConflictError, SpecError, UnknownNameError
-from drimed.records import Fault
-from drimed.trial import enrolling, faults
+from drimed.trial import allowed, enrolling, faults
 from drimed.trial import events as kinds
 from drimed.trial.build import build_policy
-from drimed.trial.enrolling import first_control, not_retired, valid
+from drimed.trial.enrolling import valid
 from drimed.trial.events import Draft
 from drimed.trial.fold import with_arm
 from drimed.trial.name_faults import direction_faults, name_faults
 from drimed.trial.names import tidy
 from drimed.trial.parts import Arm, ArmNoise, Control, Finite, User, Value
 from drimed.trial.problem import Problem
-from drimed.trial.state import TrialState
-from drimed.trial.telling import need_reason
 from drimed.trial.transaction import Transaction
-
-FROM = {kinds.PAUSED: ("running",), kinds.RESUMED: ("paused",), kinds.STOPPED: ("running", "paused")}
 
 Label = Annotated[str, Field(min_length=1, max_length=100)]
 Reason = Annotated[str, Field(max_length=2000, description="Why; it is kept in the log.")]
@@ -116,27 +110,26 @@ class Change:
 
 def change_preference(tx: Transaction, user: str, preference: Mapping[str, float], reason: str) -> None:
     """Change how a user weighs the metrics."""
-    need_reason(reason)
-    _known(tx.state, user)
+    allowed.need_reason(reason)
+    allowed.known_user(tx.state, user)
     given: Any = preference  # callers are not always typed
     weights = dict(given) if isinstance(given, Mapping) else given
     new: User = valid(User, {"preference": weights}, ("users", user))
     at, spec = ("users", user, "preference"), tx.state.spec
     weighed = new.preference or {}
-    _raise([*faults.preference_faults(spec, weighed, at), *direction_faults(spec, weighed, at)])
+    allowed.sound([*faults.preference_faults(spec, weighed, at), *direction_faults(spec, weighed, at)])
     tx.append([Draft(kinds.PREFERENCE, {"preference": new.preference, "reason": reason}, user=user)])
 
 
 def change_control(tx: Transaction, user: str, control: str | Mapping[str, float], reason: str) -> None:
     """Compare a user with another control."""
-    need_reason(reason)
+    allowed.need_reason(reason)
     state, at = tx.state, ("users", user)
-    _known(state, user)
+    allowed.known_user(state, user)
     wanted = dict(control) if isinstance(control, Mapping) else control
     new = state.profile(user).definition.model_copy(update={"control": valid(User, {"control": wanted}, at).control})
-    plots = faults.plot_faults(state.spec, state.policy, new.control, first_control(state), (*at, "control"))
-    _raise([*faults.user_faults(state.spec, new, at), *plots])
-    not_retired(state, state.problem.profile(user, new, 0))
+    allowed.sound(allowed.user_faults(state, new, at))
+    allowed.not_retired(state, state.problem.profile(user, new, 0))
     tx.append([Draft(kinds.CONTROL, {"control": new.control, "reason": reason}, user=user)])
 
 
@@ -150,36 +143,31 @@ def add_arm(
     state, name = tx.state, tidy(name)
     definition: Arm = valid(Arm, arm or {}, ("arms", name))
     own = None if noise is None else valid(ArmNoise, noise, ("noise", "arms", name))
-    if name in state.spec.arms:
-        raise ConflictError(f"there is an arm {name!r} already; a changed arm is a new arm with a new name", ("name",))
-    _raise([*name_faults(name, ("name",)), *faults.arm_faults(state.spec, name, definition)])
+    allowed.new_arm(state, name, definition)
+    allowed.sound(name_faults(name, ("name",)))
     body: dict[str, Any] = {"arm": name, "definition": definition.model_dump(mode="json", exclude_none=True)}
     if own is not None:
         body["noise"] = {name: own.model_dump(mode="json", exclude_none=True)}
     grown = with_arm(state.spec, body)
-    _raise(faults.cross_faults(grown))
+    allowed.sound(faults.cross_faults(grown))
     build_policy(grown, Problem(grown).shape.d)
     tx.append([Draft(kinds.ARM, body)])
 
 
 def retire_arm(tx: Transaction, name: str, reason: str) -> None:
     """Never give an arm again; nobody's control can be retired."""
-    need_reason(reason)
-    state = tx.state
-    state.problem.arm(name, ("arm",))
-    if name in state.retired:
+    allowed.need_reason(reason)
+    allowed.retirable(tx.state, name)
+    if name in tx.state.retired:
         return
-    for user in state.users:
-        state.problem.available(state.profile(user), [*state.retired, name])
     tx.append([Draft(kinds.RETIRED, {"arm": name, "reason": reason})])
 
 
 def turn(tx: Transaction, kind: str, reason: str) -> None:
     """Pause, resume or stop."""
     if kind != kinds.RESUMED:
-        need_reason(reason)
-    if tx.state.status not in FROM[kind]:
-        raise ConflictError(f"trial {tx.state.spec.name!r} is {tx.state.status}; it cannot be {kind}")
+        allowed.need_reason(reason)
+    allowed.turning(tx.state, kind)
     tx.append([Draft(kind, {"reason": reason})])
 
 
@@ -243,13 +231,3 @@ CHANGES = {change.name: change for change in _TABLE}
 def checked(kind: type[Body], fields: Mapping[str, Any]) -> Any:
     """A body of this kind; SpecError says which fields are wrong."""
     return valid(kind, dict(fields), ())
-
-
-def _known(state: TrialState, user: str) -> None:
-    if user not in state.users:
-        raise UnknownNameError("user", user, state.users, ("user",))
-
-
-def _raise(found: Sequence[Fault]) -> None:
-    if found:
-        raise SpecError(found)

@@ -116,7 +116,7 @@ class Columns:
         return found
 
     def unknown(self, table: Table, found: Mapping[str, Column], ignore: Iterable[str] = ()) -> list[str]:
-        """Columns with something in them that nobody knows; a number is no name, but what is left of a lost line end."""
+        """Columns with something in them that nobody knows. A number is no name: a line end was lost before it."""
         ignored = {folded(name) for name in ignore}
         names = (n for n in table.names if n and n not in found and folded(n) not in ignored)
         return [name for name in names if _NUMBER.fullmatch(name) or any(True for _ in table.column(name))]

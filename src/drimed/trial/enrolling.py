@@ -9,13 +9,12 @@ from pydantic import ValidationError
 
 from drimed.errors import ConflictError, InputError, SpecError
 from drimed.records import Fault, Path
+from drimed.trial import allowed
 from drimed.trial import events as kinds
-from drimed.trial import faults
 from drimed.trial.events import Draft
 from drimed.trial.name_faults import direction_faults, name_faults, tidy_user, user_names
 from drimed.trial.names import tidy
 from drimed.trial.parts import User
-from drimed.trial.problem import Profile
 from drimed.trial.sentences import readable
 from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
@@ -43,8 +42,7 @@ def enrol(tx: Transaction, users: Sequence[str], definitions: Mapping[str, Defin
         elif state.spec.enrols:
             new[name] = user
     found += [f for name, user in new.items() for f in _faults(state, name, user, ("enrol", name), new)]
-    if found:
-        raise SpecError(found)
+    allowed.sound(found)
     tx.append([_draft(state, name, user) for name, user in new.items()])
 
 
@@ -53,24 +51,9 @@ def add_user(tx: Transaction, name: str, user: Definition) -> None:
     state, name = tx.state, tidy(name)
     at = ("users", name)
     definition = valid(User, tidy_user(user), at)
-    if name in state.users:
-        raise ConflictError(f"there is a user {name!r} already", ("name",))
-    if found := list(_faults(state, name, definition, at, {})):
-        raise SpecError(found)
+    allowed.new_user(state, name)
+    allowed.sound(_faults(state, name, definition, at, {}))
     tx.append([_draft(state, name, definition)])
-
-
-def first_control(state: TrialState) -> Any:
-    """The control of the first user, with which others' control plots must agree where noise is learned from them."""
-    first = next(iter(state.profiles.values()), None)
-    return None if first is None else state.spec.resolved(first.definition).control
-
-
-def not_retired(state: TrialState, profile: Profile) -> None:
-    """Refuse a control that is not given any more."""
-    for arm in state.retired:
-        if profile.control[state.problem.arm(arm)] > 0:
-            raise ConflictError(f"arm {arm!r} is retired and cannot be a control; choose another one", ("control",))
 
 
 def valid(kind: Any, value: Any, at: Path) -> Any:
@@ -84,18 +67,14 @@ def valid(kind: Any, value: Any, at: Path) -> Any:
 
 
 def _faults(state: TrialState, name: str, user: User, at: Path, others: Mapping[str, User]) -> Iterator[Fault]:
-    spec = state.spec
     yield from name_faults(name, ("name",) if at[0] == "users" else at)
     yield from user_names(user, at)
-    yield from faults.user_faults(spec, user, at)
-    yield from direction_faults(spec, user.preference or {}, (*at, "preference"))
-    yield from state.problem.covariates.faults(user.attributes or {}, (*at, "attributes"))
-    first = first_control(state) or next((spec.resolved(u).control for u in others.values()), None)
-    yield from faults.plot_faults(spec, state.policy, spec.resolved(user).control, first, (*at, "control"))
+    yield from direction_faults(state.spec, user.preference or {}, (*at, "preference"))
+    yield from allowed.user_faults(state, user, at, others.values())
 
 
 def _draft(state: TrialState, name: str, user: User) -> Draft:
-    not_retired(state, state.problem.profile(name, user, len(state.profiles)))
+    allowed.not_retired(state, state.problem.profile(name, user, len(state.profiles)))
     return Draft(kinds.USER, {"definition": user.model_dump(mode="json", exclude_none=True)}, user=name)
 
 

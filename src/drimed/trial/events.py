@@ -24,9 +24,10 @@ CREATED, EPISODE, DECISION = "created", "episode", "decision"
 OUTCOME, AMENDMENT, MISSING = "outcome", "amendment", "missing"
 USER, PREFERENCE, CONTROL, ARM, RETIRED = "user", "preference", "control", "arm", "retired"
 PAUSED, RESUMED, STOPPED = "paused", "resumed", "stopped"
+SNAPSHOT = "snapshot"  # the program's own: what was kept of the state, by its hash
 KINDS = (
     CREATED, EPISODE, DECISION, OUTCOME, AMENDMENT, MISSING, USER, PREFERENCE, CONTROL, ARM, RETIRED, PAUSED, RESUMED,
-    STOPPED,
+    STOPPED, SNAPSHOT,
 )  # fmt: skip
 
 

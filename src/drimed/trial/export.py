@@ -171,6 +171,8 @@ def dictionary(state: TrialState) -> str:
     rows = [{"column": name, "meaning": meaning} for name, meaning in MEANING.items()]
     lines = {metric: lme4.line(state, metric) for metric in state.problem.metrics}
     rows += [{"column": f"the model of {m} in R", "meaning": line} for m, line in lines.items() if line is not None]
+    proof = f"all of trial {state.spec.name} up to event {state.seq}, whose hash is {state.hash}"
+    rows.append({"column": "(the log)", "meaning": proof})
     return csv_text(rows)
 
 
@@ -179,12 +181,13 @@ def write(trial: Trial, path: Path, *, whole: bool = False) -> int:
     form = path.suffix.lower()
     if form not in FORMS:
         raise InputError(f"an export is written as {', '.join(FORMS)}, got {path.name!r}")
+    state = trial.state()  # the file has all of this, and maybe what came while it was written
     with (
         replacing(path, earlier.EXPORTS.get(form, _is_parquet), "an export") as beside,
         replacing(path.with_suffix(".dictionary.csv"), earlier.DICTIONARY, "a data dictionary") as words,
     ):
         count = _npz(trial, beside) if form == ".npz" else _table(trial, beside, form, whole=whole)
-        words.write_text(dictionary(trial.state()), encoding="utf-8")
+        words.write_text(dictionary(state), encoding="utf-8")
     return count
 
 
@@ -198,6 +201,10 @@ def _table(trial: Trial, path: Path, form: str, *, whole: bool) -> int:
             out.write(piece)
             count += rows
     return count
+
+
+def _lines(rows: list[list[Any]]) -> bytes:
+    return "".join(csv_line(row) for row in rows).encode()
 
 
 def _parquet(made: Export, path: Path, *, whole: bool) -> int:

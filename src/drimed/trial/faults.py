@@ -9,8 +9,10 @@ import numpy as np
 from drimed.errors import ConfigError, DrimedError, UnknownNameError
 from drimed.linear import checks
 from drimed.policies.contract import AnyPolicy
+from drimed.policies.policy import Policy
 from drimed.policies.registry import find, make
 from drimed.records import Fault, Path
+from drimed.rules.floors import Floors
 from drimed.trial.build import build_policy
 from drimed.trial.model_faults import model_faults, place_faults
 from drimed.trial.parts import LARGEST, Arm, ArmNoise, Cohort, Control, User
@@ -30,7 +32,7 @@ def cross_faults(spec: TrialSpec) -> list[Fault]:
         faults += user_faults(spec, user, ("users", name))
     faults += [*model_faults(spec), *_setting_faults(spec)]
     if not faults:
-        faults += _policy_faults(spec)
+        faults += [*_policy_faults(spec), *floor_faults(spec, len(spec.arms))]
     return faults
 
 
@@ -108,6 +110,18 @@ def _metric_faults(spec: TrialSpec) -> Iterator[Fault]:
             yield Fault((*at, "metric"), str(UnknownNameError("metric", rail.metric, spec.metrics)))
         if _cancels(spec) and not rail.absolute:
             yield Fault(at, "with feedback 'difference' the control's level cancels: give `absolute`, not `relative`")
+
+
+def floor_faults(spec: TrialSpec, arms: int) -> Iterator[Fault]:
+    """What is wrong with the floors of a trial with so many arms."""
+    if spec.floors is None:
+        return
+    try:
+        Floors(**spec.floors.model_dump()).check(arms)
+    except ConfigError as error:
+        yield Fault(("floors",), str(error))
+    if not isinstance(make(spec.policy.name), Policy):
+        yield Fault(("floors",), f"the policy {spec.policy.name!r} knows no floors: take another, such as dri_med")
 
 
 def _arm_faults(spec: TrialSpec) -> Iterator[Fault]:

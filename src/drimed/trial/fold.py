@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from drimed.trial.spec import TrialSpec
 from drimed.trial.state import Capacity, Episode, TrialState, Values, problem_of
 from drimed.trial.stores.store import Ledger
 
+About = TypeVar("About")
 Group = list[tuple[Event, Event | None]]  # events, each with the decision that it is about
 
 CHUNK = 2000  # events that are folded at a time: their decisions are fetched together
@@ -73,12 +74,12 @@ def advanced(state: TrialState, group: Group, ledger: Ledger) -> TrialState:
 
 def groups(ledger: Ledger, *, after: int, until: int | None) -> Iterator[Group]:
     """The ledger's events in groups, with the decisions they are about."""
-    return grouped(_with_decisions(ledger, after, until))
+    return grouped((event, told[0] if told else None) for event, told in with_histories(ledger, after, until))
 
 
-def grouped(pairs: Iterable[tuple[Event, Event | None]]) -> Iterator[Group]:
+def grouped(pairs: Iterable[tuple[Event, About]]) -> Iterator[list[tuple[Event, About]]]:
     """Decisions that were taken together stay together."""
-    group: Group = []
+    group: list[tuple[Event, About]] = []
     for event, about in pairs:
         together = (
             group
@@ -137,7 +138,7 @@ def _outcome(state: TrialState, event: Event, about: Event | None) -> TrialState
     body = event.body
     was, now = body["was"], body["outcome"]
     before = state.state_of(was, missing=body.get("late", False))
-    counts = state.counts.moved(before, state.state_of(now, missing=False))
+    counts = state.counts.moved(before, state.state_of(now, missing=body.get("missing", False)))
     if event.kind == kinds.AMENDMENT:
         counts = replace(counts, amendments=counts.amendments + 1)
     usual = unlikely.recorded(state.usual, state.problem.metrics, was, now)
@@ -181,6 +182,11 @@ def _turned(state: TrialState, event: Event) -> TrialState:
     return replace(state, status="running" if event.kind == kinds.RESUMED else event.kind)
 
 
+def _same(state: TrialState, event: Event) -> TrialState:
+    del event
+    return state
+
+
 _TOLD = (kinds.OUTCOME, kinds.AMENDMENT)
 _PROFILES = (kinds.USER, kinds.PREFERENCE, kinds.CONTROL)
 _HANDLERS: dict[str, Callable[[TrialState, Event], TrialState]] = {
@@ -194,6 +200,7 @@ _HANDLERS: dict[str, Callable[[TrialState, Event], TrialState]] = {
     kinds.PAUSED: _turned,
     kinds.RESUMED: _turned,
     kinds.STOPPED: _turned,
+    kinds.SNAPSHOT: _same,
 }
 
 
@@ -270,14 +277,14 @@ def regrown(state: TrialState, ledger: Ledger, group: Group) -> TrialState:
     return caught_up(again, ledger, state.seq)
 
 
-def _with_decisions(ledger: Ledger, after: int, until: int | None) -> Iterator[tuple[Event, Event | None]]:
+def with_histories(ledger: Ledger, after: int, until: int | None) -> Iterator[tuple[Event, list[Event]]]:
+    """The ledger's events, each with all that the log has about the decision it is about."""
     while True:
         chunk = list(ledger.events(after=after, until=until, limit=CHUNK))
         wanted = sorted({e.decision for e in chunk if e.decision is not None and e.kind != kinds.DECISION})
         found = ledger.of_decisions(wanted) if wanted else {}
         for event in chunk:
-            about = found.get(event.decision or 0) if event.kind != kinds.DECISION else None
-            yield event, about[0] if about else None
+            yield event, found.get(event.decision or 0, []) if event.kind != kinds.DECISION else []
         if len(chunk) < CHUNK:
             return
         after = chunk[-1].seq

@@ -43,7 +43,8 @@ def hidden(name: str) -> str | None:
     if name.isascii() and name.isprintable():
         return None
     for c in name:
-        if ord(c) in _INVISIBLE or unicodedata.category(c) in _CONTROL:
+        never = ord(c) & 0xFFFE == 0xFFFE or 0xFDD0 <= ord(c) <= 0xFDEF  # no character at all, and in no workbook
+        if never or ord(c) in _INVISIBLE or unicodedata.category(c) in _CONTROL:
             return f"U+{ord(c):04X}"
     return None
 

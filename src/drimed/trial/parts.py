@@ -154,6 +154,15 @@ class Guardrail(Part):
     absolute: NotNegative = 0.0
 
 
+class Floors(Part):
+    """Least probabilities, so that effects can be told without a model."""
+
+    control: Share = 0.0  # of each user's control
+    arms: Share = 0.0  # of every arm that the user can get
+    shrink: Share = 0.0  # after n decisions a floor is its height times (n + 1) ** -shrink; 0: constant
+    count: Literal["all", "user"] = "all"  # which decisions count: all of the trial's, or those of this user
+
+
 class Model(Part):
     """What differs besides the arms, and how it is learned."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from drimed.errors import ConflictError, InputError, UnknownNameError
 from drimed.records import Path
+from drimed.trial import allowed
 from drimed.trial.name_faults import name_faults
 from drimed.trial.names import first_twice, tidy
 from drimed.trial.numbers import plot_key
@@ -46,8 +47,7 @@ def places(state: TrialState, user: str, wanted: Wanted | None = None) -> list[P
         raise InputError(f"plot {twice!r} of user {user!r} is asked for twice in one call", at)
     for plot, block in given:
         _named(plot, at)
-        if plot in own and own[plot] != block:
-            raise ConflictError(f"plot {plot!r} of user {user!r} is in block {own[plot]!r}, not in {block!r}", at)
+        allowed.own_block(user, plot, block, own)
         if own and plot not in own and (block is None or block in own.values()):
             raise ConflictError(f"user {user!r}: {UnknownNameError('plot', plot, own)}; new plots need a new block", at)
     return [Place(user, plot, block) for plot, block in given]

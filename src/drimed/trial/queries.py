@@ -35,7 +35,7 @@ class Story:
 
     event: Event
     outcome: dict[str, Any] | None  # {"metrics": ..., "control": ...}
-    given_up: bool  # the outcome was marked as missing, and nothing came after that
+    given_up: bool  # the outcome was marked as missing, and nothing more came after that
     amendments: int
     state: str  # pending, partial, complete or missing
 
@@ -47,7 +47,7 @@ class Story:
             if event.seq > state.seq:
                 break
             if event.kind in (kinds.OUTCOME, kinds.AMENDMENT):
-                outcome, given_up = event.body["outcome"], False
+                outcome, given_up = event.body["outcome"], event.body.get("missing", False)
                 amendments += event.kind == kinds.AMENDMENT
             given_up = given_up or event.kind == kinds.MISSING
         return Story(events[0], outcome, given_up, amendments, state.state_of(outcome, missing=given_up))
@@ -303,8 +303,8 @@ def pending(ledger: Ledger, state: TrialState, before: Pending = NOTHING) -> Pen
             found[number] = PENDING
             continue
         body = event.body
-        given_up = event.kind == kinds.MISSING
-        now = state.state_of(body.get("was") if given_up else body["outcome"], missing=given_up)
+        given_up = event.kind == kinds.MISSING or body.get("missing", False)
+        now = state.state_of(body.get("was") if event.kind == kinds.MISSING else body["outcome"], missing=given_up)
         if now in (COMPLETE, MISSING):
             found.pop(number, None)
         else:

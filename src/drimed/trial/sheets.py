@@ -5,11 +5,11 @@ Every error names its row, and then nothing of the sheet is used.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from drimed.errors import BatchError, InputError, UnconfirmedError
+from drimed.errors import BatchError, InputError
 from drimed.records import Decision, Fault, Receipt, Report
 from drimed.trial import queries, telling
 from drimed.trial.columns import (
@@ -66,41 +66,41 @@ def tell(tx: Transaction, table: Table, *, ignore: Iterable[str] = (), confirm: 
     if not reports:
         wanted = ", ".join(columns.named(METRIC, name) for name in columns.metrics)
         raise InputError(f"the sheet has no outcomes: expected a column 'decision' and values under {wanted}")
-    if not confirm and (doubts := list(_split_decimals(tx.state, table, found, reports))):
-        raise UnconfirmedError(doubts)
-    return _recorded(tx, reports, confirm)
-
-
-def _split_decimals(
-    state: TrialState, table: Table, found: Mapping[str, Column], reports: Collection[int]
-) -> Iterator[Fault]:
-    """Whole numbers side by side where decimals are usual, and no decimal point anywhere: 8,7 may be one number."""
-    metrics = [name for name, column in found.items() if column.part in (METRIC, CONTROL)]
-    usual = dict(zip(state.problem.metrics, state.usual, strict=True))
-    if table.separator != "," or any("." in str(cell) for name in metrics for cell in table.column(name)):
-        return
-    for row in table.rows:
-        for left, right in pairwise(table.names):
-            if row.number not in reports or not {left, right} <= set(metrics):
-                continue
-            decimal = decimal_by_comma([row.cells.get(left, ""), row.cells.get(right, "")])
-            if decimal is not None and usual[found[left].name].fractional:
-                message = (
-                    f"{left} {row.cells[left]} and {right} {row.cells[right]}, or {left} {decimal}, a decimal comma?"
-                )
-                yield Fault((), message, row=row.number)
-
-
-def _recorded(tx: Transaction, reports: Mapping[int, Report], confirm: bool) -> list[Receipt]:
+    known = {number: decision.outcome for number, decision in recorded.items()}
+    new = {row: report for row, report in reports.items() if known.get(report.decision) != report.outcome}
+    doubts = _split_decimals(tx.state, table, found, new)
     rows = list(reports)
     try:
-        return telling.tell(tx, list(reports.values()), confirm=confirm)
+        return telling.tell(tx, list(reports.values()), confirm=confirm, doubts=_of_reports(doubts, rows))
     except BatchError as error:
         raise type(error)(_in_rows(error.faults, rows)) from None
     except InputError as error:
         if len(reports) == 1:
             refuse({rows[0]: str(error)})
         raise
+
+
+def _split_decimals(
+    state: TrialState, table: Table, found: Mapping[str, Column], reports: Mapping[int, Report]
+) -> Iterator[Fault]:
+    """Whole numbers side by side where decimals are usual, and no decimal point anywhere: 8,7 may be one number."""
+    metrics = [name for name, column in found.items() if column.part in (METRIC, CONTROL)]
+    usual = dict(zip(state.problem.metrics, state.usual, strict=True))
+    if table.separator != "," or any("." in str(cell) for name in metrics for cell in table.column(name)):
+        return
+    pairs = [pair for pair in pairwise(table.names) if set(pair) <= set(metrics)]
+    for row in table.rows:
+        for left, right in pairs if row.number in reports else ():
+            decimal = decimal_by_comma([row.cells.get(left, ""), row.cells.get(right, "")])
+            if decimal is not None and usual[found[left].name].fractional:
+                two = f"{left} {row.cells[left]} and {right} {row.cells[right]}"
+                message = f"decision {reports[row.number].decision}: {two}, or {left} {decimal}, a decimal comma?"
+                yield Fault(("outcome", found[left].name), message, row=row.number)
+
+
+def _of_reports(faults: Iterable[Fault], rows: Sequence[int]) -> list[Fault]:
+    """Faults of rows, at their reports."""
+    return [Fault(("reports", rows.index(int(f.row or 0)), *f.path), f.message) for f in faults]
 
 
 def _in_rows(faults: Iterable[Fault], rows: Sequence[int]) -> list[Fault]:

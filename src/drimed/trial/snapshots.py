@@ -1,8 +1,12 @@
-"""A state as bytes and back, so that opening a long trial is fast. No code is stored, and nothing depends on it."""
+"""A state as bytes and back, so that opening a long trial is fast. No code is stored, and nothing depends on it.
+
+The event after a snapshot has the hash of its bytes: one that is not the one that was taken is not used.
+"""
 
 from __future__ import annotations
 
 import gc
+import hashlib
 import io
 import json
 import logging
@@ -14,9 +18,11 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
+from drimed.learning.field.learner import FieldEvidence
 from drimed.policies.contract import from_arrays, to_arrays
 from drimed.records import Event
-from drimed.trial.events import written
+from drimed.trial import events as kinds
+from drimed.trial.events import Draft, written
 from drimed.trial.fold import at_start, caught_up
 from drimed.trial.layers import Layers
 from drimed.trial.numbers import Numbers
@@ -24,6 +30,7 @@ from drimed.trial.parts import User
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import Capacity, Counts, Episode, TrialState, problem_of
 from drimed.trial.stores.store import Ledger, Snapshot
+from drimed.trial.transaction import Transaction
 from drimed.trial.unlikely import Spread
 
 FORM = 3  # of what follows: a snapshot of another form is not used, and the log is folded from its start
@@ -101,16 +108,41 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
+def keep(tx: Transaction) -> int:
+    """Take one now, and write its hash into the log; the event after which it was taken."""
+    snapshot = take(tx.state)
+    tx.ledger.keep(snapshot)
+    tx.append([Draft(kinds.SNAPSHOT, {"after": snapshot.seq, "hash": digest(snapshot)})])
+    return snapshot.seq
+
+
+def digest(snapshot: Snapshot) -> str:
+    """The hash of what is stored."""
+    return hashlib.sha256(snapshot.data).hexdigest()
+
+
+def fits(state: TrialState) -> int:
+    """With how many outcomes variances were fitted last: to do it again takes longer than all else at opening."""
+    evidence = getattr(state.learned, "evidence", None)
+    return evidence.fitted if isinstance(evidence, FieldEvidence) else 0
+
+
 def recall(ledger: Ledger) -> tuple[TrialState, bool]:
     """The state after the ledger's last event, and whether a snapshot there was unusable and should be replaced."""
     start, snapshot = at_start(ledger), ledger.snapshot()
     restored = None
     if snapshot is not None:
-        at = next(ledger.events(after=snapshot.seq - 1, until=snapshot.seq), None)
+        found = list(ledger.events(after=snapshot.seq - 1, until=snapshot.seq + 1))
         try:
-            if at is None or at.hash != snapshot.hash:
+            if not found or (found[0].seq, found[0].hash) != (snapshot.seq, snapshot.hash):
                 raise ValueError("it belongs to another log")
-            restored = restore(start.created, snapshot)
+            if found[-1].kind == kinds.SNAPSHOT:
+                if found[-1].body["hash"] != digest(snapshot):
+                    raise ValueError("it is not the one that was taken: somebody changed it; run `drimed trial verify`")
+                restored = restore(start.created, snapshot)
         except Exception as error:  # torn or changed in whatever way: the log has everything
-            log.warning("trial %s: the snapshot after event %d is unusable: %s", ledger.name, snapshot.seq, error)
+            log.warning(
+                "trial %s: the snapshot after event %d is not used, and the log is read from its start: %s",
+                ledger.name, snapshot.seq, error,
+            )  # fmt: skip
     return caught_up(restored or start, ledger), snapshot is not None and restored is None

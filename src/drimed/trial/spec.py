@@ -24,6 +24,7 @@ from drimed.trial.parts import (
     ContextField,
     Control,
     Finite,
+    Floors,
     Guardrail,
     Metric,
     Model,
@@ -70,6 +71,7 @@ class TrialSpec(Part):
     control: Control | None = None  # of users that give none
     tolerance: Tolerance = Field(default_factory=Tolerance)
     guardrails: list[Guardrail] = Field(default_factory=list)
+    floors: Floors | None = None
     confidence: Confidence = 0.99
     delta: Annotated[float, Field(gt=0, lt=1)] = 0.01  # for confidence "anytime": the promise fails at most so often
     context: dict[Name, ContextField] = Field(default_factory=dict)

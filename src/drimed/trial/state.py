@@ -6,7 +6,7 @@ in `verify`. Readers keep the one they have; a writer replaces it as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from drimed.errors import InputError
-from drimed.learning.offer import Offer, Outcome, Shape
+from drimed.learning.offer import Floor, Offer, Outcome, Shape
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.policies.contract import AnyPolicy, to_arrays
 from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, Event
+from drimed.rules.floors import Floors
 from drimed.trial.build import build_policy
 from drimed.trial.layers import Layers
 from drimed.trial.numbers import Numbers
@@ -124,6 +125,16 @@ class TrialState:
             hash=created.hash,
         )
         return empty.entered(spec.users.items())
+
+    def floor(self, users: Sequence[str]) -> Floor | None:
+        """The least probabilities of the next decisions, for these users: (n,), or () for one."""
+        if self.spec.floors is None:
+            return None
+        floors = Floors(**self.spec.floors.model_dump())
+        before = np.full(len(users), self.counts.decisions)
+        if floors.count == "user":
+            before = np.array([sum(self.pulls.get(user, ())) for user in users])
+        return floors.after(before[0] if len(users) == 1 else before)
 
     @property
     def seed(self) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 
 from drimed.errors import BatchError, ConflictError, InputError, UnconfirmedError, UnknownNameError
 from drimed.records import MISSING, Fault, Path, Receipt, Report
+from drimed.trial import allowed
 from drimed.trial import events as kinds
 from drimed.trial.covariates import number
 from drimed.trial.events import Draft
@@ -25,15 +26,17 @@ Values = Mapping[str, float | None]
 PARTS = {"outcome": "metrics", "control": "control"}  # of a report -> of what is recorded
 
 
-def tell(tx: Transaction, reports: Sequence[Report], *, confirm: bool = False) -> list[Receipt]:
-    """Record all of the outcomes or, if one is refused, none."""
+def tell(
+    tx: Transaction, reports: Sequence[Report], *, confirm: bool = False, doubts: Sequence[Fault] = ()
+) -> list[Receipt]:
+    """Record all of the outcomes or, if one is refused, none; `doubts` about them must be confirmed too."""
     reports = [replace(r, decision=whole(r.decision)) for r in reports]
     if len({r.decision for r in reports}) < len(reports):
         raise InputError("one decision is reported twice in one call; report each once", ("reports",))
     known = _stories(tx, [r.decision for r in reports])
     outcomes = _merged(tx, known, reports)
     if not confirm:
-        _refuse_unlikely(tx.state, known, reports)
+        _refuse_unlikely(tx.state, known, reports, doubts)
     drafts, receipts = [], []
     for report, outcome in zip(reports, outcomes, strict=True):
         story = known[report.decision]
@@ -44,7 +47,7 @@ def tell(tx: Transaction, reports: Sequence[Report], *, confirm: bool = False) -
         drafts.append(Draft(kinds.OUTCOME, body, report.decision, story.event.user))
         result = "recorded" if story.outcome is None else "completed"
         receipts.append(_receipt(tx.state, story, result, outcome))
-    tx.append(drafts, {n: s.event for n, s in known.items()})
+    tx.append(drafts, known)
     return receipts
 
 
@@ -54,7 +57,7 @@ def amend(tx: Transaction, report: Report, reason: str, *, confirm: bool = False
     `saw` has the values that the correction is about, as they were read: if one of them has changed since, it is
     refused.
     """
-    need_reason(reason)
+    allowed.need_reason(reason)
     report = replace(report, decision=whole(report.decision))
     story = _story(tx, report.decision)
     new = _amended(tx.state, story, report)
@@ -66,21 +69,23 @@ def amend(tx: Transaction, report: Report, reason: str, *, confirm: bool = False
         faults = unlikely(tx.state, story, report)
         if faults:
             raise UnconfirmedError(faults)
+    # What was given up stays so: a corrected value does not say that the rest will come.
+    given_up = story.given_up and tx.state.state_of(new, missing=True) == MISSING
     body = {"outcome": new, "was": story.outcome, "late": story.given_up, "reason": reason}
-    tx.append([Draft(kinds.AMENDMENT, body, story.decision, story.event.user)], {story.decision: story.event})
-    return _receipt(tx.state, story, "amended", new)
+    body |= {"missing": True} if given_up else {}
+    tx.append([Draft(kinds.AMENDMENT, body, story.decision, story.event.user)], {story.decision: story})
+    return _receipt(tx.state, story, "amended", new, given_up=given_up)
 
 
 def mark_missing(tx: Transaction, decision: int, reason: str) -> Receipt:
     """Give up what is not there of an outcome; it may still be told if it comes after all."""
-    need_reason(reason)
+    allowed.need_reason(reason)
     story = _story(tx, decision)
-    if tx.state.state_of(story.outcome, missing=True) != MISSING:
-        raise ConflictError(f"decision {story.decision} has its whole outcome; nothing of it is missing")
+    allowed.incomplete(tx.state, story)
     if story.given_up:
         return _receipt(tx.state, story, "already recorded", story.outcome, given_up=True)
     draft = Draft(kinds.MISSING, {"reason": reason, "was": story.outcome}, story.decision, story.event.user)
-    tx.append([draft], {story.decision: story.event})
+    tx.append([draft], {story.decision: story})
     return _receipt(tx.state, story, "missing", story.outcome, given_up=True)
 
 
@@ -99,12 +104,6 @@ def unlikely(state: TrialState, story: Story, report: Report, at: Path = ()) -> 
                 message = f"decision {report.decision}: {what} {value:.12g} {reason}"
                 faults.append(Fault((*at, part, name), message))
     return faults
-
-
-def need_reason(reason: str) -> None:
-    """Corrections and changes say why."""
-    if not reason.strip():
-        raise InputError("a reason is needed: it is kept in the log", ("reason",))
 
 
 def _stories(tx: Transaction, numbers: Sequence[int]) -> dict[int, Story]:
@@ -137,43 +136,37 @@ def _merged(tx: Transaction, known: Mapping[int, Story], reports: Sequence[Repor
     return merged
 
 
-def _refuse_unlikely(state: TrialState, known: Mapping[int, Story], reports: Sequence[Report]) -> None:
+def _refuse_unlikely(
+    state: TrialState, known: Mapping[int, Story], reports: Sequence[Report], doubts: Sequence[Fault]
+) -> None:
     faults = [f for i, r in enumerate(reports) for f in unlikely(state, known[r.decision], r, ("reports", i))]
-    if faults:
-        raise UnconfirmedError(faults)
+    if faults or doubts:
+        raise UnconfirmedError([*faults, *doubts])
 
 
 def _completed(state: TrialState, story: Story, report: Report) -> dict[str, Any]:
     new = _present(_checked(state, report.outcome, "outcome"))
-    if not new and not report.control:
-        raise InputError(
-            f"decision {story.decision}: an outcome needs at least one value; or mark it missing", ("outcome",)
-        )
+    allowed.some_value(story.decision, new, report.control)
     old = story.outcome or {"metrics": {}, "control": None}
-    _agree(story.decision, old["metrics"], new, "outcome")
+    allowed.agrees(story.decision, old["metrics"], new, "outcome")
     control = None
     if _has_control_plots(state, report.control):
         before, more = old["control"] or {}, _present(_checked(state, report.control or {}, "control"))
-        if not before and not more:
-            raise InputError(
-                f"decision {story.decision}: feedback 'difference' needs the control plot's values too", ("control",)
-            )
-        _agree(story.decision, before, more, "control")
+        allowed.both_plots(state, story.decision, before | more)
+        allowed.agrees(story.decision, before, more, "control")
         control = _ordered(state, before | more)
     return {"metrics": _ordered(state, old["metrics"] | new), "control": control}
 
 
 def _amended(state: TrialState, story: Story, report: Report) -> dict[str, Any]:
-    if story.outcome is None:
-        raise ConflictError(f"decision {story.decision} has no outcome to amend; tell it first")
-    old = story.outcome["metrics"]
+    before = allowed.amendable(story)
+    old = before["metrics"]
     metrics = _present(old | _checked(state, report.outcome, "outcome"))
     control = None
     if _has_control_plots(state, report.control):
         new = _checked(state, report.control or {}, "control")
-        control = _ordered(state, _present((story.outcome["control"] or {}) | new))
-    if not metrics and (old or not control):
-        raise InputError("an amendment cannot take back every metric; correct them, or leave them", ("outcome",))
+        control = _ordered(state, _present((before["control"] or {}) | new))
+    allowed.some_left(old, metrics, control)
     return {"metrics": _ordered(state, metrics), "control": control}
 
 
@@ -232,16 +225,6 @@ def _numbers(state: TrialState, values: Values, part: str) -> Iterator[tuple[str
         if name not in state.problem.metrics:
             raise UnknownNameError("metric", name, state.problem.metrics, (part, name))
         yield name, None if value is None else number(f"{what} {name!r}", value, (part, name))
-
-
-def _agree(decision: int, old: Mapping[str, Any], new: Mapping[str, Any], part: str) -> None:
-    for name, value in new.items():
-        if name in old and old[name] != value:
-            raise ConflictError(
-                f"decision {decision} already has {name} = {old[name]!r}, and {value!r} is another value; if the first "
-                f"was wrong, amend it with `drimed trial amend ... --decision {decision}`",
-                (part, name),
-            )
 
 
 def _ordered(state: TrialState, values: dict[str, Any]) -> dict[str, Any]:

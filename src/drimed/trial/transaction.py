@@ -9,6 +9,8 @@ from drimed.records import Event
 from drimed.trial import events as kinds
 from drimed.trial.events import Draft, chain
 from drimed.trial.fold import Group, OutgrownError, advanced, fold, grouped, regrown
+from drimed.trial.possible import check
+from drimed.trial.queries import Story
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger
 
@@ -26,10 +28,10 @@ class Transaction:
     dry_run: bool = False
     _shown: list[Group] = field(default_factory=list)  # by a dry run
 
-    def append(self, drafts: Sequence[Draft], about: Mapping[int, Event] | None = None) -> list[Event]:
+    def append(self, drafts: Sequence[Draft], stories: Mapping[int, Story] | None = None) -> list[Event]:
         """Record and fold in, as every other process will; a dry run only shows what would be.
 
-        `about` has the decisions that outcomes belong to.
+        `stories` has what is known of the decisions that outcomes belong to.
         """
         events = chain(drafts, seq=self.state.seq, hash=self.state.hash, time=self.time, actor=self.actor)
         if self.dry_run:
@@ -37,8 +39,10 @@ class Transaction:
                 self._show(list(grouped((event, None) for event in events)))
             return events
         self.ledger.append(events)
-        for group in grouped((e, (about or {}).get(e.decision or 0)) for e in events):
-            self.state = advanced(self.state, group, self.ledger)
+        for group in grouped((e, (stories or {}).get(e.decision or 0)) for e in events):
+            check(self.state, group)
+            about = [(event, None if story is None else story.event) for event, story in group]
+            self.state = advanced(self.state, about, self.ledger)
         return events
 
     def _show(self, groups: list[Group]) -> None:

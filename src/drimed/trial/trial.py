@@ -6,16 +6,18 @@ the outcome is appended and made durable, and only then returned.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import numpy as np
 
 from drimed.errors import InputError
-from drimed.records import Decision, Event, Receipt, Report, Status
-from drimed.trial import asking, changes, enrolling, proposing, queries, snapshots, telling
+from drimed.records import Decision, Event, Head, Receipt, Report, Status
+from drimed.trial import anchors, asking, changes, enrolling, proposing, queries, snapshots, telling
 from drimed.trial import events as kinds
 from drimed.trial.asking import Context
 from drimed.trial.enrolling import Definition
@@ -23,14 +25,18 @@ from drimed.trial.events import Draft, chain, now
 from drimed.trial.fold import at_start, caught_up
 from drimed.trial.parts import Arm, ArmNoise
 from drimed.trial.plots import Wanted
+from drimed.trial.possible import check_start
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger, Store
 from drimed.trial.telling import Values
 from drimed.trial.transaction import Transaction
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 SNAPSHOT_EVERY = 1000  # events: folding so many takes a fraction of a second
+FEWEST_BETWEEN = 50  # events between a snapshot and one that is taken for a fit: the fits of a small trial are quick
 
 
 class Trial:
@@ -44,8 +50,17 @@ class Trial:
     'recorded'
     """
 
-    def __init__(self, name: str, store: Store, *, actor: str = "python", clock: Callable[[], str] = now) -> None:
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        *,
+        actor: str = "python",
+        clock: Callable[[], str] = now,
+        anchors: Path | None = None,
+    ) -> None:
         self.name, self.store = name, store
+        self._anchors = anchors  # a file that gets the log's hash when an episode begins, and when the trial ends
         self._actor, self._clock = actor, clock
         self._state: TrialState | None = None  # the newest that this process has folded; replaced as a whole
         self._snapshot: int | None = None  # the event after which the last snapshot was taken; None: not known
@@ -72,13 +87,22 @@ class Trial:
         trial = Trial(checked.name, store, actor=actor, clock=clock)
         with store.create(checked.name) as ledger:
             time = clock()
-            ledger.append(chain([draft], seq=ledger.seq, hash=ledger.hash, time=time, actor=actor))
+            (created,) = chain([draft], seq=ledger.seq, hash=ledger.hash, time=time, actor=actor)
+            check_start(created)
+            ledger.append([created])
             yield trial, Transaction(at_start(ledger), ledger, time, actor)
 
     @staticmethod
-    def open(name: str, store: Store, *, actor: str = "python", clock: Callable[[], str] = now) -> Trial:
-        """A trial that exists."""
-        trial = Trial(name, store, actor=actor, clock=clock)
+    def open(
+        name: str,
+        store: Store,
+        *,
+        actor: str = "python",
+        clock: Callable[[], str] = now,
+        anchors: Path | None = None,
+    ) -> Trial:
+        """A trial that exists; `anchors` is a file that gets its hash with every episode (docs/trial.md)."""
+        trial = Trial(name, store, actor=actor, clock=clock, anchors=anchors)
         trial.state()
         return trial
 
@@ -94,14 +118,13 @@ class Trial:
             # A writer is alone now: whatever was folded last in this process is in the ledger too.
             state = self._known(known if dry_run else self._state, ledger)
             tx = Transaction(state, ledger, self._clock(), actor or self._actor, dry_run)
-            if not dry_run:
-                kept = self._keep_snapshot(state, ledger)
             yield tx
-            if tx.state.capacity != state.capacity and not dry_run:  # nobody else need fold the whole past for that
-                ledger.keep(snapshots.take(tx.state))
-                kept = tx.state.seq
+            if not dry_run and tx.state.seq > state.seq:
+                kept = self._keep_snapshot(state, tx)
         if not dry_run:
             self._state, self._snapshot = tx.state, kept
+            if self._anchors is not None and _ends_something(state, tx.state):
+                anchors.note(self._anchors, Head(self.name, tx.state.seq, tx.state.hash, self._clock()))
 
     @contextmanager
     def proposing(self, actor: str | None = None) -> Iterator[Transaction]:
@@ -126,21 +149,26 @@ class Trial:
 
     def _known(self, state: TrialState | None, ledger: Ledger) -> TrialState:
         """The state after the ledger's last event; a store that was set back is read again."""
-        if state is None or state.seq > ledger.seq or not _same_log(state, ledger):
+        if state is not None and not _same_log(state, ledger):
+            log.warning(
+                "trial %s: the store was set back: event %d, which this process knows, is not in it; the log is read "
+                "again. Decisions that are not in it any more must not be told", self.name, state.seq,
+            )  # fmt: skip
+            state = None
+        if state is None:
             state, unusable = snapshots.recall(ledger)
             self._snapshot = -SNAPSHOT_EVERY if unusable else None
             return state
         return caught_up(state, ledger)
 
-    def _keep_snapshot(self, state: TrialState, ledger: Ledger) -> int:
-        due = max(SNAPSHOT_EVERY, len(state.users))
-        last = ledger.snapshot_seq() if self._snapshot is None else self._snapshot
-        if state.seq >= last + due:
-            if last >= 0:  # another process may have taken one; one that nobody can use is replaced at once
-                last = ledger.snapshot_seq()
-            if state.seq >= last + due:
-                ledger.keep(snapshots.take(state))
-                return state.seq
+    def _keep_snapshot(self, before: TrialState, tx: Transaction) -> int:
+        """Take one at the end of a transaction if it is time for it; after which event the last one was taken."""
+        seq, due = tx.state.seq, max(SNAPSHOT_EVERY, len(tx.state.users))
+        last = tx.ledger.snapshot_seq() if self._snapshot is None else self._snapshot
+        if 0 <= last <= seq - due:  # another process may have taken one; one that nobody can use is replaced at once
+            last = tx.ledger.snapshot_seq()
+        if seq >= last + due or _is_costly(before, tx.state, last):
+            return snapshots.keep(tx)
         return last
 
     # Asking
@@ -368,6 +396,11 @@ class Trial:
 
     # Reading: more in drimed.trial.queries
 
+    def head(self) -> Head:
+        """Where the log stands: keep it elsewhere, and `verify` can tell later whether anything was changed."""
+        with self.store.reading(self.name) as ledger:
+            return anchors.of(ledger, self._clock())
+
     def status(self) -> Status:
         """The trial at a glance."""
         return queries.status(self.state())
@@ -396,8 +429,21 @@ class Trial:
             yield from ledger.events(after=after, kinds=kinds, user=user, limit=limit, newest_first=newest_first)
 
 
+def _is_costly(before: TrialState, after: TrialState, kept: int) -> bool:
+    """Whether something happened that takes long to fold in: arrays that grew, or variances that were fitted."""
+    fitted = snapshots.fits(before) != snapshots.fits(after) and after.seq >= kept + FEWEST_BETWEEN
+    return fitted or before.capacity != after.capacity
+
+
+def _ends_something(before: TrialState, after: TrialState) -> bool:
+    """Whether an episode was opened, which closes the one before, or the trial was stopped."""
+    return (before.episode.number, before.status == "stopped") != (after.episode.number, after.status == "stopped")
+
+
 def _same_log(state: TrialState, ledger: Ledger) -> bool:
     """Whether the ledger continues the log that this state knows."""
+    if state.seq > ledger.seq:
+        return False
     if state.seq == ledger.seq:
         return state.hash == ledger.hash
     following = next(ledger.events(after=state.seq, until=state.seq + 1), None)

@@ -6,17 +6,20 @@ it names, and must agree to the last bit with what was recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from drimed.records import Event, Proof
+from drimed.errors import ConflictError, DrimedError
+from drimed.records import Event, Head, Proof
 from drimed.trial import events as kinds
 from drimed.trial import snapshots
 from drimed.trial.asking import Question, decide
 from drimed.trial.events import START, hash_after
-from drimed.trial.fold import advanced, at_start, groups
+from drimed.trial.fold import advanced, at_start, grouped, with_histories
+from drimed.trial.possible import check, check_start
+from drimed.trial.queries import Story
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger, Snapshot, Store
 
@@ -25,35 +28,47 @@ MOST_FAULTS = 100
 
 
 def verify(
-    store: Store, name: str, *, expected_hash: str | None = None, progress: Callable[[int, int], None] | None = None
+    store: Store,
+    name: str,
+    *,
+    expected_hash: str | None = None,
+    anchors: Iterable[Head] = (),
+    progress: Callable[[int, int], None] | None = None,
 ) -> Proof:
-    """Replay a whole trial; `progress` is called with events done and events in all."""
+    """Replay a whole trial; `anchors` of other trials are left out.
+
+    `progress` is called with events done and events in all.
+    """
     with store.reading(name) as ledger:
-        return _Check(ledger, progress).run(expected_hash)
+        return _Check(ledger, progress).run(expected_hash, [a for a in anchors if a.trial == name])
 
 
 class _Check:
     def __init__(self, ledger: Ledger, progress: Callable[[int, int], None] | None) -> None:
         self.ledger, self.progress = ledger, progress
         self.faults: list[str] = []
-        self.decisions = self.exact = self.rounded = 0
+        self.decisions = self.exact = self.rounded = self.anchors = 0
         self.replayed, self.compared = 0, False
+        self.requests: dict[str, tuple[int, str, str]] = {}  # from which state, when and for whom each was answered
 
-    def run(self, expected_hash: str | None) -> Proof:
-        events, hash = self._chain(expected_hash)
+    def run(self, expected_hash: str | None, anchors: Sequence[Head]) -> Proof:
+        events, hash = self._chain(expected_hash, anchors)
         try:
             self._replay()
         except Exception as error:  # whatever somebody wrote into the log must not stop its proof
             self._fault(f"the log cannot be replayed after event {self.replayed}: {error!r}")
-        return Proof(not self.faults, events, self.decisions, self.exact, self.rounded, self.faults, hash)
+        counts = events, self.decisions, self.exact, self.rounded
+        return Proof(not self.faults, *counts, self.faults, hash, self.anchors)
 
     def _fault(self, text: str) -> None:
         if len(self.faults) < MOST_FAULTS:
             self.faults.append(text)
 
-    def _chain(self, expected_hash: str | None) -> tuple[int, str]:
+    def _chain(self, expected_hash: str | None, anchors: Sequence[Head]) -> tuple[int, str]:
         """Every event in its place, and unchanged; the number and the hash of the last one."""
         seq, hash, met = 0, START, expected_hash is None
+        wanted = {a.event for a in anchors}
+        there: dict[int, str] = {}
         for event in self.ledger.events(until=2**31 - 1):
             if event.seq != seq + 1:
                 self._fault(f"after event {seq} comes event {event.seq}: {event.seq - seq - 1} missing")
@@ -61,24 +76,48 @@ class _Check:
                 self._fault(f"event {event.seq} ({event.kind}) is not what was recorded, or not in its place")
             seq, hash = event.seq, event.hash
             met = met or hash == expected_hash
+            if seq in wanted:
+                there[seq] = hash
         if (seq, hash) != (self.ledger.seq, self.ledger.hash):
             self._fault(
                 f"the log ends with event {seq}, its head is event {self.ledger.seq}: the end was cut off or added"
             )
         if not met:
             self._fault(f"no event has the hash {expected_hash}: the log was rewritten or cut off")
+        self._compare_anchors(anchors, there, seq)
         return seq, hash
+
+    def _compare_anchors(self, anchors: Sequence[Head], there: Mapping[int, str], last: int) -> None:
+        """Each against the event it is of; the first that differs says the most."""
+        wrong = [a for a in anchors if there.get(a.event) != a.hash]
+        self.anchors = len(anchors) - len(wrong)
+        if not wrong:
+            return
+        first = min(wrong, key=lambda a: a.event)
+        if first.event > last:
+            said = f"the log ends with event {last}: what followed was cut off after that"
+        else:
+            now = there.get(first.event, "none")[:12]
+            said = f"its hash is {now} now: something up to event {first.event} was changed after that"
+        right = [a for a in anchors if a.event < first.event]
+        if right:
+            best = max(right, key=lambda a: a.event)
+            said += f"; nothing up to event {best.event} was (the anchor of {best.time} holds)"
+        more = f" {len(wrong) - 1} later anchors differ too." if len(wrong) > 1 else ""
+        self._fault(f"at {first.time} event {first.event} had the hash {first.hash[:12]}, and {said}.{more}")
 
     def _replay(self) -> None:
         state = at_start(self.ledger)
         if state.spec.name != self.ledger.name:
             self._fault(f"the log is of trial {state.spec.name!r}, and the store has it as {self.ledger.name!r}")
+        self._possible(state.created, lambda: check_start(state.created))
         snapshot = self.ledger.snapshot()
         self._compare(state, snapshot)
-        for group in groups(self.ledger, after=state.seq, until=None):
+        for group in grouped(with_histories(self.ledger, state.seq, None)):
+            self._check(state, group)
             if group[0][0].kind == kinds.DECISION:
                 self._redecide(state, [event for event, _ in group])
-            state = advanced(state, group, self.ledger)
+            state = advanced(state, [(event, told[0] if told else None) for event, told in group], self.ledger)
             self._compare(state, snapshot)
             if self.progress is not None:
                 self.progress(state.seq, self.ledger.seq)
@@ -87,10 +126,36 @@ class _Check:
 
     def _compare(self, state: TrialState, snapshot: Snapshot | None) -> None:
         self.replayed = state.seq
-        if snapshot is not None and snapshot.seq == state.seq:
-            self.compared = True
-            if not _same(state, snapshot):
-                self._fault(f"the snapshot after event {snapshot.seq} is not what the log amounts to")
+        if snapshot is None or snapshot.seq != state.seq:
+            return
+        self.compared = True
+        taken = next(self.ledger.events(kinds=[kinds.SNAPSHOT], limit=1, newest_first=True), None)
+        if taken is not None and taken.body != {"after": snapshot.seq, "hash": snapshots.digest(snapshot)}:
+            self._fault(f"the snapshot after event {snapshot.seq} is not the one that was taken")
+        elif not _same(state, snapshot):
+            self._fault(f"the snapshot after event {snapshot.seq} is not what the log amounts to")
+
+    def _check(self, state: TrialState, group: list[tuple[Event, list[Event]]]) -> None:
+        """Whether anybody could have recorded this: the rules of the trial that records hold for its log too."""
+        event = group[0][0]
+        self._possible(event, lambda: check(state, [(one, _story(state, told)) for one, told in group]))
+        self._possible(event, lambda: self._once(state, event))
+
+    def _possible(self, event: Event, rule: Callable[[], None]) -> None:
+        try:
+            rule()
+        except Exception as error:  # whatever somebody wrote into the log must not stop its proof
+            what = str(error) if isinstance(error, DrimedError) else repr(error)
+            self._fault(f"event {event.seq} ({event.kind}) cannot have been recorded there: {what}")
+
+    def _once(self, state: TrialState, event: Event) -> None:
+        """A request is answered once; a guard that keeps accounts of users takes several steps for their plots."""
+        if event.request is None:
+            return
+        now = event.time, event.actor
+        before = self.requests.setdefault(event.request, (state.seq, *now))
+        if before[0] != state.seq and not (state.remembers_users and before[1:] == now):
+            raise ConflictError(f"request {event.request!r} was answered before")
 
     def _redecide(self, state: TrialState, events: list[Event]) -> None:
         questions = []
@@ -98,11 +163,8 @@ class _Check:
             profile, context, mask, _ = state.asked(event)
             body = event.body
             questions.append(Question(profile, context, body["unavailable"], mask, body.get("plot"), body.get("block")))
-        for i, (event, body) in enumerate(zip(events, decide(state, questions), strict=True)):
+        for event, body in zip(events, decide(state, questions), strict=True):
             self.decisions += 1
-            number = state.counts.decisions + i + 1
-            if event.decision != number:
-                self._fault(f"event {event.seq} is decision {event.decision}, expected {number}")
             if body == event.body:
                 self.exact += 1
                 continue
@@ -112,6 +174,13 @@ class _Check:
                 self._fault(f"decision {event.decision} (event {event.seq}) is not reproduced: {names} differ")
             else:
                 self.rounded += 1
+
+
+def _story(state: TrialState, events: list[Event]) -> Story | None:
+    """What was known of a decision at that moment, if it had been taken."""
+    if not events or events[0].kind != kinds.DECISION or events[0].seq > state.seq:
+        return None
+    return Story.of(state, events)
 
 
 def _holds(event: Event, hash: str) -> bool:

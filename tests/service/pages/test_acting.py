@@ -307,7 +307,7 @@ def test_a_sheet_with_values_outside_their_range_is_recorded_when_it_is_confirme
     assert "has no decision 99" in readable(wrong.text), "what cannot be used is said first"
     data = {"how": "sheet", "text": sheet, "confirm": _value(asked.text, "confirm")}
     assert "2 outcomes recorded" in readable(visitor.done(visitor.send(page, data)))
-    again = visitor.send(page, {"how": "sheet", "text": sheet + "23,5,1\n"})
+    again = visitor.send(page, {"how": "sheet", "text": sheet + "23,5.5,1\n"})
     assert "1 outcome recorded" in readable(visitor.done(again)), "what is recorded is not asked for again"
 
 

@@ -324,3 +324,12 @@ def test_assets_are_local_and_kept_until_they_change(visitor: Visitor) -> None:
 def test_pages_are_not_part_of_the_description_of_v1(http: httpx.Client) -> None:
     paths = http.get("/v1/openapi.json").json()["paths"]
     assert not [p for p in paths if not p.startswith("/v1/") and p not in ("/healthz", "/readyz", "/metrics")]
+
+
+def test_every_page_of_a_trial_shows_the_hash_of_its_log(visitor: Visitor, season: list[int]) -> None:
+    """Whoever prints or keeps a page has an anchor."""
+    hash = visitor.http.get(f"/v1{BUSY}").json()["hash"]
+    for page in PAGES[2:]:
+        assert hash in re.sub(r"</?strong>", "", visitor.look(page)), page
+    for sheet in ("pending.csv", f"given.csv?decisions={season[-1]}"):
+        assert hash[:12] in visitor.http.get(f"{BUSY}/{sheet}").headers["content-disposition"]

@@ -63,7 +63,10 @@ def ask(
         return _without_sheet(tx, user, about, episode, key)
 
     found = trial.decide(act, dry_run=dry_run)
-    common.put(sheets.decision_rows(Columns.of(trial.state.problem), found), out, [d.plain() for d in found])
+    state = trial.state()
+    common.put(sheets.decision_rows(Columns.of(state.problem), found), out, [d.plain() for d in found])
+    if out is not None and not dry_run:
+        common.say(f"log: event {state.seq}, hash {state.hash}")
     again = sum(d.repeated for d in found)
     decided = f"{len(found) - again} decided" + (f", {again} decided before" if again else "")
     common.say(f"{decided}; episode {found[0].episode}" + (NOTHING_WRITTEN if dry_run else ""))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,7 +59,9 @@ def open_trial(name: str, store: str, actor: str | None = None) -> Trial:
     """A trial that exists."""
     from drimed.trial.trial import Trial
 
-    return Trial.open(name, open_store(store, create=False), actor=actor_name(actor))
+    file = os.environ.get("DRIMED_ANCHORS")
+    anchors = Path(file) if file else None
+    return Trial.open(name, open_store(store, create=False), actor=actor_name(actor), anchors=anchors)
 
 
 def actor_name(given: str | None) -> str:

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from drimed.cli.trial import common
 from drimed.cli.trial.common import Address, Name, Out
-from drimed.errors import UnknownNameError
+from drimed.errors import InputError, UnknownNameError
 from drimed.trial.stores import DEFAULT, open_store
 
 if TYPE_CHECKING:
@@ -143,30 +143,77 @@ def report(
     common.say(f"Open {page}; tables are beside it")
 
 
+def anchor(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The trial; default: all.")] = None,
+    to: Annotated[Path | None, typer.Option(help="A file to add to; default: print the lines.")] = None,
+    store: Address = DEFAULT,
+) -> None:
+    """Keep where the log stands, on another disk or machine: `verify --anchors` then finds every change before it.
+
+    A line has a time, the trial, the number of an event and its hash. The file gets each episode that it does not have
+    yet, and the last event.
+    """
+    from drimed.trial import anchors
+    from drimed.trial.events import now
+
+    opened = open_store(store, create=False)
+    known = anchors.load(to) if to is not None and to.exists() else []
+    new = []
+    for one in [name] if name else opened.names():
+        with opened.reading(one) as ledger:
+            new += list(anchors.missing(ledger, known, now()) if to is not None else [anchors.of(ledger, now())])
+    if to is None:
+        for head in new:
+            typer.echo(anchors.line(head))
+        return
+    anchors.append(to, new)
+    common.say(f"added {len(new)} line{'' if len(new) == 1 else 's'} to {to}")
+
+
 def verify(
     name: Name,
     expect: Annotated[str | None, typer.Option(help="A hash shown earlier: it must still be in the log.")] = None,
+    anchored: Annotated[
+        Path | None, typer.Option("--anchors", help="A file of `drimed trial anchor`: its hashes must be in the log.")
+    ] = None,
     store: Address = DEFAULT,
 ) -> None:
-    """Replay the whole trial from its log: the chain must hold, and every decision must be reproduced."""
+    """Replay the whole trial from its log: the chain must hold, every event must be one that could have been recorded
+    there, and every decision must be reproduced. The store's tokens must be those of their log."""
+    from drimed.service import token_log
+    from drimed.trial import anchors
     from drimed.trial.verify import verify as check
 
     opened = open_store(store, create=False)
+    kept = [] if anchored is None else [head for head in anchors.load(anchored) if head.trial == name]
+    if anchored is not None and not kept:
+        raise InputError(f"{anchored} has no anchor of trial {name!r}")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=common.console, transient=True) as progress:
         bar = progress.add_task("events")
         proof = check(
-            opened, name, expected_hash=expect, progress=lambda n, of: progress.update(bar, completed=n, total=of)
+            opened,
+            name,
+            expected_hash=expect,
+            anchors=kept,
+            progress=lambda n, of: progress.update(bar, completed=n, total=of),
         )
-    for fault in proof.faults:
+    wrong = token_log.verify(opened)
+    for fault in [*proof.faults, *wrong]:
         common.say(f"fault: {fault}", "bold red")
     replayed = f"{proof.exact} of {proof.decisions} decisions reproduced to the last bit"
     if proof.rounded:
         replayed += f", {proof.rounded} to round-off (another machine or library)"
     common.say(f"{proof.events} events; {replayed}; last hash {proof.hash}")
-    if not proof.ok:
+    if not proof.ok or wrong:
         raise typer.Exit(1)
     common.say("the log is intact", "green")
+    if kept:
+        last = max(kept, key=lambda head: head.event)
+        common.say(
+            f"{proof.anchors} anchors hold: nothing up to event {last.event} was changed since {last.time[:16]} UTC",
+            "green",
+        )
 
 
 def summary(event: Event) -> str:

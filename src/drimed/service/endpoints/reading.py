@@ -14,7 +14,7 @@ from drimed.errors import UnknownNameError
 from drimed.findings.analyse import Analysis
 from drimed.findings.effects import effects as arms_against_control
 from drimed.findings.gather import Inference
-from drimed.records import Checks, Decision, Effect, Event, Member, Page, Proof, Status
+from drimed.records import Checks, Decision, Effect, Event, Head, Member, Page, Proof, Status
 from drimed.service.analyses import Analyses
 from drimed.service.endpoints.contract import EXAMPLES, LARGEST, DecisionNumber, TrialName, reading
 from drimed.service.problems import Refusal
@@ -207,12 +207,26 @@ _EXPORT["responses"][200] |= {
 async def export(
     request: Request, trial: TrialName, format: Annotated[Literal["csv", "json"], Query()] = "csv"
 ) -> Response:
-    """Every decision with its outcome, one row each, as the trial stands now."""
+    """Every decision with its outcome, one row each, as the trial stands now.
+
+    The headers Drimed-Event and Drimed-Hash name the last event that is in it for certain.
+    """
     service = service_of(request)
+    stands = await service.read(trial, lambda t: t.head())
     made = await service.read(trial, Export.of)
     media = "text/csv; charset=utf-8" if format == "csv" else JSON
-    headers = {"Content-Disposition": f'attachment; filename="{trial}.{format}"'}
+    headers = {
+        "Content-Disposition": f'attachment; filename="{trial}-{stands.hash[:12]}.{format}"',
+        "Drimed-Event": str(stands.event),
+        "Drimed-Hash": stands.hash,
+    }
     return StreamingResponse(_pieces(service, made.csv() if format == "csv" else made.json()), 200, headers, media)
+
+
+@_get(log, "/head", "Where the log stands", "head", Head)
+async def head(request: Request, trial: TrialName) -> Response:
+    """The number and the hash of the last event. Kept elsewhere, they prove later that nothing before was changed."""
+    return answer(asdict(await service_of(request).read(trial, lambda t: t.head())))
 
 
 @_get(log, "/verify", "Prove the log", "verify", Proof)
@@ -224,7 +238,8 @@ async def verify(
         Query(pattern="^[0-9a-f]{64}$", description="A hash that was shown before: it must still be in the log."),
     ] = None,
 ) -> Response:
-    """Replay the whole trial from its log: the chain must hold, and every decision must be reproduced.
+    """Replay the whole trial from its log: the chain must hold, every event must be one that could have been recorded
+    there, and every decision must be reproduced.
 
     This takes about as long as taking all decisions again. Callers who ask at the same time share one proof.
     """
@@ -260,13 +275,6 @@ async def effects(
     return answer(asdict(Effects(found, page.next, state.seq)))
 
 
-async def _pieces(service: Service, pieces: Iterator[tuple[bytes, int]]) -> AsyncIterator[bytes]:
-    """What is sent: the first piece, which reads nothing, at once. Nothing is held for whoever reads slowly."""
-    yield next(pieces)[0]
-    while (piece := await service.run_heavy(lambda: next(pieces, None))) is not None:
-        yield piece[0]
-
-
 @_get(log, "/checks", "What the checks found", "checks", Checks)
 async def checks(request: Request, trial: TrialName) -> Response:
     """Whether the ranges of effects and the promise to users still hold, and what a person should look at.
@@ -285,6 +293,13 @@ async def _analysis(request: Request, trial: str, hash: str) -> Analysis:
         why = "is being computed" if worked is None else f"failed: {worked.failure}"
         raise Refusal(503, "unavailable", f"the analysis of this trial {why}", headers={"Retry-After": "5"})
     return worked.analysis
+
+
+async def _pieces(service: Service, pieces: Iterator[tuple[bytes, int]]) -> AsyncIterator[bytes]:
+    """What is sent: the first piece, which reads nothing, at once. Nothing is held for whoever reads slowly."""
+    yield next(pieces)[0]
+    while (piece := await service.run_heavy(lambda: next(pieces, None))) is not None:
+        yield piece[0]
 
 
 def _shown(event: Event, *, seed: bool) -> LogEvent:

@@ -110,9 +110,10 @@ async def given(visit: Visit) -> Response:
 @routes.page("/trials/{trial}/given.csv", READ)
 async def given_csv(visit: Visit) -> Response:
     """The same as a sheet, to which outcomes can be added."""
-    _, found = await _found(visit)
+    status, found = await _found(visit)
     columns = await visit.service.read(visit.trial, lambda trial: Columns.of(trial.state().problem))
-    return forms.download(f"{visit.trial}-decisions.csv", sheets.decision_rows(columns, found))
+    rows = sheets.decision_rows(columns, found)
+    return forms.download(f"{visit.trial}-decisions-{status.hash[:12]}.csv", rows)
 
 
 @routes.page("/trials/{trial}/users.csv", READ)

@@ -31,7 +31,7 @@ from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
-CHANGES = tuple(k for k in kinds.KINDS if k not in (kinds.DECISION, kinds.OUTCOME))
+CHANGES = tuple(k for k in kinds.KINDS if k not in (kinds.DECISION, kinds.OUTCOME, kinds.SNAPSHOT))
 WISHES = (kinds.PREFERENCE, kinds.CONTROL)
 MOST_CHANGES = 50
 

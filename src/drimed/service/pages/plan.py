@@ -121,17 +121,29 @@ def _safety(state: TrialState) -> list[str]:
     chance = _percent(spec.delta)
     ranges = f"Guaranteed ranges on these pages hold at all times at once, except with a probability of {chance}."
     if guard == "off":
-        return ["Guard off: nothing keeps decisions near the control.", ranges]
+        return ["Guard off: nothing keeps decisions near the control.", *_floors(spec), ranges]
     said = [f"Guard {guard}: {traits.promise}."]
     if traits.tolerance is not None:
         may, by = _at_most(traits.tolerance.relative, traits.tolerance.absolute, "reward", "")
         said.append(f"Tolerance: the expected reward of a decision {may} be below that of the control{by}.")
     said += [_guardrail(spec, rail) for rail in spec.guardrails]
+    said += _floors(spec)
     if traits.confidence == "anytime":
         said.append(f"Confidence: for all decisions at once, except with a probability of {chance}.")
     elif traits.confidence is not None:
         said.append(f"Confidence: {_percent(float(traits.confidence))} for each decision.")
     return [*said, ranges]
+
+
+def _floors(spec: TrialSpec) -> list[str]:
+    if spec.floors is None:
+        return []
+    floors = spec.floors
+    parts = [f"the control has at least {_percent(floors.control)}"] if floors.control else []
+    parts += [f"every arm has at least {_percent(floors.arms)} where the guard allows it"] if floors.arms else []
+    whose = "the trial's" if floors.count == "all" else "the user's own"
+    fall = f", falling as the number of {whose} decisions to the power {-floors.shrink:g}" if floors.shrink else ""
+    return [f"Floor: of the chance in each decision, {' and '.join(parts)}{fall}."] if parts else []
 
 
 def _guardrail(spec: TrialSpec, rail: Guardrail) -> str:

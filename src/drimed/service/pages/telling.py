@@ -54,14 +54,15 @@ async def tell(visit: Visit) -> Response:
 async def pending_csv(visit: Visit) -> Response:
     """A sheet to fill in: all pending decisions, and a column for each metric."""
 
-    def look(trial: Trial) -> list[Record]:
+    def look(trial: Trial) -> tuple[str, list[Record]]:
         with trial.reading() as (ledger, state):
             found = queries.decisions(ledger, state, _pending(trial, ledger, state).states)
             plots = state.spec.feedback == "difference"
             columns = Columns.of(state.problem)
-            return sheets.decision_rows(columns, found, state.problem.metrics, plots=plots)
+            return state.hash, sheets.decision_rows(columns, found, state.problem.metrics, plots=plots)
 
-    return forms.download(f"{visit.trial}-pending.csv", await visit.service.read(visit.trial, look))
+    hash, rows = await visit.service.read(visit.trial, look)
+    return forms.download(f"{visit.trial}-pending-{hash[:12]}.csv", rows)
 
 
 async def _by_sheet(visit: Visit) -> Response:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # Alembic is loaded where tables are made or changed: a store
     from alembic.config import Config
 
 VERSION_TABLE = "drimed_version"
-HEAD = "0003"  # a test holds it to the newest migration
+HEAD = "0004"  # a test holds it to the newest migration
 LOCK = 0x64726D  # of PostgreSQL's advisory locks, for the moment of preparation
 PATIENCE = 60.0  # seconds
 
@@ -89,6 +89,18 @@ tokens = Table(
     Column("created", String(40), nullable=False),
     Column("expires", String(40)),
     Column("revoked", String(40)),
+)
+
+# What was done to tokens, chained as the events of a trial are (drimed.service.token_log).
+log = Table(
+    "drimed_log",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("time", String(40), nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("kind", String(20), nullable=False),
+    Column("text", Text, nullable=False),
+    Column("hash", String(64), nullable=False),
 )
 
 # Answers to writes that carried an Idempotency-Key (drimed.service.retries), written together with what they did.

@@ -302,11 +302,29 @@ def _sqlite(url: sa.URL, pool: dict[str, int], *, create: bool) -> Engine:
     engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", connect_args={"timeout": PATIENCE}, **pool)
 
     @sa.event.listens_for(engine, "connect")
-    def _(connection: Any, _record: Any) -> None:
+    def _(connection: Any, record: Any) -> None:
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
+        record.info["file"] = _identity(file)
+
+    @sa.event.listens_for(engine, "checkout")
+    def _(_connection: Any, record: Any, _proxy: Any) -> None:
+        """A backup may have been put in its place: what is written to the old file would be lost."""
+        there = _identity(file)
+        if there is None:
+            raise StoreError(f"there is no store {file} any more; put it back, or check what removed it")
+        if there != record.info["file"]:
+            raise sa.exc.DisconnectionError("another file is in its place")  # the pool opens that one
 
     return engine
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    try:
+        found = file.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _beginning(file: Path) -> bytes:

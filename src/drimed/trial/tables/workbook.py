@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ ZIP = b"PK\x03\x04"
 LARGEST = 100 * 1024 * 1024  # bytes of a workbook when it is unpacked
 MOST_CELLS = 2_000_000
 SHEET = "drimed"
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 def is_one(data: bytes) -> bool:
@@ -46,6 +48,9 @@ def write(rows: Sequence[Mapping[str, Any]]) -> bytes:
     names = list(dict.fromkeys(name for row in rows for name in row))
     lines: list[list[Any]] = [list(names), *([row.get(name) for name in names] for row in rows)]
     for values in lines:
+        for value in values:
+            if isinstance(value, str) and _NOT_XML.search(value):
+                raise InputError(f"{value!r} has a character that no workbook can hold: write a .csv file")
         made = [make(sheet, value) for value in values]
         for cell in made:
             if isinstance(cell.value, str):
