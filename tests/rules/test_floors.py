@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, InputError
-from drimed.guards.guard import CONTROL_ONLY, REASONS, RESTRICTED
 from drimed.learning.offer import Floor, Offer, Outcome, Shape, Unit, make_offer
 from drimed.policies.registry import make
 from drimed.rules.floors import Floors, raised, short
@@ -102,22 +101,6 @@ def test_misuse_is_refused() -> None:
 
 
 # The control as a fallback
-
-
-def test_one_arm_of_a_lottery_is_not_called_the_control() -> None:
-    """The control is an even lottery over a good and a bad arm; only the good one is certified by itself."""
-    offer = make_offer(features=np.eye(3), control=[0.5, 0.5, 0.0])
-    policy = make("dri_med", guard="certain", relative=0.0, absolute=0.1, feedback="reward", weighting="none")
-    state = policy.init(Shape(3, 3, 1, 1))
-    for _ in range(60):
-        for a, y in ((0, 3.0), (1, -3.0), (2, -9.0)):
-            state = policy.observe(state, offer, np.array(a), Outcome(reward=np.array(y)))
-    d = policy.decide(policy.settle(state), offer, np.array([0.5]))
-    assert d.probabilities[0] == 1.0
-    assert int(d.reason) == RESTRICTED, REASONS[int(d.reason)]
-    unsure = policy.decide(policy.settle(policy.init(Shape(3, 3, 1, 1))), offer, np.array([0.5]))
-    assert int(unsure.reason) == CONTROL_ONLY
-    np.testing.assert_allclose(unsure.probabilities, offer.control)
 
 
 @pytest.mark.parametrize("guard", ["certain", "expected"])

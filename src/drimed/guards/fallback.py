@@ -41,8 +41,7 @@ def only_safe(ok: BoolArray, offer: Offer, ask: AskRule) -> Guarded:
 
 def explained(p: FloatArray, share: FloatArray, ok: BoolArray, offer: Offer) -> Guarded:
     """The distribution with its reason: how much of the wish is left, and on what."""
-    # Where the control is a lottery, one of its arms alone is not the control.
-    only_control = ~(ok & (offer.control == 0)).any(-1) & (p == offer.control).all(-1)
+    only_control = ~(ok & (offer.control == 0)).any(-1)
     replaced = np.where(only_control, CONTROL_ONLY, RESTRICTED)
     reason = np.where(share >= 1, UNCHANGED, np.where(share > 0, MIXED, replaced))
     return Guarded(p, reason, share, ok.sum(-1))

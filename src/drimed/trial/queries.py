@@ -289,8 +289,9 @@ def pending(ledger: Ledger, state: TrialState, before: Pending = NOTHING) -> Pen
     """What is pending now, from what was pending before and the newer events.
 
     The first time only decisions nothing else is known of are looked up, and outcomes are read if some are partial.
+    A ledger that has gone on since cannot say that of an older state: there everything is read.
     """
-    if before.seq == 0:
+    if before.seq == 0 and ledger.seq == state.seq:
         found = dict.fromkeys(ledger.untouched(), PENDING)
         if not state.counts.partial and len(found) == state.counts.pending:
             return Pending(state.seq, found)
