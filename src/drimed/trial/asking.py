@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -29,6 +29,8 @@ from drimed.trial.transaction import Transaction
 
 Context = Mapping[str, float | str]
 T = TypeVar("T")
+
+NUMBERS_AT_ONCE = 4_000_000  # of tables of arms by arms, some twenty of which are held for each user: below a gigabyte
 
 
 @dataclass(frozen=True)
@@ -137,21 +139,39 @@ def decide(state: TrialState, questions: Sequence[Question]) -> list[dict[str, A
     named = (block_key(q.profile.user, q.block) for q in questions if q.block is not None)
     numbers = state.numbers.with_blocks(named)
     asked = [(q.profile, q.context, q.available, numbers.block(q.profile.user, q.block)) for q in questions]
-    floor = state.floor([q.profile.user for q in questions])
-    if len(questions) == 1:
-        offer = replace(problem.offer(*asked[0]), floor=floor)
-        drawn = policy.decide(learned, offer, draws[0])
-    else:
-        offer = replace(problem.offers(*zip(*asked, strict=True)), floor=floor)
-        drawn = policy.decide_together(learned, offer, draws)
-    return _bodies(state, questions, drawn, policy.effects(learned, offer, state.spec.confidence))
+    found: list[dict[str, Any]] = []
+    for some in _at_once(state, len(questions)):
+        floor = state.floor([q.profile.user for q in questions[some]])
+        if len(questions) == 1:
+            offer = replace(problem.offer(*asked[0]), floor=floor)
+            drawn = policy.decide(learned, offer, draws[0])
+        else:
+            offer = replace(problem.offers(*zip(*asked[some], strict=True)), floor=floor)
+            drawn = policy.decide_together(learned, offer, draws[some])
+        effects = policy.effects(learned, offer, state.spec.confidence)
+        found += _bodies(state, questions[some], drawn, effects, first + some.start)
+    return found
+
+
+def _at_once(state: TrialState, n: int) -> Iterator[slice]:
+    """Of n questions, how many are decided together: where people or sites differ, each takes a table of all arms."""
+    table = (state.problem.shape.K * state.problem.shape.M) ** 2
+    most = n if state.spec.kind == "paper" else max(2, NUMBERS_AT_ONCE // table)
+    starts = list(range(0, n, most))
+    if len(starts) > 1 and n - starts[-1] == 1:  # a single one would be asked for as one user, not as one of several
+        starts.pop()
+    return (slice(start, stop) for start, stop in zip(starts, [*starts[1:], n], strict=True))
 
 
 def _bodies(
-    state: TrialState, questions: Sequence[Question], drawn: Drawn, effects: tuple[FloatArray, FloatArray] | None
+    state: TrialState,
+    questions: Sequence[Question],
+    drawn: Drawn,
+    effects: tuple[FloatArray, FloatArray] | None,
+    first: int,
 ) -> list[dict[str, Any]]:
-    """What is recorded of n decisions: arrays with a user's axis, or without one for a single decision."""
-    n, arms, first = len(questions), state.problem.arms, state.counts.decisions
+    """What is recorded of n decisions from number `first` on: arrays with a user's axis, or without one for one."""
+    n, arms = len(questions), state.problem.arms
 
     def numbers(values: Any, *core: int) -> list[Any]:
         return [None] * n if values is None else np.reshape(values, (n, *core)).tolist()
