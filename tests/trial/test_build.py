@@ -147,7 +147,7 @@ def test_the_model_of_the_file_reaches_the_learner_of_the_field() -> None:
             context={
                 "rain": {"affects": ["noise", "level"]},
                 "sky": {"levels": ["sun", "cloud"]},
-                "remark": {"affects": []},
+                "moon": {"affects": []},
             },
             delta=0.2,
         )
