@@ -19,6 +19,7 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 
+from drimed.policies.registry import MODULES
 from drimed.service.app import configured, create_app
 from drimed.service.service import Service
 from drimed.service.settings import Settings
@@ -36,9 +37,25 @@ class Running:
 
 
 @contextmanager
+def modules_as_before() -> Iterator[None]:
+    """An application says for its process which modules may be loaded; a test process has others to run."""
+    before = os.environ.get(MODULES)
+    try:
+        yield
+    finally:
+        os.environ.pop(MODULES, None)
+        if before is not None:
+            os.environ[MODULES] = before
+
+
+@contextmanager
 def served(settings: Settings | FastAPI) -> Iterator[Running]:
     """The application behind a real socket."""
-    app = create_app(settings) if isinstance(settings, Settings) else settings
+    with modules_as_before():
+        yield from _served(create_app(settings) if isinstance(settings, Settings) else settings, settings)
+
+
+def _served(app: FastAPI, settings: Settings | FastAPI) -> Iterator[Running]:
     known = settings if isinstance(settings, Settings) else Settings()
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))

@@ -81,7 +81,8 @@ def test_effects_on_what_costs_are_better_when_they_are_less(visitor: Visitor, h
     assert "more (worse)" in visitor.look(f"{BUSY}?on=cost"), "everybody counts it as a cost"
     metrics = {"yield": {"range": [0.0, 10.0], "better": "lower"}}
     paper = {"kind": "paper"}  # which draws effects before there are outcomes
-    http.post("/v1/trials", json=SMALL | {"name": "lower", "metrics": metrics, "model": paper}).raise_for_status()
+    spec = SMALL | {"name": "lower", "metrics": metrics, "model": paper, "preference": {"yield": -1.0}}
+    http.post("/v1/trials", json=spec).raise_for_status()
     http.post("/v1/trials/lower/ask", json={}).raise_for_status()
     assert "more (worse)" in visitor.look("/trials/lower?on=yield")
 
