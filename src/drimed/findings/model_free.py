@@ -39,7 +39,7 @@ def model_free(seen: Gathered, members: Mapping[str, list[int]], given: IntArray
         table = log.table(k)
         for who, some in enough.items():
             band = scores.effect_band(log.scores(table, some), 1 - LEVEL)
-            if not np.isfinite(band.low[-1:]).all() or not band.low.size:
+            if not (band.low.size and np.isfinite(band.low[-1])):
                 continue
             low, high = float(band.low[-1]), float(band.high[-1])
             times, can = int(given[some, k].sum()), bool(possible[some, k].any())
