@@ -13,8 +13,9 @@ from drimed.errors import InputError
 from drimed.findings.analyse import Analysis, analyse, sentences
 from drimed.findings.course import Course
 from drimed.findings.effects import EVERYBODY, effects
-from drimed.findings.gather import Gathered, gather, inference_fit, offers_now
+from drimed.findings.inference import inference_fit, offers_now
 from drimed.records import STATES, Effect, Report
+from drimed.trial.gather import Gathered, gather
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 
@@ -180,7 +181,7 @@ def test_a_policy_with_vector_feedback_and_one_without_lead_to_the_same_fit() ->
     """The same data: the second fit is made from the log of the first trial's data, not from its policy."""
     trial = play(SPEC, 10)
     seen = gathered(trial)
-    from drimed.findings import gather as module
+    from drimed.findings import inference as module
 
     own = inference_fit(seen)
     learner = module.inference_learner(seen.state)

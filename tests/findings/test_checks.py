@@ -11,9 +11,9 @@ import pytest
 
 from drimed.findings.analyse import analyse, assumptions, sentences
 from drimed.findings.checks import Checks, check, residual_findings
-from drimed.findings.gather import gather
 from drimed.findings.page import report
 from drimed.records import Report
+from drimed.trial.gather import gather
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 

@@ -14,10 +14,10 @@ import pytest
 from drimed.findings import field_worth
 from drimed.findings.analyse import Analysis, analyse, sentences
 from drimed.findings.effects import EVERYBODY, effects
-from drimed.findings.model_free import REWARD
 from drimed.findings.page import report, write_report
 from drimed.learning.field.contrasts import Known
 from drimed.records import Report
+from drimed.trial.model_free import REWARD
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 from tests.findings.field_trials import ARMS, EFFECT, FIELD, PEOPLE, drawn, grown

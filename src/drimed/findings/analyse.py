@@ -15,14 +15,15 @@ from drimed.findings.effects import MODEL, Recommendation, all_effects, recommen
 from drimed.findings.field import known
 from drimed.findings.field_residuals import field_residuals
 from drimed.findings.field_sentences import field_sentences
-from drimed.findings.gather import Gathered, Inference, gather, inference_fit, offers_now
-from drimed.findings.model_free import REWARD
+from drimed.findings.inference import Inference, inference_fit, offers_now
 from drimed.findings.varying import Varying, varying
 from drimed.formatting import counted, short
 from drimed.learning.field.contrasts import Known
 from drimed.records import PENDING, STATES, Decision, Effect, Status
 from drimed.trial import asking, queries
 from drimed.trial.events import now
+from drimed.trial.gather import Gathered, gather
+from drimed.trial.model_free import REWARD
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger
 from drimed.trial.transaction import Transaction

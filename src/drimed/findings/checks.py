@@ -17,12 +17,13 @@ from drimed.errors import DrimedError, InputError
 from drimed.evaluation import calibration
 from drimed.evaluation.drift import ContextDrift, EpisodeSums, MeanDrift, Monitor, context_drift
 from drimed.evaluation.residuals import Check, Residuals, check_residuals
-from drimed.findings.gather import Gathered, evidence, inference_learner, inference_noise, usable
+from drimed.findings.inference import evidence, inference_learner, inference_noise, usable
 from drimed.learning import learned, noise
 from drimed.learning.learned import Noise
 from drimed.linear.arrays import FloatArray, IntArray, pick_shared
 from drimed.linear.ridge import one_step_ahead
 from drimed.records import Alarm
+from drimed.trial.gather import Gathered
 
 ALPHA = 0.01  # false-alarm rate: the probability that a trial without drift ever raises an alarm
 FEWEST_EPISODES = 3

@@ -13,12 +13,13 @@ import numpy as np
 
 from drimed.findings import field_worth
 from drimed.findings.field_worth import Worth
-from drimed.findings.gather import Gathered, Inference, typical_context
+from drimed.findings.inference import Inference, typical_context
 from drimed.guards.margin import Tolerance
 from drimed.learning.field.contrasts import Known
 from drimed.learning.offer import Fit
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.policy import Policy
+from drimed.trial.gather import Gathered
 
 ROUND_OFF = 1e-9  # of a decision that is the control itself, relative to its reward
 

@@ -20,13 +20,14 @@ from scipy.special import ndtri
 from drimed.errors import InputError
 from drimed.evaluation import effects as linear
 from drimed.findings import field
-from drimed.findings.gather import Gathered, Inference, offers_now
-from drimed.findings.model_free import REWARD as REWARD
-from drimed.findings.model_free import model_free
+from drimed.findings.inference import Inference, offers_now
 from drimed.learning.field.contrasts import Known
 from drimed.learning.offer import Fit, Offer
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.records import Effect
+from drimed.trial.gather import Gathered
+from drimed.trial.model_free import REWARD as REWARD
+from drimed.trial.model_free import model_free
 from drimed.trial.state import TrialState
 
 EVERYBODY = "all users"

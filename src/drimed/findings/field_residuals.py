@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from drimed.findings.gather import Gathered
 from drimed.learning.field.cells import Rows
 from drimed.learning.field.contrasts import Known
 from drimed.learning.field.model import make_rows
 from drimed.learning.field.whitening import evenly, residuals
 from drimed.learning.offer import Outcome
 from drimed.linear.arrays import FloatArray, IntArray
+from drimed.trial.gather import Gathered
 
 
 def field_residuals(seen: Gathered, known: Known) -> tuple[IntArray, FloatArray]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from drimed.findings.effects import EVERYBODY, MODEL
-from drimed.findings.model_free import REWARD
 from drimed.findings.varying import Varies, Varying
 from drimed.formatting import short
 from drimed.records import Effect
+from drimed.trial.model_free import REWARD
 
 SAID = ("season", "group", "user", "group x arm", "user x arm", "season x arm")  # what a reader should know first
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from drimed.findings.gather import Gathered
 from drimed.learning.field import contrasts
 from drimed.learning.field import design as field_design
 from drimed.learning.field import own as field_own
@@ -21,6 +20,7 @@ from drimed.learning.field.likelihood import own
 from drimed.learning.field.model import standardised
 from drimed.learning.offer import Offer
 from drimed.linear.arrays import FloatArray, IntArray
+from drimed.trial.gather import Gathered
 
 AT_ONCE = 256  # offers that are looked at at a time
 

@@ -18,12 +18,12 @@ from drimed.findings.charts import allocation, course, covariates, varying
 from drimed.findings.charts.forest import Better, Row, forest
 from drimed.findings.charts.svg import Chart
 from drimed.findings.effects import EVERYBODY, MODEL, Recommendation, better, groups
-from drimed.findings.model_free import REWARD
 from drimed.formatting import ENDLESS, counted, moment, percent, short
 from drimed.learning.field.contrasts import ALPHA, Known
 from drimed.outputs import replacing
 from drimed.records import Effect
 from drimed.trial import earlier
+from drimed.trial.model_free import REWARD
 from drimed.trial.tables.writing import csv_text
 from drimed.trial.trial import Trial
 

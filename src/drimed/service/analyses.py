@@ -19,10 +19,10 @@ from starlette.requests import Request
 
 from drimed.errors import DrimedError, StoreError
 from drimed.findings.analyse import Analysis, analyse
-from drimed.findings.gather import Gathered
 from drimed.service.route import service_of
 from drimed.service.service import ANALYSES
 from drimed.service.trials import Trials
+from drimed.trial.gather import Gathered
 from drimed.trial.trial import Trial
 
 PATIENCE = 1.5  # seconds that a page waits

@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from drimed.errors import UnknownNameError
 from drimed.findings.analyse import Analysis
 from drimed.findings.effects import effects as arms_against_control
-from drimed.findings.gather import Inference
+from drimed.findings.inference import Inference
 from drimed.records import Checks, Decision, Effect, Event, Head, Member, Page, Proof, Status
 from drimed.service.analyses import Analyses
 from drimed.service.endpoints.contract import EXAMPLES, LARGEST, DecisionNumber, TrialName, reading

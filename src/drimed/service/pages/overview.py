@@ -11,12 +11,12 @@ from starlette.responses import Response
 from drimed.findings import page
 from drimed.findings.analyse import Analysis
 from drimed.findings.effects import EVERYBODY, groups
-from drimed.findings.model_free import REWARD
 from drimed.findings.page import GROUPED, View
 from drimed.records import Status
 from drimed.service.analyses import Analyses, Worked
 from drimed.service.pages.route import Pages, Visit, whole
 from drimed.service.tokens import READ
+from drimed.trial.model_free import REWARD
 
 USERS = 20  # on one page of a table
 MOST_NAMES = 300  # that a list to choose from holds

@@ -1,12 +1,12 @@
-"""A trial's decisions and outcomes as arrays, and the regression that inference rests on.
+"""A trial's decisions and outcomes as arrays.
 
 Shapes: n decisions in order, K arms, M metrics, D context fields, H users as they are now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -14,22 +14,14 @@ import numpy as np
 
 from drimed.errors import InputError
 from drimed.evaluation.log import Log, make_log
-from drimed.learning.field.contrasts import Known
-from drimed.learning.learned import Noise
-from drimed.learning.learner import Learner
-from drimed.learning.offer import Fit, Offer, Outcome
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
-from drimed.linear.ridge import Ridge
 from drimed.records import STATES
-from drimed.trial.build import PRIOR_DEVIATION, coefficients_are_scaled
 from drimed.trial.events import AMENDMENT, DECISION, MISSING, OUTCOME
 from drimed.trial.queries import Story, stories
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger
 
 AT_ONCE = 5000  # decisions of which tables by arm are worked on together
-
-Inference = Fit | Known  # what effects are computed from: the paper's regression, or a model of the field
 
 
 @dataclass(frozen=True)
@@ -193,76 +185,3 @@ def _outcomes(state: TrialState, slot: IntArray, metrics: FloatArray, control: F
         "reward": np.where(whole, np.vecdot(wish, y), np.nan),
         "plot": plot * sizes,
     }
-
-
-def offers_now(state: TrialState, users: Sequence[str] | None = None) -> Offer:
-    """What some users, or (None) all, would be offered in a typical context; the users are the first axis."""
-    names = list(state.users) if users is None else users
-    if not names:
-        raise InputError("there are no users yet")
-    profiles = [state.profile(name) for name in names]
-    masks = [state.problem.available(p, state.retired) for p in profiles]
-    return state.problem.offers(profiles, [typical_context(state)] * len(names), masks)
-
-
-def typical_context(state: TrialState) -> FloatArray | None:
-    """What the trial file calls typical of each context field: (D,); None without any."""
-    fields = state.spec.context.values()
-    return np.array([f.typical for f in fields]) if fields else None
-
-
-def inference_fit(seen: Gathered) -> Fit:
-    """The regression on whole outcome vectors, whatever the policy itself learns from."""
-    state = seen.state
-    own = state.policy.inference(state.settled())
-    if own is not None:
-        return own[0]
-    learner = inference_learner(state)
-    ridge, noise = _learned(seen, learner)
-    K = state.problem.shape.K
-    fit = learner.fit(ridge, noise, np.bincount(seen.arm, minlength=K).astype(np.float64), len(seen.arm) + 1)
-    return replace(fit, radius=np.asarray(fit.radius))
-
-
-def inference_noise(seen: Gathered, learner: Learner) -> Noise | None:
-    """The noise as it is estimated now, where it is learned."""
-    if learner.weighting != "learned":
-        return None
-    own = seen.state.policy.inference(seen.state.settled())
-    return _learned(seen, learner)[1] if own is None or own[1] is None else own[1]
-
-
-def _learned(seen: Gathered, learner: Learner) -> tuple[Ridge, Noise | None]:
-    shape = seen.state.problem.shape
-    ridge, noise = learner.init(shape), learner.init_noise(shape)
-    for i in np.flatnonzero(usable(seen, learner)):
-        ridge, noise = learner.observe(ridge, noise, *evidence(seen, int(i)))
-    return learner.settle(ridge, noise)
-
-
-def inference_learner(state: TrialState) -> Learner:
-    """Vector feedback, with the noise known or learned as the trial says."""
-    settings: dict[str, Any] = {"delta": state.spec.delta, "feedback": "vector"}
-    if coefficients_are_scaled(state.spec):
-        settings |= {"norm_bound": state.problem.shape.d**0.5, "regularisation": PRIOR_DEVIATION**-2}
-    if state.spec.noise.kind == "learned":
-        return Learner(weighting="learned", refits="converged", **settings)
-    return Learner(weighting="known", **settings)
-
-
-def usable(seen: Gathered, learner: Learner) -> BoolArray:
-    """Decisions whose outcomes this learner can take: (n,)."""
-    return np.asarray(seen.observed.all(-1) if learner.weighting == "learned" else seen.told)
-
-
-def evidence(seen: Gathered, i: int | IntArray) -> tuple[Offer, IntArray, Outcome]:
-    """A decision's outcome, or those of several decisions at once, as a learner takes them."""
-    problem, profiles = seen.state.problem, seen.state.profiles
-    context = None if seen.context is None else seen.context[i]
-    if isinstance(i, int):
-        offer = problem.offer(profiles[int(seen.slot[i])], context, None)
-    else:
-        asked = [profiles[int(s)] for s in seen.slot[i]]
-        offer = problem.offers(asked, [None] * len(i) if context is None else list(context), [None] * len(i))
-    there = seen.observed[i]
-    return offer, np.asarray(seen.arm[i]), Outcome(None, seen.vector[i] / problem.sizes, None if there.all() else there)

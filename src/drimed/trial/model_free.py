@@ -14,9 +14,9 @@ from functools import cached_property
 import numpy as np
 
 from drimed.evaluation import scores
-from drimed.findings.gather import Gathered
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.records import Effect
+from drimed.trial.gather import Gathered
 
 REWARD = "reward"
 PROPENSITIES = "propensities"
