@@ -44,13 +44,13 @@ def test_the_best_arm_is_said_to_be_best_with_its_range_in_the_unit_of_the_rewar
 def test_an_arm_that_is_not_estimated_best_names_the_one_that_is() -> None:
     said = _said(replace(CHOSEN, arm="other", propensity=0.05))
     assert "other is estimated to bring 8 less than the control (99 % range: −30 to 14)" in said
-    assert "new, 126 more, is estimated best" in said
+    assert "new, 126 more, is estimated best. It had" in said
     assert "new was likelier, with 90 %" in said
 
 
 def test_where_all_are_worse_the_control_is_estimated_best() -> None:
     effects = {"old": OLD, "new": Interval(-3.0, -9.0, 3.0), "other": Interval(-8.0, -30.0, 14.0)}
-    assert "the control is estimated best" in _said(replace(CHOSEN, effects=effects))
+    assert "the control is estimated best. Its range reaches beyond that" in _said(replace(CHOSEN, effects=effects))
 
 
 def test_a_control_that_only_was_certified_says_what_could_not_be() -> None:

@@ -64,8 +64,10 @@ def _estimated(d: Decision, confidence: float | str, unit: str) -> list[str]:
     said = f"{d.arm} is estimated to bring {_against(mine, confidence, unit)}"
     if best is None or others[best].estimate <= mine.estimate:
         return [said + ", the most of all arms."]
+    reaches = mine.high > others[best].estimate
     where = "the control" if _is_control(others[best]) else f"{best}, {_more(others[best].estimate, unit)},"
-    return [said + f"; {where} is estimated best."]
+    learn = " Its range reaches beyond that, so that giving it may show that it is better." if reaches else ""
+    return [said + f"; {where} is estimated best.{learn}"]
 
 
 def _better_than_control(

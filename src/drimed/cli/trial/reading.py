@@ -254,6 +254,7 @@ def summary(event: Event) -> str:
         parts += [f"{name} = {value:g}" for name, value in body["preference"].items()]
     if event.kind == "episode":
         parts.append(f"episode {body['episode']}")
+        parts += [str(body[part]) for part in ("name", "date") if part in body]
     if body.get("reason") and event.kind != "decision":
         parts.append(f"reason: {body['reason']}")
     return ", ".join(parts)
