@@ -79,7 +79,7 @@ def test_names_survive_snapshots_and_are_proven(trial: Trial, monkeypatch: pytes
     trial.ask("north")
     again = Trial.open("t", trial.store)
     assert dict(again.state().seasons) == {1: seasons.Season("1996", "1996-05-01")}
-    assert verify(again).ok
+    assert verify(trial.store, "t").ok
 
 
 def test_a_trial_that_uses_the_word_season_for_a_context_keeps_its_sheets(tmp_path: Path) -> None:
