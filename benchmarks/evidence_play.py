@@ -18,8 +18,7 @@ from drimed.environments.field import RANGE, FieldSetting, FieldWorld
 from drimed.evaluation import scores
 from drimed.evaluation.scores import Scores
 from drimed.evaluation.sequences import Band
-from drimed.learning.offer import Floor, Offer, Outcome
-from drimed.linear import pmf
+from drimed.learning.offer import Floor, Outcome
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.policy import Policy
 from drimed.rules.floors import Floors
@@ -74,22 +73,13 @@ class Played:
     """What happened, decision by decision, and what would have."""
 
     world: World
+    user: IntArray  # (n,)
+    season: IntArray  # (n,)
     action: IntArray  # (S, n)
     reward: FloatArray  # (S, n)
     probabilities: FloatArray  # (S, n, K)
     means: FloatArray  # (S, n, K)
     comes: IntArray  # (S, n), the season after which the outcome is known; the number of seasons: never
-    floor_ended: IntArray  # (S,), the season after which it did; the number of seasons: never
-
-    @property
-    def user(self) -> IntArray:
-        """(n,)."""
-        return np.tile(np.arange(self.world.users), self.world.seasons)
-
-    @property
-    def season(self) -> IntArray:
-        """(n,)."""
-        return np.repeat(np.arange(self.world.seasons), self.world.users)
 
     @property
     def regret(self) -> FloatArray:
@@ -126,16 +116,14 @@ def play(
     S, L, H, K = len(seeds), world.seasons, world.users, world.arms
     means, setting = world.means(seeds), FieldSetting(arms=K, sites=H, plots=1, seasons=L)
     field = FieldWorld(setting, seeds)
-    offers = replace(
-        field.offers(np.arange(H)), control=np.broadcast_to(np.eye(K)[world.control()], (S, H, K))
-    )
+    offers = replace(field.offers(np.arange(H)), control=np.broadcast_to(np.eye(K)[world.control()], (S, H, K)))
     luck = np.stack([streams.generator(s, "noise").standard_normal((L, H)) for s in seeds])
     coin = np.stack([streams.generator(s, "coins").random((L, H)) for s in seeds])
     comes = _arrivals(world, seeds)
     draws = np.stack([streams.uniforms(s, "policy", 0, L * H, 1) for s in seeds]).reshape(S, L, H, 1)
     state, on = policy.init(field.shape, (S,)), np.ones(S, bool)
     action, reward = np.zeros((S, L, H), np.intp), np.zeros((S, L, H))
-    chances, ended = np.zeros((S, L, H, K)), np.full(S, L)
+    chances = np.zeros((S, L, H, K))
     for t in range(L):
         offer = offers if floors is None else replace(offers, floor=_floor(floors, on, t * H, (S, H)))
         state = policy.settle(policy.begin_episode(state, offer))
@@ -149,21 +137,25 @@ def play(
             there = comes[:, t - late] == t
             state = policy.observe(state, offer, action[:, t - late], _outcome(reward[:, t - late], there), late)
         if ends and on.any():
-            n = (t + 1) * H
-            at = np.flatnonzero(on)
-            so_far = Played(
-                world, action[at, : t + 1].reshape(-1, n), reward[at, : t + 1].reshape(-1, n),
-                chances[at, : t + 1].reshape(-1, n, K), means[at, : t + 1].reshape(-1, n, K),
-                comes[at, : t + 1].reshape(-1, n), ended[at],
-            )  # fmt: skip
-            done = at[answered(so_far)]
-            on[done], ended[done] = False, t + 1
+            so_far = _so_far(world, np.flatnonzero(on), t + 1, action, reward, chances, means, comes)
+            on[np.flatnonzero(on)[answered(so_far)]] = False
         on_season()
-    n = L * H
-    return Played(
-        world, action.reshape(S, n), reward.reshape(S, n), chances.reshape(S, n, K), means.reshape(S, n, K),
-        comes.reshape(S, n), ended,
-    )  # fmt: skip
+    return _so_far(world, np.arange(S), L, action, reward, chances, means, comes)
+
+
+def _so_far(world: World, trials: IntArray, seasons: int, *columns: Any) -> Played:
+    """Some trials up to a season, from columns (S, L, H, ...)."""
+    n = seasons * world.users
+    user, season = np.tile(np.arange(world.users), seasons), np.repeat(np.arange(seasons), world.users)
+    flat: Any = (c[trials, :seasons].reshape(len(trials), n, *c.shape[3:]) for c in columns)
+    return Played(world, user, season, *flat)
+
+
+def present(played: Played, trial: int, season: int) -> Played:
+    """What one trial knows after a season: the decisions whose outcome has come by then."""
+    at = np.flatnonzero(played.comes[trial] <= season)
+    columns: Any = (played.action, played.reward, played.probabilities, played.means, played.comes)
+    return Played(played.world, played.user[at], played.season[at], *(c[trial : trial + 1, at] for c in columns))
 
 
 def answered(played: Played, alpha: float = ALPHA) -> BoolArray:
@@ -175,37 +167,29 @@ def answered(played: Played, alpha: float = ALPHA) -> BoolArray:
     return found
 
 
-def predictions(played: Played) -> FloatArray:
-    """Of every arm before every decision: (S, n, K)."""
-    n = played.action.shape[1]
-    where = {"user": played.user[:n], "season": played.season[:n]}
-    return scores.running_predictions(played.action, played.reward, played.world.arms, **where)
-
-
 def effect_scores(played: Played, arm: int, *, users: IntArray | None = None, exact: bool = False) -> Scores:
-    """Of one arm against each user's own control, for some users or all of them."""
-    n, K = played.action.shape[1], played.world.arms
-    user = played.user[:n]
-    rows = np.arange(1, n) if users is None else 1 + np.flatnonzero(np.isin(user[1:], users))
-    g = np.eye(K)[arm] - np.eye(K)[played.world.control()[user]]
+    """Of one arm against each user's own control, for some users or all of them; nothing predicted the first."""
+    K, rows = played.world.arms, _rows(played, users)
+    g = np.eye(K)[arm] - np.eye(K)[played.world.control()[played.user]]
+    where = {"user": played.user, "season": played.season}
     return scores.effect_scores(
         action=played.action[:, rows],
         reward=played.reward[:, rows],
         probabilities=played.probabilities[:, rows],
         contrast=g[rows],
-        predictions=predictions(played)[:, rows],
+        predictions=scores.running_predictions(played.action, played.reward, K, **where)[:, rows],
         reward_range=(0.0, RANGE) if exact else None,
     )
 
 
-def effect_band(played: Played, arm: int, alpha: float, *, users: IntArray | None = None, exact: bool = False) -> Band:
+def effect_band(played: Played, arm: int, alpha: float) -> Band:
     """In the reward's unit, after every decision but the first: (S, n - 1)."""
-    found = effect_scores(played, arm, users=users, exact=exact)
-    return scores.effect_band(found, alpha, method="exact" if exact else "asymptotic")
+    return scores.effect_band(effect_scores(played, arm), alpha)
 
 
-def truth(played: Played, arm: int, found: Scores, rows: IntArray) -> FloatArray:
+def truth(played: Played, arm: int, found: Scores, *, users: IntArray | None = None) -> FloatArray:
     """What the band is a range for: the average effect of the decisions that it uses, times its share."""
+    rows = _rows(played, users)
     control = played.world.control()[played.user[rows]]
     means = played.means[:, rows]
     effect = means[..., arm] - np.take_along_axis(means, control[None, :, None], -1)[..., 0]
@@ -213,10 +197,16 @@ def truth(played: Played, arm: int, found: Scores, rows: IntArray) -> FloatArray
     return np.asarray(np.cumsum(effect * found.used, -1) / count * found.share)
 
 
+def _rows(played: Played, users: IntArray | None) -> IntArray:
+    n = len(played.user)
+    return np.arange(1, n) if users is None else 1 + np.flatnonzero(np.isin(played.user[1:], users))
+
+
 def _floor(floors: Floors, on: BoolArray, decisions: int, shape: tuple[int, int]) -> Floor:
     now = floors.after(decisions)
     return Floor(
-        control=np.broadcast_to((now.control * on)[:, None], shape), arms=np.broadcast_to((now.arms * on)[:, None], shape)
+        control=np.broadcast_to((now.control * on)[:, None], shape),
+        arms=np.broadcast_to((now.arms * on)[:, None], shape),
     )
 
 

@@ -190,8 +190,8 @@ def _bodies(
     propensity = numbers(drawn.propensity if drawn.exact else None)
     share, certified = numbers(drawn.share), numbers(drawn.certified)
     estimate, half = (numbers(values, -1) for values in effects or (None, None))
-    floors = [] if floor is None else np.stack(np.broadcast_arrays(floor.control, floor.arms), -1)
-    floored, without = numbers(None if floor is None else floors, 2), numbers(drawn.without, -1)
+    heights = None if floor is None else np.stack(np.broadcast_arrays(floor.control, floor.arms), -1)
+    floored, without = numbers(heights, 2), numbers(drawn.without, -1)
     return [
         {
             "episode": state.episode.number,
