@@ -132,7 +132,7 @@ def decision_number(cells: Cells, marks: Marks = POINT) -> int:
 
 
 def _misplaced(cells: Cells, recorded: Decision) -> str | None:
-    there = {"user": recorded.user, "plot": recorded.plot, "block": recorded.block, "arm": recorded.arm}
+    there = {name: getattr(recorded, name) for name in ("user", "plot", "block", "arm", "season")}
     for name, truth in (there | {"episode": str(recorded.episode)}).items():
         if (given := cells.get(Column(SHEET, name))) is None:
             continue
@@ -152,10 +152,12 @@ def decision_rows(
     """Decisions as a sheet to hand out, with a column for each of these metrics to fill in."""
     found = list(decisions)
     places = places_of(found)
+    seasons = columns.has_season and any(d.season is not None for d in found)
     return [
         {
             "decision": d.id,
             "episode": d.episode,
+            **({"season": d.season} if seasons else {}),
             "user": d.user,
             **{name: getattr(d, name) for name in places},
             **{columns.named("context", name): value for name, value in (d.context or {}).items()},

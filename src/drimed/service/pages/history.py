@@ -30,6 +30,7 @@ from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
+from drimed.trial.why import why_this_arm
 
 CHANGES = tuple(k for k in kinds.KINDS if k not in (kinds.DECISION, kinds.OUTCOME, kinds.SNAPSHOT))
 WISHES = (kinds.PREFERENCE, kinds.CONTROL)
@@ -183,6 +184,7 @@ async def _page(visit: Visit, errors: FormErrors = NO_ERRORS, *, saw: str = "", 
                 "units": {name: metric.unit for name, metric in spec.metrics.items()},
                 "plots": spec.feedback == "difference",
                 "about": _about(state, found.user),
+                "why_words": why_this_arm(found, confidence=spec.confidence, unit=spec.reward.unit),
                 **_charts(found, spec.confidence),
             }
 
