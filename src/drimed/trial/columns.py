@@ -21,6 +21,7 @@ from drimed.trial.tables.table import Table, refuse
 
 # Columns that sheets have of their own, whatever the trial.
 OWN = ("decision", "episode", "user", "plot", "block", "cohort", "group", "arm", "propensity", "reason")
+CODE = "code"  # another one, where the trial uses the word for nothing else
 NOTES = ("note", "notes", "comment", "comments", "remark", "remarks")  # for people: they are passed over
 SHEET, NOTE, METRIC, CONTROL, CONTEXT, ATTRIBUTE = "sheet", "note", "metric", "control", "context", "attribute"
 PARTS = (METRIC, CONTROL, CONTEXT, ATTRIBUTE)
@@ -64,6 +65,7 @@ class Columns:
         named = [(METRIC, self.metrics), (CONTROL, self.metrics), (CONTEXT, self.fields), (ATTRIBUTE, self.attributes)]
         found = [Column(SHEET, name) for name in OWN] + [Column(part, name) for part, names in named for name in names]
         used = {folded(column.name) for column in found}
+        found += [] if CODE in used else [Column(SHEET, CODE)]
         return found + [Column(NOTE, name) for name in NOTES if name not in used]
 
     @cached_property
