@@ -11,7 +11,21 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from drimed.errors import InputError
-from drimed.records import Checks, Decision, Effect, Event, Head, Member, Page, Proof, Receipt, Report, Status, read
+from drimed.records import (
+    Checks,
+    Decision,
+    Effect,
+    Event,
+    Head,
+    Member,
+    Opening,
+    Page,
+    Proof,
+    Receipt,
+    Report,
+    Status,
+    read,
+)
 
 T = TypeVar("T")
 Context = Mapping[str, float | str]
@@ -227,6 +241,12 @@ def change_control(
 ) -> Call[Status]:
     """From now on this user is compared with another control: an arm, or arms with shares."""
     return _change(trial, "control", key, user=user, control=control, reason=reason)
+
+
+def reveal(trial: str, decision: int | None = None, *, reason: str, key: str | None = None) -> Call[Opening]:
+    """Open the code for one decision, or (None) for all: the answer has the arm, or the codes."""
+    body = _given(decision=decision, reason=reason)
+    return _write(_of(trial, "reveal"), body, key, partial(read, Opening))
 
 
 # Looking back
