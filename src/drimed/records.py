@@ -19,7 +19,7 @@ PENDING, PARTIAL, COMPLETE, MISSING = "pending", "partial", "complete", "missing
 STATES = (PENDING, PARTIAL, COMPLETE, MISSING)
 
 _LONG = 1000  # characters of a body from which its lists are read one by one
-_LISTS = ("probabilities", "estimate", "half")  # of a decision, in this order: one number for each arm
+_LISTS = ("probabilities", "estimate", "half", "without")  # of a decision, in this order: one number for each arm
 
 
 @dataclass(frozen=True)

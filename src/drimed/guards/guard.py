@@ -49,6 +49,7 @@ class Decision:
     exact: bool = True
     share: FloatArray | None = None  # (...), how much of the rule's own wish the guard left in it
     certified: IntArray | None = None  # (...), how many arms the guard certified
+    without: FloatArray | None = None  # (..., K), what the probabilities would have been without the floor of the offer
 
     @property
     def reason(self) -> str | NDArray[np.str_]:
