@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from drimed import streams
 from drimed.errors import ConflictError, InputError, UnknownNameError
 from drimed.guards.guard import REASONS
 from drimed.guards.guard import Decision as Drawn
+from drimed.learning.offer import Floor
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.records import Decision, Event, Path
 from drimed.trial import allowed, enrolling, seasons
@@ -109,7 +111,10 @@ def by_user(state: TrialState, table: Mapping[str, T]) -> dict[str, T]:
 
 
 def preview(tx: Transaction) -> list[Decision]:
-    """What would be decided now for every user and plot, in its context of this episode or a typical one."""
+    """How likely each arm is now for every user and plot, in its context of this episode or a typical one.
+
+    For a dry run: no arm is drawn.
+    """
     state = tx.state
     allowed.running(state)
     wanted = [place for user in state.users for place in places(state, user)]
@@ -138,10 +143,15 @@ def open_episode(
     return following
 
 
-def decide(state: TrialState, questions: Sequence[Question]) -> list[dict[str, Any]]:
-    """The decisions as they are recorded: all from the present state, numbered on from the last one."""
+def decide(state: TrialState, questions: Sequence[Question], seed: int | None = None) -> list[dict[str, Any]]:
+    """The decisions as they are recorded: all from the present state, numbered on from the last one.
+
+    Another `seed` than the trial's own draws as if it were another trial.
+    """
     first, problem, policy = state.counts.decisions, state.problem, state.policy
-    draws = streams.uniforms(state.seed, "policy", first, len(questions), policy.draws_needed(problem.shape))
+    draws = streams.uniforms(
+        state.seed if seed is None else seed, "policy", first, len(questions), policy.draws_needed(problem.shape)
+    )
     learned = state.settled()
     named = (block_key(q.profile.user, q.block) for q in questions if q.block is not None)
     numbers = state.numbers.with_blocks(named)
@@ -156,7 +166,7 @@ def decide(state: TrialState, questions: Sequence[Question]) -> list[dict[str, A
             offer = replace(problem.offers(*zip(*asked[some], strict=True)), floor=floor)
             drawn = policy.decide_together(learned, offer, draws[some])
         effects = policy.effects(learned, offer, state.spec.confidence)
-        found += _bodies(state, questions[some], drawn, effects, first + some.start)
+        found += _bodies(state, questions[some], drawn, effects, first + some.start, floor)
     return found
 
 
@@ -176,6 +186,7 @@ def _bodies(
     drawn: Drawn,
     effects: tuple[FloatArray, FloatArray] | None,
     first: int,
+    floor: Floor | None,
 ) -> list[dict[str, Any]]:
     """What is recorded of n decisions from number `first` on: arrays with a user's axis, or without one for one."""
     n, arms = len(questions), state.problem.arms
@@ -183,11 +194,13 @@ def _bodies(
     def numbers(values: Any, *core: int) -> list[Any]:
         return [None] * n if values is None else np.reshape(values, (n, *core)).tolist()
 
-    action, reason = numbers(drawn.action), numbers(drawn.reason)
+    action, reason = numbers(drawn.action), numbers(drawn.reason_code)
     probabilities = numbers(drawn.probabilities, -1)
     propensity = numbers(drawn.propensity if drawn.exact else None)
     share, certified = numbers(drawn.share), numbers(drawn.certified)
     estimate, half = (numbers(values, -1) for values in effects or (None, None))
+    heights = None if floor is None else np.stack(np.broadcast_arrays(floor.control, floor.arms), -1)
+    floored, without = numbers(heights, 2), numbers(drawn.without, -1)
     return [
         {
             "episode": state.episode.number,
@@ -205,14 +218,20 @@ def _bodies(
             "certified": certified[i],
             "estimate": None if effects is None else estimate[i][: len(arms)],
             "half": None if effects is None else half[i][: len(arms)],
+            # Of the control and of every arm, and what the probabilities would have been without them.
+            **({} if floor is None else {"floor": floored[i], "without": without[i][: len(arms)]}),
         }
         for i, q in enumerate(questions)
     ]
 
 
 def _decided(tx: Transaction, questions: Sequence[Question], key: str | None) -> list[Event]:
-    """Decide and record, all from one state; a guard that keeps accounts of users takes one plot of each at a time."""
+    """Decide and record, all from one state; a guard that keeps accounts of users takes one plot of each at a time.
+
+    A dry run draws with a seed that nobody knows: nothing that it shows depends on what will be drawn.
+    """
     written: list[Event] = []
+    seed = secrets.randbits(62) if tx.dry_run else None
     left = list(questions)
     while left:
         users: set[str] = set()
@@ -223,7 +242,7 @@ def _decided(tx: Transaction, questions: Sequence[Question], key: str | None) ->
             (later if again else now).append(q)
             users.add(q.profile.user)
         first = tx.state.counts.decisions + 1
-        bodies = zip(now, decide(tx.state, now), strict=True)
+        bodies = zip(now, decide(tx.state, now, seed), strict=True)
         written += tx.append(
             [Draft(kinds.DECISION, body, first + i, q.profile.user, key) for i, (q, body) in enumerate(bodies)]
         )
@@ -236,6 +255,8 @@ def _answers(
 ) -> list[Decision]:
     """Decisions in the order of the places that were asked for."""
     new = [record(tx.state, _fresh(tx.state, event)) for event in written]
+    if tx.dry_run:
+        new = [_undrawn(decision) for decision in new]
     found = standing | {plot_key(d.user, d.plot): d for d in new}
     return [found[place.key] for place in wanted]
 
@@ -295,6 +316,13 @@ def _episode(
 def _fresh(state: TrialState, event: Event) -> Story:
     """A decision that was taken just now."""
     return Story(event, None, False, 0, state.state_of(None, missing=False))
+
+
+def _undrawn(decision: Decision) -> Decision:
+    """A decision as a dry run shows it: with its probabilities, if they do not depend on the draw, and no arm."""
+    exact = decision.propensity is not None
+    probabilities = decision.probabilities if exact else {}
+    return replace(decision, arm="", code=None, propensity=None, probabilities=probabilities)
 
 
 def arm_names(names: Sequence[str]) -> Sequence[str]:

@@ -117,7 +117,7 @@ def _decided(state: TrialState, events: list[Event]) -> TrialState:
         learned = state.policy.commit_together(learned, offers, _decision(state, events))
     else:
         many = _decision(state, events)
-        one = Decision(many.action[0], many.probabilities[0], many.reason[0], many.exact)
+        one = Decision(many.action[0], many.probabilities[0], many.reason_code[0], many.exact)
         learned = state.policy.commit(learned, problem.offer(*state.asked(events[0], numbers)), one)
     pulls: dict[str, tuple[int, ...]] = {}
     for event in events:
@@ -186,6 +186,11 @@ def _turned(state: TrialState, event: Event) -> TrialState:
     return replace(state, status="running" if event.kind == kinds.RESUMED else event.kind)
 
 
+def _revealed(state: TrialState, event: Event) -> TrialState:
+    whole = state.opened or "decision" not in event.body
+    return replace(state, opened=whole, openings=(*state.openings, event.seq))
+
+
 def _same(state: TrialState, event: Event) -> TrialState:
     del event
     return state
@@ -204,6 +209,7 @@ _HANDLERS: dict[str, Callable[[TrialState, Event], TrialState]] = {
     kinds.PAUSED: _turned,
     kinds.RESUMED: _turned,
     kinds.STOPPED: _turned,
+    kinds.REVEALED: _revealed,
     kinds.SNAPSHOT: _same,
 }
 

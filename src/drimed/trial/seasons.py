@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from drimed.trial.state import TrialState
 
 LONGEST = 100  # characters of a name
+COLUMNS = ("season", "date")  # of sheets and exports
 
 
 @dataclass(frozen=True)

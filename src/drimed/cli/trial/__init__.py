@@ -12,6 +12,6 @@ for verb in (
     reading.status, reading.decisions, reading.why, reading.log, reading.export, reading.verify, reading.anchor,
     reading.report,
     changing.add_user, changing.add_arm, changing.retire_arm, changing.prefer, changing.control, changing.pause,
-    changing.resume, changing.stop,
+    changing.resume, changing.stop, changing.reveal,
 ):  # fmt: skip
     trial.command()(verb)
