@@ -24,10 +24,11 @@ CREATED, EPISODE, DECISION = "created", "episode", "decision"
 OUTCOME, AMENDMENT, MISSING = "outcome", "amendment", "missing"
 USER, PREFERENCE, CONTROL, ARM, RETIRED = "user", "preference", "control", "arm", "retired"
 PAUSED, RESUMED, STOPPED = "paused", "resumed", "stopped"
+LOOK, RULES = "look", "rules"  # what the stopping rules said; and when they were changed
 SNAPSHOT = "snapshot"  # the program's own: what was kept of the state, by its hash
 KINDS = (
     CREATED, EPISODE, DECISION, OUTCOME, AMENDMENT, MISSING, USER, PREFERENCE, CONTROL, ARM, RETIRED, PAUSED, RESUMED,
-    STOPPED, SNAPSHOT,
+    STOPPED, LOOK, RULES, SNAPSHOT,
 )  # fmt: skip
 
 

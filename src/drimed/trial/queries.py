@@ -17,6 +17,7 @@ from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, STATES, Decision
 from drimed.trial import events as kinds
 from drimed.trial.build import notes
 from drimed.trial.state import TrialState
+from drimed.trial.stopping import called
 from drimed.trial.stores.store import Ledger
 
 PAGE = 25
@@ -136,6 +137,10 @@ def status(state: TrialState) -> Status:
         notes=notes(spec, state.problem.shape.d, users=len(state.users)),
         model=spec.kind,
         enrolment="open" if spec.enrols else "closed",
+        looks=state.looked.count,
+        rules_met=list(state.looked.met),
+        floor_ended=[called(*who.split(":", 1)) for who in state.looked.ended],
+        halted=state.looked.halted,
     )
 
 

@@ -29,6 +29,7 @@ from drimed.trial.numbers import Numbers
 from drimed.trial.parts import User
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import Capacity, Counts, Episode, TrialState, problem_of
+from drimed.trial.stopping import Looked
 from drimed.trial.stores.store import Ledger, Snapshot
 from drimed.trial.transaction import Transaction
 from drimed.trial.unlikely import Spread
@@ -56,6 +57,7 @@ def take(state: TrialState) -> Snapshot:
         "usual": [vars(spread) for spread in state.usual],
         "retired": state.retired,
         "status": state.status,
+        **({} if state.spec.stopping is None else {"looked": asdict(state.looked)}),
     }
     arrays: dict[str, Any] = {f"state.{name}": array for name, array in to_arrays(state.learned).items()}
     stream = io.BytesIO()
@@ -88,6 +90,7 @@ def restore(created: Event, snapshot: Snapshot) -> TrialState | None:
         pulls=Layers((user, tuple(n)) for user, n in meta["pulls"].items()),
         retired=tuple(meta["retired"]),
         status=meta["status"],
+        looked=Looked.read(meta["looked"]) if "looked" in meta else Looked(),
         seq=snapshot.seq,
         hash=snapshot.hash,
     )

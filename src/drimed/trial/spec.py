@@ -32,6 +32,7 @@ from drimed.trial.parts import (
     Noise,
     Part,
     PolicyPart,
+    Stopping,
     Text,
     Tolerance,
     User,
@@ -72,6 +73,7 @@ class TrialSpec(Part):
     tolerance: Tolerance = Field(default_factory=Tolerance)
     guardrails: list[Guardrail] = Field(default_factory=list)
     floors: Floors | None = None
+    stopping: Stopping | None = None
     confidence: Confidence = 0.99
     delta: Annotated[float, Field(gt=0, lt=1)] = 0.01  # for confidence "anytime": the promise fails at most so often
     context: dict[Name, ContextField] = Field(default_factory=dict)

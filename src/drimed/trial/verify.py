@@ -18,6 +18,8 @@ from drimed.trial import snapshots
 from drimed.trial.asking import Question, decide
 from drimed.trial.events import START, hash_after
 from drimed.trial.fold import advanced, at_start, grouped, with_histories
+from drimed.trial.gather import Gathered
+from drimed.trial.looks import look
 from drimed.trial.possible import check, check_start
 from drimed.trial.queries import Story
 from drimed.trial.state import TrialState
@@ -49,6 +51,8 @@ class _Check:
         self.faults: list[str] = []
         self.decisions = self.exact = self.rounded = self.anchors = 0
         self.replayed, self.compared = 0, False
+        self.looks = 0
+        self.seen: Gathered | None = None  # by the last look
         self.requests: dict[str, tuple[int, str, str]] = {}  # from which state, when and for whom each was answered
 
     def run(self, expected_hash: str | None, anchors: Sequence[Head]) -> Proof:
@@ -58,7 +62,7 @@ class _Check:
         except Exception as error:  # whatever somebody wrote into the log must not stop its proof
             self._fault(f"the log cannot be replayed after event {self.replayed}: {error!r}")
         counts = events, self.decisions, self.exact, self.rounded
-        return Proof(not self.faults, *counts, self.faults, hash, self.anchors)
+        return Proof(not self.faults, *counts, self.faults, hash, self.anchors, self.looks)
 
     def _fault(self, text: str) -> None:
         if len(self.faults) < MOST_FAULTS:
@@ -117,6 +121,8 @@ class _Check:
             self._check(state, group)
             if group[0][0].kind == kinds.DECISION:
                 self._redecide(state, [event for event, _ in group])
+            elif group[0][0].kind == kinds.LOOK:
+                self._relook(state, group[0][0])
             state = advanced(state, [(event, told[0] if told else None) for event, told in group], self.ledger)
             self._compare(state, snapshot)
             if self.progress is not None:
@@ -175,6 +181,15 @@ class _Check:
             else:
                 self.rounded += 1
 
+    def _relook(self, state: TrialState, event: Event) -> None:
+        """Take a look again: what it said must be the same, and its numbers but for round-off."""
+        body, self.seen = look(self.ledger, state, event.body["cause"], self.seen)
+        self.looks += 1
+        said = {name: value for name, value in body.items() if name != "hash"}
+        off = [name for name in said if not _close(said[name], event.body.get(name))]
+        if off or set(body) != set(event.body):
+            self._fault(f"the look of event {event.seq} is not reproduced: {', '.join(off) or 'its fields'} differ")
+
 
 def _story(state: TrialState, events: list[Event]) -> Story | None:
     """What was known of a decision at that moment, if it had been taken."""
@@ -195,6 +210,10 @@ def _close(one: Any, other: Any) -> bool:
         return bool(np.isclose(one, other, rtol=ROUND_OFF, atol=ROUND_OFF))
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(_close(a, b) for a, b in zip(one, other, strict=True))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return set(one) == set(other) and all(_close(value, other[name]) for name, value in one.items())
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
     return bool(one == other)
 
 
