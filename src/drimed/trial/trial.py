@@ -33,6 +33,7 @@ from drimed.trial.telling import Values
 from drimed.trial.transaction import Transaction
 
 T = TypeVar("T")
+Rehearsed = dict[str, Any]  # hash, scenario, seasons and trials of a rehearsal, share of control, power
 
 
 class Trial:
@@ -61,22 +62,33 @@ class Trial:
 
     @staticmethod
     def create(
-        spec: TrialSpec | Mapping[str, Any], store: Store, *, actor: str = "python", clock: Callable[[], str] = now
+        spec: TrialSpec | Mapping[str, Any],
+        store: Store,
+        *,
+        actor: str = "python",
+        clock: Callable[[], str] = now,
+        rehearsal: Rehearsed | None = None,
     ) -> Trial:
-        """A new trial."""
-        with Trial.creating(spec, store, actor=actor, clock=clock) as (trial, _):
+        """A new trial; what was seen of it in a rehearsal is kept in its first event."""
+        with Trial.creating(spec, store, actor=actor, clock=clock, rehearsal=rehearsal) as (trial, _):
             pass
         return trial
 
     @staticmethod
     @contextmanager
     def creating(
-        spec: TrialSpec | Mapping[str, Any], store: Store, *, actor: str = "python", clock: Callable[[], str] = now
+        spec: TrialSpec | Mapping[str, Any],
+        store: Store,
+        *,
+        actor: str = "python",
+        clock: Callable[[], str] = now,
+        rehearsal: Rehearsed | None = None,
     ) -> Iterator[tuple[Trial, Transaction]]:
         """A new trial, inside the transaction that creates it."""
         checked = TrialSpec.read(spec.plain() if isinstance(spec, TrialSpec) else spec)
         seed = checked.seed if checked.seed is not None else secrets.randbits(62)
-        draft = Draft(kinds.CREATED, {"spec": checked.plain(), "seed": seed, "numpy": np.__version__})
+        seen = {} if rehearsal is None else {"rehearsal": rehearsal}
+        draft = Draft(kinds.CREATED, {"spec": checked.plain(), "seed": seed, "numpy": np.__version__} | seen)
         trial = Trial(checked.name, store, actor=actor, clock=clock)
         with store.create(checked.name) as ledger:
             time = clock()
