@@ -173,14 +173,19 @@ def _bodies(
     """What is recorded of n decisions from number `first` on: arrays with a user's axis, or without one for one."""
     n, arms = len(questions), state.problem.arms
 
-    def numbers(values: Any, *core: int) -> list[Any]:
-        return [None] * n if values is None else np.reshape(values, (n, *core)).tolist()
+    def numbers(values: Any) -> list[Any]:
+        return [None] * n if values is None else np.reshape(values, n).tolist()
+
+    def by_arm(values: Any) -> list[list[float]]:
+        """Users who are alike share a list."""
+        rows, known = np.reshape(values, (n, -1))[:, : len(arms)], dict[bytes, list[float]]()
+        return [known.get(key) or known.setdefault(key, row.tolist()) for row in rows for key in (row.tobytes(),)]
 
     action, reason = numbers(drawn.action), numbers(drawn.reason)
-    probabilities = numbers(drawn.probabilities, -1)
+    probabilities = by_arm(drawn.probabilities)
     propensity = numbers(drawn.propensity if drawn.exact else None)
     share, certified = numbers(drawn.share), numbers(drawn.certified)
-    estimate, half = (numbers(values, -1) for values in effects or (None, None))
+    estimate, half = ([None] * n, [None] * n) if effects is None else map(by_arm, effects)
     return [
         {
             "episode": state.episode.number,
@@ -191,13 +196,13 @@ def _bodies(
             "state": state.seq,
             "draw": first + i,
             "arm": arms[action[i]],
-            "probabilities": probabilities[i][: len(arms)],
+            "probabilities": probabilities[i],
             "propensity": propensity[i],
             "reason": REASONS[reason[i]],
             "share": share[i],
             "certified": certified[i],
-            "estimate": None if effects is None else estimate[i][: len(arms)],
-            "half": None if effects is None else half[i][: len(arms)],
+            "estimate": estimate[i],
+            "half": half[i],
         }
         for i, q in enumerate(questions)
     ]

@@ -21,7 +21,7 @@ from drimed.outputs import replacing
 from drimed.trial import earlier, lme4, queries
 from drimed.trial.queries import Story
 from drimed.trial.state import TrialState
-from drimed.trial.tables.writing import csv_line, csv_text
+from drimed.trial.tables.writing import csv_line, csv_lines, csv_text
 from drimed.trial.trial import Trial
 
 AT_ONCE = 250  # decisions that are read together, and sent as one piece
@@ -120,8 +120,7 @@ class Export:
         names = list(self.columns)
         yield csv_line(names).encode(), 0
         for rows in self.chunks(whole=whole):
-            lines = (csv_line(row.get(name) for name in names) for row in rows)
-            yield "".join(lines).encode(), len(rows)
+            yield csv_lines(map(row.get, names) for row in rows).encode(), len(rows)
 
     def json(self, *, whole: bool = False) -> Iterator[tuple[bytes, int]]:
         """A list of records in pieces, each with the number of its decisions; the first one has none."""
@@ -201,10 +200,6 @@ def _table(trial: Trial, path: Path, form: str, *, whole: bool) -> int:
             out.write(piece)
             count += rows
     return count
-
-
-def _lines(rows: list[list[Any]]) -> bytes:
-    return "".join(csv_line(row) for row in rows).encode()
 
 
 def _parquet(made: Export, path: Path, *, whole: bool) -> int:
