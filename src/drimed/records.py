@@ -19,7 +19,7 @@ PENDING, PARTIAL, COMPLETE, MISSING = "pending", "partial", "complete", "missing
 STATES = (PENDING, PARTIAL, COMPLETE, MISSING)
 
 _LONG = 1000  # characters of a body from which its lists are read one by one
-_LISTS = ("probabilities", "estimate", "half")  # of a decision, in this order: one number for each arm
+_LISTS = ("probabilities", "estimate", "half", "without")  # of a decision, in this order: one number for each arm
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,9 @@ class Decision:
     id: int
     episode: int
     user: str
-    arm: str
-    probabilities: dict[str, float]
-    propensity: float | None  # None: the policy's own draw has no closed form
+    arm: str  # empty: not shown, in a dry run or to somebody who is blinded
+    probabilities: dict[str, float]  # empty: not known before the draw, or not shown
+    propensity: float | None  # None: the policy's own draw has no closed form, or it is not shown
     reason: str  # what the guard did
     share: float | None  # how much of the rule's own proposal the guard kept
     effects: dict[str, Interval] | None  # each arm against the control, as estimated at that moment
@@ -116,6 +116,7 @@ class Decision:
     state_version: int  # the event up to which the log was known
     time: str
     actor: str
+    season: str | None = None  # what the episode is called, if it has a name
     plot: str | None = None  # where the user has plots
     block: str | None = None  # of that plot
     repeated: bool = False  # an earlier decision, returned again
@@ -124,6 +125,7 @@ class Decision:
     control: dict[str, float] | None = None  # the same of the control plot
     reward: float | None = None  # None while a metric that counts is not there
     amendments: int = 0
+    code: str | None = None  # of the arm, where the trial has codes
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
@@ -170,6 +172,23 @@ class Receipt:
     outcome: dict[str, float] | None  # all that is known of it now
     control: dict[str, float] | None
     waits_for: list[str]  # metrics without which the policy does not learn from it yet
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A code that was opened, for one decision or for all."""
+
+    time: str
+    actor: str
+    reason: str
+    decision: int | None = None  # None: for all
+    arm: str | None = None  # of that decision
+    code: str | None = None
+    codes: dict[str, str] | None = None  # arm -> code, where it was opened for all and there are codes
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
@@ -226,6 +245,7 @@ class Status:
     notes: list[str]
     model: str = "paper"  # field, people or paper
     enrolment: str = "closed"  # open: asking for somebody unknown enrols them
+    season: str | None = None  # what the open episode is called, if it has a name
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""

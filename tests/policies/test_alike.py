@@ -43,7 +43,7 @@ def test_users_who_are_alike_get_what_each_would_get_alone(rule: MED | LinMED, f
     assert found[1].tolist() == [h % KINDS for h in range(USERS)]
     together = policy.decide_together(state, many, draws)
     separate = policy._decide(state, policy.see(state, many, together=True), draws)
-    for field in ("action", "probabilities", "reason", "share", "certified"):
+    for field in ("action", "probabilities", "reason_code", "share", "certified", "without"):
         np.testing.assert_array_equal(getattr(together, field), getattr(separate, field))
     assert len(set(together.action.tolist())) > 1  # everybody has a draw of their own
 

@@ -54,6 +54,12 @@ def distinct(offers: Offer) -> tuple[Offer, IntArray] | None:
 def drawn(decision: Decision, place: IntArray, draws: FloatArray) -> Decision:
     """What was decided for each kind, with an arm of its own for everybody: draws (n, ...)."""
     p = decision.probabilities[place]
-    share = None if decision.share is None else decision.share[place]
-    certified = None if decision.certified is None else decision.certified[place]
-    return Decision(sample(p, draws[..., 0]), p, decision.reason[place], decision.exact, share, certified)
+    return Decision(
+        sample(p, draws[..., 0]),
+        p,
+        decision.reason_code[place],
+        decision.exact,
+        None if decision.share is None else decision.share[place],
+        None if decision.certified is None else decision.certified[place],
+        None if decision.without is None else decision.without[place],
+    )

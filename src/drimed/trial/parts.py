@@ -102,6 +102,12 @@ class Metric(Part):
         return value
 
 
+class Reward(Part):
+    """What a user gains: the weighted sum of the metrics."""
+
+    unit: Text = ""  # such as EUR/ha; weights turn a metric's unit into it
+
+
 class Arm(Part):
     """Something that can be done: with its own effects, described by attributes, or by an explicit Phi(a)."""
 
@@ -161,6 +167,13 @@ class Floors(Part):
     arms: Share = 0.0  # of every arm that the user can get
     shrink: Share = 0.0  # after n decisions a floor is its height times (n + 1) ** -shrink; 0: constant
     count: Literal["all", "user"] = "all"  # which decisions count: all of the trial's, or those of this user
+
+
+class Blinding(Part):
+    """Codes in place of arms, for people who must not know them."""
+
+    codes: dict[Name, Name] | None = None  # arm -> code; None: they are drawn
+    show_codes: bool = False  # whether blinded people see the code of each decision, as on coded packages
 
 
 class Model(Part):

@@ -13,7 +13,7 @@ from typing import Any
 
 from drimed.errors import ConflictError, InputError
 from drimed.records import MISSING, Event
-from drimed.trial import allowed
+from drimed.trial import allowed, seasons
 from drimed.trial import events as kinds
 from drimed.trial.covariates import number
 from drimed.trial.events import written
@@ -21,6 +21,7 @@ from drimed.trial.fold import with_arm
 from drimed.trial.numbers import plot_key
 from drimed.trial.parts import Arm, ArmNoise, User
 from drimed.trial.queries import Story, context_of
+from drimed.trial.seasons import Season
 from drimed.trial.state import TrialState
 
 Pairs = Sequence[tuple[Event, Story | None]]  # events, each with what was known of the decision that it is about
@@ -28,7 +29,7 @@ Pairs = Sequence[tuple[Event, Story | None]]  # events, each with what was known
 _REASON = {"reason"}
 _FIELDS: dict[str, tuple[set[str], set[str]]] = {  # of the body: those that are there, and those that may be
     kinds.CREATED: ({"spec", "seed", "numpy"}, set()),
-    kinds.EPISODE: ({"episode", "contexts", "unavailable"}, set()),
+    kinds.EPISODE: ({"episode", "contexts", "unavailable"}, {"name", "date"}),
     kinds.OUTCOME: ({"outcome", "was", "late"}, set()),
     kinds.AMENDMENT: ({"outcome", "was", "reason"}, {"late", "missing"}),
     kinds.MISSING: (_REASON, {"was"}),
@@ -40,6 +41,7 @@ _FIELDS: dict[str, tuple[set[str], set[str]]] = {  # of the body: those that are
     kinds.PAUSED: (_REASON, set()),
     kinds.RESUMED: (_REASON, set()),
     kinds.STOPPED: (_REASON, set()),
+    kinds.REVEALED: (_REASON, {"decision"}),
     kinds.SNAPSHOT: ({"after", "hash"}, set()),
 }
 
@@ -72,7 +74,7 @@ def check_start(created: Event) -> None:
     seed, given = body["seed"], body["spec"].get("seed")
     _texts(body["numpy"])
     if created.kind != kinds.CREATED or type(seed) is not int or given not in (None, seed):
-        raise InputError(f"its seed is {seed!r}, and the trial file's is {given!r}")
+        raise InputError("its seed is no whole number, or not the trial file's")  # whoever knows it can predict arms
 
 
 def _body(event: Event) -> dict[str, Any]:
@@ -217,6 +219,8 @@ def _episode(state: TrialState, event: Event) -> None:
     body = event.body
     if body["episode"] != allowed.opening(state, body["episode"]):
         raise ConflictError("an episode has a number")
+    _texts(*(body[part] for part in ("name", "date") if part in body))
+    seasons.check(state, Season(body.get("name"), body.get("date")))
     for user, values in body["contexts"].items():
         allowed.known_user(state, user)
         _context(state, values)
@@ -286,6 +290,10 @@ def _turned(state: TrialState, event: Event) -> None:
     allowed.turning(state, event.kind)
 
 
+def _revealed(state: TrialState, event: Event) -> None:
+    allowed.openable(state, event.body.get("decision"))
+
+
 def _snapshot(state: TrialState, event: Event) -> None:
     body = event.body
     if body["after"] != state.seq or not re.fullmatch("[0-9a-f]{64}", body["hash"]):
@@ -320,6 +328,7 @@ _CHANGED: dict[str, Callable[[TrialState, Event], None]] = {
     kinds.PAUSED: _turned,
     kinds.RESUMED: _turned,
     kinds.STOPPED: _turned,
+    kinds.REVEALED: _revealed,
     kinds.SNAPSHOT: _snapshot,
 }
 _WITH_DECISION = (kinds.DECISION, *_TOLD)

@@ -16,27 +16,11 @@ from starlette.responses import Response
 
 from drimed.findings import page
 from drimed.formatting import short
-from drimed.guards.guard import REASONS
-from drimed.records import Decision
+from drimed.records import Decision, Status
+from drimed.trial.why import guard_did
 
 LONG = "public, max-age=31536000, immutable"
 MEDIA = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
-_GUARD = dict(
-    zip(
-        REASONS,
-        (
-            "The guard changed nothing: the arm was drawn exactly as the policy proposed.",
-            "Arms that may fall short of the control were made less likely.",
-            "The policy's proposal alone could not be certified. It was mixed with certified arms, just enough for the "
-            "mixture to stay within the tolerance.",
-            "Some arms could not be certified. The policy was asked again, about the certified ones only.",
-            "Only the control could be certified, so the control was given.",
-            "Earlier decisions had not certainly earned enough to pay for this proposal, so the control was given.",
-            "In the first rounds the control is given, to learn about it.",
-        ),
-        strict=True,
-    )
-)
 
 routes = APIRouter(include_in_schema=False)
 
@@ -46,7 +30,7 @@ def environment() -> Environment:
     """The templates of these pages."""
     made = page.environment("drimed.service.pages")
     made.filters |= {"seg": _segment, "number": number, "shown": shown}
-    made.globals |= {"asset": address, "guard_did": guard_did, "place": place}
+    made.globals |= {"asset": address, "guard_did": guard_did, "place": place, "season": season}
     return made
 
 
@@ -97,12 +81,14 @@ def place(decision: Decision) -> str:
     return decision.user + plot + ("" if decision.block is None else f" in block {decision.block}")
 
 
-def guard_did(decision: Decision) -> str:
-    """What the guard did to a decision."""
-    said = _GUARD.get(decision.reason, decision.reason)
-    if decision.share is not None and 0 < decision.share < 1:
-        said += f" {100 * decision.share:.0f} % of the policy's own proposal is left in the probabilities."
-    return said
+def season(found: Decision | Status) -> str:
+    """When a decision was taken, or what is open: a season by its name, or else an episode by its number.
+
+    >>> from types import SimpleNamespace as D
+    >>> season(D(episode=3, season=None)), season(D(episode=3, season="spring 2026"))
+    ('episode 3', 'season spring 2026')
+    """
+    return f"episode {found.episode}" if found.season is None else f"season {found.season}"
 
 
 @routes.get("/static/{name}")
