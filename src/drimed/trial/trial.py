@@ -132,6 +132,11 @@ class Trial:
         with self.reading() as (ledger, state):
             yield Transaction(state, proposing.Pending(ledger), self._clock(), actor or self._actor)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether this process knows its state, or must read the log first."""
+        return self._state is not None
+
     def state(self) -> TrialState:
         """Everything that is known now; it never changes."""
         with self.reading() as (_, state):
