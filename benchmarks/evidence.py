@@ -89,13 +89,8 @@ class Plan:
     @property
     def ticks(self) -> int:
         """How many pieces of work the run has."""
-        return (
-            2 * _pieces(self.power)
-            + (len(DESIGNS) - 2) * _pieces(self.scan)
-            + 2 * _pieces(self.null)
-            + 4 * _pieces(self.coverage)
-            + 3
-        )
+        floors = 2 * _pieces(self.power) + (len(DESIGNS) - 2) * _pieces(self.scan)
+        return floors + 2 * _pieces(self.null) + 4 * _pieces(self.coverage) + 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,11 +155,7 @@ def effect_band(scores: Scores, alpha: float, *, method: str = "asymptotic") -> 
     begins when the rarer arm was played PLAYS times in expectation and its residuals tell something of their size.
     """
     if method == "exact":
-        if scores.ends is None:
-            raise ConfigError("an exact band needs the range of the reward; give reward_range, or method='asymptotic'")
-        least, most = scores.ends
-        within = {"least": least, "most": most, "reach": scores.reach, "tuned_at": TUNED_AT}
-        band = running.exact(scores.value, alpha, **within, used=scores.used)
+        band = running.exact(scores.value, alpha, **_within(scores), used=scores.used)
     elif method == "asymptotic":
         begun = np.maximum.accumulate((scores.plays >= PLAYS) & (scores.telling >= TELLING), -1)
         total, count = np.cumsum(scores.value, -1), np.cumsum(scores.used, -1).astype(np.float64)
@@ -169,6 +165,12 @@ def effect_band(scores: Scores, alpha: float, *, method: str = "asymptotic") -> 
     with np.errstate(invalid="ignore"):
         low, high = band.low * scores.share, band.high * scores.share
     return Band(np.where(np.isfinite(band.low), low, -np.inf), np.where(np.isfinite(band.high), high, np.inf))
+
+
+def exact_now(scores: Scores, alpha: float) -> tuple[FloatArray, FloatArray]:
+    """Where the exact band has come to after the last decision, without computing it before: (...) twice."""
+    band = running.exact_now(scores.value, alpha, **_within(scores), used=scores.used)
+    return band.low * scores.share[..., -1], band.high * scores.share[..., -1]
 
 
 def effect_at_end(scores: Scores, level: float) -> Interval:
@@ -185,6 +187,14 @@ def effect_at_end(scores: Scores, level: float) -> Interval:
     value = float(h @ scores.value / total)
     error = float(np.sqrt(np.sum(h * h * (scores.value - value) ** 2)) / total)
     return intervals.normal(value, error, level)
+
+
+def _within(scores: Scores) -> dict[str, float]:
+    """Where the effect and the scores lie, for the exact band."""
+    if scores.ends is None:
+        raise ConfigError("an exact band needs the range of the reward; give reward_range, or method='asymptotic'")
+    least, most = scores.ends
+    return {"least": least, "most": most, "reach": scores.reach, "tuned_at": TUNED_AT}
 
 
 def _given(predictions: Any, shape: tuple[int, ...]) -> FloatArray:

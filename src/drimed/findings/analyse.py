@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from drimed.errors import DrimedError
 from drimed.evaluation.drift import ContextDrift
+from drimed.findings.agreement import RATE, Agreement, agreement
 from drimed.findings.checks import ALPHA, Checks, check, residual_findings
 from drimed.findings.course import Course, course
 from drimed.findings.effects import MODEL, Recommendation, all_effects, recommendations
 from drimed.findings.field import known
 from drimed.findings.field_residuals import field_residuals
 from drimed.findings.field_sentences import field_sentences
+from drimed.findings.floor_cost import FloorCost, floor_cost
 from drimed.findings.inference import Inference, inference_fit, offers_now
 from drimed.findings.varying import Varying, varying
 from drimed.formatting import counted, short
@@ -48,6 +50,8 @@ class Analysis:
     oldest_pending: int | None  # the first episode with a pending decision
     next: list[Decision]  # what the policy would decide now
     why_not_next: str | None  # if it would decide nothing
+    agreement: Agreement  # of the model with what is known without it
+    floor_cost: FloorCost | None = None  # None: no decision had a floor
     varying: Varying | None = None  # sites, seasons and people, where the model tells them apart
 
     @cached_property
@@ -85,6 +89,8 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
     if isinstance(fit, Known):
         terms = [f.name for f in fit.structure.families]
         left = residual_findings(seen, *field_residuals(seen, fit), kind=state.spec.kind, terms=terms)
+    agreed = agreement(seen, fit, effects) if effects else Agreement(0, RATE, [], [])
+    checks = check(seen, left)
     waiting = seen.standing == STATES.index(PENDING)
     return Analysis(
         status=queries.status(state),
@@ -93,10 +99,12 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
         course=course(seen, fit),
         effects=effects,
         recommendations=recommendations(state, fit, _own(seen, effects)) if effects else [],
-        checks=check(seen, left),
+        checks=replace(checks, alarms=[*checks.alarms, *agreed.alarms]),
         oldest_pending=int(np.min(seen.episode[waiting])) if waiting.any() else None,
         next=upcoming,
         why_not_next=why,
+        agreement=agreed,
+        floor_cost=floor_cost(seen, fit),
         varying=varying(state, fit) if isinstance(fit, Known) else None,
     )
 
@@ -121,8 +129,9 @@ def sentences(a: Analysis) -> list[str]:
     return said
 
 
-def assumptions(checks: Checks) -> list[tuple[str, str]]:
+def assumptions(a: Analysis) -> list[tuple[str, str]]:
     """What was checked, and what was found."""
+    checks = a.checks
     few, rate = "too few outcomes to say.", f"(false-alarm rate {100 * ALPHA:g} %)"
     context, mean, noise, played = "too little is recorded to say.", few, few, "not known for all decisions."
     if checks.context is not None:
@@ -146,6 +155,7 @@ def assumptions(checks: Checks) -> list[tuple[str, str]]:
         ("Model", _left(checks)),
         ("Noise", noise),
         ("Logged probabilities", played),
+        ("With and without the model", a.agreement.says),
     ]
 
 

@@ -53,7 +53,7 @@ def shown(a: Analysis, view: View) -> dict[str, Any]:
     return {
         "a": a,
         "summary": sentences(a),
-        "assumptions": assumptions(a.checks),
+        "assumptions": assumptions(a),
         "level": _level(a),
         "withdrawn": a.checks.withdrawn,
         "effects": [c for i, on in enumerate(view.on) if (c := _effects(a, view.who, on, i)) is not None],

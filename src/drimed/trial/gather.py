@@ -45,6 +45,7 @@ class Gathered:
     plot: FloatArray  # (n, M), of the control plot beside it, in the metrics' units; NaN: not there
     floor: FloatArray | None = None  # (n, 2), of the control and of every arm; None: the trial has no floors
     without: FloatArray | None = None  # (n, K), the probabilities as they would have been without floors
+    offered: BoolArray | None = None  # (n, K), arms that were available; None: the trial has no floors
 
     @property
     def told(self) -> BoolArray:
@@ -115,7 +116,7 @@ def _joined(before: Gathered, changed: Gathered) -> Gathered:
             columns[name] = None
             continue
         if old is None:  # floors were set later
-            old = np.zeros((len(before.number), *new.shape[1:]))
+            old = np.zeros((len(before.number), *new.shape[1:]), new.dtype)
         if new.ndim == 2 and (wider := new.shape[1] - old.shape[1]):  # an arm was added
             old = np.pad(old, ((0, 0), (0, wider)))
         columns[name] = np.concatenate([old, new[~known]])
@@ -136,11 +137,11 @@ def _gathered(state: TrialState, found: Iterable[Story], n: int) -> Gathered:
         "control": np.full((n, M), np.nan),
     }
     if state.spec.floors is not None:
-        columns |= {"floor": np.zeros((n, 2)), "without": np.zeros((n, K))}
+        columns |= {"floor": np.zeros((n, 2)), "without": np.zeros((n, K)), "offered": np.zeros((n, K), bool)}
     filled = 0
     for i, story in enumerate(found):
         for name, value in _row(state, story).items():
-            if name in ("probabilities", "without"):
+            if name in ("probabilities", "without", "offered"):
                 columns[name][i, : len(value)] = value  # arms may have come later
             else:
                 columns[name][i] = value
@@ -166,6 +167,7 @@ def _row(state: TrialState, story: Story) -> dict[str, Any]:
     }
     if state.spec.floors is not None:
         row |= {"floor": body.get("floor", (0.0, 0.0)), "without": body.get("without") or body["probabilities"]}
+        row["offered"] = _offered(state, body)
     if body["propensity"] is not None:
         row["propensity"] = body["propensity"]
     if body["context"]:
@@ -176,6 +178,13 @@ def _row(state: TrialState, story: Story) -> dict[str, Any]:
         if values:
             row[part] = [np.nan if (v := values.get(m)) is None else v for m in state.problem.metrics]
     return row
+
+
+def _offered(state: TrialState, body: dict[str, Any]) -> list[bool]:
+    """Whether each arm that there was then was available to the user."""
+    allowed, excluded = state.profiles[body["profile"]].allowed, body["unavailable"]
+    known = state.problem.arms[: len(body["probabilities"])]
+    return [arm not in excluded and (allowed is None or bool(allowed[a])) for a, arm in enumerate(known)]
 
 
 def _outcomes(state: TrialState, slot: IntArray, metrics: FloatArray, control: FloatArray) -> dict[str, Any]:
