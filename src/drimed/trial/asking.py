@@ -185,7 +185,7 @@ def _bodies(
     def numbers(values: Any, *core: int) -> list[Any]:
         return [None] * n if values is None else np.reshape(values, (n, *core)).tolist()
 
-    action, reason = numbers(drawn.action), numbers(drawn.reason)
+    action, reason = numbers(drawn.action), numbers(drawn.reason_code)
     probabilities = numbers(drawn.probabilities, -1)
     propensity = numbers(drawn.propensity if drawn.exact else None)
     share, certified = numbers(drawn.share), numbers(drawn.certified)

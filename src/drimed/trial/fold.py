@@ -117,7 +117,7 @@ def _decided(state: TrialState, events: list[Event]) -> TrialState:
         learned = state.policy.commit_together(learned, offers, _decision(state, events))
     else:
         many = _decision(state, events)
-        one = Decision(many.action[0], many.probabilities[0], many.reason[0], many.exact)
+        one = Decision(many.action[0], many.probabilities[0], many.reason_code[0], many.exact)
         learned = state.policy.commit(learned, problem.offer(*state.asked(events[0], numbers)), one)
     pulls: dict[str, tuple[int, ...]] = {}
     for event in events:

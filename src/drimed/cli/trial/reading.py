@@ -31,8 +31,18 @@ def status(
         plain = [s.plain() for s in found]
         common.say_json(plain[0] if name else plain, indent=1)
         return
-    columns = ("status", "model", "episode", "users", "decisions", "pending", "partial", "complete", "missing")
-    common.show([{"trial": s.name} | {c: getattr(s, c) for c in columns} for s in found])
+    columns, states = (
+        ("status", "model", "episode", "users", "decisions"),
+        ("pending", "partial", "complete", "missing"),
+    )
+    common.show(
+        [
+            {"trial": s.name}
+            | {c: getattr(s, c) for c in columns}
+            | {"outcomes": ", ".join(f"{getattr(s, c)} {c}" for c in states if getattr(s, c))}
+            for s in found
+        ]
+    )
     if name and found[0].enrolment == "open":
         common.say("enrolment is open: asking for somebody new enrols them")
     for text in found[0].notes if name else ():
