@@ -129,9 +129,8 @@ def sentences(a: Analysis) -> list[str]:
     return said
 
 
-def assumptions(a: Analysis) -> list[tuple[str, str]]:
+def assumptions(checks: Checks) -> list[tuple[str, str]]:
     """What was checked, and what was found."""
-    checks = a.checks
     few, rate = "too few outcomes to say.", f"(false-alarm rate {100 * ALPHA:g} %)"
     context, mean, noise, played = "too little is recorded to say.", few, few, "not known for all decisions."
     if checks.context is not None:
@@ -155,7 +154,6 @@ def assumptions(a: Analysis) -> list[tuple[str, str]]:
         ("Model", _left(checks)),
         ("Noise", noise),
         ("Logged probabilities", played),
-        ("With and without the model", a.agreement.says),
     ]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from drimed.findings.course import summed
 from drimed.findings.inference import Inference
 from drimed.formatting import counted, percent, short
-from drimed.linear.arrays import FloatArray
+from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.rules.floors import KEPT
 from drimed.trial.gather import Gathered
 
@@ -38,16 +38,15 @@ class FloorCost:
         """In words; `promise` is what the long ranges are called."""
         under = f"{counted(self.decisions, 'decision')} in {counted(self.episodes, 'episode')}"
         until = "" if self.running else f", the last in episode {self.last}"
+        worth = "cost" if self.loss >= 0 else "brought"
+        ends = sorted((self.low, self.high) if self.loss >= 0 else (-self.low, -self.high))
         said = [
-            f"Floors were in force for {under}{until}. They are estimated to have cost {short(self.loss)} of reward in "
-            f"all ({promise}: {short(self.low)} to {short(self.high)}), {short(self.loss / self.decisions)} for each of "
-            "these decisions, against what would have been played without them."
+            f"Floors were in force for {under}{until}. Against what would have been played without them they are "
+            f"estimated to have {worth} {short(abs(self.loss))} of reward in all ({promise}: {short(ends[0])} to "
+            f"{short(ends[1])}), {short(abs(self.loss) / self.decisions)} in each of these decisions."
         ]
-        more = "more" if self.control >= 0 else "fewer"
-        said.append(
-            f"Because of them the control was given {short(abs(self.control))} times {more} than it would have been, on "
-            "average over the draws."
-        )
+        more = "more" if self.control >= 0 else "less"
+        said.append(f"They gave the control {short(abs(self.control))} times {more}, on average over the draws.")
         held = [(arm, n, self.possible[arm]) for arm, n in self.below.items() if n]
         if held:
             shares = ", ".join(f"{arm} in {percent(n / of)} of them" for arm, n, of in held)
@@ -57,7 +56,7 @@ class FloorCost:
 
 def floor_cost(seen: Gathered, fit: Inference) -> FloorCost | None:
     """What floors have cost so far; None where no decision had one."""
-    floored = np.zeros(0, bool) if seen.floor is None else (seen.floor > 0).any(-1)
+    floored: BoolArray = np.asarray([] if seen.floor is None else (seen.floor > 0).any(-1), bool)
     if seen.floor is None or seen.without is None or seen.offered is None or not floored.any():
         return None
     p = seen.probabilities / seen.total[:, None]
