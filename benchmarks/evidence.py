@@ -146,7 +146,7 @@ def measure_power(plan: Plan, tick: Tick) -> list[Power]:
     none = np.zeros(0)
     for design in DESIGNS:
         trials = plan.power if design in (NO_FLOOR, CHOSEN) else plan.scan
-        found = [(p.regret, _claim(p), _ever_wrong(p)) for p in _played(BETTER, design, trials, tick)]
+        found = [(p.regret, _claim(p), _ever_wrong(p)) for p in _played(BETTER, design, trials, tick, coarse=False)]
         regret, season, wrong = (np.concatenate(part) for part in zip(*found, strict=True))
         none = regret if design is NO_FLOOR else none
         ratio, detected = float(regret.mean() / none[:trials].mean()), float(np.isfinite(season).mean())
@@ -260,9 +260,9 @@ def _pieces(trials: int) -> int:
     return -(-trials // AT_ONCE)
 
 
-def _played(world: World, design: Design, trials: int, tick: Tick, kind: str = "field") -> Iterator[Played]:
+def _played(world: World, design: Design, trials: int, tick: Tick, *, coarse: bool = True) -> Iterator[Played]:
     """Some trials at a time."""
-    policy = dri_med(world, kind)
+    policy = dri_med(world, coarse=coarse)
     for start in range(0, trials, AT_ONCE):
         seeds = range(start, min(start + AT_ONCE, trials))
         yield play(world, policy, seeds, design.floors, ends=design.ends)

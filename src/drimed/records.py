@@ -105,9 +105,9 @@ class Decision:
     id: int
     episode: int
     user: str
-    arm: str
-    probabilities: dict[str, float]
-    propensity: float | None  # None: the policy's own draw has no closed form
+    arm: str  # empty: not shown, in a dry run or to somebody who is blinded
+    probabilities: dict[str, float]  # empty: not known before the draw, or not shown
+    propensity: float | None  # None: the policy's own draw has no closed form, or it is not shown
     reason: str  # what the guard did
     share: float | None  # how much of the rule's own proposal the guard kept
     effects: dict[str, Interval] | None  # each arm against the control, as estimated at that moment
@@ -125,6 +125,7 @@ class Decision:
     control: dict[str, float] | None = None  # the same of the control plot
     reward: float | None = None  # None while a metric that counts is not there
     amendments: int = 0
+    code: str | None = None  # of the arm, where the trial has codes
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
@@ -171,6 +172,23 @@ class Receipt:
     outcome: dict[str, float] | None  # all that is known of it now
     control: dict[str, float] | None
     waits_for: list[str]  # metrics without which the policy does not learn from it yet
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A code that was opened, for one decision or for all."""
+
+    time: str
+    actor: str
+    reason: str
+    decision: int | None = None  # None: for all
+    arm: str | None = None  # of that decision
+    code: str | None = None
+    codes: dict[str, str] | None = None  # arm -> code, where it was opened for all and there are codes
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
@@ -275,6 +293,7 @@ class Proof:
     faults: list[str]
     hash: str  # of the last event
     anchors: int = 0  # hashes that were kept elsewhere, and are still those of their events
+    since: int = 0  # events up to this one were taken as they are, because a kept hash is of a later one; 0: none were
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,9 @@ def contradictions(spec: TrialSpec, scenario: Scenario) -> Iterator[Fault]:
             if arm not in arms:
                 yield Fault((field, arm), str(UnknownNameError("arm", arm, arms)))
             elif arm in controls and any(own.values()):
-                yield Fault((field, arm), f"{arm!r} is the control, which effects are against: give its `level` instead")
+                yield Fault(
+                    (field, arm), f"{arm!r} is the control, which effects are against: give its `level` instead"
+                )
     for path, table in tables.items():
         for metric in table or ():
             if metric not in metrics:

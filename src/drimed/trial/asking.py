@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -110,7 +111,10 @@ def by_user(state: TrialState, table: Mapping[str, T]) -> dict[str, T]:
 
 
 def preview(tx: Transaction) -> list[Decision]:
-    """What would be decided now for every user and plot, in its context of this episode or a typical one."""
+    """How likely each arm is now for every user and plot, in its context of this episode or a typical one.
+
+    For a dry run: no arm is drawn.
+    """
     state = tx.state
     allowed.running(state)
     wanted = [place for user in state.users for place in places(state, user)]
@@ -139,10 +143,15 @@ def open_episode(
     return following
 
 
-def decide(state: TrialState, questions: Sequence[Question]) -> list[dict[str, Any]]:
-    """The decisions as they are recorded: all from the present state, numbered on from the last one."""
+def decide(state: TrialState, questions: Sequence[Question], seed: int | None = None) -> list[dict[str, Any]]:
+    """The decisions as they are recorded: all from the present state, numbered on from the last one.
+
+    Another `seed` than the trial's own draws as if it were another trial.
+    """
     first, problem, policy = state.counts.decisions, state.problem, state.policy
-    draws = streams.uniforms(state.seed, "policy", first, len(questions), policy.draws_needed(problem.shape))
+    draws = streams.uniforms(
+        state.seed if seed is None else seed, "policy", first, len(questions), policy.draws_needed(problem.shape)
+    )
     learned = state.settled()
     named = (block_key(q.profile.user, q.block) for q in questions if q.block is not None)
     numbers = state.numbers.with_blocks(named)
@@ -217,8 +226,12 @@ def _bodies(
 
 
 def _decided(tx: Transaction, questions: Sequence[Question], key: str | None) -> list[Event]:
-    """Decide and record, all from one state; a guard that keeps accounts of users takes one plot of each at a time."""
+    """Decide and record, all from one state; a guard that keeps accounts of users takes one plot of each at a time.
+
+    A dry run draws with a seed that nobody knows: nothing that it shows depends on what will be drawn.
+    """
     written: list[Event] = []
+    seed = secrets.randbits(62) if tx.dry_run else None
     left = list(questions)
     while left:
         users: set[str] = set()
@@ -229,7 +242,7 @@ def _decided(tx: Transaction, questions: Sequence[Question], key: str | None) ->
             (later if again else now).append(q)
             users.add(q.profile.user)
         first = tx.state.counts.decisions + 1
-        bodies = zip(now, decide(tx.state, now), strict=True)
+        bodies = zip(now, decide(tx.state, now, seed), strict=True)
         written += tx.append(
             [Draft(kinds.DECISION, body, first + i, q.profile.user, key) for i, (q, body) in enumerate(bodies)]
         )
@@ -242,6 +255,8 @@ def _answers(
 ) -> list[Decision]:
     """Decisions in the order of the places that were asked for."""
     new = [record(tx.state, _fresh(tx.state, event)) for event in written]
+    if tx.dry_run:
+        new = [_undrawn(decision) for decision in new]
     found = standing | {plot_key(d.user, d.plot): d for d in new}
     return [found[place.key] for place in wanted]
 
@@ -301,6 +316,13 @@ def _episode(
 def _fresh(state: TrialState, event: Event) -> Story:
     """A decision that was taken just now."""
     return Story(event, None, False, 0, state.state_of(None, missing=False))
+
+
+def _undrawn(decision: Decision) -> Decision:
+    """A decision as a dry run shows it: with its probabilities, if they do not depend on the draw, and no arm."""
+    exact = decision.propensity is not None
+    probabilities = decision.probabilities if exact else {}
+    return replace(decision, arm="", code=None, propensity=None, probabilities=probabilities)
 
 
 def arm_names(names: Sequence[str]) -> Sequence[str]:

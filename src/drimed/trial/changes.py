@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from drimed.trial import allowed, enrolling, faults
+from drimed.records import Opening, Status
+from drimed.trial import allowed, blinding, enrolling, faults
 from drimed.trial import events as kinds
 from drimed.trial.build import build_policy
 from drimed.trial.enrolling import valid
@@ -78,6 +79,15 @@ class RetireBody(Body):
     reason: Reason
 
 
+class RevealBody(Body):
+    """Whose arm is told to somebody who did not know it."""
+
+    decision: Annotated[int, Field(ge=1, lt=2**31)] | None = Field(
+        None, description="The decision; left out: all of them, and the blinding ends."
+    )
+    reason: Reason
+
+
 class PreferenceBody(Body):
     """How a user weighs the metrics from now on."""
 
@@ -103,9 +113,10 @@ class Change:
     title: str
     about: str
     body: type[Body]
-    apply: Callable[[Transaction, Any], None]
+    apply: Callable[[Transaction, Any], Any]
     done: str  # what a person hears afterwards
     example: dict[str, Any]
+    answer: type = Status  # what a program gets: what `apply` returns, or the status afterwards
 
 
 def change_preference(tx: Transaction, user: str, preference: Mapping[str, float], reason: str) -> None:
@@ -223,6 +234,13 @@ _TABLE = [
         lambda tx, body: change_control(tx, body.user, body.control, body.reason),
         "The control was changed; it applies from the next decision on.",
         {"user": "north", "control": "usual", "reason": "the farm changed its practice"},
+    ),
+    Change(
+        "reveal", "reveal", "Open the code",
+        "For one decision, in an emergency: the log has who opened it and why, and blinded people still do not see "
+        "it. Without a decision, for all: from then on blinded people see the arm of every decision.", RevealBody,
+        lambda tx, body: blinding.reveal(tx, body.decision, body.reason), "The code was opened, and the log says so.",
+        {"decision": 17, "reason": "an emergency: the physician must know what was given"}, Opening,
     ),
 ]  # fmt: skip
 CHANGES = {change.name: change for change in _TABLE}

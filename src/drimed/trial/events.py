@@ -24,10 +24,11 @@ CREATED, EPISODE, DECISION = "created", "episode", "decision"
 OUTCOME, AMENDMENT, MISSING = "outcome", "amendment", "missing"
 USER, PREFERENCE, CONTROL, ARM, RETIRED = "user", "preference", "control", "arm", "retired"
 PAUSED, RESUMED, STOPPED = "paused", "resumed", "stopped"
+REVEALED = "revealed"  # a code was opened, for one decision or for all
 SNAPSHOT = "snapshot"  # the program's own: what was kept of the state, by its hash
 KINDS = (
     CREATED, EPISODE, DECISION, OUTCOME, AMENDMENT, MISSING, USER, PREFERENCE, CONTROL, ARM, RETIRED, PAUSED, RESUMED,
-    STOPPED, SNAPSHOT,
+    STOPPED, REVEALED, SNAPSHOT,
 )  # fmt: skip
 
 

@@ -169,6 +169,13 @@ class Floors(Part):
     count: Literal["all", "user"] = "all"  # which decisions count: all of the trial's, or those of this user
 
 
+class Blinding(Part):
+    """Codes in place of arms, for people who must not know them."""
+
+    codes: dict[Name, Name] | None = None  # arm -> code; None: they are drawn
+    show_codes: bool = False  # whether blinded people see the code of each decision, as on coded packages
+
+
 class Model(Part):
     """What differs besides the arms, and how it is learned."""
 

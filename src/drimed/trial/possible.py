@@ -41,6 +41,7 @@ _FIELDS: dict[str, tuple[set[str], set[str]]] = {  # of the body: those that are
     kinds.PAUSED: (_REASON, set()),
     kinds.RESUMED: (_REASON, set()),
     kinds.STOPPED: (_REASON, set()),
+    kinds.REVEALED: (_REASON, {"decision"}),
     kinds.SNAPSHOT: ({"after", "hash"}, set()),
 }
 
@@ -73,7 +74,7 @@ def check_start(created: Event) -> None:
     seed, given = body["seed"], body["spec"].get("seed")
     _texts(body["numpy"])
     if created.kind != kinds.CREATED or type(seed) is not int or given not in (None, seed):
-        raise InputError(f"its seed is {seed!r}, and the trial file's is {given!r}")
+        raise InputError("its seed is no whole number, or not the trial file's")  # whoever knows it can predict arms
 
 
 def _body(event: Event) -> dict[str, Any]:
@@ -289,6 +290,10 @@ def _turned(state: TrialState, event: Event) -> None:
     allowed.turning(state, event.kind)
 
 
+def _revealed(state: TrialState, event: Event) -> None:
+    allowed.openable(state, event.body.get("decision"))
+
+
 def _snapshot(state: TrialState, event: Event) -> None:
     body = event.body
     if body["after"] != state.seq or not re.fullmatch("[0-9a-f]{64}", body["hash"]):
@@ -323,6 +328,7 @@ _CHANGED: dict[str, Callable[[TrialState, Event], None]] = {
     kinds.PAUSED: _turned,
     kinds.RESUMED: _turned,
     kinds.STOPPED: _turned,
+    kinds.REVEALED: _revealed,
     kinds.SNAPSHOT: _snapshot,
 }
 _WITH_DECISION = (kinds.DECISION, *_TOLD)

@@ -105,6 +105,7 @@ def record(state: TrialState, story: Story, *, repeated: bool = False) -> Decisi
         control=None if outcome is None else outcome["control"],
         reward=None if outcome is None else state.reward(state.profiles[body["profile"]], outcome),
         amendments=story.amendments,
+        code=state.codes.get(body["arm"]),
     )
 
 

@@ -58,7 +58,7 @@ def take(state: TrialState) -> Snapshot:
         "usual": [vars(spread) for spread in state.usual],
         "retired": state.retired,
         "status": state.status,
-    }
+    } | ({"opened": state.opened, "openings": state.openings} if state.openings else {})
     arrays: dict[str, Any] = {f"state.{name}": array for name, array in to_arrays(state.learned).items()}
     stream = io.BytesIO()
     np.savez(stream, meta=np.array(written(meta)), **arrays)
@@ -91,6 +91,8 @@ def restore(created: Event, snapshot: Snapshot) -> TrialState | None:
         pulls=Layers((user, tuple(n)) for user, n in meta["pulls"].items()),
         retired=tuple(meta["retired"]),
         status=meta["status"],
+        opened=meta.get("opened", False),
+        openings=tuple(meta.get("openings", ())),
         seq=snapshot.seq,
         hash=snapshot.hash,
     )
@@ -111,10 +113,10 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def keep(tx: Transaction) -> int:
-    """Take one now, and write its hash into the log; the event after which it was taken."""
+def keep(tx: Transaction, *, alone: bool = False) -> int:
+    """Take one now, maybe in place of all others, and write its hash into the log; after which event it was taken."""
     snapshot = take(tx.state)
-    tx.ledger.keep(snapshot)
+    tx.ledger.keep(snapshot, alone=alone)
     tx.append([Draft(kinds.SNAPSHOT, {"after": snapshot.seq, "hash": digest(snapshot)})])
     return snapshot.seq
 

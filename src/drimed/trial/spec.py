@@ -19,6 +19,7 @@ from drimed.trial import lines
 from drimed.trial.parts import (
     Arm,
     Attribute,
+    Blinding,
     Cohort,
     Confidence,
     ContextField,
@@ -74,6 +75,7 @@ class TrialSpec(Part):
     tolerance: Tolerance = Field(default_factory=Tolerance)
     guardrails: list[Guardrail] = Field(default_factory=list)
     floors: Floors | None = None
+    blinding: Blinding | None = None  # None: there are no codes
     confidence: Confidence = 0.99
     delta: Annotated[float, Field(gt=0, lt=1)] = 0.01  # for confidence "anytime": the promise fails at most so often
     context: dict[Name, ContextField] = Field(default_factory=dict)

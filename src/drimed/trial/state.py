@@ -20,6 +20,7 @@ from drimed.policies.contract import AnyPolicy, to_arrays
 from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, Event
 from drimed.rules.floors import Floors
 from drimed.trial.build import build_policy
+from drimed.trial.codes import codes_of
 from drimed.trial.layers import Layers
 from drimed.trial.numbers import Numbers
 from drimed.trial.parts import User
@@ -102,6 +103,8 @@ class TrialState:
     pulls: Layers[str, tuple[int, ...]] = field(default_factory=Layers)  # user -> decisions by arm
     retired: tuple[str, ...] = ()
     status: str = "running"
+    opened: bool = False  # whether the code was opened for all
+    openings: tuple[int, ...] = ()  # events that opened it, for one decision or for all
     stale: bool = False  # whether the evidence must be summed again before anything else is folded in
 
     @staticmethod
@@ -142,6 +145,11 @@ class TrialState:
     def seed(self) -> int:
         """Of the policy's draws."""
         return int(self.created.body["seed"])
+
+    @cached_property
+    def codes(self) -> dict[str, str]:
+        """The code of each arm; empty: the trial has none."""
+        return {} if self.spec.blinding is None else codes_of(self.seed, tuple(self.spec.arms), self.spec.blinding)
 
     def settled(self) -> Any:
         """The policy's state, ready to decide on; it is kept when a decision is recorded."""

@@ -16,8 +16,8 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from drimed.errors import InputError
-from drimed.records import Decision, Event, Head, Receipt, Report, Status
-from drimed.trial import anchors, asking, changes, enrolling, proposing, queries, snapshots, telling
+from drimed.records import Decision, Event, Head, Opening, Receipt, Report, Status
+from drimed.trial import anchors, asking, blinding, changes, enrolling, proposing, queries, snapshots, telling
 from drimed.trial import events as kinds
 from drimed.trial.asking import Context
 from drimed.trial.enrolling import Definition
@@ -168,7 +168,7 @@ class Trial:
         if 0 <= last <= seq - due:  # another process may have taken one; one that nobody can use is replaced at once
             last = tx.ledger.snapshot_seq()
         if seq >= last + due or _is_costly(before, tx.state, last):
-            return snapshots.keep(tx)
+            return snapshots.keep(tx, alone=last < 0)
         return last
 
     # Asking
@@ -229,6 +229,8 @@ class Trial:
         `episode` names the episode this is for; if it is the next one, it is opened with these contexts. Contexts are
         those of `open_episode` unless given here. `key` is an idempotency key: a repeated request is answered with the
         first decisions. (A request that decided nothing new leaves no trace: repeated in a later episode, it decides.)
+
+        A dry run shows the probabilities and no arm: the one that will be drawn is concealed.
         """
         one = isinstance(users, str)
         if (contexts if one else context) is not None:
@@ -268,7 +270,7 @@ class Trial:
             return act(tx)
 
     def preview(self) -> list[Decision]:
-        """What would be decided now for every user and plot, in its context of this episode or a typical one."""
+        """How likely each arm is now for every user and plot, in its context of this episode or a typical one."""
         with self.writing(dry_run=True) as tx:
             return asking.preview(tx)
 
@@ -393,6 +395,11 @@ class Trial:
         """Decide nothing more, for good; outcomes are still taken."""
         with self.writing(actor) as tx:
             changes.turn(tx, kinds.STOPPED, reason)
+
+    def reveal(self, decision: int | None = None, *, reason: str, actor: str | None = None) -> Opening:
+        """Open the code for one decision, in an emergency, or (None) for all; who did it and why stays in the log."""
+        with self.writing(actor) as tx:
+            return blinding.reveal(tx, decision, reason)
 
     # Reading: more in drimed.trial.queries
 
