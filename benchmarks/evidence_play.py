@@ -18,6 +18,7 @@ from drimed.environments.field import RANGE, FieldSetting, FieldWorld
 from drimed.evaluation import scores
 from drimed.evaluation.scores import Scores
 from drimed.evaluation.sequences import Band
+from drimed.learning.field.learner import Field
 from drimed.learning.offer import Floor, Outcome
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.policy import Policy
@@ -108,7 +109,7 @@ def dri_med(world: World, *, coarse: bool = False) -> Policy:
     made = build_policy(spec, 1 + world.arms)
     if not isinstance(made, Policy):
         raise TypeError(f"expected a policy of parts, got {type(made).__name__}")
-    return replace(made, learner=replace(made.learner, growth=2.0, pairs=0)) if coarse else made
+    return replace(made, learner=Field(growth=2.0, pairs=0)) if coarse else made
 
 
 def play(

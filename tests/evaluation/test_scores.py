@@ -68,11 +68,11 @@ def test_where_the_exact_band_has_come_to_is_its_last_value() -> None:
 
 
 def test_an_arm_against_itself_has_no_effect_for_sure() -> None:
-    trials = {"action": [0, 1, 0], "reward": [0.0, 1.0, 1.0], "probabilities": np.full((3, 2), 0.5)}
+    trials: dict[str, Any] = {"action": [0, 1, 0], "reward": [0.0, 1.0, 1.0], "probabilities": np.full((3, 2), 0.5)}
     s = effect_scores(**trials, contrast=[0.0, 0.0], reward_range=(0.0, 1.0))
     band = effect_band(s, ALPHA, method="exact")
     assert band.low.tolist() == band.high.tolist() == [0.0, 0.0, 0.0]
-    assert exact_now(s, ALPHA) == (0.0, 0.0)
+    assert [float(end) for end in exact_now(s, ALPHA)] == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(("arm", "control"), PAIRS)
