@@ -116,6 +116,7 @@ class Decision:
     state_version: int  # the event up to which the log was known
     time: str
     actor: str
+    season: str | None = None  # what the episode is called, if it has a name
     plot: str | None = None  # where the user has plots
     block: str | None = None  # of that plot
     repeated: bool = False  # an earlier decision, returned again
@@ -244,6 +245,7 @@ class Status:
     notes: list[str]
     model: str = "paper"  # field, people or paper
     enrolment: str = "closed"  # open: asking for somebody unknown enrols them
+    season: str | None = None  # what the open episode is called, if it has a name
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""

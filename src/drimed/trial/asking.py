@@ -15,7 +15,7 @@ from drimed.guards.guard import REASONS
 from drimed.guards.guard import Decision as Drawn
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.records import Decision, Event, Path
-from drimed.trial import allowed, enrolling
+from drimed.trial import allowed, enrolling, seasons
 from drimed.trial import events as kinds
 from drimed.trial.enrolling import Definition
 from drimed.trial.events import Draft
@@ -25,6 +25,7 @@ from drimed.trial.plots import Place, Wanted, places
 from drimed.trial.problem import Profile
 from drimed.trial.queries import Story, record
 from drimed.trial.repeating import answered, recorded
+from drimed.trial.seasons import Season
 from drimed.trial.state import TrialState, as_vector
 from drimed.trial.transaction import Transaction
 
@@ -55,13 +56,15 @@ def ask(
     plots: Mapping[str, Wanted] | None = None,
     unavailable: Sequence[str] = (),
     episode: int | None = None,
+    season: str | None = None,
+    date: str | None = None,
     key: str | None = None,
 ) -> list[Decision]:
     """Decide for some users, or (None) for all; those who have a decision in this episode keep it.
 
     A user with plots gets a decision for each of them, or for those that `plots` names. With open enrolment those who
     are unknown join, as `enrol` describes them. With `episode` the decisions are for that episode, which is opened with
-    these contexts if it is the next one.
+    these contexts if it is the next one; `season` is the same by name, and `date` is when a new one begins.
     """
     contexts, plots = by_user(tx.state, contexts or {}), by_user(tx.state, plots or {})
     enrol = by_user(tx.state, enrol or {})
@@ -75,7 +78,7 @@ def ask(
     _known(tx.state, users or (), ("users",))
     _known(tx.state, contexts, ("contexts",))
     _known(tx.state, plots, ("plots",))
-    _in_episode(tx, contexts, episode)
+    _in_episode(tx, contexts, seasons.meant(tx.state, season, episode), season, date)
     state = tx.state
     names = list(state.users) if users is None else list(users)
     if not names:
@@ -124,14 +127,18 @@ def open_episode(
     contexts: Mapping[str, Context] | None = None,
     number: int | None = None,
     unavailable: Mapping[str, Sequence[str]] | None = None,
+    *,
+    name: str | None = None,
+    date: str | None = None,
 ) -> int:
-    """The next episode; opening the one that is open again does nothing."""
+    """The next episode; opening the one that is open again, by its number or its name, does nothing."""
     state = tx.state
-    current = state.episode.number
+    current, number = state.episode.number, seasons.meant(state, name, number)
     if number is not None and number == current:
         return current
     following = allowed.opening(state, number)
-    tx.append([Draft(kinds.EPISODE, _episode(state, by_user(state, contexts or {}), unavailable or {}))])
+    season = seasons.described(state, name, date)
+    tx.append([Draft(kinds.EPISODE, _episode(state, by_user(state, contexts or {}), unavailable or {}, season))])
     return following
 
 
@@ -269,7 +276,9 @@ def _question(state: TrialState, place: Place, context: FloatArray | None, unava
     return Question(profile, context, excluded, problem.available(profile, excluded), place.plot, place.block)
 
 
-def _in_episode(tx: Transaction, contexts: Mapping[str, Context], episode: int | None) -> None:
+def _in_episode(
+    tx: Transaction, contexts: Mapping[str, Context], episode: int | None, name: str | None, date: str | None
+) -> None:
     """Open the episode that is asked for, if it is the next one; the first one is opened by the first question."""
     current = tx.state.episode.number
     if episode is None and current > 0:
@@ -278,14 +287,15 @@ def _in_episode(tx: Transaction, contexts: Mapping[str, Context], episode: int |
         known = f"episode {current} is open" if current else "no episode is open"
         raise ConflictError(f"decisions for episode {episode} cannot be taken now: {known}", ("episode",))
     if episode != current:
-        tx.append([Draft(kinds.EPISODE, _episode(tx.state, contexts if episode is not None else {}, {}))])
+        season = seasons.described(tx.state, name, date)
+        tx.append([Draft(kinds.EPISODE, _episode(tx.state, contexts if episode is not None else {}, {}, season))])
 
 
 def _episode(
-    state: TrialState, contexts: Mapping[str, Context], unavailable: Mapping[str, Sequence[str]]
+    state: TrialState, contexts: Mapping[str, Context], unavailable: Mapping[str, Sequence[str]], season: Season
 ) -> dict[str, Any]:
     """The next episode, as it is recorded."""
-    body: dict[str, Any] = {"episode": state.episode.number + 1, "contexts": {}, "unavailable": {}}
+    body: dict[str, Any] = {"episode": state.episode.number + 1, "contexts": {}, "unavailable": {}, **season.body()}
     _known(state, contexts, ("contexts",))
     for user, values in contexts.items():
         if (vector := state.problem.covariates.context(values, ("contexts", user))) is not None:

@@ -45,6 +45,7 @@ def blinded(state: TrialState, d: Decision) -> Decision:
         outcome=d.outcome,
         control=d.control,
         amendments=d.amendments,
+        season=d.season,
         code=d.code if shows or state.opened else None,
     )
 

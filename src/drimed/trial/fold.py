@@ -22,6 +22,7 @@ from drimed.trial import events as kinds
 from drimed.trial import unlikely
 from drimed.trial.numbers import block_key, plot_key
 from drimed.trial.parts import Arm, ArmNoise, User
+from drimed.trial.seasons import Season
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import Capacity, Episode, TrialState, Values, problem_of
 from drimed.trial.stores.store import Ledger
@@ -153,7 +154,10 @@ def _missing(state: TrialState, event: Event) -> TrialState:
 def _episode(state: TrialState, event: Event) -> TrialState:
     body = event.body
     learned = state.policy.begin_episode(state.learned, state.opening_offers(body["contexts"]))
-    return replace(state, episode=Episode(body["episode"], body["contexts"], body["unavailable"]), learned=learned)
+    season = Season(body.get("name"), body.get("date"))
+    named = state.seasons.with_items([(body["episode"], season)]) if season.body() else state.seasons
+    episode = Episode(body["episode"], body["contexts"], body["unavailable"])
+    return replace(state, episode=episode, seasons=named, learned=learned)
 
 
 def _user(state: TrialState, event: Event) -> TrialState:

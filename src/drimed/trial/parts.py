@@ -102,6 +102,12 @@ class Metric(Part):
         return value
 
 
+class Reward(Part):
+    """What a user gains: the weighted sum of the metrics."""
+
+    unit: Text = ""  # such as EUR/ha; weights turn a metric's unit into it
+
+
 class Arm(Part):
     """Something that can be done: with its own effects, described by attributes, or by an explicit Phi(a)."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from drimed.errors import ConflictError, InputError
 from drimed.records import MISSING, Event
-from drimed.trial import allowed
+from drimed.trial import allowed, seasons
 from drimed.trial import events as kinds
 from drimed.trial.covariates import number
 from drimed.trial.events import written
@@ -21,6 +21,7 @@ from drimed.trial.fold import with_arm
 from drimed.trial.numbers import plot_key
 from drimed.trial.parts import Arm, ArmNoise, User
 from drimed.trial.queries import Story, context_of
+from drimed.trial.seasons import Season
 from drimed.trial.state import TrialState
 
 Pairs = Sequence[tuple[Event, Story | None]]  # events, each with what was known of the decision that it is about
@@ -28,7 +29,7 @@ Pairs = Sequence[tuple[Event, Story | None]]  # events, each with what was known
 _REASON = {"reason"}
 _FIELDS: dict[str, tuple[set[str], set[str]]] = {  # of the body: those that are there, and those that may be
     kinds.CREATED: ({"spec", "seed", "numpy"}, set()),
-    kinds.EPISODE: ({"episode", "contexts", "unavailable"}, set()),
+    kinds.EPISODE: ({"episode", "contexts", "unavailable"}, {"name", "date"}),
     kinds.OUTCOME: ({"outcome", "was", "late"}, set()),
     kinds.AMENDMENT: ({"outcome", "was", "reason"}, {"late", "missing"}),
     kinds.MISSING: (_REASON, {"was"}),
@@ -218,6 +219,8 @@ def _episode(state: TrialState, event: Event) -> None:
     body = event.body
     if body["episode"] != allowed.opening(state, body["episode"]):
         raise ConflictError("an episode has a number")
+    _texts(*(body[part] for part in ("name", "date") if part in body))
+    seasons.check(state, Season(body.get("name"), body.get("date")))
     for user, values in body["contexts"].items():
         allowed.known_user(state, user)
         _context(state, values)

@@ -16,6 +16,7 @@ from drimed.errors import InputError, UnknownNameError
 from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, STATES, Decision, Event, Interval, Member, Page, Status
 from drimed.trial import events as kinds
 from drimed.trial.build import notes
+from drimed.trial.seasons import UNNAMED
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger
 
@@ -95,6 +96,7 @@ def record(state: TrialState, story: Story, *, repeated: bool = False) -> Decisi
         state_version=body["state"],
         time=event.time,
         actor=event.actor,
+        season=state.seasons.get(body["episode"], UNNAMED).name,
         plot=body.get("plot"),
         block=body.get("block"),
         repeated=repeated,
@@ -137,6 +139,7 @@ def status(state: TrialState) -> Status:
         notes=notes(spec, state.problem.shape.d, users=len(state.users)),
         model=spec.kind,
         enrolment="open" if spec.enrols else "closed",
+        season=state.seasons.get(state.episode.number, UNNAMED).name,
     )
 
 

@@ -139,7 +139,7 @@ def decision_number(cells: Cells, marks: Marks = POINT) -> int:
 
 
 def _misplaced(cells: Cells, recorded: Decision) -> str | None:
-    there = {"user": recorded.user, "plot": recorded.plot, "block": recorded.block, "arm": recorded.arm}
+    there = {name: getattr(recorded, name) for name in ("user", "plot", "block", "arm", "season")}
     for name, truth in (there | {"episode": str(recorded.episode)}).items():
         if (given := cells.get(Column(SHEET, name))) is None:
             continue
@@ -163,10 +163,12 @@ def decision_rows(
     found = list(decisions)
     places, coded = places_of(found), any(d.code is not None for d in found)
     told = any(d.arm for d in found)
+    seasons = columns.has_season and any(d.season is not None for d in found)
     return [
         {
             "decision": d.id,
             "episode": d.episode,
+            **({"season": d.season} if seasons else {}),
             "user": d.user,
             **{name: getattr(d, name) for name in places},
             **{columns.named("context", name): value for name, value in (d.context or {}).items()},

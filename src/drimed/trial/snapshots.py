@@ -27,6 +27,7 @@ from drimed.trial.fold import at_start, caught_up
 from drimed.trial.layers import Layers
 from drimed.trial.numbers import Numbers
 from drimed.trial.parts import User
+from drimed.trial.seasons import Season
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import Capacity, Counts, Episode, TrialState, problem_of
 from drimed.trial.stores.store import Ledger, Snapshot
@@ -50,6 +51,7 @@ def take(state: TrialState) -> Snapshot:
         "capacity": asdict(state.capacity),
         "profiles": [[p.user for p in profiles], described],
         "episode": vars(state.episode) | {"asked": dict(state.episode.asked)},
+        "seasons": [[number, season.body()] for number, season in state.seasons.items()],
         "counts": asdict(state.counts),
         "pulls": dict(state.pulls),
         "blocks": dict(state.numbers.blocks),
@@ -84,6 +86,7 @@ def restore(created: Event, snapshot: Snapshot) -> TrialState | None:
         numbers=replace(empty, blocks=Layers(meta["blocks"])),
         usual=tuple(Spread(**spread) for spread in meta["usual"]),
         episode=Episode(**meta["episode"] | {"asked": Layers(meta["episode"]["asked"])}),
+        seasons=Layers((number, Season(**known)) for number, known in meta.get("seasons", ())),
         counts=Counts(**meta["counts"]),
         pulls=Layers((user, tuple(n)) for user, n in meta["pulls"].items()),
         retired=tuple(meta["retired"]),

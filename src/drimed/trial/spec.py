@@ -33,6 +33,7 @@ from drimed.trial.parts import (
     Noise,
     Part,
     PolicyPart,
+    Reward,
     Text,
     Tolerance,
     User,
@@ -63,6 +64,7 @@ class TrialSpec(Part):
     feedback: Literal["absolute", "difference"] = "absolute"
     decisions: Literal["one per episode", "any number"] = "one per episode"
     metrics: Annotated[dict[Name, Metric], Field(min_length=1)]
+    reward: Reward = Field(default_factory=Reward)
     arms: Annotated[dict[Name, Arm], Field(min_length=1)]
     users: dict[Name, User] = Field(default_factory=dict)
     cohorts: dict[Name, Cohort] = Field(default_factory=dict)

@@ -25,6 +25,7 @@ from drimed.trial.layers import Layers
 from drimed.trial.numbers import Numbers
 from drimed.trial.parts import User
 from drimed.trial.problem import FEWEST_USERS, Problem, Profile
+from drimed.trial.seasons import Season
 from drimed.trial.spec import TrialSpec
 from drimed.trial.unlikely import Spread
 
@@ -97,6 +98,7 @@ class TrialState:
     seq: int
     hash: str
     episode: Episode = Episode()
+    seasons: Layers[int, Season] = field(default_factory=Layers)  # episodes that have a name or a date
     counts: Counts = Counts()
     pulls: Layers[str, tuple[int, ...]] = field(default_factory=Layers)  # user -> decisions by arm
     retired: tuple[str, ...] = ()

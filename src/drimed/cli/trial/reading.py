@@ -81,6 +81,24 @@ def decisions(
         common.say(f"older decisions: --before {found.before}")
 
 
+def why(
+    name: Name,
+    decision: Annotated[int, typer.Argument(metavar="DECISION", help="The number of the decision.")],
+    store: Address = DEFAULT,
+) -> None:
+    """Why this arm: what it was estimated to bring, how likely it was, and what the guard did."""
+    trial = common.open_trial(name, store)
+    from drimed.trial import queries
+    from drimed.trial.why import why_this_arm
+
+    with trial.reading() as (ledger, state):
+        found, spec = queries.decision(ledger, state, decision), state.spec
+    where = "" if found.plot is None else f", plot {found.plot}"
+    common.say(f"decision {found.id}, episode {found.episode}: {found.arm} for {found.user}{where}", "bold")
+    for sentence in why_this_arm(found, confidence=spec.confidence, unit=spec.reward.unit):
+        common.say(sentence)
+
+
 def log(
     name: Name,
     user: Annotated[str | None, typer.Option(help="Only about this user.")] = None,
@@ -247,6 +265,7 @@ def summary(event: Event) -> str:
         parts += [f"{name} = {value:g}" for name, value in body["preference"].items()]
     if event.kind == "episode":
         parts.append(f"episode {body['episode']}")
+        parts += [str(body[part]) for part in ("name", "date") if part in body]
     if body.get("reason") and event.kind != "decision":
         parts.append(f"reason: {body['reason']}")
     return ", ".join(parts)

@@ -30,6 +30,7 @@ from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
+from drimed.trial.why import why_this_arm
 
 CHANGES = tuple(k for k in kinds.KINDS if k not in (kinds.DECISION, kinds.OUTCOME, kinds.SNAPSHOT))
 WISHES = (kinds.PREFERENCE, kinds.CONTROL)
@@ -178,7 +179,9 @@ async def _page(visit: Visit, errors: FormErrors = NO_ERRORS, *, saw: str = "", 
                 found, events = blinding.blinded(state, found), blinding.blinded_history(events, visit.actor)
                 return {"s": now, **_recorded(state, found, events, saw)}
             opened = [o for o in blinding.openings(ledger, state) if o.decision in (None, number)]
-            more = {"first": events[0], "openings": opened, **_charts(found, state.spec.confidence)}
+            words = why_this_arm(found, confidence=state.spec.confidence, unit=state.spec.reward.unit)
+            more = {"first": events[0], "openings": opened, "why_words": words}
+            more |= _charts(found, state.spec.confidence)
             return {"s": queries.status(state), **_recorded(state, found, events[1:], saw), **more}
 
     shown = await visit.service.read(visit.trial, look)

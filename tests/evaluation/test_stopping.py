@@ -1,0 +1,141 @@
+"""Stopping rules against worked numbers, and how often they claim something false."""
+
+import numpy as np
+import pytest
+
+from drimed.errors import ConfigError, InputError, ShapeError
+from drimed.evaluation.running import asymptotic
+from drimed.evaluation.stopping import KINDS, OF_ALL_ARMS, Better, Kind, Rule, share_of
+
+INF = np.inf
+
+# kind, margin, low, high, how far it is from being met
+WORKED = [
+    ("superiority", 0.0, 0.1, 0.9, -0.1),
+    ("superiority", 0.0, -0.2, 0.9, 0.2),
+    ("superiority", 0.5, 0.75, 2.0, -0.25),
+    ("superiority", 0.5, 0.25, 2.0, 0.25),
+    ("non_inferiority", 0.5, -0.25, 0.1, -0.25),
+    ("non_inferiority", 0.5, -0.75, 3.0, 0.25),
+    ("equivalence", 0.5, -0.25, 0.125, -0.25),
+    ("equivalence", 0.5, -0.125, 0.25, -0.25),
+    ("equivalence", 0.5, -0.75, 0.25, 0.25),
+    ("equivalence", 0.5, -0.25, 1.5, 1.0),
+    ("futility", 0.5, -3.0, 0.25, -0.25),
+    ("futility", 0.5, -3.0, 0.75, 0.25),
+    ("harm", 0.0, -2.0, -0.25, -0.25),
+    ("harm", 0.0, -2.0, 0.25, 0.25),
+    ("harm", 0.5, -2.0, -0.75, -0.25),
+    ("harm", 0.5, -2.0, -0.25, 0.25),
+]
+AT_THE_MARGIN = [
+    ("superiority", 0.5, 0.5, 2.0),
+    ("non_inferiority", 0.5, -0.5, 2.0),
+    ("equivalence", 0.5, -0.5, 0.25),
+    ("equivalence", 0.5, -0.25, 0.5),
+    ("futility", 0.5, -1.0, 0.5),
+    ("harm", 0.5, -1.0, -0.5),
+]
+
+
+@pytest.mark.parametrize(("kind", "margin", "low", "high", "distance"), WORKED)
+def test_worked_numbers(kind: Kind, margin: float, low: float, high: float, distance: float) -> None:
+    found = Rule(kind=kind, margin=margin).judge(low, high)
+    assert found.distance.item() == distance
+    assert bool(found.met) is (distance < 0)
+
+
+@pytest.mark.parametrize(("kind", "margin", "low", "high", "distance"), WORKED)
+def test_where_lower_is_better_everything_is_mirrored(
+    kind: Kind, margin: float, low: float, high: float, distance: float
+) -> None:
+    assert Rule(kind=kind, margin=margin, better="lower").judge(-high, -low).distance.item() == distance
+
+
+@pytest.mark.parametrize(("kind", "margin", "low", "high"), AT_THE_MARGIN)
+def test_an_end_exactly_at_its_margin_shows_nothing_yet(kind: Kind, margin: float, low: float, high: float) -> None:
+    found = Rule(kind=kind, margin=margin).judge(low, high)
+    assert found.distance.item() == 0.0
+    assert not found.met
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_range_that_is_open_meets_nothing(kind: Kind) -> None:
+    found = Rule(kind=kind, margin=1.0).judge(-INF, INF)
+    assert found.distance.item() == INF
+    assert not found.met
+
+
+def test_one_open_end_does_not_matter_where_the_other_one_counts() -> None:
+    assert Rule(kind="superiority").judge(0.5, INF).met
+    assert Rule(kind="harm").judge(-INF, -0.5).met
+    assert Rule(kind="superiority", better="lower").judge(-INF, -0.5).met
+    assert not Rule(kind="equivalence", margin=1.0).judge(-0.5, INF).met
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("better", ["higher", "lower"])
+def test_a_batch_is_judged_as_each_alone(kind: Kind, better: Better) -> None:
+    rule = Rule(kind=kind, margin=0.5, better=better)
+    low = np.random.default_rng(3).normal(size=(2, 3, 4))
+    high = low + np.random.default_rng(4).exponential(size=(3, 4))
+    found = rule.judge(low, high)
+    alone = [rule.judge(a, b).distance.item() for a, b in zip(low.ravel(), high.ravel(), strict=True)]
+    assert found.distance.shape == (2, 3, 4)
+    assert found.distance.ravel().tolist() == alone
+
+
+def test_a_claim_about_all_arms_is_as_far_as_the_arm_that_is_farthest() -> None:
+    rule = Rule(kind="futility", margin=1.0)
+    found = rule.judge_all([[-1.0, 0.0], [-1.0, 0.0]], [[0.5, 0.75], [0.5, 1.25]])
+    assert found.distance.tolist() == [-0.25, 0.25]
+    assert found.met.tolist() == [True, False]
+    with pytest.raises(ShapeError, match="at least one"):
+        rule.judge_all(np.zeros((2, 0)), np.zeros((2, 0)))
+
+
+def test_what_cannot_be_judged_is_refused() -> None:
+    for low, high in [(1.0, 0.0), (np.nan, 1.0), (0.0, np.nan)]:
+        with pytest.raises(InputError, match="from low to high"):
+            Rule(kind="superiority").judge(low, high)
+    with pytest.raises(ConfigError, match="one of superiority"):
+        Rule(kind="better")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="not negative"):
+        Rule(kind="superiority", margin=-0.1)
+    with pytest.raises(ConfigError, match="above zero"):
+        Rule(kind="equivalence")
+    with pytest.raises(ConfigError, match="'higher' or 'lower'"):
+        Rule(kind="harm", better="more")  # type: ignore[arg-type]
+
+
+def test_alpha_is_divided_where_any_claim_may_be_the_false_one() -> None:
+    assert share_of(0.05, "superiority", arms=1) == 0.05
+    for kind in KINDS:
+        assert share_of(0.06, kind, arms=3, groups=2) == pytest.approx(0.03 if kind in OF_ALL_ARMS else 0.01)
+    with pytest.raises(ConfigError, match="at least one arm"):
+        share_of(0.05, "harm", arms=0)
+    with pytest.raises(ConfigError, match="alpha"):
+        share_of(1.0, "harm", arms=1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_false_claims_over_all_looks_are_rarer_than_alpha(kind: Kind) -> None:
+    """Three arms whose truth is just not what the rule claims, 2,000 runs of 400 looks.
+
+    The limit is 0.05 and three standard errors: a rule that keeps it exactly would fail here once in 700 times.
+    """
+    runs, n, arms, alpha, margin = 2000, 400, 3, 0.05, 0.3
+    near = -margin if kind in ("non_inferiority", "harm") else margin
+    truth = np.array([[near], [0.0], [0.0]]) if kind in OF_ALL_ARMS else near  # one arm alone belies a claim about all
+    rule = Rule(kind=kind, margin=margin)
+    x = truth + np.random.default_rng(14).normal(size=(runs, arms, n))
+    count = np.arange(1.0, n + 1)
+    share = share_of(alpha, kind, arms=arms)
+    band = asymptotic(np.cumsum(x, -1), np.broadcast_to(count, x.shape), np.broadcast_to(count, x.shape),
+                      np.broadcast_to(count >= 10, x.shape), share)  # fmt: skip
+    if kind in OF_ALL_ARMS:
+        ever = rule.judge_all(np.moveaxis(band.low, 1, -1), np.moveaxis(band.high, 1, -1)).met.any(-1)
+    else:
+        ever = rule.judge(band.low, band.high).met.any((-2, -1))
+    false = ever.mean()
+    assert false <= alpha + 3 * np.sqrt(alpha * (1 - alpha) / runs)
