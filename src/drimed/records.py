@@ -19,7 +19,7 @@ PENDING, PARTIAL, COMPLETE, MISSING = "pending", "partial", "complete", "missing
 STATES = (PENDING, PARTIAL, COMPLETE, MISSING)
 
 _LONG = 1000  # characters of a body from which its lists are read one by one
-_LISTS = ("probabilities", "estimate", "half")  # of a decision, in this order: one number for each arm
+_LISTS = ("probabilities", "estimate", "half", "without")  # of a decision, in this order: one number for each arm
 
 
 @dataclass(frozen=True)
@@ -293,6 +293,7 @@ class Proof:
     faults: list[str]
     hash: str  # of the last event
     anchors: int = 0  # hashes that were kept elsewhere, and are still those of their events
+    since: int = 0  # events up to this one were taken as they are, because a kept hash is of a later one; 0: none were
 
 
 @dataclass(frozen=True)

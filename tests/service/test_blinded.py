@@ -229,7 +229,7 @@ def worlds(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Wor
             app = create_app(Settings(store=str(tmp_path / f"{name}.db"), rate=0))
             opened = world(app, spec, more=name == "other")
             made.append(next(opened))
-            stack.callback(lambda opened=opened: next(opened, None))
+            stack.callback(next, opened, None)
         yield made[0], made[1]
 
 
@@ -254,7 +254,7 @@ def addresses(path: str) -> Iterator[str]:
     values = {n: FILLED[n] if n in FILLED else [*list(static_files())[:2], "nothing"] for n in names}
     first = {n: values[n][0] for n in names}
     for filled in [first, *(first | {n: value} for n in names for value in values[n][1:])]:
-        yield re.sub(r"{(\w+)}", lambda m, filled=filled: quote(filled[m[1]]), path)
+        yield path.format(**{n: quote(value) for n, value in filled.items()})
 
 
 def test_every_address_answers_the_same_bytes_whatever_arms_were_given(worlds: tuple[World, World]) -> None:

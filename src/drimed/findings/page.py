@@ -18,6 +18,7 @@ from drimed.findings.charts import allocation, course, covariates, varying
 from drimed.findings.charts.forest import Better, Row, forest
 from drimed.findings.charts.svg import Chart
 from drimed.findings.effects import EVERYBODY, MODEL, Recommendation, better, groups
+from drimed.findings.upcoming import upcoming
 from drimed.formatting import ENDLESS, counted, moment, percent, short
 from drimed.learning.field.contrasts import ALPHA, Known
 from drimed.outputs import replacing
@@ -63,8 +64,7 @@ def shown(a: Analysis, view: View) -> dict[str, Any]:
         "allocation": allocation.by_user(a, view.users) if view.by_user else allocation.by_arm(a),
         "drift": [c for c in (course.contexts(a), course.evidence(a)) if c is not None],
         "foreseen": True,
-        "upcoming": [d for d in a.next if d.user in some],
-        "arms": a.seen.state.problem.arms,
+        "upcoming": upcoming([d for d in a.next if d.user in some], a.seen.state.problem.arms),
         "promise": a.promise,
         **_varying(a, view),
     }

@@ -13,6 +13,7 @@ from drimed import streams
 from drimed.errors import ConflictError, InputError, UnknownNameError
 from drimed.guards.guard import REASONS
 from drimed.guards.guard import Decision as Drawn
+from drimed.learning.offer import Floor
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.records import Decision, Event, Path
 from drimed.trial import allowed, enrolling, seasons
@@ -165,7 +166,7 @@ def decide(state: TrialState, questions: Sequence[Question], seed: int | None = 
             offer = replace(problem.offers(*zip(*asked[some], strict=True)), floor=floor)
             drawn = policy.decide_together(learned, offer, draws[some])
         effects = policy.effects(learned, offer, state.spec.confidence)
-        found += _bodies(state, questions[some], drawn, effects, first + some.start)
+        found += _bodies(state, questions[some], drawn, effects, first + some.start, floor)
     return found
 
 
@@ -185,6 +186,7 @@ def _bodies(
     drawn: Drawn,
     effects: tuple[FloatArray, FloatArray] | None,
     first: int,
+    floor: Floor | None,
 ) -> list[dict[str, Any]]:
     """What is recorded of n decisions from number `first` on: arrays with a user's axis, or without one for one."""
     n, arms = len(questions), state.problem.arms
@@ -192,11 +194,13 @@ def _bodies(
     def numbers(values: Any, *core: int) -> list[Any]:
         return [None] * n if values is None else np.reshape(values, (n, *core)).tolist()
 
-    action, reason = numbers(drawn.action), numbers(drawn.reason)
+    action, reason = numbers(drawn.action), numbers(drawn.reason_code)
     probabilities = numbers(drawn.probabilities, -1)
     propensity = numbers(drawn.propensity if drawn.exact else None)
     share, certified = numbers(drawn.share), numbers(drawn.certified)
     estimate, half = (numbers(values, -1) for values in effects or (None, None))
+    heights = None if floor is None else np.stack(np.broadcast_arrays(floor.control, floor.arms), -1)
+    floored, without = numbers(heights, 2), numbers(drawn.without, -1)
     return [
         {
             "episode": state.episode.number,
@@ -214,6 +218,8 @@ def _bodies(
             "certified": certified[i],
             "estimate": None if effects is None else estimate[i][: len(arms)],
             "half": None if effects is None else half[i][: len(arms)],
+            # Of the control and of every arm, and what the probabilities would have been without them.
+            **({} if floor is None else {"floor": floored[i], "without": without[i][: len(arms)]}),
         }
         for i, q in enumerate(questions)
     ]

@@ -19,8 +19,8 @@ from drimed.evaluation.log import make_log
 from drimed.evaluation.tables import open_bandit, pyarrow
 from drimed.outputs import replacing
 from drimed.trial import earlier, lme4, queries
-from drimed.trial.columns import SEASONS
 from drimed.trial.queries import Story
+from drimed.trial.seasons import COLUMNS
 from drimed.trial.state import TrialState
 from drimed.trial.tables.writing import csv_line, csv_text
 from drimed.trial.trial import Trial
@@ -100,7 +100,7 @@ class Export:
         return {
             "decision": int,
             "episode": int,
-            **(dict.fromkeys(SEASONS, str) if self.state.seasons else {}),
+            **(dict.fromkeys(COLUMNS, str) if self.state.seasons else {}),
             "user": str,
             "group": str,
             **plots,

@@ -122,6 +122,8 @@ class TrialSpec(Part):
         from drimed.trial.name_faults import first_faults, tidied
         from drimed.trial.sentences import readable
 
+        if isinstance(data, Mapping):  # what a rehearsal assumes of the world is in the file, but not of the trial
+            data = {name: part for name, part in data.items() if name != "scenarios"}
         data, twins = tidied(data)
         if twins:
             raise SpecError(twins)

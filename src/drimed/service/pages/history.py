@@ -178,10 +178,10 @@ async def _page(visit: Visit, errors: FormErrors = NO_ERRORS, *, saw: str = "", 
                 now = blinding.blinded_status(queries.status(state))
                 found, events = blinding.blinded(state, found), blinding.blinded_history(events, visit.actor)
                 return {"s": now, **_recorded(state, found, events, saw)}
+            spec = state.spec
             opened = [o for o in blinding.openings(ledger, state) if o.decision in (None, number)]
-            words = why_this_arm(found, confidence=state.spec.confidence, unit=state.spec.reward.unit)
-            more = {"first": events[0], "openings": opened, "why_words": words}
-            more |= _charts(found, state.spec.confidence)
+            words = why_this_arm(found, confidence=spec.confidence, unit=spec.reward.unit)
+            more = {"first": events[0], "openings": opened, "why_words": words, **_charts(found, spec.confidence)}
             return {"s": queries.status(state), **_recorded(state, found, events[1:], saw), **more}
 
     shown = await visit.service.read(visit.trial, look)
