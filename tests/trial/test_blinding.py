@@ -137,11 +137,11 @@ def test_a_column_of_its_own_is_called_code_only_where_there_are_codes() -> None
 
 
 def test_a_seed_in_the_file_of_a_blinded_trial_is_noted() -> None:
-    assert any("leave `seed`" in note for note in made(blinding={}).status().notes)
-    assert not any("leave `seed`" in note for note in made().status().notes)
+    assert any("`seed` out of the file" in note for note in made(blinding={}).status().notes)
+    assert not any("`seed` out of the file" in note for note in made().status().notes)
     unseeded = {name: value for name, value in BUSY.items() if name != "seed"}
     drawn = Trial.create(unseeded | {"blinding": {}}, MemoryStore())
-    assert not any("leave `seed`" in note for note in drawn.status().notes)
+    assert not any("`seed` out of the file" in note for note in drawn.status().notes)
 
 
 # Who is blinded
