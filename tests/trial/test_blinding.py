@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from drimed import streams
 from drimed.errors import ConflictError, InputError, SpecError, UnknownNameError
-from drimed.records import Decision, Report
-from drimed.trial import asking, blinding, queries, sheets, snapshots
+from drimed.records import Decision, Member, Report, Status
+from drimed.trial import blinding, queries, sheets, snapshots
 from drimed.trial.codes import LETTERS, codes_of
 from drimed.trial.columns import Columns
 from drimed.trial.fold import at_start, caught_up
@@ -48,7 +49,7 @@ def test_nothing_that_a_dry_run_shows_depends_on_what_will_be_drawn(
     changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trials that differ in their seed alone: what they draw differs, what they show before is the same."""
-    monkeypatch.setattr(asking.secrets, "randbits", lambda _: 5)
+    monkeypatch.setattr("drimed.trial.asking.secrets.randbits", lambda _: 5)
     plots = {"site 0": {"plots": ["1", "2", "3"]}, "site 1": {}}
     given, shown = [], []
     for seed in range(6):
@@ -68,14 +69,14 @@ def test_a_dry_run_has_probabilities_where_they_do_not_depend_on_the_draw() -> N
 
 def test_a_dry_run_draws_with_a_seed_of_its_own_every_time() -> None:
     trial, seeds = made(), set()
-    original = asking.streams.uniforms
+    original = streams.uniforms
 
     def noted(seed: int, *rest: Any) -> Any:
         seeds.add(seed)
         return original(seed, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(asking.streams, "uniforms", noted)
+        patch.setattr(streams, "uniforms", noted)
         for _ in range(3):
             trial.ask(dry_run=True)
     assert len(seeds) == 3
@@ -159,6 +160,34 @@ def test_a_blinded_decision_has_its_outcome_and_neither_arm_nor_anything_that_te
     assert (found.probabilities, found.propensity, found.reason) == ({}, None, "")
     assert (found.share, found.effects, found.unavailable, found.state_version) == (None, None, [], 0)
     assert (found.id, found.user, found.outcome, found.state) == (1, whole.user, whole.outcome, "complete")
+
+
+SHOWN: dict[type, set[str]] = {
+    Decision: {
+        "id", "episode", "season", "user", "context", "time", "actor", "plot", "block", "state", "outcome", "control",
+        "amendments",
+    },
+    Status: {
+        "name", "about", "status", "episode", "season", "users", "decisions", "pending", "partial", "complete",
+        "missing", "amendments", "created", "model", "enrolment",
+    },
+    Member: {"name", "group", "cohort", "attributes", "blocks", "plots"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SHOWN)
+def test_a_field_that_is_added_to_a_record_is_not_shown_to_the_blinded(kind: type) -> None:
+    """Every field has a value of its own; those that come out are these, and no others."""
+    names = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    whole = kind(**{name: f"value of {name}" for name in names})
+    state = made().state()
+    makers: dict[type, Any] = {
+        Decision: lambda d: blinding.blinded(state, d),
+        Status: blinding.blinded_status,
+        Member: blinding.blinded_member,
+    }
+    found = makers[kind](whole)
+    assert {name for name in names if getattr(found, name) == f"value of {name}"} == SHOWN[kind]
 
 
 def test_a_sheet_for_the_blinded_has_no_column_of_arms_and_one_that_has_is_refused_whatever_it_says() -> None:
