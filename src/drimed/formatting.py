@@ -21,6 +21,15 @@ def short(value: float) -> str:
     return (f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}").replace("-", "−")
 
 
+def amount(value: float, unit: str) -> str:
+    """A number with its unit, if it has one.
+
+    >>> amount(-26.21, "EUR/ha"), amount(1777.8, "")
+    ('−26.2 EUR/ha', '1,778')
+    """
+    return f"{short(value)} {unit}" if unit else short(value)
+
+
 def percent(share: float) -> str:
     """A share in per cent; a small one is not shown as 0 %, nor a large one as 100 %.
 

@@ -11,7 +11,7 @@ import pytest
 
 from drimed.errors import InputError
 from drimed.findings.analyse import Analysis, analyse, sentences
-from drimed.findings.course import Course
+from drimed.findings.course import ByUser, Course
 from drimed.findings.effects import EVERYBODY, effects
 from drimed.findings.inference import inference_fit
 from drimed.records import STATES, Effect, Report
@@ -116,7 +116,8 @@ def test_the_promise_is_judged_by_the_guaranteed_range() -> None:
     def judged(gain: float, half: float) -> str:
         one = np.ones(1, np.intp)
         middle, low, high, allowed = (np.array([v]) for v in (gain, gain - half, gain + half, -2.0))
-        return Course(one, one[:, None], one, middle, low, high, allowed, 0, 0).verdict
+        nobody = ByUser(one[:0], middle[:0], None, None, middle[:0], one[:0])
+        return Course(one, one[:, None], one, middle, low, high, allowed, 0, 0, nobody).verdict
 
     assert judged(0.0, 1.0) == "certainly within the tolerance"
     assert judged(0.0, 3.0) == "within the tolerance as estimated, but not certainly so"

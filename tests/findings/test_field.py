@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import xml.etree.ElementTree as ET
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -107,8 +107,33 @@ def test_the_gain_is_the_sum_of_what_each_decision_was_worth(kind: str, done: An
     assert course.gain_low[-1] < course.gain[-1] < course.gain_high[-1]
     assert (np.diff(course.allowed) < 0).all()
     first = field_worth.worth(replace(seen, episode=np.ones_like(seen.episode)), a.fit)
-    assert first.gain[0] == pytest.approx(course.gain[-1])
-    assert first.low[0] == pytest.approx(course.gain_low[-1], rel=1e-6), "in whatever episodes they were"
+    assert first.total.value[0] == pytest.approx(course.gain[-1])
+    assert first.total.low[0] == pytest.approx(course.gain_low[-1], rel=1e-6), "in whatever episodes they were"
+
+
+@pytest.mark.parametrize("kind", ["field", "people"])
+def test_what_each_user_gained_adds_up_and_is_the_whole_where_there_is_one(
+    kind: str, done: Analysis, people: Analysis
+) -> None:
+    a = done if kind == "field" else people
+    mine = a.course.by_user
+    assert mine.gain.sum() == pytest.approx(a.course.gain[-1])
+    assert mine.allowed.sum() == pytest.approx(a.course.allowed[-1])
+    assert mine.decisions.sum() == len(a.seen.arm)
+    assert mine.low is not None
+    assert mine.high is not None
+    assert ((mine.low <= mine.gain) & (mine.gain <= mine.high)).all()
+    user = int(a.seen.user[0])
+    rows = np.flatnonzero(a.seen.user == user)
+    alone = replace(a.seen, **{f.name: getattr(a.seen, f.name)[rows] for f in fields(a.seen) if _is_column(a, f.name)})
+    assert isinstance(a.fit, Known)
+    one = field_worth.worth(alone, a.fit).total
+    assert one.value[-1] == pytest.approx(mine.gain[user])
+    assert one.low[-1] == pytest.approx(mine.low[user], rel=1e-6)
+
+
+def _is_column(a: Analysis, name: str) -> bool:
+    return isinstance(getattr(a.seen, name), np.ndarray)
 
 
 def test_what_varies_is_found(done: Analysis) -> None:

@@ -18,7 +18,7 @@ from drimed.findings.field_sentences import field_sentences
 from drimed.findings.floor_cost import FloorCost, floor_cost
 from drimed.findings.inference import Inference, inference_fit
 from drimed.findings.varying import Varying, varying
-from drimed.formatting import counted, short
+from drimed.formatting import amount, counted, short
 from drimed.learning.field.contrasts import Known
 from drimed.records import PENDING, STATES, Decision, Effect, Opening, Status
 from drimed.trial import asking, queries
@@ -127,7 +127,8 @@ def sentences(a: Analysis) -> list[str]:
         f"Arms given so far: {_shares(a)}.",
     ]
     if a.seen.told.any():
-        said += [*field_sentences(a.varying, a.effects, a.given), *_better(a), _gain(a)]
+        unit = a.seen.state.spec.reward.unit
+        said += [*field_sentences(a.varying, a.effects, a.given, unit), *_better(a), _gain(a)]
     if not a.checks.alarms:
         said.append("No check of the assumptions has raised an alarm.")
     return said
@@ -232,11 +233,12 @@ def _possible(a: Analysis, effect: Effect) -> bool:
 
 def _gain(a: Analysis) -> str:
     gain, low, high = a.course.gain[-1], a.course.gain_low[-1], a.course.gain_high[-1]
+    unit = a.seen.state.spec.reward.unit
     if low == high == 0:
         return "Only the control was given, so nothing was gained or lost against it."
     worth = (
-        f"In all, the arms given are estimated to be worth {short(abs(gain))} {'more' if gain >= 0 else 'less'} than "
-        "giving everybody the control"
+        f"In all, the arms given are estimated to be worth {amount(abs(gain), unit)} {'more' if gain >= 0 else 'less'} "
+        "than giving everybody the control"
     )
     if a.checks.withdrawn:
         return f"{worth}, without a guarantee."

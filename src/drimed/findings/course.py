@@ -26,6 +26,18 @@ ROUND_OFF = 1e-9  # of a decision that is the control itself, relative to its re
 
 
 @dataclass(frozen=True)
+class ByUser:
+    """What each user gained or lost, all its decisions together: (H,), in the order of the users."""
+
+    decisions: IntArray
+    gain: FloatArray  # expected reward of the arms that were given, minus the control's, as estimated now
+    low: FloatArray | None  # at all times, for each user by itself; None: not worked out
+    high: FloatArray | None
+    allowed: FloatArray  # minus the tolerance
+    shortfalls: IntArray  # decisions expected to fall below the tolerance
+
+
+@dataclass(frozen=True)
 class Course:
     """Cumulative numbers at the end of each episode, from the estimate as it is now."""
 
@@ -38,6 +50,7 @@ class Course:
     allowed: FloatArray  # (L,), minus the tolerance so far: below it the promise is broken
     expected_shortfalls: int  # decisions expected to fall below the tolerance, judged by the estimate as it is now
     certain_shortfalls: int  # of these, certainly so
+    by_user: ByUser
 
     @property
     def verdict(self) -> str:
@@ -64,7 +77,16 @@ def course(seen: Gathered, fit: Inference) -> Course:
     short: BoolArray = worth.mixed + allowed < -ROUND_OFF * (1 + np.abs(worth.control))
     certain = short & (worth.mixed_high + allowed < 0)
     shortfalls = int(short.sum()), int(certain.sum())
-    return Course(np.arange(1, L + 1), allocation, held, worth.gain, worth.low, worth.high, limit, *shortfalls)
+    by_user = _by_user(seen, worth, allowed, short)
+    return Course(np.arange(1, L + 1), allocation, held, *worth.total, limit, *shortfalls, by_user)
+
+
+def _by_user(seen: Gathered, worth: Worth, allowed: FloatArray, short: BoolArray) -> ByUser:
+    H, summed = len(seen.state.users), worth.by_user
+    counts, falls = (np.bincount(seen.user, w, H).astype(np.intp) for w in (None, short))
+    gain, limit = (np.bincount(seen.user, w, H).astype(np.float64) for w in (worth.drawn, -allowed))
+    low, high = (None, None) if summed is None else (summed.low, summed.high)
+    return ByUser(counts, gain, low, high, limit, falls)
 
 
 def _worth(seen: Gathered, fit: Fit) -> Worth:
@@ -81,10 +103,11 @@ def _worth(seen: Gathered, fit: Fit) -> Worth:
         x0[at] = offer.control_features
         given[at] = offer.features[seen.arm[at]] - offer.control_features
         mixed[at] = seen.probabilities[at] @ offer.features[:K] - offer.control_features
-    total = _added(seen, fit, given)
     expected = mixed @ fit.theta
     wide = _radius(fit) * np.sqrt(np.maximum(np.einsum("nd,de,ne->n", mixed, fit.metric, mixed), 0.0))
-    return Worth(x0 @ fit.theta, expected, expected + wide, *total)
+    own = np.zeros((len(state.users), d))
+    np.add.at(own, seen.user, given)
+    return Worth(x0 @ fit.theta, expected, expected + wide, given @ fit.theta, _added(seen, fit, given), _of(fit, own))
 
 
 def summed(seen: Gathered, fit: Inference, weights: FloatArray) -> Summed:
@@ -103,7 +126,11 @@ def _added(seen: Gathered, fit: Fit, x: FloatArray) -> Summed:
     """Of each decision's features (n, d)."""
     total = np.zeros((seen.state.episode.number, x.shape[-1]))
     np.add.at(total, seen.episode - 1, x)
-    total = total.cumsum(0)
+    return _of(fit, total.cumsum(0))
+
+
+def _of(fit: Fit, total: FloatArray) -> Summed:
+    """Of some sums of features, (..., d)."""
     value = total @ fit.theta
     half = _radius(fit) * np.sqrt(np.maximum(np.einsum("ld,de,le->l", total, fit.metric, total), 0.0))
     return Summed(value, value - half, value + half)

@@ -6,21 +6,21 @@ from collections.abc import Collection, Sequence
 
 from drimed.findings.effects import EVERYBODY, MODEL
 from drimed.findings.varying import Varies, Varying
-from drimed.formatting import short
+from drimed.formatting import amount, short
 from drimed.records import Effect
 from drimed.trial.model_free import REWARD
 
 SAID = ("season", "group", "user", "group x arm", "user x arm", "season x arm")  # what a reader should know first
 
 
-def field_sentences(found: Varying | None, effects: Sequence[Effect], given: Collection[str]) -> list[str]:
+def field_sentences(found: Varying | None, effects: Sequence[Effect], given: Collection[str], unit: str) -> list[str]:
     """The best arm for all users together, and what varies most."""
     if found is None:
         return []
-    return [*_best(found, effects, given), *_varies(found)]
+    return [*_best(found, effects, given, unit), *_varies(found)]
 
 
-def _best(found: Varying, effects: Sequence[Effect], given: Collection[str]) -> list[str]:
+def _best(found: Varying, effects: Sequence[Effect], given: Collection[str], unit: str) -> list[str]:
     """Of the arms that were given to anybody."""
     arms = [
         x
@@ -36,7 +36,7 @@ def _best(found: Varying, effects: Sequence[Effect], given: Collection[str]) -> 
     seen = f"; {found.words.seen}" if found.words.seen else ""
     more = "more" if best.estimate >= 0 else "less"
     return [
-        f"{found.words.whole_scope}, {best.arm} earns {short(abs(best.estimate))} {more} than the control "
+        f"{found.words.whole_scope}, {best.arm} earns {amount(abs(best.estimate), unit)} {more} than the control "
         f"(likely {short(best.likely_low)} to {short(best.likely_high)}{seen})."
     ]
 

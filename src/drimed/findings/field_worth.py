@@ -7,6 +7,7 @@ Shapes: n decisions, L episodes, U different offers, K arms, M metrics, P column
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -24,36 +25,36 @@ from drimed.linear.arrays import FloatArray, IntArray
 from drimed.trial.gather import Gathered
 
 AT_ONCE = 256  # offers that are looked at at a time
+MOST_NUMBERS = 20_000_000  # of a table by user and coefficient: with more, users are not summed one by one
+
+
+class Summed(NamedTuple):
+    """A combination of the arms' rewards, added up: to the end of each episode, or over the decisions of each user."""
+
+    value: FloatArray  # (L,) or (H,)
+    low: FloatArray  # at all times
+    high: FloatArray
 
 
 class Worth(NamedTuple):
-    """Of every decision, and added up to the end of each episode."""
+    """Of every decision, and added up."""
 
     control: FloatArray  # (n,), the control's expected reward
     mixed: FloatArray  # (n,), of the lottery that the arm was drawn from, minus the control's
     mixed_high: FloatArray  # (n,), at most
-    gain: FloatArray  # (L,), of the arms that were drawn, minus the control's
-    low: FloatArray  # (L,)
-    high: FloatArray  # (L,)
-
-
-class Summed(NamedTuple):
-    """A combination of the arms' rewards, added up to the end of each episode."""
-
-    value: FloatArray  # (L,)
-    low: FloatArray  # (L,), at all times
-    high: FloatArray  # (L,)
+    drawn: FloatArray  # (n,), of the arm that was drawn, minus the control's
+    total: Summed  # of the arms that were drawn, minus the control's
+    by_user: Summed | None  # the same of each user alone, (H,); None: too much to work out
 
 
 def worth(seen: Gathered, known: Known) -> Worth:
     """Of all decisions so far."""
-    n, sums = len(seen.slot), _Sums(seen, known)
+    n, sums = len(seen.slot), _Sums(seen, known, users=True)
     control, mixed, mixed_high, drawn = (np.zeros(n) for _ in range(4))
     for at, there, offers in _pieces(seen):
         _judge(seen, known, offers, at, there, (control, mixed, mixed_high, drawn))
         sums.add(at, there, offers, np.eye(known.structure.arms)[seen.arm[at]] - offers.control[there])
-    gain = np.bincount(seen.episode - 1, drawn, seen.state.episode.number).cumsum()
-    return Worth(control, mixed, mixed_high, *sums.of(gain))
+    return Worth(control, mixed, mixed_high, drawn, sums.by_episode(drawn), sums.by_user(drawn))
 
 
 def summed(seen: Gathered, known: Known, weights: FloatArray) -> Summed:
@@ -64,16 +65,19 @@ def summed(seen: Gathered, known: Known, weights: FloatArray) -> Summed:
         wanted[:, : weights.shape[-1]] = weights[at]
         value[at] = (wanted * _rewards(known, offers)[0][there]).sum(-1)
         sums.add(at, there, offers, wanted)
-    return sums.of(np.bincount(seen.episode - 1, value, seen.state.episode.number).cumsum())
+    return sums.by_episode(value)
 
 
 class _Sums:
     """Rows of theta and of users' own effects, added up as decisions come."""
 
-    def __init__(self, seen: Gathered, known: Known) -> None:
+    def __init__(self, seen: Gathered, known: Known, *, users: bool = False) -> None:
         self.seen, self.known = seen, known
-        structure, L = known.structure, seen.state.episode.number
-        self.rows = np.zeros((L, structure.metrics, len(known.layout.family)))
+        structure = known.structure
+        each = structure.metrics, len(known.layout.family)
+        H = len(seen.state.users) if users and len(seen.state.users) * math.prod(each) <= MOST_NUMBERS else 0
+        self.rows = np.zeros((seen.state.episode.number, *each))
+        self.users = np.zeros((H, *each)) if H else None
         self.own = np.zeros((len(seen.slot), structure.metrics, len(structure.own.family)))
 
     def add(self, at: IntArray, there: IntArray, offers: Offer, wanted: FloatArray) -> None:
@@ -82,22 +86,38 @@ class _Sums:
         keys, z = known.asked(offers)
         weight = offers.preference[there] * known.unit if offers.preference is not None else known.unit[None]
         X = np.einsum("nk,nkp->np", wanted, known.rows(keys, z)[there])
-        np.add.at(self.rows, self.seen.episode[at] - 1, weight[:, :, None] * X[:, None, :])
+        added = weight[:, :, None] * X[:, None, :]
+        np.add.at(self.rows, self.seen.episode[at] - 1, added)
+        if self.users is not None:
+            np.add.at(self.users, self.seen.user[at], added)
         if known.structure.cluster == "user":
             standard = standardised(known.structure, known.scale, z)
             Z = np.einsum("nk,nkq->nq", wanted, known.structure.own.rows(keys, standard)[there])
             self.own[at] = weight[:, :, None] * Z[:, None, :]
 
-    def of(self, value: FloatArray) -> Summed:
-        """With the value at the end of each episode (L,)."""
-        rows = self.rows.copy()
-        extra = np.zeros((2, len(rows)))  # variance of what is users' own, now and before any data
+    def by_episode(self, value: FloatArray) -> Summed:
+        """To the end of each episode, with the value of each decision (n,)."""
+        place = self.seen.episode - 1
+        rows, extra = self._with_own(self.rows, place)
+        return self._of(np.bincount(place, value, len(rows)).cumsum(), rows.cumsum(0), extra.cumsum(-1))
+
+    def by_user(self, value: FloatArray) -> Summed | None:
+        """Over the decisions of each user."""
+        if self.users is None:
+            return None
+        rows, extra = self._with_own(self.users, self.seen.user)
+        return self._of(np.bincount(self.seen.user, value, len(rows)).astype(np.float64), rows, extra)
+
+    def _with_own(self, rows: FloatArray, place: IntArray) -> tuple[FloatArray, FloatArray]:
+        """With what users have of their own by way of theta, and the variance of the rest, now and before any data."""
+        rows, extra = rows.copy(), np.zeros((2, len(rows)))
         if self.known.structure.cluster == "user" and len(self.own):
-            _add_own(self.seen, self.known, self.own, rows, extra)
-        found = self.known.of(rows.cumsum(0))
-        deviation, prior = (
-            np.sqrt(d**2 + more.cumsum()) for d, more in zip((found.deviation, found.prior), extra, strict=True)
-        )
+            _add_own(self.seen, self.known, self.own, place, rows, extra)
+        return rows, extra
+
+    def _of(self, value: FloatArray, rows: FloatArray, extra: FloatArray) -> Summed:
+        found = self.known.of(rows)
+        deviation, prior = (np.sqrt(d**2 + more) for d, more in zip((found.deviation, found.prior), extra, strict=True))
         return Summed(value, *Found(value, deviation, prior).at_all_times())
 
 
@@ -146,8 +166,8 @@ def _rewards(known: Known, offers: Offer) -> tuple[FloatArray, Belief, FloatArra
     return np.einsum("ukm,um->uk", belief.mean, p), belief, p
 
 
-def _add_own(seen: Gathered, known: Known, Z: FloatArray, rows: FloatArray, extra: FloatArray) -> None:
-    """What users have of their own: by way of theta, and besides it; Z is (n, M, q).
+def _add_own(seen: Gathered, known: Known, Z: FloatArray, place: IntArray, rows: FloatArray, extra: FloatArray) -> None:
+    """What users have of their own: by way of theta, and besides it; Z is (n, M, q), `place` the row of each decision.
 
     With the variances as they are most plausible.
     """
@@ -170,11 +190,11 @@ def _add_own(seen: Gathered, known: Known, Z: FloatArray, rows: FloatArray, extr
             at = order[start:end]  # one user's decisions, in their order
             added = np.zeros((len(at), *rows.shape[1:]))
             added[..., places] = -np.einsum("nmq,mqop->nop", Z[at], effects.gain[h, 0])
-            np.add.at(rows, seen.episode[at] - 1, added)
+            np.add.at(rows, place[at], added)
             total = Z[at].cumsum(0)  # (decisions, M, q)
             flat, noise = total.reshape(len(at), -1), effects.noise[h, 0].reshape(Z[0].size, -1)
             for part, spread in enumerate(((flat @ noise * flat).sum(-1), (total**2 * before).sum((1, 2)))):
-                np.add.at(extra[part], seen.episode[at] - 1, np.diff(spread, prepend=0.0))
+                np.add.at(extra[part], place[at], np.diff(spread, prepend=0.0))
 
 
 def _widened(scale: Scale) -> Scale:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from drimed.errors import InputError, MissingExtraError
+from drimed.findings import worse_off
 from drimed.findings.analyse import Analysis, analyse, assumptions, sentences
 from drimed.findings.charts import allocation, course, covariates, varying
 from drimed.findings.charts.forest import Better, Row, forest
@@ -61,6 +62,9 @@ def shown(a: Analysis, view: View) -> dict[str, Any]:
         "effects": [c for i, on in enumerate(view.on) if (c := _effects(a, view.who, on, i)) is not None],
         "recommendations": [r for r in a.recommendations if r.user in some] if _known(a) else [],
         "reward": course.reward(a),
+        "worse_off": worse_off.worse_off(a, some) if len(a.seen.state.users) > 1 else [],
+        "worse_off_words": worse_off.said(a),
+        "in_unit": f", in {unit}" if (unit := a.seen.state.spec.reward.unit) else "",
         "by_user": view.by_user,
         "allocation": allocation.by_user(a, view.users) if view.by_user else allocation.by_arm(a),
         "drift": [c for c in (course.contexts(a), course.evidence(a)) if c is not None],
@@ -162,7 +166,9 @@ def _by_site(a: Analysis, view: View) -> Chart | None:
         return None
     title = f"Effects on reward against control: each {found.words.user}{found.words.scope}"
     rows = [_row(a, x, None, f"{x.who}: {x.arm}") for x in mine]
-    return forest("site-effects-chart", title, rows, unit=REWARD, promise=a.promise)
+    measured = a.seen.state.spec.reward.unit
+    unit = f"{REWARD} ({measured})" if measured else REWARD
+    return forest("site-effects-chart", title, rows, unit=unit, promise=a.promise)
 
 
 def _shows(effect: Effect) -> bool:
@@ -191,7 +197,8 @@ def _effects(a: Analysis, who: str, on: str, place: int) -> Chart | None:
     found.sort(key=lambda x: (order.index(x.who), state.problem.arms.index(x.arm), SOURCES.index(x.source)))
     metric = state.spec.metrics.get(on)
     good = None if metric is None or on == REWARD else better(state, on)
-    unit = on + (f" ({metric.unit})" if metric is not None and metric.unit else "")
+    measured = state.spec.reward.unit if on == REWARD else "" if metric is None else metric.unit
+    unit = on + (f" ({measured})" if measured else "")
     rows = [_row(a, x, good, (f"{x.who}: " if who == GROUPED else "") + x.arm) for x in found]
     id = "effects-chart" if place == 0 else f"effects-chart-{place + 1}"
     scope = "" if a.varying is None else a.varying.words.scope

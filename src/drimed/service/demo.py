@@ -15,6 +15,7 @@ from drimed.trial.stores.store import Store
 from drimed.trial.trial import Trial
 
 SEASONS = 6
+FIRST_YEAR = 2019  # the year before the first season
 SEED = 7  # of the countryside
 ACTOR = "demo"
 PENDING = 4  # plots whose last report is still to come
@@ -26,7 +27,8 @@ def fill(store: Store, seasons: int = SEASONS) -> Trial:
     trial = Trial.create(spec, store, actor=ACTOR)
     for season in range(1, seasons + 1):
         dry = drought(spec, season)
-        given = trial.ask(contexts={farm: {"drought": days} for farm, days in dry.items()}, episode=season)
+        contexts = {farm: {"drought": days} for farm, days in dry.items()}
+        given = trial.ask(contexts=contexts, season=str(FIRST_YEAR + season), date=f"{FIRST_YEAR + season}-04-15")
         harvest = [Report(d.id, outcome(spec, d, season)) for d in given]
         if season == 3:
             lost = harvest.pop()

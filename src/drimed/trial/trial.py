@@ -147,6 +147,8 @@ class Trial:
         plots: Mapping[str, Wanted] | None = ...,
         unavailable: Sequence[str] = ...,
         episode: int | None = ...,
+        season: str | None = ...,
+        date: str | None = ...,
         key: str | None = ...,
         actor: str | None = ...,
         dry_run: bool = ...,
@@ -162,6 +164,8 @@ class Trial:
         plots: Mapping[str, Wanted] | None = ...,
         unavailable: Sequence[str] = ...,
         episode: int | None = ...,
+        season: str | None = ...,
+        date: str | None = ...,
         key: str | None = ...,
         actor: str | None = ...,
         dry_run: bool = ...,
@@ -179,6 +183,8 @@ class Trial:
         plots: Mapping[str, Wanted] | None = None,
         unavailable: Sequence[str] = (),
         episode: int | None = None,
+        season: str | None = None,
+        date: str | None = None,
         key: str | None = None,
         actor: str | None = None,
         dry_run: bool = False,
@@ -189,8 +195,9 @@ class Trial:
         has both by user where several are asked for. A user with plots gets a decision for each of them, or for those
         that `plots` names: {user: [plot, ...]} or {user: {block: [plot, ...]}}.
 
-        `episode` names the episode this is for; if it is the next one, it is opened with these contexts. Contexts are
-        those of `open_episode` unless given here. `key` is an idempotency key: a repeated request is answered with the
+        `episode` says which episode this is for; if it is the next one, it is opened with these contexts. `season` does
+        the same by name ("spring 2026"), and `date` is when a new one begins ("2026-03-15"). Contexts are those of
+        `open_episode` unless given here. `key` is an idempotency key: a repeated request is answered with the
         first decisions. (A request that decided nothing new leaves no trace: repeated in a later episode, it decides.)
 
         A dry run shows the probabilities and no arm: the one that will be drawn is concealed.
@@ -207,10 +214,11 @@ class Trial:
         if attributes is not None or cohort is not None:
             enrol = {str(users): {"attributes": attributes, "cohort": cohort}}
         unavailable = asking.arm_names(unavailable)
+        when: dict[str, Any] = {"episode": episode, "season": season, "date": date}
 
         def act(tx: Transaction) -> list[Decision]:
             found = asking.ask(
-                tx, names, contexts=own, enrol=enrol, plots=plots, unavailable=unavailable, episode=episode, key=key
+                tx, names, contexts=own, enrol=enrol, plots=plots, unavailable=unavailable, key=key, **when
             )
             if one and len(found) > 1:
                 raise InputError(
@@ -243,15 +251,18 @@ class Trial:
         *,
         number: int | None = None,
         unavailable: Mapping[str, Sequence[str]] | None = None,
+        name: str | None = None,
+        date: str | None = None,
         actor: str | None = None,
     ) -> int:
         """Start the next episode, with the contexts of its users; returns its number.
 
-        `unavailable` names arms for each user that cannot get them, or under "" for all. With `number`, opening an
-        episode that is open already does nothing: safe to repeat.
+        It may have a name ("spring 2026") and a date ("2026-03-15"). `unavailable` names arms for each user that cannot
+        get them, or under "" for all. With `number` or `name`, opening an episode that is open already does nothing:
+        safe to repeat.
         """
         with self.writing(actor) as tx:
-            return asking.open_episode(tx, contexts, number, unavailable)
+            return asking.open_episode(tx, contexts, number, unavailable, name=name, date=date)
 
     # Telling
 
