@@ -73,7 +73,8 @@ def _losers(a: Analysis, everybody: list[Off], unit: str) -> str:
     if a.checks.withdrawn:
         certainly = "without a guarantee, because the model is wrong"
     some = f"{len(lost):,} of {len(everybody):,} {users} {'is' if len(lost) == 1 else 'are'}"
-    return f"{some} estimated to have earned less than under the control, all their decisions together: {named}{more}; {certainly}."
+    less = "estimated to have earned less than under the control, all their decisions together"
+    return f"{some} {less}: {named}{more}; {certainly}."
 
 
 def _worst_case(a: Analysis, unit: str) -> list[str]:
