@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Generic, TypeVar
 
@@ -105,9 +105,9 @@ class Decision:
     id: int
     episode: int
     user: str
-    arm: str
-    probabilities: dict[str, float]
-    propensity: float | None  # None: the policy's own draw has no closed form
+    arm: str  # empty: not shown, in a dry run or to somebody who is blinded
+    probabilities: dict[str, float]  # empty: not known before the draw, or not shown
+    propensity: float | None  # None: the policy's own draw has no closed form, or it is not shown
     reason: str  # what the guard did
     share: float | None  # how much of the rule's own proposal the guard kept
     effects: dict[str, Interval] | None  # each arm against the control, as estimated at that moment
@@ -125,6 +125,7 @@ class Decision:
     control: dict[str, float] | None = None  # the same of the control plot
     reward: float | None = None  # None while a metric that counts is not there
     amendments: int = 0
+    code: str | None = None  # of the arm, where the trial has codes
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
@@ -178,6 +179,23 @@ class Receipt:
 
 
 @dataclass(frozen=True)
+class Opening:
+    """A code that was opened, for one decision or for all."""
+
+    time: str
+    actor: str
+    reason: str
+    decision: int | None = None  # None: for all
+    arm: str | None = None  # of that decision
+    code: str | None = None
+    codes: dict[str, str] | None = None  # arm -> code, where it was opened for all and there are codes
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
 class Effect:
     """An arm against the control, for one user, a group or all users."""
 
@@ -200,7 +218,7 @@ class Effect:
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
-        return asdict(self)
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -228,6 +246,10 @@ class Status:
     model: str = "paper"  # field, people or paper
     enrolment: str = "closed"  # open: asking for somebody unknown enrols them
     season: str | None = None  # what the open episode is called, if it has a name
+    looks: int = 0  # at the stopping rules
+    rules_met: list[str] = field(default_factory=list)  # stopping rules that a look has found met
+    floor_ended: list[str] = field(default_factory=list)  # for whom: all users, groups or users
+    halted: str = ""  # why a stopping rule has paused or stopped it
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
@@ -275,6 +297,8 @@ class Proof:
     faults: list[str]
     hash: str  # of the last event
     anchors: int = 0  # hashes that were kept elsewhere, and are still those of their events
+    since: int = 0  # events up to this one were taken as they are, because a kept hash is of a later one; 0: none were
+    looks: int = 0  # looks at the stopping rules that were taken again
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ PAPER = {"model": {"kind": "paper"}}
 TRIALS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "sites": ({}, {"effects": {"new": {"yield": 15.0}}}),
     "two metrics, contexts, guardrail": (TWO, {"effects": {"new": {"yield": 3.0}}, "drift": 0.3}),
-    "plots in blocks, floors": (PLOTS | {"floors": {"control": 0.2, "shrink": 0.1}}, {"effects": {"new": {"yield": 9}}}),
+    "blocks, floors": (PLOTS | {"floors": {"control": 0.2, "shrink": 0.1}}, {"effects": {"new": {"yield": 9}}}),
     "plots, budget": (PLOTS | {"policy": {"name": "dri_med", "guard": "budget"}}, {"effects": {"new": {"yield": 20}}}),
     "control plots": ({"feedback": "difference"}, {"effects": {"new": {"yield": 15.0}}}),
     "paper": (PAPER, {"effects": {"new": {"yield": 15.0}}}),
@@ -62,7 +62,9 @@ def rehearsed(spec: TrialSpec, scenario: dict[str, Any], seasons: int) -> tuple[
 def contexts(world: World, season: int, s: int) -> dict[str, dict[str, float]]:
     fields = list(world.crowd.state.problem.covariates.fields)
     found = zip(world.crowd.seasons[season], world.contexts(season), strict=True)
-    return {} if not fields else {p.user: dict(zip(fields, c[s].tolist(), strict=True)) for p, c in found if c is not None}
+    return (
+        {} if not fields else {p.user: dict(zip(fields, c[s].tolist(), strict=True)) for p, c in found if c is not None}
+    )
 
 
 def reports(spec: TrialSpec, season: Season, s: int, ids: list[int]) -> list[Report]:

@@ -78,6 +78,7 @@ class Methods:
     retire_arm = Method(calls.retire_arm)
     change_preference = Method(calls.change_preference)
     change_control = Method(calls.change_control)
+    reveal = Method(calls.reveal)
 
     decision = Method(calls.decision)
     history = Method(calls.history)

@@ -63,6 +63,7 @@ def shown(a: Analysis, view: View) -> dict[str, Any]:
         "by_user": view.by_user,
         "allocation": allocation.by_user(a, view.users) if view.by_user else allocation.by_arm(a),
         "drift": [c for c in (course.contexts(a), course.evidence(a)) if c is not None],
+        "foreseen": True,
         "upcoming": upcoming([d for d in a.next if d.user in some], a.seen.state.problem.arms),
         "promise": a.promise,
         **_varying(a, view),

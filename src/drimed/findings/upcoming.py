@@ -20,6 +20,7 @@ class Row:
     shares: list[float]  # of the arms with a column
     others: float  # of all others together
     reason: str
+    known: bool = True  # False: the policy's draw has no closed form
 
 
 @dataclass(frozen=True)
@@ -58,4 +59,5 @@ def _row(alike: Sequence[Decision], arms: Sequence[str]) -> Row:
     plots = [d.plot for d in alike if d.plot is not None]
     where = "" if not plots else f", plot {plots[0]}" if len(plots) == 1 else f", {counted(len(plots), 'plot')} alike"
     shares = [first.probabilities.get(arm, 0.0) for arm in arms]
-    return Row(first.user + where, shares, max(0.0, sum(first.probabilities.values()) - sum(shares)), first.reason)
+    others = max(0.0, sum(first.probabilities.values()) - sum(shares))
+    return Row(first.user + where, shares, others, first.reason, known=bool(first.probabilities))

@@ -66,8 +66,8 @@ class Scenario(Part):
 
 def load(path: Path) -> tuple[TrialSpec, dict[str, Scenario]]:
     """A trial file with the scenarios that are in it."""
-    text, data = _parsed(path)
     spec = TrialSpec.load(path)
+    text, data = _parsed(path)
     return spec, read(spec, data.get(NAME, {}), text, (NAME,))
 
 
@@ -110,7 +110,9 @@ def contradictions(spec: TrialSpec, scenario: Scenario) -> Iterator[Fault]:
             if arm not in arms:
                 yield Fault((field, arm), str(UnknownNameError("arm", arm, arms)))
             elif arm in controls and any(own.values()):
-                yield Fault((field, arm), f"{arm!r} is the control, which effects are against: give its `level` instead")
+                yield Fault(
+                    (field, arm), f"{arm!r} is the control, which effects are against: give its `level` instead"
+                )
     for path, table in tables.items():
         for metric in table or ():
             if metric not in metrics:

@@ -12,15 +12,16 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from drimed.trial import allowed, enrolling, faults
+from drimed.records import Opening, Status
+from drimed.trial import allowed, blinding, enrolling, faults
 from drimed.trial import events as kinds
 from drimed.trial.build import build_policy
 from drimed.trial.enrolling import valid
 from drimed.trial.events import Draft
 from drimed.trial.fold import with_arm
-from drimed.trial.name_faults import direction_faults, name_faults
+from drimed.trial.name_faults import direction_faults, name_faults, tidied
 from drimed.trial.names import tidy
-from drimed.trial.parts import Arm, ArmNoise, Control, Finite, User, Value
+from drimed.trial.parts import Arm, ArmNoise, Control, Finite, Stopping, User, Value
 from drimed.trial.problem import Problem
 from drimed.trial.transaction import Transaction
 
@@ -78,11 +79,27 @@ class RetireBody(Body):
     reason: Reason
 
 
+class RevealBody(Body):
+    """Whose arm is told to somebody who did not know it."""
+
+    decision: Annotated[int, Field(ge=1, lt=2**31)] | None = Field(
+        None, description="The decision; left out: all of them, and the blinding ends."
+    )
+    reason: Reason
+
+
 class PreferenceBody(Body):
     """How a user weighs the metrics from now on."""
 
     user: Label
     preference: Weights
+    reason: Reason
+
+
+class RulesBody(Body):
+    """The stopping rules from now on."""
+
+    stopping: Stopping = Field(description="As under [stopping] in a trial file; it replaces all of it.")
     reason: Reason
 
 
@@ -103,9 +120,10 @@ class Change:
     title: str
     about: str
     body: type[Body]
-    apply: Callable[[Transaction, Any], None]
+    apply: Callable[[Transaction, Any], Any]
     done: str  # what a person hears afterwards
     example: dict[str, Any]
+    answer: type = Status  # what a program gets: what `apply` returns, or the status afterwards
 
 
 def change_preference(tx: Transaction, user: str, preference: Mapping[str, float], reason: str) -> None:
@@ -161,6 +179,16 @@ def retire_arm(tx: Transaction, name: str, reason: str) -> None:
     if name in tx.state.retired:
         return
     tx.append([Draft(kinds.RETIRED, {"arm": name, "reason": reason})])
+
+
+def change_rules(tx: Transaction, stopping: Stopping | Mapping[str, Any], reason: str) -> None:
+    """Replace the stopping rules; what they were stays in the log."""
+    allowed.need_reason(reason)
+    was = tx.state.spec.stopping
+    new: Stopping = stopping if isinstance(stopping, Stopping) else valid(Stopping, tidied(stopping)[0], ("stopping",))
+    allowed.new_rules(tx.state, new)
+    body = {"stopping": new.plain(), "was": None if was is None else was.plain(), "reason": reason}
+    tx.append([Draft(kinds.RULES, body)])
 
 
 def turn(tx: Transaction, kind: str, reason: str) -> None:
@@ -223,6 +251,23 @@ _TABLE = [
         lambda tx, body: change_control(tx, body.user, body.control, body.reason),
         "The control was changed; it applies from the next decision on.",
         {"user": "north", "control": "usual", "reason": "the farm changed its practice"},
+    ),
+    Change(
+        "reveal", "reveal", "Open the code",
+        "For one decision, in an emergency: the log has who opened it and why, and blinded people still do not see "
+        "it. Without a decision, for all: from then on blinded people see the arm of every decision.", RevealBody,
+        lambda tx, body: blinding.reveal(tx, body.decision, body.reason), "The code was opened, and the log says so.",
+        {"decision": 17, "reason": "an emergency: the physician must know what was given"}, Opening,
+    ),
+    Change(
+        "change_rules", "rules", "Change the stopping rules",
+        "Replace all stopping rules and limits. What they were stays in the log, and the report tells of it.",
+        RulesBody, lambda tx, body: change_rules(tx, body.stopping, body.reason),
+        "The stopping rules were changed; they apply from the next look on.",
+        {
+            "stopping": {"seasons": 30, "rules": {"better": {"kind": "superiority", "then": "stop"}}},
+            "reason": "the season limit of the grant",
+        },
     ),
 ]  # fmt: skip
 CHANGES = {change.name: change for change in _TABLE}

@@ -21,7 +21,8 @@ from drimed.trial.tables.table import Table, refuse
 
 # Columns that sheets have of their own, whatever the trial.
 OWN = ("decision", "episode", "user", "plot", "block", "cohort", "group", "arm", "propensity", "reason")
-SEASONS = ("season", "date")  # the same, where the trial has no names like these
+CODE = "code"
+FREE = ("season", "date", CODE)  # the same, where the trial uses the word for nothing else
 NOTES = ("note", "notes", "comment", "comments", "remark", "remarks")  # for people: they are passed over
 SHEET, NOTE, METRIC, CONTROL, CONTEXT, ATTRIBUTE = "sheet", "note", "metric", "control", "context", "attribute"
 PARTS = (METRIC, CONTROL, CONTEXT, ATTRIBUTE)
@@ -68,7 +69,7 @@ class Columns:
         named = [(METRIC, self.metrics), (CONTROL, self.metrics), (CONTEXT, self.fields), (ATTRIBUTE, self.attributes)]
         found = [Column(SHEET, name) for name in OWN] + [Column(part, name) for part, names in named for name in names]
         used = {folded(column.name) for column in found}
-        free = ((part, name) for part, names in ((SHEET, SEASONS), (NOTE, NOTES)) for name in names)
+        free = ((part, name) for part, names in ((SHEET, FREE), (NOTE, NOTES)) for name in names)
         return found + [Column(part, name) for part, name in free if name not in used]
 
     @property

@@ -14,9 +14,10 @@ from typing import Any
 from drimed.errors import BatchError, DrimedError, InputError, UnknownNameError
 from drimed.records import Decision, Fault, Path
 from drimed.trial import asking, sheets
-from drimed.trial.columns import ATTRIBUTE, CONTEXT, SEASONS, SHEET, Column, Columns, marks_of, refuse_split_decimals
+from drimed.trial.columns import ATTRIBUTE, CONTEXT, SHEET, Column, Columns, marks_of, refuse_split_decimals
 from drimed.trial.names import folded, tidy
 from drimed.trial.plots import places
+from drimed.trial.seasons import COLUMNS
 from drimed.trial.sheets import Cells
 from drimed.trial.state import TrialState
 from drimed.trial.tables.cells import POINT, Marks, is_missing, number, text
@@ -110,7 +111,7 @@ def read(state: TrialState, table: Table, ignore: Iterable[str] = ()) -> Roster:
         except InputError as error:
             errors[row.number] = str(error)
     first = {user: own[0][0] for user, own in found.items()}
-    roster = Roster(first, {}, {}, {}, *(_whole_sheet(table, meant, name, errors) for name in SEASONS))
+    roster = Roster(first, {}, {}, {}, *(_whole_sheet(table, meant, name, errors) for name in COLUMNS))
     for user, own in found.items():
         said, plots = _together(state, own, errors)
         if context := {name: value for (part, name), value in said.items() if part == "context"}:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drimed.cli.trial import common
-from drimed.cli.trial.common import NOTHING_WRITTEN, Address, Attributes, CohortName, Dry, Name, Out, Who
+from drimed.cli.trial.common import NOTHING_DRAWN, Address, Attributes, CohortName, Dry, Name, Out, Who
 from drimed.errors import InputError
 from drimed.trial.stores import DEFAULT
 
@@ -69,13 +69,24 @@ def ask(
 
     found = trial.decide(act, dry_run=dry_run)
     state = trial.state()
-    common.put(sheets.decision_rows(Columns.of(state.problem), found), out, [d.plain() for d in found])
+    rows = sheets.decision_rows(Columns.of(state.problem), found)
+    common.put(_with_chances(rows, found) if dry_run else rows, out, [d.plain() for d in found])
     if out is not None and not dry_run:
         common.say(f"log: event {state.seq}, hash {state.hash}")
     again = sum(d.repeated for d in found)
     decided = f"{len(found) - again} decided" + (f", {again} decided before" if again else "")
     called = "" if found[0].season is None else f" ({found[0].season})"
-    common.say(f"{decided}; episode {found[0].episode}{called}" + (NOTHING_WRITTEN if dry_run else ""))
+    common.say(f"{decided}; episode {found[0].episode}{called}" + (NOTHING_DRAWN if dry_run else ""))
+
+
+def _with_chances(rows: list[dict[str, Any]], found: list[Decision]) -> list[dict[str, Any]]:
+    """A dry run shows how likely each arm is, and not which one will be drawn."""
+    arms = dict.fromkeys(arm for d in found for arm in d.probabilities)
+    return [
+        {name: value for name, value in row.items() if name != "propensity"}
+        | {f"chance of {arm}": d.probabilities.get(arm) for arm in arms}
+        for row, d in zip(rows, found, strict=True)
+    ]
 
 
 def _without_sheet(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 console = Console(highlight=False)
 NOTHING_WRITTEN = ". Nothing was written."
+NOTHING_DRAWN = ". Nothing was written, and no arm was drawn."
 _ACTING = re.compile(
     r"[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
 )  # on a terminal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,7 @@ from drimed.errors import InputError, UnknownNameError
 from drimed.trial.stores import DEFAULT, open_store
 
 if TYPE_CHECKING:
-    from drimed.records import Event
+    from drimed.records import Event, Head
 
 
 def status(
@@ -58,12 +59,17 @@ def decisions(
     state: Annotated[str, typer.Option(help="pending, partial, complete, missing or amended.")] = "",
     before: Annotated[int | None, typer.Option(help="Only decisions before this one.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 25,
+    blinded: Annotated[
+        bool, typer.Option("--blinded", help="For somebody who must not know the arms: without all that tells them.")
+    ] = False,
     out: Out = None,
     store: Address = DEFAULT,
 ) -> None:
     """Decisions with their outcomes, newest first; `--state pending --out sheet.csv` is a sheet to fill in."""
+    if blinded and arm:
+        raise InputError("--blinded shows no arms: leave out --arm")
     trial = common.open_trial(name, store)
-    from drimed.trial import queries, sheets
+    from drimed.trial import blinding, queries, sheets
     from drimed.trial.columns import Columns
 
     if state and state not in queries.SEARCHES:
@@ -73,11 +79,15 @@ def decisions(
         found = queries.search(ledger, known, wanted, before=before, limit=limit)
         plots = known.spec.feedback == "difference"
         columns = Columns.of(known.problem)
-        rows = sheets.decision_rows(columns, found.decisions, known.problem.metrics, plots=plots)
+        given = [blinding.blinded(known, d) for d in found.decisions] if blinded else found.decisions
+        rows = sheets.decision_rows(columns, given, known.problem.metrics, plots=plots)
     if out is None:
-        shown = ("episode", "user", *sheets.places_of(found.decisions), "arm", "state", "reward")
-        rows = [{"decision": d.id} | {name: getattr(d, name) for name in shown} for d in found.decisions]
-    common.put(rows, out, [d.plain() for d in found.decisions])
+        places = sheets.places_of(given)
+        names = ["episode", "user", *places, "arm", "code", "state", "reward"]
+        unused = {name for name in ("code",) if all(d.code is None for d in given)}
+        unused |= {"arm", "reward"} if blinded and not known.opened else set()
+        rows = [{"decision": d.id} | {n: getattr(d, n) for n in names if n not in unused} for d in given]
+    common.put(rows, out, [d.plain() for d in given])
     if found.before is not None:
         common.say(f"older decisions: --before {found.before}")
 
@@ -204,6 +214,13 @@ def verify(
     anchored: Annotated[
         Path | None, typer.Option("--anchors", help="A file of `drimed trial anchor`: its hashes must be in the log.")
     ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HASH|NUMBER|anchor",
+            help="Prove only what came since this hash was kept, since an event, or since the newest of --anchors.",
+        ),
+    ] = None,
     store: Address = DEFAULT,
 ) -> None:
     """Replay the whole trial from its log: the chain must hold, every event must be one that could have been recorded
@@ -224,6 +241,7 @@ def verify(
             name,
             expected_hash=expect,
             anchors=kept,
+            since=_since(since, kept),
             progress=lambda n, of: progress.update(bar, completed=n, total=of),
         )
     wrong = token_log.verify(opened)
@@ -235,7 +253,10 @@ def verify(
     common.say(f"{proof.events} events; {replayed}; last hash {proof.hash}")
     if not proof.ok or wrong:
         raise typer.Exit(1)
-    common.say("the log is intact", "green")
+    if proof.since:
+        common.say(f"the log is intact after event {proof.since}; what came before was not looked at", "green")
+    else:
+        common.say("the log is intact", "green")
     if kept:
         last = max(kept, key=lambda head: head.event)
         common.say(
@@ -244,10 +265,26 @@ def verify(
         )
 
 
+def _since(given: str | None, kept: list[Head]) -> str | int | None:
+    """Where a proof begins, from what was typed."""
+    if given is None or re.fullmatch("[0-9a-f]{64}", given):
+        return given
+    if given == "anchor" and kept:
+        return max(kept, key=lambda head: head.event).hash
+    if re.fullmatch("[1-9][0-9]{0,9}", given):
+        return int(given)
+    needs = " (which needs --anchors FILE)" if given == "anchor" else ""
+    raise InputError(
+        f"--since takes a whole hash of 64 digits, the number of an event, or `anchor`{needs}, got {given!r}"
+    )
+
+
 def summary(event: Event) -> str:
     """An event in a few words."""
     body = event.body
     parts = [str(body["arm"])] if "arm" in body else []
+    if event.kind == "revealed":
+        parts.append(f"decision {body['decision']}" if "decision" in body else "all decisions")
     if body.get("plot") is not None:
         parts.append(f"plot {body['plot']}" + (f" in block {body['block']}" if body.get("block") else ""))
     if event.kind == "user":

@@ -20,10 +20,11 @@ from drimed.service.endpoints.contract import EXAMPLES, LARGEST, DecisionNumber,
 from drimed.service.problems import Refusal
 from drimed.service.route import JSON, answer, caller_of, guarded_router, service_of
 from drimed.service.service import Service
-from drimed.service.tokens import MANAGE, READ
+from drimed.service.tokens import ANY, BLINDED, MANAGE, READ
 from drimed.trial import queries
+from drimed.trial.blinding import blinded, blinded_history, blinded_member, blinded_status
 from drimed.trial.events import CREATED, KINDS
-from drimed.trial.export import Export
+from drimed.trial.export import stream
 from drimed.trial.queries import Search
 from drimed.trial.state import TrialState
 from drimed.trial.trial import Trial
@@ -70,29 +71,31 @@ class Effects:
 
 
 def _get(
-    router: APIRouter, path: str, summary: str, name: str, model: Any, *, example: Any = None
+    router: APIRouter, path: str, summary: str, name: str, model: Any, *, example: Any = None, role: str = READ
 ) -> Callable[[Any], Any]:
-    described = reading(READ, model, example=example)
+    described = reading(role, model, example=example)
     return router.get(f"/trials/{{trial}}{path}", summary=summary, operation_id=name, **described)
 
 
 # Trials
 
 
-@trials.get("/trials", summary="List trials", operation_id="list_trials", **reading(READ, Page[Status]))
+@trials.get("/trials", summary="List trials", operation_id="list_trials", **reading(ANY, Page[Status]))
 async def listed(request: Request, limit: Annotated[int, Query(ge=1, le=100)] = 50, after: After = None) -> Response:
     """Each at a glance, in the order of creation; a token for one trial sees only that one."""
     service, caller = service_of(request), caller_of(request)
     names = [n for n in await service.run(service.store.names) if caller.trial in (None, n)]
     page = queries.page_of(names, limit, after)
     found = [await service.read(name, lambda trial: trial.status()) for name in page.items]
+    found = [blinded_status(s) for s in found] if caller.blinded else found
     return answer(asdict(Page(found, page.next)))
 
 
-@_get(trials, "", "A trial at a glance", "trial_status", Status)
+@_get(trials, "", "A trial at a glance", "trial_status", Status, role=ANY)
 async def status(request: Request, trial: TrialName) -> Response:
     """Whether it runs, its episode, and how many decisions there are in each state."""
-    return answer(asdict(await service_of(request).read(trial, lambda t: t.status())))
+    found = await service_of(request).read(trial, lambda t: t.status())
+    return answer(asdict(blinded_status(found) if caller_of(request).blinded else found))
 
 
 @_get(trials, "/spec", "The trial file", "trial_spec", dict[str, Any], example=EXAMPLES["spec"])
@@ -101,11 +104,14 @@ async def spec(request: Request, trial: TrialName) -> Response:
     return answer(_unseeded(await service_of(request).read(trial, lambda t: t.state().spec.plain())))
 
 
-@_get(trials, "/users", "List users", "list_users", Page[Member])
+@_get(trials, "/users", "List users", "list_users", Page[Member], role=ANY)
 async def users(request: Request, trial: TrialName, limit: Limit = 100, after: After = None) -> Response:
     """In the order in which they joined, as they were described last."""
     look = lambda t: queries.users(t.state(), limit=limit, after=after)  # noqa: E731
-    return answer(asdict(await service_of(request).read(trial, look)))
+    found = await service_of(request).read(trial, look)
+    if caller_of(request).blinded:
+        found = Page([blinded_member(m) for m in found.items], found.next)
+    return answer(asdict(found))
 
 
 # Decisions and the log
@@ -114,7 +120,7 @@ async def users(request: Request, trial: TrialName, limit: Limit = 100, after: A
 _FOUND = {"items": [EXAMPLES["decision"]], "next": "17"}
 
 
-@_get(log, "/decisions", "Search decisions", "decisions", Page[Decision], example=_FOUND)
+@_get(log, "/decisions", "Search decisions", "decisions", Page[Decision], example=_FOUND, role=ANY)
 async def decisions(
     request: Request,
     trial: TrialName,
@@ -131,25 +137,39 @@ async def decisions(
         int | None, Query(ge=1, le=LARGEST, description="The `next` of the page before: only older decisions.")
     ] = None,
 ) -> Response:
-    """Newest first, each with its outcome. A page may be short, even empty, while `next` says where to go on."""
+    """Newest first, each with its outcome. A page may be short, even empty, while `next` says where to go on.
+
+    The role `blinded` gets decisions without arms, and cannot search by arm.
+    """
+    blind = caller_of(request).blinded
+    if blind and arm is not None:
+        raise Refusal(403, "forbidden", f"the role {BLINDED!r} sees no arms, and cannot search by them")
 
     def look(opened: Trial) -> Page[Decision]:
         with opened.reading() as (ledger, known):
             wanted = Search(user or "", arm or "", state or "", plot or "", block or "")
             found = queries.search(ledger, known, wanted, before=before, limit=limit)
-        return Page(found.decisions, None if found.before is None else str(found.before))
+        items = [blinded(known, d) for d in found.decisions] if blind else found.decisions
+        return Page(items, None if found.before is None else str(found.before))
 
     return answer(asdict(await service_of(request).read(trial, look)))
 
 
-@_get(log, "/decisions/{decision}", "A decision", "decision", DecisionHistory)
+@_get(log, "/decisions/{decision}", "A decision", "decision", DecisionHistory, role=ANY)
 async def decision(request: Request, trial: TrialName, decision: DecisionNumber) -> Response:
-    """What was known, the probabilities, what the guard did, the outcome, and who recorded what when."""
+    """What was known, the probabilities, what the guard did, the outcome, and who recorded what when.
+
+    The role `blinded` gets what is known without the arm, and the outcome.
+    """
+    caller = caller_of(request)
 
     def look(opened: Trial) -> dict[str, Any]:
         with opened.reading() as (ledger, state):
             history = queries.history(ledger, state, decision)
-            return queries.decision(ledger, state, decision).plain() | {"history": [e.plain() for e in history]}
+            found = queries.decision(ledger, state, decision)
+        if caller.blinded:
+            found, history = blinded(state, found), blinded_history(history, caller.actor)
+        return found.plain() | {"history": [e.plain() for e in history]}
 
     return answer(await service_of(request).read(trial, look))
 
@@ -213,14 +233,14 @@ async def export(
     """
     service = service_of(request)
     stands = await service.read(trial, lambda t: t.head())
-    made = await service.read(trial, Export.of)
+    pieces = await service.read(trial, lambda t: stream(t, format))
     media = "text/csv; charset=utf-8" if format == "csv" else JSON
     headers = {
         "Content-Disposition": f'attachment; filename="{trial}-{stands.hash[:12]}.{format}"',
         "Drimed-Event": str(stands.event),
         "Drimed-Hash": stands.hash,
     }
-    return StreamingResponse(_pieces(service, made.csv() if format == "csv" else made.json()), 200, headers, media)
+    return StreamingResponse(_pieces(service, pieces), 200, headers, media)
 
 
 @_get(log, "/head", "Where the log stands", "head", Head)
@@ -237,15 +257,24 @@ async def verify(
         str | None,
         Query(pattern="^[0-9a-f]{64}$", description="A hash that was shown before: it must still be in the log."),
     ] = None,
+    since: Annotated[
+        str | None,
+        Query(
+            pattern="^([0-9a-f]{64}|[1-9][0-9]{0,9})$",
+            description="A hash that was shown before, or an event's number: prove only what came after it.",
+        ),
+    ] = None,
 ) -> Response:
     """Replay the whole trial from its log: the chain must hold, every event must be one that could have been recorded
     there, and every decision must be reproduced.
 
-    This takes about as long as taking all decisions again. Callers who ask at the same time share one proof.
+    This takes about as long as taking all decisions again. With `since` the replay begins at a snapshot before that
+    event, and `since` of the answer is the last event that was not looked at (0: all were). Callers who ask the same at
+    the same time share one proof.
     """
     service = service_of(request)
     await service.read(trial, lambda opened: opened.name)  # whether there is such a trial
-    return answer(asdict(await service.proofs.get((trial, expect), request.is_disconnected)))
+    return answer(asdict(await service.proofs.get((trial, expect, since), request.is_disconnected)))
 
 
 @_get(log, "/effects", "Arms against the control", "effects", Effects)
