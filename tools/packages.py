@@ -52,13 +52,13 @@ trial = Trial.create(TrialSpec.load("t.toml"), store)
 trial.tell(trial.ask("north", context={"rain": 400}, episode=1).id, {"yield": 8.7, "leaching": 31.0})
 assert verify(store, trial.name).ok
 """
-# What is done with each extra. Deciding compiles the kernels anew in each environment, so that is done with two of them.
+# What is done with each extra. Deciding compiles the kernels anew in each environment: that is done with two.
 USE = {
     "": DECIDE + WITHOUT,
     "sim": "from drimed.experiments import figures, measure, sweep; import jinja2, joblib, matplotlib",
     "cluster": "import dask, distributed, ray",
     "trial": TRIAL,
-    "postgres": "import psycopg; from drimed import Trial, open_store; psycopg.pq.version(); open_store('t.db').close()",
+    "postgres": "import psycopg; from drimed import open_store; psycopg.pq.version(); open_store('t.db').close()",
     "evaluation": """
 from drimed import EvaluationPlan, estimators, evaluate, make_log, read_log, targets
 from drimed.evaluation.tables import write
