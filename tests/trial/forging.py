@@ -66,6 +66,7 @@ def recorded(store: Store, spec: dict[str, Any] = WHOLE) -> Log:
     trial.ask(["west", "north"], key="two", actor="bob")
     trial.retire_arm("newer", reason="withdrawn")
     trial.ask("south", context={"rain": 300.0})
+    trial.reveal(first[0].id, reason="an emergency")
     trial.stop(reason="the end")
     trial.tell(4, {"yield": 5.5, "cost": 0.5})
     return list(trial.log())
