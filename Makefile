@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup programs run test check docs bench torture pictures format clean
+.PHONY: setup programs run test check docs packages bench torture pictures format clean
 
 setup: $(STAMP)
 
@@ -42,6 +42,10 @@ check: setup
 # The documentation as a site that needs no network: out/site/index.html. A warning is an error.
 docs: setup
 	$(BIN)/sphinx-build -W --keep-going -q -d out/doctrees docs out/site
+
+# Wheel and sdist, installed with each extra into a clean environment, and used there.
+packages: setup
+	$(BIN)/python tools/packages.py
 
 bench: setup
 	$(BIN)/python -m benchmarks

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 
 from drimed.errors import InputError
 from drimed.evaluation.readers import read
+from drimed.records import Report
 from drimed.trial import lme4, roster
 from drimed.trial.export import MEANING, records, write
 from drimed.trial.stores.memory import MemoryStore
@@ -114,3 +117,34 @@ def test_the_line_of_r_follows_the_model() -> None:
     spaced = Trial.create(FIELD | {"users": users, "model": {"seasons": False}}, MemoryStore()).state()
     assert "`attribute_soil type`" in (line := lme4.line(spaced, "yield") or "")
     assert "episode" not in line
+    assert line.endswith(', action = relevel(factor(action), "old")))')
+    mixed = Trial.create(FIELD | {"control": {"old": 0.5, "new": 0.5}}, MemoryStore()).state()
+    assert (lme4.line(mixed, "yield") or "").endswith("data = read.csv(FILE, check.names = FALSE))")
+
+
+def has_lme4() -> bool:
+    """Whether R is here, with lme4."""
+    rscript = shutil.which("Rscript")
+    return (
+        rscript is not None and subprocess.run([rscript, "-e", 'library("lme4")'], capture_output=True).returncode == 0
+    )
+
+
+@pytest.mark.skipif(not has_lme4(), reason="needs R with lme4")
+def test_r_fits_the_line_to_the_export_as_it_is(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    users = {f"farm {i}": {"blocks": {"A": ["A1", "A2"], "B": ["B1", "B2"]}} for i in range(5)}
+    field = FIELD | {"users": users, "context": {}, "policy": {"name": "uniform"}}
+    trial = Trial.create(field, MemoryStore())
+    for season in range(1, 7):
+        year = rng.normal(0, 0.5)
+        given = trial.ask(episode=season)
+        trial.tell_many([Report(d.id, {"yield": 5 + year + (d.arm == "new") + rng.normal(0, 0.3)}) for d in given])
+    write(trial, tmp_path / "log.csv")
+    line = lme4.line(trial.state(), "yield")
+    script = f'FILE <- "log.csv"\nfit <- {line}\ncat(names(lme4::fixef(fit)), lme4::fixef(fit))'
+    done = subprocess.run(["Rscript", "-e", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    first, second, level, effect = done.stdout.split()
+    assert (first, second) == ("(Intercept)", "actionnew")  # against the control, though "new" comes first
+    assert float(level) == pytest.approx(5, abs=1)
+    assert float(effect) == pytest.approx(1, abs=0.25)  # four standard errors of 120 plots

@@ -5,6 +5,7 @@ lme4 takes the arms' common effects as fixed and plugs the variances in, so its 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -19,7 +20,15 @@ def line(state: TrialState, metric: str) -> str | None:
     if spec.kind == "paper" or spec.feedback == "difference":
         return None
     right = " + ".join(["action", *_covariates(state), *_varying(state)])
-    return f"lme4::lmer({_name(f'metric_{metric}')} ~ {right}, data = read.csv(FILE, check.names = FALSE))"
+    return f"lme4::lmer({_name(f'metric_{metric}')} ~ {right}, data = {_data(spec.control)})"
+
+
+def _data(control: object) -> str:
+    """The export; effects are against the control, where there is one, not against the first of the alphabet."""
+    read = "read.csv(FILE, check.names = FALSE)"
+    if not isinstance(control, str):
+        return read
+    return f"transform({read}, action = relevel(factor(action), {json.dumps(control, ensure_ascii=False)}))"
 
 
 def _covariates(state: TrialState) -> Iterator[str]:
