@@ -35,7 +35,7 @@ def power(records: Mapping[str, Record]) -> Chart | None:
     found = {name: power_by_season(r, LIKELY) for name, r in shown.items()}
 
     def draw(width: int) -> tuple[float, list[Markup]]:
-        made, x, y, frame = axes(width, (0.0, 1.0), 230.0, list(range(L)), "season")
+        made, x, y, frame = axes(width, (0.0, 1.0), 230.0, [str(season + 1) for season in range(L)], "season")
         made.append(svg.line(frame[0], y(0.8), frame[1], y(0.8), "allowed"))
         for k, (name, numbers) in enumerate(found.items()):
             at = shown[name].looks.tolist()
@@ -112,7 +112,7 @@ def allocation(record: Record, arms: Sequence[str], scenario: str) -> Chart:
     L = q.shape[1]
 
     def draw(width: int) -> tuple[float, list[Markup]]:
-        made, x, y, frame = axes(width, (0.0, 1.0), 230.0, list(range(L)), "season")
+        made, x, y, frame = axes(width, (0.0, 1.0), 230.0, [str(season + 1) for season in range(L)], "season")
         for k in range(min(len(arms), MOST_LINES)):
             edge = through(x, y, q[2, :, k].tolist()) + through(x, y, q[0, :, k].tolist())[::-1]
             if L > 1:

@@ -52,8 +52,20 @@ class Number:
 Measured = dict[str, Number | None]
 
 
-def measures(record: Record) -> Measured:
-    """Everything that is one number of a design in a scenario."""
+def of_rules(record: Record, rules: Sequence[str]) -> Measured:
+    """How often each stopping rule is met and how often falsely, and after how many seasons at the latest."""
+    found: Measured = {}
+    for r, name in enumerate(rules):
+        met = record.met[..., r]
+        first = np.where(met.any(1), record.looks[met.argmax(1)], record.looks[-1]) + 1.0
+        found[f"rule {name} met"] = Number.of(met[:, -1])
+        found[f"rule {name} met by a false claim"] = Number.of(record.wrong[:, -1, r])
+        found[f"seasons until rule {name}, or the end"] = Number.of(first)
+    return found
+
+
+def measures(record: Record, rules: Sequence[str] = ()) -> Measured:
+    """Everything that is one number of a design in a scenario; `rules` are the names of its stopping rules."""
     r, last = record, int(record.looks[-1])
     found: Measured = {
         "share of control": Number.of(r.control.mean(1)),
@@ -88,7 +100,7 @@ def measures(record: Record) -> Measured:
     found["likely ranges that hold"] = Number.ratio((inside & own).mean((1, 2)), own.mean((1, 2)))
     held = np.asarray(((r.low <= r.truth_all[:, None]) & (r.truth_all[:, None] <= r.high)).all((1, 2)))
     found["trials whose ranges at all times hold"] = Number.of(held)
-    return found
+    return found | of_rules(record, rules)
 
 
 def claimed(record: Record, claim: str) -> tuple[BoolArray, BoolArray]:

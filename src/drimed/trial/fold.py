@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,10 +22,11 @@ from drimed.records import MISSING, Event
 from drimed.trial import events as kinds
 from drimed.trial import unlikely
 from drimed.trial.numbers import block_key, plot_key
-from drimed.trial.parts import Arm, ArmNoise, User
+from drimed.trial.parts import Arm, ArmNoise, Stopping, User
 from drimed.trial.seasons import Season
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import Capacity, Episode, TrialState, Values, problem_of
+from drimed.trial.stopping import after_look, changed
 from drimed.trial.stores.store import Ledger
 
 About = TypeVar("About")
@@ -75,7 +77,8 @@ def advanced(state: TrialState, group: Group, ledger: Ledger) -> TrialState:
 
 def groups(ledger: Ledger, *, after: int, until: int | None) -> Iterator[Group]:
     """The ledger's events in groups, with the decisions they are about."""
-    return grouped((event, told[0] if told else None) for event, told in with_histories(ledger, after, until))
+    events = ledger.events(after=after, until=until)
+    return grouped((event, told[0] if told else None) for event, told in with_histories(ledger, events))
 
 
 def grouped(pairs: Iterable[tuple[Event, About]]) -> Iterator[list[tuple[Event, About]]]:
@@ -131,6 +134,8 @@ def _decided(state: TrialState, events: list[Event]) -> TrialState:
         asked = ((plot_key(str(e.user), e.body.get("plot")), int(e.decision or 0)) for e in events)
         episode = replace(episode, asked=episode.asked.with_items(asked))
     counts = replace(state.counts, pending=state.counts.pending + len(events))
+    if state.spec.stopping is not None and isinstance(state.spec.stopping.looks, int):
+        state = replace(state, looked=replace(state.looked, asked=events[0].time))
     given_out = state.pulls.with_items(pulls.items())
     return replace(state, learned=learned, episode=episode, counts=counts, pulls=given_out, numbers=numbers)
 
@@ -183,12 +188,28 @@ def _retired(state: TrialState, event: Event) -> TrialState:
 
 
 def _turned(state: TrialState, event: Event) -> TrialState:
+    demanded = state.looked.demands is not None
+    if demanded or state.looked.halted:
+        looked = replace(state.looked, demands=None, halted=event.body["reason"] if demanded else "")
+        state = replace(state, looked=looked)
     return replace(state, status="running" if event.kind == kinds.RESUMED else event.kind)
 
 
 def _revealed(state: TrialState, event: Event) -> TrialState:
     whole = state.opened or "decision" not in event.body
     return replace(state, opened=whole, openings=(*state.openings, event.seq))
+
+
+def _look(state: TrialState, event: Event) -> TrialState:
+    return replace(state, looked=after_look(state.looked, event.seq, event.body))
+
+
+def _rules(state: TrialState, event: Event) -> TrialState:
+    spec, in_view = changed(state, Stopping.model_validate(event.body["stopping"]))
+    met = {
+        rule: claims for rule, claims in state.looked.met.items() if in_view.get(rule) is state.looked.views.get(rule)
+    }
+    return replace(state, spec=spec, looked=replace(state.looked, views=in_view, met=met))
 
 
 def _same(state: TrialState, event: Event) -> TrialState:
@@ -210,6 +231,8 @@ _HANDLERS: dict[str, Callable[[TrialState, Event], TrialState]] = {
     kinds.RESUMED: _turned,
     kinds.STOPPED: _turned,
     kinds.REVEALED: _revealed,
+    kinds.LOOK: _look,
+    kinds.RULES: _rules,
     kinds.SNAPSHOT: _same,
 }
 
@@ -287,14 +310,22 @@ def regrown(state: TrialState, ledger: Ledger, group: Group) -> TrialState:
     return caught_up(again, ledger, state.seq)
 
 
-def with_histories(ledger: Ledger, after: int, until: int | None) -> Iterator[tuple[Event, list[Event]]]:
-    """The ledger's events, each with all that the log has about the decision it is about."""
-    while True:
-        chunk = list(ledger.events(after=after, until=until, limit=CHUNK))
-        wanted = sorted({e.decision for e in chunk if e.decision is not None and e.kind != kinds.DECISION})
-        found = ledger.of_decisions(wanted) if wanted else {}
+def with_histories(ledger: Ledger, events: Iterable[Event]) -> Iterator[tuple[Event, list[Event]]]:
+    """Events of the ledger in order, each with what the log has about the decision it is about; that may include later
+    events. What passed lately is not read again.
+    """
+    following, recent = iter(events), dict[int, list[Event]]()
+    while chunk := list(islice(following, CHUNK)):
+        recent |= {e.decision: [e] for e in chunk if e.kind == kinds.DECISION and e.decision is not None}
+        wanted = {e.decision for e in chunk if e.decision is not None and e.decision not in recent}
+        found = ledger.of_decisions(sorted(wanted)) if wanted else {}
         for event in chunk:
-            yield event, found.get(event.decision or 0, []) if event.kind != kinds.DECISION else []
-        if len(chunk) < CHUNK:
-            return
-        after = chunk[-1].seq
+            number = event.decision or 0
+            if event.kind == kinds.DECISION or not number:
+                yield event, []
+                continue
+            yield event, recent[number] if number in recent else found.get(number, [])
+            if number in recent:
+                recent[number].append(event)
+        for number in list(islice(recent, max(0, len(recent) - CHUNK))):
+            del recent[number]

@@ -13,7 +13,7 @@ from typing import Any
 
 from drimed.errors import ConflictError, InputError
 from drimed.records import MISSING, Event
-from drimed.trial import allowed, seasons
+from drimed.trial import allowed, possible_looks, seasons
 from drimed.trial import events as kinds
 from drimed.trial.covariates import number
 from drimed.trial.events import written
@@ -42,6 +42,8 @@ _FIELDS: dict[str, tuple[set[str], set[str]]] = {  # of the body: those that are
     kinds.RESUMED: (_REASON, set()),
     kinds.STOPPED: (_REASON, set()),
     kinds.REVEALED: (_REASON, {"decision"}),
+    kinds.LOOK: (possible_looks.FIELDS, set()),
+    kinds.RULES: ({"stopping", "was", "reason"}, set()),
     kinds.SNAPSHOT: ({"after", "hash"}, set()),
 }
 
@@ -51,6 +53,7 @@ def check(state: TrialState, pairs: Pairs) -> None:
     event, story = pairs[0]
     for one, _ in pairs:
         _columns(one)
+    possible_looks.follows(state, event)
     if event.kind == kinds.DECISION:
         _decisions(state, [one for one, _ in pairs])
         return
@@ -118,6 +121,7 @@ def _columns(event: Event) -> None:
 def _decisions(state: TrialState, events: Sequence[Event]) -> None:
     first = events[0]
     allowed.running(state)
+    allowed.room(state, len(events))
     if state.episode.number < 1:
         raise ConflictError("no episode is open")
     extra: set[str] = set()  # arms that were made unavailable by whoever asked, for all that was asked for together
@@ -341,6 +345,8 @@ _CHANGED: dict[str, Callable[[TrialState, Event], None]] = {
     kinds.RESUMED: _turned,
     kinds.STOPPED: _turned,
     kinds.REVEALED: _revealed,
+    kinds.LOOK: possible_looks.look,
+    kinds.RULES: possible_looks.rules,
     kinds.SNAPSHOT: _snapshot,
 }
 _WITH_DECISION = (kinds.DECISION, *_TOLD)

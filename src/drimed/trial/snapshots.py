@@ -30,6 +30,7 @@ from drimed.trial.parts import User
 from drimed.trial.seasons import Season
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import Capacity, Counts, Episode, TrialState, problem_of
+from drimed.trial.stopping import Looked
 from drimed.trial.stores.store import Ledger, Snapshot
 from drimed.trial.transaction import Transaction
 from drimed.trial.unlikely import Spread
@@ -58,7 +59,9 @@ def take(state: TrialState) -> Snapshot:
         "usual": [vars(spread) for spread in state.usual],
         "retired": state.retired,
         "status": state.status,
-    } | ({"opened": state.opened, "openings": state.openings} if state.openings else {})
+        **({"opened": state.opened, "openings": state.openings} if state.openings else {}),
+        **({} if state.spec.stopping is None else {"looked": asdict(state.looked)}),
+    }
     arrays: dict[str, Any] = {f"state.{name}": array for name, array in to_arrays(state.learned).items()}
     stream = io.BytesIO()
     np.savez(stream, meta=np.array(written(meta)), **arrays)
@@ -93,6 +96,7 @@ def restore(created: Event, snapshot: Snapshot) -> TrialState | None:
         status=meta["status"],
         opened=meta.get("opened", False),
         openings=tuple(meta.get("openings", ())),
+        looked=Looked.read(meta["looked"]) if "looked" in meta else Looked(),
         seq=snapshot.seq,
         hash=snapshot.hash,
     )
@@ -113,10 +117,10 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def keep(tx: Transaction) -> int:
-    """Take one now, and write its hash into the log; the event after which it was taken."""
+def keep(tx: Transaction, *, alone: bool = False) -> int:
+    """Take one now, maybe in place of all others, and write its hash into the log; after which event it was taken."""
     snapshot = take(tx.state)
-    tx.ledger.keep(snapshot)
+    tx.ledger.keep(snapshot, alone=alone)
     tx.append([Draft(kinds.SNAPSHOT, {"after": snapshot.seq, "hash": digest(snapshot)})])
     return snapshot.seq
 
