@@ -218,7 +218,7 @@ class Effect:
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
-        return asdict(self)
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)

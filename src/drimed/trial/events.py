@@ -17,6 +17,7 @@ from drimed.errors import InputError
 from drimed.records import Event
 
 LONGEST_KEY = 500  # characters of a caller's key
+_WRITER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), ensure_ascii=False)
 START = ""  # what the first event of a trial is chained to
 
 # The kinds of events.
@@ -81,7 +82,7 @@ def _digest(*parts: str | int | None) -> str:
 
 def written(data: Any) -> str:
     """Data as text: every double is read back as it was."""
-    return json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    return _WRITER.encode(data)
 
 
 def now() -> str:

@@ -42,10 +42,12 @@ class OutgrownError(Exception):
 def fold(state: TrialState, group: Group) -> TrialState:
     """The state after one event, or after the decisions that were taken together."""
     event, about = group[0]
+    if event.kind in _TOLD:
+        return _outcome(state, event, about)
     if event.kind == kinds.DECISION:
         state = _decided(state, [e for e, _ in group])
     else:
-        state = _outcome(state, event, about) if event.kind in _TOLD else _HANDLERS[event.kind](state, event)
+        state = _HANDLERS[event.kind](state, event)
     return replace(state, seq=group[-1][0].seq, hash=group[-1][0].hash)
 
 
@@ -148,7 +150,9 @@ def _outcome(state: TrialState, event: Event, about: Event | None) -> TrialState
     if event.kind == kinds.AMENDMENT:
         counts = replace(counts, amendments=counts.amendments + 1)
     usual = unlikely.recorded(state.usual, state.problem.metrics, was, now)
-    return _relearned(replace(state, counts=counts, usual=usual), about, was, now)
+    learned, stale = _relearned(state, about, was, now)
+    new = {"counts": counts, "usual": usual, "learned": learned, "stale": stale}
+    return replace(state, seq=event.seq, hash=event.hash, **new)
 
 
 def _missing(state: TrialState, event: Event) -> TrialState:
@@ -240,8 +244,8 @@ _HANDLERS: dict[str, Callable[[TrialState, Event], TrialState]] = {
 # Learning
 
 
-def _relearned(state: TrialState, about: Event | None, was: Values | None, now: Values) -> TrialState:
-    """Replace what was learned from a decision's outcome."""
+def _relearned(state: TrialState, about: Event | None, was: Values | None, now: Values) -> tuple[Any, bool]:
+    """What is known with another outcome in the place of what was learned from a decision; and whether it is stale."""
     if about is None:
         raise InputError("an outcome belongs to a decision")
     learned, stale = state.learned, state.stale
@@ -253,7 +257,7 @@ def _relearned(state: TrialState, about: Event | None, was: Values | None, now: 
             stale = True
     if not stale:
         learned = _learned(state, learned, about, now)
-    return replace(state, learned=learned, stale=stale)
+    return learned, stale
 
 
 def _learned(state: TrialState, learned: Any, about: Event, outcome: Values) -> Any:

@@ -121,6 +121,11 @@ class Trial:
         """A transaction on the log as it stands, of which nothing is recorded: see `proposing.write`."""
         return self._opened.proposing(actor)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether this process knows its state, or must read the log first."""
+        return self._opened.known
+
     def state(self) -> TrialState:
         """Everything that is known now; it never changes."""
         return self._opened.state()
