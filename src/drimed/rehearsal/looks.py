@@ -34,6 +34,7 @@ class Look:
     likely: FloatArray  # (S, K), half of its likely range
     low: FloatArray  # (S, K), of its range at all times
     high: FloatArray  # (S, K)
+    found: Found  # (S, K), of all users together
 
     @staticmethod
     def weights(offers: Offer) -> FloatArray:
@@ -50,7 +51,7 @@ def look(policy: Policy, state: Any, offers: Offer) -> Look:
     found = (_field if isinstance(policy.learner, Field) else _regression)(policy, state, offers)
     low, high = found.at_all_times(ALPHA)
     likely = float(ndtri(ONE_SIDE)) * found.deviation
-    return Look(estimate, half, found.mean, likely, low, high)
+    return Look(estimate, half, found.mean, likely, low, high, found)
 
 
 def _field(policy: Policy, state: Any, offers: Offer) -> Found:

@@ -29,12 +29,12 @@ class Number:
     error: float
 
     @staticmethod
-    def of(values: FloatArray | BoolArray) -> Number:
+    def of(values: FloatArray | BoolArray, *, share: bool = False) -> Number:
         """The mean of one number for each trial: (S,). A share of 0 or 1 has the error of one trial more or less."""
         x = np.asarray(values, np.float64)
         n = len(x)
         error = float(x.std(ddof=1)) / n**0.5 if n > 1 else float("nan")
-        if error == 0.0 and set(np.unique(x)) <= {0.0, 1.0}:
+        if error == 0.0 and (share or np.asarray(values).dtype == bool) and x[0] in (0.0, 1.0):
             error = 1.0 / (n + 1)
         return Number(float(x.mean()), error)
 
@@ -52,8 +52,20 @@ class Number:
 Measured = dict[str, Number | None]
 
 
-def measures(record: Record) -> Measured:
-    """Everything that is one number of a design in a scenario."""
+def of_rules(record: Record, rules: Sequence[str]) -> Measured:
+    """How often each stopping rule is met and how often falsely, and after how many seasons at the latest."""
+    found: Measured = {}
+    for r, name in enumerate(rules):
+        met = record.met[..., r]
+        first = np.where(met.any(1), record.looks[met.argmax(1)], record.looks[-1]) + 1.0
+        found[f"rule {name} met"] = Number.of(met[:, -1])
+        found[f"rule {name} met by a false claim"] = Number.of(record.wrong[:, -1, r])
+        found[f"seasons until rule {name}, or the end"] = Number.of(first)
+    return found
+
+
+def measures(record: Record, rules: Sequence[str] = ()) -> Measured:
+    """Everything that is one number of a design in a scenario; `rules` are the names of its stopping rules."""
     r, last = record, int(record.looks[-1])
     found: Measured = {
         "share of control": Number.of(r.control.mean(1)),
@@ -63,8 +75,8 @@ def measures(record: Record) -> Measured:
         "gain against the control": Number.of((r.given - r.controls).mean(1)),
         "gain against uniform allocation": Number.of((r.given - r.uniform).mean(1)),
         "regret against the best arm": Number.of((r.best - r.given).mean(1)),
-        "decisions harmful beyond the tolerance": Number.of(r.violations.mean(1)),
-        "users harmed beyond the tolerance": Number.of((r.loss > r.tolerated * (1 + NEGLIGIBLE)).mean(1)),
+        "decisions harmful beyond the tolerance": Number.of(r.violations.mean(1), share=True),
+        "users harmed beyond the tolerance": Number.of((r.loss > r.tolerated * (1 + NEGLIGIBLE)).mean(1), share=True),
         "expected loss of the worst user": Number.of(r.loss.max(1)),
         "best arm found for a user": Number.of(_found(r.truth, r.estimate[:, -1]).mean(-1)) if _differs(r) else None,
         "ideal design percentage": ideal(record),
@@ -88,7 +100,7 @@ def measures(record: Record) -> Measured:
     found["likely ranges that hold"] = Number.ratio((inside & own).mean((1, 2)), own.mean((1, 2)))
     held = np.asarray(((r.low <= r.truth_all[:, None]) & (r.truth_all[:, None] <= r.high)).all((1, 2)))
     found["trials whose ranges at all times hold"] = Number.of(held)
-    return found
+    return found | of_rules(record, rules)
 
 
 def claimed(record: Record, claim: str) -> tuple[BoolArray, BoolArray]:

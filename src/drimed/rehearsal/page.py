@@ -21,7 +21,8 @@ from drimed.rehearsal.designs import OWN
 from drimed.rehearsal.find import Answer
 from drimed.rehearsal.history import History
 from drimed.rehearsal.measures import CLAIMS, Measured, Number, best_by_user, measures, power_by_season
-from drimed.rehearsal.people import Crowd
+from drimed.rehearsal.people import Crowd, started
+from drimed.rehearsal.record import rehearsed_rules
 from drimed.rehearsal.run import Plan, Records
 from drimed.rehearsal.scenarios import Scenario
 from drimed.rehearsal.setting import Setting
@@ -47,7 +48,18 @@ class Results:
     @property
     def measured(self) -> dict[tuple[str, str], Measured]:
         """By scenario and design."""
-        return {name: measures(record) for name, record in self.records.items()}
+        return {name: measures(record, self.rules) for name, record in self.records.items()}
+
+    @property
+    def rules(self) -> list[str]:
+        """The stopping rules that are rehearsed."""
+        return rehearsed_rules(started(self.plan.spec))
+
+    @property
+    def left_out(self) -> list[str]:
+        """Those that are not."""
+        stopping = self.plan.spec.stopping
+        return [] if stopping is None else [name for name in stopping.rules if name not in self.rules]
 
     def setting(self, scenario: str) -> Setting:
         """A scenario in numbers."""
@@ -122,6 +134,7 @@ def page(results: Results) -> str:
         charts=[c for c in pictures if c is not None],
         tables=[_by_scenario(results, measured), *_by_design(results, measured), _by_user(results, crowd)],
         history=None if plan.history is None else _components(plan.history),
+        left_out=results.left_out,
         hash=plan.hash(),
         seed=plan.seed,
         version=version("drimed"),
@@ -153,7 +166,7 @@ def as_json(results: Results) -> dict[str, Any]:
                         "trials": results.records[name, d.name].trials,
                         "measures": {
                             k: None if n is None else [n.value, n.error]
-                            for k, n in measures(results.records[name, d.name]).items()
+                            for k, n in measures(results.records[name, d.name], results.rules).items()
                         },
                         "looks": (results.records[name, d.name].looks + 1).tolist(),
                         "power by look": {
@@ -193,7 +206,8 @@ def _value(number: Number | None) -> float:
 
 
 def _cell(name: str, number: Number | None) -> str:
-    return words.amount(number, share=name in SHARES)
+    share = name in SHARES or (name.startswith("rule ") and " met" in name)
+    return words.amount(number, share=share)
 
 
 def _by_scenario(results: Results, measured: dict[tuple[str, str], Measured]) -> Table:

@@ -39,6 +39,8 @@ class Crowd:
             raise ConfigError(
                 f"policy {spec.policy.name!r} decides one user after the other and cannot be rehearsed; dri_med can"
             )
+        if spec.floors is not None and spec.floors.until is not None:
+            raise ConfigError("a floor that ends with a stopping rule cannot be rehearsed; leave `until` out to try it")
         cohorts: list[str | None] = [*spec.cohorts] or [None]
         known = list(spec.users)
         found: list[tuple[Place, ...]] = []

@@ -73,7 +73,7 @@ def play(world: World, design: Design, *, looks: Container[int] | None = None) -
             taken = look(policy, learned, typical)
         p = np.stack([q.preference for q in crowd.profiles(season)]) / state.problem.sizes  # (n, M)
         K = len(state.problem.arms)
-        changed = np.asarray(decision.reason != UNCHANGED, np.float64)
+        changed = np.asarray(decision.reason_code != UNCHANGED, np.float64)
         worth = np.where(told.observed, np.einsum("snm,nm->sn", told.y, p), np.nan)
         rewards = np.einsum("snkm,nm->snk", means, p)
         yield Season(
@@ -114,7 +114,7 @@ def _decided(
     order = np.argsort(np.concatenate([at for at, _ in parts]))
     joined = {
         name: np.concatenate([getattr(d, name) for _, d in parts], 1)[:, order]
-        for name in ("action", "probabilities", "reason")
+        for name in ("action", "probabilities", "reason_code")
     }
     return learned, Decision(**joined, exact=parts[0][1].exact)
 
@@ -171,7 +171,7 @@ def _typical(world: World) -> Offer:
 def _floor(state: TrialState, decisions: int, own: IntArray) -> Floor | None:
     if state.spec.floors is None:
         return None
-    floors = Floors(**state.spec.floors.model_dump())
+    floors = Floors(**state.spec.floors.model_dump(exclude={"until"}))
     return floors.after(own if floors.count == "user" else np.full(len(own), decisions))
 
 

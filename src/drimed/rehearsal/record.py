@@ -14,13 +14,15 @@ import numpy as np
 
 from drimed.errors import InputError
 from drimed.evaluation import scores
+from drimed.evaluation.stopping import OF_ALL_ARMS
 from drimed.learning.field.contrasts import ALPHA
-from drimed.linear.arrays import FloatArray, IntArray
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.rehearsal.designs import Design
 from drimed.rehearsal.looks import Look
 from drimed.rehearsal.play import Season, play
 from drimed.rehearsal.world import World
 from drimed.trial.parts import Tolerance
+from drimed.trial.state import TrialState
 
 NEGLIGIBLE = 1e-9  # of the largest effect: round-off
 MOST_LOOKS = 6  # of a design beside the trial's own: it needs no fit to decide, and each look costs one
@@ -52,6 +54,8 @@ class Record:
     high: FloatArray  # (S, T, K)
     free_low: FloatArray  # (S, T, K), of the range from the propensities, at all times
     free_high: FloatArray  # (S, T, K)
+    met: BoolArray  # (S, T, R), stopping rules that are met for the first time by now
+    wrong: BoolArray  # (S, T, R), of these, with a claim that is false
 
     @property
     def trials(self) -> int:
@@ -94,9 +98,11 @@ def played(world: World, design: Design, tolerance: Tolerance) -> Record:
     seasons = list(play(world, design, looks=wanted))
     at = [s.number for s in seasons if s.look is not None]
     looks = [s.look for s in seasons if s.look is not None]
-    free = np.stack([_propensities(world, seasons, season) for season in at], 1)  # (S, T, K, 2)
-    losses, tolerated = _losses(world, seasons, tolerance)
     truth = world.truth(seasons[-1].typical)
+    truth_all = np.einsum("hk,shk->sk", Look.weights(seasons[-1].typical), truth)
+    free = np.stack([_propensities(world, seasons, season) for season in at], 1)  # (S, T, K, 2)
+    met, wrong = _ruled(world, seasons, truth_all)
+    losses, tolerated = _losses(world, seasons, tolerance)
     rewards = [_rewards(world, s, tolerance) for s in seasons]
 
     def looked(name: str) -> FloatArray:
@@ -118,7 +124,7 @@ def played(world: World, design: Design, tolerance: Tolerance) -> Record:
         truth=truth,
         estimate=looked("estimate"),
         half=looked("half"),
-        truth_all=np.einsum("hk,shk->sk", Look.weights(seasons[-1].typical), truth),
+        truth_all=truth_all,
         meant=np.broadcast_to(_meant(world), (len(world.seeds), truth.shape[-1])),
         mean=looked("mean"),
         likely=looked("likely"),
@@ -126,6 +132,8 @@ def played(world: World, design: Design, tolerance: Tolerance) -> Record:
         high=looked("high"),
         free_low=free[..., 0],
         free_high=free[..., 1],
+        met=met,
+        wrong=wrong,
     )  # fmt: skip
 
 
@@ -185,7 +193,45 @@ def _losses(world: World, seasons: Sequence[Season], tolerance: Tolerance) -> tu
     return loss / count, allowed / count
 
 
-def _propensities(world: World, seasons: Sequence[Season], now: int) -> FloatArray:
+def rehearsed_rules(state: TrialState) -> list[str]:
+    """The stopping rules about the reward of all users together; those about some of them are not rehearsed."""
+    rules = {} if state.spec.stopping is None else state.spec.stopping.rules
+    return [name for name, rule in rules.items() if state.looked.views[name].by == "all" and rule.metric is None]
+
+
+def _ruled(world: World, seasons: Sequence[Season], truth: FloatArray) -> tuple[BoolArray, BoolArray]:
+    """Which rules are met by each look, and which of their claims are false: (S, T, R) twice."""
+    state, looked = world.crowd.state, [s for s in seasons if s.look is not None]
+    names = rehearsed_rules(state)
+    met = np.zeros((len(world.seeds), len(looked), len(names)), bool)
+    wrong = np.zeros_like(met)
+    for r, name in enumerate(names):
+        assert state.spec.stopping is not None
+        rule, view = state.spec.stopping.rules[name], state.looked.views[name]
+        judge, arms = view.rule(rule), [state.problem.arm(a) for a in view.arms]
+        false = ~judge.judge(truth[:, arms], truth[:, arms]).met  # (S, arms)
+        for t, season in enumerate(looked):
+            low, high = _ranges(world, seasons, season, rule.evidence, view.alpha(rule))
+            if rule.kind in OF_ALL_ARMS:
+                said = judge.judge_all(low[:, arms], high[:, arms]).met[:, None]
+                bad = said & false.any(-1, keepdims=True)
+            else:
+                said = judge.judge(low[:, arms], high[:, arms]).met
+                bad = said & false
+            met[:, t, r], wrong[:, t, r] = said.any(-1), bad.any(-1)
+    return np.logical_or.accumulate(met, 1), np.logical_or.accumulate(wrong, 1)
+
+
+def _ranges(
+    world: World, seasons: Sequence[Season], season: Season, evidence: str, alpha: float
+) -> tuple[FloatArray, FloatArray]:
+    if evidence == "model" and season.look is not None:
+        return season.look.found.at_all_times(alpha)
+    found = _propensities(world, seasons, season.number, alpha)
+    return found[..., 0], found[..., 1]
+
+
+def _propensities(world: World, seasons: Sequence[Season], now: int, alpha: float = ALPHA) -> FloatArray:
     """The range of each arm's effect on the reward of all users, from what was told by now: (S, K, 2)."""
     last = len(seasons) - 1
     seen = [s for s in seasons if s.number <= (now if now == last else now - world.setting.delay)]
@@ -209,14 +255,16 @@ def _propensities(world: World, seasons: Sequence[Season], now: int) -> FloatArr
             g = np.eye(K)[k] - control[at]
             if not g.any():
                 continue
-            found[some, k] = np.stack(_band(a, r, p, g, q), -1)
+            found[some, k] = np.stack(_band(a, r, p, g, q, alpha), -1)
     return found
 
 
-def _band(a: IntArray, r: FloatArray, p: FloatArray, g: FloatArray, q: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _band(
+    a: IntArray, r: FloatArray, p: FloatArray, g: FloatArray, q: FloatArray, alpha: float
+) -> tuple[FloatArray, FloatArray]:
     """At all times, after the last decision; nothing predicted the first decision of all, so it is left out."""
     told = scores.effect_scores(
         action=a[:, 1:], reward=r[:, 1:], probabilities=p[:, 1:], contrast=g[1:], predictions=q[:, 1:]
     )
-    band = scores.effect_band(told, ALPHA)
+    band = scores.effect_band(told, alpha)
     return band.low[:, -1], band.high[:, -1]

@@ -33,8 +33,17 @@ def amount(number: Number | None, *, share: bool = True) -> str:
     if number is None:
         return "–"
     if share:
-        return f"{percent(number.value)} (± {max(100 * number.error, 0):.1g})"
-    return f"{short(number.value)} (± {number.error:.1g})"
+        return f"{percent(number.value)} (± {_rough(100 * number.error)})"
+    return f"{short(number.value)} (± {_rough(number.error)})"
+
+
+def _rough(error: float) -> str:
+    """One figure, without an exponent.
+
+    >>> [_rough(e) for e in (0.0312, 1.6, 11.2)]
+    ['0.03', '2', '10']
+    """
+    return f"{float(f'{error:.1g}'):,.10g}"
 
 
 def known(m: Measured, name: str) -> Number:
@@ -64,6 +73,8 @@ def told(seasons: int, m: Measured) -> list[Said]:
 
 def _control(seasons: int, m: Measured) -> Said:
     control, frozen = known(m, "share of control"), known(m, FROZEN)
+    if m[f"power, {LIKELY}"] is None:  # no arm is better: the control is where it should be
+        return Said(f"{amount(control)} of decisions are for the control.")
     if frozen.value > WEAK:
         return Said(
             f"The trial is frozen: in {percent(frozen.value)} of simulated trials every user has the control in all of "

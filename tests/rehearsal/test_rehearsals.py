@@ -1,0 +1,194 @@
+"""Rehearsals: the same numbers however they are computed, what they say, and what a stopping rule does in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drimed.rehearsal import designs, history, scenarios
+from drimed.rehearsal.designs import OWN
+from drimed.rehearsal.find import Goal, find
+from drimed.rehearsal.measures import LIKELY, Number, ideal, measures, power_by_season
+from drimed.rehearsal.page import Results, write
+from drimed.rehearsal.quick import quick
+from drimed.rehearsal.record import Record
+from drimed.rehearsal.run import Plan, rehearse
+from drimed.rehearsal.scenarios import Scenario
+from drimed.trial.spec import TrialSpec
+from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.tables.table import Table
+from drimed.trial.trial import Trial
+from drimed.trial.verify import verify
+from tests.rehearsal.test_live import PAPER, PLAIN, SEEDS, contexts, rehearsed, reports
+
+SPEC = TrialSpec.read(PLAIN | PAPER)  # quick to learn
+BETTER = {"better": Scenario(effects={"new": {"yield": 25.0}}, seasons=3)}
+
+
+def plan(**more: Any) -> Plan:
+    given: dict[str, Any] = {"spec": SPEC, "scenarios": BETTER, "designs": (designs.own(SPEC),), "trials": 60} | more
+    return Plan(**given)
+
+
+def same(one: Record, other: Record) -> bool:
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("allocation", "mean", "loss"))
+
+
+def test_neither_processes_nor_an_interruption_change_any_number(tmp_path: Path) -> None:
+    whole = rehearse(plan(), None, jobs=1)["better", OWN]
+    assert same(whole, rehearse(plan(), None, jobs=2)["better", OWN])
+
+    class CutError(Exception):
+        pass
+
+    def stop(*_: int) -> None:
+        raise CutError
+
+    with pytest.raises(CutError):
+        rehearse(plan(), tmp_path, jobs=1, on_done=stop)
+    (kept,) = tmp_path.glob("*.npz")  # the first block of two
+    told: list[tuple[int, int]] = []
+    again = rehearse(plan(), tmp_path, jobs=1, on_done=lambda done, total: told.append((done, total)))
+    assert told == [(50, 60), (60, 60)]
+    assert kept.exists()
+    assert same(whole, again["better", OWN])
+
+
+def test_another_seed_is_another_rehearsal_and_the_same_one_is_not() -> None:
+    assert plan().hash() == plan().hash() != plan(seed=1).hash()
+    one, other = (rehearse(plan(seed=s, trials=4), None, jobs=1)["better", OWN] for s in (0, 1))
+    assert not same(one, other)
+
+
+def test_all_designs_meet_the_same_worlds() -> None:
+    found = rehearse(plan(designs=(designs.own(SPEC), *designs.without_learning(SPEC)), trials=4), None, jobs=1)
+    truths = [record.truth for record in found.values()]
+    assert all(np.array_equal(truths[0], t) for t in truths[1:])
+    assert (found["better", "always the control"].control == 1).all()
+    fixed = found["better", "fixed randomised design"].allocation
+    assert fixed.min() == pytest.approx(1 / 3)  # three places and three arms: each once in a season
+
+
+def test_forecasts_point_the_right_way() -> None:
+    """A large effect is found far more often than one is claimed that is not there: 60 trials, seed 0."""
+    effects = {"none": 0.0, "large": 40.0}
+    worlds = {
+        n: Scenario(effects={"new": {"yield": e}, "other": {"yield": 0.0}}, seasons=4) for n, e in effects.items()
+    }
+    found = {n: measures(r) for (n, _), r in rehearse(plan(scenarios=worlds), None, jobs=1).items()}
+    power, false = found["large"][f"power, {LIKELY}"], found["none"][f"false claims, {LIKELY}"]
+    assert found["none"][f"power, {LIKELY}"] is None
+    assert power is not None
+    assert false is not None
+    assert power.value > false.value + 3 * (power.error + false.error)
+
+
+def test_the_ideal_design_percentage_is_that_of_the_selected_arm() -> None:
+    record = rehearse(plan(trials=4), None, jobs=1)["better", OWN]
+    chosen = record.mean[:, -1].argmax(-1)
+    worst, best = record.truth_all.min(-1), record.truth_all.max(-1)
+    value = record.truth_all[np.arange(4), chosen]
+    found = ideal(record)
+    assert found is not None
+    assert found.value == pytest.approx(100 * (value - worst).mean() / (best - worst).mean())
+
+
+def test_a_share_of_nothing_is_not_certain() -> None:
+    assert Number.of(np.zeros(99, bool)) == Number(0.0, 0.01)
+
+
+def test_seasons_are_found_from_one_long_rehearsal() -> None:
+    answer = find("seasons", Goal("likely", 0.8), plan(), "better", None, jobs=1)
+    record = rehearse(plan(seasons=8), None, jobs=1)["better", OWN]
+    powers = [n.value for n in power_by_season(record, LIKELY)]
+    assert answer.value == next(t for t, p in enumerate(powers, 1) if p >= 0.8)
+    assert answer.low is not None
+    assert answer.high is not None
+    assert answer.low <= answer.value <= answer.high
+
+
+def test_the_page_and_the_numbers_beside_it(tmp_path: Path) -> None:
+    spec = TrialSpec.read(PLAIN | PAPER | {"about": "<script>alert(1)</script>"})
+    wanted = Plan.everything(spec, scenarios.usual(spec, 2), trials=4)
+    results = Results(wanted, rehearse(wanted, None, jobs=1))
+    page = write(results, tmp_path / "out").read_text(encoding="utf-8")
+    assert "<script>" not in page
+    for title in (
+        "Power against seasons",
+        "Regret against power",
+        "Allocation over time",
+        "Harm by user",
+        "Convergence",
+    ):
+        assert title in page
+    numbers = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
+    assert numbers["rehearsal"] == wanted.hash()
+    assert set(numbers["scenarios"]) == set(scenarios.usual(spec))
+    write(results, tmp_path / "out")  # over its own files
+
+
+def test_the_past_is_drawn_again() -> None:
+    """With every plot of a season alike, each outcome is one that was measured."""
+    rows = [
+        {"season": str(y), "site": site, "arm": arm, "yield": 100.0 * y + 10 * g + k}
+        for y in range(3) for g, site in enumerate(("north", "south", "west"))
+        for k, arm in enumerate(("old", "new", "other"))
+    ]  # fmt: skip
+    past = history.of_table(SPEC, Table.of(rows))
+    worlds = past.scenarios(SPEC, 4)
+    record = rehearse(plan(scenarios={"past": worlds["as in the past"]}, history=past, trials=4), None, jobs=1)
+    np.testing.assert_allclose(record["past", OWN].truth_all, np.broadcast_to([0.0, 1.0, 2.0], (4, 3)), atol=1e-9)
+    np.testing.assert_allclose(record["past", OWN].controls, 110.0, atol=1e-9)
+
+
+STOPPING = {
+    "rules": {
+        "better": {"kind": "superiority", "evidence": "model", "confidence": 0.8},
+        "harm": {"kind": "harm", "margin": 5.0, "confidence": 0.8},
+        "no use": {"kind": "futility", "margin": 3.0, "evidence": "model", "confidence": 0.6},
+    }
+}
+PLOTS = {"users": {u: {"plots": [str(i) for i in range(8)]} for u in ("north", "south")}, "floors": {"arms": 0.2}}
+
+
+def test_a_live_look_finds_the_rules_met_that_the_rehearsal_says() -> None:
+    spec = TrialSpec.read(PLAIN | PLOTS | {"stopping": STOPPING})
+    scenario = {"effects": {"new": {"yield": 30.0}, "other": {"yield": -40.0}}, "site_arm": {"yield": 0.0}}
+    world, played = rehearsed(spec, scenario, 4)
+    from drimed.rehearsal.record import played as record
+
+    found = record(world, designs.own(spec), spec.tolerance).met[:, -1]
+    for s, seed in enumerate(SEEDS):
+        trial = Trial.create(spec.plain() | {"seed": seed}, MemoryStore())
+        for season in played:
+            trial.open_episode(contexts(world, season.number, s))
+            ids = [d.id for d in trial.ask()]
+            trial.tell_many(reports(spec, season, s, ids), confirm=True)
+        trial.look()
+        met = trial.state().looked.met
+        assert [bool(met.get(name)) for name in STOPPING["rules"]] == found[s].tolist()
+    assert found.any()
+    assert not found.all()
+
+
+def test_a_quick_rehearsal_is_kept_in_the_first_event_and_verified() -> None:
+    spec = TrialSpec.read(PLAIN | {"tolerance": {"relative": 0.0, "absolute": 0.01}})
+    seen, said = quick(spec)
+    assert seen is not None
+    assert seen["control"] > 0.8
+    assert any("control" in text for text in said)
+    store = MemoryStore()
+    Trial.create(spec, store, rehearsal=seen)
+    assert Trial.open("t", store).state().created.body["rehearsal"] == seen
+    assert verify(store, "t").faults == []
+
+
+def test_what_is_no_rehearsal_is_not_kept() -> None:
+    from drimed.errors import InputError
+
+    with pytest.raises(InputError, match="rehearsal"):
+        Trial.create(SPEC, MemoryStore(), rehearsal={"hash": "x"})
