@@ -16,7 +16,7 @@ from drimed.guards.guard import Decision as Drawn
 from drimed.learning.offer import Floor
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.records import Decision, Event, Path
-from drimed.trial import allowed, enrolling, seasons
+from drimed.trial import allowed, enrolling, looking, seasons
 from drimed.trial import events as kinds
 from drimed.trial.enrolling import Definition
 from drimed.trial.events import Draft
@@ -120,7 +120,8 @@ def preview(tx: Transaction) -> list[Decision]:
     wanted = [place for user in state.users for place in places(state, user)]
     there, typical = state.episode.contexts, state.problem.covariates.typical
     known = {u: as_vector(there[u]) if u in there else typical for u in state.users}
-    return _answers(tx, wanted, {}, _decided(tx, [_question(state, p, known[p.user], ()) for p in wanted], None))
+    questions = [_question(state, p, known[p.user], ()) for p in wanted]
+    return _answers(tx, wanted, {}, _decided(tx, questions, None, previewed=True))
 
 
 def open_episode(
@@ -138,8 +139,7 @@ def open_episode(
     if number is not None and number == current:
         return current
     following = allowed.opening(state, number)
-    season = seasons.described(state, name, date)
-    tx.append([Draft(kinds.EPISODE, _episode(state, by_user(state, contexts or {}), unavailable or {}, season))])
+    _open(tx, by_user(state, contexts or {}), unavailable or {}, name, date)
     return following
 
 
@@ -233,7 +233,9 @@ def _bodies(
     ]
 
 
-def _decided(tx: Transaction, questions: Sequence[Question], key: str | None) -> list[Event]:
+def _decided(
+    tx: Transaction, questions: Sequence[Question], key: str | None, *, previewed: bool = False
+) -> list[Event]:
     """Decide and record, all from one state; a guard that keeps accounts of users takes one plot of each at a time.
 
     A dry run draws with a seed that nobody knows: nothing that it shows depends on what will be drawn.
@@ -241,6 +243,9 @@ def _decided(tx: Transaction, questions: Sequence[Question], key: str | None) ->
     written: list[Event] = []
     seed = secrets.randbits(62) if tx.dry_run else None
     left = list(questions)
+    if left and not previewed:
+        looking.before_deciding(tx, opens=False)
+        allowed.room(tx.state, len(left))
     while left:
         users: set[str] = set()
         now: list[Question] = []
@@ -301,8 +306,20 @@ def _in_episode(
         known = f"episode {current} is open" if current else "no episode is open"
         raise ConflictError(f"decisions for episode {episode} cannot be taken now: {known}", ("episode",))
     if episode != current:
-        season = seasons.described(tx.state, name, date)
-        tx.append([Draft(kinds.EPISODE, _episode(tx.state, contexts if episode is not None else {}, {}, season))])
+        _open(tx, contexts if episode is not None else {}, {}, name, date)
+
+
+def _open(
+    tx: Transaction,
+    contexts: Mapping[str, Context],
+    unavailable: Mapping[str, Sequence[str]],
+    name: str | None,
+    date: str | None,
+) -> None:
+    """The next episode, after the look that is due before it."""
+    body = _episode(tx.state, contexts, unavailable, seasons.described(tx.state, name, date))
+    looking.before_deciding(tx, opens=True)
+    tx.append([Draft(kinds.EPISODE, body)])
 
 
 def _episode(

@@ -22,10 +22,11 @@ from drimed.records import MISSING, Event
 from drimed.trial import events as kinds
 from drimed.trial import unlikely
 from drimed.trial.numbers import block_key, plot_key
-from drimed.trial.parts import Arm, ArmNoise, User
+from drimed.trial.parts import Arm, ArmNoise, Stopping, User
 from drimed.trial.seasons import Season
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import Capacity, Episode, TrialState, Values, problem_of
+from drimed.trial.stopping import after_look, changed
 from drimed.trial.stores.store import Ledger
 
 About = TypeVar("About")
@@ -135,6 +136,8 @@ def _decided(state: TrialState, events: list[Event]) -> TrialState:
         asked = ((plot_key(str(e.user), e.body.get("plot")), int(e.decision or 0)) for e in events)
         episode = replace(episode, asked=episode.asked.with_items(asked))
     counts = replace(state.counts, pending=state.counts.pending + len(events))
+    if state.spec.stopping is not None and isinstance(state.spec.stopping.looks, int):
+        state = replace(state, looked=replace(state.looked, asked=events[0].time))
     given_out = state.pulls.with_items(pulls.items())
     return replace(state, learned=learned, episode=episode, counts=counts, pulls=given_out, numbers=numbers)
 
@@ -189,12 +192,28 @@ def _retired(state: TrialState, event: Event) -> TrialState:
 
 
 def _turned(state: TrialState, event: Event) -> TrialState:
+    demanded = state.looked.demands is not None
+    if demanded or state.looked.halted:
+        looked = replace(state.looked, demands=None, halted=event.body["reason"] if demanded else "")
+        state = replace(state, looked=looked)
     return replace(state, status="running" if event.kind == kinds.RESUMED else event.kind)
 
 
 def _revealed(state: TrialState, event: Event) -> TrialState:
     whole = state.opened or "decision" not in event.body
     return replace(state, opened=whole, openings=(*state.openings, event.seq))
+
+
+def _look(state: TrialState, event: Event) -> TrialState:
+    return replace(state, looked=after_look(state.looked, event.seq, event.body))
+
+
+def _rules(state: TrialState, event: Event) -> TrialState:
+    spec, in_view = changed(state, Stopping.model_validate(event.body["stopping"]))
+    met = {
+        rule: claims for rule, claims in state.looked.met.items() if in_view.get(rule) is state.looked.views.get(rule)
+    }
+    return replace(state, spec=spec, looked=replace(state.looked, views=in_view, met=met))
 
 
 def _same(state: TrialState, event: Event) -> TrialState:
@@ -216,6 +235,8 @@ _HANDLERS: dict[str, Callable[[TrialState, Event], TrialState]] = {
     kinds.RESUMED: _turned,
     kinds.STOPPED: _turned,
     kinds.REVEALED: _revealed,
+    kinds.LOOK: _look,
+    kinds.RULES: _rules,
     kinds.SNAPSHOT: _same,
 }
 

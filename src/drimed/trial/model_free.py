@@ -7,7 +7,7 @@ arm, and arms that are somebody's control. Shapes: n decisions, C arms that are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,7 +29,7 @@ def model_free(seen: Gathered, members: Mapping[str, list[int]], given: IntArray
 
     `given` and `possible` are (H, K).
     """
-    log = _Decisions.of(seen)
+    log = _Decisions.of(seen, seen.reward)
     found: dict[str, list[Effect]] = {who: [] for who in members}
     for k, arm in enumerate(seen.state.problem.arms if len(log.at) else ()):
         plays = log.plays(k)
@@ -48,6 +48,32 @@ def model_free(seen: Gathered, members: Mapping[str, list[int]], given: IntArray
     return [effect for some_effects in found.values() for effect in some_effects]
 
 
+def ranges(
+    seen: Gathered, members: Mapping[str, list[int]], arms: Sequence[str], *, alpha: float, metric: str | None = None
+) -> dict[tuple[str, str], tuple[float, float]]:
+    """The range at all times of each arm for each of these groups of users, on a metric or (None) the reward.
+
+    An effect of which nothing can be told yet goes from minus to plus infinity.
+    """
+    known = seen.reward
+    if metric is not None:
+        m = seen.state.problem.metrics.index(metric)
+        known = np.where(seen.observed[:, m], seen.vector[:, m], np.nan)
+    log = _Decisions.of(seen, known)
+    found = dict.fromkeys(((who, arm) for who in members for arm in arms), (-np.inf, np.inf))
+    for arm in arms if len(log.at) else ():
+        k = seen.state.problem.arm(arm)
+        plays = log.plays(k)
+        if not any(plays[some].sum() >= scores.PLAYS - ROUND_OFF for some in members.values()):
+            continue
+        table = log.table(k)
+        for who, some in members.items():
+            band = scores.effect_band(log.scores(table, some), alpha)
+            if band.low.size:
+                found[who, arm] = float(band.low[-1]), float(band.high[-1])
+    return found
+
+
 @dataclass(frozen=True)
 class _Table:
     """What one arm's effect is computed from; the last of the arms stands for all others."""
@@ -60,14 +86,15 @@ class _Table:
 
 @dataclass(frozen=True)
 class _Decisions:
-    """Decisions whose reward and propensity are known."""
+    """Decisions of which what is measured and the propensity are known."""
 
     seen: Gathered
+    measured: FloatArray  # of all decisions, NaN: not known
     at: IntArray  # (n,), their places among all
 
     @classmethod
-    def of(cls, seen: Gathered) -> _Decisions:
-        return cls(seen, np.flatnonzero(~np.isnan(seen.reward) & ~np.isnan(seen.propensity)))
+    def of(cls, seen: Gathered, measured: FloatArray) -> _Decisions:
+        return cls(seen, measured, np.flatnonzero(~np.isnan(measured) & ~np.isnan(seen.propensity)))
 
     @cached_property
     def control(self) -> FloatArray:
@@ -94,7 +121,7 @@ class _Decisions:
         e = seen.probabilities[at[:, None], arms] / seen.total[at, None]
         g = (arms == k) - self.control[slot[:, None], arms]
         q = scores.running_predictions(
-            action, seen.reward[at], K, user=seen.user[at], season=seen.episode[at], arms=arms
+            action, self.measured[at], K, user=seen.user[at], season=seen.episode[at], arms=arms
         )
         others = np.maximum(1 - e.sum(-1, keepdims=True), 0.0)
         return _Table(place[action], np.concatenate([e, others], -1), np.concatenate([g, np.zeros_like(others)], -1), q)
@@ -106,7 +133,7 @@ class _Decisions:
         rows = 1 + np.flatnonzero(member[self.seen.user[self.at[1:]]])
         return scores.effect_scores(
             action=table.action[rows],
-            reward=self.seen.reward[self.at[rows]],
+            reward=self.measured[self.at[rows]],
             probabilities=table.probabilities[rows],
             contrast=table.contrast[rows],
             predictions=table.predictions[rows],

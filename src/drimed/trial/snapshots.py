@@ -30,6 +30,7 @@ from drimed.trial.parts import User
 from drimed.trial.seasons import Season
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import Capacity, Counts, Episode, TrialState, problem_of
+from drimed.trial.stopping import Looked
 from drimed.trial.stores.store import Ledger, Snapshot
 from drimed.trial.transaction import Transaction
 from drimed.trial.unlikely import Spread
@@ -63,7 +64,9 @@ def take(state: TrialState) -> Snapshot:
         "usual": [vars(spread) for spread in state.usual],
         "retired": state.retired,
         "status": state.status,
-    } | ({"opened": state.opened, "openings": state.openings} if state.openings else {})
+        **({"opened": state.opened, "openings": state.openings} if state.openings else {}),
+        **({} if state.spec.stopping is None else {"looked": asdict(state.looked)}),
+    }
     arrays: dict[str, Any] = {f"state.{name}": array for name, array in to_arrays(state.learned).items()}
     stream = io.BytesIO()
     np.savez_compressed(stream, meta=np.frombuffer(written(meta).encode(), np.uint8), **arrays)
@@ -99,6 +102,7 @@ def restore(created: Event, snapshot: Snapshot) -> TrialState | None:
         status=meta["status"],
         opened=meta.get("opened", False),
         openings=tuple(meta.get("openings", ())),
+        looked=Looked.read(meta["looked"]) if "looked" in meta else Looked(),
         seq=snapshot.seq,
         hash=snapshot.hash,
     )
