@@ -71,6 +71,11 @@ class Opened:
             pending = proposing.Pending(ledger)
             yield Transaction(state, pending, self.clock(), actor or self._actor, memory=self._memory)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the state was read before."""
+        return self._state is not None
+
     def state(self) -> TrialState:
         """Everything that is known now; it never changes."""
         with self.reading() as (_, state):
