@@ -72,8 +72,8 @@ class Opened:
             yield Transaction(state, pending, self.clock(), actor or self._actor, memory=self._memory)
 
     @property
-    def known(self) -> bool:
-        """Whether this process knows its state, or must read the log first."""
+    def is_known(self) -> bool:
+        """Whether the state was read before."""
         return self._state is not None
 
     def state(self) -> TrialState:

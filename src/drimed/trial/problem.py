@@ -160,7 +160,7 @@ class Problem:
             context=self._standard(context),
             available=available,
             user=profile.slot,
-            unit=self._unit(profile.person, context, block),
+            unit=None if self.spec.kind == "paper" else self._unit(profile.person, context, block),
             attributes=self.attributes,
         )
 
@@ -283,11 +283,11 @@ class Problem:
         """The reward's noise for each arm, and by what the covariance is multiplied in this context."""
         if noise_of is None:
             return None, None
-        noise, standard = self.spec.noise, self._standard(context)
-        if noise.scale == "constant" or standard is None or context is None:
+        noise = self.spec.noise
+        if noise.scale == "constant" or context is None:
             scale = np.full(p.shape[:-1], noise.level)
         elif noise.scale == "norm":
-            scale = noise.level * (1 + np.linalg.norm(standard, axis=-1))
+            scale = noise.level * (1 + np.linalg.norm(self.covariates.standard(context), axis=-1))
         else:
             own = context[..., self.fields.index(noise.scale)]
             if not (own > 0).all():
