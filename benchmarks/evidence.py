@@ -56,16 +56,18 @@ class Design:
 
 
 NO_FLOOR = Design("none")
-CHOSEN = Design("control .15, ends", Floors(control=0.15), ends=True)
+CHOSEN = Design("control .20, ends", Floors(control=0.20), ends=True)
 CONSTANT = Design("control .20", Floors(control=0.2))
 DESIGNS = (
     NO_FLOOR,
     CHOSEN,
+    CONSTANT,
     Design("control .05", Floors(control=0.05)),
-    Design("control .05, ends", Floors(control=0.05), ends=True),
     Design("control .10, ends", Floors(control=0.10), ends=True),
-    Design("control .20, ends", Floors(control=0.20), ends=True),
+    Design("control .15, ends", Floors(control=0.15), ends=True),
+    Design("control .30, ends", Floors(control=0.30), ends=True),
     Design("control .50 t^-.24, ends", Floors(control=0.5, shrink=0.24), ends=True),
+    Design("control .20 and arms .05, end", Floors(control=0.20, arms=0.05), ends=True),
     Design("mixture adaptive design", MIXTURE),
     Design("mixture adaptive design, ends", MIXTURE, ends=True),
 )
@@ -84,8 +86,8 @@ class Plan:
 
     @classmethod
     def sized(cls, quick: bool) -> Plan:
-        """About an hour on one core, or a first look."""
-        return cls(20, 10, 20, 20, 10, 2) if quick else cls(500, 200, 1000, 200, 100, 20)
+        """About half an hour on one core, or a first look."""
+        return cls(20, 10, 20, 20, 10, 2) if quick else cls(500, 100, 1000, 200, 60, 20)
 
     @property
     def ticks(self) -> int:
