@@ -7,6 +7,7 @@
     │   ├── ShapeError         it has the wrong shape
     │   ├── UnknownNameError   a policy, drift, user or decision of that name does not exist
     │   ├── ConflictError      it contradicts what is recorded already, or the trial is not in a state for it
+    │   │   └── HaltedError        a stopping rule has just paused or stopped the trial: that is recorded
     │   └── BatchError         some of many things that came together are unusable: each with its place
     │       └── UnconfirmedError   values outside their declared range that nobody has confirmed
     ├── NumericalError   a computation lost the precision that its result needs
@@ -84,6 +85,10 @@ class UnknownNameError(InputError):
 
 class ConflictError(InputError):
     """What was asked for contradicts what is recorded, or cannot be done in the trial's present state."""
+
+
+class HaltedError(ConflictError):
+    """A look found that the trial must pause or stop. The look is recorded, and what was asked for is not done."""
 
 
 class BatchError(InputError):

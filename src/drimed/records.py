@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Generic, TypeVar
 
@@ -218,7 +218,7 @@ class Effect:
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
-        return asdict(self)
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -246,6 +246,10 @@ class Status:
     model: str = "paper"  # field, people or paper
     enrolment: str = "closed"  # open: asking for somebody unknown enrols them
     season: str | None = None  # what the open episode is called, if it has a name
+    looks: int = 0  # at the stopping rules
+    rules_met: list[str] = field(default_factory=list)  # stopping rules that a look has found met
+    floor_ended: list[str] = field(default_factory=list)  # for whom: all users, groups or users
+    halted: str = ""  # why a stopping rule has paused or stopped it
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
@@ -294,6 +298,7 @@ class Proof:
     hash: str  # of the last event
     anchors: int = 0  # hashes that were kept elsewhere, and are still those of their events
     since: int = 0  # events up to this one were taken as they are, because a kept hash is of a later one; 0: none were
+    looks: int = 0  # looks at the stopping rules that were taken again
 
 
 @dataclass(frozen=True)

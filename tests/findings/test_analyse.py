@@ -13,9 +13,10 @@ from drimed.errors import InputError
 from drimed.findings.analyse import Analysis, analyse, sentences
 from drimed.findings.course import Course
 from drimed.findings.effects import EVERYBODY, effects
-from drimed.findings.inference import inference_fit, offers_now
+from drimed.findings.inference import inference_fit
 from drimed.records import STATES, Effect, Report
 from drimed.trial.gather import Gathered, gather
+from drimed.trial.model_ranges import offers_now
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 

@@ -9,9 +9,10 @@ from drimed.evaluation.calibration import calibration, calibration_of
 from drimed.evaluation.effects import best_probabilities
 from drimed.evaluation.log import make_log
 from drimed.evaluation.residual_tests import OwnLines, Space, fit
-from drimed.findings.inference import inference_fit, offers_now
+from drimed.findings.inference import inference_fit
 from drimed.learning.offer import Offer
 from drimed.trial.gather import Gathered, gather
+from drimed.trial.model_ranges import offers_now
 from drimed.trial.stores.memory import MemoryStore
 from tests.trial import many
 

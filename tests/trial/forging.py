@@ -12,10 +12,11 @@ from unittest.mock import patch
 from drimed.errors import DrimedError
 from drimed.records import Event
 from drimed.trial import events as kinds
+from drimed.trial import opened as opened_trials
 from drimed.trial import snapshots
-from drimed.trial import trial as trials
 from drimed.trial.events import START, hash_after, written
 from drimed.trial.fold import grouped
+from drimed.trial.looks import digest
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.stores.store import Store
 from drimed.trial.trial import Trial
@@ -23,7 +24,8 @@ from tests.trial.seasons import KNOWN, RAIN, SPEC
 from tests.trial.trials import outcome
 
 NAME = "season"
-WHOLE: dict[str, Any] = SPEC | KNOWN | RAIN  # the quickest learner: many logs are proven
+RULES: dict[str, Any] = {"looks": "by hand", "rules": {"good": {"kind": "superiority", "arm": "new"}}}
+WHOLE: dict[str, Any] = SPEC | KNOWN | RAIN | {"stopping": RULES}  # the quickest learner: many logs are proven
 Log = list[Event]
 
 
@@ -53,6 +55,8 @@ def recorded(store: Store, spec: dict[str, Any] = WHOLE) -> Log:
     trial.add_user("west", {"preference": {"yield": 3.0}, "group": "hills"})
     trial.change_preference("north", {"yield": 3.0, "cost": -1.0}, reason="prices")
     trial.change_control("south", "new", reason="a new practice")
+    trial.look()
+    trial.change_rules(RULES | {"seasons": 9}, reason="the money ends")
     trial.open_episode(dict.fromkeys(trial.state().users, rain))
     second = trial.ask("east", key="east-2")
     trial.add_arm("newest", {"about": "sown late"})
@@ -88,9 +92,10 @@ def shifted(events: Sequence[Event], place: int, by: int) -> Log:
     found = []
     for event in events:
         body = event.body
-        for kind, field in ((kinds.DECISION, "state"), (kinds.SNAPSHOT, "after")):
+        for kind, field in ((kinds.DECISION, "state"), (kinds.SNAPSHOT, "after"), (kinds.LOOK, "after")):
             if event.kind == kind and event.seq > place and body[field] >= place:
-                event = with_body(event, body | {field: body[field] + by})
+                moved = body | {field: body[field] + by}
+                event = with_body(event, moved | ({"hash": digest(moved)} if kind == kinds.LOOK else {}))
         found.append(event)
     return found
 
@@ -169,7 +174,7 @@ def could_be_written(log: Sequence[Event]) -> bool:
     """
     moments = [log[0].time]
     try:
-        with patch.object(trials, "_is_costly", lambda *_: False):
+        with patch.object(opened_trials, "_is_costly", lambda *_: False):
             trial = Trial.create(log[0].body["spec"], MemoryStore(), actor=log[0].actor, clock=lambda: moments[0])
             for group in grouped((event, None) for event in log[1:]):
                 moments[0] = group[0][0].time
@@ -197,6 +202,10 @@ def _call(trial: Trial, events: Log) -> None:
             fields = trial.state().problem.fields
             contexts = {u: dict(zip(fields, v, strict=True)) for u, v in body["contexts"].items()}
             trial.open_episode(contexts, number=body["episode"], unavailable=body["unavailable"], actor=actor)
+        case kinds.LOOK:
+            trial.look(actor=actor)
+        case kinds.RULES:
+            trial.change_rules(body["stopping"], reason=body["reason"], actor=actor)
         case kinds.OUTCOME:
             trial.tell(number, body["outcome"]["metrics"], confirm=True, actor=actor)
         case kinds.AMENDMENT:

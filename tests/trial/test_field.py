@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from drimed.records import Decision
+from drimed.trial import opened as opened_trials
 from drimed.trial import snapshots
-from drimed.trial import trial as trials
 from drimed.trial.stores import open_store
 from drimed.trial.stores.sql import SqlStore
 from drimed.trial.trial import Trial
@@ -42,7 +42,7 @@ SPEC: dict[str, Any] = {
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlStore]:
     """SQLite, with a snapshot after every few events."""
-    monkeypatch.setattr(trials, "SNAPSHOT_EVERY", 15)
+    monkeypatch.setattr(opened_trials, "SNAPSHOT_EVERY", 15)
     opened = open_store(str(tmp_path / "trials.db"))
     yield opened
     opened.close()

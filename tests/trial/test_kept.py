@@ -18,8 +18,8 @@ import sqlalchemy as sa
 from drimed.records import Decision
 from drimed.service import tokens
 from drimed.trial import events as kinds
+from drimed.trial import opened as opened_trials
 from drimed.trial import snapshots
-from drimed.trial import trial as trials
 from drimed.trial.fold import at_start, caught_up
 from drimed.trial.state import Counts, TrialState
 from drimed.trial.stores import open_store
@@ -36,7 +36,7 @@ COUNTS = {
     "stream": Counts(pending=158, partial=188, complete=754),
     "published": Counts(complete=16, amendments=2),
 }
-NEWER = {kinds.SNAPSHOT, kinds.REVEALED}  # kinds that came after it was made
+NEWER = {kinds.SNAPSHOT, kinds.REVEALED, kinds.LOOK, kinds.RULES}  # kinds that came after it was made
 EACH = pytest.mark.parametrize("name", COUNTS)
 
 
@@ -80,7 +80,7 @@ def test_a_kept_trial_opens_and_every_decision_is_reproduced_exactly(store: SqlS
 
 @EACH
 def test_a_kept_trial_goes_on(store: SqlStore, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "SNAPSHOT_EVERY", 10)
+    monkeypatch.setattr(opened_trials, "SNAPSHOT_EVERY", 10)
     trial = Trial.open(name, store, actor="heir")
     before = list(trial.decisions())
     given = decided(trial, before)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from drimed.trial import asking, proposing
-from drimed.trial import trial as trials
+from drimed.trial import opened as opened_trials
 from drimed.trial.stores import open_store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
@@ -130,7 +130,7 @@ def test_quick_decisions_are_taken_under_the_lock_at_once(address: str, monkeypa
 def test_a_snapshot_that_is_due_does_not_make_a_slow_decision_be_taken_again(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trials, "SNAPSHOT_EVERY", 3)
+    monkeypatch.setattr(opened_trials, "SNAPSHOT_EVERY", 3)
     store, taken = open_store(address), list[int]()
     trial, plain = Trial.create(BUSY, store), asking.decide
 

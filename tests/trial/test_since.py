@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from drimed.records import Event, Head
-from drimed.trial import trial as trials
+from drimed.trial import opened as trials
 from drimed.trial.events import hash_after, written
 from drimed.trial.stores import open_store
 from drimed.trial.stores.store import Store

@@ -12,8 +12,8 @@ import pytest
 import sqlalchemy as sa
 
 from drimed.records import Event
+from drimed.trial import opened as opened_trials
 from drimed.trial import snapshots
-from drimed.trial import trial as trials
 from drimed.trial.events import hash_after, written
 from drimed.trial.fold import at_start, caught_up
 from drimed.trial.stores import open_store
@@ -60,7 +60,7 @@ class Forger:
 
 @pytest.fixture
 def forger(address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Forger]:
-    monkeypatch.setattr(trials, "SNAPSHOT_EVERY", 10)
+    monkeypatch.setattr(opened_trials, "SNAPSHOT_EVERY", 10)
     store = open_store(address)
     assert isinstance(store, SqlStore)
     proven(play(SPEC, store))

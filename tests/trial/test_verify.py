@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drimed.errors import StoreError
-from drimed.trial import trial as trials
+from drimed.trial import opened as opened_trials
 from drimed.trial.events import START, chain
 from drimed.trial.fold import at_start, caught_up
 from drimed.trial.problem import FEWEST_USERS
@@ -39,7 +39,7 @@ def test_nor_where_the_guard_remembers_every_user(variant: str) -> None:
 def test_a_snapshot_and_what_came_after_it_are_the_whole_log(
     every: int, variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trials, "SNAPSHOT_EVERY", every)
+    monkeypatch.setattr(opened_trials, "SNAPSHOT_EVERY", every)
     trial = play(SPEC | VARIANTS[variant], MemoryStore(), crowd=FEWEST_USERS)
     with trial.store.reading(NAME) as ledger:
         snapshot = ledger.snapshot()
@@ -53,7 +53,7 @@ def test_a_snapshot_and_what_came_after_it_are_the_whole_log(
 
 def test_every_process_along_the_way_knows_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that was there from the start, one that opened late, and one that reads the whole log."""
-    monkeypatch.setattr(trials, "SNAPSHOT_EVERY", 10)
+    monkeypatch.setattr(opened_trials, "SNAPSHOT_EVERY", 10)
     Trial.create(SPEC | {"decisions": "any number"}, store)
     veteran = Trial.open(NAME, store)
     for i in range(30):
@@ -94,7 +94,7 @@ def test_an_empty_chain_starts_at_the_start() -> None:
 
 
 def test_a_snapshot_that_was_rolled_back_with_its_transaction_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "SNAPSHOT_EVERY", 2)
+    monkeypatch.setattr(opened_trials, "SNAPSHOT_EVERY", 2)
     store = MemoryStore()
     trial = Trial.create(SMALL, store)
 

@@ -18,13 +18,14 @@ import numpy as np
 from drimed.evaluation import running, scores
 from drimed.findings import field
 from drimed.findings.effects import EVERYBODY, MODEL, available, groups
-from drimed.findings.inference import Inference, offers_now
+from drimed.findings.inference import Inference
 from drimed.formatting import counted, short
 from drimed.learning.field.contrasts import Known
 from drimed.linear.arrays import FloatArray
 from drimed.records import Alarm, Effect
 from drimed.trial.gather import Gathered
 from drimed.trial.model_free import LEVEL, PROPENSITIES, REWARD, ROUND_OFF, Decisions, ranges
+from drimed.trial.model_ranges import offers_now
 
 RATE = 0.01  # of false alarms, over all looks, arms and groups together
 FLOOR = 0.05  # that is suggested where there is none

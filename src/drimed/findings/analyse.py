@@ -13,11 +13,10 @@ from drimed.findings.agreement import RATE, Agreement, agreement
 from drimed.findings.checks import ALPHA, Checks, check, residual_findings
 from drimed.findings.course import Course, course
 from drimed.findings.effects import MODEL, Recommendation, all_effects, recommendations
-from drimed.findings.field import known
 from drimed.findings.field_residuals import field_residuals
 from drimed.findings.field_sentences import field_sentences
 from drimed.findings.floor_cost import FloorCost, floor_cost
-from drimed.findings.inference import Inference, inference_fit, offers_now
+from drimed.findings.inference import Inference, inference_fit
 from drimed.findings.varying import Varying, varying
 from drimed.formatting import counted, short
 from drimed.learning.field.contrasts import Known
@@ -27,6 +26,7 @@ from drimed.trial.blinding import openings
 from drimed.trial.events import now
 from drimed.trial.gather import Gathered, gather
 from drimed.trial.model_free import REWARD
+from drimed.trial.model_ranges import known, offers_now
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger
 from drimed.trial.transaction import Transaction

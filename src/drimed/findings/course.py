@@ -13,13 +13,14 @@ import numpy as np
 
 from drimed.findings import field_worth
 from drimed.findings.field_worth import Summed, Worth
-from drimed.findings.inference import Inference, typical_context
+from drimed.findings.inference import Inference
 from drimed.guards.margin import Tolerance
 from drimed.learning.field.contrasts import Known
 from drimed.learning.offer import Fit
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.policy import Policy
 from drimed.trial.gather import Gathered
+from drimed.trial.model_ranges import typical_context
 
 ROUND_OFF = 1e-9  # of a decision that is the control itself, relative to its reward
 

@@ -20,7 +20,7 @@ from scipy.special import ndtri
 from drimed.errors import InputError
 from drimed.evaluation import effects as linear
 from drimed.findings import field
-from drimed.findings.inference import Inference, offers_now
+from drimed.findings.inference import Inference
 from drimed.learning.field.contrasts import Known
 from drimed.learning.offer import Fit, Offer
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
@@ -28,6 +28,7 @@ from drimed.records import Effect
 from drimed.trial.gather import Gathered
 from drimed.trial.model_free import REWARD as REWARD
 from drimed.trial.model_free import model_free
+from drimed.trial.model_ranges import known, offers_now
 from drimed.trial.state import TrialState
 
 EVERYBODY = "all users"
@@ -56,7 +57,7 @@ def effects(state: TrialState, users: Sequence[str], fit: Inference | None = Non
     if not users:
         return []
     offers = offers_now(state, users)
-    found = fit or field.known(state, offers) or _own_fit(state)
+    found = fit or known(state, offers) or _own_fit(state)
     ranges = (
         field.own_ranges(found, offers)
         if isinstance(found, Known)
@@ -138,12 +139,11 @@ def _named(
     state: TrialState, who: str, on: str, ranges: FloatArray, given: IntArray, possible: BoolArray
 ) -> list[Effect]:
     """The arms of (5, K) ranges by their names."""
-    found = []
-    for k, arm in enumerate(state.problem.arms):
-        estimate, low, high, likely_low, likely_high = ranges[:, k].tolist()
-        ends = low, high, likely_low, likely_high
-        found.append(Effect(who, arm, on, estimate, *ends, MODEL, int(given[k]), bool(possible[k])))
-    return found
+    rows = zip(state.problem.arms, ranges.T.tolist(), given.tolist(), possible.tolist(), strict=False)
+    return [
+        Effect(who, arm, on, estimate, low, high, likely_low, likely_high, MODEL, times, can)
+        for arm, (estimate, low, high, likely_low, likely_high), times, can in rows
+    ]
 
 
 def _own_fit(state: TrialState) -> Fit:

@@ -14,21 +14,11 @@ import numpy as np
 from drimed.evaluation import effects as linear
 from drimed.learning.field import contrasts
 from drimed.learning.field.contrasts import Found, Known
-from drimed.learning.field.learner import Field
 from drimed.learning.offer import Offer
 from drimed.linear.arrays import BoolArray, FloatArray
-from drimed.policies.policy import Policy
 from drimed.trial.state import TrialState
 
 AT_ONCE = 64  # users whose posterior is drawn from at a time
-
-
-def known(state: TrialState, offers: Offer) -> Known | None:
-    """What a trial's model knows about the users of these offers; None where it is the paper's."""
-    policy = state.policy
-    if not isinstance(policy, Policy) or not isinstance(policy.learner, Field):
-        return None
-    return contrasts.know(policy.learner, state.settled().evidence, offers)
 
 
 def own_ranges(found: Known, offers: Offer) -> FloatArray:

@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from drimed.errors import InputError
 from drimed.learning.field.contrasts import Known
 from drimed.learning.learned import Noise
 from drimed.learning.learner import Learner
 from drimed.learning.offer import Fit, Offer, Outcome
-from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+from drimed.linear.arrays import BoolArray, IntArray
 from drimed.linear.ridge import Ridge
 from drimed.trial.build import PRIOR_DEVIATION, coefficients_are_scaled
 from drimed.trial.gather import Gathered
 from drimed.trial.state import TrialState
 
 Inference = Fit | Known  # what effects are computed from: the paper's regression, or a model of the field
-
-
-def offers_now(state: TrialState, users: Sequence[str] | None = None) -> Offer:
-    """What some users, or (None) all, would be offered in a typical context; the users are the first axis."""
-    names = list(state.users) if users is None else users
-    if not names:
-        raise InputError("there are no users yet")
-    profiles = [state.profile(name) for name in names]
-    masks = [state.problem.available(p, state.retired) for p in profiles]
-    return state.problem.offers(profiles, [typical_context(state)] * len(names), masks)
-
-
-def typical_context(state: TrialState) -> FloatArray | None:
-    """What the trial file calls typical of each context field: (D,); None without any."""
-    fields = state.spec.context.values()
-    return np.array([f.typical for f in fields]) if fields else None
 
 
 def inference_fit(seen: Gathered) -> Fit:

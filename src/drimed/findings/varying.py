@@ -11,12 +11,12 @@ import numpy as np
 
 from drimed.findings.effects import EVERYBODY, available, groups
 from drimed.findings.field_words import Words, words_of
-from drimed.findings.inference import offers_now
 from drimed.learning.field import pooling, report
 from drimed.learning.field.contrasts import Found, Known
 from drimed.learning.offer import Offer
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.trial.model_free import REWARD
+from drimed.trial.model_ranges import offers_now
 from drimed.trial.seasons import label
 from drimed.trial.state import TrialState
 

@@ -15,10 +15,12 @@ from drimed.errors import ConflictError, InputError, SpecError, UnknownNameError
 from drimed.records import MISSING, Fault, Path
 from drimed.trial import events as kinds
 from drimed.trial import faults
-from drimed.trial.parts import Arm, User
+from drimed.trial.parts import Arm, Stopping, User
 from drimed.trial.problem import Profile
 from drimed.trial.queries import Story
 from drimed.trial.state import TrialState
+from drimed.trial.stopping import most_decisions
+from drimed.trial.stopping_faults import stopping_faults
 
 FROM = {kinds.PAUSED: ("running",), kinds.RESUMED: ("paused",), kinds.STOPPED: ("running", "paused")}
 
@@ -33,14 +35,27 @@ def running(state: TrialState) -> None:
     """Nothing is decided while a trial is paused, or after it was stopped."""
     if state.status != "running":
         fix = "; resume it first" if state.status == "paused" else ""
-        raise ConflictError(f"trial {state.spec.name!r} is {state.status} and decides nothing{fix}")
+        why = f": {state.looked.halted}" if state.looked.halted else ""
+        raise ConflictError(f"trial {state.spec.name!r} is {state.status} and decides nothing{fix}{why}")
+
+
+def room(state: TrialState, more: int) -> None:
+    """A trial has at most so many decisions as its file says."""
+    most, n = most_decisions(state), state.counts.decisions
+    if most is not None and n + more > most:
+        raise ConflictError(
+            f"trial {state.spec.name!r} may have {most} decisions and has {n}: {most - n} are left, and {more} were "
+            "asked for; ask for fewer users",
+            ("users",),
+        )
 
 
 def opening(state: TrialState, wanted: int | None) -> int:
     """The number of the next episode, which must be the one that is wanted."""
     following = state.episode.number + 1
     if state.status != "running":
-        raise ConflictError(f"trial {state.spec.name!r} is {state.status}; no episode can be opened")
+        why = f": {state.looked.halted}" if state.looked.halted else ""
+        raise ConflictError(f"trial {state.spec.name!r} is {state.status}; no episode can be opened{why}")
     if wanted not in (None, following):
         raise ConflictError(f"episode {wanted} cannot be opened: the next one is {following}", ("number",))
     return following
@@ -165,6 +180,14 @@ def turning(state: TrialState, kind: str) -> None:
     """From running to paused and back, and once to stopped."""
     if state.status not in FROM[kind]:
         raise ConflictError(f"trial {state.spec.name!r} is {state.status}; it cannot be {kind}")
+
+
+def new_rules(state: TrialState, new: Stopping) -> None:
+    """Stopping rules that fit the trial, and are not those that it has."""
+    if new == (state.spec.stopping or Stopping()):
+        raise ConflictError("these are the stopping rules that the trial has", ("stopping",))
+    spec = state.spec.model_copy(update={"stopping": new})
+    sound(stopping_faults(spec, {name: state.profile(name).definition for name in state.users}))
 
 
 def sound(found: Iterable[Fault]) -> None:

@@ -19,9 +19,9 @@ from drimed.trial.build import build_policy
 from drimed.trial.enrolling import valid
 from drimed.trial.events import Draft
 from drimed.trial.fold import with_arm
-from drimed.trial.name_faults import direction_faults, name_faults
+from drimed.trial.name_faults import direction_faults, name_faults, tidied
 from drimed.trial.names import tidy
-from drimed.trial.parts import Arm, ArmNoise, Control, Finite, User, Value
+from drimed.trial.parts import Arm, ArmNoise, Control, Finite, Stopping, User, Value
 from drimed.trial.problem import Problem
 from drimed.trial.transaction import Transaction
 
@@ -93,6 +93,13 @@ class PreferenceBody(Body):
 
     user: Label
     preference: Weights
+    reason: Reason
+
+
+class RulesBody(Body):
+    """The stopping rules from now on."""
+
+    stopping: Stopping = Field(description="As under [stopping] in a trial file; it replaces all of it.")
     reason: Reason
 
 
@@ -174,6 +181,16 @@ def retire_arm(tx: Transaction, name: str, reason: str) -> None:
     tx.append([Draft(kinds.RETIRED, {"arm": name, "reason": reason})])
 
 
+def change_rules(tx: Transaction, stopping: Stopping | Mapping[str, Any], reason: str) -> None:
+    """Replace the stopping rules; what they were stays in the log."""
+    allowed.need_reason(reason)
+    was = tx.state.spec.stopping
+    new: Stopping = stopping if isinstance(stopping, Stopping) else valid(Stopping, tidied(stopping)[0], ("stopping",))
+    allowed.new_rules(tx.state, new)
+    body = {"stopping": new.plain(), "was": None if was is None else was.plain(), "reason": reason}
+    tx.append([Draft(kinds.RULES, body)])
+
+
 def turn(tx: Transaction, kind: str, reason: str) -> None:
     """Pause, resume or stop."""
     if kind != kinds.RESUMED:
@@ -241,6 +258,16 @@ _TABLE = [
         "it. Without a decision, for all: from then on blinded people see the arm of every decision.", RevealBody,
         lambda tx, body: blinding.reveal(tx, body.decision, body.reason), "The code was opened, and the log says so.",
         {"decision": 17, "reason": "an emergency: the physician must know what was given"}, Opening,
+    ),
+    Change(
+        "change_rules", "rules", "Change the stopping rules",
+        "Replace all stopping rules and limits. What they were stays in the log, and the report tells of it.",
+        RulesBody, lambda tx, body: change_rules(tx, body.stopping, body.reason),
+        "The stopping rules were changed; they apply from the next look on.",
+        {
+            "stopping": {"seasons": 30, "rules": {"better": {"kind": "superiority", "then": "stop"}}},
+            "reason": "the season limit of the grant",
+        },
     ),
 ]  # fmt: skip
 CHANGES = {change.name: change for change in _TABLE}

@@ -19,6 +19,7 @@ from drimed.trial.parts import LARGEST, Arm, ArmNoise, Cohort, Control, User
 from drimed.trial.problem import Problem
 from drimed.trial.sentences import short
 from drimed.trial.spec import TrialSpec
+from drimed.trial.stopping_faults import stopping_faults
 
 MOST_COEFFICIENTS = 2000  # to learn in one trial: matrices have the square of it
 
@@ -32,7 +33,7 @@ def cross_faults(spec: TrialSpec) -> list[Fault]:
         faults += user_faults(spec, user, ("users", name))
     faults += [*model_faults(spec), *_setting_faults(spec)]
     if not faults:
-        faults += [*_policy_faults(spec), *floor_faults(spec, len(spec.arms))]
+        faults += [*_policy_faults(spec), *floor_faults(spec, len(spec.arms)), *stopping_faults(spec, spec.users)]
     return faults
 
 
@@ -117,7 +118,7 @@ def floor_faults(spec: TrialSpec, arms: int) -> Iterator[Fault]:
     if spec.floors is None:
         return
     try:
-        Floors(**spec.floors.model_dump()).check(arms)
+        Floors(**spec.floors.model_dump(exclude={"until"})).check(arms)
     except ConfigError as error:
         yield Fault(("floors",), str(error))
     if not isinstance(make(spec.policy.name), Policy):

@@ -22,10 +22,11 @@ from drimed.records import MISSING, Event
 from drimed.trial import events as kinds
 from drimed.trial import unlikely
 from drimed.trial.numbers import block_key, plot_key
-from drimed.trial.parts import Arm, ArmNoise, User
+from drimed.trial.parts import Arm, ArmNoise, Stopping, User
 from drimed.trial.seasons import Season
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import Capacity, Episode, TrialState, Values, problem_of
+from drimed.trial.stopping import after_look, changed
 from drimed.trial.stores.store import Ledger
 
 About = TypeVar("About")
@@ -41,10 +42,12 @@ class OutgrownError(Exception):
 def fold(state: TrialState, group: Group) -> TrialState:
     """The state after one event, or after the decisions that were taken together."""
     event, about = group[0]
+    if event.kind in _TOLD:
+        return _outcome(state, event, about)
     if event.kind == kinds.DECISION:
         state = _decided(state, [e for e, _ in group])
     else:
-        state = _outcome(state, event, about) if event.kind in _TOLD else _HANDLERS[event.kind](state, event)
+        state = _HANDLERS[event.kind](state, event)
     return replace(state, seq=group[-1][0].seq, hash=group[-1][0].hash)
 
 
@@ -133,6 +136,8 @@ def _decided(state: TrialState, events: list[Event]) -> TrialState:
         asked = ((plot_key(str(e.user), e.body.get("plot")), int(e.decision or 0)) for e in events)
         episode = replace(episode, asked=episode.asked.with_items(asked))
     counts = replace(state.counts, pending=state.counts.pending + len(events))
+    if state.spec.stopping is not None and isinstance(state.spec.stopping.looks, int):
+        state = replace(state, looked=replace(state.looked, asked=events[0].time))
     given_out = state.pulls.with_items(pulls.items())
     return replace(state, learned=learned, episode=episode, counts=counts, pulls=given_out, numbers=numbers)
 
@@ -145,7 +150,9 @@ def _outcome(state: TrialState, event: Event, about: Event | None) -> TrialState
     if event.kind == kinds.AMENDMENT:
         counts = replace(counts, amendments=counts.amendments + 1)
     usual = unlikely.recorded(state.usual, state.problem.metrics, was, now)
-    return _relearned(replace(state, counts=counts, usual=usual), about, was, now)
+    learned, stale = _relearned(state, about, was, now)
+    new = {"counts": counts, "usual": usual, "learned": learned, "stale": stale}
+    return replace(state, seq=event.seq, hash=event.hash, **new)
 
 
 def _missing(state: TrialState, event: Event) -> TrialState:
@@ -185,12 +192,28 @@ def _retired(state: TrialState, event: Event) -> TrialState:
 
 
 def _turned(state: TrialState, event: Event) -> TrialState:
+    demanded = state.looked.demands is not None
+    if demanded or state.looked.halted:
+        looked = replace(state.looked, demands=None, halted=event.body["reason"] if demanded else "")
+        state = replace(state, looked=looked)
     return replace(state, status="running" if event.kind == kinds.RESUMED else event.kind)
 
 
 def _revealed(state: TrialState, event: Event) -> TrialState:
     whole = state.opened or "decision" not in event.body
     return replace(state, opened=whole, openings=(*state.openings, event.seq))
+
+
+def _look(state: TrialState, event: Event) -> TrialState:
+    return replace(state, looked=after_look(state.looked, event.seq, event.body))
+
+
+def _rules(state: TrialState, event: Event) -> TrialState:
+    spec, in_view = changed(state, Stopping.model_validate(event.body["stopping"]))
+    met = {
+        rule: claims for rule, claims in state.looked.met.items() if in_view.get(rule) is state.looked.views.get(rule)
+    }
+    return replace(state, spec=spec, looked=replace(state.looked, views=in_view, met=met))
 
 
 def _same(state: TrialState, event: Event) -> TrialState:
@@ -212,6 +235,8 @@ _HANDLERS: dict[str, Callable[[TrialState, Event], TrialState]] = {
     kinds.RESUMED: _turned,
     kinds.STOPPED: _turned,
     kinds.REVEALED: _revealed,
+    kinds.LOOK: _look,
+    kinds.RULES: _rules,
     kinds.SNAPSHOT: _same,
 }
 
@@ -219,8 +244,8 @@ _HANDLERS: dict[str, Callable[[TrialState, Event], TrialState]] = {
 # Learning
 
 
-def _relearned(state: TrialState, about: Event | None, was: Values | None, now: Values) -> TrialState:
-    """Replace what was learned from a decision's outcome."""
+def _relearned(state: TrialState, about: Event | None, was: Values | None, now: Values) -> tuple[Any, bool]:
+    """What is known with another outcome in the place of what was learned from a decision; and whether it is stale."""
     if about is None:
         raise InputError("an outcome belongs to a decision")
     learned, stale = state.learned, state.stale
@@ -232,7 +257,7 @@ def _relearned(state: TrialState, about: Event | None, was: Values | None, now: 
             stale = True
     if not stale:
         learned = _learned(state, learned, about, now)
-    return replace(state, learned=learned, stale=stale)
+    return learned, stale
 
 
 def _learned(state: TrialState, learned: Any, about: Event, outcome: Values) -> Any:

@@ -15,6 +15,8 @@ from pydantic import (
     field_validator,
 )
 
+from drimed.evaluation.stopping import Kind
+
 
 def _not_tiny(value: float) -> float:
     if value < SMALLEST:
@@ -51,6 +53,13 @@ def _level(value: object) -> object:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if value != "anytime" and not (number and 0.5 < value < 1):  # type: ignore[operator]  # a number by then
         raise ValueError("must be a level between 0.5 and 1, such as 0.99, or 'anytime'")
+    return value
+
+
+def _looks(value: object) -> object:
+    number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    if value not in ("season", "by hand") and not number:
+        raise ValueError("must be 'season', 'by hand', or a number of decisions")
     return value
 
 
@@ -167,6 +176,36 @@ class Floors(Part):
     arms: Share = 0.0  # of every arm that the user can get
     shrink: Share = 0.0  # after n decisions a floor is its height times (n + 1) ** -shrink; 0: constant
     count: Literal["all", "user"] = "all"  # which decisions count: all of the trial's, or those of this user
+    until: Name | None = None  # a stopping rule: once it is met there is no floor any more, for whom it is met
+
+
+class StoppingRule(Part):
+    """A question about the arms, when it counts as answered, and what happens then."""
+
+    kind: Kind
+    arm: Name | None = None  # None: each arm but the control
+    group: Text | None = None  # at most one of group, user and each; none: all users together
+    user: Name | None = None
+    each: Literal["group", "user"] | None = None  # every group, or every user, is a question of its own
+    metric: Name | None = None  # None: the reward
+    margin: NotNegative = 0.0  # in the unit of what is measured
+    evidence: Literal["propensities", "model"] = "propensities"  # what the ranges rest on
+    confidence: Annotated[float, Field(ge=0.5, lt=1)] = 0.95  # one minus the false-claim rate of the rule
+    then: Literal["advise", "pause", "stop"] = "advise"
+
+
+class Stopping(Part):
+    """When a trial ends: rules, and the largest numbers of seasons and decisions."""
+
+    rules: dict[Name, StoppingRule] = Field(default_factory=dict)
+    seasons: Annotated[int, Field(ge=1)] | None = None
+    decisions: Annotated[int, Field(ge=1)] | None = None
+    # When the rules are looked at by themselves: before each season, after so many decisions, or never.
+    looks: Annotated[Literal["season", "by hand"] | Annotated[int, Field(ge=1)], BeforeValidator(_looks)] = "season"
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data, without what was left to its default."""
+        return self.model_dump(mode="json", exclude_defaults=True)
 
 
 class Blinding(Part):

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from drimed.errors import InputError
+from drimed.errors import HaltedError, InputError
 from drimed.records import Event
 from drimed.trial.events import DECISION
 from drimed.trial.stores.store import Ledger, Snapshot
@@ -136,12 +136,14 @@ def write(
         with trial.proposing(actor) as tx:
             if (before := find(tx.ledger)) is not None:
                 return before
-            answer = _timed(trial, act, tx)
+            answer = _tried(trial, act, tx)
         try:
             with trial.writing(actor) as live:
                 if (before := find(live.ledger)) is not None:
                     return before
                 _take(live, tx)
+                if isinstance(answer, HaltedError):
+                    raise answer
                 keep(live.ledger, answer)
             return answer
         except OvertakenError:
@@ -152,6 +154,14 @@ def write(
         answer = _timed(trial, act, tx)
         keep(tx.ledger, answer)
     return answer
+
+
+def _tried(trial: Trial, act: Callable[[Transaction], T], tx: Transaction) -> T | HaltedError:
+    """What `act` answers, or that a stopping rule has ended the trial, which is to be recorded too."""
+    try:
+        return _timed(trial, act, tx)
+    except HaltedError as error:
+        return error
 
 
 def _timed(trial: Trial, act: Callable[[Transaction], T], tx: Transaction) -> T:

@@ -18,6 +18,7 @@ from drimed.trial import events as kinds
 from drimed.trial.build import notes
 from drimed.trial.seasons import UNNAMED
 from drimed.trial.state import TrialState
+from drimed.trial.stopping import called
 from drimed.trial.stores.store import Ledger
 
 PAGE = 25
@@ -140,6 +141,10 @@ def status(state: TrialState) -> Status:
         model=spec.kind,
         enrolment="open" if spec.enrols else "closed",
         season=state.seasons.get(state.episode.number, UNNAMED).name,
+        looks=state.looked.count,
+        rules_met=list(state.looked.met),
+        floor_ended=[called(*who.split(":", 1)) for who in state.looked.ended],
+        halted=state.looked.halted,
     )
 
 

@@ -23,19 +23,25 @@ from drimed.policies.contract import from_arrays, to_arrays
 from drimed.records import Event
 from drimed.trial import events as kinds
 from drimed.trial.events import Draft, written
-from drimed.trial.fold import at_start, caught_up
+from drimed.trial.fold import at_start, caught_up, fold
 from drimed.trial.layers import Layers
 from drimed.trial.numbers import Numbers
 from drimed.trial.parts import User
 from drimed.trial.seasons import Season
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import Capacity, Counts, Episode, TrialState, problem_of
+from drimed.trial.stopping import Looked
 from drimed.trial.stores.store import Ledger, Snapshot
 from drimed.trial.transaction import Transaction
 from drimed.trial.unlikely import Spread
 
 FORM = 3  # of what follows: a snapshot of another form is not used, and the log is folded from its start
 
+_CHANGES = tuple(
+    kind
+    for kind in kinds.KINDS
+    if kind not in (kinds.DECISION, kinds.OUTCOME, kinds.AMENDMENT, kinds.MISSING, kinds.SNAPSHOT)
+)
 _DEFINITIONS = TypeAdapter(list[User])
 
 log = logging.getLogger(__name__)
@@ -58,10 +64,12 @@ def take(state: TrialState) -> Snapshot:
         "usual": [vars(spread) for spread in state.usual],
         "retired": state.retired,
         "status": state.status,
-    } | ({"opened": state.opened, "openings": state.openings} if state.openings else {})
+        **({"opened": state.opened, "openings": state.openings} if state.openings else {}),
+        **({} if state.spec.stopping is None else {"looked": asdict(state.looked)}),
+    }
     arrays: dict[str, Any] = {f"state.{name}": array for name, array in to_arrays(state.learned).items()}
     stream = io.BytesIO()
-    np.savez(stream, meta=np.array(written(meta)), **arrays)
+    np.savez_compressed(stream, meta=np.frombuffer(written(meta).encode(), np.uint8), **arrays)
     return Snapshot(state.seq, state.hash, stream.getvalue())
 
 
@@ -69,7 +77,8 @@ def restore(created: Event, snapshot: Snapshot) -> TrialState | None:
     """The state that a snapshot holds; None: it has another form."""
     with np.load(io.BytesIO(snapshot.data), allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
-    meta = json.loads(str(arrays.pop("meta")))
+    given = arrays.pop("meta")
+    meta = json.loads(given.tobytes() if given.dtype == np.uint8 else str(given))  # earlier ones: a text of NumPy's
     if meta.get("form") != FORM:
         return None
     capacity = Capacity(**meta["capacity"])
@@ -93,6 +102,7 @@ def restore(created: Event, snapshot: Snapshot) -> TrialState | None:
         status=meta["status"],
         opened=meta.get("opened", False),
         openings=tuple(meta.get("openings", ())),
+        looked=Looked.read(meta["looked"]) if "looked" in meta else Looked(),
         seq=snapshot.seq,
         hash=snapshot.hash,
     )
@@ -134,6 +144,20 @@ def fits(state: TrialState) -> int:
 
 def recall(ledger: Ledger) -> tuple[TrialState, bool]:
     """The state after the ledger's last event, and whether a snapshot there was unusable and should be replaced."""
+    state, unusable = nearest(ledger)
+    return caught_up(state, ledger), unusable
+
+
+def outline(ledger: Ledger) -> TrialState:
+    """Users, arms, episodes and status as they are now, without what newer decisions and outcomes have taught."""
+    state, _ = nearest(ledger)
+    for event in ledger.events(after=state.seq, kinds=_CHANGES):
+        state = fold(state, [(event, None)])
+    return state
+
+
+def nearest(ledger: Ledger) -> tuple[TrialState, bool]:
+    """What is known without reading much of the log: the newest snapshot, or the start; and whether it was unusable."""
     start, snapshot = at_start(ledger), ledger.snapshot()
     restored = None
     if snapshot is not None:
@@ -150,4 +174,4 @@ def recall(ledger: Ledger) -> tuple[TrialState, bool]:
                 "trial %s: the snapshot after event %d is not used, and the log is read from its start: %s",
                 ledger.name, snapshot.seq, error,
             )  # fmt: skip
-    return caught_up(restored or start, ledger), snapshot is not None and restored is None
+    return restored or start, snapshot is not None and restored is None

@@ -34,6 +34,7 @@ from drimed.trial.parts import (
     Part,
     PolicyPart,
     Reward,
+    Stopping,
     Text,
     Tolerance,
     User,
@@ -76,6 +77,7 @@ class TrialSpec(Part):
     guardrails: list[Guardrail] = Field(default_factory=list)
     floors: Floors | None = None
     blinding: Blinding | None = None  # None: there are no codes
+    stopping: Stopping | None = None
     confidence: Confidence = 0.99
     delta: Annotated[float, Field(gt=0, lt=1)] = 0.01  # for confidence "anytime": the promise fails at most so often
     context: dict[Name, ContextField] = Field(default_factory=dict)

@@ -27,6 +27,7 @@ from drimed.trial.parts import User
 from drimed.trial.problem import FEWEST_USERS, Problem, Profile
 from drimed.trial.seasons import Season
 from drimed.trial.spec import TrialSpec
+from drimed.trial.stopping import Looked, has_floor, views
 from drimed.trial.unlikely import Spread
 
 Values = Mapping[str, Any]  # an outcome: {"metrics": ..., "control": ...}
@@ -105,6 +106,7 @@ class TrialState:
     status: str = "running"
     opened: bool = False  # whether the code was opened for all
     openings: tuple[int, ...] = ()  # events that opened it, for one decision or for all
+    looked: Looked = field(default_factory=Looked)
     stale: bool = False  # whether the evidence must be summed again before anything else is folded in
 
     @staticmethod
@@ -128,6 +130,7 @@ class TrialState:
             remembers_users=_remembers_users(policy, problem.shape),
             seq=created.seq,
             hash=created.hash,
+            looked=Looked(views=views(spec, spec.users)),
         )
         return empty.entered(spec.users.items())
 
@@ -135,11 +138,16 @@ class TrialState:
         """The least probabilities of the next decisions, for these users: (n,), or () for one."""
         if self.spec.floors is None:
             return None
-        floors = Floors(**self.spec.floors.model_dump())
+        floors = Floors(**self.spec.floors.model_dump(exclude={"until"}))
         before = np.full(len(users), self.counts.decisions)
         if floors.count == "user":
             before = np.array([sum(self.pulls.get(user, ())) for user in users])
-        return floors.after(before[0] if len(users) == 1 else before)
+        floor = floors.after(before[0] if len(users) == 1 else before)
+        if not self.looked.ended:
+            return floor
+        left = np.array([has_floor(self, user) for user in users], np.float64)
+        left = left[0] if len(users) == 1 else left
+        return Floor(control=floor.control * left, arms=floor.arms * left)
 
     @property
     def seed(self) -> int:

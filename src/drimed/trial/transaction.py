@@ -9,12 +9,20 @@ from drimed.records import Event
 from drimed.trial import events as kinds
 from drimed.trial.events import Draft, chain
 from drimed.trial.fold import Group, OutgrownError, advanced, fold, grouped, regrown
+from drimed.trial.gather import Gathered
 from drimed.trial.possible import check
 from drimed.trial.queries import Story
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger
 
 _SHOWN = (kinds.EPISODE, kinds.USER, kinds.DECISION)  # what is shown next happens after these
+
+
+@dataclass
+class Memory:
+    """What this process keeps from one transaction to the next, only so that it need not be read again."""
+
+    gathered: Gathered | None = None  # by the last look
 
 
 @dataclass
@@ -26,6 +34,7 @@ class Transaction:
     time: str
     actor: str
     dry_run: bool = False
+    memory: Memory = field(default_factory=Memory)
     _shown: list[Group] = field(default_factory=list)  # by a dry run
 
     def append(self, drafts: Sequence[Draft], stories: Mapping[int, Story] | None = None) -> list[Event]:

@@ -6,10 +6,9 @@ the outcome is appended and made durable, and only then returned.
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -17,12 +16,13 @@ import numpy as np
 
 from drimed.errors import InputError
 from drimed.records import Decision, Event, Head, Opening, Receipt, Report, Status
-from drimed.trial import anchors, asking, blinding, changes, enrolling, proposing, queries, snapshots, telling
+from drimed.trial import anchors, asking, blinding, changes, enrolling, looking, proposing, queries, telling
 from drimed.trial import events as kinds
 from drimed.trial.asking import Context
 from drimed.trial.enrolling import Definition
 from drimed.trial.events import Draft, chain, now
-from drimed.trial.fold import at_start, caught_up
+from drimed.trial.fold import at_start
+from drimed.trial.opened import Opened
 from drimed.trial.parts import Arm, ArmNoise
 from drimed.trial.plots import Wanted
 from drimed.trial.possible import check_start
@@ -32,11 +32,8 @@ from drimed.trial.stores.store import Ledger, Store
 from drimed.trial.telling import Values
 from drimed.trial.transaction import Transaction
 
-log = logging.getLogger(__name__)
-
 T = TypeVar("T")
-SNAPSHOT_EVERY = 1000  # events: folding so many takes a fraction of a second
-FEWEST_BETWEEN = 50  # events between a snapshot and one that is taken for a fit: the fits of a small trial are quick
+Rehearsed = dict[str, Any]  # hash, scenario, seasons and trials of a rehearsal, share of control, power
 
 
 class Trial:
@@ -60,30 +57,38 @@ class Trial:
         anchors: Path | None = None,
     ) -> None:
         self.name, self.store = name, store
-        self._anchors = anchors  # a file that gets the log's hash when an episode begins, and when the trial ends
-        self._actor, self._clock = actor, clock
-        self._state: TrialState | None = None  # the newest that this process has folded; replaced as a whole
-        self._snapshot: int | None = None  # the event after which the last snapshot was taken; None: not known
+        self._opened = Opened(name, store, actor=actor, clock=clock, anchors=anchors)
         self.slow: bool | None = None  # whether decisions take long; None: none was taken yet
 
     @staticmethod
     def create(
-        spec: TrialSpec | Mapping[str, Any], store: Store, *, actor: str = "python", clock: Callable[[], str] = now
+        spec: TrialSpec | Mapping[str, Any],
+        store: Store,
+        *,
+        actor: str = "python",
+        clock: Callable[[], str] = now,
+        rehearsal: Rehearsed | None = None,
     ) -> Trial:
-        """A new trial."""
-        with Trial.creating(spec, store, actor=actor, clock=clock) as (trial, _):
+        """A new trial; what was seen of it in a rehearsal is kept in its first event."""
+        with Trial.creating(spec, store, actor=actor, clock=clock, rehearsal=rehearsal) as (trial, _):
             pass
         return trial
 
     @staticmethod
     @contextmanager
     def creating(
-        spec: TrialSpec | Mapping[str, Any], store: Store, *, actor: str = "python", clock: Callable[[], str] = now
+        spec: TrialSpec | Mapping[str, Any],
+        store: Store,
+        *,
+        actor: str = "python",
+        clock: Callable[[], str] = now,
+        rehearsal: Rehearsed | None = None,
     ) -> Iterator[tuple[Trial, Transaction]]:
         """A new trial, inside the transaction that creates it."""
         checked = TrialSpec.read(spec.plain() if isinstance(spec, TrialSpec) else spec)
         seed = checked.seed if checked.seed is not None else secrets.randbits(62)
-        draft = Draft(kinds.CREATED, {"spec": checked.plain(), "seed": seed, "numpy": np.__version__})
+        seen = {} if rehearsal is None else {"rehearsal": rehearsal}
+        draft = Draft(kinds.CREATED, {"spec": checked.plain(), "seed": seed, "numpy": np.__version__} | seen)
         trial = Trial(checked.name, store, actor=actor, clock=clock)
         with store.create(checked.name) as ledger:
             time = clock()
@@ -108,68 +113,26 @@ class Trial:
 
     # Transactions
 
-    @contextmanager
-    def writing(self, actor: str | None = None, *, dry_run: bool = False) -> Iterator[Transaction]:
+    def writing(self, actor: str | None = None, *, dry_run: bool = False) -> AbstractContextManager[Transaction]:
         """A transaction: durable when the block ends. A dry run writes nothing."""
-        if self._state is None:
-            self.state()  # a long log is read before the lock is taken
-        known, kept = self._state, self._snapshot
-        with (self.store.reading if dry_run else self.store.writing)(self.name) as ledger:
-            # A writer is alone now: whatever was folded last in this process is in the ledger too.
-            state = self._known(known if dry_run else self._state, ledger)
-            tx = Transaction(state, ledger, self._clock(), actor or self._actor, dry_run)
-            yield tx
-            if not dry_run and tx.state.seq > state.seq:
-                kept = self._keep_snapshot(state, tx)
-        if not dry_run:
-            self._state, self._snapshot = tx.state, kept
-            if self._anchors is not None and _ends_something(state, tx.state):
-                anchors.note(self._anchors, Head(self.name, tx.state.seq, tx.state.hash, self._clock()))
+        return self._opened.writing(actor, dry_run=dry_run)
 
-    @contextmanager
-    def proposing(self, actor: str | None = None) -> Iterator[Transaction]:
+    def proposing(self, actor: str | None = None) -> AbstractContextManager[Transaction]:
         """A transaction on the log as it stands, of which nothing is recorded: see `proposing.write`."""
-        with self.reading() as (ledger, state):
-            yield Transaction(state, proposing.Pending(ledger), self._clock(), actor or self._actor)
+        return self._opened.proposing(actor)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this process knows its state, or must read the log first."""
+        return self._state is not None
 
     def state(self) -> TrialState:
         """Everything that is known now; it never changes."""
-        with self.reading() as (_, state):
-            return state
+        return self._opened.state()
 
-    @contextmanager
-    def reading(self) -> Iterator[tuple[Ledger, TrialState]]:
+    def reading(self) -> AbstractContextManager[tuple[Ledger, TrialState]]:
         """The log and the state at one moment; never waits for a writer."""
-        known = self._state  # before the ledger is opened, so that it cannot be ahead of it
-        with self.store.reading(self.name) as ledger:
-            state = self._known(known, ledger)
-            if state is not known:
-                self._state = state
-            yield ledger, state
-
-    def _known(self, state: TrialState | None, ledger: Ledger) -> TrialState:
-        """The state after the ledger's last event; a store that was set back is read again."""
-        if state is not None and not _same_log(state, ledger):
-            log.warning(
-                "trial %s: the store was set back: event %d, which this process knows, is not in it; the log is read "
-                "again. Decisions that are not in it any more must not be told", self.name, state.seq,
-            )  # fmt: skip
-            state = None
-        if state is None:
-            state, unusable = snapshots.recall(ledger)
-            self._snapshot = -SNAPSHOT_EVERY if unusable else None
-            return state
-        return caught_up(state, ledger)
-
-    def _keep_snapshot(self, before: TrialState, tx: Transaction) -> int:
-        """Take one at the end of a transaction if it is time for it; after which event the last one was taken."""
-        seq, due = tx.state.seq, max(SNAPSHOT_EVERY, len(tx.state.users))
-        last = tx.ledger.snapshot_seq() if self._snapshot is None else self._snapshot
-        if 0 <= last <= seq - due:  # another process may have taken one; one that nobody can use is replaced at once
-            last = tx.ledger.snapshot_seq()
-        if seq >= last + due or _is_costly(before, tx.state, last):
-            return snapshots.keep(tx, alone=last < 0)
-        return last
+        return self._opened.reading()
 
     # Asking
 
@@ -401,12 +364,22 @@ class Trial:
         with self.writing(actor) as tx:
             return blinding.reveal(tx, decision, reason)
 
+    def look(self, *, actor: str | None = None, dry_run: bool = False) -> dict[str, Any]:
+        """What the stopping rules say now; it is recorded, and so is a pause or a stop that they demand."""
+        with self.writing(actor, dry_run=dry_run) as tx:
+            return looking.take(tx)
+
+    def change_rules(self, stopping: Mapping[str, Any], *, reason: str, actor: str | None = None) -> None:
+        """Replace the stopping rules, as they stand under [stopping] in a trial file."""
+        with self.writing(actor) as tx:
+            changes.change_rules(tx, stopping, reason)
+
     # Reading: more in drimed.trial.queries
 
     def head(self) -> Head:
         """Where the log stands: keep it elsewhere, and `verify` can tell later whether anything was changed."""
         with self.store.reading(self.name) as ledger:
-            return anchors.of(ledger, self._clock())
+            return anchors.of(ledger, self._opened.clock())
 
     def status(self) -> Status:
         """The trial at a glance."""
@@ -434,24 +407,3 @@ class Trial:
         """The events, as they were recorded."""
         with self.store.reading(self.name) as ledger:
             yield from ledger.events(after=after, kinds=kinds, user=user, limit=limit, newest_first=newest_first)
-
-
-def _is_costly(before: TrialState, after: TrialState, kept: int) -> bool:
-    """Whether something happened that takes long to fold in: arrays that grew, or variances that were fitted."""
-    fitted = snapshots.fits(before) != snapshots.fits(after) and after.seq >= kept + FEWEST_BETWEEN
-    return fitted or before.capacity != after.capacity
-
-
-def _ends_something(before: TrialState, after: TrialState) -> bool:
-    """Whether an episode was opened, which closes the one before, or the trial was stopped."""
-    return (before.episode.number, before.status == "stopped") != (after.episode.number, after.status == "stopped")
-
-
-def _same_log(state: TrialState, ledger: Ledger) -> bool:
-    """Whether the ledger continues the log that this state knows."""
-    if state.seq > ledger.seq:
-        return False
-    if state.seq == ledger.seq:
-        return state.hash == ledger.hash
-    following = next(ledger.events(after=state.seq, until=state.seq + 1), None)
-    return following is not None and kinds.hash_after(state.hash, following) == following.hash

@@ -19,6 +19,8 @@ from drimed.trial import snapshots
 from drimed.trial.asking import Question, decide
 from drimed.trial.events import START, hash_after
 from drimed.trial.fold import advanced, at_start, grouped, with_histories
+from drimed.trial.gather import Gathered
+from drimed.trial.looks import look
 from drimed.trial.possible import check, check_start
 from drimed.trial.queries import Story
 from drimed.trial.since import Kept, beginning, found
@@ -53,8 +55,9 @@ class _Check:
         self.broken: list[str] = []  # faults of the chain
         self.decisions = self.exact = self.rounded = self.anchors = 0
         self.seq, self.hash = 0, START  # of the last event that was read
-        self.replayed = self.since = 0
+        self.replayed = self.since = self.looks = 0
         self.snapshots: list[int] = []  # after which events those were taken that are still to be compared
+        self.seen: Gathered | None = None  # by the last look
         self.requests: dict[str, tuple[int, str, str]] = {}  # from which state, when and for whom each was answered
 
     def run(self, expected_hash: str | None, anchors: Sequence[Head], since: str | int | None) -> Proof:
@@ -83,7 +86,7 @@ class _Check:
     def _proof(self) -> Proof:
         faults = [*self.broken, *self.faults][:MOST_FAULTS]
         counts = self.seq, self.decisions, self.exact, self.rounded
-        return Proof(not faults, *counts, faults, self.hash, self.anchors, self.since)
+        return Proof(not faults, *counts, faults, self.hash, self.anchors, self.since, self.looks)
 
     def _fault(self, text: str) -> None:
         if len(self.faults) < MOST_FAULTS:
@@ -151,6 +154,8 @@ class _Check:
             self._check(state, group)
             if group[0][0].kind == kinds.DECISION:
                 self._redecide(state, [event for event, _ in group])
+            elif group[0][0].kind == kinds.LOOK:
+                self._relook(state, group[0][0])
             state = advanced(state, [(event, told[0] if told else None) for event, told in group], self.ledger)
             self._compare(state)
             if self.progress is not None:
@@ -218,6 +223,15 @@ class _Check:
             else:
                 self.rounded += 1
 
+    def _relook(self, state: TrialState, event: Event) -> None:
+        """Take a look again: what it said must be the same, and its numbers but for round-off."""
+        body, self.seen = look(self.ledger, state, event.body["cause"], self.seen)
+        self.looks += 1
+        said = {name: value for name, value in body.items() if name != "hash"}
+        off = [name for name in said if not _close(said[name], event.body.get(name))]
+        if off or set(body) != set(event.body):
+            self._fault(f"the look of event {event.seq} is not reproduced: {', '.join(off) or 'its fields'} differ")
+
 
 def _earlier(reason: str) -> str:
     """What older logs say where only some arms of a control that is a lottery were certified."""
@@ -243,6 +257,10 @@ def _close(one: Any, other: Any) -> bool:
         return bool(np.isclose(one, other, rtol=ROUND_OFF, atol=ROUND_OFF))
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(_close(a, b) for a, b in zip(one, other, strict=True))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return set(one) == set(other) and all(_close(value, other[name]) for name, value in one.items())
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
     return bool(one == other)
 
 

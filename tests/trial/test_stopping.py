@@ -1,0 +1,395 @@
+"""Stopping rules in a trial: looks, what they find, what follows, and that nobody can forge one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drimed.errors import ConflictError, HaltedError, InputError, SpecError
+from drimed.trial import events as kinds
+from drimed.trial import snapshots
+from drimed.trial.looks import digest
+from drimed.trial.spec import TrialSpec
+from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.stores.store import Store
+from drimed.trial.trial import Trial
+from drimed.trial.verify import verify
+from tests.trial.forging import NAME, chained, stored, with_body
+
+SPEC: dict[str, Any] = {
+    "name": NAME,
+    "seed": 3,
+    "metrics": {"yield": {}, "cost": {}},
+    "arms": {"old": {}, "new": {}, "bad": {}},
+    "control": "old",
+    "preference": {"yield": 1.0, "cost": -0.1},
+    "tolerance": {"absolute": 50.0},
+    "users": {f"u{i}": {"group": "hill" if i < 3 else "dale"} for i in range(6)},
+    "floors": {"control": 0.2, "arms": 0.1},
+}
+MEANS = {"old": 10.0, "new": 14.0, "bad": 4.0}
+SUPERIOR = {"kind": "superiority", "arm": "new"}
+
+
+def create(stopping: Mapping[str, Any], store: Store | None = None, **more: Any) -> Trial:
+    return Trial.create(TrialSpec.read(SPEC | {"stopping": stopping} | more), store or MemoryStore())
+
+
+def play(trial: Trial, seasons: int, means: Mapping[str, float] = MEANS, seed: int = 0) -> Trial:
+    """Seasons until the trial halts."""
+    rng = np.random.default_rng(seed)
+    for _ in range(seasons):
+        try:
+            decided = trial.ask(episode=trial.state().episode.number + 1)
+        except HaltedError:
+            break
+        for d in decided:
+            trial.tell(d.id, {"yield": means[d.arm] + float(rng.standard_normal()), "cost": 1.0 + float(rng.random())})
+    return trial
+
+
+def looks(trial: Trial) -> list[dict[str, Any]]:
+    return [e.body for e in trial.log(kinds=[kinds.LOOK])]
+
+
+def the_claim(body: Mapping[str, Any], rule: str = "r") -> dict[str, Any]:
+    (said,) = [one for one in body["rules"] if one["rule"] == rule]
+    (claim,) = said["claims"]
+    return dict(claim)
+
+
+# What rules do
+
+
+@pytest.mark.parametrize("evidence", ["propensities", "model"])
+def test_a_trial_is_stopped_by_its_rule_and_says_why(store: Store, evidence: str) -> None:
+    rule = SUPERIOR | {"then": "stop", "evidence": evidence}
+    trial = play(create({"rules": {"r": rule}}, store), 30)
+    state = trial.state()
+    assert state.status == "stopped"
+    assert 2 < state.episode.number < 30
+    assert [e.kind for e in trial.log(newest_first=True, limit=2)] == [kinds.STOPPED, kinds.LOOK]
+    assert the_claim(looks(trial)[-1])["met"]
+    assert not any(the_claim(body)["met"] for body in looks(trial)[:-1])
+    with pytest.raises(ConflictError, match="stopping rule 'r' is met: new for all users"):
+        trial.ask()
+    with pytest.raises(ConflictError, match="stopping rule 'r' is met"):
+        trial.open_episode()
+    proof = verify(trial.store, NAME)
+    assert proof.ok
+    assert proof.looks == len(looks(trial)) == state.episode.number
+
+
+def test_the_season_that_a_rule_forbids_is_not_opened_and_the_look_is_kept() -> None:
+    trial = play(create({"rules": {"r": SUPERIOR | {"then": "stop"}}}), 30)
+    last = trial.state().episode.number
+    assert len(list(trial.log(kinds=[kinds.EPISODE]))) == last
+    assert looks(trial)[-1]["episode"] == last
+
+
+def test_a_rule_that_advises_lets_the_trial_go_on_and_a_rule_that_pauses_does_so_once() -> None:
+    trial = play(create({"rules": {"r": SUPERIOR}}), 12)
+    assert trial.state().status == "running"
+    assert list(trial.state().looked.met) == ["r"]
+    assert trial.status().rules_met == ["r"]
+    paused = play(create({"rules": {"r": SUPERIOR | {"then": "pause"}}}), 12)
+    assert paused.state().status == "paused"
+    assert paused.status().halted.startswith("stopping rule 'r' is met")
+    paused.resume(reason="to learn more")
+    play(paused, 3)
+    assert paused.state().status == "running"
+    assert paused.status().halted == ""
+    assert len(list(paused.log(kinds=[kinds.PAUSED]))) == 1
+    assert verify(paused.store, NAME).ok
+
+
+def test_nothing_is_claimed_where_there_is_nothing_to_claim() -> None:
+    rules = {
+        "up": {"kind": "superiority", "then": "stop"},
+        "down": {"kind": "harm", "then": "stop"},
+        "same": {"kind": "equivalence", "margin": 0.01, "then": "stop"},
+    }
+    trial = play(create({"rules": rules}), 15, {"old": 10.0, "new": 10.0, "bad": 10.0})
+    assert trial.state().status == "running"
+    assert trial.state().looked.met == {}
+    assert all(not c["met"] for body in looks(trial) for said in body["rules"] for c in said["claims"])
+
+
+@pytest.mark.parametrize(
+    ("rule", "means"),
+    [
+        ({"kind": "harm", "arm": "bad"}, MEANS),
+        ({"kind": "futility", "margin": 2.0}, {"old": 10.0, "new": 9.0, "bad": 9.5}),
+        ({"kind": "equivalence", "margin": 4.0}, {"old": 10.0, "new": 10.0, "bad": 10.0}),
+        ({"kind": "non_inferiority", "margin": 2.0, "arm": "new"}, {"old": 10.0, "new": 10.0, "bad": 10.0}),
+        ({"kind": "equivalence", "margin": 1.0, "metric": "cost"}, MEANS),
+    ],
+)
+def test_every_kind_of_rule_can_be_met(rule: dict[str, Any], means: dict[str, float]) -> None:
+    trial = play(create({"rules": {"r": rule | {"then": "stop"}}}), 40, means)
+    assert trial.state().status == "stopped"
+    assert verify(trial.store, NAME).ok
+
+
+def test_a_cost_is_better_when_it_is_lower() -> None:
+    """A new arm that costs 3 more is harmful in the cost, though its effect on it is positive."""
+    trial = create({"rules": {"r": {"kind": "harm", "arm": "new", "metric": "cost", "then": "stop"}}})
+    rng = np.random.default_rng(1)
+    for _ in range(60):
+        try:
+            decided = trial.ask(episode=trial.state().episode.number + 1)
+        except HaltedError:
+            break
+        for d in decided:
+            cost = (13.0 if d.arm == "new" else 10.0) + float(rng.standard_normal())
+            trial.tell(d.id, {"yield": 10.0 + float(rng.standard_normal()), "cost": cost}, confirm=True)
+    assert trial.state().status == "stopped"
+    (reach,) = the_claim(looks(trial)[-1])["ranges"]
+    assert reach["low"] > 0
+
+
+def test_alpha_is_divided_among_all_that_a_rule_has_in_view() -> None:
+    rules = {
+        "one": SUPERIOR,
+        "any": {"kind": "superiority"},
+        "groups": SUPERIOR | {"each": "group"},
+        "users": {"kind": "harm", "each": "user", "confidence": 0.9},
+        "futile": {"kind": "futility", "margin": 1.0, "each": "group"},
+    }
+    trial = play(create({"rules": rules}), 2)
+    alpha = {said["rule"]: said["alpha"] for said in looks(trial)[-1]["rules"]}
+    found = {"one": 0.05, "any": 0.025, "groups": 0.025, "users": 0.1 / 12, "futile": 0.025}
+    assert alpha == pytest.approx(found)
+    claims = {said["rule"]: len(said["claims"]) for said in looks(trial)[-1]["rules"]}
+    assert claims == {"one": 1, "any": 2, "groups": 2, "users": 12, "futile": 2}
+
+
+def test_arms_that_come_later_have_no_share_until_the_rule_is_changed() -> None:
+    trial = play(create({"rules": {"r": {"kind": "superiority"}}}), 2)
+    trial.add_arm("newer")
+    assert [c["arm"] for c in trial.look()["rules"][0]["claims"]] == ["new", "bad"]
+    trial.change_rules({"rules": {"r": {"kind": "superiority", "margin": 0.5}}}, reason="an arm was added")
+    assert [c["arm"] for c in trial.look()["rules"][0]["claims"]] == ["new", "bad", "newer"]
+
+
+# When looks are taken
+
+
+def test_a_look_is_taken_before_every_season_but_the_first() -> None:
+    trial = play(create({"rules": {"r": SUPERIOR}}), 4)
+    assert [body["cause"] for body in looks(trial)] == ["season"] * 3
+    assert [body["decisions"] for body in looks(trial)] == [6, 12, 18]
+
+
+def test_a_look_is_taken_after_so_many_decisions() -> None:
+    trial = create({"rules": {"r": SUPERIOR}, "looks": 10}, decisions="any number")
+    for _ in range(35):
+        trial.ask("u0")
+    assert [body["decisions"] for body in looks(trial)] == [10, 20, 30]
+    assert verify(trial.store, NAME).ok
+
+
+def test_looks_by_hand_are_taken_by_nobody_else() -> None:
+    trial = play(create({"rules": {"r": SUPERIOR | {"then": "stop"}}, "looks": "by hand"}), 12)
+    assert looks(trial) == []
+    assert the_claim(trial.look(dry_run=True))["met"]
+    assert looks(trial) == []
+    assert trial.state().status == "running"
+    assert the_claim(trial.look(actor="board"))["met"]
+    assert trial.state().status == "stopped"
+    assert not trial.look()["demands"]
+    assert verify(trial.store, NAME).ok
+
+
+def test_the_largest_number_of_seasons_and_of_decisions_is_kept() -> None:
+    trial = play(create({"seasons": 3}), 10)
+    assert (trial.state().status, trial.state().episode.number) == ("stopped", 3)
+    with pytest.raises(ConflictError, match="the largest number of seasons, 3, is reached"):
+        trial.ask()
+    few = create({"decisions": 4}, decisions="any number")
+    with pytest.raises(ConflictError, match="may have 4 decisions and has 0: 4 are left, and 6 were asked for"):
+        few.ask()
+    few.ask(["u0", "u1", "u2", "u3"])
+    with pytest.raises(HaltedError, match="the largest number of decisions, 4, is reached"):
+        few.ask("u4")
+    assert few.state().status == "stopped"
+    for one in (trial, few):
+        assert verify(one.store, NAME).ok
+
+
+def test_a_trial_without_rules_cannot_be_looked_at() -> None:
+    trial = Trial.create(TrialSpec.read(SPEC), MemoryStore())
+    with pytest.raises(InputError, match="no stopping rules"):
+        trial.look()
+
+
+def test_a_dry_run_that_would_end_the_trial_says_so_and_records_nothing() -> None:
+    trial = play(create({"seasons": 2}), 2)
+    events = trial.state().seq
+    with pytest.raises(HaltedError, match="largest number of seasons"):
+        trial.ask(episode=3, dry_run=True)
+    assert trial.state().seq == events
+    assert trial.state().status == "running"
+
+
+# Floors that end
+
+
+@pytest.mark.parametrize("each", [None, "group"])
+def test_a_floor_ends_when_its_question_is_answered_for_whom_it_is(each: str | None) -> None:
+    rule = SUPERIOR | ({} if each is None else {"each": each})
+    floors = {"control": 0.3, "until": "r"}
+    trial = create({"rules": {"r": rule}}, floors=floors)
+    play(trial, 60)
+    ended = [(body["episode"], who) for body in looks(trial) for who in body["ends"]]
+    assert {who for _, who in ended} == ({"all:"} if each is None else {"group:hill", "group:dale"})
+    when = {who: episode for episode, who in ended}
+    for d in trial.decisions():
+        episode = when["all:" if each is None else f"group:{'hill' if d.user < 'u3' else 'dale'}"]
+        assert (d.probabilities["old"] >= 0.3 - 1e-12) is (d.episode <= episode)
+    assert verify(trial.store, NAME).ok
+    assert trial.status().floor_ended == (["all users"] if each is None else ["hill", "dale"])
+
+
+# Changing the rules
+
+
+def test_rules_change_only_with_a_reason_and_the_log_keeps_what_they_were() -> None:
+    harm = {"kind": "harm", "arm": "bad"}
+    trial = play(create({"rules": {"r": SUPERIOR, "keep": harm}}), 30)
+    assert set(trial.state().looked.met) == {"r", "keep"}
+    new = {"rules": {"r": SUPERIOR | {"margin": 100.0}, "keep": harm}}
+    with pytest.raises(InputError, match="a reason is needed"):
+        trial.change_rules(new, reason=" ")
+    trial.change_rules(new, reason="the margin was a misprint")
+    (event,) = trial.log(kinds=[kinds.RULES])
+    assert event.body["was"]["rules"]["r"] == SUPERIOR
+    assert list(trial.state().looked.met) == ["keep"]
+    with pytest.raises(ConflictError, match="that the trial has"):
+        trial.change_rules(new, reason="again")
+    with pytest.raises(SpecError, match="unknown arm 'newest'"):
+        trial.change_rules({"rules": {"r": {"kind": "harm", "arm": "newest"}}}, reason="x")
+    trial.look()
+    assert verify(trial.store, NAME).ok
+
+
+def test_the_rule_that_a_floor_waits_for_cannot_be_taken_away() -> None:
+    trial = create({"rules": {"r": SUPERIOR}}, floors={"control": 0.1, "until": "r"})
+    with pytest.raises(SpecError, match="unknown stopping rule 'r'"):
+        trial.change_rules({"seasons": 3}, reason="x")
+
+
+def test_a_snapshot_holds_what_looks_have_found() -> None:
+    floors = {"control": 0.3, "until": "r"}
+    trial = play(create({"rules": {"r": SUPERIOR | {"each": "group"}}, "looks": 7}, floors=floors), 45)
+    state = trial.state()
+    restored = snapshots.restore(state.created, snapshots.take(state))
+    assert restored is not None
+    assert restored.looked == state.looked
+    assert state.looked.ended
+
+
+# Files
+
+
+@pytest.mark.parametrize(
+    ("stopping", "field", "message"),
+    [
+        ({"rules": {"r": {"kind": "better"}}}, "stopping.rules.r.kind", "superiority"),
+        ({"rules": {"r": {"kind": "harm", "arm": "nwe"}}}, "stopping.rules.r.arm", "did you mean 'new'"),
+        ({"rules": {"r": {"kind": "harm", "metric": "yeild"}}}, "stopping.rules.r.metric", "did you mean 'yield'"),
+        ({"rules": {"r": {"kind": "harm", "user": "u9"}}}, "stopping.rules.r.user", "unknown user 'u9'"),
+        ({"rules": {"r": {"kind": "harm", "group": "sea"}}}, "stopping.rules.r.group", "Known: dale, hill"),
+        ({"rules": {"r": {"kind": "harm", "group": "hill", "each": "user"}}}, "stopping.rules.r.each", "one of group"),
+        ({"rules": {"r": {"kind": "futility"}}}, "stopping.rules.r.margin", "needs a margin above zero"),
+        ({"rules": {"r": {"kind": "harm", "margin": -1.0}}}, "stopping.rules.r.margin", "0"),
+        ({"rules": {"r": {"kind": "harm", "arm": "old"}}}, "stopping.rules.r.arm", "is the control itself"),
+        ({"rules": {"r": {"kind": "harm", "confidence": 0.3}}}, "stopping.rules.r.confidence", "0.5"),
+        ({"rules": {"r": {"kind": "harm", "then": "explode"}}}, "stopping.rules.r.then", "advise"),
+        ({"looks": "monthly"}, "stopping.looks", "'season', 'by hand', or a number of decisions"),
+        ({"looks": 0}, "stopping.looks", "a number of decisions"),
+        ({"seasons": 0}, "stopping.seasons", "1"),
+        ({"season": 3}, "stopping.season", ""),
+    ],
+)
+def test_rules_that_cannot_be_are_refused_with_their_place(stopping: Any, field: str, message: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        create(stopping)
+    assert any(fault.field == field and message in fault.message for fault in caught.value.faults), caught.value
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"floors": {"control": 0.1, "until": "q"}}, "unknown stopping rule 'q'"),
+        ({"policy": {"name": "field_ts"}, "floors": None}, "only samples"),
+        ({"enrolment": "open"}, "with open enrolment"),
+    ],
+)
+def test_rules_that_do_not_fit_the_rest_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        create({"rules": {"r": {"kind": "harm", "each": "user"}}}, **change)
+
+
+def test_a_fault_in_a_file_has_its_line() -> None:
+    text = """
+name = "t"
+control = "old"
+preference = {yield = 1.0}
+metrics.yield = {}
+arms = {old = {}, new = {}}
+users = {north = {}}
+[stopping.rules.good]
+kind = "superiority"
+arm = "nwe"
+"""
+    with pytest.raises(SpecError) as caught:
+        TrialSpec.parse(text)
+    assert [(f.line, f.field) for f in caught.value.faults] == [(10, "stopping.rules.good.arm")]
+
+
+# Forgeries
+
+
+@pytest.fixture(scope="module")
+def log() -> list[Any]:
+    trial = play(create({"rules": {"r": SUPERIOR | {"then": "stop"}, "h": {"kind": "harm"}}}), 30)
+    return list(trial.log())
+
+
+def test_a_log_without_the_look_or_what_it_demanded_is_found(log: list[Any]) -> None:
+    assert verify(stored(log), NAME).ok
+    without_stop = [e for e in log if e.kind != kinds.STOPPED]
+    assert verify(stored(chained(without_stop)), NAME).ok  # cut off at its end: the head and anchors tell
+    first = next(i for i, e in enumerate(log) if e.kind == kinds.LOOK)
+    proof = verify(stored(chained(log[:first] + log[first + 1 :])), NAME)
+    assert any("a look at the stopping rules was due" in fault for fault in proof.faults)
+
+
+@pytest.mark.parametrize("change", ["low", "met", "alpha", "demands", "hash", "cause", "ends"])
+def test_a_look_that_was_forged_is_found(log: list[Any], change: str) -> None:
+    at = max(i for i, e in enumerate(log) if e.kind == kinds.LOOK)
+    body = json.loads(log[at].text)
+    claim = body["rules"][0]["claims"][0]
+    if change == "low":
+        claim["ranges"][0]["low"] -= 1e-6
+    elif change == "met":
+        claim["met"] = False
+    elif change == "alpha":
+        body["rules"][0]["alpha"] = 0.1
+    elif change == "demands":
+        body["demands"] = None
+    elif change == "cause":
+        body["cause"] = "by hand"
+    elif change == "ends":
+        body["ends"] = ["all:"]
+    body["hash"] = digest(body) if change != "hash" else "0" * 64
+    forged = [*log[:at], with_body(log[at], body), *log[at + 1 :]]
+    if change == "cause":  # a look by hand might have been taken there, and the same would follow
+        assert verify(stored(chained(forged)), NAME).ok
+    else:
+        assert not verify(stored(chained(forged)), NAME).ok
