@@ -62,7 +62,7 @@ def steps(page: str) -> list[Step]:
 def follow(steps: list[Step], folder: Path, settings: Mapping[str, str]) -> list[str]:
     """Run the steps in one shell, in this folder; what each of them said."""
     script = "set -euo pipefail\n" + "".join(f"echo '@@{i}'\n{step.command}\n" for i, step in enumerate(steps))
-    env = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"} | settings
+    env = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"} | dict(settings)
     ran = subprocess.run(
         ["bash", "-c", script], cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

@@ -66,7 +66,9 @@ def recorded(store: Store, spec: dict[str, Any] = WHOLE) -> Log:
     trial.ask(["west", "north"], key="two", actor="bob")
     trial.retire_arm("newer", reason="withdrawn")
     trial.ask("south", context={"rain": 300.0})
+    trial.reveal(first[0].id, reason="the crop burned")
     trial.stop(reason="the end")
+    trial.reveal(reason="the last outcome is in", actor="bob")
     trial.tell(4, {"yield": 5.5, "cost": 0.5})
     return list(trial.log())
 
@@ -230,6 +232,8 @@ def _call(trial: Trial, events: Log) -> None:
             trial.resume(reason=body["reason"], actor=actor)
         case kinds.STOPPED:
             trial.stop(reason=body["reason"], actor=actor)
+        case kinds.REVEALED:
+            trial.reveal(body.get("decision"), reason=body["reason"], actor=actor)
         case kinds.SNAPSHOT:
             with trial.writing(actor) as tx, patch.object(snapshots, "digest", lambda _: body["hash"]):
                 snapshots.keep(tx)

@@ -197,7 +197,7 @@ def _summed(c: Columns, factor: IntArray, levels: int) -> FloatArray:
     """The sum of each column over each level of a factor: (levels, p)."""
     if isinstance(c, OwnLines):
         p = c.shape[1]
-        return np.bincount(factor * p + c.factor, c.x[:, 0], levels * p).reshape(levels, p)
+        return np.bincount(factor * p + c.factor, c.x[:, 0], levels * p).astype(np.float64).reshape(levels, p)
     return np.stack([np.bincount(factor, column, levels) for column in c.T], 1)
 
 

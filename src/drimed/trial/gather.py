@@ -185,8 +185,9 @@ def _decided(
     columns["probabilities"][i, : len(given)] = lists[id(given)][1]  # arms may have come later
     columns["held"][i] = body["share"] is not None and body["share"] < 1
     if state.spec.floors is not None:
+        without = body.get("without") or given
         columns["floor"][i] = body.get("floor", (0.0, 0.0))
-        columns["without"][i, : len(given)] = body.get("without") or given
+        columns["without"][i, : len(without)] = without
         columns["offered"][i, : len(given)] = _offered(state, body)
     if body["propensity"] is not None:
         columns["propensity"][i] = body["propensity"]

@@ -124,7 +124,7 @@ class Trial:
     @property
     def is_open(self) -> bool:
         """Whether this process knows its state, or must read the log first."""
-        return self._state is not None
+        return self._opened.known
 
     def state(self) -> TrialState:
         """Everything that is known now; it never changes."""
