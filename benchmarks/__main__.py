@@ -32,7 +32,7 @@ from benchmarks import evidence, field, layout, live, load, scaling, startup, th
 from benchmarks.measure import Goal, Tick
 
 SPEED = ("startup", "throughput", "live", "trial", "load", "field", "scaling")
-PARTS = (*SPEED, "evidence")  # evidence takes an hour, and is about what is known: only where it is named
+PARTS = (*SPEED, "evidence")  # evidence takes half an hour, and is about what is known: only where it is named
 
 R = TypeVar("R")
 

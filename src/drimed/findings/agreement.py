@@ -73,7 +73,10 @@ class Silent:
         if self.scarce == "outcomes":
             return start + "the outcomes that are there hardly differ from what was predicted, or only a few do."
         if self.scarce == "both":
-            return start + f"{self.arm} and the control hardly ever had a chance in the same decision.{self._would}"
+            both = f"where {self.arm} and the control both had a chance, the rarer of the two had"
+            return (
+                f"{start}{both} {short(self.plays)} plays in expectation, and {scores.PLAYS:g} are needed.{self._would}"
+            )
         what = self.arm if self.scarce == "arm" else "the control"
         needed = f"{what} had chances that add up to {short(self.plays)} plays, and {scores.PLAYS:g} are needed."
         if self.floor > 0:
@@ -194,7 +197,8 @@ def _silent(
         fewer = min(plays, control)
         scarce: Scarce = "arm" if plays <= control else "control"
         if fewer >= scores.PLAYS - ROUND_OFF:
-            scarce = "both" if log.together(k) < scores.PLAYS else "outcomes"
+            fewer = log.together(k)
+            scarce = "both" if fewer < scores.PLAYS else "outcomes"
         half = foreseen(_deviation(log, k), FLOOR, n)
         floor = float(floors[0] if scarce == "control" else floors[1])
         found.append(Silent(arm, scarce, fewer, half, n, floor))

@@ -45,8 +45,8 @@ class FloorCost:
             f"estimated to have {worth} {short(abs(self.loss))} of reward in all ({promise}: {short(ends[0])} to "
             f"{short(ends[1])}), {short(abs(self.loss) / self.decisions)} in each of these decisions."
         ]
-        more = "more" if self.control >= 0 else "less"
-        said.append(f"They gave the control {short(abs(self.control))} times {more}, on average over the draws.")
+        more = "more" if self.control >= 0 else "fewer"
+        said.append(f"They gave the control in {short(abs(self.control))} {more} decisions, on average over the draws.")
         held = [(arm, n, self.possible[arm]) for arm, n in self.below.items() if n]
         if held:
             shares = ", ".join(f"{arm} in {percent(n / of)} of them" for arm, n, of in held)
