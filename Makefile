@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup programs run test check bench torture pictures format clean
+.PHONY: setup programs run test check docs bench torture pictures format clean
 
 setup: $(STAMP)
 
@@ -37,6 +37,11 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(MAKE) --no-print-directory docs
+
+# The documentation as a site that needs no network: out/site/index.html. A warning is an error.
+docs: setup
+	$(BIN)/sphinx-build -W --keep-going -q -d out/doctrees docs out/site
 
 bench: setup
 	$(BIN)/python -m benchmarks
@@ -44,9 +49,10 @@ bench: setup
 torture: setup
 	$(BIN)/python -m tests.trial.torture
 
-# Pictures of the pages in README and docs.
+# Pictures of the pages in README and docs, and the drawings.
 pictures: setup programs
 	$(BIN)/python -m docs.pictures
+	$(BIN)/python -m docs.draw
 
 format: setup
 	$(BIN)/ruff check --fix .

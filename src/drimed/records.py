@@ -19,7 +19,7 @@ PENDING, PARTIAL, COMPLETE, MISSING = "pending", "partial", "complete", "missing
 STATES = (PENDING, PARTIAL, COMPLETE, MISSING)
 
 _LONG = 1000  # characters of a body from which its lists are read one by one
-_LISTS = ("probabilities", "estimate", "half")  # of a decision, in this order: one number for each arm
+_LISTS = ("probabilities", "estimate", "half", "without")  # of a decision, in this order: one number for each arm
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,9 @@ class Decision:
     id: int
     episode: int
     user: str
-    arm: str
-    probabilities: dict[str, float]
-    propensity: float | None  # None: the policy's own draw has no closed form
+    arm: str  # empty: not shown, in a dry run or to somebody who is blinded
+    probabilities: dict[str, float]  # empty: not known before the draw, or not shown
+    propensity: float | None  # None: the policy's own draw has no closed form, or it is not shown
     reason: str  # what the guard did
     share: float | None  # how much of the rule's own proposal the guard kept
     effects: dict[str, Interval] | None  # each arm against the control, as estimated at that moment
@@ -116,6 +116,7 @@ class Decision:
     state_version: int  # the event up to which the log was known
     time: str
     actor: str
+    season: str | None = None  # what the episode is called, if it has a name
     plot: str | None = None  # where the user has plots
     block: str | None = None  # of that plot
     repeated: bool = False  # an earlier decision, returned again
@@ -124,6 +125,7 @@ class Decision:
     control: dict[str, float] | None = None  # the same of the control plot
     reward: float | None = None  # None while a metric that counts is not there
     amendments: int = 0
+    code: str | None = None  # of the arm, where the trial has codes
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
@@ -177,6 +179,23 @@ class Receipt:
 
 
 @dataclass(frozen=True)
+class Opening:
+    """A code that was opened, for one decision or for all."""
+
+    time: str
+    actor: str
+    reason: str
+    decision: int | None = None  # None: for all
+    arm: str | None = None  # of that decision
+    code: str | None = None
+    codes: dict[str, str] | None = None  # arm -> code, where it was opened for all and there are codes
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
 class Effect:
     """An arm against the control, for one user, a group or all users."""
 
@@ -200,6 +219,66 @@ class Effect:
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a stopping rule says of the range of one arm."""
+
+    rule: str
+    kind: str  # superiority, non_inferiority, equivalence, futility or harm
+    on: str  # "reward" or a metric
+    who: str  # all users, a group or a user
+    arm: str
+    low: float | None  # None: nothing can be told yet
+    high: float | None
+    margin: float
+    distance: float | None  # how far the rule is from being met, in the unit of what is measured; negative: met
+    met: bool
+    all_arms: bool = False  # distance and met are those of all arms together
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A largest number of seasons or decisions."""
+
+    limit: str
+    of: int
+    reached: int
+    met: bool
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the stopping rules said at one moment."""
+
+    event: int  # 0: it was not recorded
+    time: str
+    actor: str
+    cause: str  # season, decisions or by hand
+    episode: int
+    decisions: int
+    outcomes: int  # complete ones
+    claims: list[Claim]
+    limits: list[Limit]
+    floor_ends: list[str]  # for whom the floor ends with this look
+    demands: str | None  # paused or stopped
+    reason: str  # why that follows
+    hash: str  # of all that it says, as it is recorded
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+    @staticmethod
+    def read(data: Mapping[str, Any]) -> Look:
+        """From JSON data; fields that a newer service adds are left out."""
+        claims = [read(Claim, one) for one in data["claims"]]
+        return read(Look, {**data, "claims": claims, "limits": [read(Limit, one) for one in data["limits"]]})
 
 
 @dataclass(frozen=True)
@@ -230,6 +309,7 @@ class Status:
     rules_met: list[str] = field(default_factory=list)  # stopping rules that a look has found met
     floor_ended: list[str] = field(default_factory=list)  # for whom: all users, groups or users
     halted: str = ""  # why a stopping rule has paused or stopped it
+    season: str | None = None  # what the open episode is called, if it has a name
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""

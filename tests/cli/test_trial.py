@@ -250,3 +250,11 @@ def test_the_hash_of_the_log_is_beside_what_is_handed_out(line: CommandLine) -> 
     assert hash in line.rows("all.dictionary.csv")[-1]["meaning"]
     line.ok("report", "maize-nitrogen", "--out", f"{line.folder}/report")
     assert hash in (line.folder / "report" / "index.html").read_text()
+
+
+def test_why_an_arm_was_given_is_told_in_words(line: CommandLine) -> None:
+    line.ok("ask", "maize-nitrogen", str(line.folder / "s.csv"), "--episode", "1")
+    said = line.ok("why", "maize-nitrogen", "1")
+    assert "decision 1, episode 1:" in said
+    assert "for north" in said
+    assert isinstance(line.refused("why", "maize-nitrogen", "99"), UnknownNameError)

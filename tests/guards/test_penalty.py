@@ -145,3 +145,12 @@ def test_the_propensity_is_the_probability_of_the_arm_or_unknown() -> None:
     assert np.isnan(unknown.propensity).all()
     alone = Decision(np.asarray(1), p[0], np.asarray(0))
     assert float(alone.propensity) == 0.8
+
+
+def test_the_reason_is_a_word_for_one_decision_and_an_array_of_them_for_many() -> None:
+    p = np.array([[0.2, 0.8], [0.6, 0.4]])
+    alone = Decision(np.asarray(1), p[0], np.asarray(PENALISED))
+    assert type(alone.reason) is str
+    assert alone.reason == "arms that may fall short of the control were penalised"
+    many = Decision(np.array([1, 0]), p, np.array([UNCHANGED, PENALISED]))
+    assert np.asarray(many.reason).tolist() == ["the rule's own choice", alone.reason]

@@ -169,7 +169,7 @@ def test_the_named_policy_takes_its_settings() -> None:
     assert policy.guard.first_rounds == 9
     assert policy.guard.tolerance == TENTH
     for step in steps(policy, world(seeds=range(3), episodes=5)):
-        assert (step.decision.reason == CONTROL_FIRST).all() == (step.number < 9)
+        assert (step.decision.reason_code == CONTROL_FIRST).all() == (step.number < 9)
 
 
 @pytest.mark.parametrize(

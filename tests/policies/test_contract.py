@@ -112,7 +112,7 @@ def test_a_batch_is_its_members_bit_for_bit(policy: AnyPolicy) -> None:
             decision = policy.decide(alone[s], offer, step.draws[s])
             assert np.array_equal(decision.probabilities, step.decision.probabilities[s])
             assert decision.action == step.decision.action[s]
-            assert decision.reason == step.decision.reason[s]
+            assert decision.reason_code == step.decision.reason_code[s]
             alone[s] = policy.update(alone[s], offer, decision, member(step.outcome, s))
         together = to_arrays(step.after)
         for s in SEEDS:
@@ -225,7 +225,7 @@ def test_an_episode_decided_at_once_is_each_user_decided_from_one_state(policy: 
                 alone = policy.decide(state, offer, draws[episode, user])
                 assert np.array_equal(alone.probabilities, together.probabilities[:, user])
                 assert np.array_equal(alone.action, together.action[:, user])
-                assert np.array_equal(alone.reason, together.reason[:, user])
+                assert np.array_equal(alone.reason_code, together.reason_code[:, user])
                 mine = block.respond(episode, user, alone.action)
                 assert outcome.reward is not None
                 assert mine.reward is not None
@@ -255,7 +255,7 @@ def test_the_published_algorithms_decide_an_episode_at_once_as_one_user_after_th
                 alone = policy.commit(alone, block.offer(episode, user), one)
                 assert np.array_equal(one.probabilities, together.probabilities[:, user])
                 assert np.array_equal(one.action, together.action[:, user])
-                assert np.array_equal(one.reason, together.reason[:, user])
+                assert np.array_equal(one.reason_code, together.reason_code[:, user])
             state = policy.commit_together(state, offers, together)
             assert same(state, alone)
             outcome = block.respond_together(episode, together.action)

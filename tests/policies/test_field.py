@@ -148,7 +148,7 @@ def test_a_guard_remembers_an_episode_as_it_does_each_of_its_decisions(guard: Gu
     decision = policy.decide_together(state, offers(), np.full((2, 4, 1), 0.4))
     alone = state
     for user in range(4):
-        mine = Decision(decision.action[:, user], decision.probabilities[:, user], decision.reason[:, user])
+        mine = Decision(decision.action[:, user], decision.probabilities[:, user], decision.reason_code[:, user])
         alone = policy.commit(alone, one(user), mine)
     assert same(policy.commit_together(state, offers(), decision), alone)
 

@@ -61,7 +61,8 @@ def test_some_users_may_be_asked_for_and_a_dry_run_writes_nothing(http: httpx.Cl
     assert ok(http.get(T))["events"] == before
     assert [g["user"] for g in tried] == ["south"]
     really = ok(http.post(f"{T}/ask", json={"users": ["south"]}))["decisions"]
-    assert really[0]["arm"] == tried[0]["arm"]
+    assert really[0]["probabilities"] == tried[0]["probabilities"]
+    assert (tried[0]["arm"], tried[0]["propensity"]) == ("", None)
     again = ok(http.post(f"{T}/ask", json={"users": ["south", "north"]}))["decisions"]
     assert [g["repeated"] for g in again] == [True, False]
     told = ok(http.post(f"{T}/tell", json={"reports": [{"decision": 1, "outcome": {"yield": 5}}], "dry_run": True}))
@@ -276,7 +277,9 @@ def test_an_episode_is_opened_and_asked_for_in_one_step(http: httpx.Client) -> N
     assert [d["episode"] for d in tried] == [2, 2]
     found = problem(http.post(f"{T}/ask", json={"user": "nobody", "episode": 2}), 422)
     assert ok(http.get(T))["events"] == before, found
-    assert [d["arm"] for d in ok(http.post(f"{T}/ask", json={"episode": 2}))["decisions"]] == [d["arm"] for d in tried]
+    really = ok(http.post(f"{T}/ask", json={"episode": 2}))["decisions"]
+    assert [d["probabilities"] for d in really] == [d["probabilities"] for d in tried]
+    assert {d["arm"] for d in tried} == {""}
     assert ok(http.get(T))["episode"] == 2
     refused = problem(http.post(f"{T}/ask", json={"episode": 9}), 409)
     assert [f["field"] for f in refused["errors"]] == ["episode"]

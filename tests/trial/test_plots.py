@@ -118,7 +118,8 @@ def test_a_preview_shows_every_plot_and_writes_nothing() -> None:
     shown = trial.preview()
     assert places(shown) == EVERYWHERE
     given = trial.ask()
-    assert [d.arm for d in shown] == [d.arm for d in given]
+    assert [d.probabilities for d in shown] == [d.probabilities for d in given]
+    assert {d.arm for d in shown} == {""}
 
 
 def test_a_search_finds_plots_and_blocks() -> None:

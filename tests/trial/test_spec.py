@@ -106,7 +106,7 @@ class Wrong:
 SINGLE = [
     # Fields that do not exist, at every level.
     Wrong("", "metric = 3 #!", "metric", "unknown field 'metric'; did you mean 'metrics'?"),
-    Wrong("", "zzz = 3 #!", "zzz", "unknown field 'zzz'. Known: about, arms, attributes, cohorts, confidence"),
+    Wrong("", "zzz = 3 #!", "zzz", "unknown field 'zzz'. Known: about, arms, attributes, blinding, cohorts"),
     Wrong('unit = "t/ha"', 'units = "t/ha" #!', "metrics.yield.units", "did you mean 'unit'?"),
     Wrong("[arms.low]", '[arms.low]\nabuot = "a" #!', "arms.low.abuot", "did you mean 'about'?"),
     Wrong('group = "clay"', 'groop = "clay" #!', "users.north.groop", "did you mean 'group'?"),

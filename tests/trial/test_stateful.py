@@ -130,7 +130,7 @@ class Life(RuleBasedStateMachine):
         for g in new:
             assert list(g.probabilities) == self.arms
             assert abs(sum(g.probabilities.values()) - 1) < 1e-9
-            assert g.probabilities[g.arm] > 0
+            assert g.arm == "" if dry_run else g.probabilities[g.arm] > 0
             assert not any(g.probabilities[a] for a in out)
             assert g.episode == self.episode + opens
             assert g.state == "pending"

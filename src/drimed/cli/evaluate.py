@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from drimed import outputs
@@ -55,6 +56,9 @@ def evaluate(
     ] = None,
     level: Annotated[float, typer.Option(help="Confidence level of every interval.")] = 0.95,
     bootstrap: Annotated[int, typer.Option(help="Resamples of a bootstrap interval; 0 for none.")] = 0,
+    against: Annotated[
+        str | None, typer.Option(help="The policy that the others are compared with. Default: the first.")
+    ] = None,
     by_user: Annotated[bool, typer.Option("--by-user", help="Report the overlap of each user.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of bootstrap and replay.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Write everything as JSON to this file.")] = None,
@@ -91,6 +95,7 @@ def evaluate(
         resamples=bootstrap,
         by_user=by_user,
         seed=seed,
+        against=against or (policies[0] if len(policies) > 1 else None),
     )
     _answer(stream, plan, out)
 
@@ -118,22 +123,18 @@ def _answer(stream: LogStream, plan: Plan, out: Path | None) -> None:
 
 def _show(console: Console, result: Evaluation, level: float) -> None:
     console.print(f"{result.decisions:,} decisions, {len(result.arms)} arms, mean reward {result.mean_reward:.4g}")
-    anytime = any(e.anytime for e in result.estimates)
-    bootstrap = any(e.bootstrap for e in result.estimates)
-    table = Table("policy", "estimator", "value", "standard error", f"{level:.0%} normal")
-    for shown, title in ((bootstrap, "bootstrap"), (anytime, "at all times")):
-        if shown:
-            table.add_column(f"{level:.0%} {title}")
+    table = _table("value", "standard error", f"{level:.0%} normal")
     refusals: dict[str, list[str]] = {}  # reason -> what it refuses
     for e in result.estimates:
         if e.refused:
             refusals.setdefault(e.refused, []).append(f"{e.target} / {e.estimator}")
-            table.add_row(escape(visible(e.target)), escape(e.estimator), "[bold red]refused[/]", "", "")
-            continue
-        cells = [f"{e.value:.5g}", f"{e.standard_error:.2g}", _text(e.interval)]
-        cells += [_text(i) for shown, i in ((bootstrap, e.bootstrap), (anytime, e.anytime)) if shown]
-        table.add_row(escape(visible(e.target)), escape(e.estimator), *cells)
+            table.add_row(Text(visible(e.target)), Text(e.estimator), Text("refused", style="bold red"), "", "")
+        else:
+            numbers = f"{e.value:.5g}", _error(e.standard_error), _text(e.interval)
+            table.add_row(Text(visible(e.target)), Text(e.estimator), *numbers)
     console.print(table)
+    _show_more_intervals(console, result, level)
+    _show_differences(console, result, level)
     for name, overlap in result.overlaps.items():
         if overlap is not None:
             w = overlap.weights
@@ -151,13 +152,50 @@ def _show(console: Console, result: Evaluation, level: float) -> None:
         _say(console, f"{', '.join(whose)}: {reason}", ("refused: ", "bold red"))
 
 
+def _show_more_intervals(console: Console, result: Evaluation, level: float) -> None:
+    """Those that were asked for, in a table of their own: all of them side by side are too wide for a terminal."""
+    shown = [e for e in result.estimates if e.bootstrap or e.anytime]
+    kinds = {"bootstrap": any(e.bootstrap for e in shown), "at all times": any(e.anytime for e in shown)}
+    if not shown:
+        return
+    table = _table(*(f"{level:.0%} {kind}" for kind, there in kinds.items() if there))
+    for e in shown:
+        cells = (i for i, there in zip((e.bootstrap, e.anytime), kinds.values(), strict=True) if there)
+        table.add_row(Text(visible(e.target)), Text(e.estimator), *map(_text, cells))
+    console.print(table)
+
+
+def _show_differences(console: Console, result: Evaluation, level: float) -> None:
+    """How much more each policy earns than the one it is compared with."""
+    if not result.differences:
+        return
+    _say(console, f"Differences to {result.differences[0].against}, on the same decisions:")
+    table = _table("difference", "standard error", f"{level:.0%} normal")
+    for d in result.differences:
+        numbers = f"{d.value:+.5g}", _error(d.standard_error), _text(d.interval)
+        table.add_row(Text(visible(d.target)), Text(d.estimator), *numbers)
+    console.print(table)
+
+
+def _table(*titles: str) -> Table:
+    """A table of policies and estimators; names may be folded, numbers may not."""
+    numbers = (Column(title, no_wrap=True) for title in titles)
+    return Table(Column("policy", overflow="fold"), Column("estimator", no_wrap=True), *numbers, box=SIMPLE_HEAD)
+
+
 def _say(console: Console, text: str, mark: tuple[str, str] = ("", "")) -> None:
     """A line in which names are names and no markup."""
     console.print(Text.assemble(mark, visible(text)), highlight=False, soft_wrap=True)
 
 
 def _text(interval: Interval | None) -> str:
-    return "" if interval is None else f"{interval.low:.5g} .. {interval.high:.5g}"
+    if interval is None:
+        return ""
+    return "not known" if isnan(interval.low) else f"{interval.low:.5g} .. {interval.high:.5g}"
+
+
+def _error(error: float) -> str:
+    return "not known" if isnan(error) else f"{error:.2g}"
 
 
 def _range(text: str | None) -> tuple[float, float] | None:

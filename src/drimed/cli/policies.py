@@ -7,7 +7,7 @@ import json
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from drimed.policies.registry import REGISTRY, offered
 
@@ -20,7 +20,7 @@ def policies(as_json: bool = typer.Option(False, "--json", help="Print JSON inst
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
-    table = Table("name", "what it does", "reference", "what it uses")
+    table = Table(Column("name", no_wrap=True), "what it does", "reference", "what it uses")
     for row in rows:
         table.add_row(f"[bold]{escape(row['name'])}[/]", *map(escape, (row["about"], row["reference"], row["uses"])))
     Console().print(table)

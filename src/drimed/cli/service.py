@@ -82,7 +82,12 @@ def serve(
 @token.command()
 def create(
     label: Annotated[str, typer.Option(help="Who acts with it; the log shows this name.")],
-    role: Annotated[str, typer.Option(help="read, ask-tell (also asks and tells) or manage (also changes trials).")],
+    role: Annotated[
+        str,
+        typer.Option(
+            help="read, ask-tell (also asks and tells), manage (also changes trials) or blinded (tells, sees no arms)."
+        ),
+    ],
     trial: Annotated[str | None, typer.Option(help="Only for this trial; default: for all.")] = None,
     days: Annotated[float | None, typer.Option(help="Days until it expires; default: never.")] = None,
     store: Address = None,

@@ -11,7 +11,22 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from drimed.errors import InputError
-from drimed.records import Checks, Decision, Effect, Event, Head, Member, Page, Proof, Receipt, Report, Status, read
+from drimed.records import (
+    Checks,
+    Decision,
+    Effect,
+    Event,
+    Head,
+    Look,
+    Member,
+    Opening,
+    Page,
+    Proof,
+    Receipt,
+    Report,
+    Status,
+    read,
+)
 
 T = TypeVar("T")
 Context = Mapping[str, float | str]
@@ -229,7 +244,28 @@ def change_control(
     return _change(trial, "control", key, user=user, control=control, reason=reason)
 
 
+def look(trial: str, *, dry_run: bool = False, key: str | None = None) -> Call[Look]:
+    """What the stopping rules say now; it is recorded, and so is a pause or a stop that they demand."""
+    return _write(_of(trial, "looks"), {"dry_run": dry_run}, key, Look.read)
+
+
+def change_rules(trial: str, stopping: Mapping[str, Any], *, reason: str, key: str | None = None) -> Call[Status]:
+    """Replace the stopping rules, as they stand under [stopping] in a trial file."""
+    return _change(trial, "rules", key, stopping=stopping, reason=reason)
+
+
+def reveal(trial: str, decision: int | None = None, *, reason: str, key: str | None = None) -> Call[Opening]:
+    """Open the code for one decision, or (None) for all: the answer has the arm, or the codes."""
+    body = _given(decision=decision, reason=reason)
+    return _write(_of(trial, "reveal"), body, key, partial(read, Opening))
+
+
 # Looking back
+
+
+def looks(trial: str, *, limit: int = 100, before: str | None = None) -> Call[Page[Look]]:
+    """Looks at the stopping rules, newest first; `before` is the `next` of the page before."""
+    return Call("GET", _of(trial, "looks"), _page(Look.read), _given(limit=limit, before=before))
 
 
 def decision(trial: str, number: int) -> Call[Decision]:

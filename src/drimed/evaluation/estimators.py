@@ -33,6 +33,16 @@ class Parts:
     correction: FloatArray | None = None  # (n,)
     normaliser: FloatArray | None = None  # (n,)
 
+    @property
+    def has(self) -> tuple[bool, bool, bool]:
+        """Which of the three are there."""
+        return self.base is not None, self.correction is not None, self.normaliser is not None
+
+    @property
+    def columns(self) -> list[FloatArray]:
+        """Those that are there."""
+        return [part for part in (self.base, self.correction, self.normaliser) if part is not None]
+
     def terms(self) -> FloatArray:
         """Per-decision terms whose mean is the value: (n,)."""
         terms = self.base

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar, final
 
 import numpy as np
 
-from drimed.errors import ConfigError, InputError
+from drimed.errors import ConfigError, InputError, UnknownNameError
 from drimed.evaluation import intervals
-from drimed.evaluation.estimators import Estimator
+from drimed.evaluation.estimators import Estimator, Parts
 from drimed.evaluation.intervals import Anytime, Bootstrap, Interval, Statistics
 from drimed.evaluation.log import Log, unknown_propensity
+from drimed.evaluation.paired import Difference, Paired
 from drimed.evaluation.target import Decisions, Overlap, Target, Weights, missing_support
 from drimed.linear.arrays import FloatArray
 
-S = TypeVar("S", Overlap, Statistics, Bootstrap)
+S = TypeVar("S", Overlap, Statistics, Bootstrap, Paired)
 
 ROWS = 65_536  # decisions at a time: the arrays of one piece stay in the processor's cache
 
@@ -24,7 +25,10 @@ ROWS = 65_536  # decisions at a time: the arrays of one piece stay in the proces
 @final
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What one estimator says about one target; where `refused` says why not, the numbers are NaN."""
+    """What one estimator says about one target; where `refused` says why not, the numbers are NaN.
+
+    Where all decisions that count say the same, there is a value and no interval: it is NaN.
+    """
 
     target: str
     estimator: str
@@ -47,6 +51,7 @@ class Evaluation:
     estimates: list[Estimate]
     overlaps: dict[str, Overlap | None]  # by target; None where propensities are unknown or support is missing
     warnings: dict[str, list[str]]  # by target
+    differences: list[Difference] = field(default_factory=list)  # to the target that the plan compares with
 
     def estimate(self, target: str, estimator: str) -> Estimate:
         """One of the estimates, by names."""
@@ -65,6 +70,7 @@ class Evaluation:
                 "arms": list(self.arms),
                 "mean_reward": self.mean_reward,
                 "estimates": [asdict(e) for e in self.estimates],
+                "differences": [asdict(d) for d in self.differences],
                 "overlap": overlaps,
                 "warnings": self.warnings,
             }
@@ -83,6 +89,7 @@ class Plan:
     resamples: int = 0  # of the bootstrap; 0: none
     by_user: bool = False  # overlap for each user
     seed: int = 0
+    against: str | None = None  # the target that the others are compared with, decision by decision
 
     def __post_init__(self) -> None:
         if not self.targets or not self.estimators:
@@ -91,6 +98,8 @@ class Plan:
             names = [each.name for each in getattr(self, kind)]
             if len(set(names)) < len(names):
                 raise ConfigError(f"{kind} must have different names, got {', '.join(names)}")
+        if self.against is not None and self.against not in (names := [target.name for target in self.targets]):
+            raise UnknownNameError("target", self.against, names)
         intervals.normal(0.0, 1.0, self.level)
 
 
@@ -102,6 +111,7 @@ class _OfTarget:
     anytime: Anytime | None = None
     statistics: dict[str, Statistics] = field(default_factory=dict)
     bootstraps: dict[str, Bootstrap] = field(default_factory=dict)
+    paired: dict[str, Paired] = field(default_factory=dict)  # with the target to compare with
     unsupported: str | None = None  # why weighting is refused
     failed: dict[str, str] = field(default_factory=dict)  # estimator -> why it is refused
 
@@ -125,8 +135,9 @@ class Tally:
         self._unknown = self._unknown or unknown_propensity(log)
         for begin in range(0, len(log), ROWS):
             piece = log if len(log) <= ROWS else log.rows(begin, begin + ROWS)
-            for target in self.plan.targets:
-                self._add(self._targets[target.name], piece, target.probabilities(piece))
+            terms = {t.name: self._add(self._targets[t.name], piece, t.probabilities(piece)) for t in self.plan.targets}
+            if self.plan.against is not None:
+                self._compare(terms, terms[self.plan.against])
 
     def merge(self, other: Tally) -> Tally:
         """The sums of both, as if other's decisions had come after."""
@@ -149,10 +160,33 @@ class Tally:
             weighting = self._unknown or sums.unsupported or (sums.overlap and sums.overlap.missing())
             estimates += [self._estimate(target.name, e, sums, weighting or None) for e in self.plan.estimators]
             warnings[target.name] = sums.overlap.warnings() if sums.overlap and not weighting else []
+            warnings[target.name] += _without_interval(e for e in estimates if e.target == target.name)
         overlaps = {n: None if self._unknown or s.unsupported else s.overlap for n, s in self._targets.items()}
-        return Evaluation(self._count, self._arms, self._rewards / self._count, estimates, overlaps, warnings)
+        mean, answered = self._rewards / self._count, {(e.target, e.estimator) for e in estimates if not e.refused}
+        return Evaluation(
+            self._count, self._arms, mean, estimates, overlaps, warnings, list(self._differences(answered))
+        )
 
-    def _add(self, sums: _OfTarget, piece: Log, target: FloatArray) -> None:
+    def _compare(self, terms: dict[str, dict[str, Parts]], base: dict[str, Parts]) -> None:
+        """Each target's terms beside those of the one to compare with."""
+        for name, mine in terms.items():
+            if name != self.plan.against:
+                paired = self._targets[name].paired
+                for estimator in mine.keys() & base.keys():
+                    more = Paired.of(mine[estimator], base[estimator])
+                    paired[estimator] = _together(paired.get(estimator), more)
+
+    def _differences(self, answered: Container[tuple[str, str]]) -> Iterator[Difference]:
+        """Of every target to the one to compare with, where both were answered."""
+        against, level = self.plan.against, self.plan.level
+        for target, sums in self._targets.items():
+            for name in [e.name for e in self.plan.estimators if e.name in sums.paired]:
+                if against is not None and (target, name) in answered and (against, name) in answered:
+                    value, error = sums.paired[name].value, sums.paired[name].standard_error
+                    yield Difference(target, against, name, value, error, intervals.normal(value, error, level))
+
+    def _add(self, sums: _OfTarget, piece: Log, target: FloatArray) -> dict[str, Parts]:
+        """One target's sums go on; returns its terms, by estimator."""
         decisions, plan = Decisions(piece, target), self.plan
         sums.unsupported = sums.unsupported or missing_support(piece, target)
         blocked = self._unknown or sums.unsupported
@@ -161,6 +195,7 @@ class Tally:
             if plan.reward_range is not None:
                 so_far = sums.anytime or Anytime.start(plan.reward_range, plan.level)
                 sums.anytime = so_far.extend(decisions.weight, decisions.reward)
+        terms = {}
         for estimator in plan.estimators:
             if (estimator.weighs and blocked) or estimator.name in sums.failed:
                 continue
@@ -170,10 +205,12 @@ class Tally:
                 sums.failed[estimator.name] = str(error)
                 continue
             name = estimator.name
+            terms[name] = parts
             sums.statistics[name] = _together(sums.statistics.get(name), Statistics.of(parts))
             if plan.resamples:
                 more = Bootstrap.of(parts, start=piece.start, resamples=plan.resamples, seed=plan.seed)
                 sums.bootstraps[name] = _together(sums.bootstraps.get(name), more)
+        return terms
 
     def _estimate(self, target: str, estimator: Estimator, sums: _OfTarget, weighting: str | None) -> Estimate:
         name, level = estimator.name, self.plan.level
@@ -215,6 +252,7 @@ def _merged(mine: _OfTarget, theirs: _OfTarget) -> _OfTarget:
         overlap=_together(mine.overlap, theirs.overlap) if theirs.overlap else mine.overlap,
         statistics=_each(mine.statistics, theirs.statistics),
         bootstraps=_each(mine.bootstraps, theirs.bootstraps),
+        paired=_each(mine.paired, theirs.paired),
         unsupported=mine.unsupported or theirs.unsupported,
         failed=theirs.failed | mine.failed,
     )
@@ -226,6 +264,13 @@ def _each(mine: dict[str, S], theirs: dict[str, S]) -> dict[str, S]:
 
 def _together(mine: S | None, theirs: S) -> S:
     return theirs if mine is None else mine.merge(theirs)
+
+
+def _without_interval(estimates: Iterable[Estimate]) -> list[str]:
+    names = [e.estimator for e in estimates if not e.refused and np.isnan(e.standard_error)]
+    if not names:
+        return []
+    return [f"no interval for {', '.join(names)}: the decisions that count all say the same, or there is only one"]
 
 
 def _overlap_dict(overlap: Overlap) -> dict[str, Any]:

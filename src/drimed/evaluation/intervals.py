@@ -25,6 +25,7 @@ from drimed.linear import checks
 from drimed.linear.arrays import FloatArray, outer
 
 _POISSON = poisson.cdf(np.arange(12), 1.0)  # a draw of 12 or more has probability 1e-9
+NO_VARIANCE = 1e-13  # relative to the squared size of the terms: what sums in double precision leave of a variance of 0
 _ROWS = 4096  # of the bootstrap at a time: bounded memory for any number of resamples
 
 
@@ -93,9 +94,7 @@ class Statistics:
     @classmethod
     def of(cls, parts: Parts) -> Statistics:
         """From the terms of one piece."""
-        columns = (parts.base, parts.correction, parts.normaliser)
-        has = parts.base is not None, parts.correction is not None, parts.normaliser is not None
-        return cls(has, Moments.of([column for column in columns if column is not None]))
+        return cls(parts.has, Moments.of(parts.columns))
 
     def merge(self, other: Statistics) -> Statistics:
         """As if both pieces had come at once."""
@@ -114,18 +113,33 @@ class Statistics:
 
     @property
     def standard_error(self) -> float:
-        """Of the value, to first order (the delta method): decisions count as independent given the past."""
+        """Of the value, to first order (the delta method): decisions count as independent given the past.
+
+        NaN where all decisions that count say the same: how sure the value is cannot be known from them.
+        """
+        return root_of_variance(self.moments, self.slope)
+
+    @property
+    def slope(self) -> FloatArray:
+        """How the value moves with the mean of each part; NaN where the weights sum to nothing."""
         _, correction, normaliser = self._means()
-        if self.count < 2 or not normaliser:
-            return np.nan
-        slope = np.array([1.0, 1 / normaliser, -correction / normaliser**2])[np.array(self.has)]
-        variance = float(slope @ self.moments.covariance @ slope)
-        return float(np.sqrt(max(variance, 0.0) / self.count))
+        n = normaliser or np.nan
+        return np.array([1.0, 1 / n, -correction / n**2])[np.array(self.has)]
 
     def _means(self) -> FloatArray:
         means = np.array([0.0, 0.0, 1.0])
         means[np.array(self.has)] = self.moments.mean
         return means
+
+
+def root_of_variance(moments: Moments, slope: FloatArray) -> float:
+    """The standard error of a value that moves by `slope` with the means; NaN where it does not vary."""
+    if moments.count < 2 or not np.isfinite(slope).all():
+        return np.nan
+    covariance = moments.covariance
+    variance = float(slope @ covariance @ slope)
+    size = float(slope**2 @ (covariance.diagonal() + moments.mean**2))
+    return float(np.sqrt(variance / moments.count)) if variance > NO_VARIANCE * size else np.nan
 
 
 @final
@@ -227,4 +241,6 @@ class Bootstrap:
         if not np.isfinite(values).all():
             return Interval(np.nan, np.nan, level, "bootstrap")
         low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+        if (high - low) ** 2 <= NO_VARIANCE * max(low**2, high**2):
+            return Interval(np.nan, np.nan, level, "bootstrap")
         return Interval(float(low), float(high), level, "bootstrap")

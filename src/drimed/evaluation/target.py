@@ -21,7 +21,7 @@ from drimed.linear.arrays import FloatArray, pick
 NAMED = ("uniform", "control", "logged", "arm=NAME", "columns=PREFIX")
 SUSPECT = 4.0  # standard errors that the mean weight may be away from 1: by chance once in 16,000 logs
 THIN = 0.01  # an effective share of the log below this gives a warning
-FEW = 50.0  # effective decisions below which the central limit theorem has not set in where weights are unequal
+FEW = 50.0  # effective decisions below which the central limit theorem has not set in
 
 
 @final
@@ -305,11 +305,11 @@ class Overlap:
                 f"the weights average {w.mean:.3g} instead of 1 ({w.mean_off:+.1f} standard errors): propensities are "
                 "wrong, or support is missing for some decisions"
             )
-        if w.count and w.effective < max(THIN * w.count, min(FEW, 0.9 * w.count)):
+        if w.count and w.effective < max(THIN * w.count, FEW):
+            unequal = "weights are very unequal, and " if w.effective < 0.9 * w.count else ""
             told.append(
-                f"only {w.effective:.0f} of {w.count} decisions count effectively: weights are very unequal, and the "
-                "normal and bootstrap intervals are too narrow; an interval that holds at all times, which needs the "
-                "reward's range, is not"
+                f"only {w.effective:.0f} of {w.count} decisions count effectively: {unequal}the normal and bootstrap "
+                "intervals are too narrow; an interval that holds at all times, which needs the reward's range, is not"
             )
         thin = [user for user, each in self.by_user.items() if not each.total]
         if thin:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -15,11 +15,13 @@ from drimed.findings.effects import MODEL, Recommendation, all_effects, recommen
 from drimed.findings.field_residuals import field_residuals
 from drimed.findings.field_sentences import field_sentences
 from drimed.findings.inference import Inference, inference_fit
+from drimed.findings.stopping import Stopped, stopped
 from drimed.findings.varying import Varying, varying
 from drimed.formatting import counted, short
 from drimed.learning.field.contrasts import Known
-from drimed.records import PENDING, STATES, Decision, Effect, Status
+from drimed.records import PENDING, STATES, Decision, Effect, Opening, Status
 from drimed.trial import asking, queries
+from drimed.trial.blinding import openings
 from drimed.trial.events import now
 from drimed.trial.gather import Gathered, gather
 from drimed.trial.model_free import REWARD
@@ -46,8 +48,10 @@ class Analysis:
     recommendations: list[Recommendation]
     checks: Checks
     oldest_pending: int | None  # the first episode with a pending decision
-    next: list[Decision]  # what the policy would decide now
+    next: list[Decision]  # what the policy would decide now, without the arms that it would draw
     why_not_next: str | None  # if it would decide nothing
+    openings: list[Opening] = field(default_factory=list)  # of the code
+    stopping: Stopped | None = None  # the stopping rules and what looks found
     varying: Varying | None = None  # sites, seasons and people, where the model tells them apart
 
     @cached_property
@@ -79,6 +83,8 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
     with trial.reading() as (ledger, state):
         seen = gather(ledger, state, before)
         upcoming, why = _next(ledger, state)
+        opened = openings(ledger, state)
+        looked = stopped(ledger, state)
     fit: Inference = (known(state, offers_now(state)) if state.users else None) or inference_fit(seen)
     effects = all_effects(seen, fit) if state.users else []
     left = None
@@ -98,6 +104,8 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
         next=upcoming,
         why_not_next=why,
         varying=varying(state, fit) if isinstance(fit, Known) else None,
+        openings=opened,
+        stopping=looked,
     )
 
 
@@ -174,7 +182,7 @@ def _own(seen: Gathered, effects: list[Effect]) -> list[Effect]:
 
 
 def _next(ledger: Ledger, state: TrialState) -> tuple[list[Decision], str | None]:
-    """What would be decided now for every user; nothing is written."""
+    """How likely each arm is now for every user; nothing is drawn or written."""
     try:
         return asking.preview(Transaction(state, ledger, now(), "", dry_run=True)), None
     except DrimedError as error:

@@ -14,10 +14,12 @@ from typing import Any
 
 from drimed.errors import InputError, MissingExtraError
 from drimed.findings.analyse import Analysis, analyse, assumptions, sentences
-from drimed.findings.charts import allocation, course, covariates, varying
+from drimed.findings.charts import allocation, course, covariates, stopping, varying
 from drimed.findings.charts.forest import Better, Row, forest
 from drimed.findings.charts.svg import Chart
 from drimed.findings.effects import EVERYBODY, MODEL, Recommendation, better, groups
+from drimed.findings.stopping import story
+from drimed.findings.upcoming import upcoming
 from drimed.formatting import ENDLESS, counted, moment, percent, short
 from drimed.learning.field.contrasts import ALPHA, Known
 from drimed.outputs import replacing
@@ -62,10 +64,13 @@ def shown(a: Analysis, view: View) -> dict[str, Any]:
         "by_user": view.by_user,
         "allocation": allocation.by_user(a, view.users) if view.by_user else allocation.by_arm(a),
         "drift": [c for c in (course.contexts(a), course.evidence(a)) if c is not None],
-        "upcoming": [d for d in a.next if d.user in some],
-        "arms": a.seen.state.problem.arms,
+        "foreseen": True,
+        "upcoming": upcoming([d for d in a.next if d.user in some], a.seen.state.problem.arms),
         "promise": a.promise,
         **_varying(a, view),
+        "stopping": a.stopping,
+        "stopping_story": [] if a.stopping is None else story(a.stopping),
+        "stopping_charts": [] if a.stopping is None else stopping.of_rules(a.stopping),
     }
 
 

@@ -105,7 +105,7 @@ class CLUCB:
     def commit(self, state: Sums, fit: Fit, offer: Offer, decision: Decision) -> Sums:
         del fit
         x, x0 = np.vecmat(decision.probabilities, offer.features), self._control(offer)
-        own = decision.reason != NOT_EARNED
+        own = decision.reason_code != NOT_EARNED
         if self._in_turn(offer):
             for h in range(x.shape[-2]):
                 h_th = slice(h, h + 1)

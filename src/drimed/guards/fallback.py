@@ -9,6 +9,8 @@ from drimed.guards.guard import CONTROL_ONLY, MIXED, RESTRICTED, UNCHANGED, AskR
 from drimed.learning.offer import Offer
 from drimed.linear.arrays import BoolArray, FloatArray
 
+ROUND_OFF = 1e-12  # in a probability
+
 
 def control(offer: Offer) -> FloatArray:
     """pi_0, the lottery that everything is measured against: all of its arms must be available."""
@@ -41,7 +43,8 @@ def only_safe(ok: BoolArray, offer: Offer, ask: AskRule) -> Guarded:
 
 def explained(p: FloatArray, share: FloatArray, ok: BoolArray, offer: Offer) -> Guarded:
     """The distribution with its reason: how much of the wish is left, and on what."""
-    only_control = ~(ok & (offer.control == 0)).any(-1)
-    replaced = np.where(only_control, CONTROL_ONLY, RESTRICTED)
+    # Of a control that is a lottery some arms may be certified: what is played then is not the control.
+    as_control = (np.abs(p - offer.control) <= ROUND_OFF).all(-1) & ~(ok & (offer.control == 0)).any(-1)
+    replaced = np.where(as_control, CONTROL_ONLY, RESTRICTED)
     reason = np.where(share >= 1, UNCHANGED, np.where(share > 0, MIXED, replaced))
     return Guarded(p, reason, share, ok.sum(-1))

@@ -45,19 +45,21 @@ class Decision:
 
     action: IntArray  # (...)
     probabilities: FloatArray  # (..., K)
-    reason: IntArray  # (...), index into REASONS
+    reason_code: IntArray  # (...), index into REASONS
     exact: bool = True
     share: FloatArray | None = None  # (...), how much of the rule's own wish the guard left in it
     certified: IntArray | None = None  # (...), how many arms the guard certified
+    without: FloatArray | None = None  # (..., K), what the probabilities would have been without the floor of the offer
 
     @property
-    def reason_words(self) -> NDArray[np.str_]:
-        """The reason in words: one text, or an array of them (...).
+    def reason(self) -> str | NDArray[np.str_]:
+        """Why, in words: a text for one decision, an array of them (...) for many.
 
-        >>> print(Decision(np.array(0), np.array([0.0, 1.0]), np.array(CONTROL_ONLY)).reason_words)
-        only the control is certified
+        >>> Decision(np.array(0), np.array([0.0, 1.0]), np.array(CONTROL_ONLY)).reason
+        'only the control is certified'
         """
-        return np.asarray(REASONS)[self.reason]
+        words = np.asarray(REASONS)[self.reason_code]
+        return words if np.ndim(words) else str(words)
 
     @property
     def propensity(self) -> FloatArray:

@@ -21,7 +21,7 @@ import numpy as np
 
 from drimed.errors import ConfigError, ShapeError
 from drimed.guards import constraint
-from drimed.guards.guard import Decision, Guard, RemembersDecisions
+from drimed.guards.guard import Decision, Guard, Guarded, RemembersDecisions
 from drimed.guards.margin import Tolerance
 from drimed.learning.learned import Noise
 from drimed.learning.learner import AnyLearner, Learner
@@ -213,14 +213,21 @@ class Policy:
         return State(self.learner.start(shape, batch, episodes), np.zeros((*batch, shape.K)), guard, rule, 1)
 
     def _decide(self, state: State, seen: Seen, draws: FloatArray) -> Decision:
-        def ask(mask: BoolArray | None, penalty: FloatArray | None) -> FloatArray:
-            wish = self.rule.propose(seen.fit, seen.compared, Ask(mask, penalty, draws, state.rule))
-            return raised(wish, seen.offer, mask)
-
-        guarded = self.guard.apply(state.guard, seen.fit, seen.offer, ask)
+        guarded, without = self._guarded(state, seen.offer, seen, draws), None
+        if seen.offer.floor is not None:
+            without = self._guarded(state, replace(seen.offer, floor=None), seen, draws).probabilities
         action = pmf.sample(guarded.probabilities, draws[..., 0])
         exact = self.rule.randomisation != "sampled"
-        return Decision(action, guarded.probabilities, guarded.reason, exact, guarded.share, guarded.certified)
+        return Decision(action, guarded.probabilities, guarded.reason, exact, guarded.share, guarded.certified, without)
+
+    def _guarded(self, state: State, offer: Offer, seen: Seen, draws: FloatArray) -> Guarded:
+        """What the guard makes of the rule's wishes, with the floor that the offer has."""
+
+        def ask(mask: BoolArray | None, penalty: FloatArray | None) -> FloatArray:
+            wish = self.rule.propose(seen.fit, seen.compared, Ask(mask, penalty, draws, state.rule))
+            return raised(wish, offer, mask)
+
+        return self.guard.apply(state.guard, seen.fit, offer, ask)
 
     def _commit(self, state: State, offer: Offer, decision: Decision, *, together: bool) -> tuple[Any, Any]:
         if state.guard is None and state.rule is None:

@@ -157,13 +157,13 @@ class PublishedDri:
         return Decision(
             np.stack([d.action for d in made], axis=-1),
             np.stack([d.probabilities for d in made], axis=-2),
-            np.stack([d.reason for d in made], axis=-1),
+            np.stack([d.reason_code for d in made], axis=-1),
         )
 
     def commit_together(self, state: PublishedState, offers: Offer, decision: Decision) -> PublishedState:
         """One user after the other."""
         for h in range(decision.action.shape[-1]):
-            one = Decision(decision.action[..., h], decision.probabilities[..., h, :], decision.reason[..., h])
+            one = Decision(decision.action[..., h], decision.probabilities[..., h, :], decision.reason_code[..., h])
             state = self.commit(state, _of_user(offers, h), one)
         return state
 

@@ -13,7 +13,7 @@ from starlette.requests import HTTPConnection
 from drimed.service import tokens
 from drimed.service.problems import Refusal
 from drimed.service.settings import Settings, is_loopback
-from drimed.service.tokens import HOW_TO, LOCAL, MANAGE, ROLES, Token
+from drimed.service.tokens import ASK_TELL, BLINDED, HOW_TO, LOCAL, MANAGE, MAY, TELL, Token
 from drimed.trial.events import now
 from drimed.trial.stores.sql import SqlStore
 
@@ -35,8 +35,13 @@ class Caller:
     token: str | None = None  # its id; None: there are no tokens, and everybody on this machine may do everything
 
     def may(self, role: str, trial: str | None = None) -> bool:
-        """Whether they may do what needs this role, on a trial or (None) on all."""
-        return ROLES.index(self.role) >= ROLES.index(role) and self.trial in (None, trial)
+        """Whether they may do what needs this (`tokens.MAY`), on a trial or (None) on all."""
+        return self.role in MAY[role] and self.trial in (None, trial)
+
+    @property
+    def blinded(self) -> bool:
+        """Whether they must not learn which arms were given."""
+        return self.role == BLINDED
 
     def must(self, role: str, trial: str | None = None) -> None:
         """Refuse what they may not do."""
@@ -44,7 +49,8 @@ class Caller:
             return
         if self.trial not in (None, trial):
             raise Refusal(403, "forbidden", f"token {self.actor!r} is for another trial only")
-        raise Refusal(403, "forbidden", f"token {self.actor!r} has the role {self.role!r}; this needs {role!r}")
+        needed = ASK_TELL if role == TELL else role
+        raise Refusal(403, "forbidden", f"token {self.actor!r} has the role {self.role!r}; this needs {needed!r}")
 
 
 class Access:

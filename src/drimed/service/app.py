@@ -38,8 +38,9 @@ ABOUT = """Live trials over HTTP: create one, ask which arm each user gets, repo
 afterwards.
 
 * **Access**: `Authorization: Bearer TOKEN`. `drimed token create` makes a token with a role: `read`, `ask-tell` (also
-  asks and reports outcomes) or `manage` (also creates and changes trials). `x-role` is the role an endpoint needs.
-  Every recorded event carries the token's label.
+  asks and reports outcomes), `manage` (also creates and changes trials) or `blinded` (reports outcomes, and sees no
+  arms). `x-role` is the role an endpoint needs; `any`: every role, `tell`: `ask-tell` or `blinded`. Every recorded
+  event carries the token's label.
 * **Retries**: every write takes an `Idempotency-Key`. A repeated request with the same key gets the same bytes again,
   also after a crash; nothing is done twice. A refused request is not remembered.
 * **Errors** are `application/problem+json` with `type`, `title`, `status`, `detail` and, where known, `errors`: the

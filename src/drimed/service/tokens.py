@@ -19,7 +19,17 @@ from drimed.trial.events import now
 from drimed.trial.stores.schema import tokens as table
 from drimed.trial.stores.sql import SqlStore
 
-READ, ASK_TELL, MANAGE = ROLES = ("read", "ask-tell", "manage")  # each may also do what the ones before it may
+BLINDED, READ, ASK_TELL, MANAGE = ROLES = ("blinded", "read", "ask-tell", "manage")
+# What an address may need besides a role that reads, asks or manages, and who may use it. Somebody who is blinded may
+# only do what is said here: an address that is added is not for them.
+ANY, TELL = "any", "tell"
+MAY = {
+    ANY: ROLES,
+    TELL: (BLINDED, ASK_TELL, MANAGE),
+    READ: (READ, ASK_TELL, MANAGE),
+    ASK_TELL: (ASK_TELL, MANAGE),
+    MANAGE: (MANAGE,),
+}
 BEGINNING = "drimed"  # of every token, so that one is recognised where it should not be
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,98}")
 LOCAL = "local"  # the actor where there are no tokens

@@ -61,6 +61,15 @@ def opening(state: TrialState, wanted: int | None) -> int:
     return following
 
 
+def openable(state: TrialState, decision: object) -> None:
+    """A code is opened for a decision that was taken, or (None) for all, once."""
+    if decision is None:
+        if state.opened:
+            raise ConflictError("the code was opened for all before")
+    elif type(decision) is not int or not 1 <= decision <= state.counts.decisions:
+        raise InputError(f"a code is opened for a decision that was taken, got {decision!r}", ("decision",))
+
+
 def unavailable(state: TrialState, table: Mapping[str, Sequence[str]]) -> None:
     """Arms that nobody, or (by name) somebody cannot get: nobody's control."""
     for user, arms in table.items():

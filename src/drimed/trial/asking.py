@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -12,9 +13,10 @@ from drimed import streams
 from drimed.errors import ConflictError, InputError, UnknownNameError
 from drimed.guards.guard import REASONS
 from drimed.guards.guard import Decision as Drawn
+from drimed.learning.offer import Floor
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.records import Decision, Event, Path
-from drimed.trial import allowed, enrolling, looking
+from drimed.trial import allowed, enrolling, looking, seasons
 from drimed.trial import events as kinds
 from drimed.trial.enrolling import Definition
 from drimed.trial.events import Draft
@@ -24,6 +26,7 @@ from drimed.trial.plots import Place, Wanted, places
 from drimed.trial.problem import Profile
 from drimed.trial.queries import Story, record
 from drimed.trial.repeating import answered, recorded
+from drimed.trial.seasons import Season
 from drimed.trial.state import TrialState, as_vector
 from drimed.trial.transaction import Transaction
 
@@ -54,13 +57,15 @@ def ask(
     plots: Mapping[str, Wanted] | None = None,
     unavailable: Sequence[str] = (),
     episode: int | None = None,
+    season: str | None = None,
+    date: str | None = None,
     key: str | None = None,
 ) -> list[Decision]:
     """Decide for some users, or (None) for all; those who have a decision in this episode keep it.
 
     A user with plots gets a decision for each of them, or for those that `plots` names. With open enrolment those who
     are unknown join, as `enrol` describes them. With `episode` the decisions are for that episode, which is opened with
-    these contexts if it is the next one.
+    these contexts if it is the next one; `season` is the same by name, and `date` is when a new one begins.
     """
     contexts, plots = by_user(tx.state, contexts or {}), by_user(tx.state, plots or {})
     enrol = by_user(tx.state, enrol or {})
@@ -74,7 +79,7 @@ def ask(
     _known(tx.state, users or (), ("users",))
     _known(tx.state, contexts, ("contexts",))
     _known(tx.state, plots, ("plots",))
-    _in_episode(tx, contexts, episode)
+    _in_episode(tx, contexts, seasons.meant(tx.state, season, episode), season, date)
     state = tx.state
     names = list(state.users) if users is None else list(users)
     if not names:
@@ -106,7 +111,10 @@ def by_user(state: TrialState, table: Mapping[str, T]) -> dict[str, T]:
 
 
 def preview(tx: Transaction) -> list[Decision]:
-    """What would be decided now for every user and plot, in its context of this episode or a typical one."""
+    """How likely each arm is now for every user and plot, in its context of this episode or a typical one.
+
+    For a dry run: no arm is drawn.
+    """
     state = tx.state
     allowed.running(state)
     wanted = [place for user in state.users for place in places(state, user)]
@@ -121,21 +129,30 @@ def open_episode(
     contexts: Mapping[str, Context] | None = None,
     number: int | None = None,
     unavailable: Mapping[str, Sequence[str]] | None = None,
+    *,
+    name: str | None = None,
+    date: str | None = None,
 ) -> int:
-    """The next episode; opening the one that is open again does nothing."""
+    """The next episode; opening the one that is open again, by its number or its name, does nothing."""
     state = tx.state
-    current = state.episode.number
+    current, number = state.episode.number, seasons.meant(state, name, number)
     if number is not None and number == current:
         return current
     following = allowed.opening(state, number)
-    _open(tx, by_user(state, contexts or {}), unavailable or {})
+    season = seasons.described(state, name, date)
+    _open(tx, by_user(state, contexts or {}), unavailable or {}, season)
     return following
 
 
-def decide(state: TrialState, questions: Sequence[Question]) -> list[dict[str, Any]]:
-    """The decisions as they are recorded: all from the present state, numbered on from the last one."""
+def decide(state: TrialState, questions: Sequence[Question], seed: int | None = None) -> list[dict[str, Any]]:
+    """The decisions as they are recorded: all from the present state, numbered on from the last one.
+
+    Another `seed` than the trial's own draws as if it were another trial.
+    """
     first, problem, policy = state.counts.decisions, state.problem, state.policy
-    draws = streams.uniforms(state.seed, "policy", first, len(questions), policy.draws_needed(problem.shape))
+    draws = streams.uniforms(
+        state.seed if seed is None else seed, "policy", first, len(questions), policy.draws_needed(problem.shape)
+    )
     learned = state.settled()
     named = (block_key(q.profile.user, q.block) for q in questions if q.block is not None)
     numbers = state.numbers.with_blocks(named)
@@ -150,7 +167,7 @@ def decide(state: TrialState, questions: Sequence[Question]) -> list[dict[str, A
             offer = replace(problem.offers(*zip(*asked[some], strict=True)), floor=floor)
             drawn = policy.decide_together(learned, offer, draws[some])
         effects = policy.effects(learned, offer, state.spec.confidence)
-        found += _bodies(state, questions[some], drawn, effects, first + some.start)
+        found += _bodies(state, questions[some], drawn, effects, first + some.start, floor)
     return found
 
 
@@ -170,6 +187,7 @@ def _bodies(
     drawn: Drawn,
     effects: tuple[FloatArray, FloatArray] | None,
     first: int,
+    floor: Floor | None,
 ) -> list[dict[str, Any]]:
     """What is recorded of n decisions from number `first` on: arrays with a user's axis, or without one for one."""
     n, arms = len(questions), state.problem.arms
@@ -177,11 +195,13 @@ def _bodies(
     def numbers(values: Any, *core: int) -> list[Any]:
         return [None] * n if values is None else np.reshape(values, (n, *core)).tolist()
 
-    action, reason = numbers(drawn.action), numbers(drawn.reason)
+    action, reason = numbers(drawn.action), numbers(drawn.reason_code)
     probabilities = numbers(drawn.probabilities, -1)
     propensity = numbers(drawn.propensity if drawn.exact else None)
     share, certified = numbers(drawn.share), numbers(drawn.certified)
     estimate, half = (numbers(values, -1) for values in effects or (None, None))
+    heights = None if floor is None else np.stack(np.broadcast_arrays(floor.control, floor.arms), -1)
+    floored, without = numbers(heights, 2), numbers(drawn.without, -1)
     return [
         {
             "episode": state.episode.number,
@@ -199,6 +219,8 @@ def _bodies(
             "certified": certified[i],
             "estimate": None if effects is None else estimate[i][: len(arms)],
             "half": None if effects is None else half[i][: len(arms)],
+            # Of the control and of every arm, and what the probabilities would have been without them.
+            **({} if floor is None else {"floor": floored[i], "without": without[i][: len(arms)]}),
         }
         for i, q in enumerate(questions)
     ]
@@ -207,8 +229,12 @@ def _bodies(
 def _decided(
     tx: Transaction, questions: Sequence[Question], key: str | None, *, previewed: bool = False
 ) -> list[Event]:
-    """Decide and record, all from one state; a guard that keeps accounts of users takes one plot of each at a time."""
+    """Decide and record, all from one state; a guard that keeps accounts of users takes one plot of each at a time.
+
+    A dry run draws with a seed that nobody knows: nothing that it shows depends on what will be drawn.
+    """
     written: list[Event] = []
+    seed = secrets.randbits(62) if tx.dry_run else None
     left = list(questions)
     if left and not previewed:
         looking.before_deciding(tx, opens=False)
@@ -222,7 +248,7 @@ def _decided(
             (later if again else now).append(q)
             users.add(q.profile.user)
         first = tx.state.counts.decisions + 1
-        bodies = zip(now, decide(tx.state, now), strict=True)
+        bodies = zip(now, decide(tx.state, now, seed), strict=True)
         written += tx.append(
             [Draft(kinds.DECISION, body, first + i, q.profile.user, key) for i, (q, body) in enumerate(bodies)]
         )
@@ -235,6 +261,8 @@ def _answers(
 ) -> list[Decision]:
     """Decisions in the order of the places that were asked for."""
     new = [record(tx.state, _fresh(tx.state, event)) for event in written]
+    if tx.dry_run:
+        new = [_undrawn(decision) for decision in new]
     found = standing | {plot_key(d.user, d.plot): d for d in new}
     return [found[place.key] for place in wanted]
 
@@ -260,7 +288,9 @@ def _question(state: TrialState, place: Place, context: FloatArray | None, unava
     return Question(profile, context, excluded, problem.available(profile, excluded), place.plot, place.block)
 
 
-def _in_episode(tx: Transaction, contexts: Mapping[str, Context], episode: int | None) -> None:
+def _in_episode(
+    tx: Transaction, contexts: Mapping[str, Context], episode: int | None, name: str | None, date: str | None
+) -> None:
     """Open the episode that is asked for, if it is the next one; the first one is opened by the first question."""
     current = tx.state.episode.number
     if episode is None and current > 0:
@@ -269,21 +299,27 @@ def _in_episode(tx: Transaction, contexts: Mapping[str, Context], episode: int |
         known = f"episode {current} is open" if current else "no episode is open"
         raise ConflictError(f"decisions for episode {episode} cannot be taken now: {known}", ("episode",))
     if episode != current:
-        _open(tx, contexts if episode is not None else {}, {})
+        season = seasons.described(tx.state, name, date)
+        _open(tx, contexts if episode is not None else {}, {}, season)
 
 
-def _open(tx: Transaction, contexts: Mapping[str, Context], unavailable: Mapping[str, Sequence[str]]) -> None:
+def _open(
+    tx: Transaction,
+    contexts: Mapping[str, Context],
+    unavailable: Mapping[str, Sequence[str]],
+    season: Season,
+) -> None:
     """The next episode, after the look that is due before it."""
-    body = _episode(tx.state, contexts, unavailable)
+    body = _episode(tx.state, contexts, unavailable, season)
     looking.before_deciding(tx, opens=True)
     tx.append([Draft(kinds.EPISODE, body)])
 
 
 def _episode(
-    state: TrialState, contexts: Mapping[str, Context], unavailable: Mapping[str, Sequence[str]]
+    state: TrialState, contexts: Mapping[str, Context], unavailable: Mapping[str, Sequence[str]], season: Season
 ) -> dict[str, Any]:
     """The next episode, as it is recorded."""
-    body: dict[str, Any] = {"episode": state.episode.number + 1, "contexts": {}, "unavailable": {}}
+    body: dict[str, Any] = {"episode": state.episode.number + 1, "contexts": {}, "unavailable": {}, **season.body()}
     _known(state, contexts, ("contexts",))
     for user, values in contexts.items():
         if (vector := state.problem.covariates.context(values, ("contexts", user))) is not None:
@@ -298,6 +334,13 @@ def _episode(
 def _fresh(state: TrialState, event: Event) -> Story:
     """A decision that was taken just now."""
     return Story(event, None, False, 0, state.state_of(None, missing=False))
+
+
+def _undrawn(decision: Decision) -> Decision:
+    """A decision as a dry run shows it: with its probabilities, if they do not depend on the draw, and no arm."""
+    exact = decision.propensity is not None
+    probabilities = decision.probabilities if exact else {}
+    return replace(decision, arm="", code=None, propensity=None, probabilities=probabilities)
 
 
 def arm_names(names: Sequence[str]) -> Sequence[str]:

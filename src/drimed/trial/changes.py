@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from drimed.trial import allowed, enrolling, faults
+from drimed.records import Look, Opening, Status
+from drimed.trial import allowed, blinding, enrolling, faults, looking
 from drimed.trial import events as kinds
 from drimed.trial.build import build_policy
 from drimed.trial.enrolling import valid
@@ -78,12 +79,27 @@ class RetireBody(Body):
     reason: Reason
 
 
+class RevealBody(Body):
+    """Whose arm is told to somebody who did not know it."""
+
+    decision: Annotated[int, Field(ge=1, lt=2**31)] | None = Field(
+        None, description="The decision; left out: all of them, and the blinding ends."
+    )
+    reason: Reason
+
+
 class PreferenceBody(Body):
     """How a user weighs the metrics from now on."""
 
     user: Label
     preference: Weights
     reason: Reason
+
+
+class LookBody(Body):
+    """A look at the stopping rules."""
+
+    dry_run: bool = Field(False, description="Only tell what they say; record nothing.")
 
 
 class RulesBody(Body):
@@ -110,9 +126,10 @@ class Change:
     title: str
     about: str
     body: type[Body]
-    apply: Callable[[Transaction, Any], None]
+    apply: Callable[[Transaction, Any], Any]
     done: str  # what a person hears afterwards
     example: dict[str, Any]
+    answer: type = Status  # what a program gets: what `apply` returns, or the status afterwards
 
 
 def change_preference(tx: Transaction, user: str, preference: Mapping[str, float], reason: str) -> None:
@@ -242,6 +259,13 @@ _TABLE = [
         {"user": "north", "control": "usual", "reason": "the farm changed its practice"},
     ),
     Change(
+        "look", "looks", "Look at the stopping rules",
+        "What each rule says now. The look is recorded, and so is a pause or a stop that a rule demands. Ranges hold "
+        "at all times at once: any number of looks is allowed.", LookBody,
+        lambda tx, body: looking.told(tx) if body.dry_run else looking.take(tx),
+        "A look was taken: the overview has what the rules said.", {"dry_run": False}, Look,
+    ),
+    Change(
         "change_rules", "rules", "Change the stopping rules",
         "Replace all stopping rules and limits. What they were stays in the log, and the report tells of it.",
         RulesBody, lambda tx, body: change_rules(tx, body.stopping, body.reason),
@@ -250,6 +274,13 @@ _TABLE = [
             "stopping": {"seasons": 30, "rules": {"better": {"kind": "superiority", "then": "stop"}}},
             "reason": "the season limit of the grant",
         },
+    ),
+    Change(
+        "reveal", "reveal", "Open the code",
+        "For one decision, in an emergency: the log has who opened it and why, and blinded people still do not see "
+        "it. Without a decision, for all: from then on blinded people see the arm of every decision.", RevealBody,
+        lambda tx, body: blinding.reveal(tx, body.decision, body.reason), "The code was opened, and the log says so.",
+        {"decision": 17, "reason": "an emergency: the physician must know what was given"}, Opening,
     ),
 ]  # fmt: skip
 CHANGES = {change.name: change for change in _TABLE}

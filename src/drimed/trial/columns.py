@@ -21,6 +21,8 @@ from drimed.trial.tables.table import Table, refuse
 
 # Columns that sheets have of their own, whatever the trial.
 OWN = ("decision", "episode", "user", "plot", "block", "cohort", "group", "arm", "propensity", "reason")
+CODE = "code"
+FREE = ("season", "date", CODE)  # the same, where the trial uses the word for nothing else
 NOTES = ("note", "notes", "comment", "comments", "remark", "remarks")  # for people: they are passed over
 SHEET, NOTE, METRIC, CONTROL, CONTEXT, ATTRIBUTE = "sheet", "note", "metric", "control", "context", "attribute"
 PARTS = (METRIC, CONTROL, CONTEXT, ATTRIBUTE)
@@ -45,6 +47,9 @@ class Column:
         return f"{kinds.get(self.part, self.part)} {self.name!r}"
 
 
+SEASON = Column(SHEET, "season")
+
+
 @dataclass(frozen=True)
 class Columns:
     """All that a sheet of a trial may have."""
@@ -60,11 +65,17 @@ class Columns:
 
     @cached_property
     def all(self) -> list[Column]:
-        """Every one of them; notes are those words that the trial uses for nothing else."""
+        """Every one of them; seasons and notes are those words that the trial uses for nothing else."""
         named = [(METRIC, self.metrics), (CONTROL, self.metrics), (CONTEXT, self.fields), (ATTRIBUTE, self.attributes)]
         found = [Column(SHEET, name) for name in OWN] + [Column(part, name) for part, names in named for name in names]
         used = {folded(column.name) for column in found}
-        return found + [Column(NOTE, name) for name in NOTES if name not in used]
+        free = ((part, name) for part, names in ((SHEET, FREE), (NOTE, NOTES)) for name in names)
+        return found + [Column(part, name) for part, name in free if name not in used]
+
+    @property
+    def has_season(self) -> bool:
+        """Whether a sheet's own column can say which season it is for."""
+        return SEASON in self.all
 
     @cached_property
     def _spelled(self) -> tuple[dict[str, list[Column]], dict[str, list[Column]]]:

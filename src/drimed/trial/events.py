@@ -25,10 +25,11 @@ OUTCOME, AMENDMENT, MISSING = "outcome", "amendment", "missing"
 USER, PREFERENCE, CONTROL, ARM, RETIRED = "user", "preference", "control", "arm", "retired"
 PAUSED, RESUMED, STOPPED = "paused", "resumed", "stopped"
 LOOK, RULES = "look", "rules"  # what the stopping rules said; and when they were changed
+REVEALED = "revealed"  # a code was opened, for one decision or for all
 SNAPSHOT = "snapshot"  # the program's own: what was kept of the state, by its hash
 KINDS = (
     CREATED, EPISODE, DECISION, OUTCOME, AMENDMENT, MISSING, USER, PREFERENCE, CONTROL, ARM, RETIRED, PAUSED, RESUMED,
-    STOPPED, LOOK, RULES, SNAPSHOT,
+    STOPPED, LOOK, RULES, REVEALED, SNAPSHOT,
 )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from drimed.evaluation.tables import open_bandit, pyarrow
 from drimed.outputs import replacing
 from drimed.trial import earlier, lme4, queries
 from drimed.trial.queries import Story
+from drimed.trial.seasons import COLUMNS
 from drimed.trial.state import TrialState
 from drimed.trial.tables.writing import csv_line, csv_text
 from drimed.trial.trial import Trial
@@ -29,6 +30,8 @@ FORMS = (".csv", ".json", ".parquet", ".npz")
 MEANING = {
     "decision": "number of the decision, from 1",
     "episode": "its season or other episode, from 1",
+    "season": "what the episode is called; empty: it has no name",
+    "date": "when the episode began, as given; empty: it was not",
     "user": "who it was for",
     "group": "the user's site, clinic or other group; a user that has none is a group of its own",
     "plot": "the plot it was for, where the user has several; names are unique within a user",
@@ -97,6 +100,7 @@ class Export:
         return {
             "decision": int,
             "episode": int,
+            **(dict.fromkeys(COLUMNS, str) if self.state.seasons else {}),
             "user": str,
             "group": str,
             **plots,
@@ -138,11 +142,12 @@ class Export:
 def _record(state: TrialState, story: Story) -> dict[str, Any]:
     event, body, arms = story.event, story.event.body, state.problem.arms
     profile, outcome = state.profile(str(event.user)), story.outcome or {"metrics": {}, "control": None}
-    known = profile.definition.attributes or {}
+    known, season = profile.definition.attributes or {}, state.seasons.get(body["episode"])
     context = None if body["context"] is None else queries.context_of(state, body["context"])
     return {
         "decision": story.decision,
         "episode": body["episode"],
+        **({"season": season.name, "date": season.date} if season is not None else {}),
         "user": event.user,
         "group": event.user if profile.group is None else profile.group,
         **({"plot": body["plot"], "block": body.get("block")} if body.get("plot") is not None else {}),

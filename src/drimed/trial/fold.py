@@ -22,6 +22,7 @@ from drimed.trial import events as kinds
 from drimed.trial import unlikely
 from drimed.trial.numbers import block_key, plot_key
 from drimed.trial.parts import Arm, ArmNoise, Stopping, User
+from drimed.trial.seasons import Season
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import Capacity, Episode, TrialState, Values, problem_of
 from drimed.trial.stopping import after_look, changed
@@ -117,7 +118,7 @@ def _decided(state: TrialState, events: list[Event]) -> TrialState:
         learned = state.policy.commit_together(learned, offers, _decision(state, events))
     else:
         many = _decision(state, events)
-        one = Decision(many.action[0], many.probabilities[0], many.reason[0], many.exact)
+        one = Decision(many.action[0], many.probabilities[0], many.reason_code[0], many.exact)
         learned = state.policy.commit(learned, problem.offer(*state.asked(events[0], numbers)), one)
     pulls: dict[str, tuple[int, ...]] = {}
     for event in events:
@@ -156,7 +157,10 @@ def _missing(state: TrialState, event: Event) -> TrialState:
 def _episode(state: TrialState, event: Event) -> TrialState:
     body = event.body
     learned = state.policy.begin_episode(state.learned, state.opening_offers(body["contexts"]))
-    return replace(state, episode=Episode(body["episode"], body["contexts"], body["unavailable"]), learned=learned)
+    season = Season(body.get("name"), body.get("date"))
+    named = state.seasons.with_items([(body["episode"], season)]) if season.body() else state.seasons
+    episode = Episode(body["episode"], body["contexts"], body["unavailable"])
+    return replace(state, episode=episode, seasons=named, learned=learned)
 
 
 def _user(state: TrialState, event: Event) -> TrialState:
@@ -201,6 +205,11 @@ def _rules(state: TrialState, event: Event) -> TrialState:
     return replace(state, spec=spec, looked=replace(state.looked, views=in_view, met=met))
 
 
+def _revealed(state: TrialState, event: Event) -> TrialState:
+    whole = state.opened or "decision" not in event.body
+    return replace(state, opened=whole, openings=(*state.openings, event.seq))
+
+
 def _same(state: TrialState, event: Event) -> TrialState:
     del event
     return state
@@ -221,6 +230,7 @@ _HANDLERS: dict[str, Callable[[TrialState, Event], TrialState]] = {
     kinds.STOPPED: _turned,
     kinds.LOOK: _look,
     kinds.RULES: _rules,
+    kinds.REVEALED: _revealed,
     kinds.SNAPSHOT: _same,
 }
 

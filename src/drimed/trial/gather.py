@@ -43,6 +43,8 @@ class Gathered:
     standing: IntArray  # (n,), the decision's state, by its place in records.STATES
     block: IntArray  # (n,), the number of its block; 0: none
     plot: FloatArray  # (n, M), of the control plot beside it, in the metrics' units; NaN: not there
+    floor: FloatArray | None = None  # (n, 2), of the control and of every arm; None: the trial has no floors
+    without: FloatArray | None = None  # (n, K), the probabilities as they would have been without floors
 
     @property
     def told(self) -> BoolArray:
@@ -112,6 +114,8 @@ def _joined(before: Gathered, changed: Gathered) -> Gathered:
         if new is None:
             columns[name] = None
             continue
+        if old is None:  # floors were set later
+            old = np.zeros((len(before.number), *new.shape[1:]))
         if new.ndim == 2 and (wider := new.shape[1] - old.shape[1]):  # an arm was added
             old = np.pad(old, ((0, 0), (0, wider)))
         columns[name] = np.concatenate([old, new[~known]])
@@ -131,10 +135,12 @@ def _gathered(state: TrialState, found: Iterable[Story], n: int) -> Gathered:
         "metrics": np.full((n, M), np.nan),
         "control": np.full((n, M), np.nan),
     }
+    if state.spec.floors is not None:
+        columns |= {"floor": np.zeros((n, 2)), "without": np.zeros((n, K))}
     filled = 0
     for i, story in enumerate(found):
         for name, value in _row(state, story).items():
-            if name == "probabilities":
+            if name in ("probabilities", "without"):
                 columns[name][i, : len(value)] = value  # arms may have come later
             else:
                 columns[name][i] = value
@@ -158,6 +164,8 @@ def _row(state: TrialState, story: Story) -> dict[str, Any]:
         "held": body["share"] is not None and body["share"] < 1,
         "standing": STATES.index(story.state),
     }
+    if state.spec.floors is not None:
+        row |= {"floor": body.get("floor", (0.0, 0.0)), "without": body.get("without") or body["probabilities"]}
     if body["propensity"] is not None:
         row["propensity"] = body["propensity"]
     if body["context"]:

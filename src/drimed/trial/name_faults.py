@@ -12,7 +12,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from drimed.records import Fault, Path
-from drimed.trial.columns import PARTS, RESERVED
+from drimed.trial.codes import code_faults
+from drimed.trial.columns import CODE, PARTS, RESERVED
 from drimed.trial.names import folded, hidden, tidy
 from drimed.trial.parts import Name, User
 from drimed.trial.sentences import NAME_RULE
@@ -65,6 +66,7 @@ def first_faults(spec: TrialSpec) -> Iterator[Fault]:
         yield from user_names(user, ("users", name))
         yield from direction_faults(spec, user.preference or {}, ("users", name, "preference"))
     yield from direction_faults(spec, spec.preference or {}, ("preference",))
+    yield from code_faults(spec)
 
 
 def name_faults(name: str, at: Path) -> Iterator[Fault]:
@@ -114,7 +116,8 @@ def _column_faults(spec: TrialSpec) -> Iterator[Fault]:
             at = _place(spec, part, name)
             yield from _seen(name, at)
             key = folded(name)
-            if key in RESERVED or key.startswith(PREFIXES):
+            coded = key == CODE and spec.blinding is not None
+            if key in RESERVED or key.startswith(PREFIXES) or coded:
                 yield Fault(at, f"{name!r} is what sheets call a column of their own: choose another name")
             elif key in seen:
                 other = ".".join(seen[key])

@@ -111,6 +111,12 @@ class Metric(Part):
         return value
 
 
+class Reward(Part):
+    """What a user gains: the weighted sum of the metrics."""
+
+    unit: Text = ""  # such as EUR/ha; weights turn a metric's unit into it
+
+
 class Arm(Part):
     """Something that can be done: with its own effects, described by attributes, or by an explicit Phi(a)."""
 
@@ -172,6 +178,10 @@ class Floors(Part):
     count: Literal["all", "user"] = "all"  # which decisions count: all of the trial's, or those of this user
     until: Name | None = None  # a stopping rule: once it is met there is no floor any more, for whom it is met
 
+    def heights(self) -> dict[str, Any]:
+        """How high they are and how they shrink, but not when they end."""
+        return self.model_dump(exclude={"until"})
+
 
 class StoppingRule(Part):
     """A question about the arms, when it counts as answered, and what happens then."""
@@ -200,6 +210,13 @@ class Stopping(Part):
     def plain(self) -> dict[str, Any]:
         """As JSON data, without what was left to its default."""
         return self.model_dump(mode="json", exclude_defaults=True)
+
+
+class Blinding(Part):
+    """Codes in place of arms, for people who must not know them."""
+
+    codes: dict[Name, Name] | None = None  # arm -> code; None: they are drawn
+    show_codes: bool = False  # whether blinded people see the code of each decision, as on coded packages
 
 
 class Model(Part):

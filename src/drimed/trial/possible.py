@@ -13,7 +13,7 @@ from typing import Any
 
 from drimed.errors import ConflictError, InputError
 from drimed.records import MISSING, Event
-from drimed.trial import allowed, possible_looks
+from drimed.trial import allowed, possible_looks, seasons
 from drimed.trial import events as kinds
 from drimed.trial.covariates import number
 from drimed.trial.events import written
@@ -21,6 +21,7 @@ from drimed.trial.fold import with_arm
 from drimed.trial.numbers import plot_key
 from drimed.trial.parts import Arm, ArmNoise, User
 from drimed.trial.queries import Story, context_of
+from drimed.trial.seasons import Season
 from drimed.trial.state import TrialState
 
 Pairs = Sequence[tuple[Event, Story | None]]  # events, each with what was known of the decision that it is about
@@ -28,7 +29,7 @@ Pairs = Sequence[tuple[Event, Story | None]]  # events, each with what was known
 _REASON = {"reason"}
 _FIELDS: dict[str, tuple[set[str], set[str]]] = {  # of the body: those that are there, and those that may be
     kinds.CREATED: ({"spec", "seed", "numpy"}, set()),
-    kinds.EPISODE: ({"episode", "contexts", "unavailable"}, set()),
+    kinds.EPISODE: ({"episode", "contexts", "unavailable"}, {"name", "date"}),
     kinds.OUTCOME: ({"outcome", "was", "late"}, set()),
     kinds.AMENDMENT: ({"outcome", "was", "reason"}, {"late", "missing"}),
     kinds.MISSING: (_REASON, {"was"}),
@@ -42,6 +43,7 @@ _FIELDS: dict[str, tuple[set[str], set[str]]] = {  # of the body: those that are
     kinds.STOPPED: (_REASON, set()),
     kinds.LOOK: (possible_looks.FIELDS, set()),
     kinds.RULES: ({"stopping", "was", "reason"}, set()),
+    kinds.REVEALED: (_REASON, {"decision"}),
     kinds.SNAPSHOT: ({"after", "hash"}, set()),
 }
 
@@ -75,7 +77,7 @@ def check_start(created: Event) -> None:
     seed, given = body["seed"], body["spec"].get("seed")
     _texts(body["numpy"])
     if created.kind != kinds.CREATED or type(seed) is not int or given not in (None, seed):
-        raise InputError(f"its seed is {seed!r}, and the trial file's is {given!r}")
+        raise InputError("its seed is no whole number, or not the trial file's")  # whoever knows it can predict arms
 
 
 def _body(event: Event) -> dict[str, Any]:
@@ -221,6 +223,8 @@ def _episode(state: TrialState, event: Event) -> None:
     body = event.body
     if body["episode"] != allowed.opening(state, body["episode"]):
         raise ConflictError("an episode has a number")
+    _texts(*(body[part] for part in ("name", "date") if part in body))
+    seasons.check(state, Season(body.get("name"), body.get("date")))
     for user, values in body["contexts"].items():
         allowed.known_user(state, user)
         _context(state, values)
@@ -290,6 +294,10 @@ def _turned(state: TrialState, event: Event) -> None:
     allowed.turning(state, event.kind)
 
 
+def _revealed(state: TrialState, event: Event) -> None:
+    allowed.openable(state, event.body.get("decision"))
+
+
 def _snapshot(state: TrialState, event: Event) -> None:
     body = event.body
     if body["after"] != state.seq or not re.fullmatch("[0-9a-f]{64}", body["hash"]):
@@ -326,6 +334,7 @@ _CHANGED: dict[str, Callable[[TrialState, Event], None]] = {
     kinds.STOPPED: _turned,
     kinds.LOOK: possible_looks.look,
     kinds.RULES: possible_looks.rules,
+    kinds.REVEALED: _revealed,
     kinds.SNAPSHOT: _snapshot,
 }
 _WITH_DECISION = (kinds.DECISION, *_TOLD)

@@ -168,14 +168,17 @@ class Problem:
         available: Sequence[BoolArray | None],
         blocks: Sequence[int] | None = None,
     ) -> Offer:
-        """What several users are offered at once, or one on several plots: (n, ...)."""
+        """What several users are offered at once, or one on several plots: (n, ...).
+
+        Contexts of many simulated trials (..., D) make offers with their leading axes: (..., n, ...).
+        """
         views = [self._view(profile) for profile in profiles]
         if all(view is views[0] for view in views):
             views = views[:1]
         maps = np.stack([v.maps for v in views])
         whitening, covariance = _stack([v.whitening for v in views]), _stack([v.covariance for v in views])
         p = np.stack([profile.preference for profile in profiles])
-        context = None if not self.fields else np.stack([c for c in contexts if c is not None])
+        context = None if not self.fields else np.stack([c for c in contexts if c is not None], axis=-2)
         sigma, scale = self._noise(covariance, p, context)
         everything = np.ones(self.room, bool)
         masks = None
@@ -213,6 +216,8 @@ class Problem:
         levels, numbers = np.array([p.levels for p in people], np.intp), np.array([p.covariates for p in people])
         if context is not None:
             z, more = self.covariates.split(context)
+            lead = context.shape[:-1]
+            levels, numbers = (np.broadcast_to(own, (*lead, own.shape[-1])) for own in (levels, numbers))
             levels, numbers = np.concatenate([levels, more], axis=-1), np.concatenate([numbers, z], axis=-1)
         return Unit(
             user=np.array([p.number for p in people]),

@@ -16,6 +16,7 @@ from drimed.errors import InputError, UnknownNameError
 from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, STATES, Decision, Event, Interval, Member, Page, Status
 from drimed.trial import events as kinds
 from drimed.trial.build import notes
+from drimed.trial.seasons import UNNAMED
 from drimed.trial.state import TrialState
 from drimed.trial.stopping import called
 from drimed.trial.stores.store import Ledger
@@ -96,6 +97,7 @@ def record(state: TrialState, story: Story, *, repeated: bool = False) -> Decisi
         state_version=body["state"],
         time=event.time,
         actor=event.actor,
+        season=state.seasons.get(body["episode"], UNNAMED).name,
         plot=body.get("plot"),
         block=body.get("block"),
         repeated=repeated,
@@ -104,6 +106,7 @@ def record(state: TrialState, story: Story, *, repeated: bool = False) -> Decisi
         control=None if outcome is None else outcome["control"],
         reward=None if outcome is None else state.reward(state.profiles[body["profile"]], outcome),
         amendments=story.amendments,
+        code=state.codes.get(body["arm"]),
     )
 
 
@@ -141,6 +144,7 @@ def status(state: TrialState) -> Status:
         rules_met=list(state.looked.met),
         floor_ended=[called(*who.split(":", 1)) for who in state.looked.ended],
         halted=state.looked.halted,
+        season=state.seasons.get(state.episode.number, UNNAMED).name,
     )
 
 

@@ -17,6 +17,7 @@ from drimed.trial import asking, sheets
 from drimed.trial.columns import ATTRIBUTE, CONTEXT, SHEET, Column, Columns, marks_of, refuse_split_decimals
 from drimed.trial.names import folded, tidy
 from drimed.trial.plots import places
+from drimed.trial.seasons import COLUMNS
 from drimed.trial.sheets import Cells
 from drimed.trial.state import TrialState
 from drimed.trial.tables.cells import POINT, Marks, is_missing, number, text
@@ -40,6 +41,8 @@ class Roster:
     contexts: dict[str, dict[str, Value]]
     enrol: dict[str, dict[str, Any]]
     plots: dict[str, Plots]
+    season: str | None = None  # that the sheet is for, if it says so
+    date: str | None = None  # when it begins
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,14 @@ def ask(
     users: Sequence[str] | None = None,
     ignore: Iterable[str] = (),
     episode: int | None = None,
+    season: str | None = None,
+    date: str | None = None,
     key: str | None = None,
 ) -> list[Decision]:
-    """Decide for those in the sheet, or only for some of them; what is wrong is told with its row."""
+    """Decide for those in the sheet, or only for some of them; what is wrong is told with its row.
+
+    A column `season` (and `date`) says what `season` says, if that is not given.
+    """
     roster = read(tx.state, table, ignore)
     names = list(roster.rows) if users is None else [asking.known_name(tx.state, user) for user in users]
     asked, known = set(names), tx.state.users
@@ -72,6 +80,8 @@ def ask(
             enrol={u: definition for u, definition in roster.enrol.items() if u in asked},
             plots={u: plots for u, plots in roster.plots.items() if u in asked},
             episode=episode,
+            season=roster.season if season is None else season,
+            date=roster.date if date is None else date,
             key=key,
         )
     except DrimedError as error:
@@ -100,7 +110,8 @@ def read(state: TrialState, table: Table, ignore: Iterable[str] = ()) -> Roster:
             found.setdefault(one.user, []).append((row.number, one))
         except InputError as error:
             errors[row.number] = str(error)
-    roster = Roster({user: own[0][0] for user, own in found.items()}, {}, {}, {})
+    first = {user: own[0][0] for user, own in found.items()}
+    roster = Roster(first, {}, {}, {}, *(_whole_sheet(table, meant, name, errors) for name in COLUMNS))
     for user, own in found.items():
         said, plots = _together(state, own, errors)
         if context := {name: value for (part, name), value in said.items() if part == "context"}:
@@ -111,6 +122,20 @@ def read(state: TrialState, table: Table, ignore: Iterable[str] = ()) -> Roster:
             roster.plots[user] = plots
     refuse(errors)
     return roster
+
+
+def _whole_sheet(table: Table, found: Mapping[str, Column], name: str, errors: dict[int, str]) -> str | None:
+    """What a column says that must say the same in all rows; None: it is not there, or empty."""
+    said: str | None = None
+    for row in table.rows:
+        cell = sheets.meant(row, found).get(Column(SHEET, name))
+        if is_missing(cell):
+            continue
+        value = text(cell)
+        if said is not None and value != said:
+            errors.setdefault(row.number, f"{name} is {value!r} here and {said!r} above; a sheet asks for one season")
+        said = said or value
+    return said
 
 
 def blank(state: TrialState) -> list[Record]:

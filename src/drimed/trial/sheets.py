@@ -13,6 +13,7 @@ from drimed.errors import BatchError, InputError
 from drimed.records import Decision, Fault, Receipt, Report
 from drimed.trial import queries, telling
 from drimed.trial.columns import (
+    CODE,
     CONTROL,
     METRIC,
     SHEET,
@@ -30,19 +31,25 @@ from drimed.trial.transaction import Transaction
 
 PLACES = ("plot", "block")  # written only where there are any
 DECISION = Column(SHEET, "decision")
+ARM = Column(SHEET, "arm")
 
 Cells = Mapping[Column, Any]
 
 
-def tell(tx: Transaction, table: Table, *, ignore: Iterable[str] = (), confirm: bool = False) -> list[Receipt]:
+def tell(
+    tx: Transaction, table: Table, *, ignore: Iterable[str] = (), confirm: bool = False, blinded: bool = False
+) -> list[Receipt]:
     """Report the outcomes of a sheet with a column `decision` and one for each metric, all or none.
 
     Empty cells are still to come, and rows without any outcome are passed over, so that the sheet of `ask` can be
     filled in bit by bit; a sheet without any outcome is refused. The columns that `ask` wrote may stay; a user, a plot
-    or an arm that is not the decision's is an error: somebody has sorted one column alone.
+    or an arm that is not the decision's is an error: somebody has sorted one column alone. Somebody who is `blinded`
+    sends no arms: they could try which one is not refused.
     """
     columns, ignore = Columns.of(tx.state.problem), set(ignore)
     found = columns.read(table, ignore)
+    if blinded and not tx.state.opened and ARM in found.values():
+        raise InputError("a sheet of somebody who is blinded has no column 'arm': leave it out")
     for name in columns.unknown(table, found, ignore):
         columns.refuse(name)
     numeric = {column for column in columns.all if column.part in (METRIC, CONTROL)} | {DECISION}
@@ -132,7 +139,7 @@ def decision_number(cells: Cells, marks: Marks = POINT) -> int:
 
 
 def _misplaced(cells: Cells, recorded: Decision) -> str | None:
-    there = {"user": recorded.user, "plot": recorded.plot, "block": recorded.block, "arm": recorded.arm}
+    there = {name: getattr(recorded, name) for name in ("user", "plot", "block", "arm", "season")}
     for name, truth in (there | {"episode": str(recorded.episode)}).items():
         if (given := cells.get(Column(SHEET, name))) is None:
             continue
@@ -149,19 +156,25 @@ def _misplaced(cells: Cells, recorded: Decision) -> str | None:
 def decision_rows(
     columns: Columns, decisions: Iterable[Decision], metrics: Sequence[str] = (), *, plots: bool = False
 ) -> list[Record]:
-    """Decisions as a sheet to hand out, with a column for each of these metrics to fill in."""
+    """Decisions as a sheet to hand out, with a column for each of these metrics to fill in.
+
+    A sheet of decisions that are all blinded has no columns of arms; codes are there if any decision has one.
+    """
     found = list(decisions)
-    places = places_of(found)
+    places, coded = places_of(found), any(d.code is not None for d in found)
+    told = any(d.arm for d in found)
+    seasons = columns.has_season and any(d.season is not None for d in found)
     return [
         {
             "decision": d.id,
             "episode": d.episode,
+            **({"season": d.season} if seasons else {}),
             "user": d.user,
             **{name: getattr(d, name) for name in places},
             **{columns.named("context", name): value for name, value in (d.context or {}).items()},
-            "arm": d.arm,
-            "propensity": d.propensity,
-            "reason": d.reason,
+            **({"arm": d.arm} if told else {}),
+            **({CODE: d.code} if coded else {}),
+            **({"propensity": d.propensity, "reason": d.reason} if any(d.reason for d in found) else {}),
             **{columns.named(METRIC, m): (d.outcome or {}).get(m) for m in metrics},
             **{columns.named(CONTROL, m): (d.control or {}).get(m) for m in (metrics if plots else ())},
         }

@@ -27,6 +27,7 @@ from drimed.trial.fold import at_start, caught_up
 from drimed.trial.layers import Layers
 from drimed.trial.numbers import Numbers
 from drimed.trial.parts import User
+from drimed.trial.seasons import Season
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import Capacity, Counts, Episode, TrialState, problem_of
 from drimed.trial.stopping import Looked
@@ -51,6 +52,7 @@ def take(state: TrialState) -> Snapshot:
         "capacity": asdict(state.capacity),
         "profiles": [[p.user for p in profiles], described],
         "episode": vars(state.episode) | {"asked": dict(state.episode.asked)},
+        "seasons": [[number, season.body()] for number, season in state.seasons.items()],
         "counts": asdict(state.counts),
         "pulls": dict(state.pulls),
         "blocks": dict(state.numbers.blocks),
@@ -58,7 +60,7 @@ def take(state: TrialState) -> Snapshot:
         "retired": state.retired,
         "status": state.status,
         **({} if state.spec.stopping is None else {"looked": asdict(state.looked)}),
-    }
+    } | ({"opened": state.opened, "openings": state.openings} if state.openings else {})
     arrays: dict[str, Any] = {f"state.{name}": array for name, array in to_arrays(state.learned).items()}
     stream = io.BytesIO()
     np.savez(stream, meta=np.array(written(meta)), **arrays)
@@ -86,11 +88,14 @@ def restore(created: Event, snapshot: Snapshot) -> TrialState | None:
         numbers=replace(empty, blocks=Layers(meta["blocks"])),
         usual=tuple(Spread(**spread) for spread in meta["usual"]),
         episode=Episode(**meta["episode"] | {"asked": Layers(meta["episode"]["asked"])}),
+        seasons=Layers((number, Season(**known)) for number, known in meta.get("seasons", ())),
         counts=Counts(**meta["counts"]),
         pulls=Layers((user, tuple(n)) for user, n in meta["pulls"].items()),
         retired=tuple(meta["retired"]),
         status=meta["status"],
         looked=Looked.read(meta["looked"]) if "looked" in meta else Looked(),
+        opened=meta.get("opened", False),
+        openings=tuple(meta.get("openings", ())),
         seq=snapshot.seq,
         hash=snapshot.hash,
     )

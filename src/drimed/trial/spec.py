@@ -19,6 +19,7 @@ from drimed.trial import lines
 from drimed.trial.parts import (
     Arm,
     Attribute,
+    Blinding,
     Cohort,
     Confidence,
     ContextField,
@@ -32,6 +33,7 @@ from drimed.trial.parts import (
     Noise,
     Part,
     PolicyPart,
+    Reward,
     Stopping,
     Text,
     Tolerance,
@@ -63,6 +65,7 @@ class TrialSpec(Part):
     feedback: Literal["absolute", "difference"] = "absolute"
     decisions: Literal["one per episode", "any number"] = "one per episode"
     metrics: Annotated[dict[Name, Metric], Field(min_length=1)]
+    reward: Reward = Field(default_factory=Reward)
     arms: Annotated[dict[Name, Arm], Field(min_length=1)]
     users: dict[Name, User] = Field(default_factory=dict)
     cohorts: dict[Name, Cohort] = Field(default_factory=dict)
@@ -74,6 +77,7 @@ class TrialSpec(Part):
     guardrails: list[Guardrail] = Field(default_factory=list)
     floors: Floors | None = None
     stopping: Stopping | None = None
+    blinding: Blinding | None = None  # None: there are no codes
     confidence: Confidence = 0.99
     delta: Annotated[float, Field(gt=0, lt=1)] = 0.01  # for confidence "anytime": the promise fails at most so often
     context: dict[Name, ContextField] = Field(default_factory=dict)
@@ -120,6 +124,8 @@ class TrialSpec(Part):
         from drimed.trial.name_faults import first_faults, tidied
         from drimed.trial.sentences import readable
 
+        if isinstance(data, Mapping):  # what a rehearsal assumes of the world is in the file, but not of the trial
+            data = {name: part for name, part in data.items() if name != "scenarios"}
         data, twins = tidied(data)
         if twins:
             raise SpecError(twins)

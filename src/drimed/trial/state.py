@@ -20,10 +20,12 @@ from drimed.policies.contract import AnyPolicy, to_arrays
 from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, Event
 from drimed.rules.floors import Floors
 from drimed.trial.build import build_policy
+from drimed.trial.codes import codes_of
 from drimed.trial.layers import Layers
 from drimed.trial.numbers import Numbers
 from drimed.trial.parts import User
 from drimed.trial.problem import FEWEST_USERS, Problem, Profile
+from drimed.trial.seasons import Season
 from drimed.trial.spec import TrialSpec
 from drimed.trial.stopping import Looked, has_floor, views
 from drimed.trial.unlikely import Spread
@@ -97,11 +99,14 @@ class TrialState:
     seq: int
     hash: str
     episode: Episode = Episode()
+    seasons: Layers[int, Season] = field(default_factory=Layers)  # episodes that have a name or a date
     counts: Counts = Counts()
     pulls: Layers[str, tuple[int, ...]] = field(default_factory=Layers)  # user -> decisions by arm
     retired: tuple[str, ...] = ()
     status: str = "running"
     looked: Looked = field(default_factory=Looked)
+    opened: bool = False  # whether the code was opened for all
+    openings: tuple[int, ...] = ()  # events that opened it, for one decision or for all
     stale: bool = False  # whether the evidence must be summed again before anything else is folded in
 
     @staticmethod
@@ -133,7 +138,7 @@ class TrialState:
         """The least probabilities of the next decisions, for these users: (n,), or () for one."""
         if self.spec.floors is None:
             return None
-        floors = Floors(**self.spec.floors.model_dump(exclude={"until"}))
+        floors = Floors(**self.spec.floors.heights())
         before = np.full(len(users), self.counts.decisions)
         if floors.count == "user":
             before = np.array([sum(self.pulls.get(user, ())) for user in users])
@@ -148,6 +153,11 @@ class TrialState:
     def seed(self) -> int:
         """Of the policy's draws."""
         return int(self.created.body["seed"])
+
+    @cached_property
+    def codes(self) -> dict[str, str]:
+        """The code of each arm; empty: the trial has none."""
+        return {} if self.spec.blinding is None else codes_of(self.seed, tuple(self.spec.arms), self.spec.blinding)
 
     def settled(self) -> Any:
         """The policy's state, ready to decide on; it is kept when a decision is recorded."""

@@ -15,8 +15,8 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from drimed.errors import InputError
-from drimed.records import Decision, Event, Head, Receipt, Report, Status
-from drimed.trial import anchors, asking, changes, enrolling, looking, proposing, queries, telling
+from drimed.records import Decision, Event, Head, Look, Opening, Receipt, Report, Status
+from drimed.trial import anchors, asking, blinding, changes, enrolling, looking, proposing, queries, telling
 from drimed.trial import events as kinds
 from drimed.trial.asking import Context
 from drimed.trial.enrolling import Definition
@@ -175,6 +175,8 @@ class Trial:
         `episode` names the episode this is for; if it is the next one, it is opened with these contexts. Contexts are
         those of `open_episode` unless given here. `key` is an idempotency key: a repeated request is answered with the
         first decisions. (A request that decided nothing new leaves no trace: repeated in a later episode, it decides.)
+
+        A dry run shows the probabilities and no arm: the one that will be drawn is concealed.
         """
         one = isinstance(users, str)
         if (contexts if one else context) is not None:
@@ -214,7 +216,7 @@ class Trial:
             return act(tx)
 
     def preview(self) -> list[Decision]:
-        """What would be decided now for every user and plot, in its context of this episode or a typical one."""
+        """How likely each arm is now for every user and plot, in its context of this episode or a typical one."""
         with self.writing(dry_run=True) as tx:
             return asking.preview(tx)
 
@@ -340,7 +342,7 @@ class Trial:
         with self.writing(actor) as tx:
             changes.turn(tx, kinds.STOPPED, reason)
 
-    def look(self, *, actor: str | None = None, dry_run: bool = False) -> dict[str, Any]:
+    def look(self, *, actor: str | None = None, dry_run: bool = False) -> Look:
         """What the stopping rules say now; it is recorded, and so is a pause or a stop that they demand."""
         with self.writing(actor, dry_run=dry_run) as tx:
             return looking.take(tx)
@@ -349,6 +351,11 @@ class Trial:
         """Replace the stopping rules, as they stand under [stopping] in a trial file."""
         with self.writing(actor) as tx:
             changes.change_rules(tx, stopping, reason)
+
+    def reveal(self, decision: int | None = None, *, reason: str, actor: str | None = None) -> Opening:
+        """Open the code for one decision, in an emergency, or (None) for all; who did it and why stays in the log."""
+        with self.writing(actor) as tx:
+            return blinding.reveal(tx, decision, reason)
 
     # Reading: more in drimed.trial.queries
 

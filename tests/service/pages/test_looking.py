@@ -256,7 +256,9 @@ def test_the_story_of_a_decision_is_whole(visitor: Visitor, http: httpx.Client) 
     ).raise_for_status()
     said = readable(visitor.look(f"{BUSY}/decisions/9"))
     assert f"Decision 9: {told['arm']} for site 0" in said
-    assert "What the guard did" in said
+    assert "Why this arm?" in said
+    assert re.search(r"It had a chance of|No other arm had a chance", said), said
+    assert "guard" in said
     assert re.search(r"corrected: yield [\d.]+ → 5.25 scale off local", said), said
     assert re.search(r"recorded as event \d+ hash [0-9a-f]{64}", said)
     assert re.search(r"the state after event \d+", said)

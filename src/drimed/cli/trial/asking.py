@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drimed.cli.trial import common
-from drimed.cli.trial.common import NOTHING_WRITTEN, Address, Attributes, CohortName, Dry, Name, Out, Who
+from drimed.cli.trial.common import NOTHING_DRAWN, Address, Attributes, CohortName, Dry, Name, Out, Who
 from drimed.errors import InputError
 from drimed.trial.stores import DEFAULT
 
@@ -30,6 +30,10 @@ def ask(
     plot: Annotated[list[str] | None, typer.Option(help="Only this plot of the user; repeatable.")] = None,
     block: Annotated[str | None, typer.Option(help="The block that the plot is in.")] = None,
     episode: Annotated[int | None, typer.Option(help="The episode this is for; the next one is opened.")] = None,
+    season: Annotated[
+        str | None, typer.Option(help='The same by name, as "spring 2026"; one with a new name is opened.')
+    ] = None,
+    date: Annotated[str | None, typer.Option(help="When a season that is opened begins, as 2026-03-15.")] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key: a repeat gets the first answer again.")] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="A column of the sheet to ignore; repeatable.")] = None,
     out: Out = None,
@@ -50,6 +54,7 @@ def ask(
     if block is not None and not plot:
         raise InputError("--block needs --plot: a decision is for a plot of the block")
     trial = common.open_trial(name, store, actor)
+    when: dict[str, Any] = {"episode": episode, "season": season, "date": date}
     from drimed.trial import roster, sheets
     from drimed.trial.columns import Columns
 
@@ -59,28 +64,41 @@ def ask(
 
     def act(tx: Transaction) -> list[Decision]:
         if table is not None:
-            return roster.ask(tx, table, users=user, ignore=ignore or (), episode=episode, key=key)
-        return _without_sheet(tx, user, about, episode, key)
+            return roster.ask(tx, table, users=user, ignore=ignore or (), key=key, **when)
+        return _without_sheet(tx, user, about, key, **when)
 
     found = trial.decide(act, dry_run=dry_run)
     state = trial.state()
-    common.put(sheets.decision_rows(Columns.of(state.problem), found), out, [d.plain() for d in found])
+    rows = sheets.decision_rows(Columns.of(state.problem), found)
+    common.put(_with_chances(rows, found) if dry_run else rows, out, [d.plain() for d in found])
     if out is not None and not dry_run:
         common.say(f"log: event {state.seq}, hash {state.hash}")
     again = sum(d.repeated for d in found)
     decided = f"{len(found) - again} decided" + (f", {again} decided before" if again else "")
-    common.say(f"{decided}; episode {found[0].episode}" + (NOTHING_WRITTEN if dry_run else ""))
+    called = "" if found[0].season is None else f" ({found[0].season})"
+    common.say(f"{decided}; episode {found[0].episode}{called}" + (NOTHING_DRAWN if dry_run else ""))
+
+
+def _with_chances(rows: list[dict[str, Any]], found: list[Decision]) -> list[dict[str, Any]]:
+    """A dry run shows how likely each arm is, and not which one will be drawn."""
+    arms = dict.fromkeys(arm for d in found for arm in d.probabilities)
+    return [
+        {name: value for name, value in row.items() if name != "propensity"}
+        | {f"chance of {arm}": d.probabilities.get(arm) for arm in arms}
+        for row, d in zip(rows, found, strict=True)
+    ]
 
 
 def _without_sheet(
-    tx: Transaction, users: list[str] | None, about: dict[str, Any], episode: int | None, key: str | None
+    tx: Transaction, users: list[str] | None, about: dict[str, Any], key: str | None, **when: Any
 ) -> list[Decision]:
-    from drimed.trial import asking, roster
+    from drimed.trial import asking, roster, seasons
 
     state = tx.state
+    episode = seasons.meant(state, when["season"], when["episode"])
     if state.problem.fields and not about["context"] and episode not in (None, state.episode.number):
         raise InputError(f"episode {episode} begins with the contexts of its users; give a sheet of them")
-    words: dict[str, Any] = {"episode": episode, "key": key}
+    words: dict[str, Any] = {**when, "key": key}
     users = None if users is None else [asking.known_name(state, user) for user in users]
     if users and len(users) == 1:
         (one,) = users

@@ -8,6 +8,7 @@ import typer
 
 from drimed.cli.trial import common
 from drimed.cli.trial.common import Address, Attributes, CohortName, Name, Who, Why
+from drimed.errors import InputError
 from drimed.trial.stores import DEFAULT
 
 if TYPE_CHECKING:
@@ -101,6 +102,27 @@ def resume(name: Name, reason: Why = "", store: Address = DEFAULT, actor: Who = 
 def stop(name: Name, reason: Why, store: Address = DEFAULT, actor: Who = None) -> None:
     """Stop decisions for good; outcomes are still taken."""
     _change(name, store, actor, "stop", reason=reason)
+
+
+def reveal(
+    name: Name,
+    reason: Why,
+    decision: Annotated[int | None, typer.Argument(help="The decision; left out: all, with --all.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Open the code for all decisions: the blinding ends.")] = False,
+    store: Address = DEFAULT,
+    actor: Who = None,
+) -> None:
+    """Open the code: tell which arm a decision got. Who did it and why stays in the log."""
+    if (decision is None) != every:
+        raise InputError("give the number of a decision, or --all to open the code for all of them")
+    opened = common.open_trial(name, store, actor).reveal(decision, reason=reason)
+    if opened.decision is not None:
+        coded = f" (code {opened.code})" if opened.code else ""
+        common.say(f"decision {opened.decision}: {opened.arm}{coded}. The log has who opened this, and why.")
+        return
+    for arm, code in (opened.codes or {}).items():
+        common.say(f"{code}: {arm}")
+    common.say("The code is open for all decisions; the log has who opened it, and why.")
 
 
 def _change(trial: str, store: str, actor: str | None, change: str, **fields: Any) -> None:

@@ -30,10 +30,13 @@ if TYPE_CHECKING:
 
 console = Console(highlight=False)
 NOTHING_WRITTEN = ". Nothing was written."
+NOTHING_DRAWN = ". Nothing was written, and no arm was drawn."
 _ACTING = re.compile(
     r"[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
 )  # on a terminal
 MOST_SHOWN = 40  # rows of a table on the screen; files hold all
+GAP = 2  # between the columns of a table, with its padding
+LONGEST_WORD = 20  # letters of a word that is not broken in a table, if there is room
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The trial.")]
 Address = Annotated[
@@ -118,21 +121,35 @@ def put(rows: list[dict[str, Any]], out: Path | None, full: list[dict[str, Any]]
 
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
-    """Rows as a table on the screen."""
+    """Rows as a table on the screen; where that is too narrow for one, each row as a list."""
     if not rows:
         return
     names = list(dict.fromkeys(n for row in rows for n in row))
     numeric = {n for n in names if all(isinstance(row.get(n), int | float | None) for row in rows)}
-    columns = (
-        Column(Text(visible(n)), justify="right" if n in numeric else "left", overflow="fold", min_width=len(n))
-        for n in names
-    )
-    table = Table(*columns, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for row in rows[:MOST_SHOWN]:
-        table.add_row(*(Text(_cell(row.get(n))) for n in names))
+    shown = [{n: _cell(row.get(n)) for n in names} for row in rows[:MOST_SHOWN]]
+    widths = {n: max(len(visible(n)), *(_least(row[n], n in numeric) for row in shown)) for n in names}
+    if sum(widths.values()) + GAP * len(names) <= console.width:
+        columns = (
+            Column(Text(visible(n)), justify="right" if n in numeric else "left", overflow="fold", min_width=widths[n])
+            for n in names
+        )
+        table = Table(*columns, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for row in shown:
+            table.add_row(*(Text(row[n]) for n in names))
+    else:
+        table = Table.grid(Column(style="bold"), Column(overflow="fold"), padding=(0, GAP, 0, 0))
+        for row in shown:
+            for n in names:
+                table.add_row(Text(visible(n)), Text(row[n]))
+            table.add_row()
     console.print(table)
     if len(rows) > MOST_SHOWN:
         say(f"... and {len(rows) - MOST_SHOWN} more; --out FILE writes all")
+
+
+def _least(cell: str, number: bool) -> int:
+    """The width below which a cell cannot be read: a number's own, a text's longest word up to a limit."""
+    return len(cell) if number else min(LONGEST_WORD, max(map(len, cell.split()), default=0))
 
 
 def _cell(value: Any) -> str:

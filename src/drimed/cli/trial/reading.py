@@ -31,8 +31,24 @@ def status(
         plain = [s.plain() for s in found]
         common.say_json(plain[0] if name else plain, indent=1)
         return
-    columns = ("status", "model", "episode", "users", "decisions", "pending", "partial", "complete", "missing")
-    common.show([{"trial": s.name} | {c: getattr(s, c) for c in columns} for s in found])
+    columns, states = (
+        ("status", "model", "episode", "users", "decisions"),
+        ("pending", "partial", "complete", "missing"),
+    )
+    common.show(
+        [
+            {"trial": s.name}
+            | {c: getattr(s, c) for c in columns}
+            | {"outcomes": ", ".join(f"{getattr(s, c)} {c}" for c in states if getattr(s, c))}
+            for s in found
+        ]
+    )
+    if name and found[0].rules_met:
+        common.say(f"stopping rules that are met: {', '.join(found[0].rules_met)}")
+    if name and found[0].floor_ended:
+        common.say(f"the floor has ended for {', '.join(found[0].floor_ended)}")
+    if name and found[0].halted:
+        common.say(f"{found[0].status}: {found[0].halted}")
     if name and found[0].enrolment == "open":
         common.say("enrolment is open: asking for somebody new enrols them")
     for text in found[0].notes if name else ():
@@ -48,12 +64,17 @@ def decisions(
     state: Annotated[str, typer.Option(help="pending, partial, complete, missing or amended.")] = "",
     before: Annotated[int | None, typer.Option(help="Only decisions before this one.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 25,
+    blinded: Annotated[
+        bool, typer.Option("--blinded", help="For somebody who must not know the arms: without all that tells them.")
+    ] = False,
     out: Out = None,
     store: Address = DEFAULT,
 ) -> None:
     """Decisions with their outcomes, newest first; `--state pending --out sheet.csv` is a sheet to fill in."""
+    if blinded and arm:
+        raise InputError("--blinded shows no arms: leave out --arm")
     trial = common.open_trial(name, store)
-    from drimed.trial import queries, sheets
+    from drimed.trial import blinding, queries, sheets
     from drimed.trial.columns import Columns
 
     if state and state not in queries.SEARCHES:
@@ -63,13 +84,35 @@ def decisions(
         found = queries.search(ledger, known, wanted, before=before, limit=limit)
         plots = known.spec.feedback == "difference"
         columns = Columns.of(known.problem)
-        rows = sheets.decision_rows(columns, found.decisions, known.problem.metrics, plots=plots)
+        given = [blinding.blinded(known, d) for d in found.decisions] if blinded else found.decisions
+        rows = sheets.decision_rows(columns, given, known.problem.metrics, plots=plots)
     if out is None:
-        shown = ("episode", "user", *sheets.places_of(found.decisions), "arm", "state", "reward")
-        rows = [{"decision": d.id} | {name: getattr(d, name) for name in shown} for d in found.decisions]
-    common.put(rows, out, [d.plain() for d in found.decisions])
+        places = sheets.places_of(given)
+        names = ["episode", "user", *places, "arm", "code", "state", "reward"]
+        unused = {name for name in ("code",) if all(d.code is None for d in given)}
+        unused |= {"arm", "reward"} if blinded and not known.opened else set()
+        rows = [{"decision": d.id} | {n: getattr(d, n) for n in names if n not in unused} for d in given]
+    common.put(rows, out, [d.plain() for d in given])
     if found.before is not None:
         common.say(f"older decisions: --before {found.before}")
+
+
+def why(
+    name: Name,
+    decision: Annotated[int, typer.Argument(metavar="DECISION", help="The number of the decision.")],
+    store: Address = DEFAULT,
+) -> None:
+    """Why this arm: what it was estimated to bring, how likely it was, and what the guard did."""
+    trial = common.open_trial(name, store)
+    from drimed.trial import queries
+    from drimed.trial.why import why_this_arm
+
+    with trial.reading() as (ledger, state):
+        found, spec = queries.decision(ledger, state, decision), state.spec
+    where = "" if found.plot is None else f", plot {found.plot}"
+    common.say(f"decision {found.id}, episode {found.episode}: {found.arm} for {found.user}{where}", "bold")
+    for sentence in why_this_arm(found, confidence=spec.confidence, unit=spec.reward.unit):
+        common.say(sentence)
 
 
 def log(
@@ -204,6 +247,8 @@ def verify(
     replayed = f"{proof.exact} of {proof.decisions} decisions reproduced to the last bit"
     if proof.rounded:
         replayed += f", {proof.rounded} to round-off (another machine or library)"
+    if proof.looks:
+        replayed += f"; {proof.looks} look{'' if proof.looks == 1 else 's'} taken again"
     common.say(f"{proof.events} events; {replayed}; last hash {proof.hash}")
     if not proof.ok or wrong:
         raise typer.Exit(1)
@@ -220,6 +265,8 @@ def summary(event: Event) -> str:
     """An event in a few words."""
     body = event.body
     parts = [str(body["arm"])] if "arm" in body else []
+    if event.kind == "revealed":
+        parts.append(f"decision {body['decision']}" if "decision" in body else "all decisions")
     if body.get("plot") is not None:
         parts.append(f"plot {body['plot']}" + (f" in block {body['block']}" if body.get("block") else ""))
     if event.kind == "user":
@@ -236,6 +283,13 @@ def summary(event: Event) -> str:
         parts += [f"{name} = {value:g}" for name, value in body["preference"].items()]
     if event.kind == "episode":
         parts.append(f"episode {body['episode']}")
+        parts += [str(body[part]) for part in ("name", "date") if part in body]
+    if event.kind == "look":
+        met = [said["rule"] for said in body["rules"] if any(claim["met"] for claim in said["claims"])]
+        parts.append(f"rules met: {', '.join(met)}" if met else "no rule is met")
+        parts += [f"the trial is {body['demands']['kind']}"] if body["demands"] else []
+    if event.kind == "rules":
+        parts.append(f"stopping rules: {', '.join(body['stopping'].get('rules', {})) or 'none'}")
     if body.get("reason") and event.kind != "decision":
         parts.append(f"reason: {body['reason']}")
     return ", ".join(parts)

@@ -18,8 +18,10 @@ from drimed.linear.arrays import IntArray
 
 MOST_BARS = 60  # episodes beyond which neighbours are put together
 MOST_COLUMNS = 40  # episodes of the table of users: the last ones
+MOST_ARMS = 14  # that have a look of their own: with more, the arms given least are drawn as one
 ROW = 26  # height of a user
 BAR = 30.0  # height of an arm
+OTHER = "other"  # the look of arms that have none of their own
 
 
 def by_arm(analysis: Analysis) -> Chart | None:
@@ -27,7 +29,7 @@ def by_arm(analysis: Analysis) -> Chart | None:
     counts = analysis.course.allocation  # (L, K)
     if not counts.sum():
         return None
-    arms = analysis.seen.state.problem.arms
+    arms, own = analysis.seen.state.problem.arms, _own_look(counts.sum(0))
     together = -(-len(counts) // MOST_BARS)
     firsts = list(range(0, len(counts), together))
     sums = np.add.reduceat(counts, firsts, axis=0)
@@ -46,11 +48,16 @@ def by_arm(analysis: Analysis) -> Chart | None:
         made += [svg.text(left - 6, y(s) + 4, f"{100 * s:.0f} %", anchor="end") for s in (0, 0.5, 1)]
         for i, row in enumerate(sums):
             total, below = int(row.sum()), 0.0
-            for k in np.flatnonzero(row):
-                share = float(row[k]) / total
-                tip = f"episode {names[i]}, {arms[k]}: {100 * share:.0f} % ({row[k]} of {total})"
+            drawn: list[tuple[int | None, str, int]] = [
+                (look, arms[k], int(row[k])) for k, look in own.items() if row[k]
+            ]
+            rest = [int(n) for k, n in enumerate(row) if n and k not in own]
+            drawn += [(None, counted(len(rest), "other arm"), sum(rest))] if rest else []
+            for look, arm, n in drawn:
+                share = n / total
+                tip = f"episode {names[i]}, {arm}: {100 * share:.0f} % ({n} of {total})"
                 top_edge, height = y(below + share), y(below) - y(below + share)
-                made += _bar(int(k), tip, x=middle(i) - wide / 2, y=top_edge, width=wide, height=height)
+                made += _bar(look, tip, x=middle(i) - wide / 2, y=top_edge, width=wide, height=height)
                 below += share
         shown = [f + 1 for f in firsts]
         return 272.0, made + svg.episodes_axis(middle, shown, bottom, right - left, right)
@@ -60,7 +67,7 @@ def by_arm(analysis: Analysis) -> Chart | None:
     last = sums[-1] / max(1, int(sums[-1].sum()))
     best = int(last.argmax())
     says = f"Share of decisions by arm in each episode. In episode {names[-1]}: {100 * last[best]:.0f} % {arms[best]}."
-    keys = [Key(arm, svg.swatch(k), k) for k, arm in enumerate(arms) if sums[:, k].any()]
+    keys = _keys(arms, own, sums.sum(0))
     return svg.drawn("allocation-chart", "Share of decisions by arm and episode", says, draw, table, keys)
 
 
@@ -77,6 +84,7 @@ def by_user(analysis: Analysis, users: Sequence[str]) -> Chart | None:
     counts = np.zeros((len(users), L - first, len(arms)), np.intp)
     at = (place[seen.user] >= 0) & (seen.episode > first)
     np.add.at(counts, (place[seen.user[at]], seen.episode[at] - 1 - first, seen.arm[at]), 1)
+    own = _own_look(counts.sum((0, 1)))
 
     def draw(width: int) -> tuple[float, list[Markup]]:
         left, right = (150.0 if width > 500 else 84.0), width - 6.0
@@ -96,7 +104,9 @@ def by_user(analysis: Analysis, users: Sequence[str]) -> Chart | None:
                 for k in np.flatnonzero(row):
                     height = (ROW - 4) * float(row[k]) / total
                     tip = f"{user}, episode {first + i + 1}: {said}"
-                    made += _bar(int(k), tip, x=middle(i) - step / 2 + 1, y=y, width=max(1.0, step - 2), height=height)
+                    made += _bar(
+                        own.get(int(k)), tip, x=middle(i) - step / 2 + 1, y=y, width=max(1.0, step - 2), height=height
+                    )
                     y += height
         shown, span = list(range(first + 1, L + 1)), step * (L - first)
         return bottom + 42, made + svg.episodes_axis(middle, shown, bottom, span, max(left + span, left + 60))
@@ -108,7 +118,7 @@ def by_user(analysis: Analysis, users: Sequence[str]) -> Chart | None:
     table = Table("What each user got, by episode", ["user", *map(str, range(first + 1, L + 1))], rows)
     cut = f" Only the last {MOST_COLUMNS} of {L} episodes are shown." if first else ""
     says = f"What {counted(len(users), 'user')} got in each episode; each colour is an arm.{cut}"
-    keys = [Key(arm, svg.swatch(k), k) for k, arm in enumerate(arms) if counts[..., k].any()]
+    keys = _keys(arms, own, counts.sum((0, 1)))
     return svg.drawn("allocation-chart", "What each user got in each episode", says, draw, table, keys)
 
 
@@ -142,8 +152,23 @@ def probabilities(given: Mapping[str, float], chosen: str) -> Chart:
     return svg.drawn("probability-chart", "How likely each arm was", says, draw, table)
 
 
-def _bar(k: int, tip: str, **box: float) -> list[Markup]:
-    """A bar of series k, with what is laid over its colour."""
+def _own_look(given: IntArray) -> dict[int, int]:
+    """Arms that are told apart, those given most often, in the order of the file: place -> number of the series."""
+    order = np.argsort(-given, kind="stable")
+    some = [int(k) for k in order if given[k]]
+    return {k: i for i, k in enumerate(sorted(some[:MOST_ARMS]))}
+
+
+def _keys(arms: Sequence[str], own: Mapping[int, int], given: IntArray) -> list[Key]:
+    keys = [Key(arms[k], svg.swatch(look), look) for k, look in own.items()]
+    others = int((given > 0).sum()) - len(own)
+    return keys + ([Key(counted(others, "other arm"), OTHER, len(own))] if others else [])
+
+
+def _bar(k: int | None, tip: str, **box: float) -> list[Markup]:
+    """A bar of series k, with what is laid over its colour; None: of all other arms."""
+    if k is None:
+        return [el("rect", **box, class_=f"{OTHER} bar", data_tip=tip)]
     bar = el("rect", **box, class_=f"{svg.colour(k)} bar m-{k}", data_tip=tip)
     return [bar, *(el("rect", **box, class_=f"{name} m-{k}") for name in svg.textures(k))]
 

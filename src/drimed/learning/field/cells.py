@@ -85,14 +85,14 @@ def init(values: int, batch: tuple[int, ...] = (), room: int = 16, factors: int 
 
 
 def add(cells: Cells, rows: Rows) -> Cells:
-    """Count outcomes in."""
+    """Count outcomes in; one of which nothing was observed is an empty cell."""
     start, end = cells.used, cells.used + rows.pattern.shape[-1]
     with _WRITING:  # whoever comes first may use the free places; the others copy
         if end > cells.pattern.shape[-1] or (cells.pattern[..., start:end] != FREE).any():
             cells = _with_room(cells, max(16, 2 * end))
         cells.pattern[..., start:end] = rows.pattern
     cells.keys[..., start:end, :] = rows.keys
-    cells.n[..., start:end] = 1.0
+    cells.n[..., start:end] = rows.pattern > 0
     cells.mean[..., start:end, :] = rows.values
     return Cells(*_arrays(cells), end)
 

@@ -14,15 +14,16 @@ from drimed.errors import UnknownNameError
 from drimed.findings.analyse import Analysis
 from drimed.findings.effects import effects as arms_against_control
 from drimed.findings.inference import Inference
-from drimed.records import Checks, Decision, Effect, Event, Head, Member, Page, Proof, Status
+from drimed.records import Checks, Decision, Effect, Event, Head, Look, Member, Page, Proof, Status
 from drimed.service.analyses import Analyses
 from drimed.service.endpoints.contract import EXAMPLES, LARGEST, DecisionNumber, TrialName, reading
 from drimed.service.problems import Refusal
 from drimed.service.route import JSON, answer, caller_of, guarded_router, service_of
 from drimed.service.service import Service
-from drimed.service.tokens import MANAGE, READ
-from drimed.trial import queries
-from drimed.trial.events import CREATED, KINDS
+from drimed.service.tokens import ANY, BLINDED, MANAGE, READ
+from drimed.trial import looked, queries
+from drimed.trial.blinding import blinded, blinded_history, blinded_member, blinded_status
+from drimed.trial.events import CREATED, KINDS, LOOK
 from drimed.trial.export import Export
 from drimed.trial.queries import Search
 from drimed.trial.state import TrialState
@@ -70,29 +71,31 @@ class Effects:
 
 
 def _get(
-    router: APIRouter, path: str, summary: str, name: str, model: Any, *, example: Any = None
+    router: APIRouter, path: str, summary: str, name: str, model: Any, *, example: Any = None, role: str = READ
 ) -> Callable[[Any], Any]:
-    described = reading(READ, model, example=example)
+    described = reading(role, model, example=example)
     return router.get(f"/trials/{{trial}}{path}", summary=summary, operation_id=name, **described)
 
 
 # Trials
 
 
-@trials.get("/trials", summary="List trials", operation_id="list_trials", **reading(READ, Page[Status]))
+@trials.get("/trials", summary="List trials", operation_id="list_trials", **reading(ANY, Page[Status]))
 async def listed(request: Request, limit: Annotated[int, Query(ge=1, le=100)] = 50, after: After = None) -> Response:
     """Each at a glance, in the order of creation; a token for one trial sees only that one."""
     service, caller = service_of(request), caller_of(request)
     names = [n for n in await service.run(service.store.names) if caller.trial in (None, n)]
     page = queries.page_of(names, limit, after)
     found = [await service.read(name, lambda trial: trial.status()) for name in page.items]
+    found = [blinded_status(s) for s in found] if caller.blinded else found
     return answer(asdict(Page(found, page.next)))
 
 
-@_get(trials, "", "A trial at a glance", "trial_status", Status)
+@_get(trials, "", "A trial at a glance", "trial_status", Status, role=ANY)
 async def status(request: Request, trial: TrialName) -> Response:
     """Whether it runs, its episode, and how many decisions there are in each state."""
-    return answer(asdict(await service_of(request).read(trial, lambda t: t.status())))
+    found = await service_of(request).read(trial, lambda t: t.status())
+    return answer(asdict(blinded_status(found) if caller_of(request).blinded else found))
 
 
 @_get(trials, "/spec", "The trial file", "trial_spec", dict[str, Any], example=EXAMPLES["spec"])
@@ -101,20 +104,24 @@ async def spec(request: Request, trial: TrialName) -> Response:
     return answer(_unseeded(await service_of(request).read(trial, lambda t: t.state().spec.plain())))
 
 
-@_get(trials, "/users", "List users", "list_users", Page[Member])
+@_get(trials, "/users", "List users", "list_users", Page[Member], role=ANY)
 async def users(request: Request, trial: TrialName, limit: Limit = 100, after: After = None) -> Response:
     """In the order in which they joined, as they were described last."""
     look = lambda t: queries.users(t.state(), limit=limit, after=after)  # noqa: E731
-    return answer(asdict(await service_of(request).read(trial, look)))
+    found = await service_of(request).read(trial, look)
+    if caller_of(request).blinded:
+        found = Page([blinded_member(m) for m in found.items], found.next)
+    return answer(asdict(found))
 
 
 # Decisions and the log
 
 
+_LOOKS = {"items": [EXAMPLES["look"]], "next": None}
 _FOUND = {"items": [EXAMPLES["decision"]], "next": "17"}
 
 
-@_get(log, "/decisions", "Search decisions", "decisions", Page[Decision], example=_FOUND)
+@_get(log, "/decisions", "Search decisions", "decisions", Page[Decision], example=_FOUND, role=ANY)
 async def decisions(
     request: Request,
     trial: TrialName,
@@ -131,25 +138,39 @@ async def decisions(
         int | None, Query(ge=1, le=LARGEST, description="The `next` of the page before: only older decisions.")
     ] = None,
 ) -> Response:
-    """Newest first, each with its outcome. A page may be short, even empty, while `next` says where to go on."""
+    """Newest first, each with its outcome. A page may be short, even empty, while `next` says where to go on.
+
+    The role `blinded` gets decisions without arms, and cannot search by arm.
+    """
+    blind = caller_of(request).blinded
+    if blind and arm is not None:
+        raise Refusal(403, "forbidden", f"the role {BLINDED!r} sees no arms, and cannot search by them")
 
     def look(opened: Trial) -> Page[Decision]:
         with opened.reading() as (ledger, known):
             wanted = Search(user or "", arm or "", state or "", plot or "", block or "")
             found = queries.search(ledger, known, wanted, before=before, limit=limit)
-        return Page(found.decisions, None if found.before is None else str(found.before))
+        items = [blinded(known, d) for d in found.decisions] if blind else found.decisions
+        return Page(items, None if found.before is None else str(found.before))
 
     return answer(asdict(await service_of(request).read(trial, look)))
 
 
-@_get(log, "/decisions/{decision}", "A decision", "decision", DecisionHistory)
+@_get(log, "/decisions/{decision}", "A decision", "decision", DecisionHistory, role=ANY)
 async def decision(request: Request, trial: TrialName, decision: DecisionNumber) -> Response:
-    """What was known, the probabilities, what the guard did, the outcome, and who recorded what when."""
+    """What was known, the probabilities, what the guard did, the outcome, and who recorded what when.
+
+    The role `blinded` gets what is known without the arm, and the outcome.
+    """
+    caller = caller_of(request)
 
     def look(opened: Trial) -> dict[str, Any]:
         with opened.reading() as (ledger, state):
             history = queries.history(ledger, state, decision)
-            return queries.decision(ledger, state, decision).plain() | {"history": [e.plain() for e in history]}
+            found = queries.decision(ledger, state, decision)
+        if caller.blinded:
+            found, history = blinded(state, found), blinded_history(history, caller.actor)
+        return found.plain() | {"history": [e.plain() for e in history]}
 
     return answer(await service_of(request).read(trial, look))
 
@@ -191,6 +212,25 @@ async def events(
         return Page([_shown(e, seed=seed) for e in found[:limit]], following)
 
     return answer(asdict(await service_of(request).read(trial, look)))
+
+
+@_get(log, "/looks", "Looks at the stopping rules", "looks", Page[Look], example=_LOOKS)
+async def looks(
+    request: Request,
+    trial: TrialName,
+    limit: Limit = 100,
+    before: Annotated[int | None, Query(ge=1, le=LARGEST, description="The `next` of the page before.")] = None,
+) -> Response:
+    """What each rule said at each look, newest first: the range, its margin, and how far it was from being met."""
+
+    def found(opened: Trial) -> Page[Look]:
+        with opened.store.reading(trial) as ledger:
+            until = None if before is None else before - 1
+            page = list(ledger.events(kinds=[LOOK], until=until, limit=limit + 1, newest_first=True))
+        following = str(page[limit - 1].seq) if len(page) > limit else None
+        return Page([looked.record(event.body, event) for event in page[:limit]], following)
+
+    return answer(asdict(await service_of(request).read(trial, found)))
 
 
 # Exports, proofs, effects

@@ -29,7 +29,7 @@ from drimed.service.route import (
     retry_of,
     service_of,
 )
-from drimed.service.tokens import ASK_TELL, MANAGE
+from drimed.service.tokens import ASK_TELL, MANAGE, TELL
 from drimed.trial import asking, queries, telling, template
 from drimed.trial.build import notes
 from drimed.trial.changes import CHANGES, Change
@@ -115,8 +115,10 @@ async def write(
 # Asking and telling
 
 
-def _post(path: str, summary: str, name: str, model: Any, example: Any) -> Callable[[Any], Any]:
-    described = writing(ASK_TELL, model, example=example)
+def _post(
+    path: str, summary: str, name: str, model: Any, example: Any, *, role: str = ASK_TELL
+) -> Callable[[Any], Any]:
+    described = writing(role, model, example=example)
     described["openapi_extra"][LARGE] = path in ("episodes", "ask", "tell")
     return decisions.post(f"/trials/{{trial}}/{path}", summary=summary, operation_id=name, **described)
 
@@ -161,7 +163,7 @@ def _outcomes(tell: Act) -> Act:
     return act
 
 
-@_post("tell", "Report outcomes", "tell", Receipts, {"receipts": [EXAMPLES["receipt"]]})
+@_post("tell", "Report outcomes", "tell", Receipts, {"receipts": [EXAMPLES["receipt"]]}, role=TELL)
 async def tell(request: Request, trial: TrialName, body: contract.TellBody) -> Response:
     """All of the outcomes or, if one is refused, none; `errors` says which and why.
 
@@ -174,7 +176,7 @@ async def tell(request: Request, trial: TrialName, body: contract.TellBody) -> R
     return await write(request, trial, act, dry_run=body.dry_run, place=place)
 
 
-@_post("decisions/{decision}/outcome", "Report one outcome", "tell_one", Receipt, EXAMPLES["receipt"])
+@_post("decisions/{decision}/outcome", "Report one outcome", "tell_one", Receipt, EXAMPLES["receipt"], role=TELL)
 async def tell_one(
     request: Request, trial: TrialName, decision: DecisionNumber, body: contract.OutcomeBody
 ) -> Response:
@@ -188,7 +190,7 @@ _AMENDED = EXAMPLES["receipt"] | {"result": "amended"}
 _MISSING = EXAMPLES["receipt"] | {"result": "missing", "state": "missing"}
 
 
-@_post("decisions/{decision}/amend", "Correct an outcome", "amend", Receipt, _AMENDED)
+@_post("decisions/{decision}/amend", "Correct an outcome", "amend", Receipt, _AMENDED, role=TELL)
 async def amend(request: Request, trial: TrialName, decision: DecisionNumber, body: contract.AmendBody) -> Response:
     """The old values stay in the log; null takes a value back.
 
@@ -199,7 +201,7 @@ async def amend(request: Request, trial: TrialName, decision: DecisionNumber, bo
     return await write(request, trial, act, dry_run=body.dry_run)
 
 
-@_post("decisions/{decision}/missing", "Mark an outcome as missing", "mark_missing", Receipt, _MISSING)
+@_post("decisions/{decision}/missing", "Mark an outcome as missing", "mark_missing", Receipt, _MISSING, role=TELL)
 async def missing(request: Request, trial: TrialName, decision: DecisionNumber, body: contract.MissingBody) -> Response:
     """The outcome, or the rest of it, will not come. Recorded values are kept; late values can still be reported."""
     act = _outcomes(lambda tx: telling.mark_missing(tx, decision, body.reason))
@@ -211,14 +213,14 @@ async def missing(request: Request, trial: TrialName, decision: DecisionNumber, 
 
 def _endpoint(change: Change) -> None:
     async def endpoint(request: Request, trial: TrialName, body: Any) -> Response:
-        def act(tx: Transaction) -> Status:
-            change.apply(tx, body)
-            return queries.status(tx.state)
+        def act(tx: Transaction) -> Any:
+            found = change.apply(tx, body)
+            return queries.status(tx.state) if found is None else found
 
         return await write(request, trial, act, place=_in_body)
 
     endpoint.__annotations__["body"] = change.body
-    described = writing(MANAGE, Status, example=EXAMPLES["status"])
+    described = writing(MANAGE, change.answer, example=EXAMPLES[change.answer.__name__.lower()])
     described["openapi_extra"]["requestBody"] = {"content": {JSON: {"example": change.example}}}
     changes.post(
         f"/trials/{{trial}}/{change.path}",

@@ -20,9 +20,9 @@ from drimed.service.pages.plan import control, reward
 from drimed.service.pages.rendering import number
 from drimed.service.pages.route import Pages, Visit, go, whole
 from drimed.service.problems import Refusal
-from drimed.service.tokens import ASK_TELL, READ
+from drimed.service.tokens import ANY, READ, TELL
+from drimed.trial import blinding, queries, sheets
 from drimed.trial import events as kinds
-from drimed.trial import queries, sheets
 from drimed.trial import telling as outcomes
 from drimed.trial.parts import LARGEST, User
 from drimed.trial.queries import SEARCHES, Found, Search
@@ -30,6 +30,7 @@ from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
+from drimed.trial.why import why_this_arm
 
 CHANGES = tuple(k for k in kinds.KINDS if k not in (kinds.DECISION, kinds.OUTCOME, kinds.SNAPSHOT))
 WISHES = (kinds.PREFERENCE, kinds.CONTROL)
@@ -90,13 +91,13 @@ async def _changes(visit: Visit) -> Response:
     return visit.page("changes.html", s=status, tab="log", rows=rows, more=more)
 
 
-@routes.page("/trials/{trial}/decisions/{decision}", READ)
+@routes.page("/trials/{trial}/decisions/{decision}", ANY)
 async def decision(visit: Visit) -> Response:
     """What was known, what was decided and why, and the outcome."""
     return await _page(visit)
 
 
-@routes.page("/trials/{trial}/decisions/{decision}/outcome", ASK_TELL, method="POST")
+@routes.page("/trials/{trial}/decisions/{decision}/outcome", TELL, method="POST")
 async def outcome(visit: Visit) -> Response:
     """Record its outcome, or the rest of it."""
 
@@ -107,7 +108,7 @@ async def outcome(visit: Visit) -> Response:
     return await _act(visit, act, "outcome")
 
 
-@routes.page("/trials/{trial}/decisions/{decision}/amend", ASK_TELL, method="POST")
+@routes.page("/trials/{trial}/decisions/{decision}/amend", TELL, method="POST")
 async def amend(visit: Visit) -> Response:
     """Correct its outcome; an emptied input takes the value back."""
 
@@ -119,7 +120,7 @@ async def amend(visit: Visit) -> Response:
     return await _act(visit, act, "amend")
 
 
-@routes.page("/trials/{trial}/decisions/{decision}/missing", ASK_TELL, method="POST")
+@routes.page("/trials/{trial}/decisions/{decision}/missing", TELL, method="POST")
 async def missing(visit: Visit) -> Response:
     """Mark what is not there of its outcome as missing."""
     return await _act(visit, lambda tx: outcomes.mark_missing(tx, _number(visit), visit.field("reason")), "missing")
@@ -173,21 +174,32 @@ async def _page(visit: Visit, errors: FormErrors = NO_ERRORS, *, saw: str = "", 
         with trial.reading() as (ledger, state):
             found = queries.decision(ledger, state, number)
             events = queries.history(ledger, state, number)
+            if visit.blinded:
+                now = blinding.blinded_status(queries.status(state))
+                found, events = blinding.blinded(state, found), blinding.blinded_history(events, visit.actor)
+                return {"s": now, **_recorded(state, found, events, saw)}
             spec = state.spec
-            return {
-                "s": queries.status(state),
-                "d": found,
-                "saw": saw or _shown(found, spec),
-                "first": events[0],
-                "events": [(event, _about_outcome(event)) for event in events[1:]],
-                "units": {name: metric.unit for name, metric in spec.metrics.items()},
-                "plots": spec.feedback == "difference",
-                "about": _about(state, found.user),
-                **_charts(found, spec.confidence),
-            }
+            opened = [o for o in blinding.openings(ledger, state) if o.decision in (None, number)]
+            words = why_this_arm(found, confidence=spec.confidence, unit=spec.reward.unit)
+            more = {"first": events[0], "openings": opened, "why_words": words, **_charts(found, spec.confidence)}
+            return {"s": queries.status(state), **_recorded(state, found, events[1:], saw), **more}
 
     shown = await visit.service.read(visit.trial, look)
-    return visit.page("decision.html", status, tab="log", errors=errors, **shown)
+    template, tab = ("decision_blinded.html", "tell") if visit.blinded else ("decision.html", "log")
+    return visit.page(template, status, tab=tab, errors=errors, **shown)
+
+
+def _recorded(state: TrialState, found: Decision, events: Sequence[Event], saw: str) -> dict[str, Any]:
+    """A decision, what is known about its user, and its outcome."""
+    spec = state.spec
+    return {
+        "d": found,
+        "saw": saw or _shown(found, spec),
+        "events": [(event, _about_outcome(event)) for event in events],
+        "units": {name: metric.unit for name, metric in spec.metrics.items()},
+        "plots": spec.feedback == "difference",
+        "about": _about(state, found.user),
+    }
 
 
 def _about(state: TrialState, user: str) -> list[tuple[str, float | str]]:
@@ -241,6 +253,9 @@ def _change(event: Event) -> str:
         kinds.CONTROL: f"control of {user} changed",
         kinds.ARM: f"arm {body.get('arm')} added",
         kinds.RETIRED: f"arm {body.get('arm')} retired",
+        kinds.LOOK: "a look at the stopping rules",
+        kinds.RULES: "stopping rules changed",
+        kinds.REVEALED: f"code opened for {f'decision {n}' if (n := body.get('decision')) else 'all decisions'}",
     }
     return made.get(event.kind, event.kind)
 

@@ -19,8 +19,9 @@ from drimed.service.endpoints.writing import LARGEST_TOML
 from drimed.service.pages import forms
 from drimed.service.pages.route import PUBLIC, Pages, Visit, go, keep, local_address, whole
 from drimed.service.problems import Refusal
-from drimed.service.tokens import MANAGE, READ
+from drimed.service.tokens import ANY, MANAGE
 from drimed.trial import template
+from drimed.trial.blinding import blinded_status
 from drimed.trial.spec import TrialSpec
 from drimed.trial.tables.decoding import decode_utf
 
@@ -41,7 +42,7 @@ class Line:
     skipped: int = 0  # lines before it that are not shown
 
 
-@routes.page("/", READ)
+@routes.page("/", ANY)
 async def trials(visit: Visit) -> Response:
     """Every trial that the caller may see."""
     service = visit.service
@@ -50,9 +51,13 @@ async def trials(visit: Visit) -> Response:
     page = min(whole(visit.query("page"), 6) or 0, max(0, (len(names) - 1) // PAGE))
     shown = names[::-1][page * PAGE : (page + 1) * PAGE]  # the newest first
     found = await asyncio.gather(*(service.read(name, lambda t: t.status()) for name in shown))
+    if visit.blinded:
+        found = [blinded_status(s) for s in found]
     analyses, until = Analyses.of(visit.request), time.monotonic() + PATIENCE
     alarms: dict[str, list[str]] = {}  # of trials whose analysis is there
-    for s in found:  # one after the other, as far as the computing budget and the reader's patience go
+    for s in (
+        () if visit.blinded else found
+    ):  # one after the other, as far as the computing budget and the reader's patience go
         left = until - time.monotonic()
         w = await analyses.get(s.name, s.hash, left, needed=False) if left > 0 else analyses.known(s.name)
         if w is not None and w.analysis is not None:

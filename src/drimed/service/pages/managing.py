@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from starlette.responses import Response
 
 from drimed.errors import BatchError, DrimedError, InputError, UnknownNameError
-from drimed.records import Fault
+from drimed.records import Fault, Opening
 from drimed.service.pages import asking, forms, plan
 from drimed.service.pages.forms import NO_ERRORS, FormErrors
-from drimed.service.pages.route import Pages, Visit
+from drimed.service.pages.route import Pages, Visit, whole
 from drimed.service.tokens import MANAGE
-from drimed.trial import queries, roster
+from drimed.trial import lines, queries, roster
 from drimed.trial.changes import CHANGES, Change, checked
 from drimed.trial.state import TrialState
 from drimed.trial.tables.cells import number
@@ -24,6 +25,8 @@ SECTIONS = {
     "Running": ("pause", "resume", "stop"),
     "Users": ("add_user", "change_preference", "change_control"),
     "Arms": ("add_arm", "retire_arm"),
+    "Stopping": ("look", "change_rules"),
+    "Blinding": ("reveal",),
 }
 
 T = TypeVar("T")
@@ -47,8 +50,10 @@ async def change(visit: Visit) -> Response:
     wanted = known[path]
 
     def act(tx: Transaction) -> str:
-        wanted.apply(tx, _body(visit, tx.state, wanted))
-        return f"/trials/{visit.trial}/manage?done={wanted.path}"
+        done = wanted.apply(tx, _body(visit, tx.state, wanted))
+        one = done.decision if isinstance(done, Opening) else None
+        where = "manage" if one is None else f"decisions/{one}"
+        return f"/trials/{visit.trial}/{where}?done={wanted.path}"
 
     try:
         return await visit.act(act)
@@ -60,6 +65,8 @@ def _body(visit: Visit, state: TrialState, wanted: Change) -> Any:
     """The fields of the form as the body of a change; what is left empty is left out."""
     if wanted.name == "stop" and visit.field("sure") != "yes":
         raise InputError("a stopped trial never decides again: tick the box to confirm this", ("sure",))
+    if wanted.name == "reveal" and not visit.field("decision") and visit.field("sure") != "yes":
+        raise InputError("name a decision, or tick the box to open the code for all", ("sure",))
     values: dict[str, Any] = {}
     for name, field in wanted.body.model_fields.items():
         readers = READERS | (OF_USERS if wanted.name == "add_user" else {})
@@ -108,6 +115,23 @@ def _need_all(weights: dict[str, float], state: TrialState) -> None:
         raise InputError(message, ("preference", left[0]))
 
 
+def _decision(visit: Visit) -> int | None:
+    """The number of a decision, if one is named."""
+    text = visit.field("decision")
+    if text and whole(text) is None:
+        raise InputError(f"expected the number of a decision, such as 12, got {text[:50]!r}", ("decision",))
+    return whole(text)
+
+
+def _rules(text: str) -> Any:
+    """Stopping rules as they stand in a trial file, with or without the name of the section; or as JSON."""
+    try:
+        data = json.loads(text) if text.startswith("{") else lines.parse(text)
+    except (json.JSONDecodeError, RecursionError):
+        raise InputError("these are no rules: expected TOML as in a trial file, or JSON", ("stopping",)) from None
+    return data["stopping"] if isinstance(data.get("stopping"), dict) else data
+
+
 def _arms(visit: Visit, state: TrialState) -> list[str] | None:
     """The ticked arms; None: all of them."""
     ticked = [str(arm) for arm in visit.form.getlist("arms")]
@@ -120,7 +144,10 @@ READERS: dict[str, Callable[[Visit, TrialState], Any]] = {
     "attributes": lambda visit, _: _numbers(visit, "attributes"),
     "noise": lambda visit, _: {"sd": sd} if (sd := _numbers(visit, "noise")) else None,
     "arms": _arms,
+    "decision": lambda visit, _: _decision(visit),
     "map": lambda *_: None,  # a matrix: no form has an input for it
+    "stopping": lambda visit, _: _rules(visit.field("stopping")),
+    "dry_run": lambda *_: None,
 }
 OF_USERS: dict[str, Callable[[Visit, TrialState], Any]] = {
     "attributes": _attributes,
@@ -154,5 +181,8 @@ async def _form(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
         arms=[a for a in state.problem.arms if a not in state.retired],
         users=plan.user_rows(state, list(state.users)) if few else [],
         attributes=asking.attributes(state),
+        opened=state.opened,
+        codes=state.codes,
         errors=errors,
+        rules=json.dumps(spec.stopping.plain() if spec.stopping is not None else {}, indent=1, ensure_ascii=False),
     )

@@ -15,7 +15,7 @@ from drimed.findings.page import GROUPED, View
 from drimed.records import Status
 from drimed.service.analyses import Analyses, Worked
 from drimed.service.pages.route import Pages, Visit, whole
-from drimed.service.tokens import READ
+from drimed.service.tokens import ASK_TELL, READ
 from drimed.trial.model_free import REWARD
 
 USERS = 20  # on one page of a table
@@ -62,7 +62,8 @@ def _findings(visit: Visit, a: Analysis) -> dict[str, Any]:
     choice = _choice(visit, a)
     view = View(choice.who, [choice.on], users[at * USERS : (at + 1) * USERS], visit.query("by") == "user")
     paging = {"users_page": at, "users_pages": pages, "users_total": len(users)}
-    return {"choice": choice, **paging, **page.shown(a, view)}
+    foreseen = visit.may(ASK_TELL, visit.trial)  # what the next decisions will be like is for those who may ask
+    return {"choice": choice, **paging, **page.shown(a, view), "foreseen": foreseen}
 
 
 def _choice(visit: Visit, a: Analysis) -> Choice:

@@ -16,27 +16,11 @@ from starlette.responses import Response
 
 from drimed.findings import page
 from drimed.formatting import short
-from drimed.guards.guard import REASONS
 from drimed.records import Decision
+from drimed.trial.why import guard_did
 
 LONG = "public, max-age=31536000, immutable"
 MEDIA = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
-_GUARD = dict(
-    zip(
-        REASONS,
-        (
-            "The guard changed nothing: the arm was drawn exactly as the policy proposed.",
-            "Arms that may fall short of the control were made less likely.",
-            "The policy's proposal alone could not be certified. It was mixed with certified arms, just enough for the "
-            "mixture to stay within the tolerance.",
-            "Some arms could not be certified. The policy was asked again, about the certified ones only.",
-            "Only the control could be certified, so the control was given.",
-            "Earlier decisions had not certainly earned enough to pay for this proposal, so the control was given.",
-            "In the first rounds the control is given, to learn about it.",
-        ),
-        strict=True,
-    )
-)
 
 routes = APIRouter(include_in_schema=False)
 
@@ -95,14 +79,6 @@ def place(decision: Decision) -> str:
     """
     plot = "" if decision.plot is None else f", plot {decision.plot}"
     return decision.user + plot + ("" if decision.block is None else f" in block {decision.block}")
-
-
-def guard_did(decision: Decision) -> str:
-    """What the guard did to a decision."""
-    said = _GUARD.get(decision.reason, decision.reason)
-    if decision.share is not None and 0 < decision.share < 1:
-        said += f" {100 * decision.share:.0f} % of the policy's own proposal is left in the probabilities."
-    return said
 
 
 @routes.get("/static/{name}")

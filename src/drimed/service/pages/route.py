@@ -29,7 +29,7 @@ from drimed.service.pages.rendering import render
 from drimed.service.problems import TITLES, Refusal
 from drimed.service.route import AT_ONCE, ROLE, SMALL_BODY, admit, service_of
 from drimed.service.service import Service
-from drimed.service.tokens import ASK_TELL, MANAGE, READ
+from drimed.service.tokens import ASK_TELL, MANAGE, READ, TELL
 from drimed.trial.changes import CHANGES
 from drimed.trial.transaction import Transaction
 
@@ -81,6 +81,11 @@ class Visit:
         """Who acts, as the log names them."""
         return self.caller.actor if self.caller is not None else ""
 
+    @property
+    def blinded(self) -> bool:
+        """Whether the visitor must not learn which arms were given."""
+        return self.caller is not None and self.caller.blinded
+
     def may(self, role: str, trial: str | None = None) -> bool:
         """Whether something that needs a role is shown."""
         if self.caller is None:
@@ -108,7 +113,7 @@ class Visit:
             visit=self,
             form_key=form_key(self.request, secret),
             once=secrets.token_urlsafe(12),
-            roles={"read": READ, "ask": ASK_TELL, "manage": MANAGE},
+            roles={"read": READ, "tell": TELL, "ask": ASK_TELL, "manage": MANAGE},
             **context,
         )
         response = HTMLResponse(text.encode(errors="replace"), status)  # what was sent may hold half characters

@@ -14,8 +14,9 @@ from drimed.service import observing
 from drimed.service.pages import forms
 from drimed.service.pages.forms import NO_ERRORS, FormErrors
 from drimed.service.pages.route import Pages, Visit, go, whole
-from drimed.service.tokens import ASK_TELL, READ
+from drimed.service.tokens import ANY, TELL
 from drimed.trial import queries, sheets, telling
+from drimed.trial.blinding import blinded, blinded_status
 from drimed.trial.columns import Columns
 from drimed.trial.queries import Pending
 from drimed.trial.state import TrialState
@@ -32,13 +33,13 @@ routes = Pages()
 Typed = Mapping[int, Mapping[str, Mapping[str, str]]]  # decision -> part -> metric -> text
 
 
-@routes.page("/trials/{trial}/tell", ASK_TELL)
+@routes.page("/trials/{trial}/tell", TELL)
 async def form(visit: Visit) -> Response:
     """Pending decisions, with an input for each value."""
     return await _form(visit)
 
 
-@routes.page("/trials/{trial}/tell", ASK_TELL, method="POST")
+@routes.page("/trials/{trial}/tell", TELL, method="POST")
 async def tell(visit: Visit) -> Response:
     """Record outcomes: all of them or, if one is wrong, none."""
     if visit.field("how") == "find":
@@ -50,19 +51,21 @@ async def tell(visit: Visit) -> Response:
     return await (_by_sheet(visit) if visit.field("how") == "sheet" else _by_hand(visit))
 
 
-@routes.page("/trials/{trial}/pending.csv", READ)
+@routes.page("/trials/{trial}/pending.csv", ANY)
 async def pending_csv(visit: Visit) -> Response:
     """A sheet to fill in: all pending decisions, and a column for each metric."""
 
     def look(trial: Trial) -> tuple[str, list[Record]]:
         with trial.reading() as (ledger, state):
             found = queries.decisions(ledger, state, _pending(trial, ledger, state).states)
+            found = (blinded(state, d) for d in found) if visit.blinded else found
             plots = state.spec.feedback == "difference"
             columns = Columns.of(state.problem)
             return state.hash, sheets.decision_rows(columns, found, state.problem.metrics, plots=plots)
 
     hash, rows = await visit.service.read(visit.trial, look)
-    return forms.download(f"{visit.trial}-pending-{hash[:12]}.csv", rows)
+    mark = "" if visit.blinded else f"-{hash[:12]}"  # a hash would tell arms to whoever tries them
+    return forms.download(f"{visit.trial}-pending{mark}.csv", rows)
 
 
 async def _by_sheet(visit: Visit) -> Response:
@@ -71,7 +74,9 @@ async def _by_sheet(visit: Visit) -> Response:
         sent = await forms.sent(visit, "a sheet")
         table = await visit.service.parse(lambda: read(sent.data, sent.name))
         return await visit.act(
-            lambda tx: _after(visit, confirmed(visit, lambda sure: sheets.tell(tx, table, confirm=sure)))
+            lambda tx: _after(
+                visit, confirmed(visit, lambda sure: sheets.tell(tx, table, confirm=sure, blinded=visit.blinded))
+            )
         )
     except DrimedError as error:
         return await _form(visit, forms.refused_sheet(sent, error))
@@ -154,7 +159,7 @@ def _after(visit: Visit, receipts: list[Receipt]) -> str:
 
 async def _form(visit: Visit, errors: FormErrors = NO_ERRORS, also: Sequence[int] = ()) -> Response:
     before = _before(visit)
-    shown = await visit.service.read(visit.trial, lambda trial: _shown(trial, before, also))
+    shown = await visit.service.read(visit.trial, lambda trial: _shown(trial, before, also, blind=visit.blinded))
     done = _done(visit)
     return visit.page("tell.html", errors.status, tab="tell", errors=errors, before=before, done=done, **shown)
 
@@ -178,15 +183,17 @@ def _done(visit: Visit) -> str | None:
     return said
 
 
-def _shown(trial: Trial, before: int | None, also: Sequence[int]) -> dict[str, Any]:
+def _shown(trial: Trial, before: int | None, also: Sequence[int], *, blind: bool) -> dict[str, Any]:
     """A page of the pending decisions, newest first, and others that the form had values for."""
     with trial.reading() as (ledger, state):
         waiting = _pending(trial, ledger, state).states
         numbers = sorted((n for n in waiting if before is None or n < before), reverse=True)
         page = numbers[:MOST_ROWS]
         rows = list(queries.decisions(ledger, state, {*page, *also}))[::-1]
+        rows = [blinded(state, d) for d in rows] if blind else rows
+        status = queries.status(state)
         return {
-            "s": queries.status(state),
+            "s": blinded_status(status) if blind else status,
             "units": {name: metric.unit for name, metric in state.spec.metrics.items()},
             "plots": state.spec.feedback == "difference",
             "rows": rows,

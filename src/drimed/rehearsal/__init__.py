@@ -1,0 +1,1 @@
+"""Rehearsals: what a trial will do, before anybody is in it."""

@@ -1,0 +1,95 @@
+"""Looks at a batch of simulated trials after a season: what each would say of its arms.
+
+For each user the model's estimate and likely range; for all users together the same, the model's range at all times,
+and the range from the propensities alone. Shapes: S trials, H users who are looked at, K arms, M metrics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from drimed.errors import InputError
+from drimed.learning.field.contrasts import ALPHA, LIKELY, Found
+from drimed.learning.field.design import UNKNOWN
+from drimed.learning.field.learner import Field
+from drimed.learning.field.model import standardised
+from drimed.learning.offer import Offer
+from drimed.linear.arrays import FloatArray
+from drimed.policies.policy import Policy
+
+ONE_SIDE = 0.5 + LIKELY / 2
+
+
+@dataclass(frozen=True)
+class Look:
+    """After one season."""
+
+    estimate: FloatArray  # (S, H, K), effects on the reward
+    half: FloatArray  # (S, H, K), of the likely range
+    mean: FloatArray  # (S, K), of all users together
+    likely: FloatArray  # (S, K), half of its likely range
+    low: FloatArray  # (S, K), of its range at all times
+    high: FloatArray  # (S, K)
+
+
+def look(policy: Policy, state: Any, offers: Offer) -> Look:
+    """At a settled state, of offers (S, H) in a typical context."""
+    estimate, half = policy.effects(state, offers, ONE_SIDE)
+    found = (_field if isinstance(policy.learner, Field) else _regression)(policy, state, offers)
+    low, high = found.at_all_times(ALPHA)
+    likely = float(ndtri(ONE_SIDE)) * found.deviation
+    return Look(estimate, half, found.mean, likely, low, high)
+
+
+def _weights(offers: Offer) -> FloatArray:
+    """Of each user in the mean effect of an arm: (H, K), over those who can get it."""
+    control = offers.control[0]
+    possible = np.ones(control.shape) if offers.available is None else offers.available[0].astype(np.float64)
+    possible[:, ~possible.any(0)] = 1.0
+    return possible / possible.sum(0)
+
+
+def _field(policy: Policy, state: Any, offers: Offer) -> Found:
+    """All users together: the mean of their rows on what lasts."""
+    learner: Any = policy.learner
+    evidence = state.evidence
+    structure, learned = learner.structure(evidence), evidence.learned
+    keys, z = learner._reading.asked(offers, max(evidence.season, 0), structure.arms, together=True)
+    scale = learned.scale
+    wide = replace(scale, centre=scale.centre[..., None, :], unit=scale.unit[..., None, :])
+    X = structure.common.rows(keys, standardised(structure, wide, z))  # (..., H, K, P)
+    control, M = offers.control[0], structure.metrics
+    X = X - np.einsum("hk,...hkp->...hp", control, X)[..., None, :]
+    unit = scale.unit[..., structure.covariates :]  # (S, M)
+    p = np.ones((len(control), M)) if offers.preference is None else offers.preference[0]
+    X = np.broadcast_to(X, (len(unit), *X.shape[-3:]))
+    rows = np.einsum("hk,hm,sm,shkp->skmp", _weights(offers), p, unit, X)
+    size = rows.shape[-2] * rows.shape[-1]
+    flat = rows.reshape(*rows.shape[:-2], size)
+    mean = np.einsum("ski,si->sk", flat, learned.theta.reshape(-1, size))
+    variance = np.einsum("ski,sij,skj->sk", flat, learned.covariance.reshape(-1, size, size), flat, optimize=True)
+    prior = learned.variance.mean(-3)[..., structure.common.family].reshape(-1, size)
+    before = np.sqrt(np.einsum("ski,si->sk", flat**2, prior))
+    known = scale.known.reshape(-1, 1) > 0
+    blank = np.where(before > 0, UNKNOWN, 0.0)
+    deviation = np.where(known, np.sqrt(np.maximum(variance, 0.0)), blank)
+    return Found(mean, deviation, np.where(known, before, blank))
+
+
+def _regression(policy: Policy, state: Any, offers: Offer) -> Found:
+    """The same for the paper's model; before any data its coefficients are as its penalty says."""
+    fit: Any = policy.fit(state)
+    w = (offers.features - offers.control_features[..., None, :])[0]  # (H, K, d)
+    rows = np.einsum("hk,hkd->kd", _weights(offers), w)
+    penalty = getattr(policy.learner, "ridge_penalty", None)
+    if penalty is None:
+        raise InputError("this policy has no regression that effects could be read from")
+    mean = np.einsum("kd,sd->sk", rows, fit.theta)
+    noise = fit.noise_bound
+    variance = np.einsum("kd,sde,ke->sk", rows, fit.metric, rows) * noise**2
+    before = np.sqrt((rows**2).sum(-1) / penalty) * noise
+    return Found(mean, np.sqrt(variance), np.broadcast_to(before, mean.shape))

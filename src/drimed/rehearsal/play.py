@@ -1,0 +1,193 @@
+"""Simulated trials in batch: the policy of the trial file, in many worlds side by side.
+
+The functions that decide here are the ones that decide live: a trial with the seed and the outcomes of one of these
+worlds takes the same decisions. A season is decided as a whole; its outcomes are told at its end, or so many seasons
+later. Shapes: S trials, L seasons, n decisions of a season, H users, K arms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from drimed import streams
+from drimed.guards.guard import UNCHANGED, Decision
+from drimed.learning.offer import Floor, Offer, Outcome
+from drimed.linear import pmf
+from drimed.linear.arrays import FloatArray, IntArray
+from drimed.policies.policy import Policy
+from drimed.rehearsal.designs import CONTROL, FIXED, POLICY, UNIFORM, Design
+from drimed.rehearsal.looks import Look, look
+from drimed.rehearsal.world import Told, World, for_each_trial
+from drimed.rules.floors import Floors
+from drimed.trial.state import TrialState
+
+
+@dataclass(frozen=True)
+class Season:
+    """What happened in one season of all trials."""
+
+    number: int
+    action: IntArray  # (S, n)
+    probabilities: FloatArray  # (S, n, K)
+    changed: FloatArray  # (S, n), whether the guard intervened
+    means: FloatArray  # (S, n, K), the mean reward of each arm
+    reward: FloatArray  # (S, n), as measured; NaN where it never came
+    told: Told
+    offers: Offer
+    look: Look | None
+
+
+def play(world: World, design: Design, *, looks: Callable[[int], bool] = lambda season: True) -> Iterator[Season]:
+    """Season after season; `looks` says after which of them the trials are looked at."""
+    crowd = world.crowd
+    state = crowd.state
+    policy: Any = state.policy
+    learned = policy.init(state.problem.shape, (len(world.seeds),))
+    typical = _typical(world)
+    waiting: list[tuple[int, Offer, IntArray, Outcome]] = []
+    first, L = 0, world.setting.seasons
+    for season in range(L):
+        offers = world.offers(season)
+        learned = policy.begin_episode(learned, offers)
+        means = world.means(season, offers)
+        if design.allocation == POLICY:
+            learned, decision = _decided(world, policy, learned, offers, season, first)
+        else:
+            decision = _by_design(world, design, offers, season, first)
+        told = world.respond(season, decision.action, means)
+        waiting.append((season, offers, decision.action, _outcome(state, offers, decision, told)))
+        last = season == L - 1
+        while waiting and (last or waiting[0][0] <= season - world.setting.delay):
+            then, *seen = waiting.pop(0)
+            learned = policy.observe(learned, *seen, season - then)
+        first += decision.action.shape[1]
+        taken = None
+        if looks(season) or last:
+            learned = policy.settle(learned)
+            taken = look(policy, learned, typical)
+        p = np.stack([q.preference for q in crowd.profiles(season)]) / state.problem.sizes  # (n, M)
+        K = len(state.problem.arms)
+        changed = (decision.reason != UNCHANGED).astype(np.float64)
+        worth = np.where(told.observed, np.einsum("snm,nm->sn", told.y, p), np.nan)
+        rewards = np.einsum("snkm,nm->snk", means, p)
+        yield Season(
+            season, decision.action, decision.probabilities[..., :K], changed, rewards, worth, told, offers, taken
+        )
+
+
+def _decided(
+    world: World, policy: Policy, learned: Any, offers: Offer, season: int, first: int
+) -> tuple[Any, Decision]:
+    """A season as the trial's own policy decides it; where a guard keeps accounts, one plot of each user at a time."""
+    state = world.crowd.state
+    n, width = len(world.crowd.seasons[season]), policy.draws_needed(state.problem.shape)
+    draws = np.stack([streams.uniforms(int(seed), "policy", first, n, width) for seed in world.seeds])
+    user, before = world.crowd.user(season), _earlier(world, season)
+    parts: list[tuple[IntArray, Decision]] = []
+    done = 0
+    for at in _waves(user) if state.remembers_users else [np.arange(n)]:
+        some = offers if len(at) == n else _part(offers, at, n)
+        some = replace(some, floor=_floor(state, first + done, before[at]))
+        learned = policy.settle(learned)
+        decision = policy.decide_together(learned, some, draws[:, done : done + len(at)])
+        learned = policy.commit_together(learned, some, decision)
+        parts.append((at, decision))
+        done += len(at)
+    if len(parts) == 1:
+        return learned, parts[0][1]
+    order = np.argsort(np.concatenate([at for at, _ in parts]))
+    joined = {
+        name: np.concatenate([getattr(d, name) for _, d in parts], 1)[:, order]
+        for name in ("action", "probabilities", "reason")
+    }
+    return learned, Decision(**joined, exact=parts[0][1].exact)
+
+
+def _by_design(world: World, design: Design, offers: Offer, season: int, first: int) -> Decision:
+    """A season that is decided without learning."""
+    S, n = len(world.seeds), len(world.crowd.seasons[season])
+    K = offers.features.shape[-2]
+    can = np.ones((n, K), bool) if offers.available is None else offers.available[0]
+    if design.allocation == CONTROL:
+        p = offers.control
+    else:
+        p = np.broadcast_to(can / can.sum(-1, keepdims=True), (S, n, K))
+    if design.allocation in (CONTROL, UNIFORM):
+        draws = np.stack([streams.uniforms(int(seed), "policy", first, n, 1)[:, 0] for seed in world.seeds])
+        action = pmf.sample(p, draws)
+    elif design.allocation == FIXED:
+        action = np.stack([_balanced(can, streams.generator(int(seed), f"plan {season}")) for seed in world.seeds])
+    return Decision(action, p, np.full((S, n), UNCHANGED))
+
+
+def _balanced(can: Any, rng: np.random.Generator) -> IntArray:
+    """Each decision gets the arm that it can get and that was given least, in random order: (n,)."""
+    n, K = can.shape
+    given, action = rng.random(K) * 0.5, np.zeros(n, np.intp)
+    for i in rng.permutation(n):
+        action[i] = int(np.argmin(np.where(can[i], given, np.inf)))
+        given[action[i]] += 1.0
+    return action
+
+
+def _outcome(state: TrialState, offers: Offer, decision: Decision, told: Told) -> Outcome:
+    """Outcomes as the policy learns from them."""
+    sizes = state.problem.sizes
+    y, y0 = told.y / sizes, told.control / sizes
+    there = None if told.observed.all() else np.broadcast_to(told.observed[..., None], y.shape)
+    p = decision.probabilities
+    if state.spec.feedback == "difference" and state.spec.kind != "paper":
+        return Outcome(None, y, there, y0, there, p)
+    if state.spec.feedback == "difference":
+        y = y - y0
+    return Outcome(np.asarray(np.vecdot(offers.preference, y)), y, there, probabilities=p)
+
+
+def _typical(world: World) -> Offer:
+    """Offers to those who are looked at, in a typical context: (S, H)."""
+    problem, looked = world.crowd.state.problem, world.crowd.looked_at
+    masks = [problem.available(p, ()) for p in looked]
+    found = problem.offers(looked, [problem.covariates.typical] * len(looked), masks)
+    return for_each_trial(found, (len(world.seeds), len(looked)))
+
+
+def _floor(state: TrialState, decisions: int, own: IntArray) -> Floor | None:
+    if state.spec.floors is None:
+        return None
+    floors = Floors(**state.spec.floors.heights())
+    return floors.after(own if floors.count == "user" else np.full(len(own), decisions))
+
+
+def _earlier(world: World, season: int) -> IntArray:
+    """How many decisions each user of this season's had in earlier ones: (n,)."""
+    crowd = world.crowd
+    count = np.zeros(len(crowd.users), np.intp)
+    for before in range(season):
+        np.add.at(count, crowd.user(before), 1)
+    return np.asarray(count[crowd.user(season)])
+
+
+def _waves(user: IntArray) -> list[IntArray]:
+    """The first plot of every user, then the second, and so on."""
+    turn = np.array([np.count_nonzero(user[:i] == u) for i, u in enumerate(user)])
+    return [np.flatnonzero(turn == t) for t in range(int(turn.max()) + 1)]
+
+
+def _part(offers: Offer, at: IntArray, n: int) -> Offer:
+    """Some of the decisions of a season."""
+
+    def cut(values: Any, core: int) -> Any:
+        axis = np.ndim(values) - core - 1
+        return values if values is None or axis < 0 or np.shape(values)[axis] != n else np.take(values, at, axis)
+
+    cores = {"features": 2, "control": 1, "sigma": 1, "maps": 3, "whitening": 3, "scale": 0, "preference": 1,
+             "context": 1, "available": 1, "user": 0}  # fmt: skip
+    unit = offers.unit
+    if unit is not None:
+        inner = {"user": 0, "group": 0, "block": 0, "levels": 1, "covariates": 1}
+        unit = replace(unit, **{name: cut(getattr(unit, name), core) for name, core in inner.items()})
+    return replace(offers, unit=unit, **{name: cut(getattr(offers, name), core) for name, core in cores.items()})

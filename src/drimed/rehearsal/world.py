@@ -1,0 +1,184 @@
+"""A batch of worlds, one for each simulated trial: everything is drawn from streams named by seed and purpose.
+
+    y = level + trend + arm + site + site x arm + covariates + season + block + season x arm + noise
+
+No draw depends on what is decided, so all designs are rehearsed in the same worlds.
+Shapes: S trials, L seasons, n decisions of a season, G sites (users without a group are sites of their own), K arms,
+M metrics, D context fields, c covariates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from drimed import streams
+from drimed.learning.offer import Offer
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+from drimed.rehearsal.people import Crowd
+from drimed.rehearsal.setting import Setting
+
+
+class Told(NamedTuple):
+    """Outcomes of a season in the units of the metrics."""
+
+    y: FloatArray  # (S, n, M)
+    control: FloatArray  # (S, n, M), of a control plot beside each
+    observed: BoolArray  # (S, n)
+
+
+@dataclass(frozen=True)
+class World:
+    """The worlds of some seeds."""
+
+    crowd: Crowd
+    setting: Setting
+    seeds: Sequence[int]
+
+    def contexts(self, season: int) -> list[FloatArray | None]:
+        """The context of each decision in each world: n of (S, D). All plots of a user share it."""
+        fields = self.crowd.state.problem.covariates.fields
+        user = self.crowd.user(season)
+        if not fields:
+            return [None] * len(user)
+        H, L = len(self.crowd.users), self.setting.seasons
+        typical, spread = (np.array([getattr(f, name) for f in fields.values()]) for name in ("typical", "spread"))
+        levels = np.array([len(f.levels or ()) for f in fields.values()])
+        draws = self._per_seed("contexts", lambda rng: _number_or_level(rng, (L, H), levels))[:, season]
+        numbers = typical + spread * (draws + self.setting.drift * season)
+        return list(np.swapaxes(np.where(levels > 0, draws, numbers)[:, user], 0, 1))
+
+    def offers(self, season: int) -> Offer:
+        """What is offered in a season: (S, n)."""
+        crowd = self.crowd
+        blocks = crowd.block(season).tolist()
+        found = crowd.state.problem.offers(
+            crowd.profiles(season), self.contexts(season), crowd.available(season), blocks
+        )
+        return for_each_trial(found, (len(self.seeds), len(blocks)))
+
+    def means(self, season: int, offers: Offer) -> FloatArray:
+        """The mean outcome of each arm for each decision, in an average season like this one: (S, n, K, M)."""
+        s = self.setting
+        found = self.lasting[:, self.crowd.group(season)] + s.trend * season + s.fading * season
+        return found + self._of_covariates(offers, found.shape[:-2])
+
+    def respond(self, season: int, action: IntArray, means: FloatArray) -> Told:
+        """What happens where these arms are given: (S, n)."""
+        s, crowd = self.setting, self.crowd
+        level, arm = self.season_effects
+        block = self.block_effects[:, season, crowd.block(season), crowd.group(season)]
+        shift = level[:, season, None, None, :] + block[..., None, :] + arm[:, season, None, :, :]
+        own, beside = self._noise(season)
+        mean = means + shift  # (S, n, K, M)
+        control = np.stack([p.control[: mean.shape[-2]] for p in crowd.profiles(season)]).argmax(-1)
+        plot = np.broadcast_to(control, action.shape)
+        y, y0 = (np.take_along_axis(mean, a[..., None, None], -2)[..., 0, :] for a in (action, plot))
+        lost = np.stack([streams.uniforms(int(i), f"dropout {season}", 0, action.shape[1], 1)[:, 0]
+                         for i in self.seeds])  # fmt: skip
+        return Told(y + own, y0 + beside, lost >= s.dropout)
+
+    @cached_property
+    def lasting(self) -> FloatArray:
+        """The mean outcome of each arm at each site in the first season, without covariates: (S, G, K, M)."""
+        s, K = self.setting, len(self.crowd.state.problem.arms)
+        G = 1 + max(int(self.crowd.group(season).max()) for season in range(s.seasons))
+        arm = self._normal("arms", s.spread, K)
+        arm[:, list(self._controls)] = 0.0
+        site = self._normal("sites", s.site, G)[:, :, None, :]
+        both = self._normal("sites and arms", s.site_arm, G, K)
+        both[:, :, list(self._controls)] = 0.0
+        return s.level + s.effects + arm[:, None] + site + both
+
+    @cached_property
+    def slopes(self) -> tuple[FloatArray, FloatArray]:
+        """What a covariate does to the level, and to each arm: (S, c, M), (S, c, K, M)."""
+        covariates, _ = self.crowd.state.problem.covariates.counted
+        c, K = len(covariates), len(self.crowd.state.problem.arms)
+        level = self._normal("slopes", self.setting.covariates, c)
+        level *= np.array([["level" in v.roles] for v in covariates]).reshape(c, 1)
+        arm = self._normal("slopes of arms", self.setting.covariate_effects, c, K)
+        arm *= np.array(["effects" in v.roles for v in covariates]).reshape(c, 1, 1)
+        arm[:, :, list(self._controls)] = 0.0
+        return level, arm
+
+    @cached_property
+    def season_effects(self) -> tuple[FloatArray, FloatArray]:
+        """What a season does to all, and to each arm: (S, L, M), (S, L, K, M)."""
+        s, K = self.setting, len(self.crowd.state.problem.arms)
+        return self._normal("seasons", s.season, s.seasons), self._normal(
+            "seasons and arms", s.season_arm, s.seasons, K
+        )
+
+    @cached_property
+    def block_effects(self) -> FloatArray:
+        """Of each block of a site in each season; without blocks a site is one: (S, L, B, G, M)."""
+        s = self.setting
+        B = 1 + max(int(self.crowd.block(season).max()) for season in range(s.seasons))
+        return self._normal("blocks", s.block, s.seasons, B, self.lasting.shape[1])
+
+    def truth(self, offers: Offer) -> FloatArray:
+        """The effect on the reward of each arm for those who are looked at, at the end: (S, H, K)."""
+        s, looked = self.setting, self.crowd.looked_at
+        group = np.array([p.person.group for p in looked])
+        found = self.lasting[:, np.maximum(group, 0)]
+        if (group < 0).any():  # somebody typical has nothing of a site's own
+            typical = np.broadcast_to(s.level + s.effects, found.shape)
+            found = np.where((group < 0)[:, None, None], typical, found)
+        found = found + s.fading * (s.seasons - 1) + self._of_covariates(offers, found.shape[:-2])
+        reward = np.einsum("shkm,hm->shk", found, np.stack([p.preference for p in looked]) / self._sizes)
+        control = np.stack([p.control[: found.shape[-2]] for p in looked])
+        return np.asarray(reward - np.einsum("shk,hk->sh", reward, control)[..., None])
+
+    @property
+    def _sizes(self) -> FloatArray:
+        return self.crowd.state.problem.sizes
+
+    @cached_property
+    def _controls(self) -> set[int]:
+        """Arms that are somebody's whole control: effects are against them."""
+        found = (p.control for p in self.crowd.state.profiles.values())
+        return {int(c.argmax()) for c in found if c.max() == 1.0}
+
+    def _of_covariates(self, offers: Offer, lead: tuple[int, ...]) -> FloatArray:
+        z = None if offers.unit is None else offers.unit.covariates
+        if z is None:
+            return np.zeros(())
+        level, arm = self.slopes
+        z = np.broadcast_to(z, (*lead, z.shape[-1]))
+        return np.asarray(np.einsum("snc,scm->snm", z, level)[..., None, :] + np.einsum("snc,sckm->snkm", z, arm))
+
+    def _noise(self, season: int) -> tuple[FloatArray, FloatArray]:
+        """Of each decision's plot, and of a control plot beside it: (S, n, M) twice."""
+        s, n, M = self.setting, len(self.crowd.seasons[season]), len(self.setting.noise)
+        z = self._per_seed(f"noise {season}", lambda rng: rng.standard_normal((2, n, M + 1)))
+        own, shared = (1.0, 0.0) if M == 1 else (np.sqrt(1 - s.correlation), np.sqrt(s.correlation))
+        found = s.noise * (own * z[..., :M] + shared * z[..., M:])
+        return found[:, 0], found[:, 1]
+
+    def _normal(self, name: str, sd: FloatArray, *shape: int) -> FloatArray:
+        return sd * self._per_seed(name, lambda rng: rng.standard_normal((*shape, len(sd))))
+
+    def _per_seed(self, name: str, draw) -> FloatArray:  # type: ignore[no-untyped-def]
+        return np.stack([draw(streams.generator(int(seed), name)) for seed in self.seeds])
+
+
+def for_each_trial(offers: Offer, lead: tuple[int, int]) -> Offer:
+    """The same offers with an axis of trials."""
+
+    def wide(values: FloatArray | None, core: int) -> FloatArray | None:
+        return None if values is None else np.broadcast_to(values, (*lead, *values.shape[values.ndim - core :]))
+
+    cores = {"features": 2, "control": 1, "sigma": 1, "maps": 3, "whitening": 3, "scale": 0, "preference": 1,
+             "context": 1, "available": 1}  # fmt: skip
+    return replace(offers, **{name: wide(getattr(offers, name), core) for name, core in cores.items()})
+
+
+def _number_or_level(rng: np.random.Generator, lead: tuple[int, int], levels: IntArray) -> FloatArray:
+    """A standard normal number for each field, or the number of one of its levels: (*lead, D)."""
+    z, u = rng.standard_normal((*lead, len(levels))), rng.random((*lead, len(levels)))
+    return np.where(levels > 0, np.floor(u * levels), z)

@@ -1,0 +1,87 @@
+"""What the seasons of a trial are called: an episode has a number and, if somebody gives them, a name and a date."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date as Date  # noqa: N812
+from typing import TYPE_CHECKING
+
+from drimed.errors import ConflictError, InputError
+from drimed.trial.events import storable
+from drimed.trial.names import folded, tidy
+
+if TYPE_CHECKING:
+    from drimed.trial.state import TrialState
+
+LONGEST = 100  # characters of a name
+COLUMNS = ("season", "date")  # of sheets and exports
+
+
+@dataclass(frozen=True)
+class Season:
+    """Of one episode."""
+
+    name: str | None = None
+    date: str | None = None  # ISO 8601, as 2026-03-15
+
+    def body(self) -> dict[str, str]:
+        """As it is recorded when the episode is opened; what is not given is left out."""
+        return {key: value for key, value in vars(self).items() if value is not None}
+
+
+UNNAMED = Season()
+
+
+def label(state: TrialState, episode: int) -> str:
+    """What people call an episode: its name, or else its number."""
+    known = state.seasons.get(episode)
+    return str(episode) if known is None or known.name is None else known.name
+
+
+def described(state: TrialState, name: str | None, date: str | None) -> Season:
+    """The name and date of an episode that is about to be opened, in the form that is kept."""
+    season = Season(None if name is None else tidy(name), date)
+    check(state, season)
+    return season
+
+
+def check(state: TrialState, season: Season) -> None:
+    """Refuse a name that is no name or that another season has, and a date that is none."""
+    name, date = season.name, season.date
+    if name is not None:
+        storable("the name of a season", name, LONGEST)
+        if not name or not name.isprintable() or tidy(name) != name:
+            raise InputError(f"the name of a season must be text that can be seen, got {name!r}", ("season",))
+        if (other := number_of(state, name)) is not None:
+            raise ConflictError(f"episode {other} is called {label(state, other)!r} already", ("season",))
+    if date is not None:
+        try:
+            same = Date.fromisoformat(date).isoformat() == date
+        except ValueError:
+            same = False
+        if not same:
+            raise InputError(f"a date is written as 2026-03-15, got {date!r}", ("date",))
+
+
+def number_of(state: TrialState, name: str) -> int | None:
+    """The episode that is called so; capital and small letters make no difference."""
+    wanted = folded(name)
+    found = (n for n, season in state.seasons.items() if season.name is not None and folded(season.name) == wanted)
+    return next(found, None)
+
+
+def meant(state: TrialState, name: str | None, episode: int | None) -> int | None:
+    """The episode that a request is for, which names its season or gives its number; a new name is the next one."""
+    if name is None:
+        return episode
+    current = state.episode.number
+    known = number_of(state, tidy(name))
+    number = current + 1 if known is None else known
+    if episode is not None and episode != number:
+        called = (
+            f"season {name!r} would be episode {number}" if known is None else f"season {name!r} is episode {number}"
+        )
+        raise ConflictError(f"{called}, not {episode}; leave one of them out", ("season",))
+    if number < current:
+        raise ConflictError(f"season {name!r} is over: season {label(state, current)!r} is open", ("season",))
+    return number

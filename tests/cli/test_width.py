@@ -1,0 +1,64 @@
+"""Tables fit a terminal of 80 columns: nothing is cut off; what does not fit becomes a list."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DRIMED = str(Path(sys.executable).parent / "drimed")
+WIDE = "".join(
+    f'[context.field_with_a_long_name_{i}]\ntypical = 5\nspread = 1\naffects = ["level"]\n' for i in range(6)
+)
+
+
+def drimed(folder: Path, *arguments: str) -> str:
+    env = os.environ | {"COLUMNS": "80", "DRIMED_STORE": "t.db", "DRIMED_ACTOR": "a coordinator with a long name"}
+    done = subprocess.run([DRIMED, *arguments], cwd=folder, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("width")
+    text = drimed(folder, "trial", "template").replace("[users.north]", "[users.north-of-the-river-and-the-mill]")
+    (folder / "t.toml").write_text(text.replace("[policy]", WIDE + "[policy]"), encoding="utf-8")
+    drimed(folder, "trial", "init", "t.toml")
+    fields = ["rain", *(f"field_with_a_long_name_{i}" for i in range(6))]
+    users = ["north-of-the-river-and-the-mill", "hill", "river"]
+    sheet = [["user", *fields], *([user, "450", *["5"] * 6] for user in users)]
+    (folder / "season.csv").write_text("".join(",".join(row) + "\n" for row in sheet), encoding="utf-8")
+    drimed(folder, "trial", "ask", "maize-nitrogen", "season.csv", "--episode", "1", "--out", "arms.csv")
+    drimed(folder, "trial", "tell", "maize-nitrogen", "--decision", "1", "--value", "yield=8.7")
+    drimed(folder, "token", "create", "--role", "read", "--label", "the field office of the north", "--days", "99")
+    rows = "".join(f"{'abc'[i % 3]},{i % 7},{0.2 + 0.1 * (i % 3)}\n" for i in range(90))
+    (folder / "log.csv").write_text("action,reward,propensity\n" + rows, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("trial status", ["outcomes", "2 pending"]),
+        ("trial decisions maize-nitrogen", ["state", "reward", "pending"]),
+        ("trial log maize-nitrogen", ["what", "yield = 8.7"]),
+        ("trial ask maize-nitrogen season.csv --episode 1", ["field_with_a_long_name_5", "propensity", "reason"]),
+        ("token list", ["expires", "state", "active"]),
+        ("token log", ["trial", "created"]),
+        ("policies", ["what it uses", "dri_med"]),
+        ("bench list", ["what it is", "paper"]),
+        ("evaluate log.csv --policy uniform,arm=a --reward-range 0,6 --bootstrap 9", ["at all times", "difference"]),
+    ],
+)
+def test_a_table_fits(folder: Path, command: str, words: list[str]) -> None:
+    said = drimed(folder, *command.split())
+    rules = re.findall(r"^.*[─━].*$", said, flags=re.M)
+    assert all(len(line) <= 80 for line in rules)
+    assert "…" not in said
+    for word in words:
+        assert word in said

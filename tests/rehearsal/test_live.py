@@ -1,0 +1,104 @@
+"""A rehearsal forecasts what the trial will do: with the same seed and outcomes a live trial takes its decisions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drimed.records import Report
+from drimed.rehearsal.designs import own
+from drimed.rehearsal.people import Crowd
+from drimed.rehearsal.play import Season, play
+from drimed.rehearsal.scenarios import Scenario
+from drimed.rehearsal.setting import Setting
+from drimed.rehearsal.world import World
+from drimed.trial.spec import TrialSpec
+from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.trial import Trial
+
+SEEDS = (11, 12)
+PLAIN: dict[str, Any] = {
+    "name": "t",
+    "metrics": {"yield": {"range": [0, 100]}},
+    "arms": {"old": {}, "new": {}, "other": {}},
+    "control": "old",
+    "preference": {"yield": 1.0},
+    "users": {"north": {}, "south": {}, "west": {}},
+    "tolerance": {"relative": 0.0, "absolute": 12.0},
+    "confidence": 0.9,
+}
+TWO = {
+    "metrics": {"yield": {"range": [0, 15]}, "loss": {"range": [0, 80], "better": "lower"}},
+    "preference": {"yield": 10.0, "loss": -0.5},
+    "users": {"north": {"group": "a", "attributes": {"ph": 6.0}}, "hill": {"group": "b", "attributes": {"ph": 7.0}},
+              "river": {"group": "a", "preference": {"yield": 12.0}, "attributes": {"ph": 6.2}}},
+    "context": {"rain": {"typical": 450, "spread": 100}},
+    "guardrails": [{"metric": "yield", "relative": 0.2, "absolute": 1.0}],
+}  # fmt: skip
+PLOTS = {"users": {u: {"blocks": {"A": ["1", "2"], "B": ["3"]}} for u in ("north", "south")}}
+PAPER = {"model": {"kind": "paper"}}
+
+TRIALS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "sites": ({}, {"effects": {"new": {"yield": 15.0}}}),
+    "two metrics, contexts, guardrail": (TWO, {"effects": {"new": {"yield": 3.0}}, "drift": 0.3}),
+    "plots in blocks, floors": (PLOTS | {"floors": {"control": 0.2, "shrink": 0.1}}, {"effects": {"new": {"yield": 9}}}),
+    "plots, budget": (PLOTS | {"policy": {"name": "dri_med", "guard": "budget"}}, {"effects": {"new": {"yield": 20}}}),
+    "control plots": ({"feedback": "difference"}, {"effects": {"new": {"yield": 15.0}}}),
+    "paper": (PAPER, {"effects": {"new": {"yield": 15.0}}}),
+    "paper, control plots": (PAPER | {"feedback": "difference"}, {"effects": {"new": {"yield": 15.0}}}),
+    "late": ({"floors": {"control": 0.3, "count": "user"}}, {"effects": {"new": {"yield": 15.0}}, "delay": 2}),
+    "lost": ({}, {"effects": {"new": {"yield": 15.0}}, "dropout": 0.3}),
+}  # fmt: skip
+
+
+def rehearsed(spec: TrialSpec, scenario: dict[str, Any], seasons: int) -> tuple[World, list[Season]]:
+    setting = Setting.of(spec, Scenario.model_validate(scenario), seasons)
+    world = World(Crowd.of(spec, setting.seasons, setting.users), setting, SEEDS)
+    return world, list(play(world, own(spec)))
+
+
+def contexts(world: World, season: int, s: int) -> dict[str, dict[str, float]]:
+    fields = list(world.crowd.state.problem.covariates.fields)
+    found = zip(world.crowd.seasons[season], world.contexts(season), strict=True)
+    return (
+        {} if not fields else {p.user: dict(zip(fields, c[s].tolist(), strict=True)) for p, c in found if c is not None}
+    )
+
+
+def reports(spec: TrialSpec, season: Season, s: int, ids: list[int]) -> list[Report]:
+    metrics, told = list(spec.metrics), season.told
+    found = []
+    for i, decision in enumerate(ids):
+        if told.observed[s, i]:
+            values = dict(zip(metrics, told.y[s, i].tolist(), strict=True))
+            beside = dict(zip(metrics, told.control[s, i].tolist(), strict=True))
+            found.append(Report(decision, values, beside if spec.feedback == "difference" else None))
+    return found
+
+
+@pytest.mark.parametrize(("more", "scenario"), TRIALS.values(), ids=TRIALS)
+def test_a_live_trial_with_the_same_draws_takes_the_rehearsed_decisions(
+    more: dict[str, Any], scenario: dict[str, Any]
+) -> None:
+    """Arms exactly; probabilities to 1e-6: sums over a batch have their own round-off."""
+    seasons = 4
+    spec = TrialSpec.read(PLAIN | more)
+    world, played = rehearsed(spec, scenario, seasons)
+    arms = list(spec.arms)
+    given = set()
+    for s, seed in enumerate(SEEDS):
+        trial = Trial.create(spec.plain() | {"seed": seed}, MemoryStore())
+        waiting: list[tuple[int, list[Report]]] = []
+        for season in played:
+            trial.open_episode(contexts(world, season.number, s))
+            decisions = trial.ask()
+            assert [arms.index(d.arm) for d in decisions] == season.action[s].tolist()
+            live = np.array([list(d.probabilities.values()) for d in decisions])
+            np.testing.assert_allclose(live, season.probabilities[s], atol=1e-6)
+            given |= set(season.action[s].tolist())
+            waiting.append((season.number, reports(spec, season, s, [d.id for d in decisions])))
+            while waiting and waiting[0][0] <= season.number - world.setting.delay:
+                trial.tell_many(waiting.pop(0)[1], confirm=True)
+    assert len(given) > 1  # a trial that stays on its control would show nothing

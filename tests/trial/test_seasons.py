@@ -1,0 +1,107 @@
+"""Seasons have names and dates where people give them, from the sheet to the export."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from drimed.errors import ConflictError, DrimedError, InputError
+from drimed.trial import asking, export, seasons
+from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.trial import Trial
+from drimed.trial.verify import verify
+from tests.cli.commanding import CommandLine
+
+SPEC = {
+    "name": "t",
+    "metrics": {"yield": {}},
+    "arms": {"old": {}, "new": {}},
+    "control": "old",
+    "preference": {"yield": 1.0},
+    "users": {"north": {}, "south": {}},
+    "tolerance": {"absolute": 0.5},
+    "seed": 3,
+}
+
+
+@pytest.fixture
+def trial() -> Trial:
+    return Trial.create(SPEC, MemoryStore())
+
+
+def _open(trial: Trial, name: str | None, date: str | None = None, number: int | None = None) -> int:
+    with trial.writing() as tx:
+        return asking.open_episode(tx, {}, number, name=name, date=date)
+
+
+def test_a_season_is_opened_by_its_name_and_decisions_carry_it(trial: Trial) -> None:
+    with trial.writing() as tx:
+        (first,) = asking.ask(tx, ["north"], season="spring 2026", date="2026-03-15")
+        (same,) = asking.ask(tx, ["south"], season="Spring 2026")
+        (second,) = asking.ask(tx, ["north"], season="autumn 2026")
+    assert [(d.episode, d.season) for d in (first, same, second)] == [
+        (1, "spring 2026"), (1, "spring 2026"), (2, "autumn 2026"),
+    ]  # fmt: skip
+    assert trial.status().season == "autumn 2026"
+    assert seasons.label(trial.state(), 1) == "spring 2026"
+    rows = list(export.records(trial))
+    assert [(r["season"], r["date"]) for r in rows] == [
+        ("spring 2026", "2026-03-15"), ("spring 2026", "2026-03-15"), ("autumn 2026", None),
+    ]  # fmt: skip
+
+
+def test_opening_a_season_again_does_nothing_and_an_earlier_one_is_over(trial: Trial) -> None:
+    assert [_open(trial, "1996"), _open(trial, "1996"), _open(trial, "1997"), _open(trial, None)] == [1, 1, 2, 3]
+    with pytest.raises(ConflictError, match="season '1996' is over: season '3' is open"):
+        _open(trial, "1996")
+    with pytest.raises(ConflictError, match="season '1998' would be episode 4, not 3"):
+        _open(trial, "1998", number=3)
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\x1b[31m", "x" * 101, "a\ud800"])
+def test_a_name_that_is_none_is_refused(trial: Trial, name: str) -> None:
+    with pytest.raises(DrimedError):
+        _open(trial, name)
+    assert trial.state().episode.number == 0
+
+
+@pytest.mark.parametrize("date", ["15.3.2026", "2026-3-15", "2026-02-30", "20260315", "soon", ""])
+def test_a_date_that_is_none_is_refused(trial: Trial, date: str) -> None:
+    with pytest.raises(InputError, match="a date is written as 2026-03-15"):
+        _open(trial, "spring", date)
+
+
+def test_names_survive_snapshots_and_are_proven(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drimed.trial.trial.SNAPSHOT_EVERY", 1)
+    _open(trial, "1996", "1996-05-01")
+    trial.ask("north")
+    again = Trial.open("t", trial.store)
+    assert dict(again.state().seasons) == {1: seasons.Season("1996", "1996-05-01")}
+    assert verify(trial.store, "t").ok
+
+
+def test_a_trial_that_uses_the_word_season_for_a_context_keeps_its_sheets(tmp_path: Path) -> None:
+    line = CommandLine(tmp_path)
+    spec = SPEC | {"context": {"season": {"levels": ["dry", "wet"]}}, "name": "w"}
+    line.ok("init", line.write("w.json", json.dumps(spec)))
+    sheet = line.write("s.csv", "user,season\nnorth,dry\nsouth,wet\n")
+    line.ok("ask", "w", sheet, "--season", "1996", "--out", str(tmp_path / "a.csv"))
+    assert [row["season"] for row in line.rows("a.csv")] == ["dry", "wet"]
+
+
+def test_a_sheet_names_its_season_and_gets_it_back(tmp_path: Path) -> None:
+    line = CommandLine(tmp_path)
+    line.ok("init", line.write("t.json", json.dumps(SPEC)))
+    sheet = line.write("s.csv", "user,season,date\nnorth,1996,1996-05-01\nsouth,1996,\n")
+    assert "episode 1 (1996)" in line.ok("ask", "t", sheet, "--out", str(tmp_path / "a.csv"))
+    rows = line.rows("a.csv")
+    assert [row["season"] for row in rows] == ["1996", "1996"]
+    filled = "decision,season,yield\n" + "".join(f"{r['decision']},1996,5.5\n" for r in rows)
+    assert "2 recorded" in line.ok("tell", "t", line.write("o.csv", filled))
+    error = line.refused("tell", "t", line.write("p.csv", filled.replace("1996", "1997")))
+    assert "is for season '1996', the sheet says '1997'" in str(error)
+    error = line.refused("ask", "t", line.write("q.csv", "user,season\nnorth,1997\nsouth,1998\n"))
+    assert "season is '1998' here and '1997' above" in str(error)
+    assert "episode 1, 1996, 1996-05-01" in line.ok("log", "t")
