@@ -357,6 +357,7 @@ class Proof:
     faults: list[str]
     hash: str  # of the last event
     anchors: int = 0  # hashes that were kept elsewhere, and are still those of their events
+    since: int = 0  # events up to this one were taken as they are, because a kept hash is of a later one; 0: none were
     looks: int = 0  # looks at the stopping rules that were taken again
 
 

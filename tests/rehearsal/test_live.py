@@ -43,7 +43,7 @@ PAPER = {"model": {"kind": "paper"}}
 TRIALS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "sites": ({}, {"effects": {"new": {"yield": 15.0}}}),
     "two metrics, contexts, guardrail": (TWO, {"effects": {"new": {"yield": 3.0}}, "drift": 0.3}),
-    "plots in blocks, floors": (PLOTS | {"floors": {"control": 0.2, "shrink": 0.1}}, {"effects": {"new": {"yield": 9}}}),
+    "blocks, floors": (PLOTS | {"floors": {"control": 0.2, "shrink": 0.1}}, {"effects": {"new": {"yield": 9}}}),
     "plots, budget": (PLOTS | {"policy": {"name": "dri_med", "guard": "budget"}}, {"effects": {"new": {"yield": 20}}}),
     "control plots": ({"feedback": "difference"}, {"effects": {"new": {"yield": 15.0}}}),
     "paper": (PAPER, {"effects": {"new": {"yield": 15.0}}}),

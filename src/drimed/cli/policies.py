@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
@@ -20,7 +21,8 @@ def policies(as_json: bool = typer.Option(False, "--json", help="Print JSON inst
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
-    table = Table(Column("name", no_wrap=True), "what it does", "reference", "what it uses")
+    columns = (Column(title, overflow="fold") for title in ("what it does", "reference", "what it uses"))
+    table = Table(Column("name", no_wrap=True), *columns, box=SIMPLE_HEAD)
     for row in rows:
         table.add_row(f"[bold]{escape(row['name'])}[/]", *map(escape, (row["about"], row["reference"], row["uses"])))
     Console().print(table)

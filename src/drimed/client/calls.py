@@ -90,11 +90,14 @@ def open_episode(
     *,
     number: int | None = None,
     unavailable: Mapping[str, Sequence[str]] | None = None,
+    name: str | None = None,
+    date: str | None = None,
     dry_run: bool = False,
     key: str | None = None,
 ) -> Call[int]:
-    """Start the next episode; its number."""
+    """Start the next episode; its number. It may have a name ("spring 2026") and a date (2026-03-15)."""
     body = _given(contexts=contexts or None, number=number, unavailable=unavailable or None, dry_run=dry_run or None)
+    body |= _given(name=name, date=date)
     return _write(_of(trial, "episodes"), body, key, lambda d: int(d["episode"]))
 
 
@@ -107,10 +110,14 @@ def ask(
     plots: Mapping[str, Plots] | None = None,
     unavailable: Sequence[str] = (),
     episode: int | None = None,
+    season: str | None = None,
+    date: str | None = None,
     dry_run: bool = False,
     key: str | None = None,
 ) -> Call[list[Decision]]:
     """Which arm one user gets, or some, or (None) all; `episode` is opened with these contexts if it is the next.
+
+    `season` is the same by name, and `date` is when a new one begins.
 
     With open enrolment somebody unknown joins, as `enrol` describes them: {user: {"attributes": {...}, "cohort": ...}}.
     A user with plots gets a decision for each, or for those that `plots` names: {user: [plot, ...]} or
@@ -123,6 +130,8 @@ def ask(
         plots=plots or None,
         unavailable=list(unavailable) or None,
         episode=episode,
+        season=season,
+        date=date,
         dry_run=dry_run or None,
     )
     return _write(_of(trial, "ask"), body, key, lambda d: [Decision.read(one) for one in d["decisions"]])
@@ -328,9 +337,10 @@ def head(trial: str) -> Call[Head]:
     return Call("GET", _of(trial, "head"), partial(read, Head))
 
 
-def verify(trial: str, *, expect: str | None = None) -> Call[Proof]:
-    """Prove the log; a long trial takes longer than the usual timeout."""
-    return Call("GET", _of(trial, "verify"), partial(read, Proof), _given(expect=expect), patient=True)
+def verify(trial: str, *, expect: str | None = None, since: str | int | None = None) -> Call[Proof]:
+    """Prove the log, or what came since a kept hash; a long trial takes longer than the usual timeout."""
+    given = _given(expect=expect, since=since)
+    return Call("GET", _of(trial, "verify"), partial(read, Proof), given, patient=True)
 
 
 def export(trial: str, form: str) -> Call[None]:

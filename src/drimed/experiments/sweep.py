@@ -117,7 +117,7 @@ def _run_all(todo: list[Batch], processes: int, cluster: Cluster | None) -> Iter
     left = {batch[0].key(): batch for batch in todo}
     for attempt in range(MOST_ATTEMPTS):
         try:
-            with _backend(cluster, min(processes, len(left))):
+            with backend(cluster, min(processes, len(left))):
                 in_portions = cluster is not None and cluster.kind == "ray"
                 for batch, records in (_in_portions if in_portions else _as_they_finish)(list(left.values())):
                     del left[batch[0].key()]
@@ -147,7 +147,7 @@ def _run(batch: Batch) -> tuple[Batch, list[RunRecord]]:
     return batch, run_together(batch)
 
 
-def _backend(cluster: Cluster | None, processes: int) -> AbstractContextManager[Any]:
+def backend(cluster: Cluster | None, processes: int) -> AbstractContextManager[Any]:
     """What joblib runs on, for the duration of a with block."""
     if cluster is None:
         from joblib import parallel_config

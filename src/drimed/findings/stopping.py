@@ -26,8 +26,8 @@ class Amendment:
     actor: str
     reason: str
     decisions: bool  # whether decisions had been taken by then
-    was: list[str]  # the rules in words
-    now: list[str]
+    was: list[str]  # the rules that are no more, in words
+    now: list[str]  # the rules that are new
 
 
 @dataclass(frozen=True)
@@ -122,5 +122,6 @@ def _rule_words(name: str, rule: StoppingRule) -> str:
 def _amendment(event: Event, since: int) -> Amendment:
     body: Mapping[str, Any] = event.body
     was = None if body["was"] is None else Stopping.model_validate(body["was"])
-    now = Stopping.model_validate(body["stopping"])
-    return Amendment(event.time, event.actor, body["reason"], event.seq > since, words(was), words(now))
+    old, new = words(was), words(Stopping.model_validate(body["stopping"]))
+    gone, come = [one for one in old if one not in new], [one for one in new if one not in old]
+    return Amendment(event.time, event.actor, body["reason"], event.seq > since, gone, come)

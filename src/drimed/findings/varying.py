@@ -17,6 +17,7 @@ from drimed.learning.offer import Offer
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.trial.model_free import REWARD
 from drimed.trial.model_ranges import offers_now
+from drimed.trial.seasons import label
 from drimed.trial.state import TrialState
 
 GRID = 25  # values of a covariate that effects are computed at
@@ -159,7 +160,7 @@ def _seasons(state: TrialState, known: Known, offers: Offer) -> list[Level]:
         return []
     numbers, found = report.season_levels(known, offers)
     counts = report.outcomes(known, "season").sum(-1)
-    return _levels(state, [str(s + 1) for s in numbers], [int(counts[s]) for s in numbers], found)
+    return _levels(state, [label(state, int(s) + 1) for s in numbers], [int(counts[s]) for s in numbers], found)
 
 
 def _levels(state: TrialState, names: list[str], outcomes: list[int], found: Found) -> list[Level]:

@@ -7,10 +7,11 @@ from typing import Any
 
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make
-from drimed.trial.parts import Floors
+from drimed.trial.parts import Floors, PolicyPart
 from drimed.trial.spec import TrialSpec
 
 POLICY, UNIFORM, CONTROL, FIXED = "policy", "uniform", "control", "fixed"
+FLOORS = (0.1, 0.3)  # of the control, where the file has none
 OWN = "this trial"  # the name of the file's own design
 
 
@@ -21,6 +22,11 @@ class Design:
     name: str
     spec: TrialSpec
     allocation: str = POLICY
+
+    @property
+    def learns(self) -> bool:
+        """Whether its decisions depend on outcomes."""
+        return self.allocation == POLICY
 
 
 def own(spec: TrialSpec) -> Design:
@@ -43,6 +49,8 @@ def variants(spec: TrialSpec) -> list[Design]:
         Design("half the tolerance", tolerating(spec, 0.5)),
         Design("twice the tolerance", tolerating(spec, 2.0)),
     ]
+    if spec.floors is None:
+        found += [Design(f"a floor of {100 * f:.0f} % for the control", with_floor(spec, f)) for f in FLOORS]
     now = spec.policy.settings.get("guard", "expected")
     settings = _settings(spec)
     for guard, name in (("certain", "guard on every arm"), ("off", "no guard")):
@@ -66,9 +74,8 @@ def with_floor(spec: TrialSpec, control: float) -> TrialSpec:
 
 def with_policy(spec: TrialSpec, **settings: Any) -> TrialSpec:
     """With other settings of the policy."""
-    return spec.model_copy(
-        update={"policy": type(spec.policy)(name=spec.policy.name, **spec.policy.settings | settings)}
-    )
+    policy = PolicyPart(name=spec.policy.name, **spec.policy.settings | settings)
+    return spec.model_copy(update={"policy": policy})
 
 
 def _settings(spec: TrialSpec) -> frozenset[str]:

@@ -35,6 +35,14 @@ class Look:
     low: FloatArray  # (S, K), of its range at all times
     high: FloatArray  # (S, K)
 
+    @staticmethod
+    def weights(offers: Offer) -> FloatArray:
+        """Of each user in the mean effect of an arm: (H, K), over those who can get it."""
+        control = offers.control[0]
+        possible = np.ones(control.shape) if offers.available is None else offers.available[0].astype(np.float64)
+        possible[:, ~possible.any(0)] = 1.0
+        return np.asarray(possible / possible.sum(0))
+
 
 def look(policy: Policy, state: Any, offers: Offer) -> Look:
     """At a settled state, of offers (S, H) in a typical context."""
@@ -43,14 +51,6 @@ def look(policy: Policy, state: Any, offers: Offer) -> Look:
     low, high = found.at_all_times(ALPHA)
     likely = float(ndtri(ONE_SIDE)) * found.deviation
     return Look(estimate, half, found.mean, likely, low, high)
-
-
-def _weights(offers: Offer) -> FloatArray:
-    """Of each user in the mean effect of an arm: (H, K), over those who can get it."""
-    control = offers.control[0]
-    possible = np.ones(control.shape) if offers.available is None else offers.available[0].astype(np.float64)
-    possible[:, ~possible.any(0)] = 1.0
-    return possible / possible.sum(0)
 
 
 def _field(policy: Policy, state: Any, offers: Offer) -> Found:
@@ -67,7 +67,7 @@ def _field(policy: Policy, state: Any, offers: Offer) -> Found:
     unit = scale.unit[..., structure.covariates :]  # (S, M)
     p = np.ones((len(control), M)) if offers.preference is None else offers.preference[0]
     X = np.broadcast_to(X, (len(unit), *X.shape[-3:]))
-    rows = np.einsum("hk,hm,sm,shkp->skmp", _weights(offers), p, unit, X)
+    rows = np.einsum("hk,hm,sm,shkp->skmp", Look.weights(offers), p, unit, X)
     size = rows.shape[-2] * rows.shape[-1]
     flat = rows.reshape(*rows.shape[:-2], size)
     mean = np.einsum("ski,si->sk", flat, learned.theta.reshape(-1, size))
@@ -84,7 +84,7 @@ def _regression(policy: Policy, state: Any, offers: Offer) -> Found:
     """The same for the paper's model; before any data its coefficients are as its penalty says."""
     fit: Any = policy.fit(state)
     w = (offers.features - offers.control_features[..., None, :])[0]  # (H, K, d)
-    rows = np.einsum("hk,hkd->kd", _weights(offers), w)
+    rows = np.einsum("hk,hkd->kd", Look.weights(offers), w)
     penalty = getattr(policy.learner, "ridge_penalty", None)
     if penalty is None:
         raise InputError("this policy has no regression that effects could be read from")

@@ -39,7 +39,7 @@ class Crowd:
             raise ConfigError(
                 f"policy {spec.policy.name!r} decides one user after the other and cannot be rehearsed; dri_med can"
             )
-        cohorts = [*spec.cohorts] or [None]
+        cohorts: list[str | None] = [*spec.cohorts] or [None]
         known = list(spec.users)
         found: list[tuple[Place, ...]] = []
         rng = streams.generator(0, "people who join")  # the same in all simulated trials
@@ -56,6 +56,12 @@ class Crowd:
     def users(self) -> list[str]:
         """H names, in the order of their slots."""
         return list(self.state.users)
+
+    @cached_property
+    def groups(self) -> list[str]:
+        """The names of the groups by their numbers; a user without one is a group of its own."""
+        found = {p.person.group: p.group or p.user for p in self.state.profiles.values()}
+        return [found[g] for g in sorted(found)]
 
     def profiles(self, season: int) -> list[Profile]:
         """Of the decisions of a season: (n,)."""

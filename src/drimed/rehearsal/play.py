@@ -7,7 +7,7 @@ later. Shapes: S trials, L seasons, n decisions of a season, H users, K arms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,12 +37,14 @@ class Season:
     means: FloatArray  # (S, n, K), the mean reward of each arm
     reward: FloatArray  # (S, n), as measured; NaN where it never came
     told: Told
+    exact: bool  # whether the probabilities are those of the draw
     offers: Offer
+    typical: Offer  # (S, H), to those who are looked at
     look: Look | None
 
 
-def play(world: World, design: Design, *, looks: Callable[[int], bool] = lambda season: True) -> Iterator[Season]:
-    """Season after season; `looks` says after which of them the trials are looked at."""
+def play(world: World, design: Design, *, looks: Container[int] | None = None) -> Iterator[Season]:
+    """Season after season; the trials are looked at after those in `looks`, or (None) after all."""
     crowd = world.crowd
     state = crowd.state
     policy: Any = state.policy
@@ -66,7 +68,7 @@ def play(world: World, design: Design, *, looks: Callable[[int], bool] = lambda 
             learned = policy.observe(learned, *seen, season - then)
         first += decision.action.shape[1]
         taken = None
-        if looks(season) or last:
+        if last or looks is None or season in looks:
             learned = policy.settle(learned)
             taken = look(policy, learned, typical)
         p = np.stack([q.preference for q in crowd.profiles(season)]) / state.problem.sizes  # (n, M)
@@ -75,7 +77,17 @@ def play(world: World, design: Design, *, looks: Callable[[int], bool] = lambda 
         worth = np.where(told.observed, np.einsum("snm,nm->sn", told.y, p), np.nan)
         rewards = np.einsum("snkm,nm->snk", means, p)
         yield Season(
-            season, decision.action, decision.probabilities[..., :K], changed, rewards, worth, told, offers, taken
+            number=season,
+            action=decision.action,
+            probabilities=decision.probabilities[..., :K],
+            changed=changed,
+            means=rewards,
+            reward=worth,
+            told=told,
+            exact=decision.exact,
+            offers=offers,
+            typical=typical,
+            look=taken,
         )
 
 
@@ -144,7 +156,8 @@ def _outcome(state: TrialState, offers: Offer, decision: Decision, told: Told) -
         return Outcome(None, y, there, y0, there, p)
     if state.spec.feedback == "difference":
         y = y - y0
-    return Outcome(np.asarray(np.vecdot(offers.preference, y)), y, there, probabilities=p)
+    reward = np.vecdot(np.asarray(offers.preference), y)
+    return Outcome(np.asarray(reward), y, there, probabilities=p)
 
 
 def _typical(world: World) -> Offer:

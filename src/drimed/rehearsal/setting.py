@@ -75,17 +75,5 @@ class Setting:
             drift=scenario.drift,
             delay=scenario.delay,
             dropout=scenario.dropout,
-            **{
-                name: deviations(name)
-                for name in (
-                    "spread",
-                    "site",
-                    "season",
-                    "block",
-                    "site_arm",
-                    "season_arm",
-                    "covariates",
-                    "covariate_effects",
-                )
-            },  # fmt: skip
+            **{name: deviations(name) for name in ("spread", *usual, "covariate_effects")},
         )

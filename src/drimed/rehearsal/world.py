@@ -9,16 +9,18 @@ M metrics, D context fields, c covariates.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from drimed import streams
+from drimed.errors import InputError
 from drimed.learning.offer import Offer
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+from drimed.rehearsal.history import History
 from drimed.rehearsal.people import Crowd
 from drimed.rehearsal.setting import Setting
 
@@ -38,6 +40,7 @@ class World:
     crowd: Crowd
     setting: Setting
     seeds: Sequence[int]
+    past: History | None = None  # outcomes as they were then
 
     def contexts(self, season: int) -> list[FloatArray | None]:
         """The context of each decision in each world: n of (S, D). All plots of a user share it."""
@@ -70,11 +73,8 @@ class World:
     def respond(self, season: int, action: IntArray, means: FloatArray) -> Told:
         """What happens where these arms are given: (S, n)."""
         s, crowd = self.setting, self.crowd
-        level, arm = self.season_effects
-        block = self.block_effects[:, season, crowd.block(season), crowd.group(season)]
-        shift = level[:, season, None, None, :] + block[..., None, :] + arm[:, season, None, :, :]
         own, beside = self._noise(season)
-        mean = means + shift  # (S, n, K, M)
+        mean = means + self._of_season(season)  # (S, n, K, M)
         control = np.stack([p.control[: mean.shape[-2]] for p in crowd.profiles(season)]).argmax(-1)
         plot = np.broadcast_to(control, action.shape)
         y, y0 = (np.take_along_axis(mean, a[..., None, None], -2)[..., 0, :] for a in (action, plot))
@@ -82,11 +82,48 @@ class World:
                          for i in self.seeds])  # fmt: skip
         return Told(y + own, y0 + beside, lost >= s.dropout)
 
+    def _of_season(self, season: int) -> FloatArray:
+        """What a season has of its own, for each decision: (S, n, K, M)."""
+        group = self.crowd.group(season)
+        if self.past is not None:
+            year, site = self._drawn_years[:, season], self._past_sites[:, group]  # (S, Y), (S, n)
+            then = self.past.mean[self._year_of(year, site), site]
+            return np.asarray(then - self.past.lasting[site])
+        level, arm = self.season_effects
+        block = self.block_effects[:, season, self.crowd.block(season), group]
+        return np.asarray(level[:, season, None, None, :] + block[..., None, :] + arm[:, season, None, :, :])
+
+    @property
+    def _then(self) -> History:
+        if self.past is None:
+            raise InputError("a scenario is as in the past, and there is none")
+        return self.past
+
+    @cached_property
+    def _past_sites(self) -> IntArray:
+        """Which site of the past each group is: the one of its name, or of its only user's, or any: (S, G)."""
+        past, names = self._then.sites, self.crowd.groups
+        drawn = self._per_seed("past sites", lambda rng: rng.integers(len(past), size=len(names)))
+        known = np.array([past.index(n) if n in past else -1 for n in names])
+        return np.where(known >= 0, known, drawn).astype(np.intp)
+
+    @cached_property
+    def _drawn_years(self) -> IntArray:
+        """Seasons of the past in random order: for each site the first in which it was there counts. (S, L, Y)"""
+        Y, L = len(self._then.seasons), self.setting.seasons
+        order = self._per_seed("past seasons", lambda rng: np.stack([rng.permutation(Y) for _ in range(L)]))
+        return order.astype(np.intp)
+
+    def _year_of(self, order: IntArray, site: IntArray) -> IntArray:
+        there = self._then.present[order[:, None, :], site[..., None]]  # (S, n, Y)
+        return np.take_along_axis(order[:, None, :], there.argmax(-1)[..., None], -1)[..., 0]
+
     @cached_property
     def lasting(self) -> FloatArray:
         """The mean outcome of each arm at each site in the first season, without covariates: (S, G, K, M)."""
-        s, K = self.setting, len(self.crowd.state.problem.arms)
-        G = 1 + max(int(self.crowd.group(season).max()) for season in range(s.seasons))
+        if self.past is not None:
+            return self.past.lasting[self._past_sites]
+        s, K, G = self.setting, len(self.crowd.state.problem.arms), len(self.crowd.groups)
         arm = self._normal("arms", s.spread, K)
         arm[:, list(self._controls)] = 0.0
         site = self._normal("sites", s.site, G)[:, :, None, :]
@@ -110,9 +147,8 @@ class World:
     def season_effects(self) -> tuple[FloatArray, FloatArray]:
         """What a season does to all, and to each arm: (S, L, M), (S, L, K, M)."""
         s, K = self.setting, len(self.crowd.state.problem.arms)
-        return self._normal("seasons", s.season, s.seasons), self._normal(
-            "seasons and arms", s.season_arm, s.seasons, K
-        )
+        level = self._normal("seasons", s.season, s.seasons)
+        return level, self._normal("seasons and arms", s.season_arm, s.seasons, K)
 
     @cached_property
     def block_effects(self) -> FloatArray:
@@ -126,7 +162,9 @@ class World:
         s, looked = self.setting, self.crowd.looked_at
         group = np.array([p.person.group for p in looked])
         found = self.lasting[:, np.maximum(group, 0)]
-        if (group < 0).any():  # somebody typical has nothing of a site's own
+        if self.past is not None and (group < 0).any():
+            found = np.where((group < 0)[:, None, None], self.past.lasting.mean(0), found)
+        elif (group < 0).any():  # somebody typical has nothing of a site's own
             typical = np.broadcast_to(s.level + s.effects, found.shape)
             found = np.where((group < 0)[:, None, None], typical, found)
         found = found + s.fading * (s.seasons - 1) + self._of_covariates(offers, found.shape[:-2])
@@ -146,7 +184,7 @@ class World:
 
     def _of_covariates(self, offers: Offer, lead: tuple[int, ...]) -> FloatArray:
         z = None if offers.unit is None else offers.unit.covariates
-        if z is None:
+        if z is None or self.past is not None:  # what was measured has it in it
             return np.zeros(())
         level, arm = self.slopes
         z = np.broadcast_to(z, (*lead, z.shape[-1]))
@@ -155,6 +193,10 @@ class World:
     def _noise(self, season: int) -> tuple[FloatArray, FloatArray]:
         """Of each decision's plot, and of a control plot beside it: (S, n, M) twice."""
         s, n, M = self.setting, len(self.crowd.seasons[season]), len(self.setting.noise)
+        if self.past is not None:
+            left = self.past.repeats if len(self.past.repeats) else np.zeros((1, M))
+            at = self._per_seed(f"noise {season}", lambda rng: rng.integers(len(left), size=(2, n))).astype(np.intp)
+            return left[at[:, 0]], left[at[:, 1]]
         z = self._per_seed(f"noise {season}", lambda rng: rng.standard_normal((2, n, M + 1)))
         own, shared = (1.0, 0.0) if M == 1 else (np.sqrt(1 - s.correlation), np.sqrt(s.correlation))
         found = s.noise * (own * z[..., :M] + shared * z[..., M:])
@@ -163,7 +205,7 @@ class World:
     def _normal(self, name: str, sd: FloatArray, *shape: int) -> FloatArray:
         return sd * self._per_seed(name, lambda rng: rng.standard_normal((*shape, len(sd))))
 
-    def _per_seed(self, name: str, draw) -> FloatArray:  # type: ignore[no-untyped-def]
+    def _per_seed(self, name: str, draw: Callable[[np.random.Generator], Any]) -> Any:
         return np.stack([draw(streams.generator(int(seed), name)) for seed in self.seeds])
 
 
@@ -175,7 +217,8 @@ def for_each_trial(offers: Offer, lead: tuple[int, int]) -> Offer:
 
     cores = {"features": 2, "control": 1, "sigma": 1, "maps": 3, "whitening": 3, "scale": 0, "preference": 1,
              "context": 1, "available": 1}  # fmt: skip
-    return replace(offers, **{name: wide(getattr(offers, name), core) for name, core in cores.items()})
+    widened: dict[str, Any] = {name: wide(getattr(offers, name), core) for name, core in cores.items()}
+    return replace(offers, **widened)
 
 
 def _number_or_level(rng: np.random.Generator, lead: tuple[int, int], levels: IntArray) -> FloatArray:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -76,7 +77,8 @@ def advanced(state: TrialState, group: Group, ledger: Ledger) -> TrialState:
 
 def groups(ledger: Ledger, *, after: int, until: int | None) -> Iterator[Group]:
     """The ledger's events in groups, with the decisions they are about."""
-    return grouped((event, told[0] if told else None) for event, told in with_histories(ledger, after, until))
+    events = ledger.events(after=after, until=until)
+    return grouped((event, told[0] if told else None) for event, told in with_histories(ledger, events))
 
 
 def grouped(pairs: Iterable[tuple[Event, About]]) -> Iterator[list[tuple[Event, About]]]:
@@ -308,14 +310,22 @@ def regrown(state: TrialState, ledger: Ledger, group: Group) -> TrialState:
     return caught_up(again, ledger, state.seq)
 
 
-def with_histories(ledger: Ledger, after: int, until: int | None) -> Iterator[tuple[Event, list[Event]]]:
-    """The ledger's events, each with all that the log has about the decision it is about."""
-    while True:
-        chunk = list(ledger.events(after=after, until=until, limit=CHUNK))
-        wanted = sorted({e.decision for e in chunk if e.decision is not None and e.kind != kinds.DECISION})
-        found = ledger.of_decisions(wanted) if wanted else {}
+def with_histories(ledger: Ledger, events: Iterable[Event]) -> Iterator[tuple[Event, list[Event]]]:
+    """Events of the ledger in order, each with what the log has about the decision it is about; that may include later
+    events. What passed lately is not read again.
+    """
+    following, recent = iter(events), dict[int, list[Event]]()
+    while chunk := list(islice(following, CHUNK)):
+        recent |= {e.decision: [e] for e in chunk if e.kind == kinds.DECISION and e.decision is not None}
+        wanted = {e.decision for e in chunk if e.decision is not None and e.decision not in recent}
+        found = ledger.of_decisions(sorted(wanted)) if wanted else {}
         for event in chunk:
-            yield event, found.get(event.decision or 0, []) if event.kind != kinds.DECISION else []
-        if len(chunk) < CHUNK:
-            return
-        after = chunk[-1].seq
+            number = event.decision or 0
+            if event.kind == kinds.DECISION or not number:
+                yield event, []
+                continue
+            yield event, recent[number] if number in recent else found.get(number, [])
+            if number in recent:
+                recent[number].append(event)
+        for number in list(islice(recent, max(0, len(recent) - CHUNK))):
+            del recent[number]

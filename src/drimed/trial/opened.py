@@ -107,7 +107,7 @@ class Opened:
         if 0 <= last <= seq - due:  # another process may have taken one; one that nobody can use is replaced at once
             last = tx.ledger.snapshot_seq()
         if seq >= last + due or _is_costly(before, tx.state, last):
-            return snapshots.keep(tx)
+            return snapshots.keep(tx, alone=last < 0)
         return last
 
 

@@ -103,13 +103,20 @@ class Pending:
     def append(self, events: Sequence[Event]) -> None:
         self.added += events
 
-    def snapshot(self) -> Snapshot | None:
-        return self.base.snapshot()
+    def seq_of(self, hash: str) -> int | None:
+        return next((event.seq for event in self.added if event.hash == hash), None) or self.base.seq_of(hash)
+
+    def snapshot(self, until: int | None = None) -> Snapshot | None:
+        return self.base.snapshot(until)
 
     def snapshot_seq(self) -> int:
         return self.base.snapshot_seq()
 
-    def keep(self, snapshot: Snapshot) -> None:
+    def snapshot_seqs(self) -> list[int]:
+        return self.base.snapshot_seqs()
+
+    def keep(self, snapshot: Snapshot, *, alone: bool = False) -> None:
+        del alone
         raise InputError(f"snapshot {snapshot.seq} cannot be kept before its events are recorded")
 
 

@@ -34,8 +34,36 @@ UNNAMED = Season()
 
 def label(state: TrialState, episode: int) -> str:
     """What people call an episode: its name, or else its number."""
-    known = state.seasons.get(episode)
-    return str(episode) if known is None or known.name is None else known.name
+    return state.seasons.get(episode, UNNAMED).name or str(episode)
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """What the episodes of a trial are called in tables, charts and sentences."""
+
+    names: dict[int, str]  # of those that have a name
+
+    @property
+    def word(self) -> str:
+        """What one of them is: a season as soon as one has a name."""
+        return "season" if self.names else "episode"
+
+    def label(self, episode: int) -> str:
+        """Its name, or else its number."""
+        return self.names.get(episode, str(episode))
+
+    def said(self, episode: int) -> str:
+        """In a sentence.
+
+        >>> Calendar({2: "spring 2026"}).said(2), Calendar({}).said(2)
+        ('season spring 2026', 'episode 2')
+        """
+        return f"{self.word} {self.label(episode)}"
+
+
+def calendar(state: TrialState) -> Calendar:
+    """Of all of them."""
+    return Calendar({n: season.name for n, season in state.seasons.items() if season.name is not None})
 
 
 def described(state: TrialState, name: str | None, date: str | None) -> Season:

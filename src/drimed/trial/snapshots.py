@@ -116,10 +116,10 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def keep(tx: Transaction) -> int:
-    """Take one now, and write its hash into the log; the event after which it was taken."""
+def keep(tx: Transaction, *, alone: bool = False) -> int:
+    """Take one now, maybe in place of all others, and write its hash into the log; after which event it was taken."""
     snapshot = take(tx.state)
-    tx.ledger.keep(snapshot)
+    tx.ledger.keep(snapshot, alone=alone)
     tx.append([Draft(kinds.SNAPSHOT, {"after": snapshot.seq, "hash": digest(snapshot)})])
     return snapshot.seq
 

@@ -1,12 +1,12 @@
 """Proof that a trial is what its log says: the chain holds, and every decision is reproduced.
 
-Everything is read from the events alone, without snapshots: each decision is taken again from the state and the draws
-it names, and must agree to the last bit with what was recorded.
+Everything is read from the events alone: each decision is taken again from the state and the draws it names, and must
+agree to the last bit with what was recorded. A proof since a kept hash begins with a snapshot that the hash proves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from drimed.trial.gather import Gathered
 from drimed.trial.looks import look
 from drimed.trial.possible import check, check_start
 from drimed.trial.queries import Story
+from drimed.trial.since import Kept, beginning, found
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger, Snapshot, Store
 
@@ -36,61 +37,92 @@ def verify(
     *,
     expected_hash: str | None = None,
     anchors: Iterable[Head] = (),
+    since: str | int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Proof:
-    """Replay a whole trial; `anchors` of other trials are left out.
+    """Replay a whole trial, or what came since an event that is known by a hash that was kept, or by its number.
 
-    `progress` is called with events done and events in all.
+    Anchors of other trials are left out. `progress` is called with events done and events in all.
     """
     with store.reading(name) as ledger:
-        return _Check(ledger, progress).run(expected_hash, [a for a in anchors if a.trial == name])
+        return _Check(ledger, progress).run(expected_hash, [a for a in anchors if a.trial == name], since)
 
 
 class _Check:
     def __init__(self, ledger: Ledger, progress: Callable[[int, int], None] | None) -> None:
         self.ledger, self.progress = ledger, progress
         self.faults: list[str] = []
+        self.broken: list[str] = []  # faults of the chain
         self.decisions = self.exact = self.rounded = self.anchors = 0
-        self.replayed, self.compared = 0, False
+        self.seq, self.hash = 0, START  # of the last event that was read
+        self.replayed = self.since = 0
+        self.snapshots: list[int] = []  # after which events those were taken that are still to be compared
         self.looks = 0
         self.seen: Gathered | None = None  # by the last look
         self.requests: dict[str, tuple[int, str, str]] = {}  # from which state, when and for whom each was answered
 
-    def run(self, expected_hash: str | None, anchors: Sequence[Head]) -> Proof:
-        events, hash = self._chain(expected_hash, anchors)
+    def run(self, expected_hash: str | None, anchors: Sequence[Head], since: str | int | None) -> Proof:
+        kept, wanted = None, {a.event: "" for a in anchors}
+        if since is not None:
+            try:
+                kept = found(self.ledger, since)
+            except ConflictError as error:  # nothing is replayed
+                self._fault(str(error))
+                self.since, self.seq, self.hash = self.ledger.seq, self.ledger.seq, self.ledger.hash
+                self._ends(expected_hash, anchors, wanted)
+                return self._proof()
+        chain = self._chain(kept, wanted)
         try:
-            self._replay()
+            state = at_start(self.ledger) if kept is None else beginning(self.ledger, kept)
+            if state.seq > 1:
+                self.since, self.seq, self.hash = state.seq, state.seq, state.hash
+            self._replay(state, chain)
         except Exception as error:  # whatever somebody wrote into the log must not stop its proof
             self._fault(f"the log cannot be replayed after event {self.replayed}: {error!r}")
-        counts = events, self.decisions, self.exact, self.rounded
-        return Proof(not self.faults, *counts, self.faults, hash, self.anchors, self.looks)
+        for _ in chain:  # to its end, also where nothing more can be replayed
+            pass
+        self._ends(expected_hash, anchors, wanted)
+        return self._proof()
+
+    def _proof(self) -> Proof:
+        faults = [*self.broken, *self.faults][:MOST_FAULTS]
+        counts = self.seq, self.decisions, self.exact, self.rounded
+        return Proof(not faults, *counts, faults, self.hash, self.anchors, self.since, self.looks)
 
     def _fault(self, text: str) -> None:
         if len(self.faults) < MOST_FAULTS:
             self.faults.append(text)
 
-    def _chain(self, expected_hash: str | None, anchors: Sequence[Head]) -> tuple[int, str]:
-        """Every event in its place, and unchanged; the number and the hash of the last one."""
-        seq, hash, met = 0, START, expected_hash is None
-        wanted = {a.event for a in anchors}
-        there: dict[int, str] = {}
-        for event in self.ledger.events(until=2**31 - 1):
-            if event.seq != seq + 1:
-                self._fault(f"after event {seq} comes event {event.seq}: {event.seq - seq - 1} missing")
-            if not _holds(event, hash):
-                self._fault(f"event {event.seq} ({event.kind}) is not what was recorded, or not in its place")
-            seq, hash = event.seq, event.hash
-            met = met or hash == expected_hash
-            if seq in wanted:
-                there[seq] = hash
-        if (seq, hash) != (self.ledger.seq, self.ledger.hash):
-            self._fault(
-                f"the log ends with event {seq}, its head is event {self.ledger.seq}: the end was cut off or added"
+    def _break(self, text: str) -> None:
+        if len(self.broken) < MOST_FAULTS:
+            self.broken.append(text)
+
+    def _chain(self, kept: Kept | None, wanted: dict[int, str]) -> Iterator[Event]:
+        """Every event from the present place on, in its place, and unchanged; the hashes of those that are wanted."""
+        for event in self.ledger.events(after=self.since, until=2**31 - 1):
+            if event.seq != self.seq + 1:
+                self._break(f"after event {self.seq} comes event {event.seq}: {event.seq - self.seq - 1} missing")
+            if not _holds(event, self.hash):
+                self._break(f"event {event.seq} ({event.kind}) is not what was recorded, or not in its place")
+            self.seq, self.hash = event.seq, event.hash
+            if event.seq in wanted:
+                wanted[event.seq] = event.hash
+            if kept is not None and event.seq == kept.event and event.hash != kept.hash:
+                self._break(f"event {kept.event} has not the hash {kept.hash} any more: the log was rewritten")
+            if event.seq <= self.ledger.seq:
+                yield event
+
+    def _ends(self, expected_hash: str | None, anchors: Sequence[Head], there: dict[int, str]) -> None:
+        """What can be said of the chain once it was read."""
+        if (self.seq, self.hash) != (self.ledger.seq, self.ledger.hash):
+            self._break(
+                f"the log ends with event {self.seq}, its head is event {self.ledger.seq}: the end was cut off or added"
             )
-        if not met:
-            self._fault(f"no event has the hash {expected_hash}: the log was rewritten or cut off")
-        self._compare_anchors(anchors, there, seq)
-        return seq, hash
+        if expected_hash is not None and self.ledger.seq_of(expected_hash) is None:
+            self._break(f"no event has the hash {expected_hash}: the log was rewritten or cut off")
+        for number in (number for number in there if number <= self.since):
+            there[number] = next((e.hash for e in self.ledger.events(after=number - 1, until=number)), "")
+        self._compare_anchors(anchors, there, self.seq)
 
     def _compare_anchors(self, anchors: Sequence[Head], there: Mapping[int, str], last: int) -> None:
         """Each against the event it is of; the first that differs says the most."""
@@ -102,41 +134,45 @@ class _Check:
         if first.event > last:
             said = f"the log ends with event {last}: what followed was cut off after that"
         else:
-            now = there.get(first.event, "none")[:12]
+            now = there[first.event][:12] or "none"
             said = f"its hash is {now} now: something up to event {first.event} was changed after that"
         right = [a for a in anchors if a.event < first.event]
         if right:
             best = max(right, key=lambda a: a.event)
             said += f"; nothing up to event {best.event} was (the anchor of {best.time} holds)"
         more = f" {len(wrong) - 1} later anchors differ too." if len(wrong) > 1 else ""
-        self._fault(f"at {first.time} event {first.event} had the hash {first.hash[:12]}, and {said}.{more}")
+        self._break(f"at {first.time} event {first.event} had the hash {first.hash[:12]}, and {said}.{more}")
 
-    def _replay(self) -> None:
-        state = at_start(self.ledger)
+    def _replay(self, state: TrialState, events: Iterator[Event]) -> None:
         if state.spec.name != self.ledger.name:
             self._fault(f"the log is of trial {state.spec.name!r}, and the store has it as {self.ledger.name!r}")
-        self._possible(state.created, lambda: check_start(state.created))
-        snapshot = self.ledger.snapshot()
-        self._compare(state, snapshot)
-        for group in grouped(with_histories(self.ledger, state.seq, None)):
+        if not self.since:
+            self._possible(state.created, lambda: check_start(state.created))
+            next(events)  # the first event is known
+        self.snapshots = [seq for seq in self.ledger.snapshot_seqs() if not 0 < seq <= self.since]
+        self._compare(state)
+        for group in grouped(with_histories(self.ledger, events)):
             self._check(state, group)
             if group[0][0].kind == kinds.DECISION:
                 self._redecide(state, [event for event, _ in group])
             elif group[0][0].kind == kinds.LOOK:
                 self._relook(state, group[0][0])
             state = advanced(state, [(event, told[0] if told else None) for event, told in group], self.ledger)
-            self._compare(state, snapshot)
+            self._compare(state)
             if self.progress is not None:
                 self.progress(state.seq, self.ledger.seq)
-        if snapshot is not None and not self.compared:
-            self._fault(f"the snapshot is of event {snapshot.seq}, after which none was taken")
+        for seq in self.snapshots:
+            self._fault(f"the snapshot is of event {seq}, after which none was taken")
 
-    def _compare(self, state: TrialState, snapshot: Snapshot | None) -> None:
+    def _compare(self, state: TrialState) -> None:
         self.replayed = state.seq
-        if snapshot is None or snapshot.seq != state.seq:
+        if state.seq not in self.snapshots:
             return
-        self.compared = True
-        taken = next(self.ledger.events(kinds=[kinds.SNAPSHOT], limit=1, newest_first=True), None)
+        self.snapshots.remove(state.seq)
+        snapshot = self.ledger.snapshot(state.seq)
+        if snapshot is None:
+            return
+        taken = next(self.ledger.events(after=state.seq, until=state.seq + 1, kinds=[kinds.SNAPSHOT]), None)
         if taken is not None and taken.body != {"after": snapshot.seq, "hash": snapshots.digest(snapshot)}:
             self._fault(f"the snapshot after event {snapshot.seq} is not the one that was taken")
         elif not _same(state, snapshot):
@@ -160,9 +196,15 @@ class _Check:
         if event.request is None:
             return
         now = event.time, event.actor
+        if self.since and event.request not in self.requests and self._earlier(event.request):
+            raise ConflictError(f"request {event.request!r} was answered before")
         before = self.requests.setdefault(event.request, (state.seq, *now))
         if before[0] != state.seq and not (state.remembers_users and before[1:] == now):
             raise ConflictError(f"request {event.request!r} was answered before")
+
+    def _earlier(self, request: str) -> bool:
+        """Whether it was answered before the first event that is replayed."""
+        return any(event.seq <= self.since for event in self.ledger.of_request(request))
 
     def _redecide(self, state: TrialState, events: list[Event]) -> None:
         questions = []

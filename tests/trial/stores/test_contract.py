@@ -318,6 +318,31 @@ def test_a_snapshot_replaces_the_one_before(store: Store) -> None:
             assert ledger.snapshot_seq() == snapshot.seq
 
 
+def test_older_snapshots_stay_where_a_proof_may_begin(store: Store) -> None:
+    made(store, event_drafts(12))
+    for seq in range(1, 12):
+        with store.writing("t") as ledger:
+            ledger.keep(Snapshot(seq, "a" * 64, bytes([seq])))
+    with store.reading("t") as ledger:
+        assert ledger.snapshot_seqs() == [1, 5, 9, 10, 11]
+        found = [ledger.snapshot(until) for until in (0, 4, 5)]
+        assert found == [None, Snapshot(1, "a" * 64, b"\1"), Snapshot(5, "a" * 64, b"\5")]
+    with store.writing("t") as ledger:
+        ledger.keep(Snapshot(9, "b" * 64, b"set back"))  # those after it are of another log
+        assert ledger.snapshot_seqs() == [1, 5, 9]
+        ledger.keep(Snapshot(10, "b" * 64, b"alone"), alone=True)
+    with store.reading("t") as ledger:
+        assert ledger.snapshot_seqs() == [10]
+
+
+def test_an_event_is_found_by_its_hash(store: Store) -> None:
+    made(store, event_drafts(3))
+    with store.reading("t") as ledger:
+        for event in ledger.events():
+            assert ledger.seq_of(event.hash) == event.seq
+        assert ledger.seq_of("0" * 64) is None
+
+
 def test_snapshots_belong_to_their_trial(store: Store) -> None:
     made(store, event_drafts(1), "one")
     made(store, event_drafts(1), "two")

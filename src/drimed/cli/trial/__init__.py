@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from drimed.cli.trial import asking, changing, looking, reading, season
+from drimed.cli.trial import asking, changing, looking, reading, rehearse, season
 
 trial = typer.Typer(help="Live trials: ask, tell, and never lose a decision.", no_args_is_help=True)
 for verb in (
-    season.template, season.init, asking.ask, season.tell, season.amend, season.missing,
+    season.template, rehearse.rehearse, season.init, asking.ask, season.tell, season.amend, season.missing,
     reading.status, reading.decisions, reading.why, reading.log, reading.export, reading.verify, reading.anchor,
     reading.report,
     changing.add_user, changing.add_arm, changing.retire_arm, changing.prefer, changing.control, changing.pause,

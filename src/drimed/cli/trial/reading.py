@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,7 @@ from drimed.errors import InputError, UnknownNameError
 from drimed.trial.stores import DEFAULT, open_store
 
 if TYPE_CHECKING:
-    from drimed.records import Event
+    from drimed.records import Event, Head
 
 
 def status(
@@ -219,6 +220,13 @@ def verify(
     anchored: Annotated[
         Path | None, typer.Option("--anchors", help="A file of `drimed trial anchor`: its hashes must be in the log.")
     ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HASH|NUMBER|anchor",
+            help="Prove only what came since this hash was kept, since an event, or since the newest of --anchors.",
+        ),
+    ] = None,
     store: Address = DEFAULT,
 ) -> None:
     """Replay the whole trial from its log: the chain must hold, every event must be one that could have been recorded
@@ -239,6 +247,7 @@ def verify(
             name,
             expected_hash=expect,
             anchors=kept,
+            since=_since(since, kept),
             progress=lambda n, of: progress.update(bar, completed=n, total=of),
         )
     wrong = token_log.verify(opened)
@@ -252,13 +261,30 @@ def verify(
     common.say(f"{proof.events} events; {replayed}; last hash {proof.hash}")
     if not proof.ok or wrong:
         raise typer.Exit(1)
-    common.say("the log is intact", "green")
+    if proof.since:
+        common.say(f"the log is intact after event {proof.since}; what came before was not looked at", "green")
+    else:
+        common.say("the log is intact", "green")
     if kept:
         last = max(kept, key=lambda head: head.event)
         common.say(
             f"{proof.anchors} anchors hold: nothing up to event {last.event} was changed since {last.time[:16]} UTC",
             "green",
         )
+
+
+def _since(given: str | None, kept: list[Head]) -> str | int | None:
+    """Where a proof begins, from what was typed."""
+    if given is None or re.fullmatch("[0-9a-f]{64}", given):
+        return given
+    if given == "anchor" and kept:
+        return max(kept, key=lambda head: head.event).hash
+    if re.fullmatch("[1-9][0-9]{0,9}", given):
+        return int(given)
+    needs = " (which needs --anchors FILE)" if given == "anchor" else ""
+    raise InputError(
+        f"--since takes a whole hash of 64 digits, the number of an event, or `anchor`{needs}, got {given!r}"
+    )
 
 
 def summary(event: Event) -> str:

@@ -15,6 +15,7 @@ from drimed.findings.charts import svg
 from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
 from drimed.formatting import counted
 from drimed.linear.arrays import IntArray
+from drimed.trial.seasons import calendar
 
 MOST_BARS = 60  # episodes beyond which neighbours are put together
 MOST_COLUMNS = 40  # episodes of the table of users: the last ones
@@ -33,7 +34,9 @@ def by_arm(analysis: Analysis) -> Chart | None:
     together = -(-len(counts) // MOST_BARS)
     firsts = list(range(0, len(counts), together))
     sums = np.add.reduceat(counts, firsts, axis=0)
-    names = [_span(f + 1, min(f + together, len(counts))) for f in firsts]
+    called = calendar(analysis.seen.state)
+    ends = [(called.label(f + 1), called.label(min(f + together, len(counts)))) for f in firsts]
+    names = [first if first == last else f"{first} to {last}" for first, last in ends]
 
     def draw(width: int) -> tuple[float, list[Markup]]:
         left, right, top, bottom = 44.0, width - 6.0, 10.0, 230.0
@@ -55,20 +58,21 @@ def by_arm(analysis: Analysis) -> Chart | None:
             drawn += [(None, counted(len(rest), "other arm"), sum(rest))] if rest else []
             for look, arm, n in drawn:
                 share = n / total
-                tip = f"episode {names[i]}, {arm}: {100 * share:.0f} % ({n} of {total})"
+                tip = f"{called.word} {names[i]}, {arm}: {100 * share:.0f} % ({n} of {total})"
                 top_edge, height = y(below + share), y(below) - y(below + share)
                 made += _bar(look, tip, x=middle(i) - wide / 2, y=top_edge, width=wide, height=height)
                 below += share
-        shown = [f + 1 for f in firsts]
-        return 272.0, made + svg.episodes_axis(middle, shown, bottom, right - left, right)
+        shown = [first for first, _ in ends]
+        return 272.0, made + svg.episodes_axis(middle, shown, bottom, right - left, right, called.word)
 
     rows = [[names[i], *(str(int(n)) for n in row)] for i, row in enumerate(sums)]
-    table = Table("Decisions by episode and arm", ["episode", *arms], rows)
+    table = Table(f"Decisions by {called.word} and arm", [called.word, *arms], rows)
     last = sums[-1] / max(1, int(sums[-1].sum()))
     best = int(last.argmax())
-    says = f"Share of decisions by arm in each episode. In episode {names[-1]}: {100 * last[best]:.0f} % {arms[best]}."
+    most = f"{100 * last[best]:.0f} % {arms[best]}"
+    says = f"Share of decisions by arm in each {called.word}. In {called.word} {names[-1]}: {most}."
     keys = _keys(arms, own, sums.sum(0))
-    return svg.drawn("allocation-chart", "Share of decisions by arm and episode", says, draw, table, keys)
+    return svg.drawn("allocation-chart", f"Share of decisions by arm and {called.word}", says, draw, table, keys)
 
 
 def by_user(analysis: Analysis, users: Sequence[str]) -> Chart | None:
@@ -84,7 +88,8 @@ def by_user(analysis: Analysis, users: Sequence[str]) -> Chart | None:
     counts = np.zeros((len(users), L - first, len(arms)), np.intp)
     at = (place[seen.user] >= 0) & (seen.episode > first)
     np.add.at(counts, (place[seen.user[at]], seen.episode[at] - 1 - first, seen.arm[at]), 1)
-    own = _own_look(counts.sum((0, 1)))
+    own, called = _own_look(counts.sum((0, 1))), calendar(seen.state)
+    names = [called.label(e) for e in range(first + 1, L + 1)]
 
     def draw(width: int) -> tuple[float, list[Markup]]:
         left, right = (150.0 if width > 500 else 84.0), width - 6.0
@@ -103,23 +108,24 @@ def by_user(analysis: Analysis, users: Sequence[str]) -> Chart | None:
                 said = ", ".join(f"{arms[k]} ({row[k]})" if total > 1 else arms[k] for k in np.flatnonzero(row))
                 for k in np.flatnonzero(row):
                     height = (ROW - 4) * float(row[k]) / total
-                    tip = f"{user}, episode {first + i + 1}: {said}"
+                    tip = f"{user}, {called.word} {names[i]}: {said}"
                     made += _bar(
                         own.get(int(k)), tip, x=middle(i) - step / 2 + 1, y=y, width=max(1.0, step - 2), height=height
                     )
                     y += height
-        shown, span = list(range(first + 1, L + 1)), step * (L - first)
-        return bottom + 42, made + svg.episodes_axis(middle, shown, bottom, span, max(left + span, left + 60))
+        span = step * (L - first)
+        axis = svg.episodes_axis(middle, names, bottom, span, max(left + span, left + 60), called.word)
+        return bottom + 42, made + axis
 
     def cell(n: IntArray) -> str:
         return ", ".join(f"{arms[k]} × {n[k]}" if n[k] > 1 else arms[k] for k in np.flatnonzero(n))
 
     rows = [[user, *map(cell, counts[h])] for h, user in enumerate(users)]
-    table = Table("What each user got, by episode", ["user", *map(str, range(first + 1, L + 1))], rows)
-    cut = f" Only the last {MOST_COLUMNS} of {L} episodes are shown." if first else ""
-    says = f"What {counted(len(users), 'user')} got in each episode; each colour is an arm.{cut}"
+    table = Table(f"What each user got, by {called.word}", ["user", *names], rows)
+    cut = f" Only the last {MOST_COLUMNS} of {L} {called.word}s are shown." if first else ""
+    says = f"What {counted(len(users), 'user')} got in each {called.word}; each colour is an arm.{cut}"
     keys = _keys(arms, own, counts.sum((0, 1)))
-    return svg.drawn("allocation-chart", "What each user got in each episode", says, draw, table, keys)
+    return svg.drawn("allocation-chart", f"What each user got in each {called.word}", says, draw, table, keys)
 
 
 def probabilities(given: Mapping[str, float], chosen: str) -> Chart:
@@ -171,7 +177,3 @@ def _bar(k: int | None, tip: str, **box: float) -> list[Markup]:
         return [el("rect", **box, class_=f"{OTHER} bar", data_tip=tip)]
     bar = el("rect", **box, class_=f"{svg.colour(k)} bar m-{k}", data_tip=tip)
     return [bar, *(el("rect", **box, class_=f"{name} m-{k}") for name in svg.textures(k))]
-
-
-def _span(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first} to {last}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -15,6 +16,7 @@ from drimed.findings.analyse import AT_ALL_TIMES, GUARANTEED, Analysis
 from drimed.findings.charts import svg
 from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
 from drimed.formatting import short
+from drimed.trial.seasons import calendar
 
 MOST_POINTS = 150  # episodes that are drawn and listed; of more, every so many
 REACH = 3.0  # spans of the line itself beyond which a wide band is cut off
@@ -28,12 +30,13 @@ def reward(analysis: Analysis) -> Chart | None:
     if not np.isfinite(analysis.seen.reward).any():
         return None
     at = some(len(c.episode))
+    when = When.of(analysis, at)
     gain, allowed, low, high = (v[at].tolist() for v in (c.gain, c.allowed, c.gain_low, c.gain_high))
     promise = analysis.promise
     bottom, top = _window([0.0, *gain, *allowed], [*low, *high])
 
     def draw(width: int) -> tuple[float, list[Markup]]:
-        made, x, y, frame = axes(width, (bottom, top), 250.0, at)
+        made, x, y, frame = axes(width, (bottom, top), 250.0, *when)
         edge = [(x(i), y(v)) for i, v in enumerate(high)] + [(x(i), y(v)) for i, v in reversed(list(enumerate(low)))]
         if len(at) > 1:
             made += [svg.path(edge, "band", closed=True), svg.path(through(x, y, allowed), "allowed")]
@@ -46,21 +49,21 @@ def reward(analysis: Analysis) -> Chart | None:
         if len(at) <= 60:
             made += [el("circle", cx=x(i), cy=y(v), r=3.2, class_="gain-dot") for i, v in enumerate(gain)]
         tips = [
-            f"episode {at[i] + 1}: {short(gain[i])} ({promise} {short(low[i])} to {short(high[i])}); "
+            f"{when.said(i)}: {short(gain[i])} ({promise} {short(low[i])} to {short(high[i])}); "
             f"the tolerance allows {short(allowed[i])}"
             for i in range(len(at))
         ]
         return 296.0, made + columns(x, tips, frame, 250.0)
 
-    rows = [[str(at[i] + 1), *(short(v[i]) for v in (gain, low, high, allowed))] for i in range(len(at))]
+    rows = [[when.labels[i], *(short(v[i]) for v in (gain, low, high, allowed))] for i in range(len(at))]
     table = Table(
-        "Expected reward of what was given against the control's, added up to the end of each episode",
-        ["episode", "reward minus control's", f"{promise} from", f"{promise} to", "tolerance allows"],
+        f"Expected reward of what was given against the control's, added up to the end of each {when.word}",
+        [when.word, "reward minus control's", f"{promise} from", f"{promise} to", "tolerance allows"],
         rows,
     )
     judged = "the guarantee does not hold, because the model is wrong" if analysis.checks.withdrawn else c.verdict
     says = (
-        f"After episode {at[-1] + 1}: {short(gain[-1])} against the control's reward, {promise} {short(low[-1])} to "
+        f"After {when.said(-1)}: {short(gain[-1])} against the control's reward, {promise} {short(low[-1])} to "
         f"{short(high[-1])}. The tolerance allows {short(allowed[-1])}: {judged}."
     )
     if min(low) < bottom or max(high) > top:
@@ -79,25 +82,26 @@ def contexts(analysis: Analysis) -> Chart | None:
     if found is None:
         return None
     at = some(len(found.shift))
+    when = When.of(analysis, at)
     shift = [float(v) if math.isfinite(v) else 0.0 for v in found.shift[at]]
 
     def draw(width: int) -> tuple[float, list[Markup]]:
-        made, x, y, frame = axes(width, (0.0, max(*shift, 1.0) * 1.08), 150.0, at)
+        made, x, y, frame = axes(width, (0.0, max(*shift, 1.0) * 1.08), 150.0, *when)
         wide = max(1.0, min(40.0, (frame[1] - frame[0]) / len(at) * 0.8))
         for i, v in enumerate(shift):
             box = {"x": x(i) - wide / 2, "y": y(v), "width": wide, "height": y(0) - y(v)}
-            tip = f"episode {at[i] + 1}: {short(v)} standard deviations"
+            tip = f"{when.said(i)}: {short(v)} standard deviations"
             made.append(el("rect", **box, class_="s0 bar", data_tip=tip))
         return 196.0, made
 
     table = Table(
         "Move of the contexts against the past",
-        ["episode", "standard deviations"],
-        [[str(at[i] + 1), short(v)] for i, v in enumerate(shift)],
+        [when.word, "standard deviations"],
+        [[when.labels[i], short(v)] for i, v in enumerate(shift)],
     )
     most = int(np.argmax(shift))
     says = (
-        f"Distance of the mean context from that of earlier episodes; largest in episode {at[most] + 1}: "
+        f"Distance of the mean context from that of earlier {when.word}s; largest in {when.said(most)}: "
         f"{short(shift[most])} standard deviations."
     )
     return svg.drawn("context-chart", "How far contexts moved, in standard deviations", says, draw, table)
@@ -109,22 +113,23 @@ def evidence(analysis: Analysis) -> Chart | None:
     if found is None:
         return None
     at = some(len(found.evidence))
+    when = When.of(analysis, at)
     values = [float(v) for v in found.evidence[at]]
     drawn = np.maximum(values, LEAST_EVIDENCE).tolist()
     alarm = math.log(1 / found.alpha)
 
     def draw(width: int) -> tuple[float, list[Markup]]:
-        made, x, y, frame = axes(width, svg.spread([*drawn, alarm, 0.0]), 150.0, at)
+        made, x, y, frame = axes(width, svg.spread([*drawn, alarm, 0.0]), 150.0, *when)
         made += [svg.line(frame[0], y(alarm), frame[1], y(alarm), "allowed"), svg.path(through(x, y, drawn), "gain")]
-        tips = [f"episode {at[i] + 1}: log evidence {_log(v)}; alarm at {short(alarm)}" for i, v in enumerate(values)]
+        tips = [f"{when.said(i)}: log evidence {_log(v)}; alarm at {short(alarm)}" for i, v in enumerate(values)]
         return 196.0, made + columns(x, tips, frame, 150.0)
 
     table = Table(
         "Evidence that the effects moved",
-        ["episode", "log evidence", "alarm at"],
-        [[str(at[i] + 1), _log(v), short(alarm)] for i, v in enumerate(values)],
+        [when.word, "log evidence", "alarm at"],
+        [[when.labels[i], _log(v), short(alarm)] for i, v in enumerate(values)],
     )
-    says = f"Log evidence that effects have moved: {_log(values[-1])} after episode {at[-1] + 1}; "
+    says = f"Log evidence that effects have moved: {_log(values[-1])} after {when.said(-1)}; "
     says += f"an alarm is raised at {short(alarm)}."
     if min(values) < LEAST_EVIDENCE:
         says += f" Values below {short(LEAST_EVIDENCE)} are drawn at {short(LEAST_EVIDENCE)}."
@@ -139,12 +144,29 @@ def _log(value: float) -> str:
 Placed = tuple[list[Markup], Callable[[float], float], Scale, tuple[float, float]]
 
 
-def axes(width: int, values: tuple[float, float], bottom: float, at: list[int], word: str = "episode") -> Placed:
+class When(NamedTuple):
+    """The episodes that a chart shows."""
+
+    labels: list[str]
+    word: str
+
+    @staticmethod
+    def of(analysis: Analysis, at: Sequence[int]) -> When:
+        """By their names or numbers; `at` counts from 0."""
+        called = calendar(analysis.seen.state)
+        return When([called.label(i + 1) for i in at], called.word)
+
+    def said(self, i: int) -> str:
+        """One of them in a sentence."""
+        return f"{self.word} {self.labels[i]}"
+
+
+def axes(width: int, values: tuple[float, float], bottom: float, names: Sequence[str], word: str) -> Placed:
     """Axes: their elements, the places of points and values, and the left and right edge."""
-    labels = [short(t) for t in svg.ticks(*values)]
-    left, right = max(MARGIN, 14.0 + DIGIT * max(map(len, labels), default=0)), width - 10.0
+    beside = [short(t) for t in svg.ticks(*values)]
+    left, right = max(MARGIN, 14.0 + DIGIT * max(map(len, beside), default=0)), width - 10.0
     y = Scale(*values, bottom, 10.0)
-    step = (right - left) / len(at)
+    step = (right - left) / len(names)
 
     def x(i: float) -> float:
         return left + (i + 0.5) * step
@@ -152,7 +174,7 @@ def axes(width: int, values: tuple[float, float], bottom: float, at: list[int], 
     made = []
     for t in svg.ticks(*values):
         made += [svg.line(left, y(t), right, y(t), "grid"), svg.text(left - 8, y(t) + 4, short(t), anchor="end")]
-    marks = svg.episodes_axis(x, [i + 1 for i in at], bottom, right - left, right, word)
+    marks = svg.episodes_axis(x, names, bottom, right - left, right, word)
     return made + marks, x, y, (left, right)
 
 

@@ -48,7 +48,7 @@ def over_looks(id: str, points: Sequence[Point], *, better: str, unit: str) -> C
     room = REACH * (high - low)
     ends = [v for c in known for v in (float(c.low or 0.0), float(c.high or 0.0)) if low - room <= v <= high + room]
     bounds = svg.spread([0.0, *lines, *ends])
-    at = list(range(len(points)))
+    at = [str(i + 1) for i in range(len(points))]
 
     def draw(width: int) -> tuple[float, list[Markup]]:
         made, x, y, frame = axes(width, bounds, BOTTOM, at, "look")

@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 
 WIDE, NARROW = 860, 340  # units of a picture; about the pixels that it has on a screen and on a phone
 SERIES = 7  # colours; further series have stripes, a shade, or both laid over them
+MOST_LETTERS = 18  # of the name of a season below a chart
 TEXT = 6.6  # units that a letter takes, roughly
 
 
@@ -145,12 +146,13 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def episodes_axis(
-    x: Callable[[float], float], shown: Sequence[int], y: float, width: float, end: float, word: str = "episode"
+    x: Callable[[float], float], shown: Sequence[str], y: float, width: float, end: float, word: str
 ) -> list[Markup]:
-    """Numbers of episodes below a chart, as many as there is room for, and the word."""
-    most = max(1, int(width / 38))
+    """Numbers or names of episodes below a chart, as many as there is room for, and the word."""
+    longest = min(MOST_LETTERS, max(map(len, shown), default=0))
+    most = max(1, int(width / max(38.0, TEXT * longest + 12)))
     step = max(1, math.ceil(len(shown) / most))
-    marks = [text(x(i), y + 16, str(shown[i]), anchor="middle") for i in range(0, len(shown), step)]
+    marks = [text(x(i), y + 16, shown[i], anchor="middle", most=MOST_LETTERS) for i in range(0, len(shown), step)]
     return [*marks, text(end, y + 33, word, look="label", anchor="end")]
 
 

@@ -84,12 +84,11 @@ def seasons(found: Varying, metric: str, unit: str, place: int) -> Chart | None:
         return None
     at = some(len(mine))
     shown = [mine[i] for i in at]
-    numbers = [int(v.name) - 1 for v in shown]
     ends = svg.spread([v for x in shown for v in (x.low, x.high)])
     noun = found.words.season
 
     def draw(width: int) -> tuple[float, list[Markup]]:
-        made, x, y, edges = axes(width, ends, BASE, numbers, noun)
+        made, x, y, edges = axes(width, ends, BASE, [v.name for v in shown], noun)
         for i, v in enumerate(shown):
             made.append(svg.line(x(i), y(v.low), x(i), y(v.high), "level-line"))
             made.append(el("circle", cx=x(i), cy=y(v.estimate), r=4, class_="gain-dot"))

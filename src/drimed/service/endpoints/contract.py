@@ -118,12 +118,18 @@ def _example(*others: dict[str, Any], **fields: Any) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": [fields, *others]})
 
 
+SeasonName = Annotated[str, Field(min_length=1, max_length=100)]
+SeasonDate = Annotated[str, Field(min_length=10, max_length=10, description="As 2026-03-15.")]
+
+
 class EpisodeBody(Body):
     """The next episode, with what is known of its users."""
 
     model_config = _example(number=4, contexts={"north": {"rain": 410}, "hill": {"rain": 520}})
 
     number: Number | None = Field(None, description="Its number. Opening the episode that is open does nothing.")
+    name: SeasonName | None = Field(None, description='What it is called, as "spring 2026"; the same as a number.')
+    date: SeasonDate | None = Field(None, description="When it begins.")
     contexts: Contexts = Field(default_factory=dict, description="user → field → value")
     unavailable: dict[str, list[Label]] = Field(
         default_factory=dict, description='user (or "" for all) → arms that they cannot get in this episode'
@@ -165,6 +171,8 @@ class AskBody(Body):
     episode: Number | None = Field(
         None, description="The episode this is for. The next one is opened, with these contexts, in the same step."
     )
+    season: SeasonName | None = Field(None, description="The same by name; one with a new name is opened.")
+    date: SeasonDate | None = Field(None, description="When a season that is opened begins.")
     dry_run: DryRun = False
 
     @model_validator(mode="after")

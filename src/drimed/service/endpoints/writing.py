@@ -127,9 +127,14 @@ def _post(
 async def open_episode(request: Request, trial: TrialName, body: contract.EpisodeBody) -> Response:
     """Start the next episode, with the contexts of its users. (`ask` can do both in one step.)
 
-    With `number` this is safe to repeat; without it, an Idempotency-Key keeps a repeated request from opening two.
+    With `number` or `name` this is safe to repeat; without them, an Idempotency-Key keeps a repeated request from
+    opening two.
     """
-    act = lambda tx: Opened(asking.open_episode(tx, body.contexts, body.number, body.unavailable))  # noqa: E731
+
+    def act(tx: Transaction) -> Opened:
+        known = body.contexts, body.number, body.unavailable
+        return Opened(asking.open_episode(tx, *known, name=body.name, date=body.date))
+
     return await write(request, trial, act, dry_run=body.dry_run)
 
 
@@ -145,8 +150,9 @@ async def ask(request: Request, trial: TrialName, body: contract.AskBody) -> Res
     name = None if retry is None or body.dry_run else retry.name
 
     def act(tx: Transaction) -> Decisions:
-        more: dict[str, Any] = {"unavailable": body.unavailable, "episode": body.episode, "key": name}
-        return Decisions(asking.ask(tx, body.wanted, **body.known, **more))
+        more: dict[str, Any] = {"unavailable": body.unavailable, "key": name}
+        when: dict[str, Any] = {"episode": body.episode, "season": body.season, "date": body.date}
+        return Decisions(asking.ask(tx, body.wanted, **body.known, **more, **when))
 
     return await write(request, trial, act, dry_run=body.dry_run, place=body.place, decides=True)
 

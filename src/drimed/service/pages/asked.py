@@ -98,6 +98,8 @@ def _decided(state: TrialState, name: str, wanted: Any) -> bool:
 def place(visit: Visit, fault: Fault) -> str:
     """The input that a fault belongs to."""
     what, name, field, last = (*map(str, fault.path), "", "", "", "")[:4]
+    if what in ("season", "date"):
+        return what
     at = next((at for at, chosen in _chosen(visit) if name in (chosen, tidy(chosen))), None)
     if at is None:
         return ""

@@ -66,7 +66,8 @@ async def _by_hand(visit: Visit) -> Response:
 def _in_episode(visit: Visit) -> dict[str, Any]:
     """The episode that the form is about, and the key under which the log keeps the request."""
     retry = visit.retry()
-    return {"episode": whole(visit.field("episode")), "key": None if retry is None else retry.name}
+    episode = {"episode": whole(visit.field("episode")), "key": None if retry is None else retry.name}
+    return episode | {name: visit.field(name).strip() or None for name in ("season", "date")}
 
 
 def _given(visit: Visit, decisions: Sequence[Decision]) -> str:
@@ -81,7 +82,8 @@ async def open_episode(visit: Visit) -> Response:
     """The next episode, without asking yet."""
 
     def act(tx: Transaction) -> str:
-        asking.open_episode(tx, number=whole(visit.field("episode")))
+        name, date = (visit.field(part).strip() or None for part in ("season", "date"))
+        asking.open_episode(tx, number=whole(visit.field("episode")), name=name, date=date)
         return f"/trials/{visit.trial}/ask?done=episode"
 
     try:

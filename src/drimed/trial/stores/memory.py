@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from drimed.errors import ConflictError, InputError, UnknownNameError
 from drimed.records import Event
 from drimed.trial.events import START
+from drimed.trial.stores.keeping import given_up
 from drimed.trial.stores.store import Snapshot
 
 
@@ -18,7 +19,7 @@ from drimed.trial.stores.store import Snapshot
 class _Trial:
     events: list[Event] = field(default_factory=list)
     length: int = 0  # of what is committed: readers never see half of a transaction
-    snapshot: Snapshot | None = None
+    snapshots: tuple[Snapshot, ...] = ()  # in order
     by_decision: dict[int, list[Event]] = field(default_factory=lambda: defaultdict(list))
     by_request: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -74,7 +75,7 @@ class MemoryLedger:
         self._trial, self._writable = trial, writable
         self._length = trial.length
         self._new: list[Event] = []
-        self._kept: Snapshot | None = None
+        self._kept: tuple[Snapshot, ...] | None = None  # snapshots after this transaction, if one was taken
 
     @property
     def seq(self) -> int:
@@ -130,18 +131,29 @@ class MemoryLedger:
                 raise ConflictError(f"event {event.seq} does not follow event {before}")
         self._new += events
 
-    def snapshot(self) -> Snapshot | None:
-        kept = self._kept or self._trial.snapshot
-        return kept if kept is None or kept.seq <= self.seq else None
+    def seq_of(self, hash: str) -> int | None:
+        return next((event.seq for event in self.events(newest_first=True) if event.hash == hash), None)
+
+    def snapshot(self, until: int | None = None) -> Snapshot | None:
+        found = [one for one in self._snapshots() if until is None or one.seq <= until]
+        return found[-1] if found else None
 
     def snapshot_seq(self) -> int:
-        kept = self.snapshot()
-        return 0 if kept is None else kept.seq
+        return max(self.snapshot_seqs(), default=0)
 
-    def keep(self, snapshot: Snapshot) -> None:
+    def snapshot_seqs(self) -> list[int]:
+        return [one.seq for one in self._snapshots()]
+
+    def keep(self, snapshot: Snapshot, *, alone: bool = False) -> None:
         if not self._writable:
             raise InputError("this ledger was opened for reading")
-        self._kept = snapshot
+        known = () if alone else self._snapshots()
+        gone = given_up([one.seq for one in known], snapshot.seq)
+        self._kept = (*(one for one in known if one.seq not in gone), snapshot)
+
+    def _snapshots(self) -> Sequence[Snapshot]:
+        kept = self._trial.snapshots if self._kept is None else self._kept
+        return [one for one in kept if one.seq <= self.seq]
 
     def commit(self) -> None:
         """Make it so."""
@@ -153,7 +165,7 @@ class MemoryLedger:
                 self._trial.by_request[event.request].append(event)
         self._trial.length += len(self._new)
         if self._kept is not None:
-            self._trial.snapshot = self._kept
+            self._trial.snapshots = self._kept
 
     def _seen(self, events: list[Event]) -> list[Event]:
         return [e for e in events if e.seq <= self._length]

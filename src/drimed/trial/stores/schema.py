@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # Alembic is loaded where tables are made or changed: a store
     from alembic.config import Config
 
 VERSION_TABLE = "drimed_version"
-HEAD = "0004"  # a test holds it to the newest migration
+HEAD = "0005"  # a test holds it to the newest migration
 LOCK = 0x64726D  # of PostgreSQL's advisory locks, for the moment of preparation
 PATIENCE = 60.0  # seconds
 
@@ -72,7 +72,7 @@ snapshots = Table(
     "drimed_snapshots",
     metadata,
     Column("trial", Integer, ForeignKey("drimed_trials.id"), primary_key=True),
-    Column("seq", Integer, nullable=False),
+    Column("seq", Integer, primary_key=True),
     Column("hash", String(64), nullable=False),
     Column("data", LargeBinary, nullable=False),
 )

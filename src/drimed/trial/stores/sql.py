@@ -22,6 +22,7 @@ from drimed.errors import ConflictError, DrimedError, InputError, StoreError, Un
 from drimed.records import Event
 from drimed.trial.events import START
 from drimed.trial.stores import packing, schema
+from drimed.trial.stores.keeping import given_up
 from drimed.trial.stores.prepared import Prepared
 from drimed.trial.stores.schema import events as events_table
 from drimed.trial.stores.schema import snapshots, trials
@@ -213,22 +214,34 @@ class SqlLedger:
         self.seq, self.hash = events[-1].seq, events[-1].hash
         self._run.advance(self.connection, {"trial": self._id, "seq": self.seq, "hash": self.hash})
 
-    def snapshot(self) -> Snapshot | None:
+    def seq_of(self, hash: str) -> int | None:
+        c = events_table.c
+        query = sa.select(c.seq).where(c.trial == self._id, c.hash == hash).limit(1)
+        found = self.connection.scalar(query)
+        return None if found is None else int(found)
+
+    def snapshot(self, until: int | None = None) -> Snapshot | None:
         c = snapshots.c
-        row = self.connection.execute(sa.select(c.seq, c.hash, c.data).where(c.trial == self._id)).first()
+        query = sa.select(c.seq, c.hash, c.data).where(c.trial == self._id).order_by(c.seq.desc()).limit(1)
+        row = self.connection.execute(query if until is None else query.where(c.seq <= until)).first()
         return None if row is None else Snapshot(row.seq, row.hash, bytes(row.data))
 
     def snapshot_seq(self) -> int:
-        query = sa.select(snapshots.c.seq).where(snapshots.c.trial == self._id)
+        query = sa.select(sa.func.max(snapshots.c.seq)).where(snapshots.c.trial == self._id)
         return int(self.connection.scalar(query) or 0)
 
-    def keep(self, snapshot: Snapshot) -> None:
+    def snapshot_seqs(self) -> list[int]:
+        c = snapshots.c
+        return list(self.connection.scalars(sa.select(c.seq).where(c.trial == self._id).order_by(c.seq)))
+
+    def keep(self, snapshot: Snapshot, *, alone: bool = False) -> None:
         if not self._writable:
             raise InputError("this ledger was opened for reading")
-        values = {"seq": snapshot.seq, "hash": snapshot.hash, "data": snapshot.data}
-        mine = snapshots.c.trial == self._id
-        if self.connection.execute(snapshots.update().where(mine).values(**values)).rowcount == 0:
-            self.connection.execute(snapshots.insert().values(trial=self._id, **values))
+        c, known = snapshots.c, self.snapshot_seqs()
+        if gone := known if alone else given_up(known, snapshot.seq):
+            self.connection.execute(snapshots.delete().where(c.trial == self._id, c.seq.in_(gone)))
+        values = {"trial": self._id, "seq": snapshot.seq, "hash": snapshot.hash, "data": snapshot.data}
+        self.connection.execute(snapshots.insert().values(**values))
 
     def _rows_of(self, numbers: Sequence[int]) -> dict[int, packing.Row]:
         """The texts of some events as they are stored."""

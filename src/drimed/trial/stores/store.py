@@ -63,14 +63,20 @@ class Ledger(Protocol):
     def append(self, events: Sequence[Event]) -> None:
         """Record; they must follow the last event."""
 
-    def snapshot(self) -> Snapshot | None:
-        """The newest one."""
+    def seq_of(self, hash: str) -> int | None:
+        """The number of the event that has this hash."""
+
+    def snapshot(self, until: int | None = None) -> Snapshot | None:
+        """The newest one; the newest after event `until` or an earlier one."""
 
     def snapshot_seq(self) -> int:
         """After which event it was taken; 0 if there is none."""
 
-    def keep(self, snapshot: Snapshot) -> None:
-        """Replace older snapshots by this one."""
+    def snapshot_seqs(self) -> list[int]:
+        """After which events those were taken that are kept, in order."""
+
+    def keep(self, snapshot: Snapshot, *, alone: bool = False) -> None:
+        """Keep this one as the newest; some of the older ones go (`keeping.given_up`), or all of them."""
 
 
 class Store(Protocol):

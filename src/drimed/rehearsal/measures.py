@@ -1,0 +1,153 @@
+"""What simulated trials show, each number with its Monte Carlo error.
+
+A claim is that an arm is better than the control for all users together. It is made by the likely range (95 %) at the
+last look, or at any look so far by a range that holds at all times: the model's, or the one from the propensities.
+Shapes: S trials, L seasons, T looks, H users who are looked at, K arms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.rehearsal.record import Record
+
+LIKELY, ALL_TIMES, PROPENSITIES = "likely", "at all times", "from propensities"
+CLAIMS = (LIKELY, ALL_TIMES, PROPENSITIES)
+NEGLIGIBLE = 1e-9  # of the largest effect: below this an arm is no better than another
+FROZEN = 0.99  # share of control beyond which a trial stands on it
+
+
+@dataclass(frozen=True)
+class Number:
+    """An expectation over trials, and the standard error of its estimate."""
+
+    value: float
+    error: float
+
+    @staticmethod
+    def of(values: FloatArray | BoolArray) -> Number:
+        """The mean of one number for each trial: (S,). A share of 0 or 1 has the error of one trial more or less."""
+        x = np.asarray(values, np.float64)
+        n = len(x)
+        error = float(x.std(ddof=1)) / n**0.5 if n > 1 else float("nan")
+        if error == 0.0 and set(np.unique(x)) <= {0.0, 1.0}:
+            error = 1.0 / (n + 1)
+        return Number(float(x.mean()), error)
+
+    @staticmethod
+    def ratio(top: FloatArray, bottom: FloatArray, times: float = 1.0) -> Number | None:
+        """Of two expectations: (S,) each; None where there is nothing to divide by."""
+        b = float(bottom.mean())
+        if not abs(b) > 0:
+            return None
+        r = float(top.mean()) / b
+        off = (top - r * bottom) / b
+        return Number(times * r, times * float(off.std(ddof=1)) / len(off) ** 0.5 if len(off) > 1 else float("nan"))
+
+
+Measured = dict[str, Number | None]
+
+
+def measures(record: Record) -> Measured:
+    """Everything that is one number of a design in a scenario."""
+    r, last = record, int(record.looks[-1])
+    found: Measured = {
+        "share of control": Number.of(r.control.mean(1)),
+        "share of control in the last season": Number.of(r.control[:, -1]),
+        "trials that stand on the control": Number.of(np.asarray((r.control >= FROZEN).all(1))),
+        "decisions that the guard changed": Number.of(r.changed.mean(1)),
+        "gain against the control": Number.of((r.given - r.controls).mean(1)),
+        "gain against uniform allocation": Number.of((r.given - r.uniform).mean(1)),
+        "regret against the best arm": Number.of((r.best - r.given).mean(1)),
+        "decisions harmful beyond the tolerance": Number.of(r.violations.mean(1)),
+        "users harmed beyond the tolerance": Number.of((r.loss > r.tolerated * (1 + NEGLIGIBLE)).mean(1)),
+        "expected loss of the worst user": Number.of(r.loss.max(1)),
+        "best arm found for a user": Number.of(_found(r.truth, r.estimate[:, -1]).mean(-1)) if _differs(r) else None,
+        "ideal design percentage": ideal(record),
+    }
+    for claim in CLAIMS:
+        right, wrong = claimed(record, claim)
+        found[f"power, {claim}"] = Number.of(right[:, -1]) if (r.meant > 0).any() else None
+        found[f"harm found, {claim}"] = Number.of(harm_found(record, claim)[:, -1]) if (r.meant < 0).any() else None
+        found[f"false claims, {claim}"] = Number.of(wrong[:, -1])
+        first = np.where((right | wrong).any(1), r.looks[(right | wrong).argmax(1)], last) + 1.0
+        if claim != LIKELY:
+            found[f"seasons until a claim, {claim}"] = Number.of(first)
+    off = r.mean[:, -1, :] - r.truth_all
+    arms = np.abs(r.truth_all).max(0) > 0
+    known = r.half[:, -1] < np.inf
+    if arms.any():
+        found["bias of effects"] = Number.of(off[:, arms].mean(-1))
+        found["error of effects"] = Number.of(np.sqrt((off[:, arms] ** 2).mean(-1)))
+    inside = np.abs(r.estimate[:, -1] - r.truth) <= r.half[:, -1]
+    own = (r.half[:, -1] > 0) & known
+    found["likely ranges that hold"] = Number.ratio((inside & own).mean((1, 2)), own.mean((1, 2)))
+    held = np.asarray(((r.low <= r.truth_all[:, None]) & (r.truth_all[:, None] <= r.high)).all((1, 2)))
+    found["trials whose ranges at all times hold"] = Number.of(held)
+    return found
+
+
+def claimed(record: Record, claim: str) -> tuple[BoolArray, BoolArray]:
+    """Whether an arm that is meant to be better and is, or one that is not, is called better by each look: (S, T)."""
+    low = {LIKELY: record.mean - record.likely, ALL_TIMES: record.low, PROPENSITIES: record.free_low}[claim]
+    said, better = _so_far(low > 0, claim), record.truth_all[:, None, :] > 0
+    right = said & better & (record.meant > 0)[:, None, :]
+    return np.asarray(right.any(-1)), np.asarray((said & ~better).any(-1))
+
+
+def harm_found(record: Record, claim: str) -> BoolArray:
+    """Whether an arm that is meant to be worse and is, is called worse by each look: (S, T)."""
+    high = {LIKELY: record.mean + record.likely, ALL_TIMES: record.high, PROPENSITIES: record.free_high}[claim]
+    worse = (record.truth_all < 0) & (record.meant < 0)
+    return np.asarray((_so_far(high < 0, claim) & worse[:, None, :]).any(-1))
+
+
+def _so_far(said: BoolArray, claim: str) -> BoolArray:
+    """What ranges at all times have shown once stays said: (S, T, K)."""
+    return said if claim == LIKELY else np.logical_or.accumulate(said, 1)
+
+
+def power_by_season(record: Record, claim: str) -> list[Number]:
+    """The chance of a right claim after each look: (T,)."""
+    right, _ = claimed(record, claim)
+    return [Number.of(right[:, t]) for t in range(right.shape[1])]
+
+
+def ideal(record: Record) -> Number | None:
+    """100 (value of the arm that would be selected - worst) / (best - worst): adaptr's ideal design percentage.
+
+    The arm with the largest estimated effect for all users together is selected at the end.
+    """
+    chosen = record.mean[:, -1].argmax(-1)
+    value = np.take_along_axis(record.truth_all, chosen[:, None], -1)[:, 0]
+    worst, best = record.truth_all.min(-1), record.truth_all.max(-1)
+    return Number.ratio(value - worst, best - worst, 100.0)
+
+
+def best_by_user(record: Record, users: Sequence[str], groups: Mapping[str, Sequence[int]]) -> dict[str, Number]:
+    """The chance that the arm with the largest estimate is the best one, for each user and each group."""
+    truth, estimate = record.truth, record.estimate[:, -1]
+    found = {user: Number.of(_found(truth, estimate)[:, h]) for h, user in enumerate(users)}
+    for group, members in groups.items():
+        some = list(members)
+        found[group] = Number.of(_found(truth[:, some].mean(1), estimate[:, some].mean(1)))
+    return found
+
+
+def harm_by_user(record: Record) -> tuple[FloatArray, FloatArray]:
+    """The 5, 50 and 95 % points of each user's expected loss, and the loss that is tolerated: (3, U), (U,)."""
+    return np.quantile(record.loss, [0.05, 0.5, 0.95], axis=0), record.tolerated.mean(0)
+
+
+def _found(truth: FloatArray, estimate: FloatArray) -> BoolArray:
+    best = truth.max(-1)
+    value = np.take_along_axis(truth, estimate.argmax(-1)[..., None], -1)[..., 0]
+    return np.asarray(value >= best - NEGLIGIBLE * np.abs(truth).max(initial=0.0))
+
+
+def _differs(record: Record) -> bool:
+    return bool(np.ptp(record.truth, axis=-1).max() > 0)

@@ -1,0 +1,138 @@
+"""A rehearsal in words: what a person should know before the trial starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from drimed.formatting import percent, short
+from drimed.rehearsal.designs import OWN
+from drimed.rehearsal.measures import ALL_TIMES, LIKELY, Measured, Number
+
+STANDS = 0.8  # share of the control beyond which a trial learns little about anything else
+WEAK = 0.5  # power below which a trial more often finds nothing than something
+OFTEN = 0.1  # false claims beyond which something is wrong with the design
+FROZEN = "trials that stand on the control"
+HARMED = 0.05  # share of users beyond which it is told first
+
+
+@dataclass(frozen=True)
+class Said:
+    """A sentence, and whether it is a warning."""
+
+    text: str
+    warns: bool = False
+
+
+def amount(number: Number | None, *, share: bool = True) -> str:
+    """A number with its error.
+
+    >>> amount(Number(0.4212, 0.0156)), amount(Number(-12.34, 0.5), share=False)
+    ('42 % (± 2)', '−12.3 (± 0.5)')
+    """
+    if number is None:
+        return "–"
+    if share:
+        return f"{percent(number.value)} (± {max(100 * number.error, 0):.1g})"
+    return f"{short(number.value)} (± {number.error:.1g})"
+
+
+def known(m: Measured, name: str) -> Number:
+    """A number that every scenario has."""
+    return m[name] or Number(0.0, 0.0)
+
+
+def told(seasons: int, m: Measured) -> list[Said]:
+    """What the trial would do in one scenario."""
+    harmed, worst = known(m, "users harmed beyond the tolerance"), m["expected loss of the worst user"]
+    false, gain = known(m, f"false claims, {LIKELY}"), m["gain against the control"]
+    return [
+        _control(seasons, m),
+        *_found(seasons, m),
+        Said(f"An arm that is not better is called better in {amount(false)} of trials.", false.value > OFTEN),
+        Said(
+            f"A decision brings {amount(gain, share=False)} more than the control would, and "
+            f"{amount(m['regret against the best arm'], share=False)} less than the best arm for each user."
+        ),
+        Said(
+            f"{amount(harmed)} of users lose more than the tolerance over the trial; the worst one is expected to lose "
+            f"{amount(worst, share=False)} with a decision, where a negative loss is a gain.",
+            harmed.value > HARMED,
+        ),
+    ]
+
+
+def _control(seasons: int, m: Measured) -> Said:
+    control, frozen = known(m, "share of control"), known(m, FROZEN)
+    if frozen.value > WEAK:
+        return Said(
+            f"The trial is frozen: in {percent(frozen.value)} of simulated trials every user has the control in all of "
+            f"{seasons} seasons. A wider tolerance, a lower confidence or more users would let it learn.",
+            True,
+        )
+    if control.value > STANDS:
+        return Said(
+            f"The trial stays on the control: {amount(control)} of decisions, and {percent(frozen.value)} of "
+            "simulated trials never leave it.",
+            True,
+        )
+    return Said(f"{amount(control)} of decisions are for the control.")
+
+
+def _found(seasons: int, m: Measured) -> list[Said]:
+    power, sure, harm = m[f"power, {LIKELY}"], m[f"power, {ALL_TIMES}"], m[f"harm found, {LIKELY}"]
+    found = []
+    if power is not None:
+        few = f" {seasons} seasons are too few to count on an answer." if power.value < WEAK else ""
+        found.append(
+            Said(
+                f"After {seasons} seasons a better arm is called better in {amount(power)} of trials (likely, 95 %), "
+                f"in {amount(sure)} by ranges that hold at all times.{few}",
+                power.value < WEAK,
+            )
+        )
+    if harm is not None:
+        costs = amount(m["decisions harmful beyond the tolerance"])
+        found.append(
+            Said(
+                f"A harmful arm is called worse in {amount(harm)} of trials; {costs} of decisions give an arm that "
+                "costs its user more than the tolerance."
+            )
+        )
+    return found
+
+
+def verdict(all_measures: Mapping[tuple[str, str], Measured], seasons: Mapping[str, int]) -> list[Said]:
+    """The few things that hold for the trial as a whole: what is wrong comes first."""
+    found: list[Said] = []
+    for (scenario, design), m in all_measures.items():
+        if design != OWN:
+            continue
+        for said in told(seasons[scenario], m):
+            if said.warns:
+                found.append(Said(f"{scenario[:1].upper()}{scenario[1:]}: {said.text}", True))
+    return found or [Said("Nothing in these scenarios speaks against starting this trial.")]
+
+
+def short_notes(scenario: str, seasons: int, m: Measured) -> list[str]:
+    """What a quick rehearsal says when a trial is created."""
+    power, frozen, control = m[f"power, {LIKELY}"], m[FROZEN], m["share of control"]
+    said = []
+    if frozen is not None and frozen.value > WEAK:
+        said.append(
+            f"a quick rehearsal ({scenario}, {seasons} seasons) stands on the control in {percent(frozen.value)} of "
+            "simulated trials: the guard never lets another arm be tried; widen the tolerance, or see "
+            "`drimed trial rehearse`"
+        )
+    elif control is not None and control.value > STANDS:
+        said.append(
+            f"a quick rehearsal ({scenario}, {seasons} seasons) plays the control in {percent(control.value)} of "
+            "decisions; `drimed trial rehearse` says what other tolerances would do"
+        )
+    if power is not None and power.value < WEAK:
+        said.append(
+            f"a quick rehearsal finds a difference that matters in {percent(power.value)} of simulated trials after "
+            f"{seasons} seasons: too few to count on an answer; `drimed trial rehearse FILE --find seasons "
+            '--for "power 0.8"` says how many are needed'
+        )
+    return said
