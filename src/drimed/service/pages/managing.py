@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from starlette.responses import Response
 
-from drimed.errors import BatchError, DrimedError, InputError, UnknownNameError
+from drimed.errors import BatchError, DrimedError, InputError, SpecError, UnknownNameError
 from drimed.records import Fault, Opening
 from drimed.service.pages import asking, forms, plan
 from drimed.service.pages.forms import NO_ERRORS, FormErrors
@@ -127,6 +127,8 @@ def _rules(text: str) -> Any:
     """Stopping rules as they stand in a trial file, with or without the name of the section; or as JSON."""
     try:
         data = json.loads(text) if text.startswith("{") else lines.parse(text)
+    except SpecError as error:
+        raise InputError(str(error), ("stopping",)) from None
     except (json.JSONDecodeError, RecursionError):
         raise InputError("these are no rules: expected TOML as in a trial file, or JSON", ("stopping",)) from None
     return data["stopping"] if isinstance(data.get("stopping"), dict) else data
