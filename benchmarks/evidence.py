@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -89,13 +90,8 @@ class Plan:
     @property
     def ticks(self) -> int:
         """How many pieces of work the run has."""
-        return (
-            2 * _pieces(self.power)
-            + (len(DESIGNS) - 2) * _pieces(self.scan)
-            + 2 * _pieces(self.null)
-            + 4 * _pieces(self.coverage)
-            + 3
-        )
+        floors = 2 * _pieces(self.power) + (len(DESIGNS) - 2) * _pieces(self.scan)
+        return floors + 2 * _pieces(self.null) + 3 * _pieces(self.coverage) + 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +146,7 @@ def measure_power(plan: Plan, tick: Tick) -> list[Power]:
     none = np.zeros(0)
     for design in DESIGNS:
         trials = plan.power if design in (NO_FLOOR, CHOSEN) else plan.scan
-        found = [(p.regret, _claim(p), _ever_wrong(p)) for p in _played(BETTER, design, trials, tick)]
+        found = [(p.regret, _claim(p), _ever_wrong(p)) for p in _played(BETTER, design, trials, tick, coarse=False)]
         regret, season, wrong = (np.concatenate(part) for part in zip(*found, strict=True))
         none = regret if design is NO_FLOOR else none
         ratio, detected = float(regret.mean() / none[:trials].mean()), float(np.isfinite(season).mean())
@@ -192,27 +188,21 @@ def measure_coverage(trials: int, tick: Tick) -> list[Rate]:
     """Every arm, for all users and by group, at all times: users with different controls, effects that differ."""
     mixed: dict[str, Any] = {"season_arm": 5.0, "site_arm": 5.0, "controls": (0, 1)}
     floors = Design("", Floors(control=0.1, arms=0.05))
-    worlds = (
-        ("different controls", World(effects=BETTER.effects, **mixed), False),
-        ("different controls, 20 % missing", World(effects=BETTER.effects, missing=0.2, **mixed), False),
-        ("coins", World(effects=BETTER.effects, kind="coins", **mixed), False),
-        ("coins, exact", World(effects=BETTER.effects, kind="coins", **mixed), True),
-    )
-    groups: dict[str, IntArray | None] = {
-        "all users": None,
-        "half of the users": np.arange(6),
-        "one user": np.array([3]),
+    worlds = {
+        "different controls": World(effects=BETTER.effects, **mixed),
+        "different controls, 20 % missing": World(effects=BETTER.effects, missing=0.2, **mixed),
+        "coins": World(effects=BETTER.effects, kind="coins", **mixed),
     }
-    rates = []
-    for name, world, exact in worlds:
-        wrong: dict[str, list[BoolArray]] = {who: [] for who in groups}
+    half, one = np.arange(6), np.array([3])
+    groups: dict[str, IntArray | None] = {"all users": None, "half of the users": half, "one user": one}
+    wrong: dict[str, list[BoolArray]] = {}
+    for name, world in worlds.items():
         for played in _played(world, floors, trials, tick):
             for p in _whole(played) if world.missing else [played]:
-                for who, users in groups.items():
-                    some = (_outside(p, arm, users, exact) for arm in range(world.arms))
-                    wrong[who].append(np.logical_or.reduce(list(some)))
-        rates += [Rate(f"{name}: {who}", 1 - float(np.concatenate(w).mean()), trials) for who, w in wrong.items()]
-    return rates
+                for (who, users), exact in product(groups.items(), (False, True) if name == "coins" else (False,)):
+                    off = np.logical_or.reduce([_outside(p, arm, users, exact) for arm in range(world.arms)])
+                    wrong.setdefault(f"{name}{', exact' if exact else ''}: {who}", []).append(off)
+    return [Rate(name, 1 - float(np.concatenate(off).mean()), trials) for name, off in wrong.items()]
 
 
 def measure_late(trials: int) -> list[Rate]:
@@ -270,9 +260,9 @@ def _pieces(trials: int) -> int:
     return -(-trials // AT_ONCE)
 
 
-def _played(world: World, design: Design, trials: int, tick: Tick, kind: str = "field") -> Iterator[Played]:
+def _played(world: World, design: Design, trials: int, tick: Tick, *, coarse: bool = True) -> Iterator[Played]:
     """Some trials at a time."""
-    policy = dri_med(world, kind)
+    policy = dri_med(world, coarse=coarse)
     for start in range(0, trials, AT_ONCE):
         seeds = range(start, min(start + AT_ONCE, trials))
         yield play(world, policy, seeds, design.floors, ends=design.ends)

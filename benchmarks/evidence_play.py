@@ -18,6 +18,7 @@ from drimed.environments.field import RANGE, FieldSetting, FieldWorld
 from drimed.evaluation import scores
 from drimed.evaluation.scores import Scores
 from drimed.evaluation.sequences import Band
+from drimed.learning.field.learner import Field
 from drimed.learning.offer import Floor, Outcome
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.policy import Policy
@@ -88,24 +89,27 @@ class Played:
         return np.asarray((self.means.max(-1) - got).sum(-1) / RESIDUAL)
 
 
-def dri_med(world: World, kind: str = "field", **settings: Any) -> Policy:
-    """As a trial file makes it, with everything left to its default."""
+def dri_med(world: World, *, coarse: bool = False) -> Policy:
+    """As a trial file makes it, with everything left to its default.
+
+    Where only ranges are studied and not the policy, a coarse one will do: it fits its variances again when outcomes
+    have doubled, and takes the most plausible ones.
+    """
     spec = TrialSpec.read(
         {
             "name": "evidence",
-            "model": {"kind": kind},
+            "model": {"kind": "field"},
             "metrics": {"yield": {"range": [0.0, RANGE]}},
             "arms": {f"arm {k}": {} for k in range(world.arms)},
             "control": "arm 0",
             "preference": {"yield": 1.0},
             "users": {f"site {h}": {} for h in range(world.users)},
-            "policy": {"settings": settings} if settings else {},
         }
     )
     made = build_policy(spec, 1 + world.arms)
     if not isinstance(made, Policy):
         raise TypeError(f"expected a policy of parts, got {type(made).__name__}")
-    return made
+    return replace(made, learner=Field(growth=2.0, pairs=0)) if coarse else made
 
 
 def play(

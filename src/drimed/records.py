@@ -218,7 +218,7 @@ class Effect:
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
-        return asdict(self)
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -305,11 +305,11 @@ class Status:
     notes: list[str]
     model: str = "paper"  # field, people or paper
     enrolment: str = "closed"  # open: asking for somebody unknown enrols them
+    season: str | None = None  # what the open episode is called, if it has a name
     looks: int = 0  # at the stopping rules
     rules_met: list[str] = field(default_factory=list)  # stopping rules that a look has found met
     floor_ended: list[str] = field(default_factory=list)  # for whom: all users, groups or users
     halted: str = ""  # why a stopping rule has paused or stopped it
-    season: str | None = None  # what the open episode is called, if it has a name
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, InputError, ShapeError
-from drimed.evaluation.scores import Scores, contrast, effect_at_end, effect_band, effect_scores, running_predictions
+from drimed.evaluation.scores import (
+    Scores,
+    contrast,
+    effect_at_end,
+    effect_band,
+    effect_scores,
+    exact_now,
+    running_predictions,
+)
 from drimed.linear.arrays import FloatArray
 from tests.evaluation.adaptive import MEANS, K, Trials, greedy_trials, naive_effect
 
@@ -50,6 +58,21 @@ def test_the_exact_band_holds_at_all_times(arm: int, control: int) -> None:
     band = effect_band(scored(COINS, arm, control, (0.0, 1.0)), ALPHA, method="exact")
     assert (~band.holds(truth)).mean() <= ALPHA
     assert np.median((band.high - band.low)[:, -1]) < 1.7
+
+
+def test_where_the_exact_band_has_come_to_is_its_last_value() -> None:
+    s = scored(COINS, 1, 0, (0.0, 1.0))
+    band, (low, high) = effect_band(s, ALPHA, method="exact"), exact_now(s, ALPHA)
+    np.testing.assert_array_equal(low, band.low[:, -1])
+    np.testing.assert_array_equal(high, band.high[:, -1])
+
+
+def test_an_arm_against_itself_has_no_effect_for_sure() -> None:
+    trials: dict[str, Any] = {"action": [0, 1, 0], "reward": [0.0, 1.0, 1.0], "probabilities": np.full((3, 2), 0.5)}
+    s = effect_scores(**trials, contrast=[0.0, 0.0], reward_range=(0.0, 1.0))
+    band = effect_band(s, ALPHA, method="exact")
+    assert band.low.tolist() == band.high.tolist() == [0.0, 0.0, 0.0]
+    assert [float(end) for end in exact_now(s, ALPHA)] == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(("arm", "control"), PAIRS)

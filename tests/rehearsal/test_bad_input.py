@@ -64,8 +64,7 @@ def test_a_trial_is_created_from_a_file_with_scenarios(tmp_path: Path) -> None:
 
 
 def test_without_a_range_the_size_of_outcomes_must_be_said() -> None:
-    spec = TrialSpec.read({"name": "t", "metrics": {"yield": {}}, "arms": {"old": {}, "new": {}}, "control": "old",
-                           "preference": {"yield": 1.0}, "users": {"a": {}}, "tolerance": {"absolute": 1.0}})  # fmt: skip
+    spec = TrialSpec.parse(FILE.replace("range = [0, 100]", ""))
     with pytest.raises(InputError, match="'yield' has no range"):
         scenarios.usual(spec)
 
@@ -115,5 +114,5 @@ def test_components_of_variance_are_those_of_the_table() -> None:
 
 
 def test_a_goal_that_is_not_one_is_refused() -> None:
-    with pytest.raises(InputError, match="power 0.8"):
+    with pytest.raises(InputError, match=r"power 0\.8"):
         Goal.parse("certainty")

@@ -66,8 +66,9 @@ def recorded(store: Store, spec: dict[str, Any] = WHOLE) -> Log:
     trial.ask(["west", "north"], key="two", actor="bob")
     trial.retire_arm("newer", reason="withdrawn")
     trial.ask("south", context={"rain": 300.0})
-    trial.reveal(1, reason="an emergency")
+    trial.reveal(first[0].id, reason="the crop burned")
     trial.stop(reason="the end")
+    trial.reveal(reason="the last outcome is in", actor="bob")
     trial.tell(4, {"yield": 5.5, "cost": 0.5})
     return list(trial.log())
 
@@ -203,8 +204,6 @@ def _call(trial: Trial, events: Log) -> None:
             fields = trial.state().problem.fields
             contexts = {u: dict(zip(fields, v, strict=True)) for u, v in body["contexts"].items()}
             trial.open_episode(contexts, number=body["episode"], unavailable=body["unavailable"], actor=actor)
-        case kinds.REVEALED:
-            trial.reveal(body.get("decision"), reason=body["reason"], actor=actor)
         case kinds.LOOK:
             trial.look(actor=actor)
         case kinds.RULES:
@@ -233,6 +232,8 @@ def _call(trial: Trial, events: Log) -> None:
             trial.resume(reason=body["reason"], actor=actor)
         case kinds.STOPPED:
             trial.stop(reason=body["reason"], actor=actor)
+        case kinds.REVEALED:
+            trial.reveal(body.get("decision"), reason=body["reason"], actor=actor)
         case kinds.SNAPSHOT:
             with trial.writing(actor) as tx, patch.object(snapshots, "digest", lambda _: body["hash"]):
                 snapshots.keep(tx)

@@ -36,7 +36,7 @@ COUNTS = {
     "stream": Counts(pending=158, partial=188, complete=754),
     "published": Counts(complete=16, amendments=2),
 }
-NEWER = {kinds.SNAPSHOT, kinds.LOOK, kinds.RULES, kinds.REVEALED}  # kinds that came after it was made
+NEWER = {kinds.SNAPSHOT, kinds.REVEALED, kinds.LOOK, kinds.RULES}  # kinds that came after it was made
 EACH = pytest.mark.parametrize("name", COUNTS)
 
 

@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 
 from drimed.errors import StoreError
-from drimed.trial import export, queries
+from drimed.trial import export, queries, snapshots
 from drimed.trial.export import Export
+from drimed.trial.fold import caught_up
+from drimed.trial.state import TrialState
 from drimed.trial.stores import open_store
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.stores.sql import SqlStore
+from drimed.trial.stores.store import Ledger
 from drimed.trial.trial import Trial
 from tests.trial import many
 
@@ -72,6 +75,30 @@ def test_the_first_piece_of_an_export_comes_before_any_decision_is_read(
     assert next(pieces)[1] == export.AT_ONCE
     assert len(read) == export.AT_ONCE < 8 * many.USERS
     assert sum(rows for _, rows in pieces) == 8 * many.USERS - export.AT_ONCE
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_a_stream_of_a_trial_that_is_not_open_begins_before_its_log_is_folded(
+    store: SqlStore, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = many.made(store, 4)
+    trial.add_arm("late", {"attributes": {"dose": 0.5}})
+    trial.open_episode()
+    made = Export.of(trial)
+    whole = b"".join(piece for piece, _ in (made.csv() if form == "csv" else made.json()))
+    folded: list[int] = []
+
+    def counted(state: TrialState, ledger: Ledger) -> TrialState:
+        folded.append(state.seq)
+        return caught_up(state, ledger)
+
+    monkeypatch.setattr(snapshots, "caught_up", counted)
+    pieces = export.stream(Trial(trial.name, store), form)
+    first = next(pieces)[0]
+    assert folded == []
+    assert first + b"".join(piece for piece, _ in pieces) == whole
+    assert len(folded) == 1
+    assert b"".join(piece for piece, _ in export.stream(trial, form)) == whole  # one that is open
 
 
 def test_an_export_shows_one_moment_while_the_trial_goes_on(store: SqlStore) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from drimed.records import Event, Head
-from drimed.trial import opened as opened_trials
+from drimed.trial import opened as trials
 from drimed.trial.events import hash_after, written
 from drimed.trial.stores import open_store
 from drimed.trial.stores.store import Store
@@ -24,7 +24,7 @@ NAME = "season"
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Some seasons, with a snapshot every few events."""
-    monkeypatch.setattr(opened_trials, "SNAPSHOT_EVERY", 10)
+    monkeypatch.setattr(trials, "SNAPSHOT_EVERY", 10)
     made = tmp_path / "trials.db"
     store = open_store(f"sqlite:///{made}")
     trial = Trial.create(SPEC | KNOWN | RAIN, store, clock=Clock())

@@ -16,7 +16,7 @@ from rich.text import Text
 from drimed import outputs
 from drimed.cli import names
 from drimed.errors import InputError
-from drimed.formatting import visible
+from drimed.formatting import short, visible
 
 if TYPE_CHECKING:  # SciPy takes a quarter of a second that other commands do not need
     from drimed.evaluation.evaluate import Evaluation, Plan
@@ -195,7 +195,7 @@ def _text(interval: Interval | None) -> str:
 
 
 def _error(error: float) -> str:
-    return "not known" if isnan(error) else f"{error:.2g}"
+    return "not known" if isnan(error) else short(error)
 
 
 def _range(text: str | None) -> tuple[float, float] | None:

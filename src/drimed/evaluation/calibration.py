@@ -29,7 +29,7 @@ from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.evaluation.log import Log
 from drimed.learning.offer import Fit
 from drimed.linear import checks, pmf
-from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick
 
 PRIOR_PLAYS = 5.0  # of each arm, at its logged rate: before there is evidence, bets are small
 FEWEST = 20  # residuals of an arm and metric below which nothing is said about their shape
@@ -88,10 +88,13 @@ def calibration_of(logs: Iterable[Log], *, bins: int = 10) -> Calibration:
         off = off + (played - p).sum(0)
         product = product + p.T @ p
         expected, realised = expected + p.sum(0), realised + played.sum(0)
-        at = np.clip(np.digitize(p, edges[1:-1]), 0, bins - 1).ravel()
+        small = np.zeros(p.shape, np.int16)  # what np.digitize returns, in a fraction of its time
+        for edge in edges[1:-1]:
+            small += (p >= edge).view(np.int8)
+        at = small.astype(np.intp)
         # Arms of one decision exclude each other; leaving that out makes the variance of a bin larger, the test milder.
-        each = None, p, played, p * (1 - p)
-        binned += [np.bincount(at, None if w is None else w.ravel(), bins) for w in each]
+        pairs, chances, noise = (np.bincount(at.ravel(), w, bins) for w in (None, p.ravel(), (p * (1 - p)).ravel()))
+        binned += [pairs, chances, np.bincount(pick(at, log.action), minlength=bins), noise]
     count, sums, plays, spread = binned
     some = np.where(count > 0, count, 1.0)
     bin_z = np.where(spread > 0, (plays - sums) / np.sqrt(np.where(spread > 0, spread, 1.0)), 0.0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -22,6 +23,7 @@ from drimed.linear.arrays import FloatArray, IntArray
 DENSE = 60  # levels up to which a factor beside the finest, which is taken out by its means, is written out as columns
 ROWS = 10_000  # that are worked on together
 LEFT = 3  # degrees of freedom that must remain for the noise
+LOST = 1e-6  # columns of which less than this share of their squares is left within levels are the same within them
 RANK = 1e-9  # eigenvalues below this share of the largest belong to columns that say nothing new
 SHORTEST = 4  # rows of a user: with fewer, the sum of products around the circle is the same in every order
 
@@ -35,12 +37,17 @@ class OwnLines:
     factor: IntArray  # (n,), codes from 0
 
     def __getitem__(self, rows: slice) -> FloatArray:
-        return np.asarray(self.x[rows] * (self.factor[rows, None] == np.arange(int(self.factor.max()) + 1)))
+        return np.asarray(self.x[rows] * (self.factor[rows, None] == np.arange(self.shape[1])))
 
     @property
     def T(self) -> Iterator[FloatArray]:
         """The columns."""
-        return (self.x[:, 0] * (self.factor == k) for k in range(int(self.factor.max()) + 1))
+        return (self.x[:, 0] * (self.factor == k) for k in range(self.shape[1]))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """n rows and p columns."""
+        return len(self.factor), int(self.factor.max()) + 1
 
 
 Columns = FloatArray | OwnLines  # (n, p)
@@ -143,29 +150,55 @@ class _Centred:
     count: FloatArray
 
     def products(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """X^T X and X^T y."""
-        parts = [(X.T @ X, X.T @ y[at]) for at, X in self._blocks()]
-        grams, moments = zip(*parts, strict=True)
-        return np.asarray(sum(grams)), np.asarray(sum(moments))
+        """X^T X and X^T y: those of the columns, less those of the levels' means."""
+        crossed = [[_crossed(a, b) for b in self.columns] for a in self.columns]
+        moment = np.concatenate([_crossed(c, y[:, None])[:, 0] for c in self.columns])
+        raw, means = np.block(crossed), self._totals / self.count[:, None]
+        gram = raw - self._totals.T @ means
+        same = np.diagonal(gram) <= LOST * np.diagonal(raw)  # what is left of them is round-off
+        gram[same], gram[:, same] = 0.0, 0.0
+        return gram, moment - means.T @ np.bincount(self.factor, y)
 
     def fitted(
         self, basis: FloatArray, coefficients: FloatArray, *, leverage: bool
     ) -> tuple[FloatArray, FloatArray | None]:
         """X times basis times coefficients, and each row's leverage."""
-        n = len(self.factor)
-        found, own = np.zeros(n), np.zeros(n) if leverage else None
-        for at, X in self._blocks():
-            found[at] = X @ (basis @ coefficients)
-            if own is not None:
-                own[at] = ((X @ basis) ** 2).sum(1)
-        return found, own
+        n, weights = len(self.factor), basis @ coefficients
+        mean = self._totals / self.count[:, None]
+        found, at = -(mean @ weights)[self.factor], 0
+        for c in self.columns:
+            own = weights[at : at + c.shape[1]]
+            found += c.x[:, 0] * own[c.factor] if isinstance(c, OwnLines) else c @ own
+            at += c.shape[1]
+        if not leverage:
+            return found, None
+        lever = np.zeros(n)
+        for start in range(0, n, ROWS):
+            some = slice(start, start + ROWS)
+            X = np.concatenate([c[some] for c in self.columns], 1) - mean[self.factor[some]]
+            lever[some] = ((X @ basis) ** 2).sum(1)
+        return found, lever
 
-    def _blocks(self) -> Iterator[tuple[slice, FloatArray]]:
-        total = np.stack([np.bincount(self.factor, column) for c in self.columns for column in c.T], 1)
-        mean = total / self.count[:, None]
-        for start in range(0, len(self.factor), ROWS):
-            at = slice(start, start + ROWS)
-            yield at, np.concatenate([c[at] for c in self.columns], 1) - mean[self.factor[at]]
+    @cached_property
+    def _totals(self) -> FloatArray:
+        """The sum of each column over each level: (L, p)."""
+        return np.concatenate([_summed(c, self.factor, len(self.count)) for c in self.columns], 1)
+
+
+def _crossed(a: Columns, b: Columns) -> FloatArray:
+    """A^T B; lines of their own have one entry in a row, and are not written out."""
+    if isinstance(a, OwnLines):
+        both = OwnLines(a.x * b.x, b.factor) if isinstance(b, OwnLines) else a.x * b
+        return _summed(both, a.factor, a.shape[1])
+    return _crossed(b, a).T if isinstance(b, OwnLines) else np.asarray(a.T @ b)
+
+
+def _summed(c: Columns, factor: IntArray, levels: int) -> FloatArray:
+    """The sum of each column over each level of a factor: (levels, p)."""
+    if isinstance(c, OwnLines):
+        p = c.shape[1]
+        return np.bincount(factor * p + c.factor, c.x[:, 0], levels * p).astype(np.float64).reshape(levels, p)
+    return np.stack([np.bincount(factor, column, levels) for column in c.T], 1)
 
 
 def _centred(X: FloatArray, factor: IntArray, count: FloatArray) -> FloatArray:

@@ -143,11 +143,29 @@ def exact(
     True
     """
     x = checks.finite("x", x)
+    below, above = _from_both_sides(alpha, least, most, reach, tuned_at, x.shape[:-1])
+    return Band(np.maximum(below.along(x, used), least), np.minimum(-above.along(-x, used), most))
+
+
+def exact_now(
+    x: Any, alpha: float, *, least: float = 0.0, most: float = 1.0, reach: float = 0.0, used: Any = True,
+    tuned_at: float = TUNED_AT,
+) -> Band:  # fmt: skip
+    """The same after the last observation alone: (...)."""
+    x = checks.finite("x", x)
+    below, above = _from_both_sides(alpha, least, most, reach, tuned_at, x.shape[:-1])
+    low, high = below.extend(x, used).bound(), -above.extend(-x, used).bound()
+    return Band(np.maximum(low, least), np.minimum(high, most))
+
+
+def _from_both_sides(
+    alpha: float, least: float, most: float, reach: float, tuned_at: float, batch: tuple[int, ...]
+) -> tuple[Lower, Lower]:
+    """Lower bounds on the average, and on minus the average."""
     middle = (least + most) / 2
-    given: dict[str, Any] = {"alpha": alpha / 2, "tuned_at": tuned_at, "batch": x.shape[:-1]}
-    below = Lower.start(least=least - reach, most=most, guess=middle, **given).along(x, used)
-    above = Lower.start(least=-most - reach, most=-least, guess=-middle, **given).along(-x, used)
-    return Band(np.maximum(below, least), np.minimum(-above, most))
+    given: dict[str, Any] = {"alpha": alpha / 2, "tuned_at": tuned_at, "batch": batch}
+    below = Lower.start(least=least - reach, most=most, guess=middle, **given)
+    return below, Lower.start(least=-most - reach, most=-least, guess=-middle, **given)
 
 
 def asymptotic(total: FloatArray, count: FloatArray, V: FloatArray, begun: BoolArray, alpha: float) -> Band:

@@ -155,10 +155,9 @@ def effect_band(scores: Scores, alpha: float, *, method: str = "asymptotic") -> 
     begins when the rarer arm was played PLAYS times in expectation and its residuals tell something of their size.
     """
     if method == "exact":
-        if scores.ends is None:
-            raise ConfigError("an exact band needs the range of the reward; give reward_range, or method='asymptotic'")
-        least, most = scores.ends
-        within = {"least": least, "most": most, "reach": scores.reach, "tuned_at": TUNED_AT}
+        within = _within(scores)
+        if within is None:
+            return Band(np.zeros_like(scores.value), np.zeros_like(scores.value))
         band = running.exact(scores.value, alpha, **within, used=scores.used)
     elif method == "asymptotic":
         begun = np.maximum.accumulate((scores.plays >= PLAYS) & (scores.telling >= TELLING), -1)
@@ -169,6 +168,15 @@ def effect_band(scores: Scores, alpha: float, *, method: str = "asymptotic") -> 
     with np.errstate(invalid="ignore"):
         low, high = band.low * scores.share, band.high * scores.share
     return Band(np.where(np.isfinite(band.low), low, -np.inf), np.where(np.isfinite(band.high), high, np.inf))
+
+
+def exact_now(scores: Scores, alpha: float) -> tuple[FloatArray, FloatArray]:
+    """Where the exact band has come to after the last decision, without computing it before: (...) twice."""
+    within = _within(scores)
+    if within is None:
+        return np.zeros(scores.value.shape[:-1]), np.zeros(scores.value.shape[:-1])
+    band = running.exact_now(scores.value, alpha, **within, used=scores.used)
+    return band.low * scores.share[..., -1], band.high * scores.share[..., -1]
 
 
 def effect_at_end(scores: Scores, level: float) -> Interval:
@@ -185,6 +193,16 @@ def effect_at_end(scores: Scores, level: float) -> Interval:
     value = float(h @ scores.value / total)
     error = float(np.sqrt(np.sum(h * h * (scores.value - value) ** 2)) / total)
     return intervals.normal(value, error, level)
+
+
+def _within(scores: Scores) -> dict[str, float] | None:
+    """Where the effect and the scores lie, for the exact band; None where no decision has a contrast: it is zero."""
+    if scores.ends is None:
+        raise ConfigError("an exact band needs the range of the reward; give reward_range, or method='asymptotic'")
+    least, most = scores.ends
+    if least == most:
+        return None
+    return {"least": least, "most": most, "reach": scores.reach, "tuned_at": TUNED_AT}
 
 
 def _given(predictions: Any, shape: tuple[int, ...]) -> FloatArray:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from drimed.errors import DrimedError
 from drimed.evaluation.drift import ContextDrift
+from drimed.findings.agreement import RATE, Agreement, agreement
 from drimed.findings.checks import ALPHA, Checks, check, residual_findings
 from drimed.findings.course import Course, course
 from drimed.findings.effects import MODEL, Recommendation, all_effects, recommendations
 from drimed.findings.field_residuals import field_residuals
 from drimed.findings.field_sentences import field_sentences
+from drimed.findings.floor_cost import FloorCost, floor_cost
 from drimed.findings.inference import Inference, inference_fit
 from drimed.findings.stopping import Stopped, stopped
 from drimed.findings.varying import Varying, varying
@@ -50,6 +52,8 @@ class Analysis:
     oldest_pending: int | None  # the first episode with a pending decision
     next: list[Decision]  # what the policy would decide now, without the arms that it would draw
     why_not_next: str | None  # if it would decide nothing
+    agreement: Agreement  # of the model with what is known without it
+    floor_cost: FloorCost | None = None  # None: no decision had a floor
     openings: list[Opening] = field(default_factory=list)  # of the code
     stopping: Stopped | None = None  # the stopping rules and what looks found
     varying: Varying | None = None  # sites, seasons and people, where the model tells them apart
@@ -91,6 +95,8 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
     if isinstance(fit, Known):
         terms = [f.name for f in fit.structure.families]
         left = residual_findings(seen, *field_residuals(seen, fit), kind=state.spec.kind, terms=terms)
+    agreed = agreement(seen, fit, effects) if effects else Agreement(0, RATE, [], [])
+    checks = check(seen, left)
     waiting = seen.standing == STATES.index(PENDING)
     return Analysis(
         status=queries.status(state),
@@ -99,10 +105,12 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
         course=course(seen, fit),
         effects=effects,
         recommendations=recommendations(state, fit, _own(seen, effects)) if effects else [],
-        checks=check(seen, left),
+        checks=replace(checks, alarms=[*checks.alarms, *agreed.alarms]),
         oldest_pending=int(np.min(seen.episode[waiting])) if waiting.any() else None,
         next=upcoming,
         why_not_next=why,
+        agreement=agreed,
+        floor_cost=floor_cost(seen, fit),
         varying=varying(state, fit) if isinstance(fit, Known) else None,
         openings=opened,
         stopping=looked,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from drimed.findings import field_worth
-from drimed.findings.field_worth import Worth
+from drimed.findings.field_worth import Summed, Worth
 from drimed.findings.inference import Inference
 from drimed.guards.margin import Tolerance
 from drimed.learning.field.contrasts import Known
@@ -70,7 +70,7 @@ def course(seen: Gathered, fit: Inference) -> Course:
 def _worth(seen: Gathered, fit: Fit) -> Worth:
     """By the paper's regression."""
     state = seen.state
-    K, L = len(state.problem.arms), state.episode.number
+    K = len(state.problem.arms)
     n, d = len(seen.slot), fit.theta.shape[-1]
     x0 = np.zeros((n, d))
     given = np.zeros((n, d))  # x_a - x_0 of the arm that was drawn
@@ -81,15 +81,36 @@ def _worth(seen: Gathered, fit: Fit) -> Worth:
         x0[at] = offer.control_features
         given[at] = offer.features[seen.arm[at]] - offer.control_features
         mixed[at] = seen.probabilities[at] @ offer.features[:K] - offer.control_features
-    radius = float(fit.radius * np.sqrt(fit.inflation))
-    summed = np.zeros((L, d))
-    np.add.at(summed, seen.episode - 1, given)
-    summed = summed.cumsum(0)
-    gain = summed @ fit.theta
-    half = radius * np.sqrt(np.maximum(np.einsum("ld,de,le->l", summed, fit.metric, summed), 0.0))
+    total = _added(seen, fit, given)
     expected = mixed @ fit.theta
-    wide = radius * np.sqrt(np.maximum(np.einsum("nd,de,ne->n", mixed, fit.metric, mixed), 0.0))
-    return Worth(x0 @ fit.theta, expected, expected + wide, gain, gain - half, gain + half)
+    wide = _radius(fit) * np.sqrt(np.maximum(np.einsum("nd,de,ne->n", mixed, fit.metric, mixed), 0.0))
+    return Worth(x0 @ fit.theta, expected, expected + wide, *total)
+
+
+def summed(seen: Gathered, fit: Inference, weights: FloatArray) -> Summed:
+    """The arms' rewards with weights (n, K) that add up to zero in each decision, at the end of each episode."""
+    if isinstance(fit, Known):
+        return field_worth.summed(seen, fit, weights)
+    state, x = seen.state, np.zeros((len(seen.slot), fit.theta.shape[-1]))
+    for slot in np.unique(seen.slot):
+        offer = state.problem.offer(state.profiles[int(slot)], typical_context(state), None)
+        at = seen.slot == slot
+        x[at] = weights[at] @ offer.features[: weights.shape[-1]]
+    return _added(seen, fit, x)
+
+
+def _added(seen: Gathered, fit: Fit, x: FloatArray) -> Summed:
+    """Of each decision's features (n, d)."""
+    total = np.zeros((seen.state.episode.number, x.shape[-1]))
+    np.add.at(total, seen.episode - 1, x)
+    total = total.cumsum(0)
+    value = total @ fit.theta
+    half = _radius(fit) * np.sqrt(np.maximum(np.einsum("ld,de,le->l", total, fit.metric, total), 0.0))
+    return Summed(value, value - half, value + half)
+
+
+def _radius(fit: Fit) -> float:
+    return float(fit.radius * np.sqrt(fit.inflation))
 
 
 def _tolerance(seen: Gathered) -> Tolerance:

@@ -139,12 +139,11 @@ def _named(
     state: TrialState, who: str, on: str, ranges: FloatArray, given: IntArray, possible: BoolArray
 ) -> list[Effect]:
     """The arms of (5, K) ranges by their names."""
-    found = []
-    for k, arm in enumerate(state.problem.arms):
-        estimate, low, high, likely_low, likely_high = ranges[:, k].tolist()
-        ends = low, high, likely_low, likely_high
-        found.append(Effect(who, arm, on, estimate, *ends, MODEL, int(given[k]), bool(possible[k])))
-    return found
+    rows = zip(state.problem.arms, ranges.T.tolist(), given.tolist(), possible.tolist(), strict=False)
+    return [
+        Effect(who, arm, on, estimate, low, high, likely_low, likely_high, MODEL, times, can)
+        for arm, (estimate, low, high, likely_low, likely_high), times, can in rows
+    ]
 
 
 def _own_fit(state: TrialState) -> Fit:

@@ -28,9 +28,15 @@ def own_ranges(found: Known, offers: Offer) -> FloatArray:
 
 def group_ranges(found: Known, offers: Offer, some: Sequence[int], possible: BoolArray) -> FloatArray:
     """Each arm for some users together, on the reward and each metric; possible is (H, arms): (5, K, 1 + M)."""
-    can = np.zeros((len(some), found.structure.arms), bool)  # room for arms that are still to come is for nobody
-    can[:, : possible.shape[-1]] = possible[list(some)]
-    return five(contrasts.together(found, contrasts.some_of(offers, list(some)), can))
+    return five(_together(found, offers, some, possible))
+
+
+def group_ranges_at(
+    found: Known, offers: Offer, some: Sequence[int], possible: BoolArray, alpha: float
+) -> tuple[FloatArray, FloatArray]:
+    """The range at all times of each arm on the reward, for some users together, at another level: (K,) twice."""
+    low, high = _together(found, offers, some, possible).at_all_times(alpha)
+    return low[:, 0], high[:, 0]
 
 
 def recommended(state: TrialState, found: Known, offers: Offer, draws: int) -> Iterable[linear.Recommendation]:
@@ -40,6 +46,12 @@ def recommended(state: TrialState, found: Known, offers: Offer, draws: int) -> I
         part = contrasts.some_of(offers, slice(first, first + AT_ONCE))
         seen = found.learner.see(found.evidence, part, settled.pulls, settled.round, together=True)
         yield linear.recommend(seen.fit, seen.offer, seed=state.seed, draws=draws)
+
+
+def _together(found: Known, offers: Offer, some: Sequence[int], possible: BoolArray) -> Found:
+    can = np.zeros((len(some), found.structure.arms), bool)  # room for arms that are still to come is for nobody
+    can[:, : possible.shape[-1]] = possible[list(some)]
+    return contrasts.together(found, contrasts.some_of(offers, list(some)), can)
 
 
 def five(found: Found) -> FloatArray:

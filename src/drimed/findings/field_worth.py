@@ -7,6 +7,7 @@ Shapes: n decisions, L episodes, U different offers, K arms, M metrics, P column
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from drimed.learning.field import own as field_own
 from drimed.learning.field.contrasts import Found, Known
 from drimed.learning.field.design import Scale
 from drimed.learning.field.likelihood import own
-from drimed.learning.field.model import standardised
+from drimed.learning.field.model import Belief, standardised
 from drimed.learning.offer import Offer
 from drimed.linear.arrays import FloatArray, IntArray
 from drimed.trial.gather import Gathered
@@ -36,12 +37,72 @@ class Worth(NamedTuple):
     high: FloatArray  # (L,)
 
 
+class Summed(NamedTuple):
+    """A combination of the arms' rewards, added up to the end of each episode."""
+
+    value: FloatArray  # (L,)
+    low: FloatArray  # (L,), at all times
+    high: FloatArray  # (L,)
+
+
 def worth(seen: Gathered, known: Known) -> Worth:
     """Of all decisions so far."""
-    n, L = len(seen.slot), seen.state.episode.number
-    M, P = known.structure.metrics, len(known.layout.family)
+    n, sums = len(seen.slot), _Sums(seen, known)
     control, mixed, mixed_high, drawn = (np.zeros(n) for _ in range(4))
-    rows, own_rows = np.zeros((L, M, P)), np.zeros((n, M, len(known.structure.own.family)))
+    for at, there, offers in _pieces(seen):
+        _judge(seen, known, offers, at, there, (control, mixed, mixed_high, drawn))
+        sums.add(at, there, offers, np.eye(known.structure.arms)[seen.arm[at]] - offers.control[there])
+    gain = np.bincount(seen.episode - 1, drawn, seen.state.episode.number).cumsum()
+    return Worth(control, mixed, mixed_high, *sums.of(gain))
+
+
+def summed(seen: Gathered, known: Known, weights: FloatArray) -> Summed:
+    """Of each decision's arms with these weights, (n, K), which add up to zero in each decision."""
+    value, sums = np.zeros(len(seen.slot)), _Sums(seen, known)
+    for at, there, offers in _pieces(seen):
+        wanted = np.zeros((len(at), known.structure.arms))
+        wanted[:, : weights.shape[-1]] = weights[at]
+        value[at] = (wanted * _rewards(known, offers)[0][there]).sum(-1)
+        sums.add(at, there, offers, wanted)
+    return sums.of(np.bincount(seen.episode - 1, value, seen.state.episode.number).cumsum())
+
+
+class _Sums:
+    """Rows of theta and of users' own effects, added up as decisions come."""
+
+    def __init__(self, seen: Gathered, known: Known) -> None:
+        self.seen, self.known = seen, known
+        structure, L = known.structure, seen.state.episode.number
+        self.rows = np.zeros((L, structure.metrics, len(known.layout.family)))
+        self.own = np.zeros((len(seen.slot), structure.metrics, len(structure.own.family)))
+
+    def add(self, at: IntArray, there: IntArray, offers: Offer, wanted: FloatArray) -> None:
+        """The arms of decisions `at`, whose offers are number `there`, with weights `wanted` (n, K)."""
+        known = self.known
+        keys, z = known.asked(offers)
+        weight = offers.preference[there] * known.unit if offers.preference is not None else known.unit[None]
+        X = np.einsum("nk,nkp->np", wanted, known.rows(keys, z)[there])
+        np.add.at(self.rows, self.seen.episode[at] - 1, weight[:, :, None] * X[:, None, :])
+        if known.structure.cluster == "user":
+            standard = standardised(known.structure, known.scale, z)
+            Z = np.einsum("nk,nkq->nq", wanted, known.structure.own.rows(keys, standard)[there])
+            self.own[at] = weight[:, :, None] * Z[:, None, :]
+
+    def of(self, value: FloatArray) -> Summed:
+        """With the value at the end of each episode (L,)."""
+        rows = self.rows.copy()
+        extra = np.zeros((2, len(rows)))  # variance of what is users' own, now and before any data
+        if self.known.structure.cluster == "user" and len(self.own):
+            _add_own(self.seen, self.known, self.own, rows, extra)
+        found = self.known.of(rows.cumsum(0))
+        deviation, prior = (
+            np.sqrt(d**2 + more.cumsum()) for d, more in zip((found.deviation, found.prior), extra, strict=True)
+        )
+        return Summed(value, *Found(value, deviation, prior).at_all_times())
+
+
+def _pieces(seen: Gathered) -> Iterator[tuple[IntArray, IntArray, Offer]]:
+    """Different offers, some at a time: the decisions with these, the number of each one's offer, and the offers."""
     asked = seen.slot[:, None] if seen.context is None else np.column_stack([seen.slot, seen.context])
     _, first, which = np.unique(asked, axis=0, return_index=True, return_inverse=True)
     which = which.reshape(-1)
@@ -49,28 +110,8 @@ def worth(seen: Gathered, known: Known) -> Worth:
     ends = np.searchsorted(which[order], np.arange(len(first) + 1))
     for start in range(0, len(first), AT_ONCE):
         stop = min(start + AT_ONCE, len(first))
-        at = order[ends[start] : ends[stop]]  # the decisions with these offers
-        offers = _offers(seen, first[start:stop])
-        there = which[at] - start
-        _judge(seen, known, offers, at, there, (control, mixed, mixed_high, drawn))
-        keys, z = known.asked(offers)
-        wanted = np.eye(known.structure.arms)[seen.arm[at]] - offers.control[there]  # (n, K)
-        weight = offers.preference[there] * known.unit if offers.preference is not None else known.unit[None]
-        X = np.einsum("nk,nkp->np", wanted, known.rows(keys, z)[there])
-        np.add.at(rows, seen.episode[at] - 1, weight[:, :, None] * X[:, None, :])
-        if known.structure.cluster == "user":
-            standard = standardised(known.structure, known.scale, z)
-            Z = np.einsum("nk,nkq->nq", wanted, known.structure.own.rows(keys, standard)[there])
-            own_rows[at] = weight[:, :, None] * Z[:, None, :]
-    extra = np.zeros((2, L))  # variance of what is users' own, now and before any data
-    if known.structure.cluster == "user" and n:
-        _add_own(seen, known, own_rows, rows, extra)
-    gain = np.bincount(seen.episode - 1, drawn, L).cumsum()
-    found = known.of(rows.cumsum(0))
-    deviation, prior = (
-        np.sqrt(d**2 + more.cumsum()) for d, more in zip((found.deviation, found.prior), extra, strict=True)
-    )
-    return Worth(control, mixed, mixed_high, gain, *Found(gain, deviation, prior).at_all_times())
+        at = order[ends[start] : ends[stop]]
+        yield at, which[at] - start, _offers(seen, first[start:stop])
 
 
 def _offers(seen: Gathered, some: IntArray) -> Offer:
@@ -85,9 +126,7 @@ def _judge(
 ) -> None:
     """Fill in the expected rewards of decisions `at`, whose offers are number `there`."""
     control, mixed, mixed_high, drawn = found
-    belief = known.learner.beliefs(known.evidence, offers, together=True)
-    p = offers.preference if offers.preference is not None else np.ones((len(offers.control), 1))
-    reward = np.einsum("ukm,um->uk", belief.mean, p)
+    reward, belief, p = _rewards(known, offers)
     C, C0 = (np.einsum("um,ukmln,un->ukl", p, c, p, optimize=True) for c in (belief.covariance, belief.prior))
     control[at] = (offers.control * reward).sum(-1)[there]
     drawn[at] = reward[there, seen.arm[at]] - control[at]
@@ -98,6 +137,13 @@ def _judge(
     mixed[at] = (w * reward[there]).sum(-1)
     deviation, prior = (np.sqrt(np.maximum(np.einsum("nk,nkl,nl->n", w, c[there], w), 0.0)) for c in (C, C0))
     mixed_high[at] = Found(mixed[at], deviation, prior).at_all_times()[1]
+
+
+def _rewards(known: Known, offers: Offer) -> tuple[FloatArray, Belief, FloatArray]:
+    """The expected reward of each arm, (U, K), and what it comes from."""
+    belief = known.learner.beliefs(known.evidence, offers, together=True)
+    p = offers.preference if offers.preference is not None else np.ones((len(offers.control), 1))
+    return np.einsum("ukm,um->uk", belief.mean, p), belief, p
 
 
 def _add_own(seen: Gathered, known: Known, Z: FloatArray, rows: FloatArray, extra: FloatArray) -> None:

@@ -25,7 +25,7 @@ from drimed.learning.field.contrasts import ALPHA, Known
 from drimed.outputs import replacing
 from drimed.records import Effect
 from drimed.trial import earlier
-from drimed.trial.model_free import REWARD
+from drimed.trial.model_free import EXACT, PROPENSITIES, REWARD
 from drimed.trial.tables.writing import csv_text
 from drimed.trial.trial import Trial
 
@@ -35,6 +35,7 @@ except ImportError as error:
     raise MissingExtraError("jinja2", "trial") from error
 
 GROUPED = "all users and groups"
+SOURCES = (MODEL, PROPENSITIES, EXACT)  # of effects, in the order in which they are shown
 MOST_USERS = 1000  # in the tables of the page; the CSV files have all
 MOST_ROWS = 40  # of a chart with groups; with more, all users together are shown
 
@@ -55,7 +56,7 @@ def shown(a: Analysis, view: View) -> dict[str, Any]:
     return {
         "a": a,
         "summary": sentences(a),
-        "assumptions": assumptions(a.checks),
+        "assumptions": [*assumptions(a.checks), ("With and without the model", a.agreement.says)],
         "level": _level(a),
         "withdrawn": a.checks.withdrawn,
         "effects": [c for i, on in enumerate(view.on) if (c := _effects(a, view.who, on, i)) is not None],
@@ -67,6 +68,8 @@ def shown(a: Analysis, view: View) -> dict[str, Any]:
         "foreseen": True,
         "upcoming": upcoming([d for d in a.next if d.user in some], a.seen.state.problem.arms),
         "promise": a.promise,
+        "floor_cost": [] if a.floor_cost is None else a.floor_cost.says(a.promise),
+        "exact": any(x.source == EXACT for x in a.effects),
         **_varying(a, view),
         "stopping": a.stopping,
         "stopping_story": [] if a.stopping is None else story(a.stopping),
@@ -189,7 +192,7 @@ def _effects(a: Analysis, who: str, on: str, place: int) -> Chart | None:
     state = a.seen.state
     order = list(groups(state)) if who == GROUPED else [who]
     found = [x for x in a.effects if x.who in order and x.on == on and _shows(x)]
-    found.sort(key=lambda x: (order.index(x.who), state.problem.arms.index(x.arm), x.source != MODEL))
+    found.sort(key=lambda x: (order.index(x.who), state.problem.arms.index(x.arm), SOURCES.index(x.source)))
     metric = state.spec.metrics.get(on)
     good = None if metric is None or on == REWARD else better(state, on)
     unit = on + (f" ({metric.unit})" if metric is not None and metric.unit else "")

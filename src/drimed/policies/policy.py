@@ -28,9 +28,11 @@ from drimed.learning.learner import AnyLearner, Learner
 from drimed.learning.offer import Fit, Offer, Outcome, Seen, Shape
 from drimed.linear import forms, pmf
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+from drimed.policies import alike
 from drimed.policies.contract import Traits
 from drimed.policies.registry import guard_name
 from drimed.rules.floors import raised
+from drimed.rules.med import MED, LinMED
 from drimed.rules.rule import Ask, RemembersRounds, Rule
 
 
@@ -114,7 +116,13 @@ class Policy:
 
     def decide_together(self, state: State, offers: Offer, draws: FloatArray) -> Decision:
         """Choose for all users of an episode from one state: offers and draws have the users as last batch axis."""
-        return self._decide(state, self.see(state, offers, together=True), draws)
+        seen = self.see(state, offers, together=True)
+        alone = self._looks_at_offers_alone and state.guard is None and state.pulls.ndim == 1
+        found = alike.distinct(seen.offer) if alone else None
+        if found is None:
+            return self._decide(state, seen, draws)
+        few, place = found
+        return alike.drawn(self._decide(state, Seen(seen.fit, few, few), draws[: len(few.features)]), place, draws)
 
     def commit(self, state: State, offer: Offer, decision: Decision) -> State:
         """Remember that the decision was given out."""
@@ -199,6 +207,11 @@ class Policy:
     def draws_needed(self, shape: Shape) -> int:
         """How many uniforms a decision consumes."""
         return 1 + (self.learner.coefficients(shape) if self.rule.randomisation == "sampled" else 0)
+
+    @cached_property
+    def _looks_at_offers_alone(self) -> bool:
+        """Whether two users with the same offer have the same probabilities, whoever they are."""
+        return isinstance(self.learner, Learner) and isinstance(self.rule, MED | LinMED)
 
     @cached_property
     def _remembering(self) -> tuple[RemembersDecisions | None, RemembersRounds | None]:

@@ -35,7 +35,7 @@ def power(records: Mapping[str, Record]) -> Chart | None:
     found = {name: power_by_season(r, LIKELY) for name, r in shown.items()}
 
     def draw(width: int) -> tuple[float, list[Markup]]:
-        made, x, y, frame = axes(width, (0.0, 1.0), 230.0, list(range(L)), "season")
+        made, x, y, frame = axes(width, (0.0, 1.0), 230.0, [str(season + 1) for season in range(L)], "season")
         made.append(svg.line(frame[0], y(0.8), frame[1], y(0.8), "allowed"))
         for k, (name, numbers) in enumerate(found.items()):
             at = shown[name].looks.tolist()
@@ -68,19 +68,19 @@ def trade_off(measured: Mapping[str, Measured]) -> Chart | None:
     ]
     if len(points) < 2:
         return None
-    low, high = svg.spread([0.0, *(r.value for _, _, r in points)])
+    low, high = svg.spread([x for _, _, r in points for x in (r.value - r.error, r.value + r.error)], margin=0.15)
     top = min(1.0, max(0.1, 1.15 * max(p.value + SURE * p.error for _, p, _ in points)))
 
     def draw(width: int) -> tuple[float, list[Markup]]:
         left, right, bottom = 62.0, width - 14.0, 260.0
-        x, y = Scale(0.0, top, left, right), Scale(low, high, bottom, 12.0)
+        x, y = Scale(0.0, top, left + 10, right), Scale(low, high, bottom, 22.0)
         made = []
         for t in svg.ticks(low, high):
             made += [svg.line(left, y(t), right, y(t), "grid"), svg.text(left - 8, y(t) + 4, short(t), anchor="end")]
         for t in svg.ticks(0.0, top):
             made.append(svg.text(x(t), bottom + 18, percent(t), anchor="middle"))
         made.append(svg.text(right, bottom + 36, "power", look="label", anchor="end"))
-        made.append(svg.text(left, 8, "regret of a decision", look="label"))
+        made.append(svg.text(right, 10, "regret of a decision, upwards", look="label", anchor="end"))
         for k, (name, p, r) in enumerate(points):
             at = x(p.value), y(r.value)
             made.append(
@@ -106,13 +106,13 @@ def trade_off(measured: Mapping[str, Measured]) -> Chart | None:
 
 
 def allocation(record: Record, arms: Sequence[str], scenario: str) -> Chart:
-    """How often each arm is given in each season: the middle of the trials, and where 90 % of them are."""
-    q = np.quantile(record.allocation, [0.05, 0.5, 0.95], axis=0)  # (3, L, K)
+    """How often each arm is given in each season: the mean, and where the middle half of the trials is."""
+    q = np.quantile(record.allocation, [0.25, 0.5, 0.75], axis=0)  # (3, L, K)
     mean = record.allocation.mean(0)
     L = q.shape[1]
 
     def draw(width: int) -> tuple[float, list[Markup]]:
-        made, x, y, frame = axes(width, (0.0, 1.0), 230.0, list(range(L)), "season")
+        made, x, y, frame = axes(width, (0.0, 1.0), 230.0, [str(season + 1) for season in range(L)], "season")
         for k in range(min(len(arms), MOST_LINES)):
             edge = through(x, y, q[2, :, k].tolist()) + through(x, y, q[0, :, k].tolist())[::-1]
             if L > 1:
@@ -132,9 +132,12 @@ def allocation(record: Record, arms: Sequence[str], scenario: str) -> Chart:
         for t in range(L)
     ]
     final = "; ".join(f"{a} {percent(mean[-1, k])}" for k, a in enumerate(arms))
-    says = f"Mean share of each arm, with 90 % of the trials in its band ({scenario}). In the last season: {final}."
+    says = (
+        f"Mean share of each arm, with the middle half of the trials in its band ({scenario}). In the last season: "
+        f"{final}."
+    )
     keys = [Key(a, f"k{k}") for k, a in enumerate(arms[:MOST_LINES])]
-    table = Table("Share of decisions by season: mean, and 5 to 95 % of trials", ["season", *arms], rows)
+    table = Table("Share of decisions by season: mean, and the middle half of trials", ["season", *arms], rows)
     return svg.drawn("allocation-chart", "Allocation over time", says, draw, table, keys)
 
 
@@ -167,7 +170,11 @@ def harm(record: Record, users: Sequence[str], scenario: str) -> Chart:
     most = int(beyond.argmax())
     says = (
         f"Mean expected loss of each user over the trial, against the control ({scenario}); left of zero is a gain. "
-        f"Beyond the tolerance most often: {users[most]}, in {percent(float(beyond[most]))} of trials."
+        + (
+            f"Beyond the tolerance most often: {users[most]}, in {percent(float(beyond[most]))} of trials."
+            if beyond[most]
+            else "Nobody goes beyond the tolerance in any trial."
+        )
     )
     keys = [Key("middle, and 90 % of trials", "k0"), Key("tolerated", "k1")]
     columns_ = ["user", "median loss", "5 %", "95 %", "tolerated"]

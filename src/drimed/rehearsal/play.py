@@ -73,7 +73,7 @@ def play(world: World, design: Design, *, looks: Container[int] | None = None) -
             taken = look(policy, learned, typical)
         p = np.stack([q.preference for q in crowd.profiles(season)]) / state.problem.sizes  # (n, M)
         K = len(state.problem.arms)
-        changed = (decision.reason != UNCHANGED).astype(np.float64)
+        changed = np.asarray(decision.reason != UNCHANGED, np.float64)
         worth = np.where(told.observed, np.einsum("snm,nm->sn", told.y, p), np.nan)
         rewards = np.einsum("snkm,nm->snk", means, p)
         yield Season(

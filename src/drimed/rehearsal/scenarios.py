@@ -66,8 +66,8 @@ class Scenario(Part):
 
 def load(path: Path) -> tuple[TrialSpec, dict[str, Scenario]]:
     """A trial file with the scenarios that are in it."""
-    text, data = _parsed(path)
     spec = TrialSpec.load(path)
+    text, data = _parsed(path)
     return spec, read(spec, data.get(NAME, {}), text, (NAME,))
 
 

@@ -139,8 +139,7 @@ def open_episode(
     if number is not None and number == current:
         return current
     following = allowed.opening(state, number)
-    season = seasons.described(state, name, date)
-    _open(tx, by_user(state, contexts or {}), unavailable or {}, season)
+    _open(tx, by_user(state, contexts or {}), unavailable or {}, name, date)
     return following
 
 
@@ -192,16 +191,24 @@ def _bodies(
     """What is recorded of n decisions from number `first` on: arrays with a user's axis, or without one for one."""
     n, arms = len(questions), state.problem.arms
 
-    def numbers(values: Any, *core: int) -> list[Any]:
-        return [None] * n if values is None else np.reshape(values, (n, *core)).tolist()
+    def numbers(values: Any) -> list[Any]:
+        return [None] * n if values is None else np.reshape(values, n).tolist()
+
+    def by_arm(values: Any) -> list[Any]:
+        """Users who are alike share a list."""
+        if values is None:
+            return [None] * n
+        rows, known = np.reshape(values, (n, -1))[:, : len(arms)], dict[bytes, list[float]]()
+        return [known.get(key) or known.setdefault(key, row.tolist()) for row in rows for key in (row.tobytes(),)]
 
     action, reason = numbers(drawn.action), numbers(drawn.reason_code)
-    probabilities = numbers(drawn.probabilities, -1)
+    probabilities = by_arm(drawn.probabilities)
     propensity = numbers(drawn.propensity if drawn.exact else None)
     share, certified = numbers(drawn.share), numbers(drawn.certified)
-    estimate, half = (numbers(values, -1) for values in effects or (None, None))
+    estimate, half = map(by_arm, effects or (None, None))
     heights = None if floor is None else np.stack(np.broadcast_arrays(floor.control, floor.arms), -1)
-    floored, without = numbers(heights, 2), numbers(drawn.without, -1)
+    floored = [None] * n if heights is None else np.reshape(heights, (n, 2)).tolist()
+    without = by_arm(drawn.without)
     return [
         {
             "episode": state.episode.number,
@@ -212,15 +219,15 @@ def _bodies(
             "state": state.seq,
             "draw": first + i,
             "arm": arms[action[i]],
-            "probabilities": probabilities[i][: len(arms)],
+            "probabilities": probabilities[i],
             "propensity": propensity[i],
             "reason": REASONS[reason[i]],
             "share": share[i],
             "certified": certified[i],
-            "estimate": None if effects is None else estimate[i][: len(arms)],
-            "half": None if effects is None else half[i][: len(arms)],
+            "estimate": estimate[i],
+            "half": half[i],
             # Of the control and of every arm, and what the probabilities would have been without them.
-            **({} if floor is None else {"floor": floored[i], "without": without[i][: len(arms)]}),
+            **({} if floor is None else {"floor": floored[i], "without": without[i]}),
         }
         for i, q in enumerate(questions)
     ]
@@ -299,18 +306,18 @@ def _in_episode(
         known = f"episode {current} is open" if current else "no episode is open"
         raise ConflictError(f"decisions for episode {episode} cannot be taken now: {known}", ("episode",))
     if episode != current:
-        season = seasons.described(tx.state, name, date)
-        _open(tx, contexts if episode is not None else {}, {}, season)
+        _open(tx, contexts if episode is not None else {}, {}, name, date)
 
 
 def _open(
     tx: Transaction,
     contexts: Mapping[str, Context],
     unavailable: Mapping[str, Sequence[str]],
-    season: Season,
+    name: str | None,
+    date: str | None,
 ) -> None:
     """The next episode, after the look that is due before it."""
-    body = _episode(tx.state, contexts, unavailable, season)
+    body = _episode(tx.state, contexts, unavailable, seasons.described(tx.state, name, date))
     looking.before_deciding(tx, opens=True)
     tx.append([Draft(kinds.EPISODE, body)])
 

@@ -45,19 +45,51 @@ def blinded(state: TrialState, d: Decision) -> Decision:
         outcome=d.outcome,
         control=d.control,
         amendments=d.amendments,
+        season=d.season,
         code=d.code if shows or state.opened else None,
     )
 
 
 def blinded_status(s: Status) -> Status:
-    """How far a trial is, and nothing about its arms, its policy or its log."""
-    known = replace(s, looks=0, rules_met=[], floor_ended=[], halted="")
-    return replace(known, arms=[], retired=[], policy="", notes=[], events=0, hash="")
+    """How far a trial is, and nothing about its arms, its policy, its log or what looks at it have found."""
+    return Status(
+        name=s.name,
+        about=s.about,
+        status=s.status,
+        episode=s.episode,
+        users=s.users,
+        arms=[],
+        retired=[],
+        decisions=s.decisions,
+        pending=s.pending,
+        partial=s.partial,
+        complete=s.complete,
+        missing=s.missing,
+        amendments=s.amendments,
+        policy="",
+        created=s.created,
+        events=0,
+        hash="",
+        notes=[],
+        model=s.model,
+        enrolment=s.enrolment,
+        season=s.season,
+    )
 
 
 def blinded_member(m: Member) -> Member:
     """A user without what is wanted for it."""
-    return replace(m, preference=None, control=None, arms=None)
+    return Member(
+        name=m.name,
+        preference=None,
+        control=None,
+        arms=None,
+        group=m.group,
+        cohort=m.cohort,
+        attributes=m.attributes,
+        blocks=m.blocks,
+        plots=m.plots,
+    )
 
 
 def blinded_history(events: Sequence[Event], actor: str) -> list[Event]:

@@ -121,6 +121,11 @@ def notes(spec: TrialSpec, d: int, users: int = 0) -> list[str]:
         said.append("there are no users yet; add them before asking")
     if (long := cost.note(spec, users)) is not None:
         said.append(long)
+    if spec.blinding is not None and spec.seed is not None:
+        said.append(
+            "whoever knows the seed, or guesses a short one, can tell codes and the arms that will be drawn: leave "
+            "`seed` out of the file, and one is drawn that nobody knows"
+        )
     for name, declared in spec.attributes.items():
         told = declared.levels is not None or (declared.typical is not None and declared.spread is not None)
         if not told and not any(name in (user.attributes or {}) for user in spec.users.values()):

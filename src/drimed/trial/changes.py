@@ -259,6 +259,13 @@ _TABLE = [
         {"user": "north", "control": "usual", "reason": "the farm changed its practice"},
     ),
     Change(
+        "reveal", "reveal", "Open the code",
+        "For one decision, in an emergency: the log has who opened it and why, and blinded people still do not see "
+        "it. Without a decision, for all: from then on blinded people see the arm of every decision.", RevealBody,
+        lambda tx, body: blinding.reveal(tx, body.decision, body.reason), "The code was opened, and the log says so.",
+        {"decision": 17, "reason": "an emergency: the physician must know what was given"}, Opening,
+    ),
+    Change(
         "look", "looks", "Look at the stopping rules",
         "What each rule says now. The look is recorded, and so is a pause or a stop that a rule demands. Ranges hold "
         "at all times at once: any number of looks is allowed.", LookBody,
@@ -274,13 +281,6 @@ _TABLE = [
             "stopping": {"seasons": 30, "rules": {"better": {"kind": "superiority", "then": "stop"}}},
             "reason": "the season limit of the grant",
         },
-    ),
-    Change(
-        "reveal", "reveal", "Open the code",
-        "For one decision, in an emergency: the log has who opened it and why, and blinded people still do not see "
-        "it. Without a decision, for all: from then on blinded people see the arm of every decision.", RevealBody,
-        lambda tx, body: blinding.reveal(tx, body.decision, body.reason), "The code was opened, and the log says so.",
-        {"decision": 17, "reason": "an emergency: the physician must know what was given"}, Opening,
     ),
 ]  # fmt: skip
 CHANGES = {change.name: change for change in _TABLE}

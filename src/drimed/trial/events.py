@@ -17,6 +17,7 @@ from drimed.errors import InputError
 from drimed.records import Event
 
 LONGEST_KEY = 500  # characters of a caller's key
+_WRITER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), ensure_ascii=False)
 START = ""  # what the first event of a trial is chained to
 
 # The kinds of events.
@@ -24,12 +25,12 @@ CREATED, EPISODE, DECISION = "created", "episode", "decision"
 OUTCOME, AMENDMENT, MISSING = "outcome", "amendment", "missing"
 USER, PREFERENCE, CONTROL, ARM, RETIRED = "user", "preference", "control", "arm", "retired"
 PAUSED, RESUMED, STOPPED = "paused", "resumed", "stopped"
-LOOK, RULES = "look", "rules"  # what the stopping rules said; and when they were changed
 REVEALED = "revealed"  # a code was opened, for one decision or for all
+LOOK, RULES = "look", "rules"  # what the stopping rules said; and when they were changed
 SNAPSHOT = "snapshot"  # the program's own: what was kept of the state, by its hash
 KINDS = (
     CREATED, EPISODE, DECISION, OUTCOME, AMENDMENT, MISSING, USER, PREFERENCE, CONTROL, ARM, RETIRED, PAUSED, RESUMED,
-    STOPPED, LOOK, RULES, REVEALED, SNAPSHOT,
+    STOPPED, REVEALED, LOOK, RULES, SNAPSHOT,
 )  # fmt: skip
 
 
@@ -81,7 +82,7 @@ def _digest(*parts: str | int | None) -> str:
 
 def written(data: Any) -> str:
     """Data as text: every double is read back as it was."""
-    return json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    return _WRITER.encode(data)
 
 
 def now() -> str:

@@ -18,11 +18,13 @@ from drimed.errors import InputError, StoreError
 from drimed.evaluation.log import make_log
 from drimed.evaluation.tables import open_bandit, pyarrow
 from drimed.outputs import replacing
-from drimed.trial import earlier, lme4, queries
+from drimed.trial import earlier, lme4, queries, snapshots
+from drimed.trial.events import DECISION
+from drimed.trial.fold import OutgrownError
 from drimed.trial.queries import Story
 from drimed.trial.seasons import COLUMNS
 from drimed.trial.state import TrialState
-from drimed.trial.tables.writing import csv_line, csv_text
+from drimed.trial.tables.writing import csv_line, csv_lines, csv_text
 from drimed.trial.trial import Trial
 
 AT_ONCE = 250  # decisions that are read together, and sent as one piece
@@ -124,8 +126,7 @@ class Export:
         names = list(self.columns)
         yield csv_line(names).encode(), 0
         for rows in self.chunks(whole=whole):
-            lines = (csv_line(row.get(name) for name in names) for row in rows)
-            yield "".join(lines).encode(), len(rows)
+            yield csv_lines(map(row.get, names) for row in rows).encode(), len(rows)
 
     def json(self, *, whole: bool = False) -> Iterator[tuple[bytes, int]]:
         """A list of records in pieces, each with the number of its decisions; the first one has none."""
@@ -137,6 +138,37 @@ class Export:
                 yield (before + ",\n ".join(texts)).encode(), len(rows)
                 before = ",\n "
         yield b"\n]\n", 0
+
+
+def stream(trial: Trial, form: str) -> Iterator[tuple[bytes, int]]:
+    """A sheet or (form "json") a list in pieces, as from an `Export`; the first of them does not wait for the state.
+
+    A trial that is not open yet may have a long log to read: the header follows from its outline alone.
+    """
+    return _streamed(trial, None if form == "json" else _heading(trial))
+
+
+def _streamed(trial: Trial, names: list[str] | None) -> Iterator[tuple[bytes, int]]:
+    yield (b"[" if names is None else csv_line(names).encode()), 0
+    made = Export.of(trial)
+    if names is not None and list(made.columns) != names:
+        raise StoreError(f"the arms of trial {trial.name!r} were changed while its export began; try again")
+    pieces = made.json() if names is None else made.csv()
+    next(pieces)
+    yield from pieces
+
+
+def _heading(trial: Trial) -> list[str]:
+    if trial.is_open:
+        return list(Export.of(trial).columns)
+    with trial.store.reading(trial.name) as ledger:
+        try:
+            state = snapshots.outline(ledger)
+        except OutgrownError:  # an arm for which the arrays are too small has joined since the last snapshot
+            return list(Export.of(trial).columns)
+        newest = ledger.events(kinds=[DECISION], limit=1, newest_first=True)
+        ends = [e for events in ledger.of_decisions([1]).values() for e in events[:1]] + list(newest)
+        return list(Export(trial, state, any(e.body["estimate"] for e in ends)).columns)
 
 
 def _record(state: TrialState, story: Story) -> dict[str, Any]:
@@ -206,10 +238,6 @@ def _table(trial: Trial, path: Path, form: str, *, whole: bool) -> int:
             out.write(piece)
             count += rows
     return count
-
-
-def _lines(rows: list[list[Any]]) -> bytes:
-    return "".join(csv_line(row) for row in rows).encode()
 
 
 def _parquet(made: Export, path: Path, *, whole: bool) -> int:

@@ -42,10 +42,12 @@ class OutgrownError(Exception):
 def fold(state: TrialState, group: Group) -> TrialState:
     """The state after one event, or after the decisions that were taken together."""
     event, about = group[0]
+    if event.kind in _TOLD:
+        return _outcome(state, event, about)
     if event.kind == kinds.DECISION:
         state = _decided(state, [e for e, _ in group])
     else:
-        state = _outcome(state, event, about) if event.kind in _TOLD else _HANDLERS[event.kind](state, event)
+        state = _HANDLERS[event.kind](state, event)
     return replace(state, seq=group[-1][0].seq, hash=group[-1][0].hash)
 
 
@@ -148,7 +150,9 @@ def _outcome(state: TrialState, event: Event, about: Event | None) -> TrialState
     if event.kind == kinds.AMENDMENT:
         counts = replace(counts, amendments=counts.amendments + 1)
     usual = unlikely.recorded(state.usual, state.problem.metrics, was, now)
-    return _relearned(replace(state, counts=counts, usual=usual), about, was, now)
+    learned, stale = _relearned(state, about, was, now)
+    new = {"counts": counts, "usual": usual, "learned": learned, "stale": stale}
+    return replace(state, seq=event.seq, hash=event.hash, **new)
 
 
 def _missing(state: TrialState, event: Event) -> TrialState:
@@ -195,6 +199,11 @@ def _turned(state: TrialState, event: Event) -> TrialState:
     return replace(state, status="running" if event.kind == kinds.RESUMED else event.kind)
 
 
+def _revealed(state: TrialState, event: Event) -> TrialState:
+    whole = state.opened or "decision" not in event.body
+    return replace(state, opened=whole, openings=(*state.openings, event.seq))
+
+
 def _look(state: TrialState, event: Event) -> TrialState:
     return replace(state, looked=after_look(state.looked, event.seq, event.body))
 
@@ -205,11 +214,6 @@ def _rules(state: TrialState, event: Event) -> TrialState:
         rule: claims for rule, claims in state.looked.met.items() if in_view.get(rule) is state.looked.views.get(rule)
     }
     return replace(state, spec=spec, looked=replace(state.looked, views=in_view, met=met))
-
-
-def _revealed(state: TrialState, event: Event) -> TrialState:
-    whole = state.opened or "decision" not in event.body
-    return replace(state, opened=whole, openings=(*state.openings, event.seq))
 
 
 def _same(state: TrialState, event: Event) -> TrialState:
@@ -230,9 +234,9 @@ _HANDLERS: dict[str, Callable[[TrialState, Event], TrialState]] = {
     kinds.PAUSED: _turned,
     kinds.RESUMED: _turned,
     kinds.STOPPED: _turned,
+    kinds.REVEALED: _revealed,
     kinds.LOOK: _look,
     kinds.RULES: _rules,
-    kinds.REVEALED: _revealed,
     kinds.SNAPSHOT: _same,
 }
 
@@ -240,8 +244,8 @@ _HANDLERS: dict[str, Callable[[TrialState, Event], TrialState]] = {
 # Learning
 
 
-def _relearned(state: TrialState, about: Event | None, was: Values | None, now: Values) -> TrialState:
-    """Replace what was learned from a decision's outcome."""
+def _relearned(state: TrialState, about: Event | None, was: Values | None, now: Values) -> tuple[Any, bool]:
+    """What is known with another outcome in the place of what was learned from a decision; and whether it is stale."""
     if about is None:
         raise InputError("an outcome belongs to a decision")
     learned, stale = state.learned, state.stale
@@ -253,7 +257,7 @@ def _relearned(state: TrialState, about: Event | None, was: Values | None, now: 
             stale = True
     if not stale:
         learned = _learned(state, learned, about, now)
-    return replace(state, learned=learned, stale=stale)
+    return learned, stale
 
 
 def _learned(state: TrialState, learned: Any, about: Event, outcome: Values) -> Any:

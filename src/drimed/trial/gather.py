@@ -5,7 +5,7 @@ Shapes: n decisions in order, K arms, M metrics, D context fields, H users as th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -15,13 +15,15 @@ import numpy as np
 from drimed.errors import InputError
 from drimed.evaluation.log import Log, make_log
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
-from drimed.records import STATES
+from drimed.records import COMPLETE, PARTIAL, PENDING, STATES, Event
+from drimed.records import MISSING as WILL_NOT_COME
 from drimed.trial.events import AMENDMENT, DECISION, MISSING, OUTCOME
-from drimed.trial.queries import Story, stories
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger
 
 AT_ONCE = 5000  # decisions of which tables by arm are worked on together
+MOST_LISTS = 64  # that are remembered
+_ABOUT = (DECISION, OUTCOME, AMENDMENT, MISSING)
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Gathered:
     plot: FloatArray  # (n, M), of the control plot beside it, in the metrics' units; NaN: not there
     floor: FloatArray | None = None  # (n, 2), of the control and of every arm; None: the trial has no floors
     without: FloatArray | None = None  # (n, K), the probabilities as they would have been without floors
+    offered: BoolArray | None = None  # (n, K), arms that were available; None: the trial has no floors
 
     @property
     def told(self) -> BoolArray:
@@ -92,11 +95,17 @@ class Gathered:
 def gather(ledger: Ledger, state: TrialState, before: Gathered | None = None) -> Gathered:
     """Read all of a trial, or what has changed in it since it was gathered before."""
     if before is None or not _continues(ledger, before.state):
-        return _gathered(state, stories(ledger, state), state.counts.decisions)
-    kinds = (DECISION, OUTCOME, AMENDMENT, MISSING)
-    events = ledger.events(after=before.state.seq, until=state.seq, kinds=kinds)
-    changed = {int(e.decision or 0) for e in events}
-    return _joined(before, _gathered(state, stories(ledger, state, changed), len(changed)))
+        return _gathered(state, ledger.events(until=state.seq, kinds=_ABOUT), range(1, state.counts.decisions + 1))
+    changed = {int(e.decision or 0) for e in ledger.events(after=before.state.seq, until=state.seq, kinds=_ABOUT)}
+    numbers = sorted(changed)
+    return _joined(before, _gathered(state, _histories(ledger, numbers), numbers))
+
+
+def _histories(ledger: Ledger, numbers: Sequence[int]) -> Iterator[Event]:
+    """Everything about some decisions, each before what came of it."""
+    for first in range(0, len(numbers), AT_ONCE):
+        for events in ledger.of_decisions(numbers[first : first + AT_ONCE]).values():
+            yield from events
 
 
 def _continues(ledger: Ledger, state: TrialState) -> bool:
@@ -115,7 +124,7 @@ def _joined(before: Gathered, changed: Gathered) -> Gathered:
             columns[name] = None
             continue
         if old is None:  # floors were set later
-            old = np.zeros((len(before.number), *new.shape[1:]))
+            old = np.zeros((len(before.number), *new.shape[1:]), new.dtype)
         if new.ndim == 2 and (wider := new.shape[1] - old.shape[1]):  # an arm was added
             old = np.pad(old, ((0, 0), (0, wider)))
         columns[name] = np.concatenate([old, new[~known]])
@@ -123,59 +132,86 @@ def _joined(before: Gathered, changed: Gathered) -> Gathered:
     return Gathered(changed.state, **columns)
 
 
-def _gathered(state: TrialState, found: Iterable[Story], n: int) -> Gathered:
-    """At most n decisions; arrays are filled as they are read, so that no decision is kept as anything else."""
-    problem, K, M = state.problem, len(state.problem.arms), len(state.problem.metrics)
+def _gathered(state: TrialState, events: Iterable[Event], numbers: Sequence[int]) -> Gathered:
+    """These decisions, from the events about them; arrays are filled as they are read, and no event is kept."""
+    problem, n, K, M = state.problem, len(numbers), len(state.problem.arms), len(state.problem.metrics)
     columns: dict[str, Any] = {
-        **{name: np.zeros(n, np.intp) for name in ("number", "episode", "slot", "arm", "standing", "block")},
+        **{name: np.zeros(n, np.intp) for name in ("episode", "slot", "arm", "block")},
+        "number": np.array(numbers, np.intp),
         "probabilities": np.zeros((n, K)),
         "propensity": np.full(n, np.nan),
         "held": np.zeros(n, bool),
         "context": np.zeros((n, len(problem.fields))),
-        "metrics": np.full((n, M), np.nan),
-        "control": np.full((n, M), np.nan),
     }
     if state.spec.floors is not None:
-        columns |= {"floor": np.zeros((n, 2)), "without": np.zeros((n, K))}
-    filled = 0
-    for i, story in enumerate(found):
-        for name, value in _row(state, story).items():
-            if name in ("probabilities", "without"):
-                columns[name][i, : len(value)] = value  # arms may have come later
-            else:
-                columns[name][i] = value
-        filled = i + 1
-    columns = {name: column[:filled] for name, column in columns.items()}
+        columns |= {"floor": np.zeros((n, 2)), "without": np.zeros((n, K)), "offered": np.zeros((n, K), bool)}
+    parts = {"metrics": np.full((n, M), np.nan), "control": np.full((n, M), np.nan)}
+    given_up = np.zeros(n, bool)  # marked as missing, and nothing more came after that
+    place = {number: i for i, number in enumerate(numbers)}
+    lists: dict[int, tuple[list[float], FloatArray]] = {}  # of probabilities: decisions often share one
+    for event in events:
+        i = place.get(event.decision or 0)
+        if i is None or event.seq > state.seq:
+            continue
+        if event.kind == DECISION:
+            _decided(state, event, columns, i, lists)
+        elif event.kind == MISSING:
+            given_up[i] = True
+        else:
+            body = event.body
+            given_up[i] = body.get("missing", False)
+            for name, part in parts.items():
+                told = body["outcome"][name] or {}
+                part[i] = [np.nan if (v := told.get(m)) is None else v for m in problem.metrics]
+    columns["standing"] = _standing(state, **parts, given_up=given_up)
     if not problem.fields:
         columns["context"] = None
-    metrics, control = columns.pop("metrics"), columns.pop("control")
-    return Gathered(state, **columns, **_outcomes(state, columns["slot"], metrics, control))
+    return Gathered(state, **columns, **_outcomes(state, columns["slot"], **parts))
 
 
-def _row(state: TrialState, story: Story) -> dict[str, Any]:
+def _decided(
+    state: TrialState, event: Event, columns: dict[str, Any], i: int, lists: dict[int, tuple[list[float], FloatArray]]
+) -> None:
     """A decision by column; what is not there is left out."""
-    body = story.event.brief
-    row = {
-        "number": story.decision,
-        "episode": body["episode"],
-        "slot": body["profile"],
-        "arm": state.problem.arm(body["arm"]),
-        "probabilities": body["probabilities"],
-        "held": body["share"] is not None and body["share"] < 1,
-        "standing": STATES.index(story.state),
-    }
+    body = event.brief
+    given = body["probabilities"]
+    if id(given) not in lists:
+        if len(lists) >= MOST_LISTS:
+            lists.clear()
+        lists[id(given)] = given, np.array(given)  # the list is kept, so that its id stays its own
+    columns["episode"][i] = body["episode"]
+    columns["slot"][i] = body["profile"]
+    columns["arm"][i] = state.problem.arm(body["arm"])
+    columns["probabilities"][i, : len(given)] = lists[id(given)][1]  # arms may have come later
+    columns["held"][i] = body["share"] is not None and body["share"] < 1
     if state.spec.floors is not None:
-        row |= {"floor": body.get("floor", (0.0, 0.0)), "without": body.get("without") or body["probabilities"]}
+        without = body.get("without") or given
+        columns["floor"][i] = body.get("floor", (0.0, 0.0))
+        columns["without"][i, : len(without)] = without
+        columns["offered"][i, : len(given)] = _offered(state, body)
     if body["propensity"] is not None:
-        row["propensity"] = body["propensity"]
+        columns["propensity"][i] = body["propensity"]
     if body["context"]:
-        row["context"] = body["context"]
+        columns["context"][i] = body["context"]
     if body.get("block") is not None:
-        row["block"] = state.numbers.block(str(story.event.user), body["block"])
-    for part, values in (story.outcome or {}).items():
-        if values:
-            row[part] = [np.nan if (v := values.get(m)) is None else v for m in state.problem.metrics]
-    return row
+        columns["block"][i] = state.numbers.block(str(event.user), body["block"])
+
+
+def _standing(state: TrialState, metrics: FloatArray, control: FloatArray, given_up: BoolArray) -> IntArray:
+    """The state of each decision, as `TrialState.state_of` has it, by its place in records.STATES: (n,)."""
+    there = ~np.isnan(metrics)
+    if state.spec.feedback == "difference":
+        there = np.concatenate([there, ~np.isnan(control)], 1)
+    pending, partial, complete, missing = map(STATES.index, (PENDING, PARTIAL, COMPLETE, WILL_NOT_COME))
+    known = np.where(given_up, missing, np.where(there.any(1), partial, pending))
+    return np.where(there.all(1), complete, known)
+
+
+def _offered(state: TrialState, body: dict[str, Any]) -> list[bool]:
+    """Whether each arm that there was then was available to the user."""
+    allowed, excluded = state.profiles[body["profile"]].allowed, body["unavailable"]
+    known = state.problem.arms[: len(body["probabilities"])]
+    return [arm not in excluded and (allowed is None or bool(allowed[a])) for a, arm in enumerate(known)]
 
 
 def _outcomes(state: TrialState, slot: IntArray, metrics: FloatArray, control: FloatArray) -> dict[str, Any]:

@@ -7,7 +7,7 @@ arm, and arms that are somebody's control. Shapes: n decisions, C arms that are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +20,7 @@ from drimed.trial.gather import Gathered
 
 REWARD = "reward"
 PROPENSITIES = "propensities"
+EXACT = "propensities, exact"  # for every number of decisions; rests on the ranges that the file declares
 LEVEL = 0.95
 ROUND_OFF = 1e-6  # plays
 
@@ -27,9 +28,10 @@ ROUND_OFF = 1e-6  # plays
 def model_free(seen: Gathered, members: Mapping[str, list[int]], given: IntArray, possible: BoolArray) -> list[Effect]:
     """Every arm that the propensities tell something about, for each of these groups of users, in their order.
 
-    `given` and `possible` are (H, K).
+    Where the file bounds the reward, exact ranges come with the asymptotic ones. `given` and `possible` are (H, K).
     """
-    log = _Decisions.of(seen, seen.reward)
+    log = Decisions.of(seen, seen.reward)
+    bounds = reward_range(seen)
     found: dict[str, list[Effect]] = {who: [] for who in members}
     for k, arm in enumerate(seen.state.problem.arms if len(log.at) else ()):
         plays = log.plays(k)
@@ -38,14 +40,46 @@ def model_free(seen: Gathered, members: Mapping[str, list[int]], given: IntArray
             continue
         table = log.table(k)
         for who, some in enough.items():
-            band = scores.effect_band(log.scores(table, some), 1 - LEVEL)
-            if not (band.low.size and np.isfinite(band.low[-1])):
-                continue
-            low, high = float(band.low[-1]), float(band.high[-1])
-            times, can = int(given[some, k].sum()), bool(possible[some, k].any())
-            ends = (low, high, low, high, PROPENSITIES)
-            found[who].append(Effect(who, arm, REWARD, (low + high) / 2, *ends, times, can))
+            times = int(given[some, k].sum()), bool(possible[some, k].any())
+            for source, low, high in _told(log, table, some, bounds):
+                ends = (low, high, low, high, source)
+                found[who].append(Effect(who, arm, REWARD, (low + high) / 2, *ends, *times))
     return [effect for some_effects in found.values() for effect in some_effects]
+
+
+def reward_range(seen: Gathered) -> tuple[float, float] | None:
+    """What every reward lies between, by the ranges in the trial file; None: it has none, or rewards left them."""
+    spec, problem = seen.state.spec, seen.state.problem
+    declared = [spec.metrics[m].range for m in problem.metrics]
+    ends = np.array([(np.nan, np.nan) if r is None else r for r in declared])  # (M, 2)
+    if spec.feedback == "difference":
+        ends = np.stack([ends[:, 0] - ends[:, 1], ends[:, 1] - ends[:, 0]], -1)
+    profiles = seen.state.profiles.values()
+    wish = np.array([p.preference for p in profiles]).reshape(-1, len(problem.metrics)) / problem.sizes
+    each = np.where(wish[..., None] == 0, 0.0, wish[..., None] * ends)  # (profiles, M, 2)
+    low, high = each.min(-1).sum(-1), each.max(-1).sum(-1)
+    if not len(wish) or np.isnan(low).any():
+        return None
+    least, most = float(low.min()), float(high.max())
+    inside = np.isnan(seen.reward) | ((seen.reward >= least) & (seen.reward <= most))
+    return (least, most) if least < most and inside.all() else None
+
+
+def _told(
+    log: Decisions, table: Table, some: list[int], bounds: tuple[float, float] | None
+) -> Iterator[tuple[str, float, float]]:
+    """The ranges as they are now, by where they come from; one that tells nothing is left out."""
+    band = scores.effect_band(log.scores(table, some), 1 - LEVEL)
+    if not (band.low.size and np.isfinite(band.low[-1])):
+        return
+    yield PROPENSITIES, float(band.low[-1]), float(band.high[-1])
+    if bounds is not None:
+        found = log.scores(table, some, bounds)
+        low, high = scores.exact_now(found, 1 - LEVEL)
+        least, most = found.ends or bounds
+        share = float(found.share[-1])
+        if low > share * least or high < share * most:
+            yield EXACT, float(low), float(high)
 
 
 def ranges(
@@ -59,7 +93,7 @@ def ranges(
     if metric is not None:
         m = seen.state.problem.metrics.index(metric)
         known = np.where(seen.observed[:, m], seen.vector[:, m], np.nan)
-    log = _Decisions.of(seen, known)
+    log = Decisions.of(seen, known)
     found = dict.fromkeys(((who, arm) for who in members for arm in arms), (-np.inf, np.inf))
     for arm in arms if len(log.at) else ():
         k = seen.state.problem.arm(arm)
@@ -75,7 +109,7 @@ def ranges(
 
 
 @dataclass(frozen=True)
-class _Table:
+class Table:
     """What one arm's effect is computed from; the last of the arms stands for all others."""
 
     action: IntArray  # (n,)
@@ -85,7 +119,7 @@ class _Table:
 
 
 @dataclass(frozen=True)
-class _Decisions:
+class Decisions:
     """Decisions of which what is measured and the propensity are known."""
 
     seen: Gathered
@@ -93,7 +127,7 @@ class _Decisions:
     at: IntArray  # (n,), their places among all
 
     @classmethod
-    def of(cls, seen: Gathered, measured: FloatArray) -> _Decisions:
+    def of(cls, seen: Gathered, measured: FloatArray) -> Decisions:
         return cls(seen, measured, np.flatnonzero(~np.isnan(measured) & ~np.isnan(seen.propensity)))
 
     @cached_property
@@ -109,7 +143,32 @@ class _Decisions:
         told = np.where(chance >= scores.LEAST_CHANCE, chance, 0.0)
         return np.asarray(np.bincount(seen.user[at], told, len(seen.state.users)), np.float64)
 
-    def table(self, k: int) -> _Table:
+    def control_plays(self) -> FloatArray:
+        """How often at most every arm of the control was played in expectation, for each user: (H,)."""
+        chance = self._control_chance
+        told = np.where(chance >= scores.LEAST_CHANCE, chance, 0.0)
+        return np.asarray(np.bincount(self.seen.user[self.at], told, len(self.seen.state.users)), np.float64)
+
+    def together(self, k: int) -> float:
+        """Expected plays of the rarer of arm k and the control, where both had a chance."""
+        both = np.minimum(self.seen.probabilities[self.at, k] / self.seen.total[self.at], self._control_chance)
+        return float(both[both >= scores.LEAST_CHANCE].sum())
+
+    def is_control(self, k: int) -> bool:
+        """Whether arm k is the control of everybody."""
+        return bool((self.control[np.unique(self.seen.slot[self.at]), k] == 1).all())
+
+    @cached_property
+    def _control_chance(self) -> FloatArray:
+        """Of the rarest arm of the control, decision by decision: (n,)."""
+        seen, at = self.seen, self.at
+        found = np.full(len(at), np.inf)
+        for a in np.flatnonzero(self.control.any(0)):
+            mine = self.control[seen.slot[at], a] > 0
+            found[mine] = np.minimum(found[mine], seen.probabilities[at[mine], a] / seen.total[at[mine]])
+        return found
+
+    def table(self, k: int) -> Table:
         """Of arm k."""
         seen, at = self.seen, self.at
         slot, action = seen.slot[at], seen.arm[at]
@@ -124,9 +183,9 @@ class _Decisions:
             action, self.measured[at], K, user=seen.user[at], season=seen.episode[at], arms=arms
         )
         others = np.maximum(1 - e.sum(-1, keepdims=True), 0.0)
-        return _Table(place[action], np.concatenate([e, others], -1), np.concatenate([g, np.zeros_like(others)], -1), q)
+        return Table(place[action], np.concatenate([e, others], -1), np.concatenate([g, np.zeros_like(others)], -1), q)
 
-    def scores(self, table: _Table, some: list[int]) -> scores.Scores:
+    def scores(self, table: Table, some: list[int], bounds: tuple[float, float] | None = None) -> scores.Scores:
         """Of the decisions of some users; nothing predicted the first decision of all, so it is left out."""
         member = np.zeros(len(self.seen.state.users), bool)
         member[some] = True
@@ -137,4 +196,5 @@ class _Decisions:
             probabilities=table.probabilities[rows],
             contrast=table.contrast[rows],
             predictions=table.predictions[rows],
+            reward_range=bounds,
         )

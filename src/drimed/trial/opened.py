@@ -71,6 +71,11 @@ class Opened:
             pending = proposing.Pending(ledger)
             yield Transaction(state, pending, self.clock(), actor or self._actor, memory=self._memory)
 
+    @property
+    def known(self) -> bool:
+        """Whether this process knows its state, or must read the log first."""
+        return self._state is not None
+
     def state(self) -> TrialState:
         """Everything that is known now; it never changes."""
         with self.reading() as (_, state):

@@ -28,7 +28,7 @@ Pairs = Sequence[tuple[Event, Story | None]]  # events, each with what was known
 
 _REASON = {"reason"}
 _FIELDS: dict[str, tuple[set[str], set[str]]] = {  # of the body: those that are there, and those that may be
-    kinds.CREATED: ({"spec", "seed", "numpy"}, set()),
+    kinds.CREATED: ({"spec", "seed", "numpy"}, {"rehearsal"}),
     kinds.EPISODE: ({"episode", "contexts", "unavailable"}, {"name", "date"}),
     kinds.OUTCOME: ({"outcome", "was", "late"}, set()),
     kinds.AMENDMENT: ({"outcome", "was", "reason"}, {"late", "missing"}),
@@ -41,9 +41,9 @@ _FIELDS: dict[str, tuple[set[str], set[str]]] = {  # of the body: those that are
     kinds.PAUSED: (_REASON, set()),
     kinds.RESUMED: (_REASON, set()),
     kinds.STOPPED: (_REASON, set()),
+    kinds.REVEALED: (_REASON, {"decision"}),
     kinds.LOOK: (possible_looks.FIELDS, set()),
     kinds.RULES: ({"stopping", "was", "reason"}, set()),
-    kinds.REVEALED: (_REASON, {"decision"}),
     kinds.SNAPSHOT: ({"after", "hash"}, set()),
 }
 
@@ -76,6 +76,8 @@ def check_start(created: Event) -> None:
     body = _body(created)
     seed, given = body["seed"], body["spec"].get("seed")
     _texts(body["numpy"])
+    if "rehearsal" in body and not _is_rehearsal(body["rehearsal"]):
+        raise InputError("what it says of a rehearsal is not what a rehearsal shows")
     if created.kind != kinds.CREATED or type(seed) is not int or given not in (None, seed):
         raise InputError("its seed is no whole number, or not the trial file's")  # whoever knows it can predict arms
 
@@ -88,6 +90,16 @@ def _body(event: Event) -> dict[str, Any]:
     if not required <= set(body) <= required | optional:
         raise InputError(f"its fields are {', '.join(body)}, expected {', '.join(sorted(required))}")
     return body
+
+
+def _is_rehearsal(said: Any) -> bool:
+    """Hash and scenario in words, whole numbers of seasons and trials, shares of control and of claims."""
+    if not isinstance(said, dict) or set(said) != {"hash", "scenario", "seasons", "trials", "control", "power"}:
+        return False
+    whole = all(type(said[name]) is int and said[name] > 0 for name in ("seasons", "trials"))
+    shares = [said["control"], *([] if said["power"] is None else [said["power"]])]
+    told = all(_is_text(said[name]) for name in ("hash", "scenario"))
+    return told and whole and all(isinstance(x, int | float) and 0 <= x <= 1 for x in shares)
 
 
 def _columns(event: Event) -> None:
@@ -332,9 +344,9 @@ _CHANGED: dict[str, Callable[[TrialState, Event], None]] = {
     kinds.PAUSED: _turned,
     kinds.RESUMED: _turned,
     kinds.STOPPED: _turned,
+    kinds.REVEALED: _revealed,
     kinds.LOOK: possible_looks.look,
     kinds.RULES: possible_looks.rules,
-    kinds.REVEALED: _revealed,
     kinds.SNAPSHOT: _snapshot,
 }
 _WITH_DECISION = (kinds.DECISION, *_TOLD)

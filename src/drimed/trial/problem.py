@@ -27,6 +27,7 @@ from drimed.trial.numbers import Person
 from drimed.trial.parts import User
 from drimed.trial.spec import Resolved, TrialSpec
 
+MOST_NUMBERS = 4_000_000  # of what is remembered by preference: some dozens of megabytes
 FEWEST_USERS = 16  # room for users is doubled when it is used up, so that joining costs little
 
 
@@ -73,6 +74,7 @@ class Problem:
         self.covariates = Covariates(spec)
         self._founders = founders or len(self.arms)  # arms at the start: later ones do not change attributes' units
         self._views: dict[int | None, _View] = {}
+        self._looks: dict[tuple[int | None, bytes], tuple[FloatArray, FloatArray | None]] = {}  # by preference
         self._shared: dict[str | None, _Wishes] = {}  # of users who say nothing of their own, by cohort
 
     @cached_property
@@ -145,9 +147,10 @@ class Problem:
         """What one user is offered, on a plot of the block with this number."""
         view = self._view(profile)
         p = profile.preference
-        sigma, scale = self._noise(view.covariance, p, context)
+        features, noise = self._wished(self._key(profile), view, p)
+        sigma, scale = self._noise(noise, p, context)
         return Offer(
-            features=np.matvec(np.swapaxes(view.maps, -1, -2), p[None, :]),
+            features=features,
             control=profile.control,
             sigma=sigma,
             maps=view.maps,
@@ -176,16 +179,17 @@ class Problem:
         if all(view is views[0] for view in views):
             views = views[:1]
         maps = np.stack([v.maps for v in views])
-        whitening, covariance = _stack([v.whitening for v in views]), _stack([v.covariance for v in views])
+        whitening = _stack([v.whitening for v in views])
         p = np.stack([profile.preference for profile in profiles])
         context = None if not self.fields else np.stack([c for c in contexts if c is not None], axis=-2)
-        sigma, scale = self._noise(covariance, p, context)
+        looks = [self._wished(self._key(profile), self._view(profile), profile.preference) for profile in profiles]
+        sigma, scale = self._noise(_stack([noise for _, noise in looks]), p, context)
         everything = np.ones(self.room, bool)
         masks = None
         if any(a is not None for a in available):
             masks = np.stack([everything if a is None else a for a in available])
         return Offer(
-            features=np.matvec(np.swapaxes(maps, -1, -2), p[:, None, :]),
+            features=np.stack([features for features, _ in looks]),
             control=np.stack([profile.control for profile in profiles]),
             sigma=sigma,
             maps=maps,
@@ -261,11 +265,23 @@ class Problem:
         """Of each arm's scaled outcome: (K, M, M)."""
         return arms.covariance(self.spec, self.room, self.sizes)
 
+    def _wished(self, key: int | None, view: _View, p: FloatArray) -> tuple[FloatArray, FloatArray | None]:
+        """The arms' features for a preference, and their noise before any context: (K, d), (K,)."""
+        known = self._looks.get((key, p.tobytes()))
+        if known is None:
+            if len(self._looks) * view.maps.size > MOST_NUMBERS:
+                self._looks.clear()
+            features = np.matvec(np.swapaxes(view.maps, -1, -2), p[None, :])
+            features.flags.writeable = False
+            known = features, None if view.covariance is None else np.sqrt(quadratic(view.covariance, p))
+            self._looks[key, p.tobytes()] = known
+        return known
+
     def _noise(
-        self, covariance: FloatArray | None, p: FloatArray, context: FloatArray | None
+        self, noise_of: FloatArray | None, p: FloatArray, context: FloatArray | None
     ) -> tuple[FloatArray | None, FloatArray | None]:
         """The reward's noise for each arm, and by what the covariance is multiplied in this context."""
-        if covariance is None:
+        if noise_of is None:
             return None, None
         noise, standard = self.spec.noise, self._standard(context)
         if noise.scale == "constant" or standard is None or context is None:
@@ -278,7 +294,7 @@ class Problem:
                 raise InputError(f"context {noise.scale!r} scales the noise and must be positive, got {own.min():g}")
             scale = noise.level * own
         scale = np.asarray(scale)
-        return np.sqrt(scale)[..., None] * np.sqrt(quadratic(covariance, p)), scale
+        return np.sqrt(scale)[..., None] * noise_of, scale
 
     def _standard(self, context: FloatArray | None) -> FloatArray | None:
         return None if context is None else self.covariates.standard(context)

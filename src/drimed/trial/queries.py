@@ -140,11 +140,11 @@ def status(state: TrialState) -> Status:
         notes=notes(spec, state.problem.shape.d, users=len(state.users)),
         model=spec.kind,
         enrolment="open" if spec.enrols else "closed",
+        season=state.seasons.get(state.episode.number, UNNAMED).name,
         looks=state.looked.count,
         rules_met=list(state.looked.met),
         floor_ended=[called(*who.split(":", 1)) for who in state.looked.ended],
         halted=state.looked.halted,
-        season=state.seasons.get(state.episode.number, UNNAMED).name,
     )
 
 

@@ -23,7 +23,7 @@ from drimed.policies.contract import from_arrays, to_arrays
 from drimed.records import Event
 from drimed.trial import events as kinds
 from drimed.trial.events import Draft, written
-from drimed.trial.fold import at_start, caught_up
+from drimed.trial.fold import at_start, caught_up, fold
 from drimed.trial.layers import Layers
 from drimed.trial.numbers import Numbers
 from drimed.trial.parts import User
@@ -37,6 +37,11 @@ from drimed.trial.unlikely import Spread
 
 FORM = 3  # of what follows: a snapshot of another form is not used, and the log is folded from its start
 
+_CHANGES = tuple(
+    kind
+    for kind in kinds.KINDS
+    if kind not in (kinds.DECISION, kinds.OUTCOME, kinds.AMENDMENT, kinds.MISSING, kinds.SNAPSHOT)
+)
 _DEFINITIONS = TypeAdapter(list[User])
 
 log = logging.getLogger(__name__)
@@ -59,11 +64,12 @@ def take(state: TrialState) -> Snapshot:
         "usual": [vars(spread) for spread in state.usual],
         "retired": state.retired,
         "status": state.status,
+        **({"opened": state.opened, "openings": state.openings} if state.openings else {}),
         **({} if state.spec.stopping is None else {"looked": asdict(state.looked)}),
-    } | ({"opened": state.opened, "openings": state.openings} if state.openings else {})
+    }
     arrays: dict[str, Any] = {f"state.{name}": array for name, array in to_arrays(state.learned).items()}
     stream = io.BytesIO()
-    np.savez(stream, meta=np.array(written(meta)), **arrays)
+    np.savez_compressed(stream, meta=np.frombuffer(written(meta).encode(), np.uint8), **arrays)
     return Snapshot(state.seq, state.hash, stream.getvalue())
 
 
@@ -71,7 +77,8 @@ def restore(created: Event, snapshot: Snapshot) -> TrialState | None:
     """The state that a snapshot holds; None: it has another form."""
     with np.load(io.BytesIO(snapshot.data), allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
-    meta = json.loads(str(arrays.pop("meta")))
+    given = arrays.pop("meta")
+    meta = json.loads(given.tobytes() if given.dtype == np.uint8 else str(given))  # earlier ones: a text of NumPy's
     if meta.get("form") != FORM:
         return None
     capacity = Capacity(**meta["capacity"])
@@ -93,9 +100,9 @@ def restore(created: Event, snapshot: Snapshot) -> TrialState | None:
         pulls=Layers((user, tuple(n)) for user, n in meta["pulls"].items()),
         retired=tuple(meta["retired"]),
         status=meta["status"],
-        looked=Looked.read(meta["looked"]) if "looked" in meta else Looked(),
         opened=meta.get("opened", False),
         openings=tuple(meta.get("openings", ())),
+        looked=Looked.read(meta["looked"]) if "looked" in meta else Looked(),
         seq=snapshot.seq,
         hash=snapshot.hash,
     )
@@ -137,6 +144,20 @@ def fits(state: TrialState) -> int:
 
 def recall(ledger: Ledger) -> tuple[TrialState, bool]:
     """The state after the ledger's last event, and whether a snapshot there was unusable and should be replaced."""
+    state, unusable = nearest(ledger)
+    return caught_up(state, ledger), unusable
+
+
+def outline(ledger: Ledger) -> TrialState:
+    """Users, arms, episodes and status as they are now, without what newer decisions and outcomes have taught."""
+    state, _ = nearest(ledger)
+    for event in ledger.events(after=state.seq, kinds=_CHANGES):
+        state = fold(state, [(event, None)])
+    return state
+
+
+def nearest(ledger: Ledger) -> tuple[TrialState, bool]:
+    """What is known without reading much of the log: the newest snapshot, or the start; and whether it was unusable."""
     start, snapshot = at_start(ledger), ledger.snapshot()
     restored = None
     if snapshot is not None:
@@ -153,4 +174,4 @@ def recall(ledger: Ledger) -> tuple[TrialState, bool]:
                 "trial %s: the snapshot after event %d is not used, and the log is read from its start: %s",
                 ledger.name, snapshot.seq, error,
             )  # fmt: skip
-    return caught_up(restored or start, ledger), snapshot is not None and restored is None
+    return restored or start, snapshot is not None and restored is None

@@ -76,8 +76,8 @@ class TrialSpec(Part):
     tolerance: Tolerance = Field(default_factory=Tolerance)
     guardrails: list[Guardrail] = Field(default_factory=list)
     floors: Floors | None = None
-    stopping: Stopping | None = None
     blinding: Blinding | None = None  # None: there are no codes
+    stopping: Stopping | None = None
     confidence: Confidence = 0.99
     delta: Annotated[float, Field(gt=0, lt=1)] = 0.01  # for confidence "anytime": the promise fails at most so often
     context: dict[Name, ContextField] = Field(default_factory=dict)

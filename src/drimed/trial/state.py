@@ -104,9 +104,9 @@ class TrialState:
     pulls: Layers[str, tuple[int, ...]] = field(default_factory=Layers)  # user -> decisions by arm
     retired: tuple[str, ...] = ()
     status: str = "running"
-    looked: Looked = field(default_factory=Looked)
     opened: bool = False  # whether the code was opened for all
     openings: tuple[int, ...] = ()  # events that opened it, for one decision or for all
+    looked: Looked = field(default_factory=Looked)
     stale: bool = False  # whether the evidence must be summed again before anything else is folded in
 
     @staticmethod

@@ -33,6 +33,7 @@ from drimed.trial.telling import Values
 from drimed.trial.transaction import Transaction
 
 T = TypeVar("T")
+Rehearsed = dict[str, Any]  # hash, scenario, seasons and trials of a rehearsal, share of control, power
 
 
 class Trial:
@@ -61,22 +62,33 @@ class Trial:
 
     @staticmethod
     def create(
-        spec: TrialSpec | Mapping[str, Any], store: Store, *, actor: str = "python", clock: Callable[[], str] = now
+        spec: TrialSpec | Mapping[str, Any],
+        store: Store,
+        *,
+        actor: str = "python",
+        clock: Callable[[], str] = now,
+        rehearsal: Rehearsed | None = None,
     ) -> Trial:
-        """A new trial."""
-        with Trial.creating(spec, store, actor=actor, clock=clock) as (trial, _):
+        """A new trial; what was seen of it in a rehearsal is kept in its first event."""
+        with Trial.creating(spec, store, actor=actor, clock=clock, rehearsal=rehearsal) as (trial, _):
             pass
         return trial
 
     @staticmethod
     @contextmanager
     def creating(
-        spec: TrialSpec | Mapping[str, Any], store: Store, *, actor: str = "python", clock: Callable[[], str] = now
+        spec: TrialSpec | Mapping[str, Any],
+        store: Store,
+        *,
+        actor: str = "python",
+        clock: Callable[[], str] = now,
+        rehearsal: Rehearsed | None = None,
     ) -> Iterator[tuple[Trial, Transaction]]:
         """A new trial, inside the transaction that creates it."""
         checked = TrialSpec.read(spec.plain() if isinstance(spec, TrialSpec) else spec)
         seed = checked.seed if checked.seed is not None else secrets.randbits(62)
-        draft = Draft(kinds.CREATED, {"spec": checked.plain(), "seed": seed, "numpy": np.__version__})
+        seen = {} if rehearsal is None else {"rehearsal": rehearsal}
+        draft = Draft(kinds.CREATED, {"spec": checked.plain(), "seed": seed, "numpy": np.__version__} | seen)
         trial = Trial(checked.name, store, actor=actor, clock=clock)
         with store.create(checked.name) as ledger:
             time = clock()
@@ -108,6 +120,11 @@ class Trial:
     def proposing(self, actor: str | None = None) -> AbstractContextManager[Transaction]:
         """A transaction on the log as it stands, of which nothing is recorded: see `proposing.write`."""
         return self._opened.proposing(actor)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this process knows its state, or must read the log first."""
+        return self._opened.known
 
     def state(self) -> TrialState:
         """Everything that is known now; it never changes."""
@@ -342,6 +359,11 @@ class Trial:
         with self.writing(actor) as tx:
             changes.turn(tx, kinds.STOPPED, reason)
 
+    def reveal(self, decision: int | None = None, *, reason: str, actor: str | None = None) -> Opening:
+        """Open the code for one decision, in an emergency, or (None) for all; who did it and why stays in the log."""
+        with self.writing(actor) as tx:
+            return blinding.reveal(tx, decision, reason)
+
     def look(self, *, actor: str | None = None, dry_run: bool = False) -> Look:
         """What the stopping rules say now; it is recorded, and so is a pause or a stop that they demand."""
         with self.writing(actor, dry_run=dry_run) as tx:
@@ -351,11 +373,6 @@ class Trial:
         """Replace the stopping rules, as they stand under [stopping] in a trial file."""
         with self.writing(actor) as tx:
             changes.change_rules(tx, stopping, reason)
-
-    def reveal(self, decision: int | None = None, *, reason: str, actor: str | None = None) -> Opening:
-        """Open the code for one decision, in an emergency, or (None) for all; who did it and why stays in the log."""
-        with self.writing(actor) as tx:
-            return blinding.reveal(tx, decision, reason)
 
     # Reading: more in drimed.trial.queries
 

@@ -55,9 +55,8 @@ class _Check:
         self.broken: list[str] = []  # faults of the chain
         self.decisions = self.exact = self.rounded = self.anchors = 0
         self.seq, self.hash = 0, START  # of the last event that was read
-        self.replayed = self.since = 0
+        self.replayed = self.since = self.looks = 0
         self.snapshots: list[int] = []  # after which events those were taken that are still to be compared
-        self.looks = 0
         self.seen: Gathered | None = None  # by the last look
         self.requests: dict[str, tuple[int, str, str]] = {}  # from which state, when and for whom each was answered
 

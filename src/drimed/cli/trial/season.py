@@ -31,24 +31,27 @@ def template(out: Annotated[Path | None, typer.Option(help="Where to write it; d
 
 def init(
     file: Annotated[Path, typer.Argument(help="The trial file, .toml or .json.")],
+    rehearse: Annotated[bool, typer.Option(help="Simulate it for a second or two first.")] = True,
     store: Address = DEFAULT,
     actor: Who = None,
     dry_run: Dry = False,
 ) -> None:
-    """Check a trial file and create the trial."""
+    """Check a trial file, say what a quick rehearsal shows, and create the trial."""
+    from drimed.rehearsal import scenarios
+    from drimed.rehearsal.quick import quick
     from drimed.trial.build import notes
     from drimed.trial.problem import Problem
-    from drimed.trial.spec import TrialSpec
     from drimed.trial.trial import Trial
 
-    spec = TrialSpec.load(file)
-    for text in notes(spec, Problem(spec).shape.d):
+    spec, worlds = scenarios.load(file)
+    seen, said = quick(spec, worlds) if rehearse else (None, [])
+    for text in [*notes(spec, Problem(spec).shape.d), *said]:
         common.note(text)
     size = f"{len(spec.arms)} arms, {len(spec.users)} users, {len(spec.metrics)} metrics"
     if dry_run:
         common.say(f"{file} is valid: trial {spec.name!r}, {size}{NOTHING_WRITTEN}")
         return
-    Trial.create(spec, open_store(store), actor=common.actor_name(actor))
+    Trial.create(spec, open_store(store), actor=common.actor_name(actor), rehearsal=seen)
     common.say(f"created trial {spec.name} in {store}: {size}. Next: drimed trial ask {spec.name}")
 
 

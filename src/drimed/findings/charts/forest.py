@@ -14,6 +14,7 @@ from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
 from drimed.findings.effects import MODEL
 from drimed.formatting import counted, short
 from drimed.records import Effect
+from drimed.trial.model_free import EXACT
 
 REACH = 4.0  # widths of the likely ranges that are shown on either side; longer guaranteed ranges end in an arrow
 BOLD = 7.7  # units that a bold letter takes, roughly
@@ -67,6 +68,8 @@ class Row:
     @property
     def under(self) -> str:
         """What stands below its name."""
+        if self.model_free:
+            return "without the model, exact" if self.effect.source == EXACT else "without the model"
         return self.note or self.times
 
     @property
@@ -113,7 +116,8 @@ def forest(id: str, title: str, rows: Sequence[Row], *, unit: str, promise: str 
         return bottom + (44 if roomy else 60), made + _ways(unit, better, bottom + 36, left, right, roomy)
 
     says = "; ".join(
-        f"{r.label}{f' ({r.times})' if r.times else ''}: {short(r.effect.estimate)}, {r.verdict}"
+        f"{r.label}{f' ({said})' if (said := r.under if r.model_free else r.times) else ''}: "
+        f"{short(r.effect.estimate)}, {r.verdict}"
         for r in rows[:MOST_SAID]
     )
     if len(rows) > MOST_SAID:
@@ -134,7 +138,7 @@ def _table(title: str, rows: Sequence[Row], promise: str) -> Table:
         "effect": [short(e.estimate) for e in found],
         "likely": [f"{short(e.likely_low)} to {short(e.likely_high)}" for e in found],
         promise: [f"{short(e.low)} to {short(e.high)}" for e in found],
-        "from": ["probabilities alone" if r.model_free else _source(promise) for r in rows],
+        "from": [_source(r, promise) for r in rows],
         "against control": [r.verdict for r in rows],
     }
     if any(r.note for r in rows):
@@ -145,7 +149,9 @@ def _table(title: str, rows: Sequence[Row], promise: str) -> Table:
     return Table(title, list(columns), [list(row) for row in zip(*columns.values(), strict=True)])
 
 
-def _source(promise: str) -> str:
+def _source(row: Row, promise: str) -> str:
+    if row.model_free:
+        return "probabilities and ranges of the metrics" if row.effect.source == EXACT else "probabilities alone"
     return "model" if promise == AT_ALL_TIMES else "regression"
 
 
@@ -214,9 +220,10 @@ def _marks(row: Row, x: Scale, y: float, promise: str) -> Markup:
 def _reach(rows: Sequence[Row]) -> tuple[float, float]:
     """What is shown: all likely ranges and zero, and of the guaranteed ones as much as leaves these readable.
 
-    Arms that were never given are known from the prior alone: their wide ranges are cut off, if there are others.
+    Arms that were never given are known from the prior alone, and exact ranges are wide: these are cut off, if there
+    are others.
     """
-    rows = [r for r in rows if r.single or r.effect.decisions] or rows
+    rows = [r for r in rows if (r.single or r.effect.decisions) and r.effect.source != EXACT] or rows
     found = [r.effect for r in rows]
     inner = [0.0, *(v for e in found for v in (e.estimate, e.likely_low, e.likely_high))]
     outer = [v for e in found for v in (e.low, e.high)]

@@ -24,7 +24,7 @@ from drimed.service.tokens import ANY, BLINDED, MANAGE, READ
 from drimed.trial import looked, queries
 from drimed.trial.blinding import blinded, blinded_history, blinded_member, blinded_status
 from drimed.trial.events import CREATED, KINDS, LOOK
-from drimed.trial.export import Export
+from drimed.trial.export import stream
 from drimed.trial.queries import Search
 from drimed.trial.state import TrialState
 from drimed.trial.trial import Trial
@@ -253,14 +253,14 @@ async def export(
     """
     service = service_of(request)
     stands = await service.read(trial, lambda t: t.head())
-    made = await service.read(trial, Export.of)
+    pieces = await service.read(trial, lambda t: stream(t, format))
     media = "text/csv; charset=utf-8" if format == "csv" else JSON
     headers = {
         "Content-Disposition": f'attachment; filename="{trial}-{stands.hash[:12]}.{format}"',
         "Drimed-Event": str(stands.event),
         "Drimed-Hash": stands.hash,
     }
-    return StreamingResponse(_pieces(service, made.csv() if format == "csv" else made.json()), 200, headers, media)
+    return StreamingResponse(_pieces(service, pieces), 200, headers, media)
 
 
 @_get(log, "/head", "Where the log stands", "head", Head)

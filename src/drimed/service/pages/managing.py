@@ -65,7 +65,7 @@ def _body(visit: Visit, state: TrialState, wanted: Change) -> Any:
     """The fields of the form as the body of a change; what is left empty is left out."""
     if wanted.name == "stop" and visit.field("sure") != "yes":
         raise InputError("a stopped trial never decides again: tick the box to confirm this", ("sure",))
-    if wanted.name == "reveal" and not visit.field("decision") and visit.field("sure") != "yes":
+    if wanted.name == "reveal" and bool(visit.field("decision")) == (visit.field("sure") == "yes"):
         raise InputError("name a decision, or tick the box to open the code for all", ("sure",))
     values: dict[str, Any] = {}
     for name, field in wanted.body.model_fields.items():

@@ -49,6 +49,7 @@ async def plan(visit: Visit) -> Response:
         covariates=model.covariates(state),
         joining=model.joining(spec),
         learning=_learning(spec),
+        rehearsed=_rehearsed(state),
         users=user_rows(state, names[page * PAGE : (page + 1) * PAGE]),
         page=page,
         pages=pages,
@@ -198,6 +199,19 @@ def _learning(spec: TrialSpec) -> list[str]:
     if by or level:
         said.append(f"Its covariance is multiplied by {' and by '.join(x for x in (level, by) if x)}.")
     return said
+
+
+def _rehearsed(state: TrialState) -> str:
+    """What was seen of this trial before it began; empty: nothing."""
+    seen = state.created.body.get("rehearsal")
+    if seen is None:
+        return ""
+    found = "" if seen["power"] is None else f" A better arm was found in {_percent(seen['power'])} of them."
+    return (
+        f"Before it was created, this trial was simulated {seen['trials']} times over {seen['seasons']} seasons "
+        f"(scenario: {seen['scenario']}): {_percent(seen['control'])} of decisions were for the control.{found} "
+        f"Rehearsal {seen['hash'][:16]}."
+    )
 
 
 def _noise(spec: TrialSpec, noise: ArmNoise) -> str:

@@ -15,6 +15,7 @@ from drimed.trial.sentences import short
 
 MISSING = frozenset({"", "na", "n/a", "#n/a", "-", "–", "—", "\N{MINUS SIGN}"})
 FORMULA = "=+-@\t\r"  # what a spreadsheet takes for the beginning of a formula
+_STARTS = frozenset(FORMULA)
 _POINT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?", re.ASCII)
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}", re.ASCII)  # 1.234: a decimal, or one thousand
@@ -85,14 +86,14 @@ def guarded(value: Any) -> Any:
     >>> guarded("=1+1"), guarded(-1.5), guarded("north"), guarded(None)
     ("'=1+1", -1.5, 'north', '')
     """
-    if value is None:
-        return ""
-    return f"'{value}" if isinstance(value, str) and value.lstrip()[:1] in tuple(FORMULA) else value
+    if isinstance(value, str):
+        return f"'{value}" if value.lstrip()[:1] in _STARTS else value
+    return "" if value is None else value
 
 
 def unguarded(cell: str) -> str:
     """What `guarded` has written."""
-    return cell[1:] if cell[:1] == "'" and cell[1:].lstrip()[:1] in tuple(FORMULA) else cell
+    return cell[1:] if cell[:1] == "'" and cell[1:].lstrip()[:1] in _STARTS else cell
 
 
 def _parsed(name: str, given: str, written: Marks) -> float:

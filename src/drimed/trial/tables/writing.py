@@ -15,15 +15,20 @@ from drimed.trial.tables.table import Table
 
 def csv_line(cells: Iterable[Any]) -> str:
     """Cells as a line of CSV: an empty one for None, and nothing that a spreadsheet would run."""
+    return csv_lines([cells])
+
+
+def csv_lines(rows: Iterable[Iterable[Any]]) -> str:
+    """Rows of cells as lines of CSV."""
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerow([guarded(cell) for cell in cells])
+    csv.writer(out, lineterminator="\n").writerows([guarded(cell) for cell in cells] for cells in rows)
     return out.getvalue()
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as CSV; their columns in the order in which they first appear."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    return csv_line(names) + "".join(csv_line(row.get(name) for name in names) for row in rows)
+    return csv_line(names) + csv_lines(map(row.get, names) for row in rows)
 
 
 def table_text(table: Table) -> str:

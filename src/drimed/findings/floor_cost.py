@@ -1,0 +1,89 @@
+"""What the floors of a trial cost, against what would have been played without them at each decision.
+
+Every decision under a floor has recorded the lottery that would have been drawn from otherwise. The cost is the sum of
+the differences in expected reward, by the arms' means as they are estimated now; what the policy learned from the plays
+that the floors brought is not counted against it. Shapes: n decisions, K arms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from drimed.findings.course import summed
+from drimed.findings.inference import Inference
+from drimed.formatting import counted, percent, short
+from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.rules.floors import KEPT
+from drimed.trial.gather import Gathered
+
+
+@dataclass(frozen=True)
+class FloorCost:
+    """Of all decisions so far."""
+
+    decisions: int  # that had a floor
+    episodes: int  # in which there were such
+    last: int  # the last of these
+    running: bool  # whether the last decision had one
+    loss: float  # in the unit of the reward
+    low: float  # at all times
+    high: float
+    control: float  # decisions that the control got in expectation, beyond what it would have had
+    below: dict[str, int]  # decisions in which the guard certified less than its floor for this arm
+    possible: dict[str, int]  # decisions in which it was available under a floor
+
+    def says(self, promise: str) -> list[str]:
+        """In words; `promise` is what the long ranges are called."""
+        under = f"{counted(self.decisions, 'decision')} in {counted(self.episodes, 'episode')}"
+        until = "" if self.running else f", the last in episode {self.last}"
+        worth = "cost" if self.loss >= 0 else "brought"
+        ends = sorted((self.low, self.high) if self.loss >= 0 else (-self.low, -self.high))
+        said = [
+            f"Floors were in force for {under}{until}. Against what would have been played without them they are "
+            f"estimated to have {worth} {short(abs(self.loss))} of reward in all ({promise}: {short(ends[0])} to "
+            f"{short(ends[1])}), {short(abs(self.loss) / self.decisions)} in each of these decisions."
+        ]
+        more = "more" if self.control >= 0 else "less"
+        said.append(f"They gave the control {short(abs(self.control))} times {more}, on average over the draws.")
+        held = [(arm, n, self.possible[arm]) for arm, n in self.below.items() if n]
+        if held:
+            shares = ", ".join(f"{arm} in {percent(n / of)} of them" for arm, n, of in held)
+            said.append(f"The guard could not certify the whole floor of every arm: {shares}.")
+        return said
+
+
+def floor_cost(seen: Gathered, fit: Inference) -> FloorCost | None:
+    """What floors have cost so far; None where no decision had one."""
+    floored: BoolArray = np.asarray([] if seen.floor is None else (seen.floor > 0).any(-1), bool)
+    if seen.floor is None or seen.without is None or seen.offered is None or not floored.any():
+        return None
+    p = seen.probabilities / seen.total[:, None]
+    other = seen.without / np.maximum(seen.without.sum(-1, keepdims=True), KEPT)
+    weights = np.where(floored[:, None], other - p, 0.0)
+    found = summed(seen, fit, weights)
+    mine = _controls(seen)
+    arms = seen.state.problem.arms
+    least, available = seen.floor[:, 1:], seen.offered & (seen.floor[:, 1:] > 0)
+    below = available & (p < KEPT * least)
+    episodes = np.unique(seen.episode[floored])
+    return FloorCost(
+        decisions=int(floored.sum()),
+        episodes=len(episodes),
+        last=int(episodes[-1]),
+        running=bool(floored[-1]),
+        loss=float(found.value[-1]),
+        low=float(found.low[-1]),
+        high=float(found.high[-1]),
+        control=float(-(weights * mine).sum()),
+        below=dict(zip(arms, below.sum(0).tolist(), strict=True)),
+        possible=dict(zip(arms, available.sum(0).tolist(), strict=True)),
+    )
+
+
+def _controls(seen: Gathered) -> FloatArray:
+    """1 for the arms of each decision's control: (n, K)."""
+    state, K = seen.state, len(seen.state.problem.arms)
+    control = np.array([state.profiles[s].control[:K] for s in range(len(state.profiles))]).reshape(-1, K)
+    return np.asarray(control[seen.slot] > 0, np.float64)

@@ -1,0 +1,106 @@
+"""What floors cost: by hand where the policy is known, and from what each decision recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drimed.findings.analyse import Analysis, analyse
+from drimed.findings.effects import EVERYBODY, MODEL
+from drimed.findings.page import report
+from drimed.records import Report
+from drimed.trial.events import DECISION
+from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.trial import Trial
+from drimed.trial.verify import verify
+
+SPEC: dict[str, Any] = {
+    "name": "t",
+    "seed": 3,
+    "metrics": {"yield": {"range": [0.0, 20.0]}},
+    "arms": {"old": {}, "new": {}, "bad": {}},
+    "control": "old",
+    "preference": {"yield": 1.0},
+    "tolerance": {"absolute": 1.0},
+    "users": {f"u{i}": {} for i in range(4)},
+}
+MEANS = {"old": 10.0, "new": 14.0, "bad": 4.0}
+
+
+def played(spec: dict[str, Any], seasons: int = 8) -> Trial:
+    trial, rng = Trial.create(spec, MemoryStore()), np.random.default_rng(0)
+    for _ in range(seasons):
+        trial.open_episode()
+        trial.tell_many([Report(d.id, {"yield": MEANS[d.arm] + float(rng.standard_normal())}) for d in trial.ask()])
+    return trial
+
+
+def bodies(trial: Trial) -> list[dict[str, Any]]:
+    with trial.reading() as (ledger, _):
+        return [e.body for e in ledger.events(kinds=(DECISION,))]
+
+
+def estimates(a: Analysis) -> np.ndarray[Any, Any]:
+    """Of the arms for all users, which have one mean for each arm."""
+    return np.array([x.estimate for x in a.effects if (x.who, x.on, x.source) == (EVERYBODY, "reward", MODEL)])
+
+
+def test_a_floor_under_the_control_costs_its_share_of_what_the_policy_gained() -> None:
+    policy = {"guard": "off"}
+    trial = played(SPEC | {"model": {"kind": "paper"}, "policy": policy, "floors": {"control": 0.2}})
+    a = analyse(trial)
+    without = np.array([b["without"] for b in bodies(trial)])
+    drawn_from = np.array([b["probabilities"] for b in bodies(trial)])
+    np.testing.assert_allclose(drawn_from, 0.8 * without + 0.2 * np.array([1.0, 0, 0]), atol=1e-12)
+    cost = a.floor_cost
+    assert cost is not None
+    assert cost.loss == pytest.approx(0.2 * (without @ estimates(a)).sum())
+    assert cost.low <= cost.loss <= cost.high
+    assert cost.control == pytest.approx(0.2 * (1 - without[:, 0]).sum())
+    assert (cost.decisions, cost.episodes, cost.running) == (32, 8, True)
+    assert not any(cost.below.values())
+    assert "What the floors cost" in report(a)
+
+
+def test_what_would_have_been_played_is_what_the_policy_plays_without_a_floor() -> None:
+    with_floor, without = (played(SPEC | more, seasons=1) for more in ({"floors": {"arms": 0.1}}, {}))
+    recorded = [b["without"] for b in bodies(with_floor)]
+    assert recorded == [b["probabilities"] for b in bodies(without)]
+    assert bodies(without)[0].keys() == bodies(with_floor)[0].keys() - {"floor", "without"}
+
+
+@pytest.mark.parametrize("kind", ["field", "people", "paper"])
+def test_floors_that_the_guard_did_not_certify_are_counted(kind: str) -> None:
+    trial = played(
+        SPEC | {"model": {"kind": kind}, "floors": {"arms": 0.1, "shrink": 0.1}, "tolerance": {"absolute": 0.5}}
+    )
+    a = analyse(trial)
+    cost = a.floor_cost
+    assert cost is not None
+    rows = bodies(trial)
+    expected = {
+        arm: sum(b["probabilities"][k] < b["floor"][1] * (1 - 1e-9) for b in rows) for k, arm in enumerate(MEANS)
+    }
+    assert cost.below == expected
+    assert expected["bad"] > 0
+    assert cost.possible == dict.fromkeys(MEANS, 32)
+    assert any("could not certify the whole floor" in said for said in cost.says("at all times"))
+    assert cost.low <= cost.loss <= cost.high
+    assert verify(trial.store, "t").ok
+
+
+def test_arms_that_were_not_available_have_no_floor_to_miss() -> None:
+    trial = Trial.create(SPEC | {"floors": {"arms": 0.1}}, MemoryStore())
+    trial.open_episode(unavailable={"u0": ["bad"]})
+    trial.ask()
+    cost = analyse(trial).floor_cost
+    assert cost is not None
+    assert cost.possible == {"old": 4, "new": 4, "bad": 3}
+
+
+def test_a_trial_without_floors_has_no_cost() -> None:
+    a = analyse(played(SPEC, seasons=2))
+    assert a.floor_cost is None
+    assert "What the floors cost" not in report(a)
