@@ -171,9 +171,9 @@ def test_alpha_is_divided_among_all_that_a_rule_has_in_view() -> None:
 def test_arms_that_come_later_have_no_share_until_the_rule_is_changed() -> None:
     trial = play(create({"rules": {"r": {"kind": "superiority"}}}), 2)
     trial.add_arm("newer")
-    assert [c["arm"] for c in trial.look()["rules"][0]["claims"]] == ["new", "bad"]
+    assert [claim.arm for claim in trial.look().claims] == ["new", "bad"]
     trial.change_rules({"rules": {"r": {"kind": "superiority", "margin": 0.5}}}, reason="an arm was added")
-    assert [c["arm"] for c in trial.look()["rules"][0]["claims"]] == ["new", "bad", "newer"]
+    assert [claim.arm for claim in trial.look().claims] == ["new", "bad", "newer"]
 
 
 # When looks are taken
@@ -196,12 +196,14 @@ def test_a_look_is_taken_after_so_many_decisions() -> None:
 def test_looks_by_hand_are_taken_by_nobody_else() -> None:
     trial = play(create({"rules": {"r": SUPERIOR | {"then": "stop"}}, "looks": "by hand"}), 12)
     assert looks(trial) == []
-    assert the_claim(trial.look(dry_run=True))["met"]
+    (claim,) = trial.look(dry_run=True).claims
+    assert claim.met
     assert looks(trial) == []
     assert trial.state().status == "running"
-    assert the_claim(trial.look(actor="board"))["met"]
+    taken = trial.look(actor="board")
+    assert (taken.actor, taken.demands, taken.claims) == ("board", "stopped", [claim])
     assert trial.state().status == "stopped"
-    assert not trial.look()["demands"]
+    assert trial.look().demands is None
     assert verify(trial.store, NAME).ok
 
 

@@ -17,6 +17,7 @@ from drimed.records import (
     Effect,
     Event,
     Head,
+    Look,
     Member,
     Opening,
     Page,
@@ -252,6 +253,16 @@ def change_control(
     return _change(trial, "control", key, user=user, control=control, reason=reason)
 
 
+def look(trial: str, *, dry_run: bool = False, key: str | None = None) -> Call[Look]:
+    """What the stopping rules say now; it is recorded, and so is a pause or a stop that they demand."""
+    return _write(_of(trial, "looks"), {"dry_run": dry_run}, key, Look.read)
+
+
+def change_rules(trial: str, stopping: Mapping[str, Any], *, reason: str, key: str | None = None) -> Call[Status]:
+    """Replace the stopping rules, as they stand under [stopping] in a trial file."""
+    return _change(trial, "rules", key, stopping=stopping, reason=reason)
+
+
 def reveal(trial: str, decision: int | None = None, *, reason: str, key: str | None = None) -> Call[Opening]:
     """Open the code for one decision, or (None) for all: the answer has the arm, or the codes."""
     body = _given(decision=decision, reason=reason)
@@ -259,6 +270,11 @@ def reveal(trial: str, decision: int | None = None, *, reason: str, key: str | N
 
 
 # Looking back
+
+
+def looks(trial: str, *, limit: int = 100, before: str | None = None) -> Call[Page[Look]]:
+    """Looks at the stopping rules, newest first; `before` is the `next` of the page before."""
+    return Call("GET", _of(trial, "looks"), _page(Look.read), _given(limit=limit, before=before))
 
 
 def decision(trial: str, number: int) -> Call[Decision]:

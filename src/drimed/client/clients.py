@@ -79,6 +79,8 @@ class Methods:
     change_preference = Method(calls.change_preference)
     change_control = Method(calls.change_control)
     reveal = Method(calls.reveal)
+    look = Method(calls.look)
+    change_rules = Method(calls.change_rules)
 
     decision = Method(calls.decision)
     history = Method(calls.history)
@@ -87,6 +89,7 @@ class Methods:
     effects = Method(calls.effects)
     checks = Method(calls.checks)
     head = Method(calls.head)
+    looks = Method(calls.looks)
     verify = Method(calls.verify)
 
 

@@ -17,6 +17,7 @@ from drimed.findings.field_residuals import field_residuals
 from drimed.findings.field_sentences import field_sentences
 from drimed.findings.floor_cost import FloorCost, floor_cost
 from drimed.findings.inference import Inference, inference_fit
+from drimed.findings.stopping import Stopped, stopped
 from drimed.findings.varying import Varying, varying
 from drimed.formatting import amount, counted, short
 from drimed.learning.field.contrasts import Known
@@ -54,6 +55,7 @@ class Analysis:
     agreement: Agreement  # of the model with what is known without it
     floor_cost: FloorCost | None = None  # None: no decision had a floor
     openings: list[Opening] = field(default_factory=list)  # of the code
+    stopping: Stopped | None = None  # the stopping rules and what looks found
     varying: Varying | None = None  # sites, seasons and people, where the model tells them apart
 
     @cached_property
@@ -86,6 +88,7 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
         seen = gather(ledger, state, before)
         upcoming, why = _next(ledger, state)
         opened = openings(ledger, state)
+        looked = stopped(ledger, state)
     fit: Inference = (known(state, offers_now(state)) if state.users else None) or inference_fit(seen)
     effects = all_effects(seen, fit) if state.users else []
     left = None
@@ -110,6 +113,7 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
         floor_cost=floor_cost(seen, fit),
         varying=varying(state, fit) if isinstance(fit, Known) else None,
         openings=opened,
+        stopping=looked,
     )
 
 

@@ -15,10 +15,11 @@ from typing import Any
 from drimed.errors import InputError, MissingExtraError
 from drimed.findings import worse_off
 from drimed.findings.analyse import Analysis, analyse, assumptions, sentences
-from drimed.findings.charts import allocation, course, covariates, varying
+from drimed.findings.charts import allocation, course, covariates, stopping, varying
 from drimed.findings.charts.forest import Better, Row, forest
 from drimed.findings.charts.svg import Chart
 from drimed.findings.effects import EVERYBODY, MODEL, Recommendation, better, groups
+from drimed.findings.stopping import story
 from drimed.findings.upcoming import upcoming
 from drimed.formatting import ENDLESS, counted, moment, percent, short
 from drimed.learning.field.contrasts import ALPHA, Known
@@ -74,6 +75,9 @@ def shown(a: Analysis, view: View) -> dict[str, Any]:
         "floor_cost": [] if a.floor_cost is None else a.floor_cost.says(a.promise),
         "exact": any(x.source == EXACT for x in a.effects),
         **_varying(a, view),
+        "stopping": a.stopping,
+        "stopping_story": [] if a.stopping is None else story(a.stopping),
+        "stopping_charts": [] if a.stopping is None else stopping.of_rules(a.stopping),
     }
 
 

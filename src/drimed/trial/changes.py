@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from drimed.records import Opening, Status
-from drimed.trial import allowed, blinding, enrolling, faults
+from drimed.records import Look, Opening, Status
+from drimed.trial import allowed, blinding, enrolling, faults, looking
 from drimed.trial import events as kinds
 from drimed.trial.build import build_policy
 from drimed.trial.enrolling import valid
@@ -94,6 +94,12 @@ class PreferenceBody(Body):
     user: Label
     preference: Weights
     reason: Reason
+
+
+class LookBody(Body):
+    """A look at the stopping rules."""
+
+    dry_run: bool = Field(False, description="Only tell what they say; record nothing.")
 
 
 class RulesBody(Body):
@@ -258,6 +264,13 @@ _TABLE = [
         "it. Without a decision, for all: from then on blinded people see the arm of every decision.", RevealBody,
         lambda tx, body: blinding.reveal(tx, body.decision, body.reason), "The code was opened, and the log says so.",
         {"decision": 17, "reason": "an emergency: the physician must know what was given"}, Opening,
+    ),
+    Change(
+        "look", "looks", "Look at the stopping rules",
+        "What each rule says now. The look is recorded, and so is a pause or a stop that a rule demands. Ranges hold "
+        "at all times at once: any number of looks is allowed.", LookBody,
+        lambda tx, body: looking.told(tx) if body.dry_run else looking.take(tx),
+        "A look was taken: the overview has what the rules said.", {"dry_run": False}, Look,
     ),
     Change(
         "change_rules", "rules", "Change the stopping rules",

@@ -118,7 +118,7 @@ def floor_faults(spec: TrialSpec, arms: int) -> Iterator[Fault]:
     if spec.floors is None:
         return
     try:
-        Floors(**spec.floors.model_dump(exclude={"until"})).check(arms)
+        Floors(**spec.floors.heights()).check(arms)
     except ConfigError as error:
         yield Fault(("floors",), str(error))
     if not isinstance(make(spec.policy.name), Policy):

@@ -74,7 +74,9 @@ def _said(state: TrialState, seen: Gathered | None, name: str, rule: StoppingRul
             claims.append(_claim(rule, view, who, rule.arm, {arm: found[who, arm] for arm in arms}))
         else:
             claims += [_claim(rule, view, who, arm, {arm: found[who, arm]}) for arm in view.arms]
-    return {"rule": name, "alpha": alpha, "claims": claims}
+    on = model_free.REWARD if rule.metric is None else rule.metric
+    asked = {"rule": name, "kind": rule.kind, "on": on, "margin": rule.margin, "better": view.better}
+    return asked | {"evidence": rule.evidence, "alpha": alpha, "claims": claims}
 
 
 def _members(state: TrialState, view: View, who: str) -> list[int]:

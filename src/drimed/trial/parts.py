@@ -178,6 +178,10 @@ class Floors(Part):
     count: Literal["all", "user"] = "all"  # which decisions count: all of the trial's, or those of this user
     until: Name | None = None  # a stopping rule: once it is met there is no floor any more, for whom it is met
 
+    def heights(self) -> dict[str, Any]:
+        """How high they are and how they shrink, but not when they end."""
+        return self.model_dump(exclude={"until"})
+
 
 class StoppingRule(Part):
     """A question about the arms, when it counts as answered, and what happens then."""

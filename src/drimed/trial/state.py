@@ -138,7 +138,7 @@ class TrialState:
         """The least probabilities of the next decisions, for these users: (n,), or () for one."""
         if self.spec.floors is None:
             return None
-        floors = Floors(**self.spec.floors.model_dump(exclude={"until"}))
+        floors = Floors(**self.spec.floors.heights())
         before = np.full(len(users), self.counts.decisions)
         if floors.count == "user":
             before = np.array([sum(self.pulls.get(user, ())) for user in users])

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from drimed.errors import InputError
-from drimed.records import Decision, Event, Head, Opening, Receipt, Report, Status
+from drimed.records import Decision, Event, Head, Look, Opening, Receipt, Report, Status
 from drimed.trial import anchors, asking, blinding, changes, enrolling, looking, proposing, queries, telling
 from drimed.trial import events as kinds
 from drimed.trial.asking import Context
@@ -375,7 +375,7 @@ class Trial:
         with self.writing(actor) as tx:
             return blinding.reveal(tx, decision, reason)
 
-    def look(self, *, actor: str | None = None, dry_run: bool = False) -> dict[str, Any]:
+    def look(self, *, actor: str | None = None, dry_run: bool = False) -> Look:
         """What the stopping rules say now; it is recorded, and so is a pause or a stop that they demand."""
         with self.writing(actor, dry_run=dry_run) as tx:
             return looking.take(tx)

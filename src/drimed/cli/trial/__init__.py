@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from drimed.cli.trial import asking, changing, reading, rehearse, season
+from drimed.cli.trial import asking, changing, looking, reading, rehearse, season
 
 trial = typer.Typer(help="Live trials: ask, tell, and never lose a decision.", no_args_is_help=True)
 for verb in (
@@ -12,6 +12,6 @@ for verb in (
     reading.status, reading.decisions, reading.why, reading.log, reading.export, reading.verify, reading.anchor,
     reading.report,
     changing.add_user, changing.add_arm, changing.retire_arm, changing.prefer, changing.control, changing.pause,
-    changing.resume, changing.stop, changing.reveal,
+    changing.resume, changing.stop, changing.reveal, looking.look, looking.rules,
 ):  # fmt: skip
     trial.command()(verb)

@@ -44,6 +44,12 @@ def status(
             for s in found
         ]
     )
+    if name and found[0].rules_met:
+        common.say(f"stopping rules that are met: {', '.join(found[0].rules_met)}")
+    if name and found[0].floor_ended:
+        common.say(f"the floor has ended for {', '.join(found[0].floor_ended)}")
+    if name and found[0].halted:
+        common.say(f"{found[0].status}: {found[0].halted}")
     if name and found[0].enrolment == "open":
         common.say("enrolment is open: asking for somebody new enrols them")
     for text in found[0].notes if name else ():
@@ -250,6 +256,8 @@ def verify(
     replayed = f"{proof.exact} of {proof.decisions} decisions reproduced to the last bit"
     if proof.rounded:
         replayed += f", {proof.rounded} to round-off (another machine or library)"
+    if proof.looks:
+        replayed += f"; {proof.looks} look{'' if proof.looks == 1 else 's'} taken again"
     common.say(f"{proof.events} events; {replayed}; last hash {proof.hash}")
     if not proof.ok or wrong:
         raise typer.Exit(1)
@@ -302,6 +310,12 @@ def summary(event: Event) -> str:
     if event.kind == "episode":
         parts.append(f"episode {body['episode']}")
         parts += [str(body[part]) for part in ("name", "date") if part in body]
+    if event.kind == "look":
+        met = [said["rule"] for said in body["rules"] if any(claim["met"] for claim in said["claims"])]
+        parts.append(f"rules met: {', '.join(met)}" if met else "no rule is met")
+        parts += [f"the trial is {body['demands']['kind']}"] if body["demands"] else []
+    if event.kind == "rules":
+        parts.append(f"stopping rules: {', '.join(body['stopping'].get('rules', {})) or 'none'}")
     if body.get("reason") and event.kind != "decision":
         parts.append(f"reason: {body['reason']}")
     return ", ".join(parts)

@@ -14,16 +14,16 @@ from drimed.errors import UnknownNameError
 from drimed.findings.analyse import Analysis
 from drimed.findings.effects import effects as arms_against_control
 from drimed.findings.inference import Inference
-from drimed.records import Checks, Decision, Effect, Event, Head, Member, Page, Proof, Status
+from drimed.records import Checks, Decision, Effect, Event, Head, Look, Member, Page, Proof, Status
 from drimed.service.analyses import Analyses
 from drimed.service.endpoints.contract import EXAMPLES, LARGEST, DecisionNumber, TrialName, reading
 from drimed.service.problems import Refusal
 from drimed.service.route import JSON, answer, caller_of, guarded_router, service_of
 from drimed.service.service import Service
 from drimed.service.tokens import ANY, BLINDED, MANAGE, READ
-from drimed.trial import queries
+from drimed.trial import looked, queries
 from drimed.trial.blinding import blinded, blinded_history, blinded_member, blinded_status
-from drimed.trial.events import CREATED, KINDS
+from drimed.trial.events import CREATED, KINDS, LOOK
 from drimed.trial.export import stream
 from drimed.trial.queries import Search
 from drimed.trial.state import TrialState
@@ -117,6 +117,7 @@ async def users(request: Request, trial: TrialName, limit: Limit = 100, after: A
 # Decisions and the log
 
 
+_LOOKS = {"items": [EXAMPLES["look"]], "next": None}
 _FOUND = {"items": [EXAMPLES["decision"]], "next": "17"}
 
 
@@ -211,6 +212,25 @@ async def events(
         return Page([_shown(e, seed=seed) for e in found[:limit]], following)
 
     return answer(asdict(await service_of(request).read(trial, look)))
+
+
+@_get(log, "/looks", "Looks at the stopping rules", "looks", Page[Look], example=_LOOKS)
+async def looks(
+    request: Request,
+    trial: TrialName,
+    limit: Limit = 100,
+    before: Annotated[int | None, Query(ge=1, le=LARGEST, description="The `next` of the page before.")] = None,
+) -> Response:
+    """What each rule said at each look, newest first: the range, its margin, and how far it was from being met."""
+
+    def found(opened: Trial) -> Page[Look]:
+        with opened.store.reading(trial) as ledger:
+            until = None if before is None else before - 1
+            page = list(ledger.events(kinds=[LOOK], until=until, limit=limit + 1, newest_first=True))
+        following = str(page[limit - 1].seq) if len(page) > limit else None
+        return Page([looked.record(event.body, event) for event in page[:limit]], following)
+
+    return answer(asdict(await service_of(request).read(trial, found)))
 
 
 # Exports, proofs, effects

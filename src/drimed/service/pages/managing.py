@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from starlette.responses import Response
 
-from drimed.errors import BatchError, DrimedError, InputError, UnknownNameError
+from drimed.errors import BatchError, DrimedError, InputError, SpecError, UnknownNameError
 from drimed.records import Fault, Opening
 from drimed.service.pages import asking, forms, plan
 from drimed.service.pages.forms import NO_ERRORS, FormErrors
 from drimed.service.pages.route import Pages, Visit, whole
 from drimed.service.tokens import MANAGE
-from drimed.trial import queries, roster
+from drimed.trial import lines, queries, roster
 from drimed.trial.changes import CHANGES, Change, checked
 from drimed.trial.state import TrialState
 from drimed.trial.tables.cells import number
@@ -24,6 +25,7 @@ SECTIONS = {
     "Running": ("pause", "resume", "stop"),
     "Users": ("add_user", "change_preference", "change_control"),
     "Arms": ("add_arm", "retire_arm"),
+    "Stopping": ("look", "change_rules"),
     "Blinding": ("reveal",),
 }
 
@@ -121,6 +123,17 @@ def _decision(visit: Visit) -> int | None:
     return whole(text)
 
 
+def _rules(text: str) -> Any:
+    """Stopping rules as they stand in a trial file, with or without the name of the section; or as JSON."""
+    try:
+        data = json.loads(text) if text.startswith("{") else lines.parse(text)
+    except SpecError as error:
+        raise InputError(str(error), ("stopping",)) from None
+    except (json.JSONDecodeError, RecursionError):
+        raise InputError("these are no rules: expected TOML as in a trial file, or JSON", ("stopping",)) from None
+    return data["stopping"] if isinstance(data.get("stopping"), dict) else data
+
+
 def _arms(visit: Visit, state: TrialState) -> list[str] | None:
     """The ticked arms; None: all of them."""
     ticked = [str(arm) for arm in visit.form.getlist("arms")]
@@ -135,6 +148,8 @@ READERS: dict[str, Callable[[Visit, TrialState], Any]] = {
     "arms": _arms,
     "decision": lambda visit, _: _decision(visit),
     "map": lambda *_: None,  # a matrix: no form has an input for it
+    "stopping": lambda visit, _: _rules(visit.field("stopping")),
+    "dry_run": lambda *_: None,
 }
 OF_USERS: dict[str, Callable[[Visit, TrialState], Any]] = {
     "attributes": _attributes,
@@ -171,4 +186,5 @@ async def _form(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
         opened=state.opened,
         codes=state.codes,
         errors=errors,
+        rules=json.dumps(spec.stopping.plain() if spec.stopping is not None else {}, indent=1, ensure_ascii=False),
     )

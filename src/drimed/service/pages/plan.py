@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from starlette.responses import Response
 
 from drimed.findings.effects import better
+from drimed.findings.stopping import words
 from drimed.policies.registry import find
 from drimed.service.pages import model
 from drimed.service.pages.rendering import number, shown
@@ -40,6 +41,8 @@ async def plan(visit: Visit) -> Response:
         better={name: better(state, name) for name in spec.metrics},
         added=list(spec.arms)[len(state.created.body["spec"]["arms"]) :],
         safety=_safety(state),
+        stopping=words(spec.stopping),
+        looked=queries.status(state),
         about_policy=find(spec.policy.name).about,
         settings={name: _setting(value) for name, value in spec.policy.settings.items()},
         model=model.learned(state),
@@ -122,13 +125,13 @@ def _safety(state: TrialState) -> list[str]:
     chance = _percent(spec.delta)
     ranges = f"Guaranteed ranges on these pages hold at all times at once, except with a probability of {chance}."
     if guard == "off":
-        return ["Guard off: nothing keeps decisions near the control.", *_floors(spec), ranges]
+        return ["Guard off: nothing keeps decisions near the control.", *_floors(state), ranges]
     said = [f"Guard {guard}: {traits.promise}."]
     if traits.tolerance is not None:
         may, by = _at_most(traits.tolerance.relative, traits.tolerance.absolute, "reward", "")
         said.append(f"Tolerance: the expected reward of a decision {may} be below that of the control{by}.")
     said += [_guardrail(spec, rail) for rail in spec.guardrails]
-    said += _floors(spec)
+    said += _floors(state)
     if traits.confidence == "anytime":
         said.append(f"Confidence: for all decisions at once, except with a probability of {chance}.")
     elif traits.confidence is not None:
@@ -136,15 +139,22 @@ def _safety(state: TrialState) -> list[str]:
     return [*said, ranges]
 
 
-def _floors(spec: TrialSpec) -> list[str]:
-    if spec.floors is None:
+def _floors(state: TrialState) -> list[str]:
+    floors = state.spec.floors
+    if floors is None:
         return []
-    floors = spec.floors
     parts = [f"the control has at least {_percent(floors.control)}"] if floors.control else []
     parts += [f"every arm has at least {_percent(floors.arms)} where the guard allows it"] if floors.arms else []
     whose = "the trial's" if floors.count == "all" else "the user's own"
     fall = f", falling as the number of {whose} decisions to the power {-floors.shrink:g}" if floors.shrink else ""
-    return [f"Floor: of the chance in each decision, {' and '.join(parts)}{fall}."] if parts else []
+    said = [f"Floor: of the chance in each decision, {' and '.join(parts)}{fall}."] if parts else []
+    if parts and floors.until is not None:
+        ended = queries.status(state).floor_ended
+        said.append(
+            f"The floor ends when the stopping rule {floors.until} is met, for whom it is met"
+            + (f"; it has ended for {', '.join(ended)}." if ended else ".")
+        )
+    return said
 
 
 def _guardrail(spec: TrialSpec, rail: Guardrail) -> str:

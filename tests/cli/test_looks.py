@@ -1,0 +1,63 @@
+"""`drimed trial look` and `rules`, as a person uses them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from drimed.cli.trial.common import console
+from drimed.trial.stores import open_store
+from tests.cli.commanding import CommandLine
+from tests.trial.forging import NAME
+from tests.trial.test_stopping import SUPERIOR, create, play
+
+LONG = "the split dressing is better"
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> CommandLine:
+    store = open_store(str(tmp_path / "t.db"))
+    rules = {LONG: SUPERIOR, "harm": {"kind": "harm", "each": "group"}}
+    play(create({"rules": rules, "seasons": 40, "looks": "by hand"}, store), 12)
+    store.close()
+    return CommandLine(tmp_path)
+
+
+def test_a_look_is_shown_in_eighty_columns_and_recorded(line: CommandLine) -> None:
+    console.width = 80
+    shown = line.ok("look", NAME)
+    assert all(len(row) <= 80 for row in shown.splitlines())
+    assert "episode 12, 72 decisions, 72 complete outcomes" in shown
+    assert "seasons: 12 of at most 40" in shown
+    console.width = 200
+    rows = [row.split() for row in line.ok("look", NAME).splitlines() if "all users" in row]
+    assert rows[0][-1] == "yes"
+    assert "rules met: the split dressing is better" in line.ok("log", NAME, "--limit", "2")
+    assert "2 looks taken again" in line.ok("verify", NAME)
+    assert f"stopping rules that are met: {LONG}" in line.ok("status", NAME)
+
+
+def test_a_dry_run_writes_nothing(line: CommandLine) -> None:
+    before = line.ok("log", NAME, "--json").splitlines()
+    assert "Nothing was written" in line.ok("look", NAME, "--dry-run")
+    found = json.loads(line.ok("look", NAME, "--dry-run", "--json"))
+    assert found["event"] == 0
+    assert {claim["rule"] for claim in found["claims"]} == {LONG, "harm"}
+    assert line.ok("log", NAME, "--json").splitlines() == before
+
+
+def test_rules_are_replaced_by_those_of_a_file(line: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "rules.toml"
+    file.write_text('[stopping]\nseasons = 12\n[stopping.rules.bad]\nkind = "harm"\narm = "bad"\n')
+    assert "changed" in line.ok("rules", NAME, str(file), "--reason", "a shorter grant")
+    last = line.ok("log", NAME, "--limit", "1")
+    assert "stopping rules: bad" in last
+    assert "a shorter grant" in last
+    assert "the largest number of seasons, 12, is reached" in str(line.refused("ask", NAME, "--episode", "13"))
+    assert "stopped" in line.ok("status", NAME)
+    file.write_text("seasons = 3\n")
+    assert "has no section [stopping]" in str(line.refused("rules", NAME, str(file), "--reason", "x"))
+    file.write_text("[stopping]\nseason = 3\n")
+    assert "season" in str(line.refused("rules", NAME, str(file), "--reason", "x"))

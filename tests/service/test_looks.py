@@ -1,0 +1,115 @@
+"""Stopping rules over HTTP, in the client and on pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import pytest
+
+from drimed.client import Client
+from drimed.errors import AccessError, ConflictError, InputError, SpecError
+from drimed.service import tokens
+from drimed.service.settings import Settings
+from drimed.trial.verify import verify
+from tests.service.serving import Running, served
+from tests.trial.test_stopping import MEANS, SPEC, SUPERIOR
+
+STOP: dict[str, Any] = SPEC | {"name": "ends", "stopping": {"rules": {"good": SUPERIOR | {"then": "stop"}}}}
+
+
+@pytest.fixture
+def client(running: Running) -> Iterator[Client]:
+    with Client(running.address) as made:
+        yield made
+
+
+def ended(client: Client, name: str = "ends", spec: dict[str, Any] = STOP) -> int:
+    """Seasons until a rule stops the trial; how many there were."""
+    client.create(spec)
+    for season in range(1, 40):
+        try:
+            given = client.ask(name, episode=season)
+        except ConflictError:
+            return season - 1
+        for d in given:
+            value = MEANS[d.arm] + (d.id * 7919 % 97) / 48 - 1
+            client.tell(name, d.id, {"yield": value, "cost": 1.0 + (d.id * 104729 % 89) / 89}, confirm=True)
+    raise AssertionError("no rule was met")
+
+
+def test_a_trial_that_its_rule_stops_says_so_everywhere(client: Client, running: Running) -> None:
+    seasons = ended(client)
+    status = client.status("ends")
+    assert (status.status, status.episode, status.rules_met) == ("stopped", seasons, ["good"])
+    assert status.halted.startswith("stopping rule 'good' is met")
+    page = client.looks("ends", limit=3)
+    newest, older = page.items[0], client.looks("ends", limit=1000, before=page.next)
+    assert len(page.items) + len(older.items) == seasons
+    assert (newest.demands, newest.cause, newest.episode) == ("stopped", "season", seasons)
+    (claim,) = newest.claims
+    assert claim.met
+    assert claim.low is not None
+    assert claim.low > 0
+    assert not any(c.met for look in older.items for c in look.claims)
+    for refused in (lambda: client.ask("ends"), lambda: client.open_episode("ends")):
+        with pytest.raises(ConflictError, match="stopping rule 'good' is met"):
+            refused()
+    assert verify(running.service.store, "ends").looks == seasons
+
+
+def test_a_look_is_taken_or_only_told(client: Client) -> None:
+    client.create(SPEC | {"name": "hand", "stopping": {"looks": "by hand", "rules": {"good": SUPERIOR}}})
+    client.ask("hand")
+    assert client.look("hand", dry_run=True).event == 0
+    assert client.looks("hand").items == []
+    taken = client.look("hand")
+    assert client.looks("hand").items == [taken]
+    assert taken.actor
+    client.change_rules("hand", {"seasons": 3}, reason="no money")
+    assert client.spec("hand")["stopping"] == {"seasons": 3}
+    with pytest.raises(InputError, match="reason"):
+        client.change_rules("hand", {"seasons": 4}, reason="")
+    with pytest.raises(SpecError, match="unknown arm"):
+        client.change_rules("hand", {"rules": {"x": {"kind": "harm", "arm": "newest"}}}, reason="x")
+
+
+def test_pages_tell_the_rules_what_was_met_and_that_they_changed(client: Client, http: httpx.Client) -> None:
+    client.create(SPEC | {"name": "told", "stopping": {"seasons": 9, "rules": {"good": SUPERIOR}}})
+    client.ask("told")
+    client.look("told")
+    form = http.get("/trials/told/manage").text
+    key, once = (re.search(rf'name="{n}" value="([^"]+)"', form) for n in ("form_key", "once"))
+    assert key is not None
+    assert once is not None
+    sent = {"form_key": key[1], "once": once[1], "reason": "the money ends <soon>", "stopping": "seasons = 8"}
+    assert http.post("/trials/told/manage/rules", data=sent).status_code == 303
+    sent |= {"once": once[1] + "x", "stopping": "seasons = = 8"}
+    assert http.post("/trials/told/manage/rules", data=sent).status_code == 422
+    plan = http.get("/trials/told/plan").text
+    assert "The trial stops after 8 seasons." in plan
+    overview = http.get("/trials/told").text
+    assert "the money ends &lt;soon&gt;" in overview
+    assert "new is better than the control" in overview
+    assert "stopping rules changed" in http.get("/trials/told/log?show=changes").text
+
+
+def test_looks_are_for_those_who_may_and_nothing_of_them_is_for_the_blinded(tmp_path: Any) -> None:
+    with served(Settings(store=str(tmp_path / "t.db"))) as running, ExitStack() as stack:
+        text = {role: tokens.create(running.service.store, role=role, label=role)[1] for role in tokens.ROLES}
+        made = {role: stack.enter_context(Client(running.address, token=text[role])) for role in tokens.ROLES}
+        ended(made["manage"])
+        assert made["read"].looks("ends").items
+        for refused in (
+            lambda: made["read"].look("ends"),
+            lambda: made["blinded"].look("ends"),
+            lambda: made["blinded"].looks("ends"),
+            lambda: made["ask-tell"].change_rules("ends", {"seasons": 2}, reason="x"),
+        ):
+            with pytest.raises(AccessError):
+                refused()
+        status = made["blinded"].status("ends")
+        assert (status.looks, status.rules_met, status.floor_ended, status.halted) == (0, [], [], "")
