@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 from drimed.rehearsal import scenarios
 from drimed.trial import template
 from drimed.trial.spec import TrialSpec
-from tests.test_docs import DOCS, blocks, commands
+from tests.test_docs import DOCS
+from tests.walkthrough import blocks, commands, follow
 
 PAGE = (DOCS / "rehearse.md").read_text(encoding="utf-8")
 
 
 def test_a_newcomer_comes_from_the_template_to_a_number_of_seasons(tmp_path: Path) -> None:
-    steps = [command for block in blocks(PAGE, "console") for command, _ in commands(block)]
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    script = "set -euo pipefail\n" + "\n".join(steps)
-    ran = subprocess.run(
-        ["bash", "-c", script],
-        cwd=tmp_path,
-        env=os.environ | {"PATH": path, "COLUMNS": "200"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stdout[-2000:]
-    found = re.search(r"(\d+) seasons reach a power of 0\.8 .*Monte Carlo error: (\d+) to (\d+)", ran.stdout)
-    assert found is not None, ran.stdout[-2000:]
+    todo = [step for block in blocks(PAGE, "console") for step in commands(block)]
+    said_there = "\n".join(follow(todo, tmp_path, {"COLUMNS": "200"}))
+    found = re.search(r"(\d+) seasons reach a power of 0\.8 .*Monte Carlo error: (\d+) to (\d+)", said_there)
+    assert found is not None, said_there[-2000:]
     said = re.search(r"answer was (\d+) seasons, and within Monte Carlo error (\d+) to (\d+)", PAGE)
     assert said is not None
     assert found.groups() == said.groups()
