@@ -87,3 +87,22 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("", encoding="utf-8")
     with pytest.raises(InputError, match="cannot write to"):
         write_report(Trial.create(SPEC, MemoryStore()), tmp_path / "taken")
+
+
+def test_of_many_arms_the_effects_of_those_given_most_are_drawn() -> None:
+    arms = {f"a{k}": {} for k in range(30)}
+    spec = {
+        "name": "many", "metrics": {"yield": {}}, "arms": arms, "control": "a0", "preference": {"yield": 1.0},
+        "users": {"u": {}}, "tolerance": {"absolute": 9.0}, "seed": 1, "decisions": "any number",
+        "policy": {"name": "uniform"},
+    }  # fmt: skip
+    trial = Trial.create(spec, MemoryStore())
+    given: set[str] = set()
+    for i in range(12):
+        decision = trial.ask("u")
+        trial.tell(decision.id, {"yield": 5.0 + i % 3}, confirm=True)
+        given |= {decision.arm} - {"a0"}
+    page = report(analyse(trial))
+    title = re.search(r"Effects on reward against control: all users[^<]*", page)
+    assert title is not None
+    assert f"({len(given)} of 29 arms, those given most)" in title[0]

@@ -199,6 +199,7 @@ def _effects(a: Analysis, who: str, on: str, place: int) -> Chart | None:
     order = list(groups(state)) if who == GROUPED else [who]
     found = [x for x in a.effects if x.who in order and x.on == on and _shows(x)]
     found.sort(key=lambda x: (order.index(x.who), state.problem.arms.index(x.arm), SOURCES.index(x.source)))
+    found, left_out = _main(a, found)
     metric = state.spec.metrics.get(on)
     good = None if metric is None or on == REWARD else better(state, on)
     measured = state.spec.reward.unit if on == REWARD else "" if metric is None else metric.unit
@@ -206,7 +207,18 @@ def _effects(a: Analysis, who: str, on: str, place: int) -> Chart | None:
     rows = [_row(a, x, good, (f"{x.who}: " if who == GROUPED else "") + x.arm) for x in found]
     id = "effects-chart" if place == 0 else f"effects-chart-{place + 1}"
     scope = "" if a.varying is None else a.varying.words.scope
-    return forest(id, f"Effects on {on} against control: {who}{scope}", rows, unit=unit, promise=a.promise)
+    return forest(id, f"Effects on {on} against control: {who}{scope}{left_out}", rows, unit=unit, promise=a.promise)
+
+
+def _main(a: Analysis, found: list[Effect]) -> tuple[list[Effect], str]:
+    """Of many arms, those that were given most; and what to say about the others."""
+    arms = list(dict.fromkeys(x.arm for x in found))
+    if len(arms) <= allocation.MOST_ARMS:
+        return found, ""
+    times = dict(zip(a.seen.state.problem.arms, a.course.allocation.sum(0).tolist(), strict=True))
+    some = {arm for arm in sorted(arms, key=lambda arm: -times[arm])[: allocation.MOST_ARMS] if times[arm]}
+    said = f" ({len(some)} of {counted(len(arms), 'arm')}, those given most)"
+    return [x for x in found if x.arm in some], said
 
 
 def _level(a: Analysis) -> str:
