@@ -12,13 +12,16 @@ from pathlib import Path
 from drimed.rehearsal import scenarios
 from drimed.trial import template
 from drimed.trial.spec import TrialSpec
-from tests.test_docs import DOCS, blocks, commands
 
-PAGE = (DOCS / "rehearse.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "rehearse.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, flags=re.M | re.S)
 
 
 def test_a_newcomer_comes_from_the_template_to_a_number_of_seasons(tmp_path: Path) -> None:
-    steps = [command for block in blocks(PAGE, "console") for command, _ in commands(block)]
+    steps = [line.removeprefix("$ ") for block in blocks("console") for line in block.splitlines()]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     script = "set -euo pipefail\n" + "\n".join(steps)
     ran = subprocess.run(
@@ -39,7 +42,7 @@ def test_a_newcomer_comes_from_the_template_to_a_number_of_seasons(tmp_path: Pat
 
 
 def test_the_scenario_of_the_page_is_one() -> None:
-    (text,) = blocks(PAGE, "toml")
+    (text,) = blocks("toml")
     data = tomllib.loads(text)
     found = scenarios.read(TrialSpec.parse(template()), data["scenarios"])
     assert found["dry-years"].dropout == 0.1
