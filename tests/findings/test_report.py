@@ -90,7 +90,7 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 def test_of_many_arms_the_effects_of_those_given_most_are_drawn() -> None:
-    arms = {f"a{k}": {} for k in range(30)}
+    arms: dict[str, dict[str, str]] = {f"a{k}": {} for k in range(30)}
     spec = {
         "name": "many", "metrics": {"yield": {}}, "arms": arms, "control": "a0", "preference": {"yield": 1.0},
         "users": {"u": {}}, "tolerance": {"absolute": 9.0}, "seed": 1, "decisions": "any number",
