@@ -57,17 +57,18 @@ class Design:
 
 NO_FLOOR = Design("none")
 CHOSEN = Design("control .20, ends", Floors(control=0.20), ends=True)
+BOTH = Design("control .20 and arms .05, end", Floors(control=0.20, arms=0.05), ends=True)
 CONSTANT = Design("control .20", Floors(control=0.2))
 DESIGNS = (
     NO_FLOOR,
     CHOSEN,
+    BOTH,
     CONSTANT,
     Design("control .05", Floors(control=0.05)),
     Design("control .10, ends", Floors(control=0.10), ends=True),
     Design("control .15, ends", Floors(control=0.15), ends=True),
     Design("control .30, ends", Floors(control=0.30), ends=True),
     Design("control .50 t^-.24, ends", Floors(control=0.5, shrink=0.24), ends=True),
-    Design("control .20 and arms .05, end", Floors(control=0.20, arms=0.05), ends=True),
     Design("mixture adaptive design", MIXTURE),
     Design("mixture adaptive design, ends", MIXTURE, ends=True),
 )
@@ -92,7 +93,7 @@ class Plan:
     @property
     def ticks(self) -> int:
         """How many pieces of work the run has."""
-        floors = 2 * _pieces(self.power) + (len(DESIGNS) - 2) * _pieces(self.scan)
+        floors = 3 * _pieces(self.power) + (len(DESIGNS) - 3) * _pieces(self.scan)
         return floors + 2 * _pieces(self.null) + 3 * _pieces(self.coverage) + 2
 
 
@@ -147,7 +148,7 @@ def measure_power(plan: Plan, tick: Tick) -> list[Power]:
     rows: list[Power] = []
     none = np.zeros(0)
     for design in DESIGNS:
-        trials = plan.power if design in (NO_FLOOR, CHOSEN) else plan.scan
+        trials = plan.power if design in (NO_FLOOR, CHOSEN, BOTH) else plan.scan
         found = [(p.regret, _claim(p), _ever_wrong(p)) for p in _played(BETTER, design, trials, tick, coarse=False)]
         regret, season, wrong = (np.concatenate(part) for part in zip(*found, strict=True))
         none = regret if design is NO_FLOOR else none
