@@ -91,7 +91,7 @@ def said(claim: Claim, unit: str) -> str:
     if claim.low is None or claim.high is None:
         return "nothing can be told yet"
     of = f" {unit}" if unit else ""
-    whole = " for all arms together" if claim.all_arms else ""
+    whole = " for all arms together" if claim.all_arms and claim.distance is not None else ""
     away = (
         "the rule is met"
         if claim.met
