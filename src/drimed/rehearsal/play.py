@@ -171,7 +171,7 @@ def _typical(world: World) -> Offer:
 def _floor(state: TrialState, decisions: int, own: IntArray) -> Floor | None:
     if state.spec.floors is None:
         return None
-    floors = Floors(**state.spec.floors.model_dump())
+    floors = Floors(**state.spec.floors.model_dump(exclude={"until"}))
     return floors.after(own if floors.count == "user" else np.full(len(own), decisions))
 
 
