@@ -15,7 +15,7 @@ from drimed import streams
 from drimed.errors import ConfigError
 from drimed.linear.arrays import BoolArray, IntArray
 from drimed.policies.policy import Policy
-from drimed.trial.events import CREATED, Draft, chain
+from drimed.trial.events import CREATED, Draft, beginning, chain
 from drimed.trial.numbers import block_key
 from drimed.trial.parts import User
 from drimed.trial.plots import Place, places
@@ -97,7 +97,7 @@ class Crowd:
 
 def started(spec: TrialSpec, seed: int = 0) -> TrialState:
     """A trial before its first decision, that no store knows."""
-    draft = Draft(CREATED, {"spec": spec.plain(), "seed": seed, "numpy": np.__version__})
+    draft = Draft(CREATED, beginning(spec.plain(), seed))
     (created,) = chain([draft], seq=0, hash="", time="1970-01-01T00:00:00Z", actor="rehearsal")
     return TrialState.start(created)
 

@@ -15,18 +15,23 @@ from drimed.policies.registry import make
 from drimed.rules.rule import RemembersRounds
 from drimed.trial import cost
 from drimed.trial.covariates import Covariates
-from drimed.trial.parts import PAPER, Model
+from drimed.trial.events import FORM
+from drimed.trial.parts import PAPER, Metric, Model
 from drimed.trial.spec import TrialSpec
 
 PRIOR_DEVIATION = 0.5  # of a coefficient, in units of its metric's size
+SPREADS = 8  # standard deviations of a measurement that a plausible range has room for
 
 
-def build_policy(spec: TrialSpec, d: int) -> AnyPolicy:
-    """The policy of a trial with d coefficients to learn; settings in [policy] come before what the rest implies."""
-    return _paper(spec, d) if spec.kind == "paper" else _field(spec)
+def build_policy(spec: TrialSpec, d: int, form: int = FORM) -> AnyPolicy:
+    """The policy of a trial with d coefficients to learn; settings in [policy] come before what the rest implies.
+
+    A trial goes on learning in the form that it began with.
+    """
+    return _paper(spec, d) if spec.kind == "paper" else _field(spec, form)
 
 
-def _field(spec: TrialSpec) -> AnyPolicy:
+def _field(spec: TrialSpec, form: int) -> AnyPolicy:
     """A policy that tells sites, seasons, blocks and people apart."""
     name, settings, model = spec.policy.name, spec.policy.settings, spec.model or Model()
     plain = make(name, **settings)
@@ -48,7 +53,14 @@ def _field(spec: TrialSpec) -> AnyPolicy:
     }
     if model.centred:
         learner["centred"] = True
+    if form >= 2:
+        learner["still"] = tuple(_still(metric) for metric in spec.metrics.values())
     return make(name, **(learner | _implied(spec, plain.traits) | settings))
+
+
+def _still(metric: Metric) -> float:
+    """What a metric is taken to vary by while all of its outcomes are alike; 0: half of its level."""
+    return 0.0 if metric.range is None else (metric.range[1] - metric.range[0]) / SPREADS
 
 
 def _implied(spec: TrialSpec, plain: Traits) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
 from drimed.errors import InputError
 from drimed.records import Event
 
@@ -21,6 +23,7 @@ _WRITER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), ensure_ascii=
 START = ""  # what the first event of a trial is chained to
 
 # The kinds of events.
+FORM = 2  # how new trials learn; 1, or none: nothing is known of arms while a metric has not varied
 CREATED, EPISODE, DECISION = "created", "episode", "decision"
 OUTCOME, AMENDMENT, MISSING = "outcome", "amendment", "missing"
 USER, PREFERENCE, CONTROL, ARM, RETIRED = "user", "preference", "control", "arm", "retired"
@@ -48,6 +51,11 @@ class Draft:
 def hash_after(previous: str, e: Event) -> str:
     """The hash that event `e` must have after one whose hash is `previous`."""
     return _digest(previous, e.seq, e.time, e.actor, e.kind, e.decision, e.user, e.request, e.text)
+
+
+def beginning(spec: dict[str, Any], seed: int) -> dict[str, Any]:
+    """The body of a trial's first event."""
+    return {"spec": spec, "seed": seed, "numpy": np.__version__, "form": FORM}
 
 
 def chain(drafts: Sequence[Draft], *, seq: int, hash: str, time: str, actor: str) -> list[Event]:

@@ -115,7 +115,7 @@ class TrialState:
         spec = TrialSpec.stored(created.body["spec"])
         capacity = capacity or Capacity.holding(len(spec.arms), len(spec.users))
         problem = problem_of(created, spec, capacity)
-        policy = build_policy(spec, problem.shape.d)
+        policy = build_policy(spec, problem.shape.d, created.body.get("form", 1))
         empty = TrialState(
             created=created,
             spec=spec,

@@ -12,8 +12,6 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-import numpy as np
-
 from drimed.errors import InputError
 from drimed.records import Decision, Event, Head, Look, Opening, Receipt, Report, Status
 from drimed.trial import anchors, asking, blinding, changes, enrolling, looking, proposing, queries, telling
@@ -88,7 +86,7 @@ class Trial:
         checked = TrialSpec.read(spec.plain() if isinstance(spec, TrialSpec) else spec)
         seed = checked.seed if checked.seed is not None else secrets.randbits(62)
         seen = {} if rehearsal is None else {"rehearsal": rehearsal}
-        draft = Draft(kinds.CREATED, {"spec": checked.plain(), "seed": seed, "numpy": np.__version__} | seen)
+        draft = Draft(kinds.CREATED, kinds.beginning(checked.plain(), seed) | seen)
         trial = Trial(checked.name, store, actor=actor, clock=clock)
         with store.create(checked.name) as ledger:
             time = clock()

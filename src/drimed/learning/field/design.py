@@ -31,6 +31,10 @@ class Scale:
     known: FloatArray  # (...), 1 where every metric has shown variation, else 0
 
 
+FEWEST = 8  # outcomes that are all alike, after which a metric is taken to be constant for now
+HALF = 0.5  # of its level: another arm that differs by so much is nothing unusual
+
+
 @dataclass(frozen=True, slots=True)
 class NoiseGroups:
     """Which outcomes share a residual covariance: those of an arm, of a part of the contexts, or all."""
@@ -51,8 +55,12 @@ class NoiseGroups:
         return np.asarray(arm * self.parts + part + np.zeros(keys.shape[:-1], np.intp))
 
 
-def measure(cells: Cells, covariates: int, plain: int = 0) -> Scale:
-    """The scale of cells that are sorted by season and block; the last `plain` covariates stay as they are."""
+def measure(cells: Cells, covariates: int, plain: int = 0, still: tuple[float, ...] | None = None) -> Scale:
+    """The scale of cells that are sorted by season and block; the last `plain` covariates stay as they are.
+
+    `still` has for each metric how much it is taken to vary while it has not done so, after some outcomes (0: by half
+    of its level); None: as long as it has not varied, nothing is known.
+    """
     seen = _seen(cells, covariates)  # (..., N, C)
     weight = cells.n[..., None] * seen
     total = weight.sum(-2)
@@ -69,6 +77,12 @@ def measure(cells: Cells, covariates: int, plain: int = 0) -> Scale:
     centre[..., kept], unit[..., kept] = 0.0, 1.0
     # Round-off of a constant is not variation.
     varies = unit > 1e-10 * np.abs(centre)
+    if still is not None:
+        level = np.abs(centre[..., covariates:])
+        assumed = np.where(np.array(still) > 0, still, np.where(level > 0, HALF * level, 1.0))
+        constant = ~varies[..., covariates:] & (total[..., covariates:] >= FEWEST)
+        unit[..., covariates:] = np.where(constant, assumed, unit[..., covariates:])
+        varies[..., covariates:] |= constant
     known = varies[..., covariates:].all(-1).astype(np.float64)
     return Scale(centre, np.where(varies, unit, 1.0), known)
 

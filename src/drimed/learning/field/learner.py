@@ -67,6 +67,9 @@ class Field:
     discount: float = 1.0  # an outcome counts so much for each season that has passed since
     centred: bool = False  # effects by centred arms: right under any baseline, but absolute levels are not known
     reference: int | None = None  # an arm that the effects of the others are measured against; None: all alike
+    # What each metric is taken to vary by after some outcomes that are all alike; 0: half of its level. None: nothing
+    # is known of the arms as long as a metric has not varied.
+    still: tuple[float, ...] | None = None
     pairs: int = 6  # of draws of the variances that estimates are averaged over; 0: the most plausible variances alone
     growth: float = 1.1  # variances are fitted again when there are this many times as many outcomes
     delta: float = 0.01  # the radius at all times may fail with this probability
@@ -256,6 +259,7 @@ def _made(learner: Field, sizes: tuple[int, ...], metrics: int) -> Structure:
         noise=NoiseGroups(metrics, arms if learner.noise == "arm" else 1, 1 << len(reading.noisy)),
         plain=reading.plain(arms),
         reference=learner.reference,
+        still=learner.still,
     )
 
 

@@ -80,7 +80,7 @@ def learn(structure: Structure, cells: Cells, *, pairs: int, weight: float = 1.0
     An outcome of the season before counts `weight` times as much as one of this season.
     """
     cells = field_cells.compact(cells, structure.cluster_place)
-    scale = field_design.measure(cells, structure.covariates, structure.plain)
+    scale = field_design.measure(cells, structure.covariates, structure.plain, structure.still)
     each = structure.cluster == "user"
     if not cells.used:
         family = structure.common.family

@@ -28,6 +28,7 @@ class Structure:
     noise: NoiseGroups
     plain: int = 0  # how many of the covariates, from the back, are used as they are
     reference: int | None = None  # an arm that the effects of the others are measured against; None: all alike
+    still: tuple[float, ...] | None = None  # what each metric is taken to vary by while it does not; see `measure`
 
     def __post_init__(self) -> None:
         if self.cluster not in CLUSTERS:
