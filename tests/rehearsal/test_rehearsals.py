@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from drimed.errors import HaltedError
 from drimed.rehearsal import designs, history, scenarios
 from drimed.rehearsal.designs import OWN
 from drimed.rehearsal.find import Goal, find
 from drimed.rehearsal.measures import LIKELY, Number, ideal, measures, power_by_season
 from drimed.rehearsal.page import Results, write
+from drimed.rehearsal.play import play
 from drimed.rehearsal.quick import quick
-from drimed.rehearsal.record import Record
+from drimed.rehearsal.record import Record, played
+from drimed.rehearsal.rules import ends_floor
 from drimed.rehearsal.run import Plan, rehearse
 from drimed.rehearsal.scenarios import Scenario
 from drimed.trial.spec import TrialSpec
@@ -158,13 +161,11 @@ PLOTS = {"users": {u: {"plots": [str(i) for i in range(8)]} for u in ("north", "
 def test_a_live_look_finds_the_rules_met_that_the_rehearsal_says() -> None:
     spec = TrialSpec.read(PLAIN | PLOTS | {"stopping": STOPPING})
     scenario = {"effects": {"new": {"yield": 30.0}, "other": {"yield": -40.0}}, "site_arm": {"yield": 0.0}}
-    world, played = rehearsed(spec, scenario, 4)
-    from drimed.rehearsal.record import played as record
-
-    found = record(world, designs.own(spec), spec.tolerance).met[:, -1]
+    world, seasons = rehearsed(spec, scenario, 4)
+    found = played(world, designs.own(spec), spec.tolerance).met[:, -1]
     for s, seed in enumerate(SEEDS):
         trial = Trial.create(spec.plain() | {"seed": seed}, MemoryStore())
-        for season in played:
+        for season in seasons:
             trial.open_episode(contexts(world, season.number, s))
             ids = [d.id for d in trial.ask()]
             trial.tell_many(reports(spec, season, s, ids), confirm=True)
@@ -173,6 +174,44 @@ def test_a_live_look_finds_the_rules_met_that_the_rehearsal_says() -> None:
         assert [bool(met.get(name)) for name in STOPPING["rules"]] == found[s].tolist()
     assert found.any()
     assert not found.all()
+
+
+def test_a_rehearsed_trial_stops_where_a_live_one_does_and_its_floor_ends_there_too() -> None:
+    """A floor ends with one rule, and another one stops the trial: seasons, arms and the stop itself agree."""
+    rules = {
+        "any_news": {"kind": "superiority", "confidence": 0.5},
+        "enough": {"kind": "superiority", "confidence": 0.6, "margin": 5.0, "then": "stop"},
+    }
+    more = {"floors": {"control": 0.3, "arms": 0.1, "until": "any_news"}, "stopping": {"rules": rules}}
+    spec = TrialSpec.read(PLAIN | PLOTS | more)
+    scenario = {"effects": {"new": {"yield": 40.0}, "other": {"yield": -10.0}}, "site_arm": {"yield": 0.0}}
+    world, _ = rehearsed(spec, scenario, 9)
+    seasons = list(play(world, designs.own(spec), ends=ends_floor(world)))
+    record = played(world, designs.own(spec), spec.tolerance)
+    arms, ended = list(spec.arms), 0
+    for s, seed in enumerate(SEEDS):
+        trial = Trial.create(spec.plain() | {"seed": seed}, MemoryStore())
+        lasted = 0
+        for season in seasons:
+            try:
+                decisions = trial.ask(episode=season.number + 1)
+            except HaltedError:
+                break
+            lasted += 1
+            assert [arms.index(d.arm) for d in decisions] == season.action[s].tolist()
+            trial.tell_many(reports(spec, season, s, [d.id for d in decisions]), confirm=True)
+        else:
+            trial.look()
+        assert record.played[s] == lasted
+        ended += len(trial.state().looked.ended)
+        assert np.isnan(record.control[s, lasted:]).all()
+        assert np.isfinite(record.control[s, :lasted]).all()
+    assert ended, "some floor ended"
+    assert (record.played < 9).any(), "some trial was stopped"
+    found = measures(record, list(rules))
+    assert found["seasons"] is not None
+    assert found["seasons"].value == pytest.approx(record.played.mean())
+    assert all(n is None or np.isfinite(n.value) for n in found.values())
 
 
 def test_a_quick_rehearsal_is_kept_in_the_first_event_and_verified() -> None:

@@ -107,8 +107,8 @@ def trade_off(measured: Mapping[str, Measured]) -> Chart | None:
 
 def allocation(record: Record, arms: Sequence[str], scenario: str) -> Chart:
     """How often each arm is given in each season: the mean, and where the middle half of the trials is."""
-    q = np.quantile(record.allocation, [0.25, 0.5, 0.75], axis=0)  # (3, L, K)
-    mean = record.allocation.mean(0)
+    q = np.nanquantile(record.shares, [0.25, 0.5, 0.75], axis=0)  # (3, L, K), of the trials that go on
+    mean = np.nanmean(record.shares, 0)
     L = q.shape[1]
 
     def draw(width: int) -> tuple[float, list[Markup]]:

@@ -68,14 +68,15 @@ def measures(record: Record, rules: Sequence[str] = ()) -> Measured:
     """Everything that is one number of a design in a scenario; `rules` are the names of its stopping rules."""
     r, last = record, int(record.looks[-1])
     found: Measured = {
-        "share of control": Number.of(r.control.mean(1)),
-        "share of control in the last season": Number.of(r.control[:, -1]),
-        "trials that stand on the control": Number.of(np.asarray((r.control >= FROZEN).all(1))),
-        "decisions that the guard changed": Number.of(r.changed.mean(1)),
-        "gain against the control": Number.of((r.given - r.controls).mean(1)),
-        "gain against uniform allocation": Number.of((r.given - r.uniform).mean(1)),
-        "regret against the best arm": Number.of((r.best - r.given).mean(1)),
-        "decisions harmful beyond the tolerance": Number.of(r.violations.mean(1), share=True),
+        "seasons": Number.of(r.played.astype(np.float64)),
+        "share of control": Number.of(np.nanmean(r.control, 1)),
+        "share of control in the last season": Number.of(r.control[np.arange(r.trials), r.played - 1]),
+        "trials that stand on the control": Number.of(np.asarray(np.nanmin(r.control, 1) >= FROZEN)),
+        "decisions that the guard changed": Number.of(np.nanmean(r.changed, 1)),
+        "gain against the control": Number.of(np.nanmean(r.given - r.controls, 1)),
+        "gain against uniform allocation": Number.of(np.nanmean(r.given - r.uniform, 1)),
+        "regret against the best arm": Number.of(np.nanmean(r.best - r.given, 1)),
+        "decisions harmful beyond the tolerance": Number.of(np.nanmean(r.violations, 1), share=True),
         "users harmed beyond the tolerance": Number.of((r.loss > r.tolerated * (1 + NEGLIGIBLE)).mean(1), share=True),
         "expected loss of the worst user": Number.of(r.loss.max(1)),
         "best arm found for a user": Number.of(_found(r.truth, r.estimate[:, -1]).mean(-1)) if _differs(r) else None,

@@ -11,6 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from drimed.errors import InputError
 from drimed.findings.charts.svg import SERIES, Chart, Table
 from drimed.findings.page import environment, style
@@ -21,8 +23,7 @@ from drimed.rehearsal.designs import OWN
 from drimed.rehearsal.find import Answer
 from drimed.rehearsal.history import History
 from drimed.rehearsal.measures import CLAIMS, Measured, Number, best_by_user, measures, power_by_season
-from drimed.rehearsal.people import Crowd, started
-from drimed.rehearsal.record import rehearsed_rules
+from drimed.rehearsal.people import Crowd, rehearsed_rules, started
 from drimed.rehearsal.run import Plan, Records
 from drimed.rehearsal.scenarios import Scenario
 from drimed.rehearsal.setting import Setting
@@ -173,7 +174,7 @@ def as_json(results: Results) -> dict[str, Any]:
                             claim: [[n.value, n.error] for n in power_by_season(results.records[name, d.name], claim)]
                             for claim in CLAIMS
                         },
-                        "allocation": results.records[name, d.name].allocation.mean(0).tolist(),
+                        "allocation": np.nanmean(results.records[name, d.name].shares, 0).tolist(),
                     }
                     for d in plan.designs
                 },

@@ -39,8 +39,12 @@ class Crowd:
             raise ConfigError(
                 f"policy {spec.policy.name!r} decides one user after the other and cannot be rehearsed; dri_med can"
             )
-        if spec.floors is not None and spec.floors.until is not None:
-            raise ConfigError("a floor that ends with a stopping rule cannot be rehearsed; leave `until` out to try it")
+        until = None if spec.floors is None else spec.floors.until
+        if until is not None and until not in rehearsed_rules(state):
+            raise ConfigError(
+                f"a floor that ends for some users, or by a single metric, cannot be rehearsed: rule {until!r}; leave "
+                "`until` out to try it"
+            )
         cohorts: list[str | None] = [*spec.cohorts] or [None]
         known = list(spec.users)
         found: list[tuple[Place, ...]] = []
@@ -100,6 +104,12 @@ def started(spec: TrialSpec, seed: int = 0) -> TrialState:
     draft = Draft(CREATED, beginning(spec.plain(), seed))
     (created,) = chain([draft], seq=0, hash="", time="1970-01-01T00:00:00Z", actor="rehearsal")
     return TrialState.start(created)
+
+
+def rehearsed_rules(state: TrialState) -> list[str]:
+    """The stopping rules about the reward of all users together; those about some of them are not rehearsed."""
+    rules = {} if state.spec.stopping is None else state.spec.stopping.rules
+    return [name for name, rule in rules.items() if state.looked.views[name].by == "all" and rule.metric is None]
 
 
 def _drawn(spec: TrialSpec, rng: np.random.Generator) -> dict[str, float | str] | None:

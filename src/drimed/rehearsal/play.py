@@ -7,7 +7,7 @@ later. Shapes: S trials, L seasons, n decisions of a season, H users, K arms.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from drimed import streams
 from drimed.guards.guard import UNCHANGED, Decision
 from drimed.learning.offer import Floor, Offer, Outcome
 from drimed.linear import pmf
-from drimed.linear.arrays import FloatArray, IntArray
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.policy import Policy
 from drimed.rehearsal.designs import CONTROL, FIXED, POLICY, UNIFORM, Design
 from drimed.rehearsal.looks import Look, look
@@ -43,8 +43,17 @@ class Season:
     look: Look | None
 
 
-def play(world: World, design: Design, *, looks: Container[int] | None = None) -> Iterator[Season]:
-    """Season after season; the trials are looked at after those in `looks`, or (None) after all."""
+def play(
+    world: World,
+    design: Design,
+    *,
+    looks: Container[int] | None = None,
+    ends: Callable[[Sequence[Season]], BoolArray] | None = None,
+) -> Iterator[Season]:
+    """Season after season; the trials are looked at after those in `looks`, or (None) after all.
+
+    `ends` says after each season in which trials the floor has ended.
+    """
     crowd = world.crowd
     state = crowd.state
     policy: Any = state.policy
@@ -52,12 +61,14 @@ def play(world: World, design: Design, *, looks: Container[int] | None = None) -
     typical = _typical(world)
     waiting: list[tuple[int, Offer, IntArray, Outcome]] = []
     first, L = 0, world.setting.seasons
+    past: list[Season] = []  # kept where the floor may end
+    ended = np.zeros(len(world.seeds), bool)
     for season in range(L):
         offers = world.offers(season)
         learned = policy.begin_episode(learned, offers)
         means = world.means(season, offers)
         if design.allocation == POLICY:
-            learned, decision = _decided(world, policy, learned, offers, season, first)
+            learned, decision = _decided(world, policy, learned, offers, season, first, ended)
         else:
             decision = _by_design(world, design, offers, season, first)
         told = world.respond(season, decision.action, means)
@@ -76,7 +87,7 @@ def play(world: World, design: Design, *, looks: Container[int] | None = None) -
         changed = np.asarray(decision.reason_code != UNCHANGED, np.float64)
         worth = np.where(told.observed, np.einsum("snm,nm->sn", told.y, p), np.nan)
         rewards = np.einsum("snkm,nm->snk", means, p)
-        yield Season(
+        done = Season(
             number=season,
             action=decision.action,
             probabilities=decision.probabilities[..., :K],
@@ -89,10 +100,20 @@ def play(world: World, design: Design, *, looks: Container[int] | None = None) -
             typical=typical,
             look=taken,
         )
+        if ends is not None:
+            past.append(done)
+            ended |= ends(past)
+        yield done
+
+
+def controls(world: World, season: Season) -> FloatArray:
+    """The control of each decision: (S, n, K)."""
+    own = np.stack([p.control for p in world.crowd.profiles(season.number)])
+    return np.broadcast_to(own, (*season.action.shape, own.shape[-1]))
 
 
 def _decided(
-    world: World, policy: Policy, learned: Any, offers: Offer, season: int, first: int
+    world: World, policy: Policy, learned: Any, offers: Offer, season: int, first: int, ended: BoolArray
 ) -> tuple[Any, Decision]:
     """A season as the trial's own policy decides it; where a guard keeps accounts, one plot of each user at a time."""
     state = world.crowd.state
@@ -103,7 +124,7 @@ def _decided(
     done = 0
     for at in _waves(user) if state.remembers_users else [np.arange(n)]:
         some = offers if len(at) == n else _part(offers, at, n)
-        some = replace(some, floor=_floor(state, first + done, before[at]))
+        some = replace(some, floor=_floor(state, first + done, before[at], ended))
         learned = policy.settle(learned)
         decision = policy.decide_together(learned, some, draws[:, done : done + len(at)])
         learned = policy.commit_together(learned, some, decision)
@@ -168,11 +189,15 @@ def _typical(world: World) -> Offer:
     return for_each_trial(found, (len(world.seeds), len(looked)))
 
 
-def _floor(state: TrialState, decisions: int, own: IntArray) -> Floor | None:
+def _floor(state: TrialState, decisions: int, own: IntArray, ended: BoolArray) -> Floor | None:
     if state.spec.floors is None:
         return None
     floors = Floors(**state.spec.floors.heights())
-    return floors.after(own if floors.count == "user" else np.full(len(own), decisions))
+    found = floors.after(own if floors.count == "user" else np.full(len(own), decisions))
+    if state.spec.floors.until is None:
+        return found
+    left = (~ended)[:, None]  # (S, 1)
+    return Floor(control=found.control * left, arms=found.arms * left)
 
 
 def _earlier(world: World, season: int) -> IntArray:

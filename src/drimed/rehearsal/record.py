@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from drimed.errors import InputError
-from drimed.evaluation import scores
-from drimed.evaluation.stopping import OF_ALL_ARMS
-from drimed.learning.field.contrasts import ALPHA
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.rehearsal.designs import Design
 from drimed.rehearsal.looks import Look
-from drimed.rehearsal.play import Season, play
+from drimed.rehearsal.play import Season, controls, play
+from drimed.rehearsal.rules import ends_floor, judged, propensities, seasons_played
 from drimed.rehearsal.world import World
 from drimed.trial.parts import Tolerance
-from drimed.trial.state import TrialState
 
 NEGLIGIBLE = 1e-9  # of the largest effect: round-off
+BY_SEASON = ("allocation", "control", "given", "controls", "best", "uniform", "violations", "changed")
+BY_LOOK = ("estimate", "half", "mean", "likely", "low", "high", "free_low", "free_high", "met", "wrong")
 MOST_LOOKS = 6  # of a design beside the trial's own: it needs no fit to decide, and each look costs one
 
 
@@ -33,6 +33,7 @@ class Record:
     """A block of trials of one design in one scenario."""
 
     looks: IntArray  # (T,), seasons after which there was a look, from 0
+    played: IntArray  # (S,), seasons before a rule stopped the trial, or it ended; later ones are NaN below
     allocation: FloatArray  # (S, L, K), shares of decisions
     control: FloatArray  # (S, L), share of decisions for the user's own control
     given: FloatArray  # (S, L), mean expected reward of what was given
@@ -61,6 +62,11 @@ class Record:
     def trials(self) -> int:
         """S."""
         return len(self.control)
+
+    @property
+    def shares(self) -> FloatArray:
+        """Of the arms in each season that any trial has, NaN in those that have stopped: (S, up to L, K)."""
+        return self.allocation[:, : int(self.played.max())]
 
     @staticmethod
     def joined(records: Sequence[Record]) -> Record:
@@ -95,23 +101,25 @@ def played(world: World, design: Design, tolerance: Tolerance) -> Record:
     L = world.setting.seasons
     every = design.learns or L <= MOST_LOOKS
     wanted = set(range(L)) if every else {round(x) for x in np.linspace(0, L - 1, MOST_LOOKS)}
-    seasons = list(play(world, design, looks=wanted))
+    seasons = list(play(world, design, looks=wanted, ends=ends_floor(world) if design.learns else None))
     at = [s.number for s in seasons if s.look is not None]
     looks = [s.look for s in seasons if s.look is not None]
     truth = world.truth(seasons[-1].typical)
     truth_all = np.einsum("hk,shk->sk", Look.weights(seasons[-1].typical), truth)
-    free = np.stack([_propensities(world, seasons, season) for season in at], 1)  # (S, T, K, 2)
-    met, wrong = _ruled(world, seasons, truth_all)
-    losses, tolerated = _losses(world, seasons, tolerance)
+    free = np.stack([propensities(world, seasons, season) for season in at], 1)  # (S, T, K, 2)
+    met, wrong = judged(world, seasons, truth_all)
+    played = seasons_played(world, at, met)
+    losses, tolerated = _losses(world, seasons, tolerance, played)
     rewards = [_rewards(world, s, tolerance) for s in seasons]
 
     def looked(name: str) -> FloatArray:
         return np.stack([getattr(one, name) for one in looks], 1)
 
-    return Record(
+    return _stopped(Record(
         looks=np.array(at),
+        played=played,
         allocation=np.stack([_shares(s) for s in seasons], 1),
-        control=np.stack([np.take_along_axis(_control(world, s), s.action[..., None], -1).mean((1, 2))
+        control=np.stack([np.take_along_axis(controls(world, s), s.action[..., None], -1).mean((1, 2))
                           for s in seasons], 1),
         given=np.stack([r[0] for r in rewards], 1),
         controls=np.stack([r[1] for r in rewards], 1),
@@ -134,7 +142,23 @@ def played(world: World, design: Design, tolerance: Tolerance) -> Record:
         free_high=free[..., 1],
         met=met,
         wrong=wrong,
-    )  # fmt: skip
+    ))  # fmt: skip
+
+
+def _stopped(record: Record) -> Record:
+    """What comes after a stop is not there (NaN), and looks after it see what the last one saw."""
+    over = np.arange(record.control.shape[1]) >= record.played[:, None]  # (S, L)
+    if not over.any():
+        return record
+    T = len(record.looks)
+    last = np.maximum((record.looks < record.played[:, None]).sum(1) - 1, 0)  # (S,)
+    held = np.minimum(np.arange(T), last[:, None])  # (S, T)
+    changed: dict[str, Any] = {
+        name: np.where(over.reshape(*over.shape, *(1,) * (np.ndim(values) - 2)), np.nan, values)
+        for name in BY_SEASON
+        if (values := getattr(record, name)) is not None
+    } | {name: getattr(record, name)[np.arange(record.trials)[:, None], held] for name in BY_LOOK}
+    return replace(record, **changed)
 
 
 def _meant(world: World) -> FloatArray:
@@ -155,16 +179,10 @@ def _shares(season: Season) -> FloatArray:
     return np.stack([(season.action == k).mean(-1) for k in range(K)], -1)
 
 
-def _control(world: World, season: Season) -> FloatArray:
-    """The control of each decision: (S, n, K)."""
-    own = np.stack([p.control for p in world.crowd.profiles(season.number)])
-    return np.broadcast_to(own, (*season.action.shape, own.shape[-1]))
-
-
 def _expected(world: World, season: Season, tolerance: Tolerance) -> tuple[FloatArray, FloatArray, FloatArray]:
     """The expected reward of what was given and of the control, and what the tolerance allows: (S, n) each."""
     given = np.take_along_axis(season.means, season.action[..., None], -1)[..., 0]
-    control = np.vecdot(_control(world, season), season.means)
+    control = np.vecdot(controls(world, season), season.means)
     return given, control, tolerance.relative * np.abs(control) + tolerance.absolute
 
 
@@ -179,92 +197,18 @@ def _rewards(world: World, season: Season, tolerance: Tolerance) -> tuple[FloatA
     return tuple(x.mean(-1) for x in (given, control, best, uniform, below.astype(np.float64)))
 
 
-def _losses(world: World, seasons: Sequence[Season], tolerance: Tolerance) -> tuple[FloatArray, FloatArray]:
+def _losses(
+    world: World, seasons: Sequence[Season], tolerance: Tolerance, played: IntArray
+) -> tuple[FloatArray, FloatArray]:
     """Of each user over all of its decisions, and what the tolerance allows: (S, U) twice."""
     U, S = len(world.crowd.users), len(world.seeds)
-    loss, allowed, count = np.zeros((S, U)), np.zeros((S, U)), np.zeros(U)
+    loss, allowed, count = (np.zeros((S, U)) for _ in range(3))
     whose = np.eye(U)
     for season in seasons:
         user = world.crowd.user(season.number)
         given, control, tolerated = _expected(world, season, tolerance)
-        loss += (control - given) @ whose[user]
-        allowed += tolerated @ whose[user]
-        count += whose[user].sum(0)
-    return loss / count, allowed / count
-
-
-def rehearsed_rules(state: TrialState) -> list[str]:
-    """The stopping rules about the reward of all users together; those about some of them are not rehearsed."""
-    rules = {} if state.spec.stopping is None else state.spec.stopping.rules
-    return [name for name, rule in rules.items() if state.looked.views[name].by == "all" and rule.metric is None]
-
-
-def _ruled(world: World, seasons: Sequence[Season], truth: FloatArray) -> tuple[BoolArray, BoolArray]:
-    """Which rules are met by each look, and which of their claims are false: (S, T, R) twice."""
-    state, looked = world.crowd.state, [s for s in seasons if s.look is not None]
-    names = rehearsed_rules(state)
-    met = np.zeros((len(world.seeds), len(looked), len(names)), bool)
-    wrong = np.zeros_like(met)
-    for r, name in enumerate(names):
-        assert state.spec.stopping is not None
-        rule, view = state.spec.stopping.rules[name], state.looked.views[name]
-        judge, arms = view.rule(rule), [state.problem.arm(a) for a in view.arms]
-        false = ~judge.judge(truth[:, arms], truth[:, arms]).met  # (S, arms)
-        for t, season in enumerate(looked):
-            low, high = _ranges(world, seasons, season, rule.evidence, view.alpha(rule))
-            if rule.kind in OF_ALL_ARMS:
-                said = judge.judge_all(low[:, arms], high[:, arms]).met[:, None]
-                bad = said & false.any(-1, keepdims=True)
-            else:
-                said = judge.judge(low[:, arms], high[:, arms]).met
-                bad = said & false
-            met[:, t, r], wrong[:, t, r] = said.any(-1), bad.any(-1)
-    return np.logical_or.accumulate(met, 1), np.logical_or.accumulate(wrong, 1)
-
-
-def _ranges(
-    world: World, seasons: Sequence[Season], season: Season, evidence: str, alpha: float
-) -> tuple[FloatArray, FloatArray]:
-    if evidence == "model" and season.look is not None:
-        return season.look.found.at_all_times(alpha)
-    found = _propensities(world, seasons, season.number, alpha)
-    return found[..., 0], found[..., 1]
-
-
-def _propensities(world: World, seasons: Sequence[Season], now: int, alpha: float = ALPHA) -> FloatArray:
-    """The range of each arm's effect on the reward of all users, from what was told by now: (S, K, 2)."""
-    last = len(seasons) - 1
-    seen = [s for s in seasons if s.number <= (now if now == last else now - world.setting.delay)]
-    S, K = len(world.seeds), seasons[0].means.shape[-1]
-    found = np.stack([np.full((S, K), -np.inf), np.full((S, K), np.inf)], -1)
-    if not seen or not seen[0].exact:
-        return found
-    action, reward = (np.concatenate([getattr(s, name) for s in seen], 1) for name in ("action", "reward"))
-    e = np.concatenate([s.probabilities for s in seen], 1)
-    control = np.concatenate([_control(world, s) for s in seen], 1)[0]
-    user = np.concatenate([world.crowd.user(s.number) for s in seen])
-    season = np.concatenate([np.full(s.action.shape[1], s.number) for s in seen])
-    whole = np.isfinite(reward).all()
-    for some in [slice(None)] if whole else [slice(s, s + 1) for s in range(S)]:
-        at = np.flatnonzero(np.isfinite(reward[some]).all(0))
-        if len(at) < 2:
-            continue
-        a, r, p = action[some][:, at], reward[some][:, at], e[some][:, at]
-        q = scores.running_predictions(a, r, K, user=user[at], season=season[at])
-        for k in range(K):
-            g = np.eye(K)[k] - control[at]
-            if not g.any():
-                continue
-            found[some, k] = np.stack(_band(a, r, p, g, q, alpha), -1)
-    return found
-
-
-def _band(
-    a: IntArray, r: FloatArray, p: FloatArray, g: FloatArray, q: FloatArray, alpha: float
-) -> tuple[FloatArray, FloatArray]:
-    """At all times, after the last decision; nothing predicted the first decision of all, so it is left out."""
-    told = scores.effect_scores(
-        action=a[:, 1:], reward=r[:, 1:], probabilities=p[:, 1:], contrast=g[1:], predictions=q[:, 1:]
-    )
-    band = scores.effect_band(told, alpha)
-    return band.low[:, -1], band.high[:, -1]
+        running = (played > season.number)[:, None]
+        loss += running * ((control - given) @ whose[user])
+        allowed += running * (tolerated @ whose[user])
+        count += running * whose[user].sum(0)
+    return loss / np.maximum(count, 1), allowed / np.maximum(count, 1)

@@ -21,8 +21,8 @@ QUICK = 100  # trials
 
 
 def rehearse(
-    file: Annotated[Path, typer.Argument(help="The trial file, .toml or .json; it may have [scenarios.NAME].")],
-    scenarios: Annotated[Path | None, typer.Option(help="A file with [scenarios.NAME], instead.")] = None,
+    file: Annotated[Path, typer.Argument(help="The trial file, .toml or .json; it may have scenarios of its own.")],
+    scenarios: Annotated[Path | None, typer.Option(help="A file with scenarios, instead.")] = None,
     history: Annotated[
         Path | None, typer.Option(help="A table of the past: season, site, arm and metrics; .csv, .xlsx or .json.")
     ] = None,
