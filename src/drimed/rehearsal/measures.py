@@ -73,9 +73,9 @@ def measures(record: Record, rules: Sequence[str] = ()) -> Measured:
         "share of control in the last season": Number.of(r.control[np.arange(r.trials), r.played - 1]),
         "trials that stand on the control": Number.of(np.asarray(np.nanmin(r.control, 1) >= FROZEN)),
         "decisions that the guard changed": Number.of(np.nanmean(r.changed, 1)),
-        "gain against the control": Number.of(np.nanmean(r.given - r.controls, 1)),
-        "gain against uniform allocation": Number.of(np.nanmean(r.given - r.uniform, 1)),
-        "regret against the best arm": Number.of(np.nanmean(r.best - r.given, 1)),
+        "gain against the control": Number.of(np.nanmean(_off(r.given, r.controls), 1)),
+        "gain against uniform allocation": Number.of(np.nanmean(_off(r.given, r.uniform), 1)),
+        "regret against the best arm": Number.of(np.nanmean(_off(r.best, r.given), 1)),
         "decisions harmful beyond the tolerance": Number.of(np.nanmean(r.violations, 1), share=True),
         "users harmed beyond the tolerance": Number.of((r.loss > r.tolerated * (1 + NEGLIGIBLE)).mean(1), share=True),
         "expected loss of the worst user": Number.of(r.loss.max(1)),
@@ -154,6 +154,12 @@ def best_by_user(record: Record, users: Sequence[str], groups: Mapping[str, Sequ
 def harm_by_user(record: Record) -> tuple[FloatArray, FloatArray]:
     """The 5, 50 and 95 % points of each user's expected loss, and the loss that is tolerated: (3, U), (U,)."""
     return np.quantile(record.loss, [0.05, 0.5, 0.95], axis=0), record.tolerated.mean(0)
+
+
+def _off(one: FloatArray, other: FloatArray) -> FloatArray:
+    """The difference of rewards; round-off is none."""
+    off = one - other
+    return np.where(np.abs(off) <= NEGLIGIBLE * (np.abs(one) + np.abs(other)), 0.0, off)
 
 
 def _found(truth: FloatArray, estimate: FloatArray) -> BoolArray:

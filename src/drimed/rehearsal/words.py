@@ -60,15 +60,25 @@ def told(seasons: int, m: Measured) -> list[Said]:
         *_found(seasons, m),
         Said(f"An arm that is not better is called better in {amount(false)} of trials.", false.value > OFTEN),
         Said(
-            f"A decision brings {amount(gain, share=False)} more than the control would, and "
+            f"A decision brings {_against(gain, 'more', 'less')} than the control would, and "
             f"{amount(m['regret against the best arm'], share=False)} less than the best arm for each user."
         ),
         Said(
-            f"{amount(harmed)} of users lose more than the tolerance over the trial; the worst one is expected to lose "
-            f"{amount(worst, share=False)} with a decision, where a negative loss is a gain.",
+            f"{amount(harmed)} of users lose more than the tolerance over the trial; the worst one is expected to end "
+            f"{_against(worst, 'below', 'above')} the control with a decision.",
             harmed.value > HARMED,
         ),
     ]
+
+
+def _against(number: Number | None, more: str, less: str) -> str:
+    """How much, and which way.
+
+    >>> _against(Number(-12.34, 0.5), "more", "less"), _against(Number(3.0, 0.5), "more", "less")
+    ('12.3 (± 0.5) less', '3 (± 0.5) more')
+    """
+    found = number or Number(0.0, 0.0)
+    return f"{amount(Number(abs(found.value), found.error), share=False)} {less if found.value < 0 else more}"
 
 
 def _control(seasons: int, m: Measured) -> Said:
