@@ -84,6 +84,29 @@ def test_a_trial_is_stopped_by_its_rule_and_says_why(store: Store, evidence: str
     assert proof.looks == len(looks(trial)) == state.episode.number
 
 
+def test_exact_evidence_is_wider_and_claims_nothing_once_an_outcome_leaves_its_range() -> None:
+    rules = {"exact": SUPERIOR | {"evidence": "exact"}, "asymptotic": SUPERIOR}
+    metrics = {"yield": {"range": [0.0, 20.0]}, "cost": {"range": [0.0, 3.0]}}
+    trial = play(create({"rules": rules, "looks": "by hand"}, metrics=metrics), 15)
+    trial.look()
+    said = {name: the_claim(looks(trial)[-1], name)["ranges"][0] for name in rules}
+    assert said["exact"]["low"] < said["asymptotic"]["low"] < 4.0 < said["asymptotic"]["high"] < said["exact"]["high"]
+    decided = trial.ask(episode=16)
+    trial.tell(decided[0].id, {"yield": 21.0, "cost": 1.0}, confirm=True)
+    trial.look()
+    after = {name: the_claim(looks(trial)[-1], name)["ranges"][0] for name in rules}
+    assert after["exact"]["low"] is None
+    assert after["asymptotic"]["low"] is not None
+    assert verify(trial.store, NAME).ok
+
+
+def test_exact_evidence_needs_ranges() -> None:
+    with pytest.raises(SpecError, match="exact ranges need the range of 'yield'"):
+        create({"rules": {"r": SUPERIOR | {"evidence": "exact"}}})
+    with pytest.raises(SpecError, match="exact ranges need the range of 'cost'"):
+        create({"rules": {"r": SUPERIOR | {"evidence": "exact", "metric": "cost"}}})
+
+
 def test_the_season_that_a_rule_forbids_is_not_opened_and_the_look_is_kept() -> None:
     trial = play(create({"rules": {"r": SUPERIOR | {"then": "stop"}}}), 30)
     last = trial.state().episode.number

@@ -15,6 +15,11 @@ from drimed.trial.state import TrialState
 from drimed.trial.stopping import EVERYBODY
 from drimed.trial.stores.store import Ledger
 
+SHOWN = {
+    "propensities": "the propensities alone",
+    "exact": "the propensities alone, exactly as far as outcomes stay in their ranges",
+    "model": "the model",
+}
 DOES = {"advise": "looks and reports say so", "pause": "the trial pauses", "stop": "the trial stops"}
 
 
@@ -112,7 +117,7 @@ def _rule_words(name: str, rule: StoppingRule) -> str:
         "futility": f"{rule.arm or 'no arm'} {'cannot' if rule.arm else 'can'} be better than the control by {far}",
         "harm": f"{arm} is worse than the control{more}",
     }[rule.kind]
-    evidence = "the propensities alone" if rule.evidence == "propensities" else "the model"
+    evidence = SHOWN[rule.evidence]
     return (
         f"{name}: {asks}, on {rule.metric or 'the reward'}, for {whom}; shown by {evidence}, at a confidence of "
         f"{percent(rule.confidence)}. Then {DOES[rule.then]}."

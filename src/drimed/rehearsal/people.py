@@ -42,8 +42,8 @@ class Crowd:
         until = None if spec.floors is None else spec.floors.until
         if until is not None and until not in rehearsed_rules(state):
             raise ConfigError(
-                f"a floor that ends for some users, or by a single metric, cannot be rehearsed: rule {until!r}; leave "
-                "`until` out to try it"
+                f"a floor that ends for some users, by a single metric or by an exact range, cannot be rehearsed: rule "
+                f"{until!r}; leave `until` out to try it"
             )
         cohorts: list[str | None] = [*spec.cohorts] or [None]
         known = list(spec.users)
@@ -107,9 +107,10 @@ def started(spec: TrialSpec, seed: int = 0) -> TrialState:
 
 
 def rehearsed_rules(state: TrialState) -> list[str]:
-    """The stopping rules about the reward of all users together; those about some of them are not rehearsed."""
+    """The stopping rules about the reward of all users together; those about some are not, nor are exact ones."""
     rules = {} if state.spec.stopping is None else state.spec.stopping.rules
-    return [name for name, rule in rules.items() if state.looked.views[name].by == "all" and rule.metric is None]
+    asked = {name: rule for name, rule in rules.items() if rule.metric is None and rule.evidence != "exact"}
+    return [name for name in asked if state.looked.views[name].by == "all"]
 
 
 def _drawn(spec: TrialSpec, rng: np.random.Generator) -> dict[str, float | str] | None:

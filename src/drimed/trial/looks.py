@@ -31,7 +31,7 @@ def look(
     stopping = state.spec.stopping
     rules = {} if stopping is None else stopping.rules
     seen = None
-    if any(rule.evidence == "propensities" for rule in rules.values()):
+    if any(rule.evidence != "model" for rule in rules.values()):
         seen = gather(ledger, state, before if before is not None and before.state.seq <= state.seq else None)
     said = [_said(state, seen, name, rule) for name, rule in rules.items()]
     bounds = limits(state, cause)
@@ -66,7 +66,8 @@ def _said(state: TrialState, seen: Gathered | None, name: str, rule: StoppingRul
         )
     else:
         assert seen is not None
-        found = model_free.ranges(seen, members, view.arms, alpha=alpha, metric=rule.metric)
+        exact = rule.evidence == "exact"
+        found = model_free.ranges(seen, members, view.arms, alpha=alpha, metric=rule.metric, exact=exact)
     claims = []
     for who in view.names:
         if rule.kind in OF_ALL_ARMS:

@@ -65,6 +65,19 @@ def reward_range(seen: Gathered) -> tuple[float, float] | None:
     return (least, most) if least < most and inside.all() else None
 
 
+def metric_range(seen: Gathered, metric: str) -> tuple[float, float] | None:
+    """What every value of a metric lies between, against its control plot where there is one; None: see above."""
+    declared = seen.state.spec.metrics[metric].range
+    if declared is None:
+        return None
+    low, high = declared
+    if seen.state.spec.feedback == "difference":
+        low, high = low - high, high - low
+    m = seen.state.problem.metrics.index(metric)
+    values = seen.vector[seen.observed[:, m], m]
+    return (low, high) if ((values >= low) & (values <= high)).all() else None
+
+
 def _told(
     log: Decisions, table: Table, some: list[int], bounds: tuple[float, float] | None
 ) -> Iterator[tuple[str, float, float]]:
@@ -83,11 +96,18 @@ def _told(
 
 
 def ranges(
-    seen: Gathered, members: Mapping[str, list[int]], arms: Sequence[str], *, alpha: float, metric: str | None = None
+    seen: Gathered,
+    members: Mapping[str, list[int]],
+    arms: Sequence[str],
+    *,
+    alpha: float,
+    metric: str | None = None,
+    exact: bool = False,
 ) -> dict[tuple[str, str], tuple[float, float]]:
     """The range at all times of each arm for each of these groups of users, on a metric or (None) the reward.
 
-    An effect of which nothing can be told yet goes from minus to plus infinity.
+    An effect of which nothing can be told yet goes from minus to plus infinity; so do exact ranges where an outcome has
+    left what the trial file says to be its range.
     """
     known = seen.reward
     if metric is not None:
@@ -95,15 +115,22 @@ def ranges(
         known = np.where(seen.observed[:, m], seen.vector[:, m], np.nan)
     log = Decisions.of(seen, known)
     found = dict.fromkeys(((who, arm) for who in members for arm in arms), (-np.inf, np.inf))
-    for arm in arms if len(log.at) else ():
+    bounds = (reward_range(seen) if metric is None else metric_range(seen, metric)) if exact else None
+    for arm in arms if len(log.at) and not (exact and bounds is None) else ():
         k = seen.state.problem.arm(arm)
         plays = log.plays(k)
         if not any(plays[some].sum() >= scores.PLAYS - ROUND_OFF for some in members.values()):
             continue
         table = log.table(k)
         for who, some in members.items():
-            band = scores.effect_band(log.scores(table, some), alpha)
-            if band.low.size:
+            told = log.scores(table, some, bounds)
+            if not told.value.size:
+                continue
+            if exact:
+                low, high = scores.exact_now(told, alpha)
+                found[who, arm] = float(low), float(high)
+            else:
+                band = scores.effect_band(told, alpha)
                 found[who, arm] = float(band.low[-1]), float(band.high[-1])
     return found
 

@@ -193,7 +193,8 @@ class StoppingRule(Part):
     each: Literal["group", "user"] | None = None  # every group, or every user, is a question of its own
     metric: Name | None = None  # None: the reward
     margin: NotNegative = 0.0  # in the unit of what is measured
-    evidence: Literal["propensities", "model"] = "propensities"  # what the ranges rest on
+    # What the ranges rest on: the propensities, in large samples; these and the metrics' ranges, exactly; the model.
+    evidence: Literal["propensities", "exact", "model"] = "propensities"
     confidence: Annotated[float, Field(ge=0.5, lt=1)] = 0.95  # one minus the false-claim rate of the rule
     then: Literal["advise", "pause", "stop"] = "advise"
 

@@ -81,7 +81,15 @@ def _evidence_faults(spec: TrialSpec, rule: StoppingRule, at: Path) -> Iterator[
             'evidence = "propensities"',
         )
     policy = make(spec.policy.name)
-    if rule.evidence == "propensities" and isinstance(policy, Policy) and policy.rule.randomisation == "sampled":
+    if rule.evidence == "exact":
+        for metric in spec.metrics if rule.metric is None else [rule.metric]:
+            if metric in spec.metrics and spec.metrics[metric].range is None:
+                yield Fault(
+                    (*at, "evidence"),
+                    f"exact ranges need the range of {metric!r}, outside of which no outcome can be; give it one, or "
+                    'evidence = "propensities"',
+                )
+    if rule.evidence != "model" and isinstance(policy, Policy) and policy.rule.randomisation == "sampled":
         yield Fault(
             (*at, "evidence"),
             f"the policy {spec.policy.name!r} only samples, and its propensities are not known: take another policy, "
