@@ -383,11 +383,11 @@ def test_proofs_that_nobody_waits_for_hold_up_nobody(running: Running, monkeypat
     go, proved = threading.Event(), list[str]()
     plain = verify
 
-    def slow(store: Any, trial: str, *, expected_hash: Any, progress: Any) -> Any:
+    def slow(store: Any, trial: str, *, progress: Any, **asked: Any) -> Any:
         proved.append(trial)
         while not go.wait(0.1):
             progress(1, 2)
-        return plain(store, trial, expected_hash=expected_hash, progress=progress)
+        return plain(store, trial, progress=progress, **asked)
 
     monkeypatch.setattr(service, "verify", slow)
     ok(running.http.post(f"{T}/ask", json={}))

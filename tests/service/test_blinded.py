@@ -31,7 +31,7 @@ from drimed.service.settings import Settings
 from drimed.trial.changes import CHANGES
 from drimed.trial.trial import Trial
 from tests.service.pages.visiting import Visitor, readable
-from tests.service.serving import Running, served
+from tests.service.serving import Running, modules_as_before, served
 
 NAME = "trial"
 T = f"/v1/trials/{NAME}"
@@ -223,7 +223,7 @@ def world(app: FastAPI, spec: dict[str, Any], *, more: bool) -> Iterator[World]:
 
 @pytest.fixture(params=OTHERS)
 def worlds(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[World, World]]:
-    with ExitStack() as stack:
+    with modules_as_before(), ExitStack() as stack:
         made = []
         for name, spec in (("one", ONE), ("other", OTHERS[request.param])):
             app = create_app(Settings(store=str(tmp_path / f"{name}.db"), rate=0))
@@ -245,7 +245,8 @@ def every_route(among: Iterable[BaseRoute], prefix: str = "") -> Iterator[tuple[
         yield from ((method, prefix + route.path, role) for method in route.methods or () if method != "HEAD")
 
 
-ROUTES = sorted(every_route(create_app(Settings(store="unused.db")).routes), key=str)
+with modules_as_before():
+    ROUTES = sorted(every_route(create_app(Settings(store="unused.db")).routes), key=str)
 
 
 def addresses(path: str) -> Iterator[str]:
@@ -318,7 +319,8 @@ def test_every_route_says_whom_it_is_for(method: str, path: str, role: str | Non
 
 @pytest.fixture
 def coded(tmp_path: Path) -> Iterator[World]:
-    app = create_app(Settings(store=str(tmp_path / "coded.db"), rate=0))
+    with modules_as_before():
+        app = create_app(Settings(store=str(tmp_path / "coded.db"), rate=0))
     yield from world(app, OTHERS["other arms"] | {"blinding": {"show_codes": True}}, more=False)
 
 

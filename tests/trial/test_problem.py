@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConflictError, InputError, UnknownNameError
-from drimed.learning.offer import Offer, Unit, make_offer
+from drimed.learning.offer import Offer, make_offer
 from drimed.linear.arrays import FloatArray
 from drimed.trial.arms import DEPARTURE
 from drimed.trial.parts import User
@@ -181,11 +181,10 @@ def test_offers_of_many_are_the_stacked_single_ones_bit_for_bit(feedback: str, n
     many = problem.offers(profiles, contexts, masks)
     for i, profile in enumerate(profiles):
         one = problem.offer(profile, contexts[i], masks[i])
-        for f in (*fields(Offer), *fields(Unit)):
-            part, parts = (one, many) if hasattr(one, f.name) else (one.unit, many.unit)
-            mine, stacked = getattr(part, f.name), getattr(parts, f.name)
-            if f.name == "unit":
-                continue
+        assert one.unit is None, "the paper's model reads no sites and seasons"
+        assert many.unit is None
+        for f in fields(Offer):
+            mine, stacked = getattr(one, f.name), getattr(many, f.name)
             if f.name == "available":
                 assert np.array_equal(stacked[i], np.ones(3, bool) if mine is None else mine)
             elif mine is None:

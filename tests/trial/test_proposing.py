@@ -25,11 +25,11 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, thr
     waiting, go = threading.Event(), threading.Event()
     plain = asking.decide
 
-    def slow(state: Any, questions: Any) -> Any:
+    def slow(state: Any, questions: Any, *seed: Any) -> Any:
         if questions[0].profile.user == "site 0" and not go.is_set():
             waiting.set()
             assert go.wait(PATIENCE)
-        return plain(state, questions)
+        return plain(state, questions, *seed)
 
     monkeypatch.setattr(asking, "decide", slow)
     yield waiting, go
@@ -95,11 +95,11 @@ def test_after_some_attempts_a_decision_is_taken_under_the_lock(address: str, mo
     other = Trial.open(trial.name, store)
     plain, calls = asking.decide, list[int]()
 
-    def overtaken(state: Any, questions: Any) -> Any:
+    def overtaken(state: Any, questions: Any, *seed: Any) -> Any:
         calls.append(state.seq)
         if len(calls) <= proposing.ATTEMPTS:
             other.add_user(f"new {len(calls)}", {})
-        return plain(state, questions)
+        return plain(state, questions, *seed)
 
     monkeypatch.setattr(asking, "decide", overtaken)
     given = trial.ask("site 0", key="k")
@@ -134,9 +134,9 @@ def test_a_snapshot_that_is_due_does_not_make_a_slow_decision_be_taken_again(
     store, taken = open_store(address), list[int]()
     trial, plain = Trial.create(BUSY, store), asking.decide
 
-    def counted(state: Any, questions: Any) -> Any:
+    def counted(state: Any, questions: Any, *seed: Any) -> Any:
         taken.append(state.seq)
-        return plain(state, questions)
+        return plain(state, questions, *seed)
 
     monkeypatch.setattr(asking, "decide", counted)
     for i in range(6):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from drimed.findings.analyse import analyse
 from drimed.learning.field.design import FEWEST
 from drimed.records import Report
 from drimed.trial.stores.memory import MemoryStore
@@ -68,3 +69,10 @@ def test_without_a_range_the_unit_of_a_fixed_cost_changes_no_decision() -> None:
 def test_a_metric_that_is_always_zero_does_not_freeze_a_trial() -> None:
     trial = _trial(0.0)
     assert "new" in [arm for s in range(1, 7) for arm in _season(trial, s, 0.0)]
+
+
+def test_a_fixed_cost_raises_no_alarm_about_the_model() -> None:
+    trial = _trial()
+    for s in range(1, 12):
+        _season(trial, s)
+    assert not [a.what for a in analyse(trial).checks.alarms if "cost" in a.what]

@@ -152,7 +152,7 @@ def foreseen(deviation: float, floor: float, decisions: int) -> float | None:
     """Half the range that so many decisions would give, with chances `floor` and 1 - floor; None: too few.
 
     >>> round(foreseen(1.0, 0.05, 480) or 0.0, 2)
-    0.69
+    0.64
     """
     count = np.arange(1, decisions + 1, dtype=np.float64)
     begun = floor * count >= scores.PLAYS - ROUND_OFF

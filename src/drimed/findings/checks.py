@@ -20,7 +20,7 @@ from drimed.evaluation.residuals import Check, Residuals, check_residuals
 from drimed.findings.inference import evidence, inference_learner, inference_noise, usable
 from drimed.learning import learned, noise
 from drimed.learning.learned import Noise
-from drimed.linear.arrays import FloatArray, IntArray, pick_shared
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick_shared
 from drimed.linear.ridge import one_step_ahead
 from drimed.records import Alarm
 from drimed.trial.gather import Gathered
@@ -70,6 +70,15 @@ def _left(seen: Gathered, rows: _Rows) -> tuple[Check, ...]:
     return residual_findings(seen, rows.at, rows.y / rows.sd, design=design, fitted=fitted)
 
 
+def _fixed(seen: Gathered, at: IntArray) -> BoolArray:
+    """Metrics that have one value under each arm, such as a fixed cost: what is left of them is round-off. (M,)"""
+    arm, fixed = seen.arm[at], np.full(seen.vector.shape[1], len(at) > 0)
+    for k in np.unique(arm):
+        y, there = seen.vector[at][arm == k], seen.observed[at][arm == k]
+        fixed &= np.where(there, y, -np.inf).max(0) <= np.where(there, y, np.inf).min(0)
+    return fixed
+
+
 def residual_findings(
     seen: Gathered,
     at: IntArray,
@@ -86,6 +95,7 @@ def residual_findings(
     `kind` is that of [model], and `terms` are the families that the model has ("season", "group", "group x arm",
     "covariate", ...): the advice depends on them.
     """
+    values = np.where(_fixed(seen, at), np.nan, values)
     people = [seen.state.profiles[int(s)] for s in seen.slot[at]]
     grouped = any(p.group is not None for p in people)
     residuals = Residuals(
@@ -190,12 +200,7 @@ def _withdrawn(found: Checks) -> str | None:
 
 
 def _alarms(seen: Gathered, found: Checks) -> list[Alarm]:
-    alarms = []
-    if found.context is not None and int(found.context.alarm) >= 0:
-        advice = (
-            "this is allowed for, as long as only the noise follows the contexts: check whether the outcomes moved too"
-        )
-        alarms.append(Alarm("the contexts have drifted", int(found.context.alarm) + 1, advice))
+    alarms = []  # contexts that drift are no alarm: trials are made for that, and what was found is told
     if found.mean is not None and int(found.mean.alarm) >= 0:
         advice = "the intervals assume that they do not: look at recent episodes alone, and consider a discount"
         alarms.append(Alarm("the effects themselves have moved", int(found.mean.alarm) + 1, advice))

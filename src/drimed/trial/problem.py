@@ -199,7 +199,7 @@ class Problem:
             context=self._standard(context),
             available=masks,
             user=np.array([profile.slot for profile in profiles]),
-            unit=self._units([profile.person for profile in profiles], context, blocks),
+            unit=None if self.spec.kind == "paper" else self._units([p.person for p in profiles], context, blocks),
             attributes=self.attributes,
         )
 

@@ -239,7 +239,7 @@ def test_charts_answer_to_pointer_keys_and_legend(tab: Tab) -> None:
     tab.go(DEMO)
     tip = page.locator("#tip")
     page.locator("#allocation-chart svg.wide rect.bar").first.hover()
-    expect(tip).to_contain_text(re.compile(r"episode 1, practice: \d+ % \(\d+ of 24\)"))
+    expect(tip).to_contain_text(re.compile(r"season 2020, practice: \d+ % \(\d+ of 24\)"))
     page.locator("#effects-chart").focus()
     page.keyboard.press("ArrowRight")
     expect(tip).to_contain_text(re.compile(r"lean: .*likely .* to .*; .* to "))
@@ -274,7 +274,7 @@ def test_pages_work_without_scripts(browser: Browser, service: Running) -> None:
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_text("Effects on reward against control: dune").first).to_be_visible()
     page.get_by_role("link", name="By user").click()
-    expect(page.get_by_text("What each user got in each episode").first).to_be_visible()
+    expect(page.get_by_text("What each user got in each season").first).to_be_visible()
     context.close()
 
 
