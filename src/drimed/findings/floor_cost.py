@@ -17,6 +17,7 @@ from drimed.formatting import counted, percent, short
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.rules.floors import KEPT
 from drimed.trial.gather import Gathered
+from drimed.trial.seasons import NUMBERED, Calendar
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,10 @@ class FloorCost:
     below: dict[str, int]  # decisions in which the guard certified less than its floor for this arm
     possible: dict[str, int]  # decisions in which it was available under a floor
 
-    def says(self, promise: str) -> list[str]:
-        """In words; `promise` is what the long ranges are called."""
-        under = f"{counted(self.decisions, 'decision')} in {counted(self.episodes, 'episode')}"
-        until = "" if self.running else f", the last in episode {self.last}"
+    def says(self, promise: str, called: Calendar = NUMBERED) -> list[str]:
+        """In words; `promise` is what the long ranges are called, and `called` what the seasons are."""
+        under = f"{counted(self.decisions, 'decision')} in {counted(self.episodes, called.word)}"
+        until = "" if self.running else f", the last in {called.said(self.last)}"
         worth = "cost" if self.loss >= 0 else "brought"
         ends = sorted((self.low, self.high) if self.loss >= 0 else (-self.low, -self.high))
         said = [

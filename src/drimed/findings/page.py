@@ -27,6 +27,7 @@ from drimed.outputs import replacing
 from drimed.records import Effect
 from drimed.trial import earlier
 from drimed.trial.model_free import EXACT, PROPENSITIES, REWARD
+from drimed.trial.seasons import calendar
 from drimed.trial.tables.writing import csv_text
 from drimed.trial.trial import Trial
 
@@ -72,7 +73,7 @@ def shown(a: Analysis, view: View) -> dict[str, Any]:
         "foreseen": True,
         "upcoming": upcoming([d for d in a.next if d.user in some], a.seen.state.problem.arms),
         "promise": a.promise,
-        "floor_cost": [] if a.floor_cost is None else a.floor_cost.says(a.promise),
+        "floor_cost": [] if a.floor_cost is None else a.floor_cost.says(a.promise, calendar(a.seen.state)),
         "exact": any(x.source == EXACT for x in a.effects),
         **_varying(a, view),
         "stopping": a.stopping,

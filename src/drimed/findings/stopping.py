@@ -11,6 +11,7 @@ from drimed.records import Event, Look
 from drimed.trial import events as kinds
 from drimed.trial.looked import looks, rule_changes
 from drimed.trial.parts import Stopping, StoppingRule
+from drimed.trial.seasons import calendar
 from drimed.trial.state import TrialState
 from drimed.trial.stopping import EVERYBODY
 from drimed.trial.stores.store import Ledger
@@ -87,21 +88,22 @@ def story(found: Stopped) -> list[str]:
     """What happened, in words."""
     said = [f"{counted(len(found.looks), 'look')} so far."] if found.looks else ["No look was taken yet."]
     first: dict[tuple[str, str, str], Look] = {}
+    called = calendar(found.state)
     for look in found.looks:
         for claim in look.claims:
             if claim.met:
                 arm = "all arms" if claim.all_arms else claim.arm
                 first.setdefault((claim.rule, arm, claim.who), look)
     said += [
-        f"{rule} was met for {arm}, {who}, in episode {look.episode} after {counted(look.decisions, 'decision')}."
+        f"{rule} was met for {arm}, {who}, in {called.said(look.episode)} after {counted(look.decisions, 'decision')}."
         for (rule, arm, who), look in first.items()
     ]
     if found.looks and not first:
         said.append("No rule was met.")
     for look in found.looks:
-        said += [f"The floor ended for {who} after episode {look.episode}." for who in look.floor_ends]
+        said += [f"The floor ended for {who} after {called.said(look.episode)}." for who in look.floor_ends]
         if look.demands is not None:
-            said.append(f"The trial was {look.demands} after episode {look.episode}: {look.reason}.")
+            said.append(f"The trial was {look.demands} after {called.said(look.episode)}: {look.reason}.")
     return said
 
 

@@ -61,6 +61,9 @@ class Calendar:
         return f"{self.word} {self.label(episode)}"
 
 
+NUMBERED = Calendar({})
+
+
 def calendar(state: TrialState) -> Calendar:
     """Of all of them."""
     return Calendar({n: season.name for n, season in state.seasons.items() if season.name is not None})
