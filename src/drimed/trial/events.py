@@ -11,9 +11,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import Any
-
-import numpy as np
 
 from drimed.errors import InputError
 from drimed.records import Event
@@ -55,7 +54,7 @@ def hash_after(previous: str, e: Event) -> str:
 
 def beginning(spec: dict[str, Any], seed: int) -> dict[str, Any]:
     """The body of a trial's first event."""
-    return {"spec": spec, "seed": seed, "numpy": np.__version__, "form": FORM}
+    return {"spec": spec, "seed": seed, "numpy": version("numpy"), "form": FORM}
 
 
 def chain(drafts: Sequence[Draft], *, seq: int, hash: str, time: str, actor: str) -> list[Event]:
