@@ -75,7 +75,7 @@ class Analysis:
             return NOT_GUARANTEED
         return GUARANTEED if self.varying is None else AT_ALL_TIMES
 
-    @property
+    @cached_property
     def given(self) -> set[str]:
         """Arms that somebody was given."""
         arms = self.seen.state.problem.arms
