@@ -90,8 +90,7 @@ def _worst_case(a: Analysis, unit: str) -> list[str]:
 
 def _meaning(a: Analysis, unit: str) -> list[str]:
     """Whether the limit promises anything: beside what the arms can do at all."""
-    given = a.given
-    effects = [abs(x.estimate) for x in a.own_effects if x.arm in given and x.available]
+    effects = [abs(x.estimate) for x in a.own_effects if x.arm in a.given and x.available]
     decisions = a.status.decisions
     largest, each = max(effects, default=0.0), -float(a.course.allowed[-1]) / max(1, decisions)
     if not largest or each <= largest:
