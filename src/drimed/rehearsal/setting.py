@@ -39,6 +39,7 @@ class Setting:
     drift: float
     delay: int
     dropout: float
+    bounds: FloatArray  # (M, 2), outside of which no outcome can be; infinite where no rule rests on that
 
     @staticmethod
     def of(spec: TrialSpec, scenario: Scenario, seasons: int | None = None) -> Setting:
@@ -75,5 +76,13 @@ class Setting:
             drift=scenario.drift,
             delay=scenario.delay,
             dropout=scenario.dropout,
+            bounds=np.array([_bounds(spec, m) for m in metrics]),
             **{name: deviations(name) for name in ("spread", *usual, "covariate_effects")},
         )
+
+
+def _bounds(spec: TrialSpec, metric: str) -> tuple[float, float]:
+    """Of a metric: a rule on exact ranges takes the file at its word, and so does the world in which it is tried."""
+    rules = () if spec.stopping is None else spec.stopping.rules.values()
+    exact = any(rule.evidence == "exact" for rule in rules)
+    return (exact and spec.metrics[metric].range) or (-np.inf, np.inf)

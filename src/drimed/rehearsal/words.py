@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from drimed.formatting import percent, short
 from drimed.rehearsal.designs import OWN
-from drimed.rehearsal.measures import ALL_TIMES, LIKELY, Measured, Number
+from drimed.rehearsal.measures import ALL_TIMES, CALLED, Measured, Number, first_claim
 
 STANDS = 0.8  # share of the control beyond which a trial learns little about anything else
 WEAK = 0.5  # power below which a trial more often finds nothing than something
@@ -54,7 +54,7 @@ def known(m: Measured, name: str) -> Number:
 def told(seasons: int, m: Measured) -> list[Said]:
     """What the trial would do in one scenario."""
     harmed, worst = known(m, "users harmed beyond the tolerance"), m["expected loss of the worst user"]
-    false, gain = known(m, f"false claims, {LIKELY}"), m["gain against the control"]
+    false, gain = known(m, f"false claims, {first_claim(m)}"), m["gain against the control"]
     return [
         _control(seasons, m),
         *_found(seasons, m),
@@ -83,7 +83,7 @@ def _against(number: Number | None, more: str, less: str) -> str:
 
 def _control(seasons: int, m: Measured) -> Said:
     control, frozen = known(m, "share of control"), known(m, FROZEN)
-    if m[f"power, {LIKELY}"] is None:  # no arm is better: the control is where it should be
+    if m[f"power, {first_claim(m)}"] is None:  # no arm is better: the control is where it should be
         return Said(f"{amount(control)} of decisions are for the control.")
     if frozen.value > WEAK:
         return Said(
@@ -101,14 +101,15 @@ def _control(seasons: int, m: Measured) -> Said:
 
 
 def _found(seasons: int, m: Measured) -> list[Said]:
-    power, sure, harm = m[f"power, {LIKELY}"], m[f"power, {ALL_TIMES}"], m[f"harm found, {LIKELY}"]
+    claim = first_claim(m)
+    power, sure, harm = m[f"power, {claim}"], m.get(f"power, {ALL_TIMES}"), m[f"harm found, {claim}"]
     found = []
     if power is not None:
         few = f" {seasons} seasons are too few to count on an answer." if power.value < WEAK else ""
         found.append(
             Said(
-                f"After {seasons} seasons a better arm is called better in {amount(power)} of trials (likely, 95 %), "
-                f"in {amount(sure)} by ranges that hold at all times.{few}",
+                f"After {seasons} seasons a better arm is called better in {amount(power)} of trials ({CALLED[claim]})"
+                f"{'' if sure is None else f', in {amount(sure)} by ranges that hold at all times'}.{few}",
                 power.value < WEAK,
             )
         )
@@ -137,7 +138,7 @@ def verdict(all_measures: Mapping[tuple[str, str], Measured], seasons: Mapping[s
 
 def short_notes(scenario: str, seasons: int, m: Measured) -> list[str]:
     """What a quick rehearsal says when a trial is created."""
-    power, frozen, control = m[f"power, {LIKELY}"], m[FROZEN], m["share of control"]
+    power, frozen, control = m[f"power, {first_claim(m)}"], m[FROZEN], m["share of control"]
     said = []
     if frozen is not None and frozen.value > WEAK:
         said.append(
