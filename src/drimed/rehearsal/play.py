@@ -18,7 +18,6 @@ from drimed.guards.guard import UNCHANGED, Decision
 from drimed.learning.offer import Floor, Offer, Outcome
 from drimed.linear import pmf
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
-from drimed.policies.contract import AnyPolicy
 from drimed.rehearsal.designs import CONTROL, FIXED, POLICY, UNIFORM, Design
 from drimed.rehearsal.looks import Look, look
 from drimed.rehearsal.rules import Watch
@@ -58,6 +57,7 @@ def play(
     state = crowd.state
     policy = state.policy
     learned = policy.init(state.problem.shape, (len(world.seeds),))
+    draws = world.policy_draws(policy.draws_needed(state.problem.shape) if design.learns else 1)
     waiting: list[tuple[int, Offer, IntArray, Outcome]] = []
     first, L = 0, world.setting.seasons
     past: list[Season] = []  # kept for those who watch
@@ -68,9 +68,9 @@ def play(
         means = world.means(season, offers)
         if design.allocation == POLICY:
             holds = None if watch is None else watch.floors(season)
-            learned, decision = _decided(world, policy, learned, offers, season, first, holds)
+            learned, decision = _decided(world, learned, offers, season, first, draws, holds)
         else:
-            decision = _by_design(world, design, offers, season, first)
+            decision = _by_design(world, design, offers, season, draws[:, first:])
         told = world.respond(season, decision.action, means)
         waiting.append((season, offers, decision.action, _outcome(state, offers, decision, told)))
         last = season == L - 1
@@ -113,12 +113,18 @@ def controls(world: World, season: Season) -> FloatArray:
 
 
 def _decided(
-    world: World, policy: AnyPolicy, learned: Any, offers: Offer, season: int, first: int, holds: BoolArray | None
+    world: World,
+    learned: Any,
+    offers: Offer,
+    season: int,
+    first: int,
+    draws: FloatArray,
+    holds: BoolArray | None,
 ) -> tuple[Any, Decision]:
     """A season as the trial's own policy decides it; where a guard keeps accounts, one plot of each user at a time."""
     state = world.crowd.state
-    n, width = len(world.crowd.seasons[season]), policy.draws_needed(state.problem.shape)
-    draws = np.stack([streams.uniforms(int(seed), "policy", first, n, width) for seed in world.seeds])
+    policy = state.policy
+    n = len(world.crowd.seasons[season])
     user, before = world.crowd.user(season), _earlier(world, season)
     parts: list[tuple[IntArray, Decision]] = []
     done = 0
@@ -126,7 +132,7 @@ def _decided(
         some = offers if len(at) == n else _part(offers, at, n)
         some = replace(some, floor=_floor(state, first + done, before[at], None if holds is None else holds[:, at]))
         learned = policy.settle(learned)
-        decision = policy.decide_together(learned, some, draws[:, done : done + len(at)])
+        decision = policy.decide_together(learned, some, draws[:, first + done : first + done + len(at)])
         learned = policy.commit_together(learned, some, decision)
         parts.append((at, decision))
         done += len(at)
@@ -140,7 +146,7 @@ def _decided(
     return learned, Decision(**joined, exact=parts[0][1].exact)
 
 
-def _by_design(world: World, design: Design, offers: Offer, season: int, first: int) -> Decision:
+def _by_design(world: World, design: Design, offers: Offer, season: int, draws: FloatArray) -> Decision:
     """A season that is decided without learning."""
     S, n = len(world.seeds), len(world.crowd.seasons[season])
     K = offers.features.shape[-2]
@@ -150,8 +156,7 @@ def _by_design(world: World, design: Design, offers: Offer, season: int, first: 
     else:
         p = np.broadcast_to(can / can.sum(-1, keepdims=True), (S, n, K))
     if design.allocation in (CONTROL, UNIFORM):
-        draws = np.stack([streams.uniforms(int(seed), "policy", first, n, 1)[:, 0] for seed in world.seeds])
-        action = pmf.sample(p, draws)
+        action = pmf.sample(p, draws[:, :n, 0])
     elif design.allocation == FIXED:
         action = np.stack([_balanced(can, streams.generator(int(seed), f"plan {season}")) for seed in world.seeds])
     return Decision(action, p, np.full((S, n), UNCHANGED))

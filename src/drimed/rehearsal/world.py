@@ -50,12 +50,18 @@ class World:
         fields = self.crowd.state.problem.covariates.fields
         if not fields:
             return [None] * len(user)
-        H, L = len(self.crowd.users), self.setting.seasons
         typical, spread = (np.array([getattr(f, name) for f in fields.values()]) for name in ("typical", "spread"))
         levels = np.array([len(f.levels or ()) for f in fields.values()])
-        draws = self._per_seed("contexts", lambda rng: _number_or_level(rng, (L, H), levels))[:, season]
+        draws = self._drawn_contexts[:, season]
         numbers = typical + spread * (draws + self.setting.drift * season)
         return list(np.swapaxes(np.where(levels > 0, draws, numbers)[:, user], 0, 1))
+
+    @cached_property
+    def _drawn_contexts(self) -> FloatArray:
+        """Standard normal numbers, or levels: (S, L, H, D)."""
+        fields, lead = self.crowd.state.problem.covariates.fields, (self.setting.seasons, len(self.crowd.users))
+        levels = np.array([len(f.levels or ()) for f in fields.values()])
+        return np.asarray(self._per_seed("contexts", lambda rng: _number_or_level(rng, lead, levels)))
 
     def offers(self, season: int) -> Offer:
         """What is offered in a season: (S, n)."""
@@ -96,10 +102,15 @@ class World:
         control = np.stack([p.control[: mean.shape[-2]] for p in crowd.profiles(season)]).argmax(-1)
         plot = np.broadcast_to(control, action.shape)
         y, y0 = (np.take_along_axis(mean, a[..., None, None], -2)[..., 0, :] for a in (action, plot))
-        lost = np.stack([streams.uniforms(int(i), f"dropout {season}", 0, action.shape[1], 1)[:, 0]
-                         for i in self.seeds])  # fmt: skip
         low, high = s.bounds.T
-        return Told(np.clip(y + own, low, high), np.clip(y0 + beside, low, high), lost >= s.dropout)
+        return Told(np.clip(y + own, low, high), np.clip(y0 + beside, low, high), self._comes(season, action.shape))
+
+    def _comes(self, season: int, shape: tuple[int, ...]) -> BoolArray:
+        """Whether each outcome ever does: (S, n)."""
+        if not self.setting.dropout:
+            return np.ones(shape, bool)
+        drawn = [streams.uniforms(int(i), f"dropout {season}", 0, shape[1], 1)[:, 0] for i in self.seeds]
+        return np.asarray(np.stack(drawn) >= self.setting.dropout)
 
     def _of_season(self, season: int) -> FloatArray:
         """What a season has of its own, for each decision: (S, n, K, M)."""
@@ -224,7 +235,14 @@ class World:
         return found[:, 0], found[:, 1]
 
     def _normal(self, name: str, sd: FloatArray, *shape: int) -> FloatArray:
+        if not sd.any():
+            return np.zeros((len(self.seeds), *shape, len(sd)))
         return sd * self._per_seed(name, lambda rng: rng.standard_normal((*shape, len(sd))))
+
+    def policy_draws(self, width: int) -> FloatArray:
+        """Of all decisions of the trial: (S, n of all seasons, width)."""
+        n = sum(map(len, self.crowd.seasons))
+        return np.stack([streams.uniforms(int(seed), "policy", 0, n, width) for seed in self.seeds])
 
     def _per_seed(self, name: str, draw: Callable[[np.random.Generator], Any]) -> Any:
         return np.stack([draw(streams.generator(int(seed), name)) for seed in self.seeds])
