@@ -86,7 +86,7 @@ def played(spec: TrialSpec, trials: int) -> Measured:
     there = Outcomes(world(spec, SCENARIO, range(LIVE_SEEDS, LIVE_SEEDS + trials)))
     w = there.world
     truth = np.einsum("hk,shk->sk", weights(w.typical), w.effects[..., 0])
-    control = spec.arms and list(spec.arms).index(str(spec.control))
+    control = list(spec.arms).index(str(spec.control))
     found: dict[str, list[float]] = {name: [] for name in SHOWN}
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(str(Path(folder) / "trials.db"))
@@ -103,7 +103,7 @@ def played(spec: TrialSpec, trials: int) -> Measured:
             wrong = [key for key in met if not _holds(there, s, key)]
             found[f"rule {RULE} met by a false claim"].append(bool(wrong))
             found["share of control"].append(float(np.mean([[a == control for a in arms] for arms in given])))
-            found["users harmed beyond the tolerance"].append(_harmed(there, s, given, int(control)))
+            found["users harmed beyond the tolerance"].append(_harmed(there, s, given, control))
             found["seasons"].append(len(given))
     shares = {name: np.array(values, bool) if _is_share(name) else np.array(values) for name, values in found.items()}
     return {name: Number.of(values, share=True) for name, values in shares.items()}

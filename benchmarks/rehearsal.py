@@ -11,6 +11,7 @@ not depend on what else runs. Outcomes of the loop are drawn before the clock st
 from __future__ import annotations
 
 import argparse
+import importlib
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
 from drimed.errors import HaltedError
 from drimed.linear.arrays import BoolArray, FloatArray
@@ -37,6 +37,7 @@ from drimed.trial.stores.sql import SqlStore
 from drimed.trial.trial import Trial
 
 CORES = 2
+psutil: Any = importlib.import_module("psutil")  # it comes with distributed, and has no types
 LARGE: dict[str, Any] = {
     "name": "large",
     "metrics": {"yield": {"range": [0, 100]}},
