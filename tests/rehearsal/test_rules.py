@@ -29,7 +29,7 @@ GROUPS = PLOTS | {"users": {u: {"group": g, "plots": EIGHT} for u, g in (("north
 EFFECTS = {"effects": {"new": {"yield": 30.0}, "other": {"yield": -40.0}}, "site_arm": {"yield": 0.0}}
 
 
-MANY = PAPER | {
+MANY: dict[str, Any] = {
     "users": {u: {"group": g, "plots": [str(i) for i in range(150)]} for u, g in (("north", "a"), ("south", "b"))},
     "floors": {"arms": 0.33},
 }  # fmt: skip
@@ -87,7 +87,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "control plots": (GROUPS | WIDE | {"feedback": "difference"}, EFFECTS, {"rules": FREE}),
     "metrics": (TWO_METRICS | WIDE, LESS, {"rules": ON_METRICS}),
     "paper": (PAPER | GROUPS | WIDE, EFFECTS, {"rules": FREE}),
-    "many plots": (MANY | WIDE, EFFECTS, {"rules": FREE}),
+    "many plots": (PAPER | MANY | WIDE, EFFECTS, {"rules": FREE}),
     "people who join": (PEOPLE | WIDE, EFFECTS | {"users": 30}, {"rules": JOINING}),
     "now and then": (GROUPS, EFFECTS, {"rules": ON_MODEL, "looks": 40}),
     "by hand": (GROUPS, EFFECTS, {"rules": {"stop": STOP}, "looks": "by hand"}),
@@ -178,6 +178,19 @@ def test_a_claim_is_false_where_the_world_says_otherwise_of_those_whom_it_is_abo
     assert not watch._is_false(0, "a", own | {"who": "a"})
     assert watch._is_false(0, "a", {"who": "a", "arm": "other", "ranges": [{"arm": "other"}]})
     assert watch._is_false(0, "b", own | {"who": "b"})  # it is better, but not by that margin
+
+
+@pytest.mark.parametrize("more", [{}, {"delay": 1}, {"dropout": 0.2}], ids=["at once", "late", "lost"])
+def test_ranges_from_propensities_are_those_of_a_rule_with_the_same_alpha(more: dict[str, Any]) -> None:
+    """Those of the page are of the whole batch at 95 %: a rule with two arms has that at a confidence of 90 %."""
+    paper = {} if "dropout" in more else PAPER  # which has no missing outcomes
+    spec = TrialSpec.read(PLAIN | MANY | paper | WIDE | {"stopping": {"rules": {"b": rule("harm", confidence=0.9)}}})
+    watch, _, record = watched(spec, EFFECTS | more, 3)
+    for s in range(len(SEEDS)):
+        found = np.reshape(ends(watch.said[s]), (2, 2))  # arms but the control, low and high
+        rehearsed = np.stack([record.free_low[s, -1, 1:], record.free_high[s, -1, 1:]], -1)
+        np.testing.assert_allclose(rehearsed, found, rtol=1e-6)
+        assert np.isfinite(found).all()
 
 
 def test_measures_have_every_rule_and_the_seasons_of_trials_that_were_stopped() -> None:

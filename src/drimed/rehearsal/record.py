@@ -113,7 +113,7 @@ def played(world: World, design: Design, tolerance: Tolerance) -> Record:
     looks = [s.look for s in seasons if s.look is not None]
     truth = world.effects[..., 0]
     truth_all = np.einsum("hk,shk->sk", weights(world.typical), truth)
-    free = np.stack([propensities(world, seasons, season) for season in at], 1)  # (S, T, K, 2)
+    free = propensities(world, seasons, at)  # (S, T, K, 2)
     losses, tolerated = _losses(world, seasons, tolerance, watch.played)
     rewards = [_rewards(world, s, tolerance) for s in seasons]
 

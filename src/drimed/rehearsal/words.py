@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ STANDS = 0.8  # share of the control beyond which a trial learns little about an
 WEAK = 0.5  # power below which a trial more often finds nothing than something
 OFTEN = 0.1  # false claims beyond which something is wrong with the design
 FROZEN = "trials that stand on the control"
+RULE_MET = re.compile("rule .+ met")
 HARMED = 0.05  # share of users beyond which it is told first
 
 
@@ -59,6 +61,7 @@ def told(seasons: int, m: Measured) -> list[Said]:
         _control(seasons, m),
         *_found(seasons, m),
         Said(f"An arm that is not better is called better in {amount(false)} of trials.", false.value > OFTEN),
+        *_rules(seasons, m),
         Said(
             f"A decision brings {_against(gain, 'more', 'less')} than the control would, and "
             f"{amount(m['regret against the best arm'], share=False)} less than the best arm for each user."
@@ -69,6 +72,23 @@ def told(seasons: int, m: Measured) -> list[Said]:
             harmed.value > HARMED,
         ),
     ]
+
+
+def _rules(seasons: int, m: Measured) -> list[Said]:
+    """What the stopping rules of the file do."""
+    found = []
+    for name in (key.removeprefix("rule ").removesuffix(" met") for key in m if RULE_MET.fullmatch(key)):
+        met, wrong = known(m, f"rule {name} met"), known(m, f"rule {name} met by a false claim")
+        found.append(
+            Said(
+                f"Stopping rule {name!r} is met in {amount(met)} of trials, by a false claim in {amount(wrong)}.",
+                wrong.value > OFTEN,
+            )
+        )
+    lasts = m["seasons"]
+    if lasts is not None and lasts.value < seasons:
+        found.append(Said(f"A trial ends after {amount(lasts, share=False)} of {seasons} seasons on average."))
+    return found
 
 
 def _against(number: Number | None, more: str, less: str) -> str:
