@@ -127,11 +127,11 @@ def speed(name: str, spec: TrialSpec, trials: int, loops: int, seasons: int | No
     """Print one line of the table."""
     scenario = scenarios.usual(spec, seasons)["a difference that matters"]
 
-    def run(n: int, seed: int) -> None:
+    def run(n: int, seed: int, seasons: int | None = seasons) -> None:
         plan = Plan(spec, {"s": scenario}, (designs.own(spec),), trials=n, seed=seed, seasons=seasons)
         rehearse(plan, None, jobs=CORES)
 
-    run(100, 1)  # two blocks: both processes have compiled
+    run(100, 1, 2)  # two blocks: both processes have compiled
     there = Outcomes(world(spec, scenario, range(loops + 1), seasons))
     assert there.drawn
     assert there.contexts

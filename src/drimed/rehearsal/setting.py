@@ -5,6 +5,7 @@ Shapes: K arms, M metrics.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -65,7 +66,7 @@ class Setting:
 
         arriving = (scenario.users or scenarios.PEOPLE) if spec.enrols else 0
         return Setting(
-            seasons=seasons or scenario.seasons or scenarios.SEASONS,
+            seasons=min(seasons or scenario.seasons or scenarios.SEASONS, _most_seasons(spec)),
             users=arriving,
             level=np.array([scenarios.levels(spec, scenario)[m] for m in metrics]),
             effects=by_arm(scenario.effects),
@@ -79,6 +80,11 @@ class Setting:
             bounds=np.array([_bounds(spec, m) for m in metrics]),
             **{name: deviations(name) for name in ("spread", *usual, "covariate_effects")},
         )
+
+
+def _most_seasons(spec: TrialSpec) -> int:
+    """That the file allows."""
+    return sys.maxsize if spec.stopping is None else spec.stopping.seasons or sys.maxsize
 
 
 def _bounds(spec: TrialSpec, metric: str) -> tuple[float, float]:
