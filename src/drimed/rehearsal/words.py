@@ -62,16 +62,23 @@ def told(seasons: int, m: Measured) -> list[Said]:
         *_found(seasons, m),
         Said(f"An arm that is not better is called better in {amount(false)} of trials.", false.value > OFTEN),
         *_rules(seasons, m),
-        Said(
-            f"A decision brings {_against(gain, 'more', 'less')} than the control would, and "
-            f"{amount(m['regret against the best arm'], share=False)} less than the best arm for each user."
-        ),
+        _brings(gain, m["regret against the best arm"]),
         Said(
             f"{amount(harmed)} of users lose more than the tolerance over the trial; the worst one is expected to end "
             f"{_against(worst, 'below', 'above')} the control with a decision.",
             harmed.value > HARMED,
         ),
     ]
+
+
+def _brings(gain: Number | None, regret: Number | None) -> Said:
+    """What a decision is worth."""
+    if gain == regret == Number(0.0, 0.0):
+        return Said("A decision brings what the control would: all arms do the same.")
+    return Said(
+        f"A decision brings {_against(gain, 'more', 'less')} than the control would, and "
+        f"{amount(regret, share=False)} less than the best arm for each user."
+    )
 
 
 def _rules(seasons: int, m: Measured) -> list[Said]:
