@@ -50,11 +50,16 @@ class Evaluation(NamedTuple):
     grad_R: FloatArray  # (..., g, M, M), with respect to R
     theta: FloatArray  # (..., M, P), posterior mean
     covariance: FloatArray  # (..., M, P, M, P)
+    second: FloatArray  # (..., M, F, M, F), second derivatives with respect to log variances
+    by_unit: FloatArray  # (..., M, M, F), of the gradient, when outcomes of a metric are measured in a larger unit
+    squares: FloatArray  # (..., M, M), of standardised residuals of all data, by metrics
 
 
-def evaluate(design: Design, v: FloatArray, R: FloatArray, *, gradient: bool = True) -> Evaluation:
+def evaluate(
+    design: Design, v: FloatArray, R: FloatArray, *, gradient: bool = True, curvature: bool = False
+) -> Evaluation:
     """The likelihood at variances v (..., M, F) and residual covariances R (..., g, M, M)."""
-    return Evaluation(*kernels.evaluate(*design, v, R, int(gradient)))
+    return Evaluation(*kernels.evaluate(*design, v, R, int(gradient) + int(curvature)))
 
 
 def thinned(design: Design, most: int) -> Design:
