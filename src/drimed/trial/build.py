@@ -55,6 +55,8 @@ def _field(spec: TrialSpec, form: int) -> AnyPolicy:
         learner["centred"] = True
     if form >= 2:
         learner["still"] = tuple(_still(metric) for metric in spec.metrics.values())
+    if form < 3:
+        learner["curvature"] = "differences"
     return make(name, **(learner | _implied(spec, plain.traits) | settings))
 
 

@@ -49,10 +49,11 @@ class Averaged:
 
 
 def learn(
-    parameters: Parameters, design: Design, scale: Scale, batch: tuple[int, ...], *, pairs: int, each: bool
-) -> Averaged:
+    parameters: Parameters, design: Design, scale: Scale, batch: tuple[int, ...], *, pairs: int, each: bool,
+    curvature: str = "exact",
+) -> Averaged:  # fmt: skip
     """Fit variances and everything else, with `pairs` antithetic pairs of draws; 0 stays at the mode."""
-    found = most_plausible(parameters, thinned(design, MOST_CLUSTERS), batch)
+    found = most_plausible(parameters, thinned(design, MOST_CLUSTERS), batch, curvature)
     known = _nodes(parameters, found.x, found.hessian, pairs)
     return _average(parameters, design, scale, known, each=each)
 
@@ -104,7 +105,7 @@ def _average(parameters: Parameters, design: Design, scale: Scale, known: Known,
     nodes = known[2]
     variance, residual = parameters.variances(nodes), parameters.residual(nodes)
     # The nodes' axis goes in front of the design's, for the kernel, and back.
-    found = evaluate(design, *(np.moveaxis(a, nodes.ndim - 2, 0) for a in (variance, residual)), gradient=False)
+    found = evaluate(design, *(np.moveaxis(a, nodes.ndim - 2, 0) for a in (variance, residual)))
     means, covariances = (np.moveaxis(a, 0, nodes.ndim - 2) for a in (found.theta, found.covariance))
     theta, covariance = mixture(means, covariances, 2)
     own = (means, covariances) if each else (None, None)

@@ -62,23 +62,25 @@ def add_common(
     VX, XT, squares = np.empty((n, D)), np.empty((D, n)), np.empty(n)
     product(rows, 0, n, D, V, D, VX)
     turned(rows, n, D, XT)
+    half = np.zeros((units, units))  # of pairs in one of their two orders
     for a in range(D):
-        for h in range(D):
-            H[unit_of[a], unit_of[h]] += 0.5 * V[a, h] * V[a, h]
+        sums = half[unit_of[a]]
+        for h in range(a):
+            sums[unit_of[h]] += V[a, h] * V[a, h]
+        sums[unit_of[a]] += 0.5 * V[a, a] * V[a, a]
     for i in range(n):
-        u = unit[i]
+        sums = half[unit[i]]
         for a in range(D):
-            both = 0.5 * VX[i, a] * VX[i, a]
-            H[u, unit_of[a]] += both
-            H[unit_of[a], u] += both
-        squares[:] = 0.0
+            sums[unit_of[a]] += VX[i, a] * VX[i, a]
+        squares[i:] = 0.0
         for a in range(D):
             add_row(squares[i:], VX[i, a], XT[a, i:])
-        H[u, u] -= 0.5 * squares[i] * squares[i]
+        squares[i] *= np.sqrt(0.5)
         for j in range(i, n):
-            both = 0.5 * squares[j] * squares[j]
-            H[u, unit[j]] += both
-            H[unit[j], u] += both
+            sums[unit[j]] += squares[j] * squares[j]
+    for u in range(units):
+        for w in range(units):
+            H[u, w] += 0.5 * (half[u, w] + half[w, u])
     towards, turn = np.empty((units, D)), np.empty((D, units))
     product(pull, 0, units, D, V, D, towards)
     turned(pull, units, D, turn)

@@ -19,25 +19,25 @@ from drimed.learning.field.triangles import add_row, inverse_root, product, solv
 from drimed.linear.arrays import FloatArray, IntArray
 from drimed.linear.kernel import helper, kernel
 
-GRADIENT, CURVATURE = 1, 2  # what is wanted besides the posterior
+POSTERIOR, GRADIENT, CURVATURE = 0, 1, 2  # what is wanted; the curvature comes with the gradient
 
 
 @kernel(
     "void(f8[:,:,:], i8[:], i8[:], i8[:,:], i8[:], i8[:,:], i8[:], i8[:], i8[:], i8[:], i8[:], f8[:,:],"
-    " f8[:,:,:], i8, f8[:], f8[:,:], f8[:,:,:], f8[:,:], f8[:,:,:,:], f8[:,:,:,:], f8[:,:,:], f8[:,:])",
+    " f8[:,:,:], i8, f8[:], f8[:,:], f8[:,:,:,:], f8[:,:], f8[:,:,:], f8[:,:], f8[:,:,:], f8[:,:,:,:])",
     "(n,u,u),(n),(n),(n,e),(e),(n,r),(r),(l),(p),(q),(t),(m,f),(g,m,m),()"
-    "->(),(m,f),(g,m,m),(m,p),(m,p,m,p),(m,f,m,f),(m,m,f),(m,m)",
+    "->(),(m,p),(m,p,m,p),(m,f),(g,m,m),(m,m),(m,m,f),(m,f,m,f)",
 )
 def evaluate(  # type: ignore[no-untyped-def]
     T, pattern, group, cols, slot, zcols, zslot, start, family, zfamily, touched_bound, v, R, want,
-    value, grad_v, grad_R, theta, covariance, second, by_unit, squares,
+    value, theta, covariance, grad_v, grad_R, squares, by_unit, second,
 ):  # fmt: skip
     L, P, q, M, F = start.shape[0] - 1, family.shape[0], zfamily.shape[0], v.shape[0], v.shape[1]
     W, log_R = inverses(R)
     spot, seen = np.full(P, -1, np.int64), np.empty(P, np.int64)  # of each column of theta; the column of each spot
     D = M * collected(T, cols, start[0], start[L], spot, seen)
     Qm, nm = M * q, min(M * touched_bound.shape[0], D)  # the most of one cluster
-    again = 1 if want > 0 else 0  # clusters are kept, and looked at again for the gradient
+    again = 0 if want == POSTERIOR else 1  # clusters are kept, and looked at again for the gradient
     sums = np.empty((again * (L - 1) + 1, Qm, Qm + nm + M))
     touched, own = np.empty((sums.shape[0], nm), np.int64), np.empty((sums.shape[0], q), np.int64)
     counts = np.zeros((sums.shape[0], 2), np.int64)
@@ -48,7 +48,15 @@ def evaluate(  # type: ignore[no-untyped-def]
     for l in range(L):
         at = again * l
         S, ours, theirs = sums[at], touched[at], own[at]
-        nt = collected(T, cols, start[l], start[l + 1], place, ours)
+        nt = 0
+        for i in range(start[l], start[l + 1]):
+            for e in range(cols.shape[1]):
+                if T[i, 0, 0] > 0.0 and cols[i, e] >= 0:
+                    place[cols[i, e]] = 0
+        for s in range(D // M):  # in the order of A
+            if place[seen[s]] == 0:
+                place[seen[s]], ours[nt] = nt, seen[s]
+                nt += 1
         nz = collected(T, zcols, start[l], start[l + 1], zplace, theirs)
         counts[at, 0], counts[at, 1] = nt, nz
         Q, n = M * nz, M * nt
@@ -74,8 +82,7 @@ def evaluate(  # type: ignore[no-untyped-def]
         for t in range(n):
             row = ours[t]
             for s in range(t, n):
-                col = ours[s]
-                A[min(row, col), max(row, col)] -= taken[t, s]
+                A[row, ours[s]] -= taken[t, s]
             for m in range(M):
                 A[row, D + m] -= taken[t, n + m]
 
@@ -90,19 +97,20 @@ def evaluate(  # type: ignore[no-untyped-def]
     for a in range(D):
         for m in range(M):
             est[a] += A[a, D + m]
-    theta[:], covariance[:], grad_v[:], grad_R[:], second[:], by_unit[:] = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    for m in range(M):
-        for col in range(P):
-            covariance[m, col, m, col] = v[m, family[col]]
-    for a in range(D):
-        metric, col = a % M, seen[a // M]
-        theta[metric, col] = est[a] * dev[a]
-        for h in range(D // M):
-            for m in range(M):
-                covariance[metric, col, m, seen[h]] = V[a, M * h + m] * dev[a] * dev[M * h + m]
-    if want == 0:
+    if want == POSTERIOR:
+        theta[:], covariance[:] = 0.0, 0.0
+        for m in range(M):
+            for col in range(P):
+                covariance[m, col, m, col] = v[m, family[col]]
+        for a in range(D):
+            metric, col = a % M, seen[a // M]
+            theta[metric, col] = est[a] * dev[a]
+            for h in range(D // M):
+                for m in range(M):
+                    covariance[metric, col, m, seen[h]] = V[a, M * h + m] * dev[a] * dev[M * h + m]
         return
 
+    grad_v[:], grad_R[:], by_unit[:], second[:] = 0.0, 0.0, 0.0, 0.0
     for a in range(D):
         f = family[seen[a // M]]
         grad_v[a % M, f] += 0.5 * (est[a] * est[a] + V[a, a] - 1.0)

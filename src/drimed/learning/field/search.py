@@ -14,7 +14,8 @@ from drimed.learning.field.triangles import solved, triangulated
 from drimed.linear.arrays import FloatArray, IntArray
 from drimed.linear.kernel import kernel
 
-MOST_STEPS, LONGEST = 100, 3.0  # how many, and how long in the coordinate that moves most
+MOST_STEPS = 100
+LONGEST, LONGEST_SHOWN = 1.0, 3.0  # in the coordinate that moves most: by the curvature here, and by one that was shown
 LEAST_CURVATURE = 0.1  # a tenth of a weak prior's
 MOVED, ROUND_OFF = 1e-9, 1e-13  # of the value: what counts as progress, and what it cannot tell
 
@@ -30,14 +31,14 @@ def descend(
 
     `inverse` is an inverse curvature to begin with, for an objective that does not tell its own.
     """
-    active = np.arange(len(x))
+    active, longest = np.arange(len(x)), LONGEST if inverse is None else LONGEST_SHOWN
     x, found = x.copy(), objective(x, active)
     end = tuple(part.copy() for part in found)
     for _ in range(MOST_STEPS):
         if not len(active):
             break
         step = downhill(found[2], found[1]) if inverse is None else -np.matvec(inverse, found[1])
-        step *= np.minimum(1.0, LONGEST / np.maximum(np.abs(step).max(-1, keepdims=True), 1e-300))
+        step *= np.minimum(1.0, longest / np.maximum(np.abs(step).max(-1, keepdims=True), 1e-300))
         x_new, new = _halved(objective, x[active], found, step, active, bounds)
         if inverse is not None:
             inverse = _shown(inverse, x_new - x[active], new[1] - found[1])

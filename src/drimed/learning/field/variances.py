@@ -12,8 +12,8 @@ from typing import final
 
 import numpy as np
 
-from drimed.learning.field.likelihood import Design, Evaluation, evaluate
-from drimed.learning.field.search import LEAST_CURVATURE, Bounds, Found, Objective, descend, downhill
+from drimed.learning.field.likelihood import Design, Slopes, slopes
+from drimed.learning.field.search import LEAST_CURVATURE, Found, Objective, descend
 from drimed.learning.field.terms import Family
 from drimed.linear.arrays import FloatArray, IntArray
 
@@ -21,8 +21,8 @@ RESIDUAL_SD = 1.5  # of the log of the residual variance relative to a first gue
 CORRELATION_SD = 1.0  # of an off-diagonal entry of the residual's factor, relative to its diagonal
 ARM_NOISE_SD = 0.5  # of the log of an arm's noise variance relative to the others
 LIMIT = 12.0  # a log variance stays this near its prior's centre: 8 prior deviations
-GENTLE, STEP, POLISH = 1e-3, 1e-3, 2  # of the first two forms: when to end BFGS, differences, steps of Newton after it
-NEAR = 1e-6  # a gradient from which one more step of Newton leads to the mode
+STEP = 1e-3  # of the differences of gradients that make up a Hessian
+GENTLE, POLISH = 1e-3, 2  # a gradient from which so many steps of Newton, with the same curvature, lead to the mode
 NUDGE = 1e-5  # of the differences that tell how the residual's shape bends
 
 
@@ -68,6 +68,10 @@ class Parameters:
         """How many of them, from the front, are averaged over: all variances, not the residual's shape."""
         return self.metrics * len(self.learned) + self.metrics
 
+    @cached_property
+    def _below(self) -> tuple[IntArray, ...]:
+        return np.tril_indices(self.metrics, -1)
+
     @property
     def _scales(self) -> int:
         return self.groups * self.metrics if self.groups > 1 else 0
@@ -88,16 +92,15 @@ class Parameters:
         s = self._arm_scales(x)
         return R * s[..., :, None] * s[..., None, :]
 
-    def gradient(self, x: FloatArray, found: Evaluation) -> FloatArray:
+    def gradient(self, x: FloatArray, found: Slopes) -> FloatArray:
         """Of the log likelihood, with respect to the vector: (..., p)."""
-        M = self.metrics
         first = found.grad_v[..., self.learned].reshape(*x.shape[:-1], -1)
         root, s = self._root(x), self._arm_scales(x)
         R = np.matmul(root, np.swapaxes(root, -1, -2))
         by_R = (found.grad_R * s[..., :, None] * s[..., None, :]).sum(-3)
         by_root = 2 * np.matmul(by_R, root)  # (..., M, M)
         log_sd = (by_root * root).sum(-1)  # a row of the factor is proportional to its diagonal
-        below = np.tril_indices(M, -1)
+        below = self._below
         off = by_root[..., *below] * np.diagonal(root, axis1=-2, axis2=-1)[..., below[0]]
         parts = [first, 0.5 * log_sd, off]
         if self._scales:
@@ -105,7 +108,7 @@ class Parameters:
             parts.append((found.grad_R * scaled).sum(-1).reshape(*x.shape[:-1], -1))
         return np.concatenate(parts, -1)
 
-    def curvature(self, found: Evaluation) -> FloatArray:
+    def curvature(self, found: Slopes) -> FloatArray:
         """Second derivatives of the log likelihood, given the residual's shape: (..., k, k).
 
         To measure a metric in a larger unit is to scale all its variances. So the residual's derivative is that of the
@@ -125,7 +128,7 @@ class Parameters:
         sd = np.exp(0.5 * x[..., at : at + M])
         root = np.zeros((*x.shape[:-1], M, M))
         root[..., np.arange(M), np.arange(M)] = sd
-        below = np.tril_indices(M, -1)
+        below = self._below
         root[..., *below] = x[..., at + M : at + M + len(below[0])] * sd[..., below[0]]
         return root
 
@@ -145,14 +148,14 @@ class Learned:
 
 def log_posterior(parameters: Parameters, design: Design, x: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Minus the log of likelihood times prior, and its gradient: (..., p) -> (...), (..., p)."""
-    return _posterior(parameters, evaluate(design, parameters.variances(x), parameters.residual(x)), x)
+    return _posterior(parameters, slopes(design, parameters.variances(x), parameters.residual(x)), x)
 
 
 def log_posterior_curved(
     parameters: Parameters, design: Design, x: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """The same, and its second derivatives: (..., p, p). Where the residual's shape is concerned, by differences."""
-    found = evaluate(design, parameters.variances(x), parameters.residual(x), curvature=True)
+    found = slopes(design, parameters.variances(x), parameters.residual(x), curvature=True)
     value, g = _posterior(parameters, found, x)
     k, p = parameters.uncertain, parameters.size
     H = np.empty((*x.shape, p))
@@ -164,7 +167,7 @@ def log_posterior_curved(
     return value, g, H
 
 
-def _posterior(parameters: Parameters, found: Evaluation, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _posterior(parameters: Parameters, found: Slopes, x: FloatArray) -> tuple[FloatArray, FloatArray]:
     off = x - parameters.centre
     pull = np.matvec(parameters.precision, off)
     return -found.value + 0.5 * np.vecdot(off, pull), pull - parameters.gradient(x, found)
@@ -179,33 +182,24 @@ def learn(parameters: Parameters, design: Design, batch: tuple[int, ...], curvat
     def objective(x: FloatArray, which: IntArray) -> Found:
         return tell(parameters, flat if len(which) == members else _choose(flat, which), x)
 
+    p, everyone = parameters.size, np.arange(members)
     x = np.repeat(parameters.centre[None], members, 0)
     bounds = parameters.centre - LIMIT, parameters.centre + LIMIT
-    if curvature == "exact":
-        x, (_, g, H) = descend(objective, x, bounds, NEAR)
-        x, H = _clipped(x, downhill(H, g), bounds), curved(H)
-    else:
-        x, H = _by_differences(parameters, objective, x, bounds)
-    p = parameters.size
+    inverse = None if curvature == "exact" else np.repeat(np.eye(p)[None], members, 0)
+    x, (_, g, *known) = descend(objective, x, bounds, GENTLE, inverse)
+    H = curved(known[0] if known else _differences(objective, x, everyone))
+    for left in range(POLISH, 0, -1):
+        x = np.clip(x - np.clip(np.linalg.solve(H, g[..., None])[..., 0], -0.1, 0.1), *bounds)
+        g = log_posterior(parameters, flat, x)[1] if left > 1 else g
     return Learned(x.reshape(*batch, p), H.reshape(*batch, p, p))
 
 
-def _by_differences(
-    parameters: Parameters, objective: Objective, x: FloatArray, bounds: Bounds
-) -> tuple[FloatArray, FloatArray]:
-    """As trials of the first two forms learn: BFGS, then Newton with differences of gradients."""
-    everyone, axes = np.arange(len(x)), STEP * np.eye(parameters.size)
-    x, _ = descend(objective, x, bounds, GENTLE, np.repeat(np.eye(parameters.size)[None], len(x), 0))
-    H = [(objective(x + axis, everyone)[1] - objective(x - axis, everyone)[1]) / (2 * STEP) for axis in axes]
-    curvature = curved(np.stack(H, -2))
-    for _ in range(POLISH):
-        x = _clipped(x, -np.linalg.solve(curvature, objective(x, everyone)[1][..., None])[..., 0], bounds)
-    return x, curvature
-
-
-def _clipped(x: FloatArray, step: FloatArray, bounds: Bounds) -> FloatArray:
-    """After a last step, which is a short one."""
-    return np.clip(x + np.clip(step, -0.1, 0.1), *bounds)
+def _differences(objective: Objective, x: FloatArray, everyone: IntArray) -> FloatArray:
+    """Of gradients: what trials of earlier forms take for the curvature."""
+    H = np.empty((*x.shape, x.shape[-1]))
+    for k, step in enumerate(STEP * np.eye(x.shape[-1])):
+        H[..., k, :] = (objective(x + step, everyone)[1] - objective(x - step, everyone)[1]) / (2 * STEP)
+    return H
 
 
 def curved(H: FloatArray) -> FloatArray:
