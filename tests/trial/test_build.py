@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from math import sqrt
 from typing import Any
 
@@ -210,6 +211,17 @@ def test_a_field_trial_with_too_many_sites_is_told_of_the_other_model() -> None:
     for sites, said in ((20, False), (300, True)):
         spec = spec_of(model={"kind": "field"}, users={f"site {i}": {} for i in range(sites)})
         assert any('kind = "people" is made for many users' in note for note in notes(spec, 4)) is said
+
+
+@pytest.mark.parametrize(
+    ("form", "changes"),
+    [(1, {"curvature": "differences", "still": None}), (2, {"curvature": "differences"}), (3, {})],
+)
+def test_a_trial_goes_on_learning_in_the_form_that_it_began_with(form: int, changes: dict[str, Any]) -> None:
+    spec = spec_of(model={"kind": "field"})
+    policy = build_policy(spec, Problem(spec).shape.d, form)
+    assert isinstance(policy, Policy)
+    assert policy.learner == replace(field_of(spec), **changes)
 
 
 def test_a_trial_that_will_decide_slowly_is_told_so() -> None:

@@ -20,6 +20,7 @@ from drimed.trial.parts import PAPER, Metric, Model
 from drimed.trial.spec import TrialSpec
 
 PRIOR_DEVIATION = 0.5  # of a coefficient, in units of its metric's size
+BEFORE_3: dict[str, Any] = {"curvature": "differences"}  # how trials of an earlier form learn
 SPREADS = 8  # standard deviations of a measurement that a plausible range has room for
 
 
@@ -53,10 +54,10 @@ def _field(spec: TrialSpec, form: int) -> AnyPolicy:
     }
     if model.centred:
         learner["centred"] = True
+    if form < 3:
+        learner |= BEFORE_3
     if form >= 2:
         learner["still"] = tuple(_still(metric) for metric in spec.metrics.values())
-    if form < 3:
-        learner["curvature"] = "differences"
     return make(name, **(learner | _implied(spec, plain.traits) | settings))
 
 

@@ -17,7 +17,8 @@ from drimed import streams
 from drimed.learning.field.cells import GROWS
 from drimed.learning.field.design import Scale
 from drimed.learning.field.likelihood import Design, evaluate, thinned
-from drimed.learning.field.variances import Parameters, curved
+from drimed.learning.field.search import curved
+from drimed.learning.field.variances import Parameters
 from drimed.learning.field.variances import learn as most_plausible
 from drimed.linear.arrays import FloatArray, IntArray
 

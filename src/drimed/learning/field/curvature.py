@@ -5,9 +5,9 @@ By Louis' identity, with m and C the posterior mean and covariance of all effect
     d^2 log L / d log v_k d log v_j = 1/2 sum over (k, j) of D^2 - m_k' D m_j,   plus the gradient where k = j
 
 over theta and the effects of all clusters. Those of two clusters depend on each other through theta alone: with rows h
-of G B, C is G + h V h' within a cluster and h V h' between two. So theta's effects are rows of the unit matrix, sums run
-over pairs of rows, and what is different within a cluster is added by `add_local`. Of a family that has more rows than
-theta has columns, only the sum of h h' counts: as many rows as theta has columns, with the same sum, stand for them.
+of G B, C is G + h V h' within a cluster and h V h' between two. So theta's effects are rows of the unit matrix, sums
+run over pairs of rows, and what is different within a cluster is added by `add_local`. Of a family that has more rows
+than theta has columns, only the sum of h h' counts: as many rows as theta has columns, with that sum, stand for them.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ def gathered(
     units = pull.shape[0]
     F, L = units // M, counts.shape[0]
     size = np.zeros(units, np.int64)
-    for l in range(L):
-        for a in range(M * counts[l, 1]):
-            size[a % M * F + zfamily[columns[l, a // M]]] += 1
+    for at in range(L):
+        for a in range(M * counts[at, 1]):
+            size[a % M * F + zfamily[columns[at, a // M]]] += 1
     n = 0
     for u in range(units):
         n += min(size[u], D)
@@ -117,15 +117,15 @@ def gathered(
         end = n + min(size[u], D)
         unit[n:end] = u
         i = n
-        for l in range(L):
-            Q = M * counts[l, 1]
+        for at in range(L):
+            Q = M * counts[at, 1]
             for a in range(Q):
-                if a % M * F + zfamily[columns[l, a // M]] != u:
+                if a % M * F + zfamily[columns[at, a // M]] != u:
                     continue
                 full[:] = 0.0
-                for t in range(M * counts[l, 0]):
-                    full[touched[l, t]] = sums[l, a, Q + t]
-                add_row(pull[u], -mean[l, a], full)
+                for t in range(M * counts[at, 0]):
+                    full[touched[at, t]] = sums[at, a, Q + t]
+                add_row(pull[u], -mean[at, a], full)
                 for row in range(D if many else 0):
                     if full[row] != 0.0:
                         add_row(rows[n + row, row:], full[row], full[row:])

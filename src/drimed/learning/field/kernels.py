@@ -1,9 +1,9 @@
 """The loops of the field model's likelihood, compiled; drimed.learning.field.likelihood says what they compute.
 
 Sums over cells, the elimination of each cluster's own effects, and the pieces of the gradient. Indices: a cell has
-columns `cols` of theta and `zcols` of its cluster's effects, each with a slot of the moments T; -1 is no column. Columns
-that no cell has are left out: of theta altogether, of a cluster's effects in that cluster. What is left is numbered
-anew, and rows and columns of matrices run over metrics last: M column + m.
+columns `cols` of theta and `zcols` of its cluster's effects, each with a slot of the moments T; -1 is no column.
+Columns that no cell has are left out: of theta altogether, of a cluster's effects in that cluster. What is left is
+numbered anew, and rows and columns of matrices run over metrics last: M column + m.
 
 A cluster's sums stand side by side, [S | B | c], with c by the metric whose outcomes it comes from, and so do those of
 theta, [A | b]. While S = U'U is factored, B and c become U'^-1 B and U'^-1 c.
@@ -15,9 +15,21 @@ import numpy as np
 
 from drimed.learning.field.curvature import add_common, add_local
 from drimed.learning.field.residuals import add_squares, second_moments
-from drimed.learning.field.triangles import add_row, inverse_root, product, solved, squared, triangulated, turned
-from drimed.linear.arrays import FloatArray, IntArray
-from drimed.linear.kernel import helper, kernel
+from drimed.learning.field.sums import (
+    add_block,
+    add_cross,
+    add_outcomes,
+    collected,
+    collected_in_order,
+    deviations,
+    forget,
+    in_units,
+    inside,
+    inverses,
+    take,
+)
+from drimed.learning.field.triangles import inverse_root, product, solved, squared, triangulated, turned
+from drimed.linear.kernel import kernel
 
 POSTERIOR, GRADIENT, CURVATURE = 0, 1, 2  # what is wanted; the curvature comes with the gradient
 
@@ -45,23 +57,15 @@ def evaluate(  # type: ignore[no-untyped-def]
     A, taken = np.zeros((D, D + M)), np.empty((nm, nm + M))
     observed, log_det = np.zeros(M), 0.0
     squares[:] = 0.0
-    for l in range(L):
-        at = again * l
+    for cluster in range(L):
+        at = again * cluster
         S, ours, theirs = sums[at], touched[at], own[at]
-        nt = 0
-        for i in range(start[l], start[l + 1]):
-            for e in range(cols.shape[1]):
-                if T[i, 0, 0] > 0.0 and cols[i, e] >= 0:
-                    place[cols[i, e]] = 0
-        for s in range(D // M):  # in the order of A
-            if place[seen[s]] == 0:
-                place[seen[s]], ours[nt] = nt, seen[s]
-                nt += 1
-        nz = collected(T, zcols, start[l], start[l + 1], zplace, theirs)
+        nt = collected_in_order(T, cols, start[cluster], start[cluster + 1], place, seen, D // M, ours)
+        nz = collected(T, zcols, start[cluster], start[cluster + 1], zplace, theirs)
         counts[at, 0], counts[at, 1] = nt, nz
         Q, n = M * nz, M * nt
         S[:Q, : Q + n + M] = 0.0
-        for i in range(start[l], start[l + 1]):
+        for i in range(start[cluster], start[cluster + 1]):
             if T[i, 0, 0] > 0.0:
                 w = W[group[i], pattern[i]]
                 log_det += T[i, 0, 0] * log_R[group[i], pattern[i]]
@@ -120,9 +124,9 @@ def evaluate(  # type: ignore[no-untyped-def]
     X, HV, VH, N = np.empty((nm, nm)), np.empty((Qm, nm)), np.empty((nm, Qm)), np.empty((Qm, Qm))
     C, G, mean = np.empty((Qm, Qm)), np.empty((Qm, Qm)), np.empty((L, Qm))
     means, moments, bends = np.empty(nm + Qm), np.empty((nm + Qm, nm + Qm)), np.zeros((M * F, M * F))
-    for l in range(L):
-        S, ours, theirs, mine = sums[l], touched[l], own[l], mean[l]
-        Q, n = M * counts[l, 1], M * counts[l, 0]
+    for at in range(L):
+        S, ours, theirs, mine = sums[at], touched[at], own[at], mean[at]
+        Q, n = M * counts[at, 1], M * counts[at, 0]
         for t in range(n):
             row = ours[t]
             for s in range(n):
@@ -152,7 +156,7 @@ def evaluate(  # type: ignore[no-untyped-def]
                 zplace[theirs[t]] = t
             zdev = deviations(v, zfamily, theirs, Q // M)
             second_moments((est, X, dev, ours[:n]), (mine, C, zdev), HV, moments, means)
-            for i in range(start[l], start[l + 1]):
+            for i in range(start[at], start[at + 1]):
                 if T[i, 0, 0] > 0.0:
                     x, z = (cols[i], slot, place), (zcols[i], zslot, zplace)
                     add_squares(T[i], W[group[i], pattern[i]], x, z, n, (means, moments), grad_R[group[i]])
@@ -206,174 +210,3 @@ def own(  # type: ignore[no-untyped-def]
             noise[m, col, h % M, h // M] = dev[a] * dev[h] * G[a, h]
         for h in range(n):
             gain[m, col, h % M, h // M] = dev[a] * S[a, Q + h]
-
-
-@helper
-def inverses(R: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """R^-1 restricted to what was observed, and log det, for each noise group and pattern: (g, 2^M, M, M), (g, 2^M)."""
-    groups, M = R.shape[0], R.shape[1]
-    W, log_det = np.zeros((groups, 1 << M, M, M)), np.zeros((groups, 1 << M))
-    index, observed = np.zeros(M, np.int64), np.zeros((M, M))
-    for pattern in range(1, 1 << M):
-        n = 0
-        for m in range(M):
-            if (pattern >> m) & 1:
-                index[n] = m
-                n += 1
-        for g in range(groups):
-            for a in range(n):
-                for h in range(n):
-                    observed[a, h] = R[g, index[a], index[h]]
-            log_det[g, pattern] = triangulated(observed, n, n, 0.0)
-            inverse = squared(inverse_root(observed, n), n)
-            for a in range(n):
-                for h in range(n):
-                    W[g, pattern, index[a], index[h]] = inverse[a, h]
-    return W, log_det
-
-
-@helper
-def collected(T: FloatArray, cols: IntArray, first: int, end: int, place: IntArray, found: IntArray) -> int:
-    """Number the columns that cells have, and count them; those come first of whose kind there are most.
-
-    Columns of one kind share no cell: the more of them are eliminated first, the more of the factor is zero.
-    """
-    E = cols.shape[1]
-    sizes = np.zeros(E, np.int64)
-    for e in range(E):
-        for i in range(first, end):
-            col = cols[i, e]
-            if T[i, 0, 0] > 0.0 and col >= 0 and place[col] < 0:
-                place[col] = 0
-                sizes[e] += 1
-    n = 0
-    for _ in range(E):
-        e = np.argmax(sizes)
-        if sizes[e] <= 0:
-            break
-        sizes[e] = 0
-        for i in range(first, end):
-            col = cols[i, e]
-            if T[i, 0, 0] > 0.0 and col >= 0 and place[col] == 0:
-                place[col], found[n] = -2, col
-                n += 1
-    for t in range(n):
-        place[found[t]] = t
-    return n
-
-
-@helper
-def forget(place: IntArray, found: IntArray, n: int) -> None:
-    """No column has a number any more."""
-    for t in range(n):
-        place[found[t]] = -1
-
-
-@helper
-def deviations(v: FloatArray, family: IntArray, found: IntArray, n: int) -> FloatArray:
-    """The prior deviation of each of the columns that were found: (M n)."""
-    M = v.shape[0]
-    dev = np.empty(M * n)
-    for t in range(n):
-        for m in range(M):
-            dev[M * t + m] = np.sqrt(v[m, family[found[t]]])
-    return dev
-
-
-@helper
-def add_outcomes(T: FloatArray, W: FloatArray, observed: FloatArray, squares: FloatArray) -> None:
-    """Add a cell to the numbers of observations and to their squares."""
-    M = W.shape[0]
-    first = T.shape[0] - M
-    for m in range(M):
-        if W[m, m] > 0.0:
-            observed[m] += T[0, 0]
-        for k in range(M):
-            squares[m, k] += W[m, k] * T[first + m, first + k]
-
-
-@helper
-def add_block(
-    T: FloatArray, W: FloatArray, x: tuple[IntArray, IntArray, IntArray], A: FloatArray, right: int
-) -> None:
-    """Add a cell to the upper triangle of x x', and to x y, whose columns begin at `right`."""
-    cols, slot, place = x
-    E, M = slot.shape[0], W.shape[0]
-    first = T.shape[0] - M
-    for e in range(E):
-        if cols[e] < 0:
-            continue
-        here = M * place[cols[e]]
-        for m in range(M):
-            for k in range(M):
-                A[here + m, right + k] += W[m, k] * T[slot[e], first + k]
-        for h in range(e, E):
-            if cols[h] < 0:
-                continue
-            there, t = M * place[cols[h]], T[slot[e], slot[h]]
-            row, col = min(here, there), max(here, there)
-            for m in range(M):
-                for k in range(M):
-                    A[row + m, col + k] += W[m, k] * t
-
-
-@helper
-def add_cross(
-    T: FloatArray,
-    W: FloatArray,
-    z: tuple[IntArray, IntArray, IntArray],
-    x: tuple[IntArray, IntArray, IntArray],
-    B: FloatArray,
-    first: int,
-) -> None:
-    """Add a cell to z x', whose columns begin at `first`."""
-    (zcols, zslot, zplace), (cols, slot, place) = z, x
-    M = W.shape[0]
-    for e in range(zslot.shape[0]):
-        if zcols[e] < 0:
-            continue
-        row = M * zplace[zcols[e]]
-        for h in range(slot.shape[0]):
-            if cols[h] < 0:
-                continue
-            col, t = first + M * place[cols[h]], T[zslot[e], slot[h]]
-            for m in range(M):
-                for k in range(M):
-                    B[row + m, col + k] += W[m, k] * t
-
-
-@helper
-def in_units(S: FloatArray, n: int, width: int, dev: FloatArray) -> None:
-    """[S | B] in units of the prior deviations of its rows, with their prior added."""
-    for a in range(n):
-        for h in range(a, n):
-            S[a, h] *= dev[a] * dev[h]
-        S[a, a] += 1.0
-        for h in range(n, width):
-            S[a, h] *= dev[a]
-
-
-@helper
-def take(S: FloatArray, Q: int, n: int, taken: FloatArray, squares: FloatArray) -> None:
-    """What elimination takes from [A | b], B'G [B | c], in its upper triangle, and from the squares."""
-    M = squares.shape[0]
-    for t in range(n):
-        taken[t, t : n + M] = 0.0
-        for a in range(Q):
-            share = S[a, Q + t]
-            if share != 0.0:
-                add_row(taken[t, t : n + M], share, S[a, Q + t : Q + n + M])
-    for a in range(Q):
-        for m in range(M):
-            for k in range(M):
-                squares[m, k] -= S[a, Q + n + m] * S[a, Q + n + k]
-
-
-@helper
-def inside(U: FloatArray, Q: int, N: FloatArray, found: FloatArray) -> None:
-    """U^-1 (I + N) U'^-1, written to `found`; N is symmetric and is used up."""
-    for a in range(Q):
-        N[a, a] += 1.0
-    solved(U, Q, N, 0, Q)
-    turned(N, Q, Q, found)
-    solved(U, Q, found, 0, Q)

@@ -71,7 +71,9 @@ class Field:
     # What each metric is taken to vary by after some outcomes that are all alike; 0: half of its level. None: nothing
     # is known of the arms as long as a metric has not varied.
     still: tuple[float, ...] | None = None
-    curvature: str = "exact"  # of the variances' posterior; differences: of gradients, as trials of earlier forms have it
+    curvature: str = (
+        "exact"  # of the variances' posterior; differences: of gradients, as trials of earlier forms have it
+    )
     pairs: int = 6  # of draws of the variances that estimates are averaged over; 0: the most plausible variances alone
     growth: float = 1.1  # variances are fitted again when there are this many times as many outcomes
     delta: float = 0.01  # the radius at all times may fail with this probability

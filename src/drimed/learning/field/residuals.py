@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from drimed.learning.field.sums import Entries
 from drimed.linear.arrays import FloatArray, IntArray
 from drimed.linear.kernel import helper
-
-Entries = tuple[IntArray, IntArray, IntArray]  # columns of a cell, their slots, and the number of each column
 
 
 @helper

@@ -1,7 +1,7 @@
 """The least of many smooth functions at once: downhill steps, halved where they go too far.
 
-Members are searched side by side, and those that are near enough drop out. A step goes by the curvature: the objective's
-own (Newton), or one that the gradients so far have shown (BFGS).
+Members are searched side by side, and those that are near enough drop out. A step goes by the curvature: the
+objective's own (Newton), or one that the gradients so far have shown (BFGS).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ LONGEST, LONGEST_SHOWN = 1.0, 3.0  # in the coordinate that moves most: by the c
 LEAST_CURVATURE = 0.1  # a tenth of a weak prior's
 MOVED, ROUND_OFF = 1e-9, 1e-13  # of the value: what counts as progress, and what it cannot tell
 
-Found = tuple[FloatArray, ...]  # values (members), gradients (members, p), and curvatures (members, p, p) if they are known
+# Values (members), gradients (members, p), and curvatures (members, p, p) where the objective tells them.
+Found = tuple[FloatArray, ...]
 Objective = Callable[[FloatArray, IntArray], Found]  # of points (members, p), and the numbers of these members
 Bounds = tuple[FloatArray, FloatArray]
 
@@ -87,16 +88,34 @@ def _shown(H: FloatArray, s: FloatArray, y: FloatArray) -> FloatArray:
     return H + change - rho[:, None, None] * (cross + np.swapaxes(cross, -1, -2))
 
 
+def downhill(H: FloatArray, g: FloatArray) -> FloatArray:
+    """-H^-1 g, with a curvature that is positive in every direction."""
+    step = np.asarray(_solved(H, g))
+    bent = np.isnan(step[..., 0])
+    if bent.any():
+        step[bent] = -np.linalg.solve(curved(H[bent]), g[bent][..., None])[..., 0]
+    return step
+
+
+def curved(H: FloatArray) -> FloatArray:
+    """A Hessian made symmetric, with no curvature below a tenth of a weak prior's."""
+    values, vectors = np.linalg.eigh(0.5 * (H + np.swapaxes(H, -1, -2)))
+    values = np.maximum(values, LEAST_CURVATURE)
+    return np.matmul(vectors * values[..., None, :], np.swapaxes(vectors, -1, -2))
+
+
 @kernel("void(f8[:,:], f8[:], f8[:])", "(p,p),(p)->(p)")
-def downhill(H, g, step):  # type: ignore[no-untyped-def]
-    """-H^-1 g, with no pivot of H below the least curvature."""
+def _solved(H, g, step):  # type: ignore[no-untyped-def]
+    """-H^-1 g; NaN where H is not positive definite, or hardly."""
     p = g.shape[0]
     A = np.empty((p, p + 1))
     for a in range(p):
         A[a, p] = -g[a]
         for h in range(p):
             A[a, h] = H[a, h]
-    triangulated(A, p, p + 1, LEAST_CURVATURE)
+    if np.isnan(triangulated(A, p, p + 1, LEAST_CURVATURE)):
+        step[:] = np.nan
+        return
     solved(A, p, A, p, p + 1)
     for a in range(p):
         step[a] = A[a, p]

@@ -1,8 +1,8 @@
 """Triangular factors of positive definite matrices, compiled: A = U'U, its inverse, and what is carried along.
 
-Everything goes row by row, in sums that the compiler vectorises, and a zero of the factor costs nothing: for sizes up to
-some hundreds a library call costs more than the work, and its threads get in each other's way. Matrices are given with
-the number of rows and columns that are in use; what lies below the diagonal of U is never read.
+Everything goes row by row, in sums that the compiler vectorises, and a zero of the factor costs nothing: for sizes up
+to some hundreds a library call costs more than the work, and its threads get in each other's way. Matrices are given
+with the number of rows and columns that are in use; what lies below the diagonal of U is never read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def add_row(x: FloatArray, share: float, y: FloatArray) -> None:
 def triangulated(A: FloatArray, n: int, width: int, least: float) -> float:
     """U in the place of the first n columns of A = U'U, U'^-1 B in that of the further ones, B; log det of A.
 
-    `least` is a smallest pivot, for matrices that need not be positive definite; 0: a matrix that is not has no factor.
+    A matrix with a pivot that is not above `least` has no factor: its log det is NaN.
     """
     log_det = 0.0
     for a in range(n):
@@ -34,10 +34,8 @@ def triangulated(A: FloatArray, n: int, width: int, least: float) -> float:
             share = A[k, a]
             if share != 0.0:
                 add_row(A[a, a:width], -share, A[k, a:width])
-        if least > 0.0 and not A[a, a] > least:
-            A[a, a] = least
         pivot = A[a, a]
-        if not pivot > 0.0:
+        if not pivot > least:
             return np.nan
         log_det += np.log(pivot)
         row, by = A[a, a:width], 1.0 / np.sqrt(pivot)

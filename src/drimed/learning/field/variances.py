@@ -13,7 +13,7 @@ from typing import final
 import numpy as np
 
 from drimed.learning.field.likelihood import Design, Slopes, slopes
-from drimed.learning.field.search import LEAST_CURVATURE, Found, Objective, descend
+from drimed.learning.field.search import Found, Objective, curved, descend
 from drimed.learning.field.terms import Family
 from drimed.linear.arrays import FloatArray, IntArray
 
@@ -69,8 +69,9 @@ class Parameters:
         return self.metrics * len(self.learned) + self.metrics
 
     @cached_property
-    def _below(self) -> tuple[IntArray, ...]:
-        return np.tril_indices(self.metrics, -1)
+    def _below(self) -> tuple[IntArray, IntArray]:
+        row, column = np.tril_indices(self.metrics, -1)
+        return row, column
 
     @property
     def _scales(self) -> int:
@@ -200,13 +201,6 @@ def _differences(objective: Objective, x: FloatArray, everyone: IntArray) -> Flo
     for k, step in enumerate(STEP * np.eye(x.shape[-1])):
         H[..., k, :] = (objective(x + step, everyone)[1] - objective(x - step, everyone)[1]) / (2 * STEP)
     return H
-
-
-def curved(H: FloatArray) -> FloatArray:
-    """A Hessian made symmetric, with no curvature below a tenth of a weak prior's."""
-    values, vectors = np.linalg.eigh(0.5 * (H + np.swapaxes(H, -1, -2)))
-    values = np.maximum(values, LEAST_CURVATURE)
-    return np.matmul(vectors * values[..., None, :], np.swapaxes(vectors, -1, -2))
 
 
 def _flatten(design: Design, batch: tuple[int, ...], members: int) -> Design:
