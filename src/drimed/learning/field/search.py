@@ -89,11 +89,13 @@ def _shown(H: FloatArray, s: FloatArray, y: FloatArray) -> FloatArray:
 
 
 def downhill(H: FloatArray, g: FloatArray) -> FloatArray:
-    """-H^-1 g, with a curvature that is positive in every direction."""
+    """-H^-1 g; where H bends downwards, as if it bent as much upwards."""
     step = np.asarray(_solved(H, g))
     bent = np.isnan(step[..., 0])
     if bent.any():
-        step[bent] = -np.linalg.solve(curved(H[bent]), g[bent][..., None])[..., 0]
+        values, vectors = np.linalg.eigh(0.5 * (H[bent] + np.swapaxes(H[bent], -1, -2)))
+        along = np.matvec(np.swapaxes(vectors, -1, -2), g[bent]) / np.maximum(np.abs(values), LEAST_CURVATURE)
+        step[bent] = -np.matvec(vectors, along)
     return step
 
 
