@@ -213,17 +213,6 @@ def test_a_field_trial_with_too_many_sites_is_told_of_the_other_model() -> None:
         assert any('kind = "people" is made for many users' in note for note in notes(spec, 4)) is said
 
 
-@pytest.mark.parametrize(
-    ("form", "changes"),
-    [(1, {"curvature": "differences", "still": None}), (2, {"curvature": "differences"}), (3, {})],
-)
-def test_a_trial_goes_on_learning_in_the_form_that_it_began_with(form: int, changes: dict[str, Any]) -> None:
-    spec = spec_of(model={"kind": "field"})
-    policy = build_policy(spec, Problem(spec).shape.d, form)
-    assert isinstance(policy, Policy)
-    assert policy.learner == replace(field_of(spec), **changes)
-
-
 def test_a_trial_that_will_decide_slowly_is_told_so() -> None:
     def said(kind: str, arms: int) -> list[str]:
         spec = spec_of(model={"kind": kind}, arms={f"arm {i}": {} for i in range(arms)}, control="arm 0")
@@ -232,3 +221,17 @@ def test_a_trial_that_will_decide_slowly_is_told_so() -> None:
     for kind in ("field", "people", "paper"):
         assert said(kind, 20) == []
         assert len(said(kind, 600)) == 1
+
+
+BEFORE_3 = {"pairs": 6, "season_arms": 0.25, "curvature": "differences"}
+
+
+@pytest.mark.parametrize(
+    ("form", "changes"),
+    [(1, BEFORE_3 | {"still": None}), (2, BEFORE_3), (3, {})],
+)
+def test_a_trial_goes_on_learning_in_the_form_that_it_began_with(form: int, changes: dict[str, Any]) -> None:
+    spec = spec_of(model={"kind": "field"})
+    policy = build_policy(spec, Problem(spec).shape.d, form)
+    assert isinstance(policy, Policy)
+    assert policy.learner == replace(field_of(spec), **changes)
