@@ -223,9 +223,12 @@ def test_a_trial_that_will_decide_slowly_is_told_so() -> None:
         assert len(said(kind, 600)) == 1
 
 
+BEFORE_3 = {"pairs": 6, "season_arms": 0.25, "curvature": "differences"}
+
+
 @pytest.mark.parametrize(
     ("form", "changes"),
-    [(1, {"pairs": 6, "season_arms": 0.25, "still": None}), (2, {"pairs": 6, "season_arms": 0.25}), (3, {})],
+    [(1, BEFORE_3 | {"still": None}), (2, BEFORE_3), (3, {})],
 )
 def test_a_trial_goes_on_learning_in_the_form_that_it_began_with(form: int, changes: dict[str, Any]) -> None:
     spec = spec_of(model={"kind": "field"})

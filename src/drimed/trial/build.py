@@ -20,7 +20,8 @@ from drimed.trial.parts import PAPER, Metric, Model
 from drimed.trial.spec import TrialSpec
 
 PRIOR_DEVIATION = 0.5  # of a coefficient, in units of its metric's size
-BEFORE_3: dict[str, Any] = {"pairs": 6, "season_arms": 0.25}  # how trials of an earlier form learn
+# How trials of an earlier form learn.
+BEFORE_3: dict[str, Any] = {"pairs": 6, "season_arms": 0.25, "curvature": "differences"}
 SPREADS = 8  # standard deviations of a measurement that a plausible range has room for
 
 

@@ -15,7 +15,8 @@ from drimed.learning.field import nodes as positions
 from drimed.learning.field.cells import GROWS
 from drimed.learning.field.design import Scale
 from drimed.learning.field.likelihood import Design, evaluate, thinned
-from drimed.learning.field.variances import Parameters, curved
+from drimed.learning.field.search import curved
+from drimed.learning.field.variances import Parameters
 from drimed.learning.field.variances import learn as most_plausible
 from drimed.linear.arrays import FloatArray, IntArray
 
@@ -46,10 +47,11 @@ class Averaged:
 
 
 def learn(
-    parameters: Parameters, design: Design, scale: Scale, batch: tuple[int, ...], *, pairs: int | None, each: bool
-) -> Averaged:
+    parameters: Parameters, design: Design, scale: Scale, batch: tuple[int, ...], *, pairs: int | None, each: bool,
+    curvature: str = "exact",
+) -> Averaged:  # fmt: skip
     """Fit variances and everything else, averaged over a design, or over `pairs` of draws; 0 stays at the mode."""
-    found = most_plausible(parameters, thinned(design, MOST_CLUSTERS), batch)
+    found = most_plausible(parameters, thinned(design, MOST_CLUSTERS), batch, curvature)
     known = _nodes(parameters, found.x, found.hessian, pairs)
     return _average(parameters, design, scale, known, each=each)
 
@@ -75,9 +77,9 @@ def _nodes(parameters: Parameters, x: FloatArray, hessian: FloatArray, pairs: in
     points = positions.designed(M, k // M - 1) if pairs is None else positions.drawn(pairs, k)  # (B, k)
     # The residual's shape, which many outcomes tell, stays at its mode.
     values, vectors = np.linalg.eigh(hessian[..., :k, :k])
-    spread = vectors / np.sqrt(values)[..., None, :]
+    spread = np.matmul(vectors / np.sqrt(values)[..., None, :], np.swapaxes(vectors, -1, -2))
     nodes = np.repeat(x[..., None, :], len(points), -2)
-    nodes[..., :k] += np.einsum("...ij,...kj,bk->...bi", spread, vectors, points)
+    nodes[..., :k] += np.matmul(points, spread)
     return x, np.sqrt(np.diagonal(np.linalg.inv(hessian), axis1=-2, axis2=-1)), nodes
 
 
@@ -100,12 +102,9 @@ def mixture(means: FloatArray, covariances: FloatArray, core: int) -> tuple[Floa
 def _average(parameters: Parameters, design: Design, scale: Scale, known: Known, *, each: bool) -> Averaged:
     nodes = known[2]
     variance, residual = parameters.variances(nodes), parameters.residual(nodes)
-    found = [
-        evaluate(design, variance[..., i, :, :], residual[..., i, :, :, :], gradient=False)
-        for i in range(nodes.shape[-2])
-    ]
-    means = np.stack([f.theta for f in found], -3)
-    covariances = np.stack([f.covariance for f in found], -5)
+    # The nodes' axis goes in front of the design's, for the kernel, and back.
+    found = evaluate(design, *(np.moveaxis(a, nodes.ndim - 2, 0) for a in (variance, residual)))
+    means, covariances = (np.moveaxis(a, 0, nodes.ndim - 2) for a in (found.theta, found.covariance))
     theta, covariance = mixture(means, covariances, 2)
     own = (means, covariances) if each else (None, None)
     return Averaged(scale, *known, variance, residual, theta, covariance, *own)

@@ -29,6 +29,7 @@ from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
 KINDS = ("field", "people")
 NOISES = ("common", "arm")
+CURVATURES = ("exact", "differences")
 ROLES = ("level", "effects", "noise")
 MOST_STEPS = 64  # more outcomes than this at a time, or this share of all, are faster added up anew
 SLOWER = 4000  # with so many outcomes variances are fitted again at half of the way to twice as many
@@ -70,6 +71,7 @@ class Field:
     # What each metric is taken to vary by after some outcomes that are all alike; 0: half of its level. None: nothing
     # is known of the arms as long as a metric has not varied.
     still: tuple[float, ...] | None = None
+    curvature: str = "exact"  # of the variances' posterior; differences: of gradients, as in trials of earlier forms
     # How often arms' effects change from season to season, before any data: their variance relative to the residual's.
     season_arms: float = SEASON_ARMS
     # Draws of the variances that estimates are averaged over, in pairs; 0: the most plausible variances alone. None: a
@@ -84,7 +86,7 @@ class Field:
     keeps_features: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for name, known in (("kind", KINDS), ("noise", NOISES)):
+        for name, known in (("kind", KINDS), ("noise", NOISES), ("curvature", CURVATURES)):
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
         if self.pairs is not None and self.pairs < 0:
@@ -269,6 +271,7 @@ def _made(learner: Field, sizes: tuple[int, ...], metrics: int) -> Structure:
         plain=reading.plain(arms),
         reference=learner.reference,
         still=learner.still,
+        curvature=learner.curvature,
     )
 
 

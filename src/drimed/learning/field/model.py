@@ -89,7 +89,9 @@ def learn(structure: Structure, cells: Cells, *, pairs: int | None, weight: floa
     design = field_design.build(
         cells, scale, structure.common, structure.own, noise=structure.noise, weight=_weights(cells, weight)
     )
-    return cells, field_average.learn(structure.parameters, design, scale, cells.batch, pairs=pairs, each=each)
+    parameters, curvature = structure.parameters, structure.curvature
+    found = field_average.learn(parameters, design, scale, cells.batch, pairs=pairs, each=each, curvature=curvature)
+    return cells, found
 
 
 def learn_again(structure: Structure, cells: Cells, before: Averaged, weight: float = 1.0) -> tuple[Cells, Averaged]:
