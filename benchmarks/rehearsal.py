@@ -1,11 +1,12 @@
 """How fast a rehearsal is against a plain loop over the live interface, measured in one run.
 
-    python -m benchmarks.rehearsal [--trials 1000] [--live 20] [--large-trials 100] [--only NAME]
+    python -m benchmarks.rehearsal [--trials 1000] [--live 20] [--large-trials 100] [--only NAME] [--parts]
 
 The loop is what a user would write: a SQLite store on disk, and in every season `open_episode`, `ask`, and `tell` for
 each outcome; one process. Against it stands `rehearse` on two cores. Both have compiled before, and the two processes
 have been started. Each is measured by the clock, which is what a person waits for, and in processor time, which does
-not depend on what else runs. Outcomes of the loop are drawn before the clock starts.
+not depend on what else runs. Outcomes of the loop are drawn before the clock starts. `--parts` says instead how much of
+a block of the template's trials is the fit of the field model.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from drimed.errors import HaltedError
+from drimed.learning.field.learner import Field
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.rehearsal import designs, scenarios
 from drimed.rehearsal.people import Crowd
+from drimed.rehearsal.record import played
 from drimed.rehearsal.run import Plan, rehearse
 from drimed.rehearsal.scenarios import Scenario
 from drimed.rehearsal.setting import Setting
@@ -150,6 +154,24 @@ def speed(name: str, spec: TrialSpec, trials: int, loops: int, seasons: int | No
     )
 
 
+def parts(spec: TrialSpec, trials: int = 50) -> None:
+    """Print how much processor time of a trial is the fit, and how much is around it."""
+    scenario = scenarios.usual(spec)["a difference that matters"]
+    played(world(spec, scenario, range(2), 2), designs.own(spec), spec.tolerance)  # compiled
+    spent, ready = [0.0], Field.ready
+
+    def counted(*given: Any, **more: Any) -> Any:
+        start = time.process_time()
+        found = ready(*given, **more)
+        spent[0] += time.process_time() - start
+        return found
+
+    with patch.object(Field, "ready", counted):
+        _, all_of_it = timed(lambda: played(world(spec, scenario, range(trials)), designs.own(spec), spec.tolerance))
+    fit, around = (1000 * t / trials for t in (spent[0], all_of_it - spent[0]))
+    print(f"the template, of processor time of a trial: {fit:.1f} ms are the fit, {around:.1f} ms are around it")
+
+
 def main() -> None:
     """The three trials of docs/rehearse.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -157,7 +179,11 @@ def main() -> None:
     parser.add_argument("--live", type=int, default=20, help="trials of the loop")
     parser.add_argument("--large-trials", type=int, default=100, help="that are rehearsed of the large file")
     parser.add_argument("--only", help="a part of the name of one of the three")
+    parser.add_argument("--parts", action="store_true", help="the fit, and what is around it")
     given = parser.parse_args()
+    if given.parts:
+        parts(TrialSpec.parse(template()))
+        return
     for name, spec, trials, loops, seasons in (
         ("the template", TrialSpec.parse(template()), given.trials, given.live, None),
         ("the template with the paper's model", paper(), given.trials, given.live, None),
