@@ -1,8 +1,9 @@
 """Long texts of events in little room: compressed, against one that they share most of their words with.
 
 Decisions that were taken together from one state often have the same probabilities and estimates, thousands of digits
-each: only the first of them is kept in full, the others by what they differ in. The hash of an event is that of its
-text, so nothing that is proven depends on how it is kept. A row that has a text is read as it is.
+each: only the first of them is kept in full, the others by what they differ in, or as mixtures of a few (mixtures.py).
+The hash of an event is that of its text, so nothing that is proven depends on how it is kept. A row that has a text is
+read as it is.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from drimed.records import Event
+from drimed.records import Event, read_body
+from drimed.trial.stores import mixtures
 
 LEAST = 1000  # characters; shorter texts are kept as they are
 TAIL = 200  # characters: texts that end with the same ones are probably alike
 MOST_KEPT = 64  # texts that a reader remembers, because others are compressed against them
+DEEPEST = 2  # steps from a text to those that it is made of
 LEVEL = 6
 
 
@@ -23,26 +26,27 @@ class Row(NamedTuple):
     """A text as it is stored."""
 
     text: str  # empty: it is packed
-    base: int | None  # the event whose text it is compressed against, which has none itself
+    base: int | None  # the event whose text it is compressed against, or the first that it is a mixture of
     packed: bytes | None
 
 
 def rows(events: Iterable[Event]) -> list[Row]:
     """How the texts of events that are written together are kept."""
-    made: list[Row] = []
-    bases: dict[str, tuple[int, bytes]] = {}
-    for event in events:
-        if len(event.text) < LEAST:
-            made.append(Row(event.text, None, None))
-            continue
-        plain, tail = event.text.encode(), event.text[-TAIL:]
-        seq, base = bases.setdefault(tail, (event.seq, plain))
-        if seq == event.seq:
-            made.append(Row("", None, zlib.compress(plain, LEVEL)))
-        else:
-            packer = zlib.compressobj(LEVEL, zdict=base)
-            made.append(Row("", seq, packer.compress(plain) + packer.flush()))
-    return made
+    events = list(events)
+    first: dict[str, int] = {}
+    alone = [e for e in events if len(e.text) >= LEAST and first.setdefault(e.text[-TAIL:], e.seq) == e.seq]
+    texts, mixed = {e.seq: e.text for e in alone}, mixtures.pack(alone)
+    return [_row(e, first, texts, mixed) for e in events]
+
+
+def _row(e: Event, first: Mapping[str, int], texts: Mapping[int, str], mixed: Mapping[int, tuple[int, bytes]]) -> Row:
+    if len(e.text) < LEAST:
+        return Row(e.text, None, None)
+    base = first[e.text[-TAIL:]]
+    if base != e.seq:
+        packer = zlib.compressobj(LEVEL, zdict=texts[base].encode())
+        return Row("", base, packer.compress(e.text.encode()) + packer.flush())
+    return Row("", *(mixed.get(e.seq) or (None, zlib.compress(e.text.encode(), LEVEL))))
 
 
 class Reader:
@@ -51,32 +55,53 @@ class Reader:
     def __init__(self, fetch: Callable[[Sequence[int]], Mapping[int, Row]]) -> None:
         self._fetch = fetch
         self._known: dict[int, str] = {}
+        self._lists: dict[int, mixtures.Lists] = {}  # of those that mixtures need
 
     def events(self, stored: Iterable[Sequence[Any]]) -> list[Event]:
         """Events from rows: the fields of an event, then base and packed."""
         found = [(row[:-2], Row(row[_TEXT], row[-2], row[-1])) for row in stored]
-        self._need({row.base for _, row in found if row.base is not None}, found)
-        return [Event(*(*fields[:_TEXT], self._text(row), fields[-1])) for fields, row in found]
-
-    def _need(self, bases: set[int], found: Sequence[tuple[Sequence[Any], Row]]) -> None:
-        there = {fields[0]: row for fields, row in found if fields[0] in bases}
-        missing = [seq for seq in sorted(bases) if seq not in self._known and seq not in there]
-        there |= self._fetch(missing) if missing else {}
-        for seq in sorted(there):
-            self._known[seq] = self._text(there[seq]) if there[seq].base is None else ""
-        for seq in [seq for seq in self._known if seq not in bases][: max(0, len(self._known) - MOST_KEPT)]:
+        self._need({fields[0]: row for fields, row in found}, [row for _, row in found], DEEPEST)
+        texts = [self._known[fields[0]] if fields[0] in self._known else self._kept(row) for fields, row in found]
+        for seq in list(self._known)[: max(0, len(self._known) - MOST_KEPT)]:
             del self._known[seq]
+            self._lists.pop(seq, None)
+        return [Event(*(*fields[:_TEXT], text, fields[-1])) for (fields, _), text in zip(found, texts, strict=True)]
 
-    def _text(self, row: Row) -> str:
-        """The text; one that somebody has damaged is empty, and its hash will not be right."""
+    def _need(self, there: Mapping[int, Row], made: Iterable[Row], deep: int) -> None:
+        """Know the texts that some are made of, and first those that these are made of."""
+        missing = sorted({seq for row in made for seq in _needs(row)} - self._known.keys())
+        elsewhere = [seq for seq in missing if seq not in there]
+        found = {seq: there[seq] for seq in missing if seq in there}
+        found |= self._fetch(elsewhere) if elsewhere else {}
+        if found and deep:
+            self._need(there, found.values(), deep - 1)
+        for seq, row in found.items():
+            kept = self._kept(row)
+            self._known[seq] = kept if isinstance(kept, str) else kept.text()
+
+    def _kept(self, row: Row) -> str | mixtures.Mixture:
+        """The text, or what it is mixed from; one that somebody has damaged is empty, and its hash will not be right."""
         if row.text or row.packed is None:
-            return row.text
+            return row.text if isinstance(row.text, str) else ""
         try:
             if row.base is None:
                 return zlib.decompress(row.packed).decode()
-            return zlib.decompressobj(zdict=self._known.get(row.base, "").encode()).decompress(row.packed).decode()
-        except (zlib.error, UnicodeDecodeError):
+            needed = _needs(row)
+            texts = [self._known.get(seq, "") for seq in needed]
+            if row.packed[0] != mixtures.MARK:
+                return zlib.decompressobj(zdict=texts[0].encode()).decompress(row.packed).decode()
+            for seq, text in zip(needed, texts, strict=True):
+                self._lists[seq] = self._lists.get(seq) or mixtures.lists(read_body(text))
+            return mixtures.Mixture(row.packed, texts, [self._lists[seq] for seq in needed])
+        except mixtures.DAMAGED:
             return ""
+
+
+def _needs(row: Row) -> list[int]:
+    """The events whose texts one is made of."""
+    if row.base is None or not row.packed:
+        return []
+    return mixtures.needs(row.base, row.packed) if row.packed[0] == mixtures.MARK else [row.base]
 
 
 _TEXT = 7  # the place of an event's text among its fields; its hash is the last
