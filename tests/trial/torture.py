@@ -156,7 +156,8 @@ class Campaign:
     def _others_held(self) -> Iterator[None]:
         """Stopped where they are, perhaps in the middle of a transaction, so that the check has the processor."""
         for sign in (signal.SIGSTOP, signal.SIGCONT):
-            for process in self.running.values():
+            for name, process in self.running.items():
+                _expect(process.is_alive(), f"{name} stopped by itself with {process.exitcode}")
                 os.kill(process.pid or 0, sign)
             if sign == signal.SIGSTOP:
                 yield
