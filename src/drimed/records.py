@@ -48,7 +48,7 @@ class Kept(Protocol):
         """All of it."""
 
     def body(self, left_out: Sequence[str]) -> dict[str, Any]:
-        """What it says; lists of numbers that are left out are None."""
+        """What it says; lists of numbers that are left out are None, and others may share the rest."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,15 @@ class Event:
     @cached_property
     def body(self) -> dict[str, Any]:
         """What happened."""
-        return self._without(())
+        found = self._without(())
+        return found if isinstance(self.kept, str) else found | {n: list(found[n]) for n in LISTS if found.get(n)}
 
     @property
     def brief(self) -> dict[str, Any]:
-        """The same without the arms' effects as they were estimated, which are long to read."""
+        """The same without the arms' effects as they were estimated, which are long to read.
+
+        Decisions that were taken together may share its lists: nobody changes them.
+        """
         return vars(self).get("body") or self._without(("estimate", "half"))
 
     @property
@@ -90,7 +94,9 @@ class Event:
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
-        return {name: value for name, value in vars(self).items() if name not in ("kept", "text", "body")} | {"body": self.body}
+        return {name: value for name, value in vars(self).items() if name not in ("kept", "text", "body")} | {
+            "body": self.body
+        }
 
     @staticmethod
     def read(data: Mapping[str, Any]) -> Event:

@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from drimed.linear.arrays import FloatArray
 from drimed.records import LISTS, Event, cut_lists, read_body, whole_text
+from drimed.trial.stores import twins
+from drimed.trial.stores.twins import BETWEEN, Whole
 
 MARK = 0x4C  # the first byte: no stream of zlib begins with it
 MOST = 8  # texts in full, for all others that were written with them
@@ -29,7 +31,7 @@ LEAST = 16  # numbers in a list, from which on weights take less room than they 
 CLOSE = 1e-11  # relative to the largest number of a list: what is left then fits into two bytes
 LARGEST = 1e150  # numbers whose squares can be added up
 LEVEL = 9
-DAMAGED = (zlib.error, ValueError, LookupError, struct.error)  # what bytes that nobody wrote lead to
+DAMAGED = (*twins.DAMAGED, struct.error)
 _HEAD = struct.Struct("<BB")  # the mark, and how many texts in full
 _PARTS = struct.Struct("<IB")  # bytes of the compressed rest of the text, lists
 
@@ -66,8 +68,7 @@ class Mixture:
     """A text as it is kept, with those that it needs. What somebody has damaged is an empty text."""
 
     packed: bytes
-    texts: Sequence[str]  # (k,)
-    full: Sequence[Lists]  # (k,): the lists in them
+    wholes: Sequence[Whole]  # (k,)
 
     def text(self) -> str:
         """The text."""
@@ -81,10 +82,10 @@ class Mixture:
         """What the text says, lists that are left out aside: theirs are not worked out."""
         try:
             pieces, lists = self._parts()
-            rest = read_body("null".join(pieces), left_out)
-            return rest | {name: None if name in left_out else values().tolist() for name, values in lists.items()}
-        except DAMAGED:
-            return read_body("", left_out)
+        except struct.error as error:
+            raise ValueError("this text was damaged") from error
+        rest = read_body("null".join(pieces), left_out)
+        return rest | {name: None if name in left_out else values().tolist() for name, values in lists.items()}
 
     def __eq__(self, other: object) -> bool:
         return self.text() == (other.text() if isinstance(other, Mixture) else other)
@@ -93,22 +94,22 @@ class Mixture:
 
     def _parts(self) -> tuple[list[str], dict[str, Callable[[], FloatArray]]]:
         """The text without its mixed lists, in pieces, and how each list is worked out."""
-        k = len(self.texts)
+        k = len(self.wholes)
         at = _HEAD.size + 4 * k
         size, count = _PARTS.unpack_from(self.packed, at)
         at += _PARTS.size
-        rest = zlib.decompressobj(zdict=self.texts[0].encode()).decompress(self.packed[at : at + size])
+        rest = zlib.decompressobj(zdict=self.wholes[0].encoded).decompress(self.packed[at : at + size])
         data, at = zlib.decompress(self.packed[at + size :]), 0
         found: dict[str, Callable[[], FloatArray]] = {}
         for _ in range(count):
             name = data[at + 1 : at + 1 + data[at]].decode()
             at += 1 + data[at]
-            K = len(self.full[0][name])
+            K = len(self.wholes[0].arrays[name])
             weights = np.frombuffer(data, "<f8", k, at)
             left = np.frombuffer(data, np.uint8, 8 * K, at + 8 * k).reshape(8, K)
             at += 8 * (k + K)
-            found[name] = partial(_values, weights, left, [one[name] for one in self.full])
-        return rest.decode().split("\0"), found
+            found[name] = partial(_values, weights, left, [one.arrays[name] for one in self.wholes])
+        return rest.decode().split(BETWEEN), found
 
 
 def lists(body: Mapping[str, Any]) -> Lists:
@@ -133,12 +134,13 @@ def _packed(texts: Mapping[int, str], group: Mapping[int, Lists]) -> dict[int, t
         return {}
     weights = {name: np.linalg.lstsq(t[chosen].T, t.T, rcond=None)[0].T for name, t in tables.items()}  # (n, k)
     full, needed = [group[seqs[i]] for i in chosen], [seqs[i] for i in chosen]
-    known, made = [texts[seq] for seq in needed], dict[int, tuple[int, bytes]]()
+    wholes, made = [Whole(texts[seq]) for seq in needed], dict[int, tuple[int, bytes]]()
     for i, seq in enumerate(seqs):
         if seq in needed:
             continue
-        kept = _head(needed) + _written(texts[seq], known[0], {n: w[i] for n, w in weights.items()}, group[seq], full)
-        if Mixture(kept, known, full).text() == texts[seq]:
+        own = {n: w[i] for n, w in weights.items()}
+        kept = _head(needed) + _written(texts[seq], wholes[0].encoded, own, group[seq], full)
+        if Mixture(kept, wholes).text() == texts[seq]:
             made[seq] = needed[0], kept
     return made
 
@@ -168,7 +170,7 @@ def _head(needed: Sequence[int]) -> bytes:
     return _HEAD.pack(MARK, len(needed)) + struct.pack(f"<{len(needed)}i", *(seq - needed[0] for seq in needed))
 
 
-def _written(text: str, known: str, weights: Mapping[str, FloatArray], own: Lists, full: Sequence[Lists]) -> bytes:
+def _written(text: str, known: bytes, weights: Mapping[str, FloatArray], own: Lists, full: Sequence[Lists]) -> bytes:
     pieces, cut = cut_lists(text)
     data = b""
     for name, w in weights.items():
@@ -180,8 +182,8 @@ def _written(text: str, known: str, weights: Mapping[str, FloatArray], own: List
             joined.append(piece)
         else:
             joined[-1] += numbers + piece
-    packer = zlib.compressobj(LEVEL, zdict=known.encode())
-    rest = packer.compress("\0".join(joined).encode()) + packer.flush()
+    packer = zlib.compressobj(LEVEL, zdict=known)
+    rest = packer.compress(BETWEEN.join(joined).encode()) + packer.flush()
     return _PARTS.pack(len(rest), len(weights)) + rest + zlib.compress(data, LEVEL)
 
 

@@ -1,9 +1,9 @@
 """Long texts of events in little room: compressed, against one that they share most of their words with.
 
 Decisions that were taken together from one state often have the same probabilities and estimates, thousands of digits
-each: only the first of them is kept in full, the others by what they differ in, or as mixtures of a few (mixtures.py).
-The hash of an event is that of its text, so nothing that is proven depends on how it is kept. A row that has a text is
-read as it is.
+each: only the first of them is kept in full, the others by what they differ in (twins.py), or as mixtures of a few
+(mixtures.py). The hash of an event is that of its text, so nothing that is proven depends on how it is kept. A row that
+has a text is read as it is.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from drimed.records import Event, read_body
-from drimed.trial.stores import mixtures
+from drimed.records import Event, Kept
+from drimed.trial.stores import mixtures, twins
+from drimed.trial.stores.twins import Whole
 
 LEAST = 1000  # characters; shorter texts are kept as they are
 TAIL = 200  # characters: texts that end with the same ones are probably alike
@@ -25,7 +26,7 @@ LEVEL = 6
 class Row(NamedTuple):
     """A text as it is stored."""
 
-    text: str  # empty: it is packed
+    text: str | bytes  # empty: it is packed; SQLite takes bytes for text
     base: int | None  # the event whose text it is compressed against, or the first that it is a mixture of
     packed: bytes | None
 
@@ -35,18 +36,20 @@ def rows(events: Iterable[Event]) -> list[Row]:
     events = list(events)
     first: dict[str, int] = {}
     alone = [e for e in events if len(e.text) >= LEAST and first.setdefault(e.text[-TAIL:], e.seq) == e.seq]
-    texts, mixed = {e.seq: e.text for e in alone}, mixtures.pack(alone)
+    texts, mixed = {e.seq: Whole(e.text) for e in alone}, mixtures.pack(alone)
     return [_row(e, first, texts, mixed) for e in events]
 
 
-def _row(e: Event, first: Mapping[str, int], texts: Mapping[int, str], mixed: Mapping[int, tuple[int, bytes]]) -> Row:
+def _row(e: Event, first: Mapping[str, int], texts: Mapping[int, Whole], mixed: Mapping[int, tuple[int, bytes]]) -> Row:
     if len(e.text) < LEAST:
         return Row(e.text, None, None)
     base = first[e.text[-TAIL:]]
-    if base != e.seq:
-        packer = zlib.compressobj(LEVEL, zdict=texts[base].encode())
-        return Row("", base, packer.compress(e.text.encode()) + packer.flush())
-    return Row("", *(mixed.get(e.seq) or (None, zlib.compress(e.text.encode(), LEVEL))))
+    if base == e.seq:
+        return Row("", *(mixed.get(e.seq) or (None, zlib.compress(e.text.encode(), LEVEL))))
+    if (kept := twins.pack(e.text, texts[base])) is not None:
+        return Row("", base, kept)
+    packer = zlib.compressobj(LEVEL, zdict=texts[base].encoded)
+    return Row("", base, packer.compress(e.text.encode()) + packer.flush())
 
 
 class Reader:
@@ -54,17 +57,15 @@ class Reader:
 
     def __init__(self, fetch: Callable[[Sequence[int]], Mapping[int, Row]]) -> None:
         self._fetch = fetch
-        self._known: dict[int, str] = {}
-        self._lists: dict[int, mixtures.Lists] = {}  # of those that mixtures need
+        self._known: dict[int, Whole] = {}
 
     def events(self, stored: Iterable[Sequence[Any]]) -> list[Event]:
         """Events from rows: the fields of an event, then base and packed."""
         found = [(row[:-2], Row(row[_TEXT], row[-2], row[-1])) for row in stored]
         self._need({fields[0]: row for fields, row in found}, [row for _, row in found], DEEPEST)
-        texts = [self._known[fields[0]] if fields[0] in self._known else self._kept(row) for fields, row in found]
+        texts = [self._known[n].text if (n := fields[0]) in self._known else self._kept(row) for fields, row in found]
         for seq in list(self._known)[: max(0, len(self._known) - MOST_KEPT)]:
             del self._known[seq]
-            self._lists.pop(seq, None)
         return [Event(*(*fields[:_TEXT], text, fields[-1])) for (fields, _), text in zip(found, texts, strict=True)]
 
     def _need(self, there: Mapping[int, Row], made: Iterable[Row], deep: int) -> None:
@@ -77,23 +78,22 @@ class Reader:
             self._need(there, found.values(), deep - 1)
         for seq, row in found.items():
             kept = self._kept(row)
-            self._known[seq] = kept if isinstance(kept, str) else kept.text()
+            self._known[seq] = Whole(kept if isinstance(kept, str) else kept.text())
 
-    def _kept(self, row: Row) -> str | mixtures.Mixture:
-        """The text, or what it is mixed from; one that somebody has damaged is empty, and its hash will not be right."""
+    def _kept(self, row: Row) -> str | Kept:
+        """The text, or what it is made of; one that somebody has damaged is empty, and its hash will not be right."""
         if row.text or row.packed is None:
             return row.text if isinstance(row.text, str) else ""
         try:
             if row.base is None:
                 return zlib.decompress(row.packed).decode()
-            needed = _needs(row)
-            texts = [self._known.get(seq, "") for seq in needed]
-            if row.packed[0] != mixtures.MARK:
-                return zlib.decompressobj(zdict=texts[0].encode()).decompress(row.packed).decode()
-            for seq, text in zip(needed, texts, strict=True):
-                self._lists[seq] = self._lists.get(seq) or mixtures.lists(read_body(text))
-            return mixtures.Mixture(row.packed, texts, [self._lists[seq] for seq in needed])
-        except mixtures.DAMAGED:
+            wholes = [self._known[seq] for seq in _needs(row)]
+            if row.packed[0] == twins.MARK:
+                return twins.Twin(row.packed, wholes[0])
+            if row.packed[0] == mixtures.MARK:
+                return mixtures.Mixture(row.packed, wholes)
+            return zlib.decompressobj(zdict=wholes[0].encoded).decompress(row.packed).decode()
+        except twins.DAMAGED:
             return ""
 
 
