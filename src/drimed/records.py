@@ -403,7 +403,7 @@ def read_body(text: str, left_out: Sequence[str] = ()) -> dict[str, Any]:
     """
     if len(text) < _LONG:
         data: dict[str, Any] = json.loads(text)
-        return data | dict.fromkeys(name for name in left_out if name in data)
+        return data | dict.fromkeys(name for name in left_out if name in data) if left_out else data
     pieces, cut = cut_lists(text)
     lists = {name: None if name in left_out else list(_numbers(numbers)) for name, numbers in cut.items()}
     data = json.loads("null".join(pieces))

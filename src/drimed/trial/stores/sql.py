@@ -168,7 +168,7 @@ class SqlLedger:
                 query = query.where(c.user == user)
             wanted = PAGE if limit is None else min(PAGE, limit)
             query = query.order_by(c.seq.desc() if newest_first else c.seq).limit(wanted)
-            page = self._texts.events(self.connection.execute(query))
+            page = self._texts.events(self.connection.execute(query).all())  # row by row takes longer
             yield from page
             if len(page) < wanted:
                 return
