@@ -47,6 +47,9 @@ class Kept(Protocol):
     def text(self) -> str:
         """All of it."""
 
+    def quoted(self) -> str:
+        """All of it as a JSON string, without looking at every digit of its lists."""
+
     def body(self, left_out: Sequence[str]) -> dict[str, Any]:
         """What it says; lists of numbers that are left out are None, and others may share the rest."""
 
@@ -69,6 +72,11 @@ class Event:
     def text(self) -> str:
         """The body, as it was written."""
         return self.kept if isinstance(self.kept, str) else self.kept.text()
+
+    @property
+    def quoted(self) -> str:
+        """The text as a JSON string, of which the hash is taken."""
+        return quoted(self.kept) if isinstance(self.kept, str) else self.kept.quoted()
 
     @cached_property
     def body(self) -> dict[str, Any]:
@@ -427,6 +435,11 @@ def cut_lists(text: str) -> tuple[list[str], dict[str, str]]:
             pieces.append(text[at:start])
             lists[name], at = text[start:end], end
     return [*pieces, text[at:]], lists
+
+
+def quoted(text: str) -> str:
+    """A text as a JSON string."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def whole_text(pieces: Sequence[str], lists: Sequence[str]) -> str:

@@ -51,7 +51,7 @@ def test_a_context_within_ten_spreads_is_taken(rain: float) -> None:
 def test_a_field_without_a_typical_value_is_asked_about_codes_and_huge_values_only() -> None:
     trial = new(context={"rain": {}})
     for rain in (-999.0, -9999.0, 1e12):
-        assert len(doubted(trial, lambda rain=rain: trial.ask("north", context={"rain": rain}))) == 1  # type: ignore[misc]
+        assert len(doubted(trial, lambda rain=rain: trial.ask("north", context={"rain": rain}))) == 1
     assert trial.ask("north", context={"rain": 1e6}).context == {"rain": 1e6}
 
 
@@ -143,7 +143,7 @@ def test_a_mistyped_plot_in_a_block_that_is_known_is_refused_whoever_confirms_it
     trial = new(users=BLOCKS)
     for plots in ({"north": {"A": ["11"]}}, {"north": ["11"]}, {"south": ["11"]}):
         ask = lambda plots=plots: trial.ask(list(plots), plots=plots, confirm=True)  # noqa: E731
-        refused(trial, ask, ConflictError, "unknown plot '11'")  # type: ignore[misc]
+        refused(trial, ask, ConflictError, "unknown plot '11'")
 
 
 def test_somebody_without_declared_plots_brings_them_with_the_request() -> None:

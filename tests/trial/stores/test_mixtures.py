@@ -12,7 +12,9 @@ import pytest
 import sqlalchemy as sa
 
 from drimed.records import Event
-from drimed.trial.stores import mixtures, open_store, packing
+from drimed.trial.stores import mixtures, open_store, packing, twins
+from drimed.trial.stores.mixtures import Mixture
+from drimed.trial.stores.twins import Twin, Whole
 from drimed.trial.verify import verify
 from tests.trial import many
 
@@ -93,6 +95,23 @@ def test_twins_of_mixtures_are_kept_by_what_they_differ_in() -> None:
     assert sum(row.base is None for row in rows) == 2
     assert all(len(row.packed or b"") < 200 for row in rows[1::2])
     assert [e.text for e in again(events)] == [e.text for e in events]
+
+
+@pytest.mark.parametrize("arm", ["a", 'a "quoted" \\ one', "\0 \n \u2028 é", "\\u0000"])
+def test_what_is_hashed_is_the_whole_text_however_it_is_kept(arm: str) -> None:
+    own = bodies(2, np.random.default_rng(4))
+    made = [body | {"arm": f"{arm} {i}"} for i, body in enumerate([*own, *own[:10]])]
+    events = [event(i, body) for i, body in enumerate(made, 1)]
+    kinds = set()
+    for before, after in zip(events, again(events), strict=True):
+        assert after.quoted == before.quoted == json.dumps(before.text, ensure_ascii=False)
+        kinds.add(type(after.kept))
+    assert kinds == {str, Mixture, Twin}
+
+
+def test_lists_that_are_no_numbers_are_quoted_as_text() -> None:
+    text = '{"arm":"%s","half":["a\\n",1]}' % ("x" * 1000)
+    assert Twin(twins.pack(text, Whole(text)) or b"", Whole(text)).quoted() == json.dumps(text)
 
 
 def test_users_with_preferences_of_their_own_take_half_of_the_room(tmp_path: Path) -> None:

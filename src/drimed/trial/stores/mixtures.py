@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drimed.linear.arrays import FloatArray
-from drimed.records import LISTS, Event, cut_lists, read_body, whole_text
+from drimed.records import LISTS, Event, cut_lists, quoted, read_body, whole_text
 from drimed.trial.stores import twins
 from drimed.trial.stores.twins import BETWEEN, Whole
 
@@ -77,6 +77,10 @@ class Mixture:
             return whole_text(pieces, [f"[{','.join(map(repr, values().tolist()))}]" for values in lists.values()])
         except DAMAGED:
             return ""
+
+    def quoted(self) -> str:
+        """The text as a JSON string."""
+        return quoted(self.text())
 
     def body(self, left_out: Sequence[str]) -> dict[str, Any]:
         """What the text says, lists that are left out aside: theirs are not worked out."""

@@ -15,11 +15,12 @@ from typing import Any, final
 import numpy as np
 
 from drimed.linear.arrays import FloatArray
-from drimed.records import cut_lists, whole_text
+from drimed.records import cut_lists, quoted, whole_text
 
 MARK = 0x4D  # the first byte: no stream of zlib begins with it
 LEVEL = 6
 BETWEEN = "\0"  # the pieces: no text has one
+PLAIN = set("0123456789.,+-eE[]")
 DAMAGED = (zlib.error, ValueError, LookupError, TypeError)  # what bytes that nobody wrote lead to
 
 
@@ -50,6 +51,11 @@ class Whole:
         """The same as arrays."""
         return {name: np.array(values, dtype=np.float64) for name, values in self.numbers.items()}
 
+    @cached_property
+    def plain(self) -> bool:
+        """Whether the lists are numbers and nothing else: in a JSON string they are what they are."""
+        return all(set(numbers) <= PLAIN for numbers in self.lists.values())
+
     @property
     def lists(self) -> dict[str, str]:
         """The same as they are written."""
@@ -74,6 +80,16 @@ class Twin:
             return whole_text(self._pieces(), list(self.whole.lists.values()))
         except DAMAGED:
             return ""
+
+    def quoted(self) -> str:
+        """The text as a JSON string."""
+        if not self.whole.plain:
+            return quoted(self.text())
+        try:
+            pieces = [quoted(piece)[1:-1] for piece in self._pieces()]
+            return f'"{whole_text(pieces, list(self.whole.lists.values()))}"'
+        except DAMAGED:
+            return quoted("")
 
     def body(self, left_out: Sequence[str]) -> dict[str, Any]:
         """What the text says; its lists are those of all its twins."""
