@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from math import sqrt
 from typing import Any
 
@@ -223,8 +224,23 @@ def test_a_trial_that_will_decide_slowly_is_told_so() -> None:
 
 
 def test_many_people_who_are_asked_for_at_once_count_in_what_an_ask_costs() -> None:
-    arms, people = {f"arm {i}": {} for i in range(200)}, {f"p {i}": {} for i in range(1000)}
+    arms: dict[str, Any] = {f"arm {i}": {} for i in range(200)}
+    people: dict[str, Any] = {f"p {i}": {} for i in range(1000)}
     spec = spec_of(model={"kind": "people"}, arms=arms, control="arm 0", users=people)
     (note,) = [note for note in notes(spec, 200) if "will take about" in note]
     assert "minutes (1000 people at once, 200 arms" in note
     assert "asking for fewer people at a time" in note
+
+
+BEFORE_3 = {"pairs": 6, "season_arms": 0.25, "curvature": "differences"}
+
+
+@pytest.mark.parametrize(
+    ("form", "changes"),
+    [(1, BEFORE_3 | {"still": None}), (2, BEFORE_3), (3, {})],
+)
+def test_a_trial_goes_on_learning_in_the_form_that_it_began_with(form: int, changes: dict[str, Any]) -> None:
+    spec = spec_of(model={"kind": "field"})
+    policy = build_policy(spec, Problem(spec).shape.d, form)
+    assert isinstance(policy, Policy)
+    assert policy.learner == replace(field_of(spec), **changes)
