@@ -19,7 +19,7 @@ from drimed.evaluation import running, scores
 from drimed.findings import field
 from drimed.findings.effects import EVERYBODY, MODEL, available, groups
 from drimed.findings.inference import Inference
-from drimed.formatting import counted, short
+from drimed.formatting import amount, counted, short
 from drimed.learning.field.contrasts import Known
 from drimed.linear.arrays import FloatArray
 from drimed.records import Alarm, Effect
@@ -45,11 +45,12 @@ class Apart:
     arm: str
     model: tuple[float, float]
     model_free: tuple[float, float]
+    unit: str = ""  # of the reward
 
     @property
     def says(self) -> str:
         """In words."""
-        one, other = (f"{short(low)} to {short(high)}" for low, high in (self.model, self.model_free))
+        one, other = (f"{short(low)} to {amount(high, self.unit)}" for low, high in (self.model, self.model_free))
         return (
             f"the effect of {self.arm} for {self.who} is {one} by the model, and {other} by logged probabilities alone"
         )
@@ -65,6 +66,7 @@ class Silent:
     half: float | None  # of the range that as many decisions again would give with FLOOR; None: too few to say
     decisions: int
     floor: float  # that the trial has under what is scarce now; 0: none
+    unit: str = ""  # of the reward
 
     @property
     def says(self) -> str:
@@ -92,7 +94,7 @@ class Silent:
         if self.half is None:
             return f" A floor would change that ([floors] {name} = {FLOOR:g}{guarded})."
         more = counted(self.decisions, "more decision")
-        wide = f"{more} would give a range of about {short(self.half)} to either side"
+        wide = f"{more} would give a range of about {amount(self.half, self.unit)} to either side"
         return f" With [floors] {name} = {FLOOR:g}{guarded}, {wide}."
 
 
@@ -143,7 +145,7 @@ def agreement(seen: Gathered, fit: Inference, effects: Sequence[Effect]) -> Agre
         wide = ranges(seen, {free.who: some}, [free.arm], alpha=alpha)[free.who, free.arm]
         by_model = _by_model(seen, fit, some, free.arm, alpha) or (model.low, model.high)
         if _parted(wide, by_model):
-            found.append(Apart(free.who, free.arm, by_model, wide))
+            found.append(Apart(free.who, free.arm, by_model, wide, state.spec.reward.unit))
     rate = RATE if isinstance(fit, Known) else state.spec.delta + RATE / 2
     return Agreement(len(pairs), rate, found, _silent(seen, of, members))
 
@@ -201,7 +203,7 @@ def _silent(
             scarce = "both" if fewer < scores.PLAYS else "outcomes"
         half = foreseen(_deviation(log, k), FLOOR, n)
         floor = float(floors[0] if scarce == "control" else floors[1])
-        found.append(Silent(arm, scarce, fewer, half, n, floor))
+        found.append(Silent(arm, scarce, fewer, half, n, floor, state.spec.reward.unit))
     return found
 
 

@@ -17,6 +17,7 @@ from drimed.findings.field_residuals import field_residuals
 from drimed.findings.field_sentences import field_sentences
 from drimed.findings.floor_cost import FloorCost, floor_cost
 from drimed.findings.inference import Inference, inference_fit
+from drimed.findings.over_time import Past, over_time
 from drimed.findings.stopping import Stopped, stopped
 from drimed.findings.varying import Varying, varying
 from drimed.formatting import amount, counted, short
@@ -28,6 +29,7 @@ from drimed.trial.events import now
 from drimed.trial.gather import Gathered, gather
 from drimed.trial.model_free import REWARD
 from drimed.trial.model_ranges import known, offers_now
+from drimed.trial.seasons import NUMBERED, Calendar, calendar
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger
 from drimed.trial.transaction import Transaction
@@ -57,6 +59,7 @@ class Analysis:
     openings: list[Opening] = field(default_factory=list)  # of the code
     stopping: Stopped | None = None  # the stopping rules and what looks found
     varying: Varying | None = None  # sites, seasons and people, where the model tells them apart
+    past: list[Past] = field(default_factory=list)  # how the effects developed
 
     @cached_property
     def size(self) -> int:
@@ -112,6 +115,7 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
         agreement=agreed,
         floor_cost=floor_cost(seen, fit),
         varying=varying(state, fit) if isinstance(fit, Known) else None,
+        past=over_time(seen, fit, effects),
         openings=opened,
         stopping=looked,
     )
@@ -119,36 +123,41 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
 
 def sentences(a: Analysis) -> list[str]:
     """What a reader should know first."""
-    s = a.status
+    s, called = a.status, calendar(a.seen.state)
     if not s.decisions:
         return [f"The trial has {counted(s.users, 'user')} and {counted(len(s.arms), 'arm')}.", "No decisions yet."]
     states = [(s.complete, "complete"), (s.partial, "partial"), (s.pending, "pending"), (s.missing, "missing")]
     outcomes = ", ".join(f"{n:,} {state}" for n, state in states if n)
     said = [a.checks.withdrawn] if a.checks.withdrawn else []
     said += [
-        f"{counted(s.decisions, 'decision')} for {counted(s.users, 'user')} in {counted(s.episode, 'episode')}; "
+        f"{counted(s.decisions, 'decision')} for {counted(s.users, 'user')} in {counted(s.episode, called.word)}; "
         f"outcomes: {outcomes}.",
         f"Arms given so far: {_shares(a)}.",
     ]
     if a.seen.told.any():
-        unit = a.seen.state.spec.reward.unit
-        said += [*field_sentences(a.varying, a.effects, a.given, unit), *_better(a), _gain(a)]
+        said += [*field_sentences(a.varying, a.effects, a.given, units(a.seen.state)), *_better(a), _gain(a)]
     if not a.checks.alarms:
         said.append("No check of the assumptions has raised an alarm.")
     return said
 
 
-def assumptions(checks: Checks) -> list[tuple[str, str]]:
-    """What was checked, and what was found."""
+def units(state: TrialState) -> dict[str, str]:
+    """Of the reward and of each metric; empty: none is given."""
+    found = {name: metric.unit for name, metric in state.spec.metrics.items()}
+    return found | {REWARD: state.spec.reward.unit}
+
+
+def assumptions(checks: Checks, called: Calendar = NUMBERED) -> list[tuple[str, str]]:
+    """What was checked, and what was found; `called` is what the seasons are."""
     few, rate = "too few outcomes to say.", f"(false-alarm rate {100 * ALPHA:g} %)"
     context, mean, noise, played = "too little is recorded to say.", few, few, "not known for all decisions."
     if checks.context is not None:
-        context = _contexts(checks.context, checks.context_users)
+        context = _contexts(checks.context, checks.context_users, called)
     if checks.mean is not None:
         mean = (
             f"no sign that they move {rate}."
             if checks.mean.alarm < 0
-            else f"they have moved (detected in episode {int(checks.mean.alarm) + 1})."
+            else f"they have moved (detected in {called.said(int(checks.mean.alarm) + 1)})."
         )
     if checks.residual is not None:
         wrong = checks.residual.wrong_variance.any()
@@ -166,13 +175,13 @@ def assumptions(checks: Checks) -> list[tuple[str, str]]:
     ]
 
 
-def _contexts(found: ContextDrift, users: int) -> str:
+def _contexts(found: ContextDrift, users: int, called: Calendar) -> str:
     """Whether the contexts drift, as far as can be told."""
     if found.alarm >= 0:
-        since = f"drift detected in episode {int(found.alarm) + 1}"
+        since = f"drift detected in {called.said(int(found.alarm) + 1)}"
         return f"{since}. The trial is made for that, as long as only the noise follows."
     if not found.enough:
-        return f"cannot tell: {counted(len(found.shift), 'episode')} may differ by chance."
+        return f"cannot tell: {counted(len(found.shift), called.word)} may differ by chance."
     return f"no drift found among {counted(users, 'user')} (false-alarm rate {100 * ALPHA:g} %)."
 
 

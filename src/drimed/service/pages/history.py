@@ -181,7 +181,12 @@ async def _page(visit: Visit, errors: FormErrors = NO_ERRORS, *, saw: str = "", 
             spec = state.spec
             opened = [o for o in blinding.openings(ledger, state) if o.decision in (None, number)]
             words = why_this_arm(found, confidence=spec.confidence, unit=spec.reward.unit)
-            more = {"first": events[0], "openings": opened, "why_words": words, **_charts(found, spec.confidence)}
+            more = {
+                "first": events[0],
+                "openings": opened,
+                "why_words": words,
+                **_charts(found, spec.confidence, spec.reward.unit),
+            }
             return {"s": queries.status(state), **_recorded(state, found, events[1:], saw), **more}
 
     shown = await visit.service.read(visit.trial, look)
@@ -209,7 +214,7 @@ def _about(state: TrialState, user: str) -> list[tuple[str, float | str]]:
     return group + list((profile.definition.attributes or {}).items())
 
 
-def _charts(d: Decision, confidence: float | str) -> dict[str, Any]:
+def _charts(d: Decision, confidence: float | str, unit: str) -> dict[str, Any]:
     """How likely each arm was, and its effect as estimated at that moment."""
     unknown = [arm for arm, e in (d.effects or {}).items() if e.high - e.low > LARGEST]
     then = [
@@ -228,7 +233,7 @@ def _charts(d: Decision, confidence: float | str) -> dict[str, Any]:
         "level": level,
         "unknown": unknown,
         "probabilities": allocation.probabilities(d.probabilities, d.arm),
-        "effects": forest.forest("then-chart", title, then, unit="reward", promise=level),
+        "effects": forest.forest("then-chart", title, then, on="reward", unit=unit, promise=level),
     }
 
 
