@@ -24,6 +24,7 @@ from drimed.service.tokens import ANY, READ, TELL
 from drimed.trial import blinding, queries, sheets
 from drimed.trial import events as kinds
 from drimed.trial import telling as outcomes
+from drimed.trial.columns import control_plot
 from drimed.trial.parts import LARGEST, User
 from drimed.trial.queries import SEARCHES, Found, Search
 from drimed.trial.spec import TrialSpec
@@ -292,7 +293,7 @@ def _about_outcome(event: Event) -> str:
         return "the rest of the outcome is missing" if body.get("was") else "the outcome is missing"
     recorded, was = body["outcome"], body.get("was") or {"metrics": {}, "control": None}
     said = []
-    for part, prefix in (("metrics", ""), ("control", "control plot's ")):
+    for part, prefix in (("metrics", ""), ("control", control_plot(""))):
         new, old = recorded[part] or {}, was[part] or {}
         for name in dict.fromkeys([*old, *new]):
             if name not in old:

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from drimed.findings import page
 from drimed.formatting import short
 from drimed.records import Decision, Status
+from drimed.trial.columns import control_plot
 from drimed.trial.why import guard_did
 
 LONG = "public, max-age=31536000, immutable"
@@ -30,7 +31,13 @@ def environment() -> Environment:
     """The templates of these pages."""
     made = page.environment("drimed.service.pages")
     made.filters |= {"seg": _segment, "number": number, "shown": shown}
-    made.globals |= {"asset": address, "guard_did": guard_did, "place": place, "season": season}
+    made.globals |= {
+        "asset": address,
+        "control_plot": control_plot,
+        "guard_did": guard_did,
+        "place": place,
+        "season": season,
+    }
     return made
 
 
