@@ -28,6 +28,7 @@ from drimed.trial.model_free import LEVEL, PROPENSITIES, REWARD, ROUND_OFF, Deci
 from drimed.trial.model_ranges import offers_now
 
 RATE = 0.01  # of false alarms, over all looks, arms and groups together
+MOST_SILENT = 3  # arms that have a sentence of their own
 FLOOR = 0.05  # that is suggested where there is none
 ADVICE = (
     "where the logged probabilities are true and outcomes are not missing because of what they were, believe the range "
@@ -119,12 +120,30 @@ class Agreement:
         return f"no sign that they disagree, in {effects} {by_chance}."
 
     @property
+    def silences(self) -> list[str]:
+        """Why nothing can be told of some arms: of many that are alike, one sentence for all."""
+        many = [x for x in self.silent if x.scarce == "arm"]
+        if len(many) <= MOST_SILENT:
+            return [x.says for x in self.silent]
+        return [_of_many(many), *(x.says for x in self.silent if x.scarce != "arm")]
+
+    @property
     def alarms(self) -> list[Alarm]:
         """One for all: they have one cause."""
         if not self.apart:
             return []
         more = f", and {counted(len(self.apart) - 1, 'more effect')}" if len(self.apart) > 1 else ""
         return [Alarm(f"without the model the answer is another: {self.apart[0].says}{more}", None, ADVICE)]
+
+
+def _of_many(arms: Sequence[Silent]) -> str:
+    """Arms that were played too rarely, in one sentence."""
+    most = max(arms, key=lambda x: x.plays)
+    named = ", ".join(x.arm for x in arms[:MOST_SILENT])
+    which = f"{counted(len(arms), 'arm')} without the model yet ({named} and {len(arms) - MOST_SILENT} more)"
+    needs = f"each needs chances that add up to {scores.PLAYS:g} plays, and the most that one of them had is"
+    would = "" if most.floor else most._would
+    return f"Nothing can be said about {which}: {needs} {short(most.plays)} ({most.arm}).{would}"
 
 
 def agreement(seen: Gathered, fit: Inference, effects: Sequence[Effect]) -> Agreement:

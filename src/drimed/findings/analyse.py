@@ -10,7 +10,7 @@ import numpy as np
 from drimed.errors import DrimedError
 from drimed.evaluation.drift import ContextDrift
 from drimed.findings.agreement import RATE, Agreement, agreement
-from drimed.findings.checks import ALPHA, Checks, check, residual_findings
+from drimed.findings.checks import ALPHA, PAPER, Checks, check, residual_findings
 from drimed.findings.course import Course, course
 from drimed.findings.effects import MODEL, Recommendation, all_effects, recommendations
 from drimed.findings.field_residuals import field_residuals
@@ -36,6 +36,7 @@ from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
 BYTES_EACH = 500  # of memory: an effect, or an arm of a decision
+MOST_NAMED = 8  # arms in one sentence
 LEAST_SHARE = 0.005  # of the decisions, for an arm to be named
 GUARANTEED, NOT_GUARANTEED, AT_ALL_TIMES = "guaranteed", "not guaranteed", "at all times"  # the long ranges
 
@@ -147,10 +148,13 @@ def units(state: TrialState) -> dict[str, str]:
     return found | {REWARD: state.spec.reward.unit}
 
 
-def assumptions(checks: Checks, called: Calendar = NUMBERED) -> list[tuple[str, str]]:
-    """What was checked, and what was found; `called` is what the seasons are."""
+def assumptions(checks: Checks, state: TrialState | None = None) -> list[tuple[str, str]]:
+    """What was checked, and what was found, in the words of a trial."""
+    called = NUMBERED if state is None else calendar(state)
     few, rate = "too few outcomes to say.", f"(false-alarm rate {100 * ALPHA:g} %)"
     context, mean, noise, played = "too little is recorded to say.", few, few, "not known for all decisions."
+    if state is not None and not state.spec.context:
+        context = "none are recorded."
     if checks.context is not None:
         context = _contexts(checks.context, checks.context_users, called)
     if checks.mean is not None:
@@ -166,13 +170,16 @@ def assumptions(checks: Checks, called: Calendar = NUMBERED) -> list[tuple[str, 
         p = checks.calibration.anytime_p
         fits = "arms were played as often as they say" if p >= ALPHA else "arms were not played as often as they say"
         played = f"{fits} (p = {short(p)})."
-    return [
+    found = [
         ("Contexts", context),
         ("Effects", mean),
         ("Model", _left(checks)),
         ("Noise", noise),
         ("Logged probabilities", played),
     ]
+    # What a model of the field leaves tells whether effects or noise move; the other two are of the paper's model.
+    own = state is None or state.spec.kind == PAPER
+    return found if own else [one for one in found if one[0] not in ("Effects", "Noise")]
 
 
 def _contexts(found: ContextDrift, users: int, called: Calendar) -> str:
@@ -190,7 +197,8 @@ def _left(checks: Checks) -> str:
     if not checks.left:
         return "too few outcomes to say."
     found = [c.found for c in checks.left if c.alarm]
-    made = f"{counted(len(checks.left), 'check')} of what it leaves (false-alarm rate {100 * ALPHA:g} % in all)"
+    rate = f"(false-alarm rate {100 * ALPHA:g} % in all)"
+    made = f"{counted(len(checks.left), 'check')} of what it leaves unexplained {rate}"
     return f"{made}: {'; '.join(found)}." if found else f"{made} found nothing."
 
 
@@ -209,9 +217,14 @@ def _next(ledger: Ledger, state: TrialState) -> tuple[list[Decision], str | None
 
 def _shares(a: Analysis) -> str:
     """How often each arm was given, in all."""
-    total = a.course.allocation.sum(0)
-    shares = zip(a.seen.state.problem.arms, total / max(1, int(np.sum(total))), strict=True)
-    return ", ".join(f"{arm} {100 * share:.0f} %" for arm, share in shares if share >= LEAST_SHARE)
+    arms, total = a.seen.state.problem.arms, a.course.allocation.sum(0)
+    share = total / max(1, int(np.sum(total)))
+    some = sorted(np.argsort(-total, kind="stable")[:MOST_NAMED].tolist())
+    if (share > 0).sum() <= MOST_NAMED:
+        return ", ".join(f"{arms[k]} {100 * share[k]:.0f} %" for k in some if share[k] >= LEAST_SHARE)
+    rest = counted(int((share > 0).sum()) - len(some), "other arm")
+    named = ", ".join(f"{arms[k]} {100 * share[k]:.0f} %" for k in some)
+    return f"{named}, {rest} {100 * (1 - share[some].sum()):.0f} %"
 
 
 def _better(a: Analysis) -> list[str]:

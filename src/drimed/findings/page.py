@@ -61,7 +61,7 @@ def shown(a: Analysis, view: View) -> dict[str, Any]:
         "called": called,
         "a": a,
         "summary": sentences(a),
-        "assumptions": [*assumptions(a.checks, called), ("With and without the model", a.agreement.says)],
+        "assumptions": [*assumptions(a.checks, a.seen.state), ("With and without the model", a.agreement.says)],
         "level": _level(a),
         "withdrawn": a.checks.withdrawn,
         "effects": [c for i, on in enumerate(view.on) if (c := _effects(a, view.who, on, i)) is not None],

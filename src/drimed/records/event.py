@@ -1,0 +1,113 @@
+"""A line of a trial's log, where the log stands, and what a replay of it found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+from drimed.records.reading import read
+
+_LONG = 1000  # characters of a body from which its lists are read one by one
+_LISTS = ("probabilities", "estimate", "half", "without")  # of a decision, in this order: one number for each arm
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of a trial's log."""
+
+    seq: int  # from 1
+    time: str  # UTC
+    actor: str
+    kind: str
+    decision: int | None
+    user: str | None
+    request: str | None  # the caller's idempotency key
+    text: str  # the body, as it was written
+    hash: str
+
+    @cached_property
+    def body(self) -> dict[str, Any]:
+        """What happened."""
+        return read_body(self.text)
+
+    @property
+    def brief(self) -> dict[str, Any]:
+        """The same without the arms' effects as they were estimated, which are long to read."""
+        return vars(self).get("body") or read_body(self.text, ("estimate", "half"))
+
+    @property
+    def shortest(self) -> dict[str, Any]:
+        """The same without any list that has a number for each arm."""
+        return vars(self).get("body") or read_body(self.text, _LISTS)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return {name: value for name, value in vars(self).items() if name not in ("text", "body")} | {"body": self.body}
+
+    @staticmethod
+    def read(data: Mapping[str, Any]) -> Event:
+        """From JSON data; fields that a newer service adds are left out."""
+        return read(Event, {**data, "text": json.dumps(data["body"], separators=(",", ":"), ensure_ascii=False)})
+
+
+@dataclass(frozen=True)
+class Head:
+    """Where a log stood: kept elsewhere, it proves later that nothing before it was changed."""
+
+    trial: str
+    event: int  # the number of the last event
+    hash: str
+    time: str  # when that was seen
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a replay of the whole log found."""
+
+    ok: bool
+    events: int
+    decisions: int
+    exact: int  # decisions that were reproduced to the last bit
+    rounded: int  # to round-off only: the arm and all else is the same
+    faults: list[str]
+    hash: str  # of the last event
+    anchors: int = 0  # hashes that were kept elsewhere, and are still those of their events
+    since: int = 0  # events up to this one were taken as they are, because a kept hash is of a later one; 0: none were
+    looks: int = 0  # looks at the stopping rules that were taken again
+
+
+def read_body(text: str, left_out: Sequence[str] = ()) -> dict[str, Any]:
+    """The body of an event from its text; lists of numbers that are left out are None.
+
+    Decisions that were taken together often have the same lists: each is read once.
+
+    >>> read_body('{"arm":"a","half":[1.0,2.0]}')
+    {'arm': 'a', 'half': [1.0, 2.0]}
+    """
+    if len(text) < _LONG:
+        data: dict[str, Any] = json.loads(text)
+        return data | dict.fromkeys(name for name in left_out if name in data)
+    parts: list[str] = []
+    lists: dict[str, list[float] | None] = {}
+    at = 0
+    for name in _LISTS:
+        # No text that somebody typed can look like this: its quotes have backslashes.
+        start = text.find(f'"{name}":[', at) + len(name) + 3
+        end = text.find("]", start) + 1
+        if start > at + len(name) + 2 and end:
+            parts += [text[at:start], "null"]
+            lists[name], at = None if name in left_out else list(_numbers(text[start:end])), end
+    data = json.loads("".join([*parts, text[at:]]))
+    return data | lists
+
+
+@lru_cache(128)
+def _numbers(text: str) -> tuple[float, ...]:
+    return tuple(json.loads(text))
