@@ -19,7 +19,7 @@ def test_the_plan_speaks_of_the_ranges_that_the_model_has() -> None:
 
 def test_a_tolerance_has_the_unit_of_the_reward() -> None:
     said = plan._safety(Trial.create(SPEC | {"reward": {"unit": "EUR/ha"}}, MemoryStore()).state())
-    assert any("by at most 1 EUR/ha" in sentence for sentence in said)
+    assert any("plus 1 EUR/ha" in sentence for sentence in said)
 
 
 def test_a_rehearsal_is_told_in_whole_per_cent() -> None:

@@ -31,7 +31,7 @@ from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
-from drimed.trial.why import why_this_arm
+from drimed.trial.why import in_words
 
 CHANGES = tuple(k for k in kinds.KINDS if k not in (kinds.DECISION, kinds.OUTCOME, kinds.SNAPSHOT))
 WISHES = (kinds.PREFERENCE, kinds.CONTROL)
@@ -181,7 +181,7 @@ async def _page(visit: Visit, errors: FormErrors = NO_ERRORS, *, saw: str = "", 
                 return {"s": now, **_recorded(state, found, events, saw)}
             spec = state.spec
             opened = [o for o in blinding.openings(ledger, state) if o.decision in (None, number)]
-            words = why_this_arm(found, confidence=spec.confidence, unit=spec.reward.unit)
+            words = in_words(state, found)
             more = {
                 "first": events[0],
                 "openings": opened,
