@@ -44,6 +44,11 @@ def test_an_outcome_is_mean_season_and_noise() -> None:
     np.testing.assert_allclose(world.seasons[0, 3] - plain.seasons[0, 3], 6.0)
 
 
+def test_a_shortfall_is_taken_from_every_arm_but_the_control() -> None:
+    short, plain = (FieldWorld(FieldSetting(shortfall=s), [1]).rewards for s in (6.5, 0.0))
+    np.testing.assert_allclose(plain - short, np.broadcast_to([0.0, 6.5, 6.5, 6.5, 6.5], (1, 6, 5)))
+
+
 def test_noise_of_two_metrics_is_correlated() -> None:
     """24,000 plots: 5 standard errors of a correlation are below 0.03."""
     noise = FieldWorld(FieldSetting(metrics=2, correlation=0.5), range(200)).noise.reshape(-1, 2)

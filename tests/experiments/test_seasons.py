@@ -164,6 +164,14 @@ def test_effects_of_two_metrics_are_those_of_the_reward() -> None:
     np.testing.assert_allclose(half[..., 1:], 1.959964 * np.sqrt(variance), rtol=1e-5)
 
 
+def test_whoever_is_told_variances_after_the_first_season_begins_on_the_control() -> None:
+    world = field()
+    for told, alone in (("KNOWN", False), ("LATER", True)):
+        policy = PolicySpec.parse(f"field_med:learner={RIVALS}:{told}+{PROMISE}").build()
+        first = simulate(policy, world).curve("control")[:, 0] / (world.shape.H * world.setting.plots)
+        assert bool((first == 1.0).all()) is alone
+
+
 def test_known_variances_are_the_worlds() -> None:
     d = Deviations()
     state = KNOWN.start(Shape(d=2, K=3, M=2, H=2))

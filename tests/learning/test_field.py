@@ -227,7 +227,9 @@ def test_before_any_data_it_is_the_fit_of_no_data(case: Case) -> None:
     cells = field_cells.compact(case.evidence.cells, structure.cluster_place)
     scale = field_design.measure(cells, structure.covariates, structure.plain)
     design = field_design.build(cells, scale, structure.common, structure.own, noise=structure.noise)
-    found = field_average.learn(structure.parameters, design, scale, (), pairs=6, each=structure.cluster == "user")
+    found = field_average.learn(
+        structure.parameters, design, scale, (), pairs=case.field.pairs, each=structure.cluster == "user"
+    )
     np.testing.assert_allclose(case.evidence.learned.nodes, found.nodes, atol=1e-6)
     np.testing.assert_allclose(case.evidence.learned.theta, found.theta, atol=1e-6)
     np.testing.assert_allclose(case.evidence.learned.covariance, found.covariance, rtol=1e-6, atol=1e-6)

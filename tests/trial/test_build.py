@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from math import sqrt
 from typing import Any
 
@@ -220,3 +221,17 @@ def test_a_trial_that_will_decide_slowly_is_told_so() -> None:
     for kind in ("field", "people", "paper"):
         assert said(kind, 20) == []
         assert len(said(kind, 600)) == 1
+
+
+BEFORE_3 = {"pairs": 6, "season_arms": 0.25, "curvature": "differences"}
+
+
+@pytest.mark.parametrize(
+    ("form", "changes"),
+    [(1, BEFORE_3 | {"still": None}), (2, BEFORE_3), (3, {})],
+)
+def test_a_trial_goes_on_learning_in_the_form_that_it_began_with(form: int, changes: dict[str, Any]) -> None:
+    spec = spec_of(model={"kind": "field"})
+    policy = build_policy(spec, Problem(spec).shape.d, form)
+    assert isinstance(policy, Policy)
+    assert policy.learner == replace(field_of(spec), **changes)

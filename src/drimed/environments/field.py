@@ -63,6 +63,7 @@ class FieldSetting:
     deviations: Deviations = Deviations()
     correlation: float = 0.5  # between the noise of any two metrics of a plot
     advantage: float = 0.0  # added to the last arm everywhere
+    shortfall: float = 0.0  # taken from every arm but the control everywhere
     trend: float = 0.0  # by which the level rises from season to season
 
     def __post_init__(self) -> None:
@@ -141,6 +142,7 @@ class FieldWorld:
         both = self._draw("sites and arms", sd.site_arm, s.sites, s.arms)
         means = s.level + arm + site + both
         means[..., -1, :] += s.advantage
+        means[..., 1:, :] -= s.shortfall
         return means
 
     @cached_property

@@ -76,8 +76,9 @@ def check_start(created: Event) -> None:
     body = _body(created)
     seed, given = body["seed"], body["spec"].get("seed")
     _texts(body["numpy"])
-    if body.get("form", kinds.FORM) != kinds.FORM:
-        raise InputError(f"it learns in form {body['form']!r}, and this version knows none later than {kinds.FORM}")
+    form = body.get("form", 1)
+    if type(form) is not int or not 1 <= form <= kinds.FORM:
+        raise InputError(f"it learns in form {form!r}, and this version knows forms 1 to {kinds.FORM}")
     if "rehearsal" in body and not _is_rehearsal(body["rehearsal"]):
         raise InputError("what it says of a rehearsal is not what a rehearsal shows")
     if created.kind != kinds.CREATED or type(seed) is not int or given not in (None, seed):

@@ -3,6 +3,7 @@
     ALONE    the paper's model, as in a live trial of its own for each site
     SITES    one regression on arms, sites and arms at sites, told the noise that it does not model
     KNOWN    the field model, told every variance of the fields of `drimed bench field`
+    LATER    the same, told after the first season: before it, nobody knows the scale of outcomes
     OWN      a regression of its own for each person ("Standard" of Huch et al. 2024)
     BUMPS    the model of people, with bumps as covariates of the level
 
@@ -34,6 +35,7 @@ ALONE = Apart(
     Learner(weighting="learned", norm_bound=LEVELS, regularisation=PRIOR**-2, refits="converged"), "each site alone"
 )
 KNOWN = Known(Deviations(), 0.5)
+LATER = Known(Deviations(), 0.5, from_start=False)
 OWN = Apart(Learner(weighting="none", feedback="reward", noise_bound=1.0, regularisation=0.1), "each person alone")
 BUMPS = Described(
     Field(kind="people", covariates=("level effects",) * 2 + ("level",) * GRID**2, seasons=False, reference=0),

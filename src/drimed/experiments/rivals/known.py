@@ -25,6 +25,7 @@ class Known:
 
     deviations: Deviations
     correlation: float  # of the noise of two metrics
+    from_start: bool = True  # or only after the first outcomes, before which no learner can know their scale
     inner: Field = field(default_factory=Field)
 
     feedback: ClassVar[str] = Field.feedback
@@ -88,7 +89,8 @@ class Known:
         held = cells.compact(evidence.cells, structure.cluster_place)
         scale = design.measure(held, structure.covariates)
         unit = np.full(scale.unit.shape, self.deviations.residual / RANGE)
-        scale = replace(scale, unit=unit, known=np.ones(scale.known.shape))
+        told_now = np.ones(scale.known.shape) if self.from_start or held.used else scale.known
+        scale = replace(scale, unit=unit, known=told_now)
         rows = design.build(held, scale, structure.common, structure.own, noise=structure.noise)
         known = structure.parameters
         x = np.broadcast_to(self.parameters(known), (*held.batch, known.size))

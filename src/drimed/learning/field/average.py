@@ -1,29 +1,27 @@
 """Estimates averaged over variances that are themselves uncertain.
 
-The posterior of the log variances is taken as normal around its mode (Laplace). The model is fitted at antithetic draws
-from it; what results has the mean of the means, and as covariance the mean of the covariances plus the covariance of
-the means. The draws, in units of the posterior's deviations, are the same for every trial: a fit depends on its data.
+The posterior of the log variances is taken as normal around its mode (Laplace). The model is fitted at some positions
+in it (drimed.learning.field.nodes); what results has the mean of the means, and as covariance the mean of the
+covariances plus the covariance of the means.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache
 
 import numpy as np
-from scipy.special import ndtri
 
-from drimed import streams
+from drimed.learning.field import nodes as positions
 from drimed.learning.field.cells import GROWS
 from drimed.learning.field.design import Scale
 from drimed.learning.field.likelihood import Design, evaluate, thinned
-from drimed.learning.field.variances import Parameters, curved
+from drimed.learning.field.search import curved
+from drimed.learning.field.variances import Parameters
 from drimed.learning.field.variances import learn as most_plausible
 from drimed.linear.arrays import FloatArray, IntArray
 
 MOST_CLUSTERS = 2000  # variances are learned from so many clusters at most: more would tell them no better
 Known = tuple[FloatArray, FloatArray, FloatArray]  # mode, deviation and nodes of the parameters
-SEED = 0  # of the stream "variances", which the draws come from
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,7 @@ class Averaged:
     scale: Scale
     mode: FloatArray = field(metadata=GROWS)  # (..., p), the most plausible parameters
     deviation: FloatArray = field(metadata=GROWS)  # (..., p), how far from them they may be
-    nodes: FloatArray = field(metadata=GROWS)  # (..., B, p), draws of the parameters
+    nodes: FloatArray = field(metadata=GROWS)  # (..., B, p), where the parameters were averaged over
     variance: FloatArray = field(metadata=GROWS)  # (..., B, M, families), that follow from them
     residual: FloatArray = field(metadata=GROWS)  # (..., B, g, M, M)
     theta: FloatArray = field(metadata=GROWS)  # (..., M, P)
@@ -49,16 +47,17 @@ class Averaged:
 
 
 def learn(
-    parameters: Parameters, design: Design, scale: Scale, batch: tuple[int, ...], *, pairs: int, each: bool
-) -> Averaged:
-    """Fit variances and everything else, with `pairs` antithetic pairs of draws; 0 stays at the mode."""
-    found = most_plausible(parameters, thinned(design, MOST_CLUSTERS), batch)
+    parameters: Parameters, design: Design, scale: Scale, batch: tuple[int, ...], *, pairs: int | None, each: bool,
+    curvature: str = "exact",
+) -> Averaged:  # fmt: skip
+    """Fit variances and everything else, averaged over a design, or over `pairs` of draws; 0 stays at the mode."""
+    found = most_plausible(parameters, thinned(design, MOST_CLUSTERS), batch, curvature)
     known = _nodes(parameters, found.x, found.hessian, pairs)
     return _average(parameters, design, scale, known, each=each)
 
 
 def before_any_data(
-    parameters: Parameters, family: IntArray, scale: Scale, batch: tuple[int, ...], *, pairs: int, each: bool
+    parameters: Parameters, family: IntArray, scale: Scale, batch: tuple[int, ...], *, pairs: int | None, each: bool
 ) -> Averaged:
     """What the prior says, for columns of these families (P,)."""
     x, H = (np.broadcast_to(a, (*batch, *a.shape)) for a in (parameters.centre, curved(parameters.precision)))
@@ -72,15 +71,15 @@ def before_any_data(
     return Averaged(scale, *known, variance, residual, *mixture(means, covariances, 2), *own)
 
 
-def _nodes(parameters: Parameters, x: FloatArray, hessian: FloatArray, pairs: int) -> Known:
-    """The mode, the deviations around it, and draws."""
-    k = parameters.uncertain
-    points = _points(pairs, k)  # (B, k)
+def _nodes(parameters: Parameters, x: FloatArray, hessian: FloatArray, pairs: int | None) -> Known:
+    """The mode, the deviations around it, and the positions to average over."""
+    k, M = parameters.uncertain, parameters.metrics
+    points = positions.designed(M, k // M - 1) if pairs is None else positions.drawn(pairs, k)  # (B, k)
     # The residual's shape, which many outcomes tell, stays at its mode.
     values, vectors = np.linalg.eigh(hessian[..., :k, :k])
-    spread = vectors / np.sqrt(values)[..., None, :]
+    spread = np.matmul(vectors / np.sqrt(values)[..., None, :], np.swapaxes(vectors, -1, -2))
     nodes = np.repeat(x[..., None, :], len(points), -2)
-    nodes[..., :k] += np.einsum("...ij,...kj,bk->...bi", spread, vectors, points)
+    nodes[..., :k] += np.matmul(points, spread)
     return x, np.sqrt(np.diagonal(np.linalg.inv(hessian), axis1=-2, axis2=-1)), nodes
 
 
@@ -103,21 +102,9 @@ def mixture(means: FloatArray, covariances: FloatArray, core: int) -> tuple[Floa
 def _average(parameters: Parameters, design: Design, scale: Scale, known: Known, *, each: bool) -> Averaged:
     nodes = known[2]
     variance, residual = parameters.variances(nodes), parameters.residual(nodes)
-    found = [
-        evaluate(design, variance[..., i, :, :], residual[..., i, :, :, :], gradient=False)
-        for i in range(nodes.shape[-2])
-    ]
-    means = np.stack([f.theta for f in found], -3)
-    covariances = np.stack([f.covariance for f in found], -5)
+    # The nodes' axis goes in front of the design's, for the kernel, and back.
+    found = evaluate(design, *(np.moveaxis(a, nodes.ndim - 2, 0) for a in (variance, residual)))
+    means, covariances = (np.moveaxis(a, 0, nodes.ndim - 2) for a in (found.theta, found.covariance))
     theta, covariance = mixture(means, covariances, 2)
     own = (means, covariances) if each else (None, None)
     return Averaged(scale, *known, variance, residual, theta, covariance, *own)
-
-
-@cache
-def _points(pairs: int, k: int) -> FloatArray:
-    """Positions in units of the posterior's deviations: (B, k)."""
-    if pairs == 0:
-        return np.zeros((1, k))
-    half = ndtri(streams.uniforms(SEED, "variances", 0, pairs, k))
-    return np.concatenate([half, -half])

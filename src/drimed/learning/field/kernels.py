@@ -1,97 +1,181 @@
 """The loops of the field model's likelihood, compiled; drimed.learning.field.likelihood says what they compute.
 
 Sums over cells, the elimination of each cluster's own effects, and the pieces of the gradient. Indices: a cell has
-columns `cols` of theta and `zcols` of its cluster's effects, each with a slot of the moments T; -1 is no column. Rows
-and columns of matrices run over metrics first: m P + column.
+columns `cols` of theta and `zcols` of its cluster's effects, each with a slot of the moments T; -1 is no column.
+Columns that no cell has are left out: of theta altogether, of a cluster's effects in that cluster. What is left is
+numbered anew, and rows and columns of matrices run over metrics last: M column + m.
+
+A cluster's sums stand side by side, [S | B | c], with c by the metric whose outcomes it comes from, and so do those of
+theta, [A | b]. While S = U'U is factored, B and c become U'^-1 B and U'^-1 c.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from drimed.linear.arrays import FloatArray, IntArray
-from drimed.linear.kernel import helper, kernel
+from drimed.learning.field.curvature import add_common, add_local
+from drimed.learning.field.residuals import add_squares, second_moments
+from drimed.learning.field.sums import (
+    add_block,
+    add_cross,
+    add_outcomes,
+    collected,
+    collected_in_order,
+    deviations,
+    forget,
+    in_units,
+    inside,
+    inverses,
+    take,
+)
+from drimed.learning.field.triangles import inverse_root, product, solved, squared, triangulated, turned
+from drimed.linear.kernel import kernel
 
-Columns = tuple[IntArray, IntArray]  # of a cell, and their slots
-Three = tuple[FloatArray, FloatArray, FloatArray]
+POSTERIOR, GRADIENT, CURVATURE = 0, 1, 2  # what is wanted; the curvature comes with the gradient
 
 
 @kernel(
     "void(f8[:,:,:], i8[:], i8[:], i8[:,:], i8[:], i8[:,:], i8[:], i8[:], i8[:], i8[:], i8[:], f8[:,:],"
-    " f8[:,:,:], i8, f8[:], f8[:,:], f8[:,:,:], f8[:,:], f8[:,:,:,:])",
-    "(n,u,u),(n),(n),(n,e),(e),(n,r),(r),(l),(p),(q),(t),(m,f),(g,m,m),()->(),(m,f),(g,m,m),(m,p),(m,p,m,p)",
+    " f8[:,:,:], i8, f8[:], f8[:,:], f8[:,:,:,:], f8[:,:], f8[:,:,:], f8[:,:], f8[:,:,:], f8[:,:,:,:])",
+    "(n,u,u),(n),(n),(n,e),(e),(n,r),(r),(l),(p),(q),(t),(m,f),(g,m,m),()"
+    "->(),(m,p),(m,p,m,p),(m,f),(g,m,m),(m,m),(m,m,f),(m,f,m,f)",
 )
 def evaluate(  # type: ignore[no-untyped-def]
     T, pattern, group, cols, slot, zcols, zslot, start, family, zfamily, touched_bound, v, R, want,
-    value, grad_v, grad_R, theta, covariance,
+    value, theta, covariance, grad_v, grad_R, squares, by_unit, second,
 ):  # fmt: skip
-    L, P, q, M = start.shape[0] - 1, family.shape[0], zfamily.shape[0], v.shape[0]
-    D, Q, most = M * P, M * q, touched_bound.shape[0]
+    L, P, q, M, F = start.shape[0] - 1, family.shape[0], zfamily.shape[0], v.shape[0], v.shape[1]
     W, log_R = inverses(R)
-    scale, zscale = deviations(v, family), deviations(v, zfamily)
-    A, b = np.zeros((D, D)), np.zeros(D)
-    touched, counts = np.zeros((L, most), np.int64), np.zeros(L, np.int64)  # columns of theta that a cluster has
-    place = np.full(P, -1, np.int64)  # of each column among them
-    G, H, g = np.zeros((L, Q, Q)), np.zeros((L, Q, M * most)), np.zeros((L, Q))
-    S, B, c = np.zeros((Q, Q)), np.zeros((Q, M * most)), np.zeros(Q)
-    total = np.zeros(3)  # squares, log determinants, observations
-    for at in range(L):
-        nt = 0
-        for i in range(start[at], start[at + 1]):
-            for e in range(slot.shape[0]):
-                col = cols[i, e]
-                if T[i, 0, 0] > 0.0 and col >= 0 and place[col] < 0:
-                    place[col], touched[at, nt] = nt, col
-                    nt += 1
-        counts[at] = nt
-        S[:], B[:], c[:] = 0.0, 0.0, 0.0
-        for i in range(start[at], start[at + 1]):
+    spot, seen = np.full(P, -1, np.int64), np.empty(P, np.int64)  # of each column of theta; the column of each spot
+    D = M * collected(T, cols, start[0], start[L], spot, seen)
+    Qm, nm = M * q, min(M * touched_bound.shape[0], D)  # the most of one cluster
+    again = 0 if want == POSTERIOR else 1  # clusters are kept, and looked at again for the gradient
+    sums = np.empty((again * (L - 1) + 1, Qm, Qm + nm + M))
+    touched, own = np.empty((sums.shape[0], nm), np.int64), np.empty((sums.shape[0], q), np.int64)
+    counts = np.zeros((sums.shape[0], 2), np.int64)
+    place, zplace = np.full(P, -1, np.int64), np.full(q, -1, np.int64)
+    A, taken = np.zeros((D, D + M)), np.empty((nm, nm + M))
+    observed, log_det = np.zeros(M), 0.0
+    squares[:] = 0.0
+    for cluster in range(L):
+        at = again * cluster
+        S, ours, theirs = sums[at], touched[at], own[at]
+        nt = collected_in_order(T, cols, start[cluster], start[cluster + 1], place, seen, D // M, ours)
+        nz = collected(T, zcols, start[cluster], start[cluster + 1], zplace, theirs)
+        counts[at, 0], counts[at, 1] = nt, nz
+        Q, n = M * nz, M * nt
+        S[:Q, : Q + n + M] = 0.0
+        for i in range(start[cluster], start[cluster + 1]):
             if T[i, 0, 0] > 0.0:
-                total[1] += T[i, 0, 0] * log_R[group[i], pattern[i]]
                 w = W[group[i], pattern[i]]
-                add_common(T[i], w, cols[i], slot, P, A, b, total)
-                add_own(T[i], w, (cols[i], slot), (zcols[i], zslot), place, nt, zscale, (S, B, c))
-        eliminate((S, B, c), touched[at], nt, P, (A, b), (G[at], H[at], g[at]), total)
-        for t in range(nt):
-            place[touched[at, t]] = -1
+                log_det += T[i, 0, 0] * log_R[group[i], pattern[i]]
+                add_outcomes(T[i], w, observed, squares)
+                add_block(T[i], w, (cols[i], slot, spot), A, D)
+                add_block(T[i], w, (zcols[i], zslot, zplace), S, Q + n)
+                add_cross(T[i], w, (zcols[i], zslot, zplace), (cols[i], slot, place), S, Q)
+        in_units(S, Q, Q + n + M, deviations(v, zfamily, theirs, nz))
+        log_det += triangulated(S, Q, Q + n + M, 0.0)
+        take(S, Q, n, taken, squares)
+        forget(place, ours, nt)
+        forget(zplace, theirs, nz)
+        for back in range(nt):  # from columns to rows of A
+            t = nt - 1 - back
+            row = M * spot[ours[t]]
+            for m in range(M):
+                ours[M * t + m] = row + m
+        for t in range(n):
+            row = ours[t]
+            for s in range(t, n):
+                A[row, ours[s]] -= taken[t, s]
+            for m in range(M):
+                A[row, D + m] -= taken[t, n + m]
 
+    dev = deviations(v, family, seen, D // M)
+    in_units(A, D, D + M, dev)
+    log_det += triangulated(A, D, D + M, 0.0)
+    take(A, D, 0, taken, squares)
+    value[0] = -0.5 * (observed.sum() * np.log(2.0 * np.pi) + log_det + squares.sum())
+    V = squared(inverse_root(A, D), D)
+    solved(A, D, A, D, D + M)
+    est = np.zeros(D)
     for a in range(D):
-        b[a] *= scale[a]
-        for h in range(D):
-            A[a, h] *= scale[a] * scale[h]
-        A[a, a] += 1.0
-    V_inv = np.zeros((D, D))
-    total[1] += inverted(A, V_inv)
-    est = product(V_inv, b.reshape(D, 1), 1)[:, 0]
-    for a in range(D):
-        total[0] -= b[a] * est[a]
-    value[0] = -0.5 * (total[2] * np.log(2.0 * np.pi) + total[1] + total[0])
-    grad_v[:], grad_R[:] = 0.0, 0.0
-    for a in range(D):
-        grad_v[a // P, family[a % P]] += 0.5 * want * (est[a] * est[a] + V_inv[a, a] - 1.0)
-        theta[a // P, a % P] = est[a] * scale[a]
-        for h in range(D):
-            covariance[a // P, a % P, h // P, h % P] = V_inv[a, h] * scale[a] * scale[h]
-    if want == 0:
+        for m in range(M):
+            est[a] += A[a, D + m]
+    if want == POSTERIOR:
+        theta[:], covariance[:] = 0.0, 0.0
+        for m in range(M):
+            for col in range(P):
+                covariance[m, col, m, col] = v[m, family[col]]
+        for a in range(D):
+            metric, col = a % M, seen[a // M]
+            theta[metric, col] = est[a] * dev[a]
+            for h in range(D // M):
+                for m in range(M):
+                    covariance[metric, col, m, seen[h]] = V[a, M * h + m] * dev[a] * dev[M * h + m]
         return
-    K = np.zeros((Q, M * most))  # minus the covariance of the cluster's effects with theta
+
+    grad_v[:], grad_R[:], by_unit[:], second[:] = 0.0, 0.0, 0.0, 0.0
+    for a in range(D):
+        f = family[seen[a // M]]
+        grad_v[a % M, f] += 0.5 * (est[a] * est[a] + V[a, a] - 1.0)
+        for m in range(M):
+            by_unit[m, a % M, f] -= 0.5 * est[a] * A[a, D + m]
+    single = M == 1 and R.shape[0] == 1
+    X, HV, VH, N = np.empty((nm, nm)), np.empty((Qm, nm)), np.empty((nm, Qm)), np.empty((Qm, Qm))
+    C, G, mean = np.empty((Qm, Qm)), np.empty((Qm, Qm)), np.empty((L, Qm))
+    means, moments, bends = np.empty(nm + Qm), np.empty((nm + Qm, nm + Qm)), np.zeros((M * F, M * F))
     for at in range(L):
-        nt = counts[at]
-        mean, cov = posterior(G[at], H[at], g[at], touched[at], nt, theta, covariance, K)
+        S, ours, theirs, mine = sums[at], touched[at], own[at], mean[at]
+        Q, n = M * counts[at, 1], M * counts[at, 0]
+        for t in range(n):
+            row = ours[t]
+            for s in range(n):
+                X[t, s] = V[row, ours[s]]
+            for a in range(Q):
+                S[a, Q + t] *= dev[row]
+                for m in range(M):
+                    S[a, Q + n + m] -= S[a, Q + t] * A[row, D + m]
+        solved(S, Q, S, Q + n, Q + n + M)
+        product(S, Q, Q, n, X, n, HV)
+        turned(HV, Q, n, VH)
+        product(S, Q, Q, n, VH, Q, N)
+        inside(S, Q, N, C)
         for a in range(Q):
-            grad_v[a // q, zfamily[a % q]] += 0.5 * (mean[a] * mean[a] + cov[a, a] - 1.0)
-        for t in range(nt):
-            place[touched[at, t]] = t
-        for i in range(start[at], start[at + 1]):
-            if T[i, 0, 0] > 0.0:
-                squares = residual_squares(T[i], cols[i], slot, theta, covariance)
-                add_own_squares(
-                    T[i], (cols[i], slot), (zcols[i], zslot), place, nt, zscale, theta, (mean, cov, K), squares
-                )
-                w = W[group[i], pattern[i]]
-                grad_R[group[i]] += 0.5 * (product(product(w, squares, M), w, M) - T[i, 0, 0] * w)
-        for t in range(nt):
-            place[touched[at, t]] = -1
+            f = zfamily[theirs[a // M]]
+            mine[a] = 0.0
+            for m in range(M):
+                mine[a] += S[a, Q + n + m]
+            grad_v[a % M, f] += 0.5 * (mine[a] * mine[a] + C[a, a] - 1.0)
+            for m in range(M):
+                by_unit[m, a % M, f] -= 0.5 * mine[a] * S[a, Q + n + m]
+        if not single:
+            solved(S, Q, HV, 0, n)
+            for t in range(n // M):
+                place[seen[ours[M * t] // M]] = t
+            for t in range(Q // M):
+                zplace[theirs[t]] = t
+            zdev = deviations(v, zfamily, theirs, Q // M)
+            second_moments((est, X, dev, ours[:n]), (mine, C, zdev), HV, moments, means)
+            for i in range(start[at], start[at + 1]):
+                if T[i, 0, 0] > 0.0:
+                    x, z = (cols[i], slot, place), (zcols[i], zslot, zplace)
+                    add_squares(T[i], W[group[i], pattern[i]], x, z, n, (means, moments), grad_R[group[i]])
+            for t in range(n // M):
+                place[seen[ours[M * t] // M]] = -1
+            forget(zplace, theirs, Q // M)
+        if want >= CURVATURE:
+            solved(S, Q, S, Q, Q + n)
+            N[:Q, :Q] = 0.0
+            inside(S, Q, N, G)
+            add_local(C, G, mine, theirs, zfamily, Q, M, bends)
+    if single:  # scaling outcomes is scaling all variances: what is left of it is the residual's share
+        grad_R[0, 0, 0] = (0.5 * (squares[0, 0] - observed[0]) - grad_v.sum()) / R[0, 0, 0]
+    if want >= CURVATURE:
+        add_common(V, est, (family, seen), (zfamily, own), (sums, touched, counts, mean), M, bends)
+        for a in range(M * F):
+            for h in range(M * F):
+                second[a // F, a % F, h // F, h % F] = bends[a, h]
+            second[a // F, a % F, a // F, a % F] += grad_v[a // F, a % F]
 
 
 @kernel(
@@ -104,288 +188,25 @@ def own(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """One cluster's effects, given theta: drimed.learning.field.likelihood.Own."""
     P, q, M = family.shape[0], zfamily.shape[0], v.shape[0]
-    Q = M * q
+    Q, n, everywhere, all_own = M * q, M * P, np.arange(P), np.arange(q)
     W, _ = inverses(R)
-    zscale = deviations(v, zfamily)
-    everywhere = np.arange(P)
-    S, B, c, G = np.eye(Q), np.zeros((Q, M * P)), np.zeros(Q), np.zeros((Q, Q))
+    dev = deviations(v, zfamily, all_own, q)
+    S, N, G = np.zeros((Q, Q + n + M)), np.zeros((Q, Q)), np.zeros((Q, Q))
     for i in range(T.shape[0]):
         if T[i, 0, 0] > 0.0:
             w = W[group[i], pattern[i]]
-            add_own(T[i], w, (cols[i], slot), (zcols[i], zslot), everywhere, P, zscale, (S, B, c))
-    inverted(S, G)
-    H = product(G, B, M * P)
-    g = product(G, c.reshape(Q, 1), 1)[:, 0]
+            add_block(T[i], w, (zcols[i], zslot, all_own), S, Q + n)
+            add_cross(T[i], w, (zcols[i], zslot, all_own), (cols[i], slot, everywhere), S, Q)
+    in_units(S, Q, Q + n + M, dev)
+    triangulated(S, Q, Q + n + M, 0.0)
+    solved(S, Q, S, Q, Q + n + M)
+    inside(S, Q, N, G)
+    shift[:] = 0.0
     for a in range(Q):
-        shift[a // q, a % q] = zscale[a] * g[a]
+        m, col = a % M, a // M
+        for k in range(M):
+            shift[m, col] += dev[a] * S[a, Q + n + k]
         for h in range(Q):
-            noise[a // q, a % q, h // q, h % q] = zscale[a] * zscale[h] * G[a, h]
-        for h in range(M * P):
-            gain[a // q, a % q, h // P, h % P] = zscale[a] * H[a, h]
-
-
-@helper
-def inverses(R: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """R^-1 restricted to what was observed, and log det, for each noise group and pattern: (g, 2^M, M, M), (g, 2^M)."""
-    groups, M = R.shape[0], R.shape[1]
-    W, log_det = np.zeros((groups, 1 << M, M, M)), np.zeros((groups, 1 << M))
-    index = np.zeros(M, np.int64)
-    for pattern in range(1, 1 << M):
-        n = 0
-        for m in range(M):
-            if (pattern >> m) & 1:
-                index[n] = m
-                n += 1
-        observed, inverse = np.zeros((n, n)), np.zeros((n, n))
-        for g in range(groups):
-            for a in range(n):
-                for h in range(n):
-                    observed[a, h] = R[g, index[a], index[h]]
-            log_det[g, pattern] = inverted(observed, inverse)
-            for a in range(n):
-                for h in range(n):
-                    W[g, pattern, index[a], index[h]] = inverse[a, h]
-    return W, log_det
-
-
-@helper
-def deviations(v: FloatArray, family: IntArray) -> FloatArray:
-    """The prior deviation of each column, metric by metric: (M P)."""
-    M, P = v.shape[0], family.shape[0]
-    scale = np.zeros(M * P)
-    for m in range(M):
-        for c in range(P):
-            scale[m * P + c] = np.sqrt(v[m, family[c]])
-    return scale
-
-
-@helper
-def inverted(A: FloatArray, inverse: FloatArray) -> float:
-    """The inverse of a positive definite matrix, written to `inverse`, and its log determinant.
-
-    Gauss-Jordan without pivots, in rows that the compiler vectorises: for sizes up to some hundreds a library call
-    costs more than the work, and its threads get in each other's way.
-    """
-    n = A.shape[0]
-    log_det = 0.0
-    for a in range(n):
+            noise[m, col, h % M, h // M] = dev[a] * dev[h] * G[a, h]
         for h in range(n):
-            inverse[a, h] = A[a, h]
-    for k in range(n):
-        pivot = inverse[k, k]
-        if not pivot > 0.0:
-            return np.nan
-        log_det += np.log(pivot)
-        inverse[k, k] = 1.0
-        for h in range(n):
-            inverse[k, h] /= pivot
-        for a in range(n):
-            if a != k:
-                share = inverse[a, k]
-                inverse[a, k] = 0.0
-                if share != 0.0:
-                    for h in range(n):
-                        inverse[a, h] -= share * inverse[k, h]
-    for a in range(n):
-        for h in range(a):
-            inverse[a, h] = 0.5 * (inverse[a, h] + inverse[h, a])
-            inverse[h, a] = inverse[a, h]
-    return log_det
-
-
-@helper
-def product(A: FloatArray, B: FloatArray, columns: int) -> FloatArray:
-    """A B, of the first columns of B; zeros of A cost nothing."""
-    found = np.zeros((A.shape[0], columns))
-    for a in range(A.shape[0]):
-        for k in range(A.shape[1]):
-            share = A[a, k]
-            if share != 0.0:
-                for h in range(columns):
-                    found[a, h] += share * B[k, h]
-    return found
-
-
-@helper
-def add_common(
-    T: FloatArray,
-    W: FloatArray,
-    cols: IntArray,
-    slot: IntArray,
-    P: int,
-    A: FloatArray,
-    b: FloatArray,
-    total: FloatArray,
-) -> None:
-    """Add a cell to x x' and x y, to the sum of squares and to the number of observations."""
-    E, M = slot.shape[0], W.shape[0]
-    first = T.shape[0] - M
-    for m in range(M):
-        if W[m, m] > 0.0:
-            total[2] += T[0, 0]
-        for k in range(M):
-            w = W[m, k]
-            if w == 0.0:
-                continue
-            total[0] += w * T[first + m, first + k]
-            for e in range(E):
-                if cols[e] < 0:
-                    continue
-                row = m * P + cols[e]
-                b[row] += w * T[slot[e], first + k]
-                for h in range(E):
-                    if cols[h] >= 0:
-                        A[row, k * P + cols[h]] += w * T[slot[e], slot[h]]
-
-
-@helper
-def add_own(
-    T: FloatArray, W: FloatArray, x: Columns, z: Columns, place: IntArray, nt: int, zscale: FloatArray, sums: Three
-) -> None:
-    """Add a cell to z z', z x' and z y of its cluster, in units of the prior deviations of z's columns."""
-    (cols, slot), (zcols, zslot), (S, B, c) = x, z, sums
-    E, r, M = slot.shape[0], zslot.shape[0], W.shape[0]
-    first, q = T.shape[0] - M, S.shape[0] // M
-    for m in range(M):
-        for k in range(M):
-            if W[m, k] == 0.0:
-                continue
-            for e in range(r):
-                if zcols[e] < 0:
-                    continue
-                row = m * q + zcols[e]
-                w = W[m, k] * zscale[row]
-                c[row] += w * T[zslot[e], first + k]
-                for h in range(r):
-                    if zcols[h] >= 0:
-                        col = k * q + zcols[h]
-                        S[row, col] += w * zscale[col] * T[zslot[e], zslot[h]]
-                for h in range(E):
-                    if cols[h] >= 0:
-                        B[row, k * nt + place[cols[h]]] += w * T[zslot[e], slot[h]]
-
-
-@helper
-def eliminate(
-    sums: Three,
-    touched: IntArray,
-    nt: int,
-    P: int,
-    common: tuple[FloatArray, FloatArray],
-    kept: Three,
-    total: FloatArray,
-) -> None:
-    """Take a cluster's own effects out of the sums; G, H = G B and g = G c are kept for the gradient."""
-    (S, B, c), (A, b), (G, H, g) = sums, common, kept
-    Q, n = S.shape[0], A.shape[0] // P * nt
-    for a in range(Q):
-        S[a, a] += 1.0
-    total[1] += inverted(S, G)
-    H[:, :n] = product(G, B, n)
-    for a in range(Q):
-        for h in range(Q):
-            g[a] += G[a, h] * c[h]
-        total[0] -= c[a] * g[a]
-    taken = product(B[:, :n].T, H, n)
-    for t in range(n):
-        row = (t // nt) * P + touched[t % nt]
-        for a in range(Q):
-            b[row] -= B[a, t] * g[a]
-        for k in range(n // nt):
-            for s in range(nt):
-                A[row, k * P + touched[s]] -= taken[t, k * nt + s]
-
-
-@helper
-def posterior(
-    G: FloatArray,
-    H: FloatArray,
-    g: FloatArray,
-    touched: IntArray,
-    nt: int,
-    theta: FloatArray,
-    covariance: FloatArray,
-    K: FloatArray,
-) -> tuple[FloatArray, FloatArray]:
-    """Mean and covariance of a cluster's effects given all data, in prior deviations; K = H Cov[theta]."""
-    Q, M = G.shape[0], theta.shape[0]
-    n = M * nt
-    here, mean = np.zeros((n, n)), g.copy()
-    for t in range(n):
-        m, col = t // nt, touched[t % nt]
-        for a in range(Q):
-            mean[a] -= H[a, t] * theta[m, col]
-        for k in range(M):
-            for s in range(nt):
-                here[t, k * nt + s] = covariance[m, col, k, touched[s]]
-    K[:, :n] = product(H[:, :n], here, n)
-    cov, turned = G.copy(), np.zeros((n, Q))
-    for t in range(n):
-        for h in range(Q):
-            turned[t, h] = H[h, t]
-    for a in range(Q):
-        for t in range(n):
-            share = K[a, t]
-            for h in range(Q):  # a row at a time: the compiler vectorises it
-                cov[a, h] += share * turned[t, h]
-    return mean, cov
-
-
-@helper
-def residual_squares(
-    T: FloatArray, cols: IntArray, slot: IntArray, theta: FloatArray, covariance: FloatArray
-) -> FloatArray:
-    """E[sum e e'] of a cell given all data, as far as theta alone is concerned: (M, M)."""
-    E, U, M = slot.shape[0], T.shape[0], theta.shape[0]
-    first = U - M
-    squares = np.zeros((M, M))
-    for m in range(M):
-        for k in range(M):
-            s = T[first + m, first + k]
-            for e in range(E):
-                if cols[e] < 0:
-                    continue
-                s -= theta[m, cols[e]] * T[slot[e], first + k] + theta[k, cols[e]] * T[slot[e], first + m]
-                for h in range(E):
-                    if cols[h] >= 0:
-                        both = theta[m, cols[e]] * theta[k, cols[h]] + covariance[m, cols[e], k, cols[h]]
-                        s += T[slot[e], slot[h]] * both
-            squares[m, k] = s
-    return squares
-
-
-@helper
-def add_own_squares(
-    T: FloatArray,
-    x: Columns,
-    z: Columns,
-    place: IntArray,
-    nt: int,
-    zscale: FloatArray,
-    theta: FloatArray,
-    own: Three,
-    squares: FloatArray,
-) -> None:
-    """The rest of E[sum e e']: what the cluster's own effects, and their covariance with theta, add."""
-    (cols, slot), (zcols, zslot), (mean, cov, K) = x, z, own
-    E, r, M = slot.shape[0], zslot.shape[0], theta.shape[0]
-    first, q = T.shape[0] - M, mean.shape[0] // M
-    for m in range(M):
-        for k in range(M):
-            s = 0.0
-            for e in range(r):
-                if zcols[e] < 0:
-                    continue
-                a, o = m * q + zcols[e], k * q + zcols[e]
-                s -= zscale[a] * mean[a] * T[zslot[e], first + k] + zscale[o] * mean[o] * T[zslot[e], first + m]
-                for h in range(r):
-                    if zcols[h] >= 0:
-                        j = k * q + zcols[h]
-                        s += T[zslot[e], zslot[h]] * zscale[a] * zscale[j] * (mean[a] * mean[j] + cov[a, j])
-                for h in range(E):
-                    if cols[h] >= 0:
-                        t = place[cols[h]]
-                        first_half = zscale[a] * (mean[a] * theta[k, cols[h]] - K[a, k * nt + t])
-                        other_half = zscale[o] * (mean[o] * theta[m, cols[h]] - K[o, m * nt + t])
-                        s += T[zslot[e], slot[h]] * (first_half + other_half)
-            squares[m, k] += s
+            gain[m, col, h % M, h // M] = dev[a] * S[a, Q + h]

@@ -21,7 +21,7 @@ from drimed.learning.field.design import NoiseGroups
 from drimed.learning.field.model import Belief, as_fit, belief, learn, learn_again, make_rows, stepped
 from drimed.learning.field.reading import Reading
 from drimed.learning.field.structure import Structure
-from drimed.learning.field.terms import centred_families, field_families, people_families
+from drimed.learning.field.terms import SEASON_ARMS, centred_families, field_families, people_families
 from drimed.learning.learner import LOST_SHARE
 from drimed.learning.offer import Offer, Outcome, Seen, Shape, quadratic
 from drimed.linear import checks
@@ -29,6 +29,7 @@ from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
 KINDS = ("field", "people")
 NOISES = ("common", "arm")
+CURVATURES = ("exact", "differences")
 ROLES = ("level", "effects", "noise")
 MOST_STEPS = 64  # more outcomes than this at a time, or this share of all, are faster added up anew
 SLOWER = 4000  # with so many outcomes variances are fitted again at half of the way to twice as many
@@ -70,7 +71,12 @@ class Field:
     # What each metric is taken to vary by after some outcomes that are all alike; 0: half of its level. None: nothing
     # is known of the arms as long as a metric has not varied.
     still: tuple[float, ...] | None = None
-    pairs: int = 6  # of draws of the variances that estimates are averaged over; 0: the most plausible variances alone
+    curvature: str = "exact"  # of the variances' posterior; differences: of gradients, as in trials of earlier forms
+    # How often arms' effects change from season to season, before any data: their variance relative to the residual's.
+    season_arms: float = SEASON_ARMS
+    # Draws of the variances that estimates are averaged over, in pairs; 0: the most plausible variances alone. None: a
+    # design, which is as good as many more draws.
+    pairs: int | None = None
     growth: float = 1.1  # variances are fitted again when there are this many times as many outcomes
     delta: float = 0.01  # the radius at all times may fail with this probability
 
@@ -80,11 +86,13 @@ class Field:
     keeps_features: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for name, known in (("kind", KINDS), ("noise", NOISES)):
+        for name, known in (("kind", KINDS), ("noise", NOISES), ("curvature", CURVATURES)):
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
-        if self.pairs < 0:
+        if self.pairs is not None and self.pairs < 0:
             raise ConfigError(f"pairs must be at least 0, got {self.pairs}")
+        if not self.season_arms > 0:
+            raise ConfigError(f"season_arms must be positive, got {self.season_arms}")
         if not 0 < self.discount <= 1:
             raise ConfigError(f"discount must be in (0, 1], got {self.discount}")
         checks.share("delta", self.delta)
@@ -249,7 +257,10 @@ def _made(learner: Field, sizes: tuple[int, ...], metrics: int) -> Structure:
     reading = learner._reading
     named = dict(zip(reading.factors, sizes, strict=True))
     people, arms = learner.kind == "people", named["arm"]
-    families = (people_families if people else field_families)(reading.terms, named, seasons=learner.seasons)
+    if people:
+        families = people_families(reading.terms, named, seasons=learner.seasons)
+    else:
+        families = field_families(reading.terms, named, seasons=learner.seasons, season_arms=learner.season_arms)
     return Structure(
         families=centred_families(families, *reading.indicators(arms)) if learner.centred else families,
         factors=reading.factors,
@@ -260,6 +271,7 @@ def _made(learner: Field, sizes: tuple[int, ...], metrics: int) -> Structure:
         plain=reading.plain(arms),
         reference=learner.reference,
         still=learner.still,
+        curvature=learner.curvature,
     )
 
 

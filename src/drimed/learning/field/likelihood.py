@@ -46,15 +46,31 @@ class Evaluation(NamedTuple):
     """What one set of variances says about the data."""
 
     value: FloatArray  # (...), log marginal likelihood
-    grad_v: FloatArray  # (..., M, F), with respect to log variances
-    grad_R: FloatArray  # (..., g, M, M), with respect to R
     theta: FloatArray  # (..., M, P), posterior mean
     covariance: FloatArray  # (..., M, P, M, P)
 
 
-def evaluate(design: Design, v: FloatArray, R: FloatArray, *, gradient: bool = True) -> Evaluation:
-    """The likelihood at variances v (..., M, F) and residual covariances R (..., g, M, M)."""
-    return Evaluation(*kernels.evaluate(*design, v, R, int(gradient)))
+class Slopes(NamedTuple):
+    """How the log likelihood changes with the variances."""
+
+    value: FloatArray  # (...)
+    grad_v: FloatArray  # (..., M, F), with respect to log variances
+    grad_R: FloatArray  # (..., g, M, M), with respect to R
+    squares: FloatArray  # (..., M, M), y' Cov[y]^-1 y, by pairs of metrics
+    by_unit: FloatArray  # (..., M, M, F), of grad_v, with the log of the square of a metric's unit
+    second: FloatArray  # (..., M, F, M, F), second derivatives with respect to log variances
+
+
+def evaluate(design: Design, v: FloatArray, R: FloatArray) -> Evaluation:
+    """The posterior of theta at variances v (..., M, F) and residual covariances R (..., g, M, M)."""
+    value, theta, covariance, *_ = kernels.evaluate(*design, v, R, kernels.POSTERIOR)
+    return Evaluation(value, theta, covariance)
+
+
+def slopes(design: Design, v: FloatArray, R: FloatArray, *, curvature: bool = False) -> Slopes:
+    """The likelihood there and its gradient; second derivatives if they are wanted, else zeros."""
+    value, _, _, *found = kernels.evaluate(*design, v, R, kernels.CURVATURE if curvature else kernels.GRADIENT)
+    return Slopes(value, *found)
 
 
 def thinned(design: Design, most: int) -> Design:

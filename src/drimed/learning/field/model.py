@@ -74,7 +74,7 @@ def make_rows(
     return Rows(np.broadcast_to(keys, (*y.shape[:-1], F)), pattern, np.concatenate([z, np.where(there, y, 0.0)], -1))
 
 
-def learn(structure: Structure, cells: Cells, *, pairs: int, weight: float = 1.0) -> tuple[Cells, Averaged]:
+def learn(structure: Structure, cells: Cells, *, pairs: int | None, weight: float = 1.0) -> tuple[Cells, Averaged]:
     """Variances and everything else from these outcomes, which are put in order.
 
     An outcome of the season before counts `weight` times as much as one of this season.
@@ -89,7 +89,9 @@ def learn(structure: Structure, cells: Cells, *, pairs: int, weight: float = 1.0
     design = field_design.build(
         cells, scale, structure.common, structure.own, noise=structure.noise, weight=_weights(cells, weight)
     )
-    return cells, field_average.learn(structure.parameters, design, scale, cells.batch, pairs=pairs, each=each)
+    parameters, curvature = structure.parameters, structure.curvature
+    found = field_average.learn(parameters, design, scale, cells.batch, pairs=pairs, each=each, curvature=curvature)
+    return cells, found
 
 
 def learn_again(structure: Structure, cells: Cells, before: Averaged, weight: float = 1.0) -> tuple[Cells, Averaged]:

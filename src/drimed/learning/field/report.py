@@ -153,7 +153,7 @@ def _eliminated(known: Known, offers: Offer, cells: field_cells.Cells, seasons: 
     weight = known.learner.discount ** (newest - cells.keys[:, FACTORS.index("season")]).astype(float)
     whole = field_design.build(cells, scale, structure.common, structure.own, noise=noise, weight=weight)
     v, R = learned.variance, learned.residual  # (B, ...)
-    fits = [evaluate(whole, v[b], R[b], gradient=False) for b in range(len(v))]
+    fits = [evaluate(whole, v[b], R[b]) for b in range(len(v))]
     theta, covariance = np.stack([f.theta for f in fits]), np.stack([f.covariance for f in fits])
     theirs = field_own.of_clusters(cells, structure.cluster_place, seasons)
     each = field_design.build(theirs, _widened(scale), structure.common, structure.own, noise=noise)

@@ -29,6 +29,7 @@ class Structure:
     plain: int = 0  # how many of the covariates, from the back, are used as they are
     reference: int | None = None  # an arm that the effects of the others are measured against; None: all alike
     still: tuple[float, ...] | None = None  # what each metric is taken to vary by while it does not; see `measure`
+    curvature: str = "exact"  # of the variances' posterior; see `variances.learn`
 
     def __post_init__(self) -> None:
         if self.cluster not in CLUSTERS:

@@ -19,6 +19,10 @@ from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
 LEVEL = 1e6  # variance of the overall level around the mean outcome, relative to the residual's: as good as flat
 
+# What a season does to an arm, relative to the residual's variance. Public variety trials: 0.16 in 48 years of barley,
+# 0.12 in three of maize, 0.03 to 0.35 in two of soybean.
+SEASON_ARMS = 0.15
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -185,7 +189,9 @@ def factors_of(categories: int) -> tuple[str, ...]:
     return (*FACTORS, *(category(i) for i in range(categories)))
 
 
-def field_families(terms: Terms, sizes: dict[str, int], *, seasons: bool = True) -> tuple[Family, ...]:
+def field_families(
+    terms: Terms, sizes: dict[str, int], *, seasons: bool = True, season_arms: float = SEASON_ARMS
+) -> tuple[Family, ...]:
     """Sites and seasons. Every variance is learned, and a family without support shrinks to little.
 
     Users stand for themselves where a site has several of them, blocks where there are any.
@@ -203,7 +209,7 @@ def field_families(terms: Terms, sizes: dict[str, int], *, seasons: bool = True)
         *(_varying("user", share) if nested else ()),
         *((Family("season", ("season",)), Family("season x group", ("season", "group"))) if seasons else ()),
         *((Family("block", ("season", "block")),) if sizes["block"] > 1 else ()),
-        *((Family("season x arm", ("season", "arm"), centre=0.25),) if seasons else ()),
+        *((Family("season x arm", ("season", "arm"), centre=season_arms),) if seasons else ()),
     )
 
 

@@ -6,14 +6,14 @@ the prior's centre whatever came before, and ends with Newton steps: the result 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
 import numpy as np
 
-from drimed.learning.field.likelihood import Design, Evaluation, evaluate
+from drimed.learning.field.likelihood import Design, Slopes, slopes
+from drimed.learning.field.search import Found, Objective, curved, descend
 from drimed.learning.field.terms import Family
 from drimed.linear.arrays import FloatArray, IntArray
 
@@ -21,9 +21,9 @@ RESIDUAL_SD = 1.5  # of the log of the residual variance relative to a first gue
 CORRELATION_SD = 1.0  # of an off-diagonal entry of the residual's factor, relative to its diagonal
 ARM_NOISE_SD = 0.5  # of the log of an arm's noise variance relative to the others
 LIMIT = 12.0  # a log variance stays this near its prior's centre: 8 prior deviations
-STEP = 1e-3  # of the differences of gradients that make up the Hessian
-GENTLE, MOST_STEPS, LONGEST = 1e-3, 100, 3.0  # when the search is near enough for Newton; steps; length of a step
-POLISH = 2  # Newton steps at the end
+STEP = 1e-3  # of the differences of gradients that make up a Hessian
+GENTLE, POLISH = 1e-3, 2  # a gradient from which so many steps of Newton, with the same curvature, lead to the mode
+NUDGE = 1e-5  # of the differences that tell how the residual's shape bends
 
 
 @final
@@ -68,6 +68,11 @@ class Parameters:
         """How many of them, from the front, are averaged over: all variances, not the residual's shape."""
         return self.metrics * len(self.learned) + self.metrics
 
+    @cached_property
+    def _below(self) -> tuple[IntArray, IntArray]:
+        row, column = np.tril_indices(self.metrics, -1)
+        return row, column
+
     @property
     def _scales(self) -> int:
         return self.groups * self.metrics if self.groups > 1 else 0
@@ -88,16 +93,15 @@ class Parameters:
         s = self._arm_scales(x)
         return R * s[..., :, None] * s[..., None, :]
 
-    def gradient(self, x: FloatArray, found: Evaluation) -> FloatArray:
+    def gradient(self, x: FloatArray, found: Slopes) -> FloatArray:
         """Of the log likelihood, with respect to the vector: (..., p)."""
-        M = self.metrics
         first = found.grad_v[..., self.learned].reshape(*x.shape[:-1], -1)
         root, s = self._root(x), self._arm_scales(x)
         R = np.matmul(root, np.swapaxes(root, -1, -2))
         by_R = (found.grad_R * s[..., :, None] * s[..., None, :]).sum(-3)
         by_root = 2 * np.matmul(by_R, root)  # (..., M, M)
         log_sd = (by_root * root).sum(-1)  # a row of the factor is proportional to its diagonal
-        below = np.tril_indices(M, -1)
+        below = self._below
         off = by_root[..., *below] * np.diagonal(root, axis1=-2, axis2=-1)[..., below[0]]
         parts = [first, 0.5 * log_sd, off]
         if self._scales:
@@ -105,12 +109,27 @@ class Parameters:
             parts.append((found.grad_R * scaled).sum(-1).reshape(*x.shape[:-1], -1))
         return np.concatenate(parts, -1)
 
+    def curvature(self, found: Slopes) -> FloatArray:
+        """Second derivatives of the log likelihood, given the residual's shape: (..., k, k).
+
+        To measure a metric in a larger unit is to scale all its variances. So the residual's derivative is that of the
+        unit less those of the families.
+        """
+        M, S = self.metrics, found.second
+        lead, learned = S.shape[:-4], self.metrics * len(self.learned)
+        first = S[..., self.learned, :, :][..., self.learned].reshape(*lead, learned, learned)
+        side = (np.moveaxis(found.by_unit, -3, -1) - S.sum(-1))[..., self.learned, :].reshape(*lead, learned, M)
+        units, squares = found.by_unit.sum(-1), found.squares
+        residual = S.sum((-3, -1)) - units - np.swapaxes(units, -1, -2)
+        residual -= 0.25 * (squares + np.eye(M) * squares.sum(-1)[..., None])
+        return np.block([[first, side], [np.swapaxes(side, -1, -2), residual]])
+
     def _root(self, x: FloatArray) -> FloatArray:
         M, at = self.metrics, self.metrics * len(self.learned)
         sd = np.exp(0.5 * x[..., at : at + M])
         root = np.zeros((*x.shape[:-1], M, M))
         root[..., np.arange(M), np.arange(M)] = sd
-        below = np.tril_indices(M, -1)
+        below = self._below
         root[..., *below] = x[..., at + M : at + M + len(below[0])] * sd[..., below[0]]
         return root
 
@@ -126,112 +145,62 @@ class Learned:
 
     x: FloatArray  # (..., p)
     hessian: FloatArray  # (..., p, p), of minus the log posterior
-    value: FloatArray  # (...), minus the log posterior at x
 
 
 def log_posterior(parameters: Parameters, design: Design, x: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Minus the log of likelihood times prior, and its gradient: (..., p) -> (...), (..., p)."""
-    found = evaluate(design, parameters.variances(x), parameters.residual(x))
+    return _posterior(parameters, slopes(design, parameters.variances(x), parameters.residual(x)), x)
+
+
+def log_posterior_curved(
+    parameters: Parameters, design: Design, x: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The same, and its second derivatives: (..., p, p). Where the residual's shape is concerned, by differences."""
+    found = slopes(design, parameters.variances(x), parameters.residual(x), curvature=True)
+    value, g = _posterior(parameters, found, x)
+    k, p = parameters.uncertain, parameters.size
+    H = np.empty((*x.shape, p))
+    H[..., :k, :k] = parameters.precision[:k, :k] - parameters.curvature(found)
+    if k < p:
+        axes = NUDGE * np.eye(p)[k:].reshape(p - k, *(1,) * (x.ndim - 1), p)
+        rows = np.moveaxis((log_posterior(parameters, design, x + axes)[1] - g) / NUDGE, 0, -2)
+        H[..., k:, :], H[..., :k, k:] = rows, np.swapaxes(rows[..., :k], -1, -2)
+    return value, g, H
+
+
+def _posterior(parameters: Parameters, found: Slopes, x: FloatArray) -> tuple[FloatArray, FloatArray]:
     off = x - parameters.centre
     pull = np.matvec(parameters.precision, off)
     return -found.value + 0.5 * np.vecdot(off, pull), pull - parameters.gradient(x, found)
 
 
-def learn(parameters: Parameters, design: Design, batch: tuple[int, ...]) -> Learned:
+def learn(parameters: Parameters, design: Design, batch: tuple[int, ...], curvature: str = "exact") -> Learned:
     """The most plausible parameters of each member."""
     members = int(np.prod(batch))
     flat = _flatten(design, batch, members)
+    tell = log_posterior_curved if curvature == "exact" else log_posterior
 
-    def objective(x: FloatArray, which: IntArray) -> tuple[FloatArray, FloatArray]:
-        chosen = flat if len(which) == members else _choose(flat, which)
-        return log_posterior(parameters, chosen, x)
+    def objective(x: FloatArray, which: IntArray) -> Found:
+        return tell(parameters, flat if len(which) == members else _choose(flat, which), x)
 
+    p, everyone = parameters.size, np.arange(members)
     x = np.repeat(parameters.centre[None], members, 0)
-    lower, upper = parameters.centre - LIMIT, parameters.centre + LIMIT
-    x = _descend(objective, x, lower, upper)
-    everyone = np.arange(members)
-    H = _hessian(objective, x, everyone)
-    for _ in range(POLISH):
-        value, g = objective(x, everyone)
-        x = np.clip(x - np.clip(np.linalg.solve(H, g[..., None])[..., 0], -0.1, 0.1), lower, upper)
-    value, _ = objective(x, everyone)
-    p = parameters.size
-    return Learned(x.reshape(*batch, p), H.reshape(*batch, p, p), value.reshape(batch))
+    bounds = parameters.centre - LIMIT, parameters.centre + LIMIT
+    inverse = None if curvature == "exact" else np.repeat(np.eye(p)[None], members, 0)
+    x, (_, g, *known) = descend(objective, x, bounds, GENTLE, inverse)
+    H = curved(known[0] if known else _differences(objective, x, everyone))
+    for left in range(POLISH, 0, -1):
+        x = np.clip(x - np.clip(np.linalg.solve(H, g[..., None])[..., 0], -0.1, 0.1), *bounds)
+        g = log_posterior(parameters, flat, x)[1] if left > 1 else g
+    return Learned(x.reshape(*batch, p), H.reshape(*batch, p, p))
 
 
-Objective = Callable[[FloatArray, IntArray], tuple[FloatArray, FloatArray]]
-
-
-def _descend(objective: Objective, x: FloatArray, lower: FloatArray, upper: FloatArray) -> FloatArray:
-    """BFGS with halved steps, all members side by side; those that are near enough drop out."""
-    members, p = x.shape
-    x = x.copy()
-    active = np.arange(members)
-    f, g = objective(x, active)
-    H = np.repeat(np.eye(p)[None], members, 0)  # the inverse Hessian: curvatures are near those of a weak prior
-    for _ in range(MOST_STEPS):
-        if not len(active):
-            break
-        step = -np.matvec(H, g)
-        step *= np.minimum(1.0, LONGEST / np.maximum(np.abs(step).max(-1, keepdims=True), 1e-300))
-        x_new, f_new, g_new = _halve(objective, x[active], f, g, step, active, lower, upper)
-        s, y = x_new - x[active], g_new - g
-        H = _updated(H, s, y)
-        moved = f - f_new > 1e-9 * (1 + np.abs(f))
-        x[active] = x_new
-        far = (np.abs(g_new).max(-1) > GENTLE) & moved
-        active, f, g, H = active[far], f_new[far], g_new[far], H[far]
-    return x
-
-
-def _halve(
-    objective: Objective, x: FloatArray, f: FloatArray, g: FloatArray, step: FloatArray, active: IntArray,
-    lower: FloatArray, upper: FloatArray,
-) -> tuple[FloatArray, FloatArray, FloatArray]:  # fmt: skip
-    """The first of the steps 1, 1/2, 1/4, ... that lowers the objective enough."""
-    x_new = np.clip(x + step, lower, upper)
-    f_new, g_new = objective(x_new, active)
-    share = np.ones(len(x))
-    for _ in range(20):
-        worse = ~(f_new <= f + 1e-4 * np.vecdot(g, x_new - x))
-        if not worse.any():
-            break
-        at = np.flatnonzero(worse)
-        share[at] *= 0.5
-        x_new[at] = np.clip(x[at] + share[at, None] * step[at], lower, upper)
-        f_new[at], g_new[at] = objective(x_new[at], active[at])
-    lost = ~(f_new <= f)
-    x_new[lost], f_new[lost], g_new[lost] = x[lost], f[lost], g[lost]
-    return x_new, f_new, g_new
-
-
-def _updated(H: FloatArray, s: FloatArray, y: FloatArray) -> FloatArray:
-    """The BFGS update of an inverse Hessian, where the step showed positive curvature."""
-    sy = np.vecdot(s, y)
-    good = sy > 1e-12
-    rho = np.where(good, 1 / np.where(good, sy, 1.0), 0.0)
-    Hy = np.matvec(H, y)
-    yHy = np.vecdot(y, Hy)
-    cross = s[..., :, None] * Hy[..., None, :]
-    change = (rho + rho**2 * yHy)[:, None, None] * s[..., :, None] * s[..., None, :]
-    return H + change - rho[:, None, None] * (cross + np.swapaxes(cross, -1, -2))
-
-
-def _hessian(objective: Objective, x: FloatArray, everyone: IntArray) -> FloatArray:
-    """Differences of gradients."""
-    p = x.shape[-1]
-    H = np.empty((*x.shape, p))
-    for k in range(p):
-        step = STEP * np.eye(p)[k]
+def _differences(objective: Objective, x: FloatArray, everyone: IntArray) -> FloatArray:
+    """Of gradients: what trials of earlier forms take for the curvature."""
+    H = np.empty((*x.shape, x.shape[-1]))
+    for k, step in enumerate(STEP * np.eye(x.shape[-1])):
         H[..., k, :] = (objective(x + step, everyone)[1] - objective(x - step, everyone)[1]) / (2 * STEP)
-    return curved(H)
-
-
-def curved(H: FloatArray) -> FloatArray:
-    """A Hessian made symmetric, with no curvature below a tenth of a weak prior's."""
-    values, vectors = np.linalg.eigh(0.5 * (H + np.swapaxes(H, -1, -2)))
-    values = np.maximum(values, 0.1)
-    return np.matmul(vectors * values[..., None, :], np.swapaxes(vectors, -1, -2))
+    return H
 
 
 def _flatten(design: Design, batch: tuple[int, ...], members: int) -> Design:
