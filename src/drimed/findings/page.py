@@ -23,7 +23,7 @@ from drimed.findings.effects import EVERYBODY, MODEL, Recommendation, better, gr
 from drimed.findings.stopping import story
 from drimed.findings.undecided import undecided
 from drimed.findings.upcoming import upcoming
-from drimed.formatting import ENDLESS, counted, measured, moment, percent, short
+from drimed.formatting import ENDLESS, amount, counted, measured, moment, percent, short
 from drimed.learning.field.contrasts import ALPHA, Known
 from drimed.outputs import replacing
 from drimed.records import Effect
@@ -94,7 +94,7 @@ def environment(*packages: str) -> Environment:
         loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     made.filters |= {"short": short, "moment": moment, "percent": percent}
-    made.globals |= {"counted": counted}
+    made.globals |= {"counted": counted, "amount": amount}
     return made
 
 

@@ -186,6 +186,7 @@ async def _page(visit: Visit, errors: FormErrors = NO_ERRORS, *, saw: str = "", 
                 "first": events[0],
                 "openings": opened,
                 "why_words": words,
+                "reward_unit": spec.reward.unit,
                 **_charts(found, spec.confidence, spec.reward.unit),
             }
             return {"s": queries.status(state), **_recorded(state, found, events[1:], saw), **more}
