@@ -57,7 +57,10 @@ CohortName = Annotated[
     str | None, typer.Option("--cohort", help="Whose defaults the user takes; the trial file has cohorts.")
 ]
 Values = Annotated[list[str] | None, typer.Argument(metavar="METRIC=VALUE", help="yield=5.2 cost=110")]
-ControlValues = Annotated[list[str] | None, typer.Option("--control", help="Of the control plot: yield=5; repeatable.")]
+ControlValues = Annotated[
+    list[str] | None,
+    typer.Option("--control", help="Of the control plot, control.yield in sheets: yield=5; repeatable."),
+]
 
 
 def open_trial(name: str, store: str, actor: str | None = None) -> Trial:
