@@ -70,6 +70,8 @@ class DaskOnLoopback:
         for process in [*self.workers, self.scheduler]:
             process.kill()
             process.wait()
+            if process.stderr is not None:
+                process.stderr.close()
 
     def _start(self, arguments: list[str]) -> subprocess.Popen[str]:
         return subprocess.Popen(

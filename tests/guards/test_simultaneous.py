@@ -12,6 +12,7 @@ from scipy.stats import norm, t
 from drimed.environments.instance import Instance
 from drimed.environments.world import Setting, World
 from drimed.experiments.simulate import policy_draws
+from drimed.guards import simultaneous
 from drimed.guards.certified import Certain, Expected
 from drimed.guards.constraint import Guardrail, constraints
 from drimed.guards.margin import Tolerance
@@ -231,3 +232,28 @@ def test_with_all_arms_just_below_the_tolerance_few_decisions_fall_short(weighti
     assert short.mean() <= 0.05
     single = make("dri_med", weighting=weighting, guard=guard, confidence=0.95)
     assert shortfalls(single, runs=300, rounds=25, below=below, K=5, M=4, d=4).mean() > 2 * short.mean()
+
+
+def halved(halves: FloatArray, arcs: float, tail: float, nu: float, cosines: FloatArray) -> float:
+    """The root by halving alone: what decisions of earlier versions rest on."""
+    low, high, c = 0.0, np.inf, 1.0
+    while c > 0.0:
+        total = simultaneous._bound(halves, arcs, c, nu, cosines, simultaneous.WEIGHTS)[0]
+        low, high = (c, high) if total > np.pi * tail else (low, c)
+        if high - low <= simultaneous.ENOUGH * c:
+            return high
+        c = 2.0 * low if high == np.inf else 0.5 * (low + high)
+    return 0.0
+
+
+def test_the_radius_is_that_of_halving_to_the_last_bit() -> None:
+    """Also where no radius is needed, and where the noise is hardly known."""
+    rng = np.random.default_rng(3)
+    for _ in range(60):
+        halves = rng.uniform(0, np.pi / 2, size=rng.integers(1, 6)) * rng.choice([1e-6, 1.0])
+        arcs, tail = float(rng.choice([0.0, 1e-3, 2.0])), float(rng.choice([0.6, 0.1, 1e-3, 1e-9]))
+        nu = float(rng.choice([0.5, 3.0, 40.0, np.inf]))
+        cosines = np.cos(halves[:, None] * simultaneous.NODES)
+        for guess in (0.01, 2.5, 1e3):
+            found = simultaneous._root(halves, arcs, tail, nu, cosines, simultaneous.WEIGHTS, guess)
+            assert found == halved(halves, arcs, tail, nu, cosines)

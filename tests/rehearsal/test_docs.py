@@ -6,7 +6,8 @@ import re
 import tomllib
 from pathlib import Path
 
-from drimed.rehearsal import scenarios
+from drimed.rehearsal import designs, scenarios
+from drimed.rehearsal.run import Plan, rehearse
 from drimed.trial import template
 from drimed.trial.spec import TrialSpec
 from tests.test_docs import DOCS
@@ -31,3 +32,12 @@ def test_the_scenario_of_the_page_is_one() -> None:
     data = tomllib.loads(text)
     found = scenarios.read(TrialSpec.parse(template()), data["scenarios"])
     assert found["dry-years"].dropout == 0.1
+
+
+def test_the_example_of_the_page_stops_by_its_rule() -> None:
+    """Ten times the effect: superiority is found long before the end."""
+    spec, worlds = scenarios.load(DOCS.parent / "examples" / "three_arms" / "trial.toml")
+    assert set(worlds) == {"differences", "no-difference"}
+    strong = worlds["differences"].model_copy(update={"effects": {"B": {"event": -0.5}}, "seasons": 5})
+    record = rehearse(Plan(spec, {"s": strong}, (designs.own(spec),), trials=2), None, jobs=1)["s", designs.OWN]
+    assert (record.played < 5).all()

@@ -39,6 +39,7 @@ TWO = {
 }  # fmt: skip
 PLOTS = {"users": {u: {"blocks": {"A": ["1", "2"], "B": ["3"]}} for u in ("north", "south")}}
 PAPER = {"model": {"kind": "paper"}}
+KNOWN: dict[str, Any] = PAPER | {"noise": {"kind": "known", "sd": {"yield": 16.0}}}
 
 TRIALS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "sites": ({}, {"effects": {"new": {"yield": 15.0}}}),
@@ -50,6 +51,16 @@ TRIALS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "paper, control plots": (PAPER | {"feedback": "difference"}, {"effects": {"new": {"yield": 15.0}}}),
     "late": ({"floors": {"control": 0.3, "count": "user"}}, {"effects": {"new": {"yield": 15.0}}, "delay": 2}),
     "lost": ({}, {"effects": {"new": {"yield": 15.0}}, "dropout": 0.3}),
+    "published": (KNOWN | {"policy": {"name": "published_dri_med"}}, {"effects": {"new": {"yield": 15.0}}}),
+    "published index, plots, late": (
+        KNOWN | PLOTS | {"policy": {"name": "published_dri_imed"}},
+        {"effects": {"new": {"yield": 15.0}}, "delay": 1},
+    ),
+    "published, contexts": (
+        KNOWN | {"context": {"rain": {"typical": 2.0, "spread": 0.3}}, "policy": {"name": "published_dri_med"},
+                 "noise": KNOWN["noise"] | {"scale": "rain"}},
+        {"effects": {"new": {"yield": 15.0}}},
+    ),
 }  # fmt: skip
 
 

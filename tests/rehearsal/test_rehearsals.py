@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.errors import HaltedError
+from drimed.errors import InputError
 from drimed.rehearsal import designs, history, scenarios
 from drimed.rehearsal.designs import OWN
 from drimed.rehearsal.find import Goal, find
 from drimed.rehearsal.measures import LIKELY, Number, ideal, measures, power_by_season
 from drimed.rehearsal.page import Results, write
-from drimed.rehearsal.play import play
 from drimed.rehearsal.quick import quick
-from drimed.rehearsal.record import Record, played
-from drimed.rehearsal.rules import ends_floor
+from drimed.rehearsal.record import Record
 from drimed.rehearsal.run import Plan, rehearse
 from drimed.rehearsal.scenarios import Scenario
 from drimed.trial.spec import TrialSpec
@@ -26,7 +24,7 @@ from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.tables.table import Table
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
-from tests.rehearsal.test_live import PAPER, PLAIN, SEEDS, contexts, rehearsed, reports
+from tests.rehearsal.test_live import KNOWN, PAPER, PLAIN
 
 SPEC = TrialSpec.read(PLAIN | PAPER)  # quick to learn
 BETTER = {"better": Scenario(effects={"new": {"yield": 25.0}}, seasons=3)}
@@ -148,70 +146,20 @@ def test_the_past_is_drawn_again() -> None:
     np.testing.assert_allclose(record["past", OWN].controls, 110.0, atol=1e-9)
 
 
-STOPPING = {
-    "rules": {
-        "better": {"kind": "superiority", "evidence": "model", "confidence": 0.8},
-        "harm": {"kind": "harm", "margin": 5.0, "confidence": 0.8},
-        "no use": {"kind": "futility", "margin": 3.0, "evidence": "model", "confidence": 0.6},
-    }
-}
-PLOTS = {"users": {u: {"plots": [str(i) for i in range(8)]} for u in ("north", "south")}, "floors": {"arms": 0.2}}
-
-
-def test_a_live_look_finds_the_rules_met_that_the_rehearsal_says() -> None:
-    spec = TrialSpec.read(PLAIN | PLOTS | {"stopping": STOPPING})
-    scenario = {"effects": {"new": {"yield": 30.0}, "other": {"yield": -40.0}}, "site_arm": {"yield": 0.0}}
-    world, seasons = rehearsed(spec, scenario, 4)
-    found = played(world, designs.own(spec), spec.tolerance).met[:, -1]
-    for s, seed in enumerate(SEEDS):
-        trial = Trial.create(spec.plain() | {"seed": seed}, MemoryStore())
-        for season in seasons:
-            trial.open_episode(contexts(world, season.number, s))
-            ids = [d.id for d in trial.ask()]
-            trial.tell_many(reports(spec, season, s, ids), confirm=True)
-        trial.look()
-        met = trial.state().looked.met
-        assert [bool(met.get(name)) for name in STOPPING["rules"]] == found[s].tolist()
-    assert found.any()
-    assert not found.all()
-
-
-def test_a_rehearsed_trial_stops_where_a_live_one_does_and_its_floor_ends_there_too() -> None:
-    """A floor ends with one rule, and another one stops the trial: seasons, arms and the stop itself agree."""
-    rules = {
-        "any_news": {"kind": "superiority", "confidence": 0.5},
-        "enough": {"kind": "superiority", "confidence": 0.6, "margin": 5.0, "then": "stop"},
-    }
-    more = {"floors": {"control": 0.3, "arms": 0.1, "until": "any_news"}, "stopping": {"rules": rules}}
-    spec = TrialSpec.read(PLAIN | PLOTS | more)
-    scenario = {"effects": {"new": {"yield": 40.0}, "other": {"yield": -10.0}}, "site_arm": {"yield": 0.0}}
-    world, _ = rehearsed(spec, scenario, 9)
-    seasons = list(play(world, designs.own(spec), ends=ends_floor(world)))
-    record = played(world, designs.own(spec), spec.tolerance)
-    arms, ended = list(spec.arms), 0
-    for s, seed in enumerate(SEEDS):
-        trial = Trial.create(spec.plain() | {"seed": seed}, MemoryStore())
-        lasted = 0
-        for season in seasons:
-            try:
-                decisions = trial.ask(episode=season.number + 1)
-            except HaltedError:
-                break
-            lasted += 1
-            assert [arms.index(d.arm) for d in decisions] == season.action[s].tolist()
-            trial.tell_many(reports(spec, season, s, [d.id for d in decisions]), confirm=True)
-        else:
-            trial.look()
-        assert record.played[s] == lasted
-        ended += len(trial.state().looked.ended)
-        assert np.isnan(record.control[s, lasted:]).all()
-        assert np.isfinite(record.control[s, :lasted]).all()
-    assert ended, "some floor ended"
-    assert (record.played < 9).any(), "some trial was stopped"
-    found = measures(record, list(rules))
-    assert found["seasons"] is not None
-    assert found["seasons"].value == pytest.approx(record.played.mean())
-    assert all(n is None or np.isfinite(n.value) for n in found.values())
+def test_a_published_policy_is_rehearsed_with_claims_from_propensities_alone(tmp_path: Path) -> None:
+    """It estimates reward over noise: no effects, and no likely range."""
+    spec = TrialSpec.read(PLAIN | KNOWN | {"policy": {"name": "published_dri_med"}})
+    wanted = Plan.everything(spec, scenarios.usual(spec, 3), trials=6)
+    results = Results(wanted, rehearse(wanted, None, jobs=1))
+    for m in results.measured.values():
+        assert "power, likely" not in m
+        assert m["false claims, from propensities"] is not None
+        assert m["best arm found for a user"] is None
+    page = write(results, tmp_path).read_text(encoding="utf-8")
+    assert "by a range from the propensities" in page
+    assert "nan" not in page
+    with pytest.raises(InputError, match=r"power from propensities 0\.8"):
+        find("seasons", Goal("likely", 0.8), plan(spec=spec, trials=4), "better", None, jobs=1)
 
 
 def test_a_quick_rehearsal_is_kept_in_the_first_event_and_verified() -> None:
@@ -227,7 +175,5 @@ def test_a_quick_rehearsal_is_kept_in_the_first_event_and_verified() -> None:
 
 
 def test_what_is_no_rehearsal_is_not_kept() -> None:
-    from drimed.errors import InputError
-
     with pytest.raises(InputError, match="rehearsal"):
         Trial.create(SPEC, MemoryStore(), rehearsal={"hash": "x"})

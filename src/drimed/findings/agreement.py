@@ -210,6 +210,7 @@ def _silent(
     possible = np.asarray(available(state, list(state.users)).any(0))
     control = float(log.control_plays()[everybody].sum())
     floors = np.zeros(2) if seen.floor is None or not len(seen.floor) else seen.floor[-1]
+    half = foreseen(_deviation(log), FLOOR, n)
     found = []
     for k, arm in enumerate(state.problem.arms):
         if not possible[k] or (EVERYBODY, arm, PROPENSITIES) in of or log.is_control(k):
@@ -220,14 +221,12 @@ def _silent(
         if fewer >= scores.PLAYS - ROUND_OFF:
             fewer = log.together(k)
             scarce = "both" if fewer < scores.PLAYS else "outcomes"
-        half = foreseen(_deviation(log, k), FLOOR, n)
         floor = float(floors[0] if scarce == "control" else floors[1])
         found.append(Silent(arm, scarce, fewer, half, n, floor, state.spec.reward.unit))
     return found
 
 
-def _deviation(log: Decisions, k: int) -> float:
-    """Of outcomes from what was predicted before them."""
-    table = log.table(k)
-    predicted: FloatArray = table.predictions[:, -1]
+def _deviation(log: Decisions) -> float:
+    """Of outcomes from what was predicted before them, each of the arm that was played."""
+    predicted: FloatArray = log.predictions(np.zeros(0, np.intp))[:, -1]
     return float(np.sqrt(np.mean((log.measured[log.at[1:]] - predicted[1:]) ** 2))) if len(log.at) > 1 else 0.0

@@ -33,6 +33,10 @@ NODES, WEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _WEIGHTS
 NOTHING = 1e-12  # a direction this short, as a share of the longest, has no error of its own: it is round-off
 OPPOSITE = 1e-5  # arcs as near to half a circle as this come from features that pass through zero: two points
 ENOUGH = 1e-7  # relative: the radius need not be found better than this
+NEAR = 1e-9  # relative: so near, and no nearer, need Newton's steps come to it; far above round-off
+LAST_STEP = 1e-5  # relative: after a step of Newton's as small as this the root is that near
+NEWTON_STEPS = 20  # more than it needs
+FIRST_GUESS = 2.5
 PRIOR = 3.0  # outcomes that the prior of an arm's noise counts as (learning/noise_model.py)
 MOST_FREEDOM = 1e6  # as good as infinite
 LARGEST_EXPONENT = 600.0  # beyond which a radius is as good as infinite
@@ -161,9 +165,11 @@ def _quantile(first, last, used, S, tail, nu, nodes, weights, c):  # type: ignor
             angle[a, b] = math.acos(min(max(cosine, -1.0), 1.0))
             angle[b, a] = angle[a, b]
     halves, arcs = _tree(angle, size, used, NOTHING * longest)
+    cosines = np.cos(halves.reshape(-1, 1) * nodes)
     for q in range(nu.shape[0]):
         known = q > 0 and nu[q] == nu[q - 1]
-        c[q] = c[q - 1] if known else _root(halves, arcs, tail, nu[q], nodes, weights)
+        guess = c[q - 1] if q > 0 and c[q - 1] > 0.0 else FIRST_GUESS
+        c[q] = c[q - 1] if known else _root(halves, arcs, tail, nu[q], cosines, weights, guess)
 
 
 @helper
@@ -204,16 +210,23 @@ def _closer(angle: FloatArray, left: BoolArray, near: FloatArray) -> None:
 
 
 @helper
-def _root(halves: FloatArray, arcs: float, tail: float, nu: float, nodes: FloatArray, weights: FloatArray) -> float:
-    """Where the bound on the probability that any direction exceeds c falls to `tail`."""
-    low, high = 0.0, np.inf
-    c = 0.0 if halves.shape[0] == 0 else 1.0
+def _root(
+    halves: FloatArray, arcs: float, tail: float, nu: float, cosines: FloatArray, weights: FloatArray, guess: float
+) -> float:
+    """Where the bound on the probability that any direction exceeds c falls to `tail`.
+
+    By halving, which takes some thirty steps. The bound falls with c, so that what Newton's steps have found beforehand
+    answers nearly all of them: the result is that of halving alone, to the last bit.
+    """
+    if halves.shape[0] == 0:
+        return 0.0
+    below, above = _around(halves, arcs, tail, nu, cosines, weights, guess)
+    low, high, c = 0.0, np.inf, 1.0
     while c > 0.0:
-        total = arcs * _h(c, nu)
-        for e in range(halves.shape[0]):
-            for m in range(nodes.shape[0]):
-                total += halves[e] * weights[m] * _h(c / np.cos(halves[e] * nodes[m]), nu)
-        if total > np.pi * tail:
+        beyond = c <= below
+        if below < c < above:
+            beyond = _bound(halves, arcs, c, nu, cosines, weights)[0] > np.pi * tail
+        if beyond:
             low = c
         else:
             high = c
@@ -221,6 +234,61 @@ def _root(halves: FloatArray, arcs: float, tail: float, nu: float, nodes: FloatA
             return high
         c = 2.0 * low if high == np.inf else 0.5 * (low + high)
     return 0.0
+
+
+@helper
+def _around(
+    halves: FloatArray, arcs: float, tail: float, nu: float, cosines: FloatArray, weights: FloatArray, guess: float
+) -> tuple[float, float]:
+    """Two numbers that the root is between, near each other where Newton's method on the logarithm finds it."""
+    below, above, c = 0.0, np.inf, guess
+    for _ in range(NEWTON_STEPS):
+        total, slope = _bound(halves, arcs, c, nu, cosines, weights)
+        if not (total > 0.0 and slope < 0.0):  # so far out that nothing is left of it
+            above = min(above, c)
+            c = 0.5 * (below + above)
+            continue
+        if total > np.pi * tail:
+            below = max(below, c)
+        else:
+            above = min(above, c)
+        to = c - np.log(total / (np.pi * tail)) * total / slope
+        if not below < to < above:
+            to = 2.0 * below if above == np.inf else 0.5 * (below + above)
+        done = abs(to - c) <= LAST_STEP * c
+        c = to
+        if done:
+            break
+    for side in range(2):  # just below, and just above
+        end = c * (1.0 - NEAR) if side == 0 else c * (1.0 + NEAR)
+        if below < end < above:
+            if _bound(halves, arcs, end, nu, cosines, weights)[0] > np.pi * tail:
+                below = end
+            else:
+                above = end
+    return below, above
+
+
+@helper
+def _bound(
+    halves: FloatArray, arcs: float, c: float, nu: float, cosines: FloatArray, weights: FloatArray
+) -> tuple[float, float]:
+    """Pi times the bound, and its derivative."""
+    total = arcs * _h(c, nu)
+    slope = total * _fall(c, nu)
+    for e in range(halves.shape[0]):
+        for m in range(weights.shape[0]):
+            x = c / cosines[e, m]
+            each = halves[e] * weights[m] * _h(x, nu)
+            total += each
+            slope += each * _fall(x, nu) / cosines[e, m]
+    return total, slope
+
+
+@helper
+def _fall(x: float, nu: float) -> float:
+    """The derivative of log h."""
+    return -x if nu == np.inf else -x / (1.0 + x * x / nu)
 
 
 @helper

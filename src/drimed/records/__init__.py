@@ -15,7 +15,7 @@ from drimed.records.decision import (
     Receipt,
     Report,
 )
-from drimed.records.event import Event, Head, Proof, read_body
+from drimed.records.event import LISTS, Event, Head, Kept, Proof, cut_lists, quoted, read_body, whole_text
 from drimed.records.fault import Fault, Path
 from drimed.records.finding import Alarm, Checks, Effect
 from drimed.records.look import Claim, Limit, Look
@@ -23,7 +23,7 @@ from drimed.records.reading import Page, read
 from drimed.records.status import Member, Status
 
 __all__ = [
-    "COMPLETE", "MISSING", "PARTIAL", "PENDING", "STATES", "Alarm", "Checks", "Claim", "Decision", "Effect", "Event",
-    "Fault", "Head", "Interval", "Limit", "Look", "Member", "Opening", "Page", "Path", "Proof", "Receipt", "Report",
-    "Status", "read", "read_body",
+    "COMPLETE", "LISTS", "MISSING", "PARTIAL", "PENDING", "STATES", "Alarm", "Checks", "Claim", "Decision",
+    "Effect", "Event", "Fault", "Head", "Interval", "Kept", "Limit", "Look", "Member", "Opening", "Page", "Path",
+    "Proof", "Receipt", "Report", "Status", "cut_lists", "quoted", "read", "read_body", "whole_text",
 ]  # fmt: skip

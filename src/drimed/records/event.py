@@ -6,12 +6,25 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 from drimed.records.reading import read
 
 _LONG = 1000  # characters of a body from which its lists are read one by one
-_LISTS = ("probabilities", "estimate", "half", "without")  # of a decision, in this order: one number for each arm
+LISTS = ("probabilities", "estimate", "half", "without")  # of a decision, in this order: one number for each arm
+
+
+class Kept(Protocol):
+    """A text that a store has not written out: most readers need only some of it."""
+
+    def text(self) -> str:
+        """All of it."""
+
+    def quoted(self) -> str:
+        """All of it as a JSON string, without looking at every digit of its lists."""
+
+    def body(self, left_out: Sequence[str]) -> dict[str, Any]:
+        """What it says; lists of numbers that are left out are None, and others may share the rest."""
 
 
 @dataclass(frozen=True)
@@ -25,32 +38,51 @@ class Event:
     decision: int | None
     user: str | None
     request: str | None  # the caller's idempotency key
-    text: str  # the body, as it was written
+    kept: str | Kept  # the body, as it was written, or what its text is made of
     hash: str
+
+    @cached_property
+    def text(self) -> str:
+        """The body, as it was written."""
+        return self.kept if isinstance(self.kept, str) else self.kept.text()
+
+    @property
+    def quoted(self) -> str:
+        """The text as a JSON string, of which the hash is taken."""
+        return quoted(self.kept) if isinstance(self.kept, str) else self.kept.quoted()
 
     @cached_property
     def body(self) -> dict[str, Any]:
         """What happened."""
-        return read_body(self.text)
+        found = self._without(())
+        return found if isinstance(self.kept, str) else found | {n: list(found[n]) for n in LISTS if found.get(n)}
 
     @property
     def brief(self) -> dict[str, Any]:
-        """The same without the arms' effects as they were estimated, which are long to read."""
-        return vars(self).get("body") or read_body(self.text, ("estimate", "half"))
+        """The same without the arms' effects as they were estimated, which are long to read.
+
+        Decisions that were taken together may share its lists: nobody changes them.
+        """
+        return vars(self).get("body") or self._without(("estimate", "half"))
 
     @property
     def shortest(self) -> dict[str, Any]:
         """The same without any list that has a number for each arm."""
-        return vars(self).get("body") or read_body(self.text, _LISTS)
+        return vars(self).get("body") or self._without(LISTS)
+
+    def _without(self, left_out: Sequence[str]) -> dict[str, Any]:
+        return read_body(self.kept, left_out) if isinstance(self.kept, str) else self.kept.body(left_out)
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
-        return {name: value for name, value in vars(self).items() if name not in ("text", "body")} | {"body": self.body}
+        return {name: value for name, value in vars(self).items() if name not in ("kept", "text", "body")} | {
+            "body": self.body
+        }
 
     @staticmethod
     def read(data: Mapping[str, Any]) -> Event:
         """From JSON data; fields that a newer service adds are left out."""
-        return read(Event, {**data, "text": json.dumps(data["body"], separators=(",", ":"), ensure_ascii=False)})
+        return read(Event, {**data, "kept": json.dumps(data["body"], separators=(",", ":"), ensure_ascii=False)})
 
 
 @dataclass(frozen=True)
@@ -93,19 +125,40 @@ def read_body(text: str, left_out: Sequence[str] = ()) -> dict[str, Any]:
     """
     if len(text) < _LONG:
         data: dict[str, Any] = json.loads(text)
-        return data | dict.fromkeys(name for name in left_out if name in data)
-    parts: list[str] = []
-    lists: dict[str, list[float] | None] = {}
+        return data | dict.fromkeys(name for name in left_out if name in data) if left_out else data
+    pieces, cut = cut_lists(text)
+    lists = {name: None if name in left_out else list(_numbers(numbers)) for name, numbers in cut.items()}
+    data = json.loads("null".join(pieces))
+    return data | lists
+
+
+def cut_lists(text: str) -> tuple[list[str], dict[str, str]]:
+    """The text of a body without its lists of numbers, in pieces, and the lists that belong between them.
+
+    >>> cut_lists('{"arm":"a","half":[1.0,2.0]}')
+    (['{"arm":"a","half":', '}'], {'half': '[1.0,2.0]'})
+    """
+    pieces: list[str] = []
+    lists: dict[str, str] = {}
     at = 0
-    for name in _LISTS:
+    for name in LISTS:
         # No text that somebody typed can look like this: its quotes have backslashes.
         start = text.find(f'"{name}":[', at) + len(name) + 3
         end = text.find("]", start) + 1
         if start > at + len(name) + 2 and end:
-            parts += [text[at:start], "null"]
-            lists[name], at = None if name in left_out else list(_numbers(text[start:end])), end
-    data = json.loads("".join([*parts, text[at:]]))
-    return data | lists
+            pieces.append(text[at:start])
+            lists[name], at = text[start:end], end
+    return [*pieces, text[at:]], lists
+
+
+def quoted(text: str) -> str:
+    """A text as a JSON string."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def whole_text(pieces: Sequence[str], lists: Sequence[str]) -> str:
+    """What was cut, put together again."""
+    return "".join(part for pair in zip(pieces, [*lists, ""], strict=True) for part in pair)
 
 
 @lru_cache(128)

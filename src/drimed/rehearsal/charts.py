@@ -16,7 +16,17 @@ from drimed.findings.charts.course import axes, columns, through
 from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
 from drimed.formatting import percent, short
 from drimed.rehearsal.designs import OWN
-from drimed.rehearsal.measures import LIKELY, Measured, Number, claimed, harm_by_user, power_by_season
+from drimed.rehearsal.measures import (
+    CALLED,
+    LIKELY,
+    PROPENSITIES,
+    Measured,
+    Number,
+    claimed,
+    first_claim,
+    harm_by_user,
+    power_by_season,
+)
 from drimed.rehearsal.record import Record
 
 MOST_LINES = svg.SERIES
@@ -32,7 +42,7 @@ def power(records: Mapping[str, Record]) -> Chart | None:
         return None
     shown = dict(list(shown.items())[:MOST_LINES])
     L = max(int(r.looks[-1]) + 1 for r in shown.values())
-    found = {name: power_by_season(r, LIKELY) for name, r in shown.items()}
+    found = {name: power_by_season(r, _claim(r)) for name, r in shown.items()}
 
     def draw(width: int) -> tuple[float, list[Markup]]:
         made, x, y, frame = axes(width, (0.0, 1.0), 230.0, [str(season + 1) for season in range(L)], "season")
@@ -47,10 +57,11 @@ def power(records: Mapping[str, Record]) -> Chart | None:
                 for t in range(L)]  # fmt: skip
         return 276.0, made + columns(x, tips, frame, 230.0)
 
+    called = CALLED[_claim(next(iter(shown.values())))]
     rows = [[str(t + 1), *(_pm(v[t]) if t < len(v) else "" for v in found.values())] for t in range(L)]
     last = {name: v[-1] for name, v in found.items()}
     says = (
-        f"Chance that a better arm is called better (likely, 95 %) by the end of each season; bands are two standard "
+        f"Chance that a better arm is called better ({called}) by the end of each season; bands are two standard "
         f"errors of the simulation, the dashed line is 80 %. After season {L}: "
         + "; ".join(f"{name} {percent(n.value)}" for name, n in last.items()) + "."
     )  # fmt: skip
@@ -64,7 +75,7 @@ def trade_off(measured: Mapping[str, Measured]) -> Chart | None:
     points = [
         (name, p, r)
         for name, m in measured.items()
-        if (p := m[f"power, {LIKELY}"]) is not None and (r := m["regret against the best arm"]) is not None
+        if (p := m[f"power, {first_claim(m)}"]) is not None and (r := m["regret against the best arm"]) is not None
     ]
     if len(points) < 2:
         return None
@@ -183,7 +194,7 @@ def harm(record: Record, users: Sequence[str], scenario: str) -> Chart:
 
 def convergence(record: Record, scenario: str) -> Chart:
     """How the simulation's own answer settles."""
-    right, wrong = claimed(record, LIKELY)
+    right, wrong = claimed(record, _claim(record))
     values = (right if right[:, -1].any() else wrong)[:, -1].astype(np.float64)
     what = "power" if right[:, -1].any() else "false claims"
     n = np.unique(np.linspace(1, len(values), min(STEPS, len(values))).astype(int))
@@ -212,6 +223,10 @@ def convergence(record: Record, scenario: str) -> Chart:
     )
     table = Table(f"Convergence of the {what}", ["trials", what, "two standard errors, %"], rows)
     return svg.drawn("convergence-chart", "Convergence of the simulation", says, draw, table)
+
+
+def _claim(record: Record) -> str:
+    return LIKELY if record.estimates else PROPENSITIES
 
 
 def _pm(number: Number) -> str:

@@ -15,7 +15,8 @@ from typing import Any
 from drimed.errors import InputError
 from drimed.rehearsal import designs
 from drimed.rehearsal.designs import OWN, Design
-from drimed.rehearsal.measures import CLAIMS, LIKELY, Number, measures, power_by_season
+from drimed.rehearsal.measures import CLAIMS, LIKELY, PROPENSITIES, Number, measures, power_by_season
+from drimed.rehearsal.record import Record
 from drimed.rehearsal.run import Plan, rehearse
 from drimed.trial.spec import TrialSpec
 
@@ -93,6 +94,7 @@ def find(
         for seasons in LENGTHS:
             own = (designs.own(plan.spec),)
             (record,) = rehearse(_only(plan, scenario, own, seasons), store, on_done=on_done, **how).values()
+            _must_have(goal, record)
             tried = [(t + 1.0, n) for t, n in zip(record.looks, power_by_season(record, goal.claim), strict=True)]
             if tried[-1][1].value - SURE * tried[-1][1].error >= goal.share:
                 break
@@ -102,6 +104,7 @@ def find(
         changed = _changed(plan.spec, what, value)
         asked = _only(plan, scenario, (Design(OWN, changed),), plan.seasons)
         (record,) = rehearse(asked, store, on_done=on_done, **how).values()
+        _must_have(goal, record)
         power = measures(record)[f"power, {goal.claim}"]
         if power is None:
             raise InputError(f"in scenario {scenario!r} no arm is better: there is no power to find; name another one")
@@ -109,6 +112,14 @@ def find(
         if power.value - SURE * power.error >= goal.share:
             break
     return _answer(what, goal, scenario, tried)
+
+
+def _must_have(goal: Goal, record: Record) -> None:
+    if goal.claim != PROPENSITIES and not record.estimates:
+        raise InputError(
+            f"this policy estimates no effects, and has no power {goal.claim}; ask for "
+            f'"power {PROPENSITIES} {goal.share:g}"'
+        )
 
 
 def _only(plan: Plan, scenario: str, some: tuple[Design, ...], seasons: int | None) -> Plan:

@@ -18,7 +18,8 @@ from drimed.learning.field.design import UNKNOWN
 from drimed.learning.field.learner import Field
 from drimed.learning.field.model import standardised
 from drimed.learning.offer import Offer
-from drimed.linear.arrays import FloatArray
+from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.policies.contract import AnyPolicy
 from drimed.policies.policy import Policy
 
 ONE_SIDE = 0.5 + LIKELY / 2
@@ -34,24 +35,34 @@ class Look:
     likely: FloatArray  # (S, K), half of its likely range
     low: FloatArray  # (S, K), of its range at all times
     high: FloatArray  # (S, K)
-    found: Found  # (S, K), of all users together
-
-    @staticmethod
-    def weights(offers: Offer) -> FloatArray:
-        """Of each user in the mean effect of an arm: (H, K), over those who can get it."""
-        control = offers.control[0]
-        possible = np.ones(control.shape) if offers.available is None else offers.available[0].astype(np.float64)
-        possible[:, ~possible.any(0)] = 1.0
-        return np.asarray(possible / possible.sum(0))
 
 
-def look(policy: Policy, state: Any, offers: Offer) -> Look:
-    """At a settled state, of offers (S, H) in a typical context."""
+def weights(offers: Offer, some: BoolArray | None = None) -> FloatArray:
+    """Of each user in the mean effect of an arm: (H, K), over those who can get it, or over `some` (H,) of them."""
+    control = offers.control[0]
+    mine = np.ones(len(control), bool) if some is None else some
+    possible = np.broadcast_to(mine[:, None], control.shape).astype(np.float64)
+    if offers.available is not None:
+        possible *= offers.available[0]
+    possible[:, ~possible.any(0)] = mine[:, None]
+    return np.asarray(possible / possible.sum(0))
+
+
+def look(policy: AnyPolicy, state: Any, offers: Offer) -> Look:
+    """At a settled state, of offers (S, H) in a typical context; NaN and infinite where a policy estimates no effects.
+
+    Policies of the published algorithms estimate reward over noise.
+    """
+    if not isinstance(policy, Policy):
+        shape = offers.control.shape
+        nothing, endless = np.full(shape, np.nan), np.full(shape, np.inf)
+        wide = endless[:, 0]
+        return Look(nothing, endless, nothing[:, 0], wide, -wide, wide)
     estimate, half = policy.effects(state, offers, ONE_SIDE)
     found = (_field if isinstance(policy.learner, Field) else _regression)(policy, state, offers)
     low, high = found.at_all_times(ALPHA)
     likely = float(ndtri(ONE_SIDE)) * found.deviation
-    return Look(estimate, half, found.mean, likely, low, high, found)
+    return Look(estimate, half, found.mean, likely, low, high)
 
 
 def _field(policy: Policy, state: Any, offers: Offer) -> Found:
@@ -68,7 +79,7 @@ def _field(policy: Policy, state: Any, offers: Offer) -> Found:
     unit = scale.unit[..., structure.covariates :]  # (S, M)
     p = np.ones((len(control), M)) if offers.preference is None else offers.preference[0]
     X = np.broadcast_to(X, (len(unit), *X.shape[-3:]))
-    rows = np.einsum("hk,hm,sm,shkp->skmp", Look.weights(offers), p, unit, X)
+    rows = np.einsum("hk,hm,sm,shkp->skmp", weights(offers), p, unit, X)
     size = rows.shape[-2] * rows.shape[-1]
     flat = rows.reshape(*rows.shape[:-2], size)
     mean = np.einsum("ski,si->sk", flat, learned.theta.reshape(-1, size))
@@ -85,7 +96,7 @@ def _regression(policy: Policy, state: Any, offers: Offer) -> Found:
     """The same for the paper's model; before any data its coefficients are as its penalty says."""
     fit: Any = policy.fit(state)
     w = (offers.features - offers.control_features[..., None, :])[0]  # (H, K, d)
-    rows = np.einsum("hk,hkd->kd", Look.weights(offers), w)
+    rows = np.einsum("hk,hkd->kd", weights(offers), w)
     penalty = getattr(policy.learner, "ridge_penalty", None)
     if penalty is None:
         raise InputError("this policy has no regression that effects could be read from")

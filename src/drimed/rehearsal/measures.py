@@ -17,6 +17,7 @@ from drimed.rehearsal.record import Record
 
 LIKELY, ALL_TIMES, PROPENSITIES = "likely", "at all times", "from propensities"
 CLAIMS = (LIKELY, ALL_TIMES, PROPENSITIES)
+CALLED = {LIKELY: "likely, 95 %", PROPENSITIES: "by a range from the propensities"}
 NEGLIGIBLE = 1e-9  # of the largest effect: below this an arm is no better than another
 FROZEN = 0.99  # share of control beyond which a trial stands on it
 
@@ -52,6 +53,11 @@ class Number:
 Measured = dict[str, Number | None]
 
 
+def first_claim(m: Measured) -> str:
+    """The claim that is told first: by the likely range, or by propensities where no effect is estimated."""
+    return LIKELY if f"false claims, {LIKELY}" in m else PROPENSITIES
+
+
 def of_rules(record: Record, rules: Sequence[str]) -> Measured:
     """How often each stopping rule is met and how often falsely, and after how many seasons at the latest."""
     found: Measured = {}
@@ -79,10 +85,12 @@ def measures(record: Record, rules: Sequence[str] = ()) -> Measured:
         "decisions harmful beyond the tolerance": Number.of(np.nanmean(r.violations, 1), share=True),
         "users harmed beyond the tolerance": Number.of((r.loss > r.tolerated * (1 + NEGLIGIBLE)).mean(1), share=True),
         "expected loss of the worst user": Number.of(r.loss.max(1)),
-        "best arm found for a user": Number.of(_found(r.truth, r.estimate[:, -1]).mean(-1)) if _differs(r) else None,
+        "best arm found for a user": Number.of(_found(r.truth, r.estimate[:, -1]).mean(-1))
+        if _differs(r) and r.estimates
+        else None,
         "ideal design percentage": ideal(record),
     }
-    for claim in CLAIMS:
+    for claim in CLAIMS if r.estimates else (PROPENSITIES,):
         right, wrong = claimed(record, claim)
         found[f"power, {claim}"] = Number.of(right[:, -1]) if (r.meant > 0).any() else None
         found[f"harm found, {claim}"] = Number.of(harm_found(record, claim)[:, -1]) if (r.meant < 0).any() else None
@@ -90,6 +98,8 @@ def measures(record: Record, rules: Sequence[str] = ()) -> Measured:
         first = np.where((right | wrong).any(1), r.looks[(right | wrong).argmax(1)], last) + 1.0
         if claim != LIKELY:
             found[f"seasons until a claim, {claim}"] = Number.of(first)
+    if not r.estimates:
+        return found | of_rules(record, rules)
     off = r.mean[:, -1, :] - r.truth_all
     arms = np.abs(r.truth_all).max(0) > 0
     known = r.half[:, -1] < np.inf
@@ -135,6 +145,8 @@ def ideal(record: Record) -> Number | None:
 
     The arm with the largest estimated effect for all users together is selected at the end.
     """
+    if not record.estimates:
+        return None
     chosen = record.mean[:, -1].argmax(-1)
     value = np.take_along_axis(record.truth_all, chosen[:, None], -1)[:, 0]
     worst, best = record.truth_all.min(-1), record.truth_all.max(-1)
@@ -143,6 +155,8 @@ def ideal(record: Record) -> Number | None:
 
 def best_by_user(record: Record, users: Sequence[str], groups: Mapping[str, Sequence[int]]) -> dict[str, Number]:
     """The chance that the arm with the largest estimate is the best one, for each user and each group."""
+    if not record.estimates:
+        return {}
     truth, estimate = record.truth, record.estimate[:, -1]
     found = {user: Number.of(_found(truth, estimate)[:, h]) for h, user in enumerate(users)}
     for group, members in groups.items():

@@ -22,8 +22,8 @@ from drimed.rehearsal import charts, words
 from drimed.rehearsal.designs import OWN
 from drimed.rehearsal.find import Answer
 from drimed.rehearsal.history import History
-from drimed.rehearsal.measures import CLAIMS, Measured, Number, best_by_user, measures, power_by_season
-from drimed.rehearsal.people import Crowd, rehearsed_rules, started
+from drimed.rehearsal.measures import CLAIMS, Measured, Number, best_by_user, first_claim, measures, power_by_season
+from drimed.rehearsal.people import Crowd
 from drimed.rehearsal.run import Plan, Records
 from drimed.rehearsal.scenarios import Scenario
 from drimed.rehearsal.setting import Setting
@@ -53,14 +53,9 @@ class Results:
 
     @property
     def rules(self) -> list[str]:
-        """The stopping rules that are rehearsed."""
-        return rehearsed_rules(started(self.plan.spec))
-
-    @property
-    def left_out(self) -> list[str]:
-        """Those that are not."""
+        """The names of the stopping rules."""
         stopping = self.plan.spec.stopping
-        return [] if stopping is None else [name for name in stopping.rules if name not in self.rules]
+        return [] if stopping is None else list(stopping.rules)
 
     def setting(self, scenario: str) -> Setting:
         """A scenario in numbers."""
@@ -133,9 +128,8 @@ def page(results: Results) -> str:
         scenes=scenes,
         answer=None if results.answer is None else results.answer.words(),
         charts=[c for c in pictures if c is not None],
-        tables=[_by_scenario(results, measured), *_by_design(results, measured), _by_user(results, crowd)],
+        tables=[_by_scenario(results, measured), *_by_design(results, measured), *_by_user(results, crowd)],
         history=None if plan.history is None else _components(plan.history),
-        left_out=results.left_out,
         hash=plan.hash(),
         seed=plan.seed,
         version=version("drimed"),
@@ -222,10 +216,11 @@ def _by_design(results: Results, measured: dict[tuple[str, str], Measured]) -> l
     designs = [d.name for d in results.plan.designs]
     if len(designs) < 2:
         return []
+    claim = first_claim(measured[results.main, OWN])
     kinds = (
-        "power, likely", "power, at all times", "false claims, likely", "share of control", "gain against the control",
-        "regret against the best arm", "users harmed beyond the tolerance", "expected loss of the worst user",
-        "ideal design percentage",
+        f"power, {claim}", "power, at all times", f"false claims, {claim}", "share of control",
+        "gain against the control", "regret against the best arm", "users harmed beyond the tolerance",
+        "expected loss of the worst user", "ideal design percentage",
     )  # fmt: skip
     return [
         Table(
@@ -237,11 +232,12 @@ def _by_design(results: Results, measured: dict[tuple[str, str], Measured]) -> l
     ]
 
 
-def _by_user(results: Results, crowd: Crowd) -> Table:
+def _by_user(results: Results, crowd: Crowd) -> list[Table]:
     names = list(results.plan.scenarios)
     found = {s: best_by_user(results.records[s, OWN], *_who(crowd)) for s in names}
     rows = [[who, *(words.amount(found[s][who]) for s in names)] for who in found[names[0]]]
-    return Table("Chance that the arm with the largest estimate is the best one", ["", *names], rows)
+    title = "Chance that the arm with the largest estimate is the best one"
+    return [Table(title, ["", *names], rows)] if rows else []
 
 
 def _assumed(results: Results, name: str) -> list[str]:

@@ -12,9 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from drimed import streams
-from drimed.errors import ConfigError
 from drimed.linear.arrays import BoolArray, IntArray
-from drimed.policies.policy import Policy
 from drimed.trial.events import CREATED, Draft, beginning, chain
 from drimed.trial.numbers import block_key
 from drimed.trial.parts import User
@@ -30,24 +28,16 @@ class Crowd:
 
     state: TrialState  # with everybody in it
     seasons: tuple[tuple[Place, ...], ...]
+    states: tuple[TrialState, ...]  # with those who have joined by each season
 
     @staticmethod
     def of(spec: TrialSpec, seasons: int, arriving: int) -> Crowd:
         """The users of the file in every season and, where people join, so many more in each."""
         state = started(spec)
-        if not isinstance(state.policy, Policy):
-            raise ConfigError(
-                f"policy {spec.policy.name!r} decides one user after the other and cannot be rehearsed; dri_med can"
-            )
-        until = None if spec.floors is None else spec.floors.until
-        if until is not None and until not in rehearsed_rules(state):
-            raise ConfigError(
-                f"a floor that ends for some users, by a single metric or by an exact range, cannot be rehearsed: rule "
-                f"{until!r}; leave `until` out to try it"
-            )
         cohorts: list[str | None] = [*spec.cohorts] or [None]
         known = list(spec.users)
         found: list[tuple[Place, ...]] = []
+        states: list[TrialState] = []
         rng = streams.generator(0, "people who join")  # the same in all simulated trials
         for season in range(seasons):
             new = [f"person {season * arriving + i + 1}" for i in range(arriving)]
@@ -55,8 +45,9 @@ class Crowd:
                 [(n, User(cohort=cohorts[i % len(cohorts)], attributes=_drawn(spec, rng))) for i, n in enumerate(new)]
             )
             found.append(tuple(place for user in (*known, *new) for place in places(state, user)))
+            states.append(state)
         named = (block_key(p.user, p.block) for season in found for p in season if p.block is not None)
-        return Crowd(replace(state, numbers=state.numbers.with_blocks(named)), tuple(found))
+        return Crowd(replace(state, numbers=state.numbers.with_blocks(named)), tuple(found), tuple(states))
 
     @property
     def users(self) -> list[str]:
@@ -104,13 +95,6 @@ def started(spec: TrialSpec, seed: int = 0) -> TrialState:
     draft = Draft(CREATED, beginning(spec.plain(), seed))
     (created,) = chain([draft], seq=0, hash="", time="1970-01-01T00:00:00Z", actor="rehearsal")
     return TrialState.start(created)
-
-
-def rehearsed_rules(state: TrialState) -> list[str]:
-    """The stopping rules about the reward of all users together; those about some are not, nor are exact ones."""
-    rules = {} if state.spec.stopping is None else state.spec.stopping.rules
-    asked = {name: rule for name, rule in rules.items() if rule.metric is None and rule.evidence != "exact"}
-    return [name for name in asked if state.looked.views[name].by == "all"]
 
 
 def _drawn(spec: TrialSpec, rng: np.random.Generator) -> dict[str, float | str] | None:

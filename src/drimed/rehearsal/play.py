@@ -7,7 +7,7 @@ later. Shapes: S trials, L seasons, n decisions of a season, H users, K arms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,10 +18,10 @@ from drimed.guards.guard import UNCHANGED, Decision
 from drimed.learning.offer import Floor, Offer, Outcome
 from drimed.linear import pmf
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
-from drimed.policies.policy import Policy
 from drimed.rehearsal.designs import CONTROL, FIXED, POLICY, UNIFORM, Design
 from drimed.rehearsal.looks import Look, look
-from drimed.rehearsal.world import Told, World, for_each_trial
+from drimed.rehearsal.rules import Watch
+from drimed.rehearsal.world import Told, World
 from drimed.rules.floors import Floors
 from drimed.trial.state import TrialState
 
@@ -39,7 +39,6 @@ class Season:
     told: Told
     exact: bool  # whether the probabilities are those of the draw
     offers: Offer
-    typical: Offer  # (S, H), to those who are looked at
     look: Look | None
 
 
@@ -48,40 +47,41 @@ def play(
     design: Design,
     *,
     looks: Container[int] | None = None,
-    ends: Callable[[Sequence[Season]], BoolArray] | None = None,
+    watch: Watch | None = None,
 ) -> Iterator[Season]:
     """Season after season; the trials are looked at after those in `looks`, or (None) after all.
 
-    `ends` says after each season in which trials the floor has ended.
+    `watch` is told of every look, and says for whom the floor has ended.
     """
     crowd = world.crowd
     state = crowd.state
-    policy: Any = state.policy
+    policy = state.policy
     learned = policy.init(state.problem.shape, (len(world.seeds),))
-    typical = _typical(world)
+    draws = world.policy_draws(policy.draws_needed(state.problem.shape) if design.learns else 1)
     waiting: list[tuple[int, Offer, IntArray, Outcome]] = []
     first, L = 0, world.setting.seasons
-    past: list[Season] = []  # kept where the floor may end
-    ended = np.zeros(len(world.seeds), bool)
+    past: list[Season] = []  # kept for those who watch
     for season in range(L):
         offers = world.offers(season)
-        learned = policy.begin_episode(learned, offers)
+        opening = world.opening(season) if policy.needs_contexts_at_opening else offers
+        learned = policy.begin_episode(learned, opening)
         means = world.means(season, offers)
         if design.allocation == POLICY:
-            learned, decision = _decided(world, policy, learned, offers, season, first, ended)
+            holds = None if watch is None else watch.floors(season)
+            learned, decision = _decided(world, learned, offers, season, first, draws, holds)
         else:
-            decision = _by_design(world, design, offers, season, first)
+            decision = _by_design(world, design, offers, season, draws[:, first:])
         told = world.respond(season, decision.action, means)
         waiting.append((season, offers, decision.action, _outcome(state, offers, decision, told)))
         last = season == L - 1
         while waiting and (last or waiting[0][0] <= season - world.setting.delay):
-            then, *seen = waiting.pop(0)
-            learned = policy.observe(learned, *seen, season - then)
+            then, *_ = about = waiting.pop(0)
+            learned = policy.observe(learned, *about[1:], season - then)
         first += decision.action.shape[1]
         taken = None
         if last or looks is None or season in looks:
             learned = policy.settle(learned)
-            taken = look(policy, learned, typical)
+            taken = look(policy, learned, world.typical)
         p = np.stack([q.preference for q in crowd.profiles(season)]) / state.problem.sizes  # (n, M)
         K = len(state.problem.arms)
         changed = np.asarray(decision.reason_code != UNCHANGED, np.float64)
@@ -97,12 +97,12 @@ def play(
             told=told,
             exact=decision.exact,
             offers=offers,
-            typical=typical,
             look=taken,
         )
-        if ends is not None:
+        if watch is not None:
             past.append(done)
-            ended |= ends(past)
+            if taken is not None:
+                watch.look(past, learned)
         yield done
 
 
@@ -113,20 +113,26 @@ def controls(world: World, season: Season) -> FloatArray:
 
 
 def _decided(
-    world: World, policy: Policy, learned: Any, offers: Offer, season: int, first: int, ended: BoolArray
+    world: World,
+    learned: Any,
+    offers: Offer,
+    season: int,
+    first: int,
+    draws: FloatArray,
+    holds: BoolArray | None,
 ) -> tuple[Any, Decision]:
     """A season as the trial's own policy decides it; where a guard keeps accounts, one plot of each user at a time."""
     state = world.crowd.state
-    n, width = len(world.crowd.seasons[season]), policy.draws_needed(state.problem.shape)
-    draws = np.stack([streams.uniforms(int(seed), "policy", first, n, width) for seed in world.seeds])
+    policy = state.policy
+    n = len(world.crowd.seasons[season])
     user, before = world.crowd.user(season), _earlier(world, season)
     parts: list[tuple[IntArray, Decision]] = []
     done = 0
     for at in _waves(user) if state.remembers_users else [np.arange(n)]:
         some = offers if len(at) == n else _part(offers, at, n)
-        some = replace(some, floor=_floor(state, first + done, before[at], ended))
+        some = replace(some, floor=_floor(state, first + done, before[at], None if holds is None else holds[:, at]))
         learned = policy.settle(learned)
-        decision = policy.decide_together(learned, some, draws[:, done : done + len(at)])
+        decision = policy.decide_together(learned, some, draws[:, first + done : first + done + len(at)])
         learned = policy.commit_together(learned, some, decision)
         parts.append((at, decision))
         done += len(at)
@@ -140,7 +146,7 @@ def _decided(
     return learned, Decision(**joined, exact=parts[0][1].exact)
 
 
-def _by_design(world: World, design: Design, offers: Offer, season: int, first: int) -> Decision:
+def _by_design(world: World, design: Design, offers: Offer, season: int, draws: FloatArray) -> Decision:
     """A season that is decided without learning."""
     S, n = len(world.seeds), len(world.crowd.seasons[season])
     K = offers.features.shape[-2]
@@ -150,8 +156,7 @@ def _by_design(world: World, design: Design, offers: Offer, season: int, first: 
     else:
         p = np.broadcast_to(can / can.sum(-1, keepdims=True), (S, n, K))
     if design.allocation in (CONTROL, UNIFORM):
-        draws = np.stack([streams.uniforms(int(seed), "policy", first, n, 1)[:, 0] for seed in world.seeds])
-        action = pmf.sample(p, draws)
+        action = pmf.sample(p, draws[:, :n, 0])
     elif design.allocation == FIXED:
         action = np.stack([_balanced(can, streams.generator(int(seed), f"plan {season}")) for seed in world.seeds])
     return Decision(action, p, np.full((S, n), UNCHANGED))
@@ -181,23 +186,14 @@ def _outcome(state: TrialState, offers: Offer, decision: Decision, told: Told) -
     return Outcome(np.asarray(reward), y, there, probabilities=p)
 
 
-def _typical(world: World) -> Offer:
-    """Offers to those who are looked at, in a typical context: (S, H)."""
-    problem, looked = world.crowd.state.problem, world.crowd.looked_at
-    masks = [problem.available(p, ()) for p in looked]
-    found = problem.offers(looked, [problem.covariates.typical] * len(looked), masks)
-    return for_each_trial(found, (len(world.seeds), len(looked)))
-
-
-def _floor(state: TrialState, decisions: int, own: IntArray, ended: BoolArray) -> Floor | None:
+def _floor(state: TrialState, decisions: int, own: IntArray, holds: BoolArray | None) -> Floor | None:
     if state.spec.floors is None:
         return None
     floors = Floors(**state.spec.floors.heights())
     found = floors.after(own if floors.count == "user" else np.full(len(own), decisions))
-    if state.spec.floors.until is None:
+    if state.spec.floors.until is None or holds is None:
         return found
-    left = (~ended)[:, None]  # (S, 1)
-    return Floor(control=found.control * left, arms=found.arms * left)
+    return Floor(control=found.control * holds, arms=found.arms * holds)
 
 
 def _earlier(world: World, season: int) -> IntArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from drimed.errors import DrimedError
 from drimed.rehearsal import designs, scenarios, words
 from drimed.rehearsal.designs import OWN
-from drimed.rehearsal.measures import LIKELY, measures
+from drimed.rehearsal.measures import first_claim, measures
 from drimed.rehearsal.page import main_scenario
 from drimed.rehearsal.people import Crowd
 from drimed.rehearsal.run import Plan, rehearse
@@ -34,7 +34,7 @@ def quick(spec: TrialSpec, given: dict[str, scenarios.Scenario] | None = None) -
         return None, []
     plan = Plan(spec, {name: found[name]}, (designs.own(spec),), trials=TRIALS)
     m = measures(rehearse(plan, None, jobs=1)[name, OWN])
-    control, power = words.known(m, "share of control"), m[f"power, {LIKELY}"]
+    control, power = words.known(m, "share of control"), m[f"power, {first_claim(m)}"]
     said = words.short_notes(name, setting.seasons, m)
     kept: Rehearsed = {
         "hash": plan.hash(),

@@ -16,9 +16,10 @@ import numpy as np
 from drimed.errors import InputError
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.rehearsal.designs import Design
-from drimed.rehearsal.looks import Look
+from drimed.rehearsal.looks import weights
 from drimed.rehearsal.play import Season, controls, play
-from drimed.rehearsal.rules import ends_floor, judged, propensities, seasons_played
+from drimed.rehearsal.propensities import propensities
+from drimed.rehearsal.rules import Watch
 from drimed.rehearsal.world import World
 from drimed.trial.parts import Tolerance
 
@@ -64,6 +65,11 @@ class Record:
         return len(self.control)
 
     @property
+    def estimates(self) -> bool:
+        """Whether the policy estimates effects: the published algorithms do not."""
+        return not bool(np.isnan(self.estimate).any())
+
+    @property
     def shares(self) -> FloatArray:
         """Of the arms in each season that any trial has, NaN in those that have stopped: (S, up to L, K)."""
         return self.allocation[:, : int(self.played.max())]
@@ -101,15 +107,14 @@ def played(world: World, design: Design, tolerance: Tolerance) -> Record:
     L = world.setting.seasons
     every = design.learns or L <= MOST_LOOKS
     wanted = set(range(L)) if every else {round(x) for x in np.linspace(0, L - 1, MOST_LOOKS)}
-    seasons = list(play(world, design, looks=wanted, ends=ends_floor(world) if design.learns else None))
+    watch = Watch(world)
+    seasons = list(play(world, design, looks=wanted, watch=watch))
     at = [s.number for s in seasons if s.look is not None]
     looks = [s.look for s in seasons if s.look is not None]
-    truth = world.truth(seasons[-1].typical)
-    truth_all = np.einsum("hk,shk->sk", Look.weights(seasons[-1].typical), truth)
-    free = np.stack([propensities(world, seasons, season) for season in at], 1)  # (S, T, K, 2)
-    met, wrong = judged(world, seasons, truth_all)
-    played = seasons_played(world, at, met)
-    losses, tolerated = _losses(world, seasons, tolerance, played)
+    truth = world.effects[..., 0]
+    truth_all = np.einsum("hk,shk->sk", weights(world.typical), truth)
+    free = propensities(world, seasons, at)  # (S, T, K, 2)
+    losses, tolerated = _losses(world, seasons, tolerance, watch.played)
     rewards = [_rewards(world, s, tolerance) for s in seasons]
 
     def looked(name: str) -> FloatArray:
@@ -117,7 +122,7 @@ def played(world: World, design: Design, tolerance: Tolerance) -> Record:
 
     return _stopped(Record(
         looks=np.array(at),
-        played=played,
+        played=watch.played,
         allocation=np.stack([_shares(s) for s in seasons], 1),
         control=np.stack([np.take_along_axis(controls(world, s), s.action[..., None], -1).mean((1, 2))
                           for s in seasons], 1),
@@ -140,8 +145,8 @@ def played(world: World, design: Design, tolerance: Tolerance) -> Record:
         high=looked("high"),
         free_low=free[..., 0],
         free_high=free[..., 1],
-        met=met,
-        wrong=wrong,
+        met=np.stack(watch.met, 1),
+        wrong=np.stack(watch.wrong, 1),
     ))  # fmt: skip
 
 

@@ -5,6 +5,7 @@ Shapes: K arms, M metrics.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -39,6 +40,7 @@ class Setting:
     drift: float
     delay: int
     dropout: float
+    bounds: FloatArray  # (M, 2), outside of which no outcome can be; infinite where no rule rests on that
 
     @staticmethod
     def of(spec: TrialSpec, scenario: Scenario, seasons: int | None = None) -> Setting:
@@ -64,7 +66,7 @@ class Setting:
 
         arriving = (scenario.users or scenarios.PEOPLE) if spec.enrols else 0
         return Setting(
-            seasons=seasons or scenario.seasons or scenarios.SEASONS,
+            seasons=min(seasons or scenario.seasons or scenarios.SEASONS, _most_seasons(spec)),
             users=arriving,
             level=np.array([scenarios.levels(spec, scenario)[m] for m in metrics]),
             effects=by_arm(scenario.effects),
@@ -75,5 +77,18 @@ class Setting:
             drift=scenario.drift,
             delay=scenario.delay,
             dropout=scenario.dropout,
+            bounds=np.array([_bounds(spec, m) for m in metrics]),
             **{name: deviations(name) for name in ("spread", *usual, "covariate_effects")},
         )
+
+
+def _most_seasons(spec: TrialSpec) -> int:
+    """That the file allows."""
+    return sys.maxsize if spec.stopping is None else spec.stopping.seasons or sys.maxsize
+
+
+def _bounds(spec: TrialSpec, metric: str) -> tuple[float, float]:
+    """Of a metric: a rule on exact ranges takes the file at its word, and so does the world in which it is tried."""
+    rules = () if spec.stopping is None else spec.stopping.rules.values()
+    exact = any(rule.evidence == "exact" for rule in rules)
+    return (exact and spec.metrics[metric].range) or (-np.inf, np.inf)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from drimed.formatting import percent, short
 from drimed.rehearsal.designs import OWN
-from drimed.rehearsal.measures import ALL_TIMES, LIKELY, Measured, Number
+from drimed.rehearsal.measures import ALL_TIMES, CALLED, Measured, Number, first_claim
 
 STANDS = 0.8  # share of the control beyond which a trial learns little about anything else
 WEAK = 0.5  # power below which a trial more often finds nothing than something
 OFTEN = 0.1  # false claims beyond which something is wrong with the design
 FROZEN = "trials that stand on the control"
+RULE_MET = re.compile("rule .+ met")
 HARMED = 0.05  # share of users beyond which it is told first
 
 
@@ -54,21 +56,46 @@ def known(m: Measured, name: str) -> Number:
 def told(seasons: int, m: Measured) -> list[Said]:
     """What the trial would do in one scenario."""
     harmed, worst = known(m, "users harmed beyond the tolerance"), m["expected loss of the worst user"]
-    false, gain = known(m, f"false claims, {LIKELY}"), m["gain against the control"]
+    false, gain = known(m, f"false claims, {first_claim(m)}"), m["gain against the control"]
     return [
         _control(seasons, m),
         *_found(seasons, m),
         Said(f"An arm that is not better is called better in {amount(false)} of trials.", false.value > OFTEN),
-        Said(
-            f"A decision brings {_against(gain, 'more', 'less')} than the control would, and "
-            f"{amount(m['regret against the best arm'], share=False)} less than the best arm for each user."
-        ),
+        *_rules(seasons, m),
+        _brings(gain, m["regret against the best arm"]),
         Said(
             f"{amount(harmed)} of users lose more than the tolerance over the trial; the worst one is expected to end "
             f"{_against(worst, 'below', 'above')} the control with a decision.",
             harmed.value > HARMED,
         ),
     ]
+
+
+def _brings(gain: Number | None, regret: Number | None) -> Said:
+    """What a decision is worth."""
+    if gain == regret == Number(0.0, 0.0):
+        return Said("A decision brings what the control would: all arms do the same.")
+    return Said(
+        f"A decision brings {_against(gain, 'more', 'less')} than the control would, and "
+        f"{amount(regret, share=False)} less than the best arm for each user."
+    )
+
+
+def _rules(seasons: int, m: Measured) -> list[Said]:
+    """What the stopping rules of the file do."""
+    found = []
+    for name in (key.removeprefix("rule ").removesuffix(" met") for key in m if RULE_MET.fullmatch(key)):
+        met, wrong = known(m, f"rule {name} met"), known(m, f"rule {name} met by a false claim")
+        found.append(
+            Said(
+                f"Stopping rule {name!r} is met in {amount(met)} of trials, by a false claim in {amount(wrong)}.",
+                wrong.value > OFTEN,
+            )
+        )
+    lasts = m["seasons"]
+    if lasts is not None and lasts.value < seasons:
+        found.append(Said(f"A trial ends after {amount(lasts, share=False)} of {seasons} seasons on average."))
+    return found
 
 
 def _against(number: Number | None, more: str, less: str) -> str:
@@ -83,7 +110,7 @@ def _against(number: Number | None, more: str, less: str) -> str:
 
 def _control(seasons: int, m: Measured) -> Said:
     control, frozen = known(m, "share of control"), known(m, FROZEN)
-    if m[f"power, {LIKELY}"] is None:  # no arm is better: the control is where it should be
+    if m[f"power, {first_claim(m)}"] is None:  # no arm is better: the control is where it should be
         return Said(f"{amount(control)} of decisions are for the control.")
     if frozen.value > WEAK:
         return Said(
@@ -101,14 +128,15 @@ def _control(seasons: int, m: Measured) -> Said:
 
 
 def _found(seasons: int, m: Measured) -> list[Said]:
-    power, sure, harm = m[f"power, {LIKELY}"], m[f"power, {ALL_TIMES}"], m[f"harm found, {LIKELY}"]
+    claim = first_claim(m)
+    power, sure, harm = m[f"power, {claim}"], m.get(f"power, {ALL_TIMES}"), m[f"harm found, {claim}"]
     found = []
     if power is not None:
         few = f" {seasons} seasons are too few to count on an answer." if power.value < WEAK else ""
         found.append(
             Said(
-                f"After {seasons} seasons a better arm is called better in {amount(power)} of trials (likely, 95 %), "
-                f"in {amount(sure)} by ranges that hold at all times.{few}",
+                f"After {seasons} seasons a better arm is called better in {amount(power)} of trials ({CALLED[claim]})"
+                f"{'' if sure is None else f', in {amount(sure)} by ranges that hold at all times'}.{few}",
                 power.value < WEAK,
             )
         )
@@ -137,7 +165,7 @@ def verdict(all_measures: Mapping[tuple[str, str], Measured], seasons: Mapping[s
 
 def short_notes(scenario: str, seasons: int, m: Measured) -> list[str]:
     """What a quick rehearsal says when a trial is created."""
-    power, frozen, control = m[f"power, {LIKELY}"], m[FROZEN], m["share of control"]
+    power, frozen, control = m[f"power, {first_claim(m)}"], m[FROZEN], m["share of control"]
     said = []
     if frozen is not None and frozen.value > WEAK:
         said.append(

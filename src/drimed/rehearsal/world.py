@@ -44,16 +44,24 @@ class World:
 
     def contexts(self, season: int) -> list[FloatArray | None]:
         """The context of each decision in each world: n of (S, D). All plots of a user share it."""
+        return self._contexts(season, self.crowd.user(season))
+
+    def _contexts(self, season: int, user: IntArray) -> list[FloatArray | None]:
         fields = self.crowd.state.problem.covariates.fields
-        user = self.crowd.user(season)
         if not fields:
             return [None] * len(user)
-        H, L = len(self.crowd.users), self.setting.seasons
         typical, spread = (np.array([getattr(f, name) for f in fields.values()]) for name in ("typical", "spread"))
         levels = np.array([len(f.levels or ()) for f in fields.values()])
-        draws = self._per_seed("contexts", lambda rng: _number_or_level(rng, (L, H), levels))[:, season]
+        draws = self._drawn_contexts[:, season]
         numbers = typical + spread * (draws + self.setting.drift * season)
         return list(np.swapaxes(np.where(levels > 0, draws, numbers)[:, user], 0, 1))
+
+    @cached_property
+    def _drawn_contexts(self) -> FloatArray:
+        """Standard normal numbers, or levels: (S, L, H, D)."""
+        fields, lead = self.crowd.state.problem.covariates.fields, (self.setting.seasons, len(self.crowd.users))
+        levels = np.array([len(f.levels or ()) for f in fields.values()])
+        return np.asarray(self._per_seed("contexts", lambda rng: _number_or_level(rng, lead, levels)))
 
     def offers(self, season: int) -> Offer:
         """What is offered in a season: (S, n)."""
@@ -63,6 +71,22 @@ class World:
             crowd.profiles(season), self.contexts(season), crowd.available(season), blocks
         )
         return for_each_trial(found, (len(self.seeds), len(blocks)))
+
+    def opening(self, season: int) -> Offer:
+        """What everybody who is there is offered when a season opens: (S, users)."""
+        state = self.crowd.states[season]
+        profiles = [state.profile(user) for user in state.users]
+        known = self._contexts(season, np.arange(len(profiles)))
+        found = state.problem.offers(profiles, known, [None] * len(profiles))
+        return for_each_trial(found, (len(self.seeds), len(profiles)))
+
+    @cached_property
+    def typical(self) -> Offer:
+        """To those who are looked at, in a typical context: (S, H)."""
+        problem, looked = self.crowd.state.problem, self.crowd.looked_at
+        masks = [problem.available(p, ()) for p in looked]
+        found = problem.offers(looked, [problem.covariates.typical] * len(looked), masks)
+        return for_each_trial(found, (len(self.seeds), len(looked)))
 
     def means(self, season: int, offers: Offer) -> FloatArray:
         """The mean outcome of each arm for each decision, in an average season like this one: (S, n, K, M)."""
@@ -78,9 +102,15 @@ class World:
         control = np.stack([p.control[: mean.shape[-2]] for p in crowd.profiles(season)]).argmax(-1)
         plot = np.broadcast_to(control, action.shape)
         y, y0 = (np.take_along_axis(mean, a[..., None, None], -2)[..., 0, :] for a in (action, plot))
-        lost = np.stack([streams.uniforms(int(i), f"dropout {season}", 0, action.shape[1], 1)[:, 0]
-                         for i in self.seeds])  # fmt: skip
-        return Told(y + own, y0 + beside, lost >= s.dropout)
+        low, high = s.bounds.T
+        return Told(np.clip(y + own, low, high), np.clip(y0 + beside, low, high), self._comes(season, action.shape))
+
+    def _comes(self, season: int, shape: tuple[int, ...]) -> BoolArray:
+        """Whether each outcome ever does: (S, n)."""
+        if not self.setting.dropout:
+            return np.ones(shape, bool)
+        drawn = [streams.uniforms(int(i), f"dropout {season}", 0, shape[1], 1)[:, 0] for i in self.seeds]
+        return np.asarray(np.stack(drawn) >= self.setting.dropout)
 
     def _of_season(self, season: int) -> FloatArray:
         """What a season has of its own, for each decision: (S, n, K, M)."""
@@ -157,8 +187,9 @@ class World:
         B = 1 + max(int(self.crowd.block(season).max()) for season in range(s.seasons))
         return self._normal("blocks", s.block, s.seasons, B, self.lasting.shape[1])
 
-    def truth(self, offers: Offer) -> FloatArray:
-        """The effect on the reward of each arm for those who are looked at, at the end: (S, H, K)."""
+    @cached_property
+    def effects(self) -> FloatArray:
+        """Of each arm for those who are looked at, at the end, on the reward and on each metric: (S, H, K, 1 + M)."""
         s, looked = self.setting, self.crowd.looked_at
         group = np.array([p.person.group for p in looked])
         found = self.lasting[:, np.maximum(group, 0)]
@@ -167,10 +198,11 @@ class World:
         elif (group < 0).any():  # somebody typical has nothing of a site's own
             typical = np.broadcast_to(s.level + s.effects, found.shape)
             found = np.where((group < 0)[:, None, None], typical, found)
-        found = found + s.fading * (s.seasons - 1) + self._of_covariates(offers, found.shape[:-2])
+        found = found + s.fading * (s.seasons - 1) + self._of_covariates(self.typical, found.shape[:-2])
         reward = np.einsum("shkm,hm->shk", found, np.stack([p.preference for p in looked]) / self._sizes)
         control = np.stack([p.control[: found.shape[-2]] for p in looked])
-        return np.asarray(reward - np.einsum("shk,hk->sh", reward, control)[..., None])
+        both = np.concatenate([reward[..., None], found], -1)
+        return np.asarray(both - np.einsum("shko,hk->sho", both, control)[:, :, None, :])
 
     @property
     def _sizes(self) -> FloatArray:
@@ -203,7 +235,14 @@ class World:
         return found[:, 0], found[:, 1]
 
     def _normal(self, name: str, sd: FloatArray, *shape: int) -> FloatArray:
+        if not sd.any():
+            return np.zeros((len(self.seeds), *shape, len(sd)))
         return sd * self._per_seed(name, lambda rng: rng.standard_normal((*shape, len(sd))))
+
+    def policy_draws(self, width: int) -> FloatArray:
+        """Of all decisions of the trial: (S, n of all seasons, width)."""
+        n = sum(map(len, self.crowd.seasons))
+        return np.stack([streams.uniforms(int(seed), "policy", 0, n, width) for seed in self.seeds])
 
     def _per_seed(self, name: str, draw: Callable[[np.random.Generator], Any]) -> Any:
         return np.stack([draw(streams.generator(int(seed), name)) for seed in self.seeds])

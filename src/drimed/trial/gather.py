@@ -166,7 +166,7 @@ def _gathered(state: TrialState, events: Iterable[Event], numbers: Sequence[int]
     columns["standing"] = _standing(state, **parts, given_up=given_up)
     if not problem.fields:
         columns["context"] = None
-    return Gathered(state, **columns, **_outcomes(state, columns["slot"], **parts))
+    return Gathered(state, **columns, **outcomes(state, columns["slot"], **parts))
 
 
 def _decided(
@@ -214,7 +214,7 @@ def _offered(state: TrialState, body: dict[str, Any]) -> list[bool]:
     return [arm not in excluded and (allowed is None or bool(allowed[a])) for a, arm in enumerate(known)]
 
 
-def _outcomes(state: TrialState, slot: IntArray, metrics: FloatArray, control: FloatArray) -> dict[str, Any]:
+def outcomes(state: TrialState, slot: IntArray, metrics: FloatArray, control: FloatArray) -> dict[str, Any]:
     """The columns that follow from outcomes as they were told, (n, M) with NaN where nothing was."""
     sizes, there = state.problem.sizes, ~np.isnan(metrics)
     y, plot = metrics / sizes, control / sizes

@@ -28,14 +28,19 @@ def look(
     ledger: Ledger, state: TrialState, cause: str, before: Gathered | None = None
 ) -> tuple[dict[str, Any], Gathered | None]:
     """What a look says now, as it is recorded, and what it has gathered; `before` is what an earlier one gathered."""
-    stopping = state.spec.stopping
-    rules = {} if stopping is None else stopping.rules
     seen = None
-    if any(rule.evidence != "model" for rule in rules.values()):
+    if beyond_model(state):
         seen = gather(ledger, state, before if before is not None and before.state.seq <= state.seq else None)
+    body = says(state, seen, cause)
+    return body | {"hash": digest(body)}, seen
+
+
+def says(state: TrialState, seen: Gathered | None, cause: str) -> dict[str, Any]:
+    """What a look says of a state; `seen` is needed by rules that do not rest on the model."""
+    rules = {} if state.spec.stopping is None else state.spec.stopping.rules
     said = [_said(state, seen, name, rule) for name, rule in rules.items()]
     bounds = limits(state, cause)
-    body: dict[str, Any] = {
+    return {
         "after": state.seq,
         "cause": cause,
         "episode": state.episode.number,
@@ -46,7 +51,12 @@ def look(
         "ends": _ends(state, said),
         "demands": _demands(state, said, bounds),
     }
-    return body | {"hash": digest(body)}, seen
+
+
+def beyond_model(state: TrialState) -> bool:
+    """Whether a rule rests on more than the model."""
+    rules = {} if state.spec.stopping is None else state.spec.stopping.rules
+    return any(rule.evidence != "model" for rule in rules.values())
 
 
 def digest(body: Mapping[str, Any]) -> str:

@@ -137,6 +137,7 @@ class Trial:
         season: str | None = ...,
         date: str | None = ...,
         key: str | None = ...,
+        confirm: bool = ...,
         actor: str | None = ...,
         dry_run: bool = ...,
     ) -> Decision: ...
@@ -154,6 +155,7 @@ class Trial:
         season: str | None = ...,
         date: str | None = ...,
         key: str | None = ...,
+        confirm: bool = ...,
         actor: str | None = ...,
         dry_run: bool = ...,
     ) -> list[Decision]: ...
@@ -173,6 +175,7 @@ class Trial:
         season: str | None = None,
         date: str | None = None,
         key: str | None = None,
+        confirm: bool = False,
         actor: str | None = None,
         dry_run: bool = False,
     ) -> Decision | list[Decision]:
@@ -186,12 +189,14 @@ class Trial:
         the same by name ("spring 2026"), and `date` is when a new one begins ("2026-03-15"). Contexts are those of
         `open_episode` unless given here. `key` is an idempotency key: a repeated request is answered with the
         first decisions. (A request that decided nothing new leaves no trace: repeated in a later episode, it decides.)
+        Unlikely contexts and attributes, and plots that were not declared, are refused with UnconfirmedError unless
+        `confirm` is set.
 
         A dry run shows the probabilities and no arm: the one that will be drawn is concealed.
         """
         names, own, enrol = as_many(users, context, contexts, attributes, cohort, enrol)
         unavailable = asking.arm_names(unavailable)
-        when: dict[str, Any] = {"episode": episode, "season": season, "date": date}
+        when: dict[str, Any] = {"episode": episode, "season": season, "date": date, "confirm": confirm}
 
         def act(tx: Transaction) -> list[Decision]:
             found = asking.ask(
@@ -227,16 +232,17 @@ class Trial:
         unavailable: Mapping[str, Sequence[str]] | None = None,
         name: str | None = None,
         date: str | None = None,
+        confirm: bool = False,
         actor: str | None = None,
     ) -> int:
         """Start the next episode, with the contexts of its users; returns its number.
 
         It may have a name ("spring 2026") and a date ("2026-03-15"). `unavailable` names arms for each user that cannot
         get them, or under "" for all. With `number` or `name`, opening an episode that is open already does nothing:
-        safe to repeat.
+        safe to repeat. Unlikely contexts are refused with UnconfirmedError unless `confirm` is set.
         """
         with self.writing(actor) as tx:
-            return asking.open_episode(tx, contexts, number, unavailable, name=name, date=date)
+            return asking.open_episode(tx, contexts, number, unavailable, name=name, date=date, confirm=confirm)
 
     # Telling
 
@@ -293,10 +299,10 @@ class Trial:
 
     # Changing
 
-    def add_user(self, name: str, user: Definition, *, actor: str | None = None) -> None:
-        """Enrol a user."""
+    def add_user(self, name: str, user: Definition, *, confirm: bool = False, actor: str | None = None) -> None:
+        """Enrol a user; unlikely attributes are refused with UnconfirmedError unless `confirm` is set."""
         with self.writing(actor) as tx:
-            enrolling.add_user(tx, name, user)
+            enrolling.add_user(tx, name, user, confirm=confirm)
 
     def change_preference(
         self, user: str, preference: Mapping[str, float], *, reason: str, actor: str | None = None

@@ -107,12 +107,14 @@ def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
 
 def _summary(results: Results) -> None:
     from drimed.rehearsal.designs import OWN
+    from drimed.rehearsal.measures import first_claim
     from drimed.rehearsal.words import amount, verdict
 
     measured = results.measured
+    claim = first_claim(measured[next(iter(results.plan.scenarios)), OWN])
     shares = {
-        "power": "power, likely",
-        "false": "false claims, likely",
+        "power": f"power, {claim}",
+        "false": f"false claims, {claim}",
         "control": "share of control",
         "harmed": "users harmed beyond the tolerance",
     }

@@ -104,7 +104,7 @@ async def outcome(visit: Visit) -> Response:
 
     def act(tx: Transaction) -> Receipt:
         report = _report(visit)
-        return telling.confirmed(visit, lambda sure: outcomes.tell(tx, [report], confirm=sure))[0]
+        return forms.confirmed(visit, lambda sure: outcomes.tell(tx, [report], confirm=sure))[0]
 
     return await _act(visit, act, "outcome")
 
@@ -116,7 +116,7 @@ async def amend(visit: Visit) -> Response:
     def act(tx: Transaction) -> Receipt:
         report, reason = _report(visit, blank=True), visit.field("reason")
         saw = _saw(visit)
-        return telling.confirmed(visit, lambda sure: [outcomes.amend(tx, report, reason, confirm=sure, saw=saw)])[0]
+        return forms.confirmed(visit, lambda sure: [outcomes.amend(tx, report, reason, confirm=sure, saw=saw)])[0]
 
     return await _act(visit, act, "amend")
 

@@ -1,0 +1,203 @@
+"""Stopping rules act in a rehearsal as they act in a live trial with the same seed and outcomes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drimed.errors import ConflictError
+from drimed.rehearsal import designs
+from drimed.rehearsal.measures import measures
+from drimed.rehearsal.people import Crowd
+from drimed.rehearsal.play import Season, play
+from drimed.rehearsal.record import Record, played
+from drimed.rehearsal.rules import Watch
+from drimed.rehearsal.scenarios import Scenario
+from drimed.rehearsal.setting import Setting
+from drimed.rehearsal.world import World
+from drimed.trial.events import LOOK
+from drimed.trial.spec import TrialSpec
+from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.trial import Trial
+from tests.rehearsal.test_live import PAPER, PLAIN, SEEDS, TWO, contexts, reports
+
+EIGHT = [str(i) for i in range(8)]
+PLOTS = {"users": {u: {"plots": EIGHT} for u in ("north", "south")}, "floors": {"arms": 0.2}}
+GROUPS = PLOTS | {"users": {u: {"group": g, "plots": EIGHT} for u, g in (("north", "a"), ("south", "b"))}}
+EFFECTS = {"effects": {"new": {"yield": 30.0}, "other": {"yield": -40.0}}, "site_arm": {"yield": 0.0}}
+
+
+MANY: dict[str, Any] = {
+    "users": {u: {"group": g, "plots": [str(i) for i in range(150)]} for u, g in (("north", "a"), ("south", "b"))},
+    "floors": {"arms": 0.33},
+}  # fmt: skip
+PEOPLE = {
+    "model": {"kind": "people"},
+    "users": {},
+    "cohorts": {"young": {"group": "a"}, "old": {"group": "b"}},
+    "floors": {"arms": 0.25},
+}
+
+
+def rule(kind: str, **more: Any) -> dict[str, Any]:
+    return {"kind": kind, "confidence": 0.6} | more
+
+
+ON_MODEL = {
+    "better": rule("superiority", evidence="model"),
+    "in a": rule("superiority", evidence="model", group="a"),
+    "in each": rule("harm", margin=5.0, evidence="model", each="group"),
+    "north": rule("superiority", evidence="model", user="north", arm="new"),
+    "each user": rule("harm", evidence="model", each="user"),
+    "no use": rule("futility", margin=3.0, evidence="model"),
+    "one of no use": rule("futility", margin=3.0, evidence="model", arm="other"),
+}
+FREE = {
+    "harm": rule("harm", margin=5.0),
+    "in b": rule("harm", group="b"),
+    "in each": rule("superiority", each="group"),
+    "south": rule("harm", user="south", arm="other"),
+    "yield": rule("superiority", metric="yield"),
+    "surely": rule("harm", evidence="exact"),
+    "surely in a": rule("harm", evidence="exact", metric="yield", group="a"),
+}
+JOINING = {
+    "better": rule("superiority", evidence="model"),
+    "in each": rule("superiority", evidence="model", each="group"),
+    "free": rule("harm"),
+    "free in a": rule("superiority", group="a"),
+}
+TWO_METRICS = TWO | {"users": {n: u | {"plots": EIGHT} for n, u in TWO["users"].items()}, "floors": {"arms": 0.2}}  # type: ignore[attr-defined]
+ON_METRICS = {
+    "yield": rule("superiority", metric="yield", evidence="model"),
+    "loss": rule("superiority", metric="loss", evidence="model", group="a"),
+    "no loss": rule("non_inferiority", metric="loss", margin=10.0),
+    "worse": rule("harm", metric="loss", evidence="exact"),
+}
+NOTHING: dict[str, Any] = {"rules": []}
+STOP = rule("superiority", evidence="model", then="stop")
+LESS = {"effects": {"new": {"yield": 4.0, "loss": -30.0}, "other": {"loss": 30.0}}}
+WIDE = {"tolerance": {"relative": 0.0, "absolute": 60.0}}
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "model": (GROUPS, EFFECTS, {"rules": ON_MODEL}),
+    "propensities": (GROUPS | WIDE, EFFECTS, {"rules": FREE}),
+    "late and lost": (GROUPS | WIDE, EFFECTS | {"delay": 1, "dropout": 0.2}, {"rules": FREE | ON_MODEL}),
+    "control plots": (GROUPS | WIDE | {"feedback": "difference"}, EFFECTS, {"rules": FREE}),
+    "metrics": (TWO_METRICS | WIDE, LESS, {"rules": ON_METRICS}),
+    "paper": (PAPER | GROUPS | WIDE, EFFECTS, {"rules": FREE}),
+    "many plots": (PAPER | MANY | WIDE, EFFECTS, {"rules": FREE}),
+    "people who join": (PEOPLE | WIDE, EFFECTS | {"users": 30}, {"rules": JOINING}),
+    "now and then": (GROUPS, EFFECTS, {"rules": ON_MODEL, "looks": 40}),
+    "by hand": (GROUPS, EFFECTS, {"rules": {"stop": STOP}, "looks": "by hand"}),
+    "stops by a group": (GROUPS, EFFECTS, {"rules": {"in a": STOP | {"group": "a"}}}),
+    "so many seasons": (GROUPS, EFFECTS, {"rules": ON_MODEL, "seasons": 3}),
+    "so many decisions": (GROUPS, EFFECTS, {"rules": ON_MODEL, "decisions": 48}),
+    "no room for a season": (GROUPS, EFFECTS, {"decisions": 50}),
+    "floor of a group": (
+        GROUPS | {"floors": {"control": 0.3, "arms": 0.1, "until": "each"}},
+        EFFECTS,
+        {"rules": {"each": rule("superiority", evidence="model", each="group")}},
+    ),
+    "floor of a user, by a metric": (
+        GROUPS | {"floors": {"control": 0.3, "arms": 0.1, "until": "each"}},
+        EFFECTS,
+        {"rules": {"each": rule("superiority", each="user", metric="yield", evidence="model")}},
+    ),
+}  # fmt: skip
+
+
+def watched(spec: TrialSpec, scenario: dict[str, Any], seasons: int) -> tuple[Watch, list[Season], Record]:
+    setting = Setting.of(spec, Scenario.model_validate(scenario), seasons)
+    watch = Watch(World(Crowd.of(spec, setting.seasons, setting.users), setting, SEEDS))
+    found = list(play(watch.world, designs.own(spec), watch=watch))
+    return watch, found, played(watch.world, designs.own(spec), spec.tolerance)
+
+
+def lived(spec: TrialSpec, world: World, seasons: list[Season], s: int) -> tuple[Trial, int]:
+    """A live trial with the draws and outcomes of world s, and how many seasons it has."""
+    trial, arms = Trial.create(spec.plain() | {"seed": SEEDS[s]}, MemoryStore()), list(spec.arms)
+    waiting: list[Any] = []
+    crowd = world.crowd
+    for season in seasons:
+        try:
+            trial.open_episode(contexts(world, season.number, s))
+            asked = [place.user for place in crowd.seasons[season.number]] if spec.enrols else None
+            decisions = trial.ask(asked, enrol={u: crowd.state.profile(u).definition for u in asked or ()})
+        except ConflictError:  # it was stopped, or has no room for so many decisions
+            return trial, season.number
+        assert [arms.index(d.arm) for d in decisions] == season.action[s].tolist()
+        waiting.append((season.number, reports(spec, season, s, [d.id for d in decisions])))
+        last = season is seasons[-1]
+        while waiting and (last or waiting[0][0] <= season.number - world.setting.delay):
+            trial.tell_many(waiting.pop(0)[1], confirm=True)
+    trial.look()
+    return trial, len(seasons)
+
+
+def last_look(trial: Trial) -> dict[str, Any]:
+    with trial.reading() as (ledger, _):
+        return [NOTHING, *(event.body for event in ledger.events(kinds=[LOOK]))][-1]
+
+
+def ends(look: dict[str, Any]) -> list[float]:
+    """Of all ranges; what cannot be told yet is infinite."""
+    found = [r[end] for said in look["rules"] for c in said["claims"] for r in c["ranges"] for end in ("low", "high")]
+    return [np.inf if end is None else end for end in found]
+
+
+@pytest.mark.parametrize(("more", "scenario", "stopping"), CASES.values(), ids=CASES)
+def test_rules_are_met_and_act_in_a_live_trial_as_rehearsed(
+    more: dict[str, Any], scenario: dict[str, Any], stopping: dict[str, Any]
+) -> None:
+    """The same rules, the same end, and while the trial lasts the same arms, also where a floor ends.
+
+    Ranges of the last look agree to 1e-5: sums over a batch have their own round-off.
+    """
+    spec = TrialSpec.read(PLAIN | more | {"stopping": stopping})
+    watch, seasons, record = watched(spec, scenario, 4)
+    for s in range(len(SEEDS)):
+        trial, lasted = lived(spec, watch.world, seasons, s)
+        rehearsed, live = watch.said.get(s, NOTHING), last_look(trial)
+        np.testing.assert_allclose(ends(rehearsed), ends(live), rtol=1e-5)
+        met = trial.state().looked.met
+        assert record.played[s] == lasted
+        assert [bool(met.get(name)) for name in stopping.get("rules", {})] == record.met[s, -1].tolist()
+        assert np.isnan(record.control[s, lasted:]).all()
+        assert np.isfinite(record.control[s, :lasted]).all()
+
+
+def test_a_claim_is_false_where_the_world_says_otherwise_of_those_whom_it_is_about() -> None:
+    """By the effects of the scenario, and against the margin of the rule."""
+    rules = {g: rule("superiority", evidence="model", group=g, margin=m) for g, m in (("a", 0.0), ("b", 200.0))}
+    spec = TrialSpec.read(PLAIN | GROUPS | {"stopping": {"rules": rules}})
+    setting = Setting.of(spec, Scenario.model_validate(EFFECTS), 2)
+    watch = Watch(World(Crowd.of(spec, setting.seasons, setting.users), setting, SEEDS))
+    own = {"arm": "new", "ranges": [{"arm": "new"}]}
+    assert not watch._is_false(0, "a", own | {"who": "a"})
+    assert watch._is_false(0, "a", {"who": "a", "arm": "other", "ranges": [{"arm": "other"}]})
+    assert watch._is_false(0, "b", own | {"who": "b"})  # it is better, but not by that margin
+
+
+@pytest.mark.parametrize("more", [{}, {"delay": 1}, {"dropout": 0.2}], ids=["at once", "late", "lost"])
+def test_ranges_from_propensities_are_those_of_a_rule_with_the_same_alpha(more: dict[str, Any]) -> None:
+    """Those of the page are of the whole batch at 95 %: a rule with two arms has that at a confidence of 90 %."""
+    paper = {} if "dropout" in more else PAPER  # which has no missing outcomes
+    spec = TrialSpec.read(PLAIN | MANY | paper | WIDE | {"stopping": {"rules": {"b": rule("harm", confidence=0.9)}}})
+    watch, _, record = watched(spec, EFFECTS | more, 3)
+    for s in range(len(SEEDS)):
+        found = np.reshape(ends(watch.said[s]), (2, 2))  # arms but the control, low and high
+        rehearsed = np.stack([record.free_low[s, -1, 1:], record.free_high[s, -1, 1:]], -1)
+        np.testing.assert_allclose(rehearsed, found, rtol=1e-6)
+        assert np.isfinite(found).all()
+
+
+def test_measures_have_every_rule_and_the_seasons_of_trials_that_were_stopped() -> None:
+    spec = TrialSpec.read(PLAIN | GROUPS | {"stopping": CASES["stops by a group"][2]})
+    record = watched(spec, EFFECTS, 4)[2]
+    found = measures(record, ["in a"])
+    assert (record.played < 4).any(), "some trial was stopped"
+    assert found["seasons"] is not None
+    assert found["seasons"].value == pytest.approx(record.played.mean())
+    assert all(n is None or np.isfinite(n.value) for n in found.values())
