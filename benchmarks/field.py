@@ -33,7 +33,7 @@ from drimed.trial.trial import Trial
 MOST_PAPER_PAIRS = 2.0  # pairs of the paper's model that a pair of the field model may cost
 MOST_GROWTH = 2.0  # that a pair may cost with many people, beside few
 MOST_SECONDS = 1.0  # to open a trial
-MOST_FIT = 0.4  # of a fit by differences that one by the exact curvature may cost
+MOST_FIT = 0.5  # of a fit by differences that one by the exact curvature may cost
 FITTED = {"field": (12, 8), "people": (300, 2)}  # how many sites and seasons, or people and their outcomes
 METRICS = 2  # of those that are fitted
 ARMS, SITES = 8, 20

@@ -60,7 +60,8 @@ def entry(name: str, about: str) -> str:
     """The directive that documents a public name."""
     value = getattr(drimed, name)
     if isinstance(value, ModuleType):
-        return f".. automodule:: {value.__name__}\n   :members:\n\n"
+        own = ", ".join(set(getattr(value, "__all__", ())) & set(drimed.__all__))  # they have an entry of their own
+        return f".. automodule:: {value.__name__}\n   :members:\n   :exclude-members: {own}\n\n"
     if inspect.isclass(value) and issubclass(value, Exception):
         return f".. autoexception:: drimed.{name}\n\n"
     if inspect.isclass(value):

@@ -18,7 +18,7 @@ TRIAL = "/trials/maize-demo"
 Scheme = Literal["light", "dark"]
 # file -> address, width, height, colours
 PICTURES: dict[str, tuple[str, int, int, Scheme]] = {
-    "service_trial.png": (TRIAL, 1100, 1210, "light"),
+    "service_trial.png": (TRIAL, 1100, 1500, "light"),
     "service_decision.png": (f"{TRIAL}/decisions/100", 1100, 1560, "light"),
     "service_phone.png": (TRIAL, 390, 1560, "dark"),
 }

@@ -30,6 +30,15 @@ def amount(value: float, unit: str) -> str:
     return f"{short(value)} {unit}" if unit else short(value)
 
 
+def measured(name: str, unit: str) -> str:
+    """What is measured, with its unit, if it has one.
+
+    >>> measured("yield", "t/ha"), measured("score", "")
+    ('yield (t/ha)', 'score')
+    """
+    return f"{name} ({unit})" if unit else name
+
+
 def percent(share: float) -> str:
     """A share in per cent; a small one is not shown as 0 %, nor a large one as 100 %.
 

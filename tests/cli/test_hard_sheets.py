@@ -322,7 +322,7 @@ def test_a_mistyped_plot_is_refused(tmp_path: Path) -> None:
         assert "unknown plot 'A11'; did you mean 'A1'" in str(error)
     text = "user,plot,rain,slope\nnorth,A1,450,flat\nnorth,B2,450,flat\n"
     assert "unknown plot 'B2'" in str(line.refused("ask", "field", line.write("s.csv", text)))
-    assert "1 decided" in line.ok("ask", "field", "--user", "north", "--plot", "C1", "--block", "C", *context)
+    assert "1 decided" in line.ok("ask", "field", "--user", "north", "--plot", "C1", "--block", "C", "--yes", *context)
 
 
 def test_a_misspelled_column_is_not_passed_over(tmp_path: Path) -> None:
@@ -400,3 +400,30 @@ def test_no_cell_of_a_report_or_an_export_is_a_formula(tmp_path: Path) -> None:
             float(cell)
         except ValueError:
             assert cell[:1] not in ("=", "+", "-", "@", "\t", "\r"), cell
+
+
+def test_unlikely_contexts_and_attributes_are_asked_about(line: CommandLine) -> None:
+    line.write(
+        "w.toml",
+        'name = "wet"\ncontrol = "old"\nenrolment = "open"\n[metrics.yield]\n[arms.old]\n[arms.new]\n'
+        "[preference]\nyield = 1.0\n[tolerance]\nabsolute = 1.0\n"
+        "[context.rain]\ntypical = 500\nspread = 100\n[attributes.ph]\ntypical = 6.5\nspread = 0.5\n"
+        "[users.north]\n[users.south]\n",
+    )
+    line.ok("init", str(line.folder / "w.toml"), "--no-rehearse")
+    path = line.write("u.csv", "user,rain\nnorth,480\nsouth,-9999\n")
+    calls = [
+        (["ask", "wet", path], "row 3: user 'south': rain -9999 is far from 500"),
+        (["ask", "wet", "--user", "north", "--context", "rain=-9999"], "rain -9999 is far"),
+        (["ask", "wet", "--user", "hill", "--attribute", "ph=65", "--context", "rain=500"], "ph 65 is far from 6.5"),
+        (["add-user", "wet", "hill", "--attribute", "ph=65"], "ph 65 is far from 6.5"),
+    ]
+    before = line.status("wet")["events"]
+    for words, said in calls:
+        result = line.run(*words)
+        assert said in result.output
+        assert "--yes" in str(result.exception)
+    assert line.status("wet")["events"] == before
+    for words, _ in (calls[3], calls[0]):
+        line.ok(*words, "--yes")
+    assert line.status("wet")["decisions"] == 2

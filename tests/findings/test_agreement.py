@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from drimed.evaluation import scores
-from drimed.findings.agreement import RATE, agreement, foreseen
+from drimed.findings.agreement import RATE, Agreement, Silent, agreement, foreseen
 from drimed.findings.analyse import Analysis, analyse
 from drimed.findings.effects import EVERYBODY, MODEL
 from drimed.findings.page import report
@@ -127,3 +127,14 @@ def test_the_range_foreseen_is_the_one_that_comes() -> None:
     half = float(band.high[-1] - band.low[-1]) / 2
     assert foreseen(sd, floor, n) == pytest.approx(half, rel=0.15)  # its size is estimated from about 200 residuals
     assert foreseen(sd, floor, 50) is None
+
+
+def test_many_arms_that_were_hardly_played_have_one_sentence() -> None:
+    few = [Silent(f"a{i}", "arm", 0.1 * i, None, 40, 0.0) for i in range(3)]
+    assert len(Agreement(0, RATE, [], few).silences) == 3
+    both = Silent("b", "both", 4.0, None, 40, 0.0)
+    many = [*few, Silent("a3", "arm", 1.2, None, 40, 0.0), both]
+    one, other = Agreement(0, RATE, [], many).silences
+    assert one.startswith("Nothing can be said about 4 arms without the model yet (a0, a1, a2 and 1 more): ")
+    assert "the most that one of them had is 1.2 (a3). A floor would change that" in one
+    assert other == both.says

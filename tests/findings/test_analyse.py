@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from drimed.errors import InputError
-from drimed.findings.analyse import Analysis, analyse, assumptions, sentences
+from drimed.findings.analyse import MOST_NAMED, Analysis, _shares, analyse, assumptions, sentences
 from drimed.findings.course import ByUser, Course
 from drimed.findings.effects import EVERYBODY, effects
 from drimed.findings.inference import inference_fit
@@ -19,6 +20,7 @@ from drimed.trial.gather import Gathered, gather
 from drimed.trial.model_ranges import offers_now
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
+from tests.findings.field_trials import FIELD, grown
 
 SPEC: dict[str, Any] = {
     "name": "t",
@@ -321,3 +323,24 @@ def test_what_was_gathered_stays_as_it_was() -> None:
     assert len(seen.state.profiles) == 6
     assert seen.state.retired == ()
     np.testing.assert_array_equal(seen.state.settled().evidence.ridge.theta, theta)
+
+
+def test_of_many_arms_the_summary_names_those_given_most_and_adds_up_the_rest() -> None:
+    arms = ["old", *(f"a{i}" for i in range(19))]
+    found = SimpleNamespace(
+        seen=SimpleNamespace(state=SimpleNamespace(problem=SimpleNamespace(arms=arms))),
+        course=SimpleNamespace(allocation=np.array([[80, *[1] * 18, 2]])),
+    )
+    said = _shares(cast(Analysis, found))
+    assert said.startswith("old 80 %, ")
+    assert "a18 2 %" in said
+    assert said.endswith(f"{20 - MOST_NAMED} other arms 12 %")
+
+
+def test_a_model_of_the_field_is_not_said_to_lack_outcomes_for_checks_of_another_model() -> None:
+    found = analyse(grown(FIELD, 3))
+    about = dict(assumptions(found.checks, found.seen.state))
+    assert not {"Effects", "Noise"} & set(about)
+    assert "unexplained" in about["Model"]
+    bare = analyse(grown(FIELD | {"context": {}}, 1))
+    assert dict(assumptions(bare.checks, bare.seen.state))["Contexts"] == "none are recorded."

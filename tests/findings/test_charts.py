@@ -17,7 +17,7 @@ from drimed.records import Effect
 
 def effects(*rows: Row) -> Chart:
     """A forest plot."""
-    made = forest.forest("effects", "Effects", rows, unit="leaching")
+    made = forest.forest("effects", "Effects", rows, on="leaching")
     assert made is not None
     return made
 
@@ -77,7 +77,7 @@ def test_arms_that_were_never_given_do_not_set_the_range() -> None:
 
 def test_words_below_effects_say_when_there_are_more() -> None:
     rows = [row(1.0, 0.5, 1.5, (0.8, 1.2)) for i in range(10)]
-    assert effects(*rows).says.endswith("; and 2 more in the table")
+    assert effects(*rows).says.endswith("; and 2 more in the table.")
     assert "more in the table" not in effects(*rows[:8]).says
 
 

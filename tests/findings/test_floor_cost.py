@@ -10,31 +10,11 @@ import pytest
 from drimed.findings.analyse import Analysis, analyse
 from drimed.findings.effects import EVERYBODY, MODEL
 from drimed.findings.page import report
-from drimed.records import Report
 from drimed.trial.events import DECISION
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
-
-SPEC: dict[str, Any] = {
-    "name": "t",
-    "seed": 3,
-    "metrics": {"yield": {"range": [0.0, 20.0]}},
-    "arms": {"old": {}, "new": {}, "bad": {}},
-    "control": "old",
-    "preference": {"yield": 1.0},
-    "tolerance": {"absolute": 1.0},
-    "users": {f"u{i}": {} for i in range(4)},
-}
-MEANS = {"old": 10.0, "new": 14.0, "bad": 4.0}
-
-
-def played(spec: dict[str, Any], seasons: int = 8) -> Trial:
-    trial, rng = Trial.create(spec, MemoryStore()), np.random.default_rng(0)
-    for _ in range(seasons):
-        trial.open_episode()
-        trial.tell_many([Report(d.id, {"yield": MEANS[d.arm] + float(rng.standard_normal())}) for d in trial.ask()])
-    return trial
+from tests.trial.floored import MEANS, SPEC, played
 
 
 def bodies(trial: Trial) -> list[dict[str, Any]]:

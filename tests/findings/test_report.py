@@ -25,7 +25,7 @@ def read(path: Path) -> list[dict[str, str]]:
 
 def test_the_page_stands_alone_and_shows_everything(tmp_path: Path) -> None:
     page = write_report(play(SPEC, 8), tmp_path / "r").read_text(encoding="utf-8")
-    assert not re.search(r"(src|href|action)=|<script|<link|@import|url\((?!#)", page)
+    assert not re.search(r"(src|action)=|href=.(?!#)|<script|<link|@import|url\((?!#)", page)
     for heading in (
         "In short",
         "Effects against control",
@@ -39,11 +39,11 @@ def test_the_page_stands_alone_and_shows_everything(tmp_path: Path) -> None:
         assert f">{heading}</h2>" in page
     charts = re.findall(r'<div class="plot" id="([^"]+)"', page)
     on = ["effects-chart", "effects-chart-2", "effects-chart-3"]  # the reward, yield, cost
-    assert charts == [*on, "reward-chart", "allocation-chart", "context-chart", "evidence-chart"]
+    assert charts == [*on, "over-time-chart", "reward-chart", "allocation-chart", "context-chart", "evidence-chart"]
     for picture in re.findall(r"<svg class=\"chart.*?</svg>", page, re.S):
         assert ET.fromstring(picture).find("title") is not None
     assert {p.name for p in (tmp_path / "r").iterdir()} == {
-        "index.html", "effects.csv", "recommendations.csv", "allocation.csv",
+        "index.html", "effects.csv", "recommendations.csv", "allocation.csv", "over_time.csv",
     }  # fmt: skip
 
 

@@ -397,7 +397,7 @@ def test_the_checks_say_which_promise_does_not_hold(
     ok(http.post(f"{T}/ask", json={}))
     events = ok(http.get(T))["events"]
     assert ok(http.get(f"{T}/checks")) == {"withdrawn": None, "alarms": [], "events": events}
-    monkeypatch.setattr(checks, "_withdrawn", lambda _: "The promise does not hold.")
+    monkeypatch.setattr(checks, "_withdrawn", lambda *_: "The promise does not hold.")
     monkeypatch.setattr(Budget, "any_left", lambda _: True)
     ok(http.post(f"{T}/episodes", json={"number": 2}))  # a new state of the log is analysed again
     assert ok(http.get(f"{T}/checks"))["withdrawn"] == "The promise does not hold."

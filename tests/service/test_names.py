@@ -90,3 +90,28 @@ def test_a_trial_file_may_begin_with_a_byte_order_mark(http: httpx.Client, encod
 
     headers = {"Content-Type": "application/toml"}
     ok(http.post("/v1/trials?dry_run=true", content=template().encode(encoding), headers=headers))
+
+
+def test_unlikely_contexts_attributes_and_plots_must_be_confirmed(http: httpx.Client) -> None:
+    spec = {
+        "name": "wet", "metrics": {"yield": {}}, "arms": {"old": {}, "new": {}}, "control": "old",
+        "preference": {"yield": 1.0}, "tolerance": {"absolute": 1.0}, "enrolment": "open",
+        "context": {"rain": {"typical": 500, "spread": 100}}, "attributes": {"ph": {"typical": 6.5, "spread": 0.5}},
+        "users": {"north": {"blocks": {"A": ["1"]}}, "south": {}},
+    }  # fmt: skip
+    assert http.post("/v1/trials", json=spec).status_code == 201
+    far = {"north": {"rain": -9999}, "south": {"rain": 500}}
+    calls: list[tuple[str, dict[str, Any], list[str]]] = [
+        ("ask", {"user": "south", "context": {"rain": -9999}}, ["context.rain"]),
+        ("ask", {"contexts": far, "episode": 1}, ["contexts.north.rain"]),
+        ("ask", {"user": "hill", "context": {"rain": 500}, "attributes": {"ph": 65}}, ["attributes.ph"]),
+        ("ask", {"user": "north", "context": {"rain": 500}, "plot": "11", "block": "AA"}, ["plot"]),
+        ("episodes", {"contexts": far}, ["contexts.north.rain"]),
+        ("users", {"name": "dune", "attributes": {"ph": 65}}, ["attributes.ph"]),
+    ]
+    for path, body, fields in calls:
+        found = problem(http.post(f"/v1/trials/wet/{path}", json=body), 422)
+        assert found["type"] == "urn:drimed:unconfirmed", path
+        assert [error["field"] for error in found["errors"]] == fields
+    for path, body, _ in calls[2:]:
+        ok(http.post(f"/v1/trials/wet/{path}", json=body | {"confirm": True}))

@@ -86,7 +86,7 @@ def chained(events: Sequence[Event]) -> Log:
 
 def with_body(event: Event, body: dict[str, Any]) -> Event:
     """The event with another body."""
-    return replace(event, text=written(body))
+    return replace(event, kept=written(body))
 
 
 def shifted(events: Sequence[Event], place: int, by: int) -> Log:
@@ -127,7 +127,7 @@ def changes(event: Event) -> Iterator[tuple[str, Event]]:
         if request != event.request:
             yield f"request {request}", replace(event, request=request)
     for path, new in _leaves(event.body):
-        yield path, replace(event, text=new)
+        yield path, replace(event, kept=new)
 
 
 def _leaves(body: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -223,6 +223,15 @@ def test_a_trial_that_will_decide_slowly_is_told_so() -> None:
         assert len(said(kind, 600)) == 1
 
 
+def test_many_people_who_are_asked_for_at_once_count_in_what_an_ask_costs() -> None:
+    arms: dict[str, Any] = {f"arm {i}": {} for i in range(200)}
+    people: dict[str, Any] = {f"p {i}": {} for i in range(1000)}
+    spec = spec_of(model={"kind": "people"}, arms=arms, control="arm 0", users=people)
+    (note,) = [note for note in notes(spec, 200) if "will take about" in note]
+    assert "minutes (1000 people at once, 200 arms" in note
+    assert "asking for fewer people at a time" in note
+
+
 BEFORE_3 = {"pairs": 6, "season_arms": 0.25, "curvature": "differences"}
 
 

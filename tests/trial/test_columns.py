@@ -9,7 +9,7 @@ import pytest
 from drimed.errors import InputError
 from drimed.records import Receipt
 from drimed.trial import name_faults, roster, sheets
-from drimed.trial.columns import CONTEXT, METRIC, Column, Columns
+from drimed.trial.columns import CONTEXT, CONTROL, METRIC, Column, Columns
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.tables.table import Table, read
 from drimed.trial.tables.writing import csv_text
@@ -117,3 +117,11 @@ def test_a_column_knows_its_names() -> None:
     assert [columns.named(METRIC, m) for m in columns.metrics] == ["metric.yield", "cost"]
     assert columns.meant("COST") == [Column(METRIC, "cost")]
     assert columns.meant("Control.Yield") == [Column("control", "yield")]
+
+
+def test_a_control_plots_column_is_read_as_exports_once_wrote_it_unless_that_is_a_metric() -> None:
+    columns = Columns(["yield", "cost"], [], [])
+    assert columns.named(CONTROL, "yield") == "control.yield"
+    assert columns.meant("control_yield") == columns.meant("control.yield") == [Column(CONTROL, "yield")]
+    other = Columns(["yield", "control_yield"], [], [])
+    assert other.meant("control_yield") == [Column(METRIC, "control_yield")]

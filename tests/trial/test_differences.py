@@ -9,6 +9,11 @@ import pytest
 
 from drimed.errors import ConflictError, InputError, SpecError
 from drimed.records import Report
+from drimed.trial import sheets
+from drimed.trial.columns import Columns
+from drimed.trial.export import records
+from drimed.trial.tables.table import read
+from drimed.trial.tables.writing import csv_text
 from drimed.trial.trial import Trial
 from tests.trial.playing import KNOWN, new, refused, verified
 
@@ -97,3 +102,17 @@ def test_the_control_plots_of_a_trial_stay_comparable_when_a_control_changes() -
     trial = paired(users={"north": {}, "south": {}})
     refused(trial, lambda: trial.add_user("west", {"control": "new"}), SpecError, "control")
     refused(trial, lambda: trial.change_control("north", "new", reason="r"), SpecError, "control")
+
+
+def test_the_control_plots_columns_have_one_name_in_sheets_and_exports() -> None:
+    trial = paired()
+    given = trial.ask("north")
+    columns = Columns.of(trial.state().problem)
+    (row,) = sheets.decision_rows(columns, [given], ["yield", "cost"], plots=True)
+    wanted = ["control.yield", "control.cost"]
+    assert [name for name in row if name.startswith("control")] == wanted
+    filled = row | {"yield": 5.0, "cost": 1.0, "control.yield": 4.0, "control.cost": 3.0}
+    with trial.writing() as tx:
+        sheets.tell(tx, read(csv_text([filled]).encode(), "sheet.csv"))
+    (told,) = records(trial)
+    assert [told[name] for name in wanted] == [4.0, 3.0]

@@ -11,32 +11,11 @@ from drimed.errors import SpecError
 from drimed.guards import certified, fallback
 from drimed.guards.guard import CONTROL_ONLY, MIXED, REASONS, RESTRICTED, UNCHANGED, Guarded
 from drimed.trial.spec import TrialSpec
-from drimed.trial.stores.memory import MemoryStore
-from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
+from tests.trial import floored
+from tests.trial.floored import played
 
-SPEC: dict[str, Any] = {
-    "name": "t",
-    "seed": 3,
-    "decisions": "any number",
-    "metrics": {"yield": {}},
-    "arms": {"old": {}, "new": {}, "bad": {}},
-    "control": "old",
-    "preference": {"yield": 1.0},
-    "tolerance": {"absolute": 1.0},
-    "users": {f"u{i}": {} for i in range(4)},
-}
-MEANS = {"old": 10.0, "new": 14.0, "bad": 4.0}
-
-
-def played(spec: dict[str, Any], seasons: int = 8) -> Trial:
-    trial = Trial.create(TrialSpec.read(spec), MemoryStore())
-    rng = np.random.default_rng(0)
-    for _ in range(seasons):
-        for decision in trial.ask():
-            trial.tell(decision.id, {"yield": MEANS[decision.arm] + float(rng.standard_normal())})
-        trial.open_episode()
-    return trial
+SPEC: dict[str, Any] = floored.SPEC | {"decisions": "any number", "metrics": {"yield": {}}}
 
 
 @pytest.mark.parametrize("kind", ["field", "people", "paper"])

@@ -46,7 +46,7 @@ def changed(file: Path, number: int, text: str, *, chained: bool) -> None:
     """Another text for one event; all hashes from there on are made anew, or left as they are."""
     store, events = opened(file)
     store.close()
-    events[number - 1] = replace(events[number - 1], text=text)
+    events[number - 1] = replace(events[number - 1], kept=text)
     hash = events[number - 2].hash
     with sqlite3.connect(file) as connection:
         for event in events[number - 1 :]:

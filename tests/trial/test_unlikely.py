@@ -142,7 +142,7 @@ def test_a_control_plot_is_asked_about_as_the_plot_itself() -> None:
     trial = asked(feedback="difference")
     found = unconfirmed(trial, lambda: trial.tell(1, {"yield": 11.0}, control={"yield": -1.0, "cost": 21.0}))
     assert [f.path[2:] for f in found] == [("outcome", "yield"), ("control", "yield"), ("control", "cost")]
-    assert found[1].message == "decision 1: control plot's yield -1 is outside 0 to 10, the range in the trial file"
+    assert found[1].message == "decision 1: control.yield -1 is outside 0 to 10, the range in the trial file"
     trial.tell(1, {"yield": 11.0}, control={"yield": -1.0, "cost": 21.0}, confirm=True)
     (fault,) = unconfirmed(trial, lambda: trial.amend(1, {}, control={"cost": 22.0}, reason="typo"))
     assert fault.path == ("control", "cost")

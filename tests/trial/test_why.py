@@ -8,7 +8,10 @@ import pytest
 
 from drimed.guards.guard import CONTROL_ONLY, MIXED, REASONS, UNCHANGED
 from drimed.records import Decision, Interval
-from drimed.trial.why import why_this_arm
+from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.trial import Trial
+from drimed.trial.why import in_words, why_this_arm
+from tests.trial.floored import SPEC
 
 OLD = Interval(0.0, 0.0, 0.0)
 CHOSEN = Decision(
@@ -88,3 +91,13 @@ def test_what_is_not_known_is_said(changes: dict[str, object], words: str) -> No
 
 def test_ranges_at_all_times_are_called_so() -> None:
     assert "(range at all times: 20 to 232)" in _said(CHOSEN, "anytime")
+
+
+def test_an_arm_that_the_user_can_never_get_is_not_spoken_of() -> None:
+    spec = SPEC | {"users": {"u0": {"arms": ["old", "bad"]}, "u1": {}}, "policy": {"name": "control"}}
+    trial = Trial.create(spec, MemoryStore())
+    state = trial.state()
+    effects = {"old": Interval(0.0, 0.0, 0.0), "new": Interval(4.0, 1.0, 7.0), "bad": Interval(-6.0, -9.0, -3.0)}
+    one, other = (replace(trial.ask(user), effects=effects) for user in ("u0", "u1"))
+    assert not any("new" in sentence for sentence in in_words(state, one))
+    assert any(sentence.startswith("new is estimated to bring 4 more") for sentence in in_words(state, other))

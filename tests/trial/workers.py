@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from drimed.errors import StoreError
-from drimed.trial.stores import open_store
+from drimed.trial.stores import open_store, sql
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 from tests.trial.trials import BUSY, outcome
 
 T = TypeVar("T")
 PATIENCE = 180.0  # seconds for processes to start on a busy machine
+WHILE_HELD = 3600.0  # seconds: those who wait for their turn are held while the log is checked, and the clock goes on
 
 
 def context() -> ForkServerContext:
@@ -30,9 +31,6 @@ def context() -> ForkServerContext:
 
 def warm() -> None:
     """Load all that a trial uses."""
-    from drimed.trial.stores import sql
-
-    del sql
     trial = Trial.create(BUSY, MemoryStore())
     for _ in range(8):
         pair(trial, next(iter(BUSY["users"])), None)
@@ -91,6 +89,7 @@ def without_end(address: str, name: str, side: Path, worker: str, patient: bool 
     A `patient` one comes again, with the same request, where the store cannot be used.
     """
     parent = os.getppid()
+    sql.PATIENCE = WHILE_HELD
     trial = _again(lambda: Trial.open(name, open_store(address), actor=worker), patient)
     users = list(_again(trial.state, patient).users)
     _mend(side)

@@ -92,12 +92,13 @@ def open_episode(
     unavailable: Mapping[str, Sequence[str]] | None = None,
     name: str | None = None,
     date: str | None = None,
+    confirm: bool = False,
     dry_run: bool = False,
     key: str | None = None,
 ) -> Call[int]:
     """Start the next episode; its number. It may have a name ("spring 2026") and a date (2026-03-15)."""
     body = _given(contexts=contexts or None, number=number, unavailable=unavailable or None, dry_run=dry_run or None)
-    body |= _given(name=name, date=date)
+    body |= _given(name=name, date=date, confirm=confirm or None)
     return _write(_of(trial, "episodes"), body, key, lambda d: int(d["episode"]))
 
 
@@ -112,6 +113,7 @@ def ask(
     episode: int | None = None,
     season: str | None = None,
     date: str | None = None,
+    confirm: bool = False,
     dry_run: bool = False,
     key: str | None = None,
 ) -> Call[list[Decision]]:
@@ -121,7 +123,8 @@ def ask(
 
     With open enrolment somebody unknown joins, as `enrol` describes them: {user: {"attributes": {...}, "cohort": ...}}.
     A user with plots gets a decision for each, or for those that `plots` names: {user: [plot, ...]} or
-    {user: {block: [plot, ...]}}.
+    {user: {block: [plot, ...]}}. Unlikely contexts and attributes, and plots that are not declared, are refused until
+    `confirm` is set.
     """
     body = _given(
         users=[users] if isinstance(users, str) else None if users is None else list(users),
@@ -132,6 +135,7 @@ def ask(
         episode=episode,
         season=season,
         date=date,
+        confirm=confirm or None,
         dry_run=dry_run or None,
     )
     return _write(_of(trial, "ask"), body, key, lambda d: [Decision.read(one) for one in d["decisions"]])

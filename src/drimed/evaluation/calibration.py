@@ -88,13 +88,15 @@ def calibration_of(logs: Iterable[Log], *, bins: int = 10) -> Calibration:
         off = off + (played - p).sum(0)
         product = product + p.T @ p
         expected, realised = expected + p.sum(0), realised + played.sum(0)
-        small = np.zeros(p.shape, np.int16)  # what np.digitize returns, in a fraction of its time
-        for edge in edges[1:-1]:
-            small += (p >= edge).view(np.int8)
-        at = small.astype(np.intp)
+        # Most chances of many arms are in the first bin: only the others are sorted into theirs.
+        high = p[p >= edges[1]] if bins > 1 else p[:0].ravel()
+        at = np.searchsorted(edges[1:-1], high, side="right")  # what np.digitize returns
         # Arms of one decision exclude each other; leaving that out makes the variance of a bin larger, the test milder.
-        pairs, chances, noise = (np.bincount(at.ravel(), w, bins) for w in (None, p.ravel(), (p * (1 - p)).ravel()))
-        binned += [pairs, chances, np.bincount(pick(at, log.action), minlength=bins), noise]
+        pairs, chances, noise = (np.bincount(at, w, bins) for w in (None, high, high * (1 - high)))
+        rest = np.array([p.size, p.sum(), p.sum() - np.vecdot(p, p).sum()]) - [pairs.sum(), chances.sum(), noise.sum()]
+        pairs[0], chances[0], noise[0] = rest
+        own = np.searchsorted(edges[1:-1], pick(p, log.action), side="right")
+        binned += [pairs, chances, np.bincount(own, minlength=bins), noise]
     count, sums, plays, spread = binned
     some = np.where(count > 0, count, 1.0)
     bin_z = np.where(spread > 0, (plays - sums) / np.sqrt(np.where(spread > 0, spread, 1.0)), 0.0)

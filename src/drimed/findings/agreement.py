@@ -19,7 +19,7 @@ from drimed.evaluation import running, scores
 from drimed.findings import field
 from drimed.findings.effects import EVERYBODY, MODEL, available, groups
 from drimed.findings.inference import Inference
-from drimed.formatting import counted, short
+from drimed.formatting import amount, counted, short
 from drimed.learning.field.contrasts import Known
 from drimed.linear.arrays import FloatArray
 from drimed.records import Alarm, Effect
@@ -28,6 +28,7 @@ from drimed.trial.model_free import LEVEL, PROPENSITIES, REWARD, ROUND_OFF, Deci
 from drimed.trial.model_ranges import offers_now
 
 RATE = 0.01  # of false alarms, over all looks, arms and groups together
+MOST_SILENT = 3  # arms that have a sentence of their own
 FLOOR = 0.05  # that is suggested where there is none
 ADVICE = (
     "where the logged probabilities are true and outcomes are not missing because of what they were, believe the range "
@@ -45,11 +46,12 @@ class Apart:
     arm: str
     model: tuple[float, float]
     model_free: tuple[float, float]
+    unit: str = ""  # of the reward
 
     @property
     def says(self) -> str:
         """In words."""
-        one, other = (f"{short(low)} to {short(high)}" for low, high in (self.model, self.model_free))
+        one, other = (f"{short(low)} to {amount(high, self.unit)}" for low, high in (self.model, self.model_free))
         return (
             f"the effect of {self.arm} for {self.who} is {one} by the model, and {other} by logged probabilities alone"
         )
@@ -65,6 +67,7 @@ class Silent:
     half: float | None  # of the range that as many decisions again would give with FLOOR; None: too few to say
     decisions: int
     floor: float  # that the trial has under what is scarce now; 0: none
+    unit: str = ""  # of the reward
 
     @property
     def says(self) -> str:
@@ -92,7 +95,7 @@ class Silent:
         if self.half is None:
             return f" A floor would change that ([floors] {name} = {FLOOR:g}{guarded})."
         more = counted(self.decisions, "more decision")
-        wide = f"{more} would give a range of about {short(self.half)} to either side"
+        wide = f"{more} would give a range of about {amount(self.half, self.unit)} to either side"
         return f" With [floors] {name} = {FLOOR:g}{guarded}, {wide}."
 
 
@@ -117,12 +120,30 @@ class Agreement:
         return f"no sign that they disagree, in {effects} {by_chance}."
 
     @property
+    def silences(self) -> list[str]:
+        """Why nothing can be told of some arms: of many that are alike, one sentence for all."""
+        many = [x for x in self.silent if x.scarce == "arm"]
+        if len(many) <= MOST_SILENT:
+            return [x.says for x in self.silent]
+        return [_of_many(many), *(x.says for x in self.silent if x.scarce != "arm")]
+
+    @property
     def alarms(self) -> list[Alarm]:
         """One for all: they have one cause."""
         if not self.apart:
             return []
         more = f", and {counted(len(self.apart) - 1, 'more effect')}" if len(self.apart) > 1 else ""
         return [Alarm(f"without the model the answer is another: {self.apart[0].says}{more}", None, ADVICE)]
+
+
+def _of_many(arms: Sequence[Silent]) -> str:
+    """Arms that were played too rarely, in one sentence."""
+    most = max(arms, key=lambda x: x.plays)
+    named = ", ".join(x.arm for x in arms[:MOST_SILENT])
+    which = f"{counted(len(arms), 'arm')} without the model yet ({named} and {len(arms) - MOST_SILENT} more)"
+    needs = f"each needs chances that add up to {scores.PLAYS:g} plays, and the most that one of them had is"
+    would = "" if most.floor else most._would
+    return f"Nothing can be said about {which}: {needs} {short(most.plays)} ({most.arm}).{would}"
 
 
 def agreement(seen: Gathered, fit: Inference, effects: Sequence[Effect]) -> Agreement:
@@ -143,7 +164,7 @@ def agreement(seen: Gathered, fit: Inference, effects: Sequence[Effect]) -> Agre
         wide = ranges(seen, {free.who: some}, [free.arm], alpha=alpha)[free.who, free.arm]
         by_model = _by_model(seen, fit, some, free.arm, alpha) or (model.low, model.high)
         if _parted(wide, by_model):
-            found.append(Apart(free.who, free.arm, by_model, wide))
+            found.append(Apart(free.who, free.arm, by_model, wide, state.spec.reward.unit))
     rate = RATE if isinstance(fit, Known) else state.spec.delta + RATE / 2
     return Agreement(len(pairs), rate, found, _silent(seen, of, members))
 
@@ -189,6 +210,7 @@ def _silent(
     possible = np.asarray(available(state, list(state.users)).any(0))
     control = float(log.control_plays()[everybody].sum())
     floors = np.zeros(2) if seen.floor is None or not len(seen.floor) else seen.floor[-1]
+    half = foreseen(_deviation(log), FLOOR, n)
     found = []
     for k, arm in enumerate(state.problem.arms):
         if not possible[k] or (EVERYBODY, arm, PROPENSITIES) in of or log.is_control(k):
@@ -199,14 +221,12 @@ def _silent(
         if fewer >= scores.PLAYS - ROUND_OFF:
             fewer = log.together(k)
             scarce = "both" if fewer < scores.PLAYS else "outcomes"
-        half = foreseen(_deviation(log, k), FLOOR, n)
         floor = float(floors[0] if scarce == "control" else floors[1])
-        found.append(Silent(arm, scarce, fewer, half, n, floor))
+        found.append(Silent(arm, scarce, fewer, half, n, floor, state.spec.reward.unit))
     return found
 
 
-def _deviation(log: Decisions, k: int) -> float:
-    """Of outcomes from what was predicted before them."""
-    table = log.table(k)
-    predicted: FloatArray = table.predictions[:, -1]
+def _deviation(log: Decisions) -> float:
+    """Of outcomes from what was predicted before them, each of the arm that was played."""
+    predicted: FloatArray = log.predictions(np.zeros(0, np.intp))[:, -1]
     return float(np.sqrt(np.mean((log.measured[log.at[1:]] - predicted[1:]) ** 2))) if len(log.at) > 1 else 0.0

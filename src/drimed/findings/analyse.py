@@ -10,13 +10,14 @@ import numpy as np
 from drimed.errors import DrimedError
 from drimed.evaluation.drift import ContextDrift
 from drimed.findings.agreement import RATE, Agreement, agreement
-from drimed.findings.checks import ALPHA, Checks, check, residual_findings
+from drimed.findings.checks import ALPHA, PAPER, Checks, check, residual_findings
 from drimed.findings.course import Course, course
 from drimed.findings.effects import MODEL, Recommendation, all_effects, recommendations
 from drimed.findings.field_residuals import field_residuals
 from drimed.findings.field_sentences import field_sentences
 from drimed.findings.floor_cost import FloorCost, floor_cost
 from drimed.findings.inference import Inference, inference_fit
+from drimed.findings.over_time import Past, over_time
 from drimed.findings.stopping import Stopped, stopped
 from drimed.findings.varying import Varying, varying
 from drimed.formatting import amount, counted, short
@@ -28,12 +29,14 @@ from drimed.trial.events import now
 from drimed.trial.gather import Gathered, gather
 from drimed.trial.model_free import REWARD
 from drimed.trial.model_ranges import known, offers_now
+from drimed.trial.seasons import NUMBERED, Calendar, calendar
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
 BYTES_EACH = 500  # of memory: an effect, or an arm of a decision
+MOST_NAMED = 8  # arms in one sentence
 LEAST_SHARE = 0.005  # of the decisions, for an arm to be named
 GUARANTEED, NOT_GUARANTEED, AT_ALL_TIMES = "guaranteed", "not guaranteed", "at all times"  # the long ranges
 
@@ -57,6 +60,7 @@ class Analysis:
     openings: list[Opening] = field(default_factory=list)  # of the code
     stopping: Stopped | None = None  # the stopping rules and what looks found
     varying: Varying | None = None  # sites, seasons and people, where the model tells them apart
+    past: list[Past] = field(default_factory=list)  # how the effects developed
 
     @cached_property
     def size(self) -> int:
@@ -112,6 +116,7 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
         agreement=agreed,
         floor_cost=floor_cost(seen, fit),
         varying=varying(state, fit) if isinstance(fit, Known) else None,
+        past=over_time(seen, fit, effects),
         openings=opened,
         stopping=looked,
     )
@@ -119,36 +124,44 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
 
 def sentences(a: Analysis) -> list[str]:
     """What a reader should know first."""
-    s = a.status
+    s, called = a.status, calendar(a.seen.state)
     if not s.decisions:
         return [f"The trial has {counted(s.users, 'user')} and {counted(len(s.arms), 'arm')}.", "No decisions yet."]
     states = [(s.complete, "complete"), (s.partial, "partial"), (s.pending, "pending"), (s.missing, "missing")]
     outcomes = ", ".join(f"{n:,} {state}" for n, state in states if n)
     said = [a.checks.withdrawn] if a.checks.withdrawn else []
     said += [
-        f"{counted(s.decisions, 'decision')} for {counted(s.users, 'user')} in {counted(s.episode, 'episode')}; "
+        f"{counted(s.decisions, 'decision')} for {counted(s.users, 'user')} in {counted(s.episode, called.word)}; "
         f"outcomes: {outcomes}.",
         f"Arms given so far: {_shares(a)}.",
     ]
     if a.seen.told.any():
-        unit = a.seen.state.spec.reward.unit
-        said += [*field_sentences(a.varying, a.effects, a.given, unit), *_better(a), _gain(a)]
+        said += [*field_sentences(a.varying, a.effects, a.given, units(a.seen.state)), *_better(a), _gain(a)]
     if not a.checks.alarms:
         said.append("No check of the assumptions has raised an alarm.")
     return said
 
 
-def assumptions(checks: Checks) -> list[tuple[str, str]]:
-    """What was checked, and what was found."""
+def units(state: TrialState) -> dict[str, str]:
+    """Of the reward and of each metric; empty: none is given."""
+    found = {name: metric.unit for name, metric in state.spec.metrics.items()}
+    return found | {REWARD: state.spec.reward.unit}
+
+
+def assumptions(checks: Checks, state: TrialState | None = None) -> list[tuple[str, str]]:
+    """What was checked, and what was found, in the words of a trial."""
+    called = NUMBERED if state is None else calendar(state)
     few, rate = "too few outcomes to say.", f"(false-alarm rate {100 * ALPHA:g} %)"
     context, mean, noise, played = "too little is recorded to say.", few, few, "not known for all decisions."
+    if state is not None and not state.spec.context:
+        context = "none are recorded."
     if checks.context is not None:
-        context = _contexts(checks.context, checks.context_users)
+        context = _contexts(checks.context, checks.context_users, called)
     if checks.mean is not None:
         mean = (
             f"no sign that they move {rate}."
             if checks.mean.alarm < 0
-            else f"they have moved (detected in episode {int(checks.mean.alarm) + 1})."
+            else f"they have moved (detected in {called.said(int(checks.mean.alarm) + 1)})."
         )
     if checks.residual is not None:
         wrong = checks.residual.wrong_variance.any()
@@ -157,22 +170,25 @@ def assumptions(checks: Checks) -> list[tuple[str, str]]:
         p = checks.calibration.anytime_p
         fits = "arms were played as often as they say" if p >= ALPHA else "arms were not played as often as they say"
         played = f"{fits} (p = {short(p)})."
-    return [
+    found = [
         ("Contexts", context),
         ("Effects", mean),
         ("Model", _left(checks)),
         ("Noise", noise),
         ("Logged probabilities", played),
     ]
+    # What a model of the field leaves tells whether effects or noise move; the other two are of the paper's model.
+    own = state is None or state.spec.kind == PAPER
+    return found if own else [one for one in found if one[0] not in ("Effects", "Noise")]
 
 
-def _contexts(found: ContextDrift, users: int) -> str:
+def _contexts(found: ContextDrift, users: int, called: Calendar) -> str:
     """Whether the contexts drift, as far as can be told."""
     if found.alarm >= 0:
-        since = f"drift detected in episode {int(found.alarm) + 1}"
+        since = f"drift detected in {called.said(int(found.alarm) + 1)}"
         return f"{since}. The trial is made for that, as long as only the noise follows."
     if not found.enough:
-        return f"cannot tell: {counted(len(found.shift), 'episode')} may differ by chance."
+        return f"cannot tell: {counted(len(found.shift), called.word)} may differ by chance."
     return f"no drift found among {counted(users, 'user')} (false-alarm rate {100 * ALPHA:g} %)."
 
 
@@ -181,7 +197,8 @@ def _left(checks: Checks) -> str:
     if not checks.left:
         return "too few outcomes to say."
     found = [c.found for c in checks.left if c.alarm]
-    made = f"{counted(len(checks.left), 'check')} of what it leaves (false-alarm rate {100 * ALPHA:g} % in all)"
+    rate = f"(false-alarm rate {100 * ALPHA:g} % in all)"
+    made = f"{counted(len(checks.left), 'check')} of what it leaves unexplained {rate}"
     return f"{made}: {'; '.join(found)}." if found else f"{made} found nothing."
 
 
@@ -200,9 +217,14 @@ def _next(ledger: Ledger, state: TrialState) -> tuple[list[Decision], str | None
 
 def _shares(a: Analysis) -> str:
     """How often each arm was given, in all."""
-    total = a.course.allocation.sum(0)
-    shares = zip(a.seen.state.problem.arms, total / max(1, int(np.sum(total))), strict=True)
-    return ", ".join(f"{arm} {100 * share:.0f} %" for arm, share in shares if share >= LEAST_SHARE)
+    arms, total = a.seen.state.problem.arms, a.course.allocation.sum(0)
+    share = total / max(1, int(np.sum(total)))
+    some = sorted(np.argsort(-total, kind="stable")[:MOST_NAMED].tolist())
+    if (share > 0).sum() <= MOST_NAMED:
+        return ", ".join(f"{arms[k]} {100 * share[k]:.0f} %" for k in some if share[k] >= LEAST_SHARE)
+    rest = counted(int((share > 0).sum()) - len(some), "other arm")
+    named = ", ".join(f"{arms[k]} {100 * share[k]:.0f} %" for k in some)
+    return f"{named}, {rest} {100 * (1 - share[some].sum()):.0f} %"
 
 
 def _better(a: Analysis) -> list[str]:

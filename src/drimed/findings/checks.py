@@ -24,6 +24,7 @@ from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick_shared
 from drimed.linear.ridge import one_step_ahead
 from drimed.records import Alarm
 from drimed.trial.gather import Gathered
+from drimed.trial.seasons import calendar
 
 ALPHA = 0.01  # false-alarm rate: the probability that a trial without drift ever raises an alarm
 FEWEST_EPISODES = 3
@@ -60,7 +61,7 @@ def check(seen: Gathered, left: tuple[Check, ...] | None = None) -> Checks:
         left = () if rows is None else _left(seen, rows)
     users = 0 if contexts is None else contexts.shape[1]
     found = Checks(drift, users, mean, residual, propensities, left, [])
-    return replace(found, alarms=_alarms(seen, found), withdrawn=_withdrawn(found))
+    return replace(found, alarms=_alarms(seen, found), withdrawn=_withdrawn(seen, found))
 
 
 def _left(seen: Gathered, rows: _Rows) -> tuple[Check, ...]:
@@ -189,11 +190,11 @@ def _mean_drift(seen: Gathered, rows: _Rows) -> MeanDrift | None:
     return Monitor(alpha=ALPHA, norm_bound=bound, every=every).watch(EpisodeSums(gram, moment, square))
 
 
-def _withdrawn(found: Checks) -> str | None:
+def _withdrawn(seen: Gathered, found: Checks) -> str | None:
     """Why the ranges and the promise to users do not hold, by the clearest sign of it."""
     why = next((c.found for c in found.left if c.alarm and c.serious), None)
     if why is None and found.mean is not None and int(found.mean.alarm) >= 0:
-        why = f"the effects themselves have moved (detected in episode {int(found.mean.alarm) + 1})"
+        why = f"the effects themselves have moved (detected in {calendar(seen.state).said(int(found.mean.alarm) + 1)})"
     if why is None:
         return None
     return f"The ranges and the promise to stay near the control do not hold, because the model is wrong: {why}."
@@ -202,7 +203,8 @@ def _withdrawn(found: Checks) -> str | None:
 def _alarms(seen: Gathered, found: Checks) -> list[Alarm]:
     alarms = []  # contexts that drift are no alarm: trials are made for that, and what was found is told
     if found.mean is not None and int(found.mean.alarm) >= 0:
-        advice = "the intervals assume that they do not: look at recent episodes alone, and consider a discount"
+        recent = f"look at recent {calendar(seen.state).word}s alone"
+        advice = f"the intervals assume that they do not: {recent}, and consider a discount"
         alarms.append(Alarm("the effects themselves have moved", int(found.mean.alarm) + 1, advice))
     problem = seen.state.problem
     alarms += [Alarm(c.found, None, c.advice) for c in found.left if c.alarm]

@@ -63,8 +63,8 @@ def effects(state: TrialState, users: Sequence[str], fit: Inference | None = Non
         if isinstance(found, Known)
         else _ranges(found, linear.reward_effects(found, offers))
     )  # (5, H, K)
-    given, possible = _given(state, users), available(state, users)
-    return [x for h, user in enumerate(users) for x in _named(state, user, REWARD, ranges[:, h], given[h], possible[h])]
+    times, can = given(state, users), available(state, users)
+    return [x for h, user in enumerate(users) for x in named(state, user, REWARD, ranges[:, h], times[h], can[h])]
 
 
 def all_effects(seen: Gathered, fit: Inference) -> list[Effect]:
@@ -72,25 +72,21 @@ def all_effects(seen: Gathered, fit: Inference) -> list[Effect]:
     state = seen.state
     names, offers = list(state.users), offers_now(state)
     members = groups(state)
-    given, possible = _given(state, names), available(state, names)
+    times, possible = given(state, names), available(state, names)
     measures = [REWARD, *state.problem.metrics]
     together: list[list[Effect]] = [[] for _ in measures]
     for who, some in members.items():
         can = np.asarray(possible[some].any(0))
-        ranges = (
-            field.group_ranges(fit, offers, some, possible)
-            if isinstance(fit, Known)
-            else _group_ranges(state, fit, offers, some)
-        )  # (5, K, 1 + M)
+        ranges = group_ranges(state, fit, offers, some, possible)
         for i, on in enumerate(measures):
             if i > 0 or who not in state.users:
-                together[i] += _named(state, who, on, ranges[..., i], given[some].sum(0), can)
+                together[i] += named(state, who, on, ranges[..., i], times[some].sum(0), can)
     own = effects(state, names, fit)
     return [
         *together[0],
         *own,
         *(x for some_effects in together[1:] for x in some_effects),
-        *model_free(seen, members, given, possible),
+        *model_free(seen, members, times, possible),
     ]
 
 
@@ -135,14 +131,14 @@ def better(state: TrialState, metric: str) -> Literal["higher", "lower"]:
     return "lower" if (weights <= 0).all() and (weights < 0).any() else "higher"
 
 
-def _named(
-    state: TrialState, who: str, on: str, ranges: FloatArray, given: IntArray, possible: BoolArray
+def named(
+    state: TrialState, who: str, on: str, ranges: FloatArray, times: IntArray, possible: BoolArray
 ) -> list[Effect]:
     """The arms of (5, K) ranges by their names."""
-    rows = zip(state.problem.arms, ranges.T.tolist(), given.tolist(), possible.tolist(), strict=False)
+    rows = zip(state.problem.arms, ranges.T.tolist(), times.tolist(), possible.tolist(), strict=False)
     return [
-        Effect(who, arm, on, estimate, low, high, likely_low, likely_high, MODEL, times, can)
-        for arm, (estimate, low, high, likely_low, likely_high), times, can in rows
+        Effect(who, arm, on, estimate, low, high, likely_low, likely_high, MODEL, n, can)
+        for arm, (estimate, low, high, likely_low, likely_high), n, can in rows
     ]
 
 
@@ -153,8 +149,10 @@ def _own_fit(state: TrialState) -> Fit:
     return own[0]
 
 
-def _group_ranges(state: TrialState, fit: Fit, offers: Offer, some: list[int]) -> FloatArray:
-    """Of some users together, on the reward and each metric: (5, K, 1 + M)."""
+def group_ranges(state: TrialState, fit: Inference, offers: Offer, some: list[int], possible: BoolArray) -> FloatArray:
+    """Of some users together, on the reward and each metric; possible is (H, K), of all: (5, K, 1 + M)."""
+    if isinstance(fit, Known):
+        return field.group_ranges(fit, offers, some, possible)
     parts = [_ranges(fit, linear.group_effects(fit, offers, {"": some})[""])]
     for m, size in enumerate(state.problem.sizes):
         parts.append(size * _ranges(fit, linear.group_effects(fit, _metric_offer(offers, m), {"": some})[""]))
@@ -168,7 +166,7 @@ def _ranges(fit: Fit, found: linear.Effects) -> FloatArray:
     return np.stack([found.estimate, found.low, found.high, found.estimate - half, found.estimate + half])
 
 
-def _given(state: TrialState, users: Sequence[str]) -> IntArray:
+def given(state: TrialState, users: Sequence[str]) -> IntArray:
     """How often each arm was given to each of these users: (H, K)."""
     K = len(state.problem.arms)
     pulls = [list(state.pulls.get(user, ())) for user in users]

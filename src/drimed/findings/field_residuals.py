@@ -25,13 +25,13 @@ def field_residuals(seen: Gathered, known: Known) -> tuple[IntArray, FloatArray]
     paired = bool(np.isfinite(seen.plot).any())
     told = np.flatnonzero(seen.told)
     at = told[evenly(len(told), M * (2 if paired else 1))]
-    decided, beside = _rows(seen, known, at)
+    decided, beside = outcome_rows(seen, known, at)
     order = [decided] if beside is None else [beside, decided]
     rows = Rows(*(np.concatenate(parts) for parts in zip(*((r.keys, r.pattern, r.values) for r in order), strict=True)))
     return at, residuals(known.learner, known.evidence, rows)[len(rows.pattern) - len(at) :]
 
 
-def _rows(seen: Gathered, known: Known, at: IntArray) -> tuple[Rows, Rows | None]:
+def outcome_rows(seen: Gathered, known: Known, at: IntArray) -> tuple[Rows, Rows | None]:
     """The outcomes of decisions, and those of the control plots beside them."""
     structure, reading, problem = known.structure, known.learner._reading, seen.state.problem
     kept: list[list[Rows]] = [[], []]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from drimed.findings.effects import EVERYBODY, MODEL
 from drimed.findings.varying import Varies, Varying
@@ -13,11 +13,13 @@ from drimed.trial.model_free import REWARD
 SAID = ("season", "group", "user", "group x arm", "user x arm", "season x arm")  # what a reader should know first
 
 
-def field_sentences(found: Varying | None, effects: Sequence[Effect], given: Collection[str], unit: str) -> list[str]:
-    """The best arm for all users together, and what varies most."""
+def field_sentences(
+    found: Varying | None, effects: Sequence[Effect], given: Collection[str], units: Mapping[str, str]
+) -> list[str]:
+    """The best arm for all users together, and what varies most; `units` are those of the reward and the metrics."""
     if found is None:
         return []
-    return [*_best(found, effects, given, unit), *_varies(found)]
+    return [*_best(found, effects, given, units[REWARD]), *_varies(found, units)]
 
 
 def _best(found: Varying, effects: Sequence[Effect], given: Collection[str], unit: str) -> list[str]:
@@ -35,26 +37,30 @@ def _best(found: Varying, effects: Sequence[Effect], given: Collection[str], uni
     best = max(arms, key=lambda x: x.estimate)
     seen = f"; {found.words.seen}" if found.words.seen else ""
     more = "more" if best.estimate >= 0 else "less"
+    clear = best.likely_low > 0 or best.likely_high < 0
+    earns = "earns" if clear else "is estimated to earn"
+    still = "" if clear else ", which is still open"
     return [
-        f"{found.words.whole_scope}, {best.arm} earns {amount(abs(best.estimate), unit)} {more} than the control "
-        f"(likely {short(best.likely_low)} to {short(best.likely_high)}{seen})."
+        f"{found.words.whole_scope}, {best.arm} {earns} {amount(abs(best.estimate), unit)} {more} than the control"
+        f"{still} (likely {short(best.likely_low)} to {short(best.likely_high)}{seen})."
     ]
 
 
-def _varies(found: Varying) -> list[str]:
+def _varies(found: Varying, units: Mapping[str, str]) -> list[str]:
     said = []
     for metric in dict.fromkeys(v.metric for v in found.varies):
         mine = {v.family: v for v in found.varies if v.metric == metric and not v.vague}
-        levels = [_about(mine[f]) for f in SAID if f in mine and " x " not in f]
-        effects = [_about(mine[f]) for f in SAID if f in mine and " x " in f]
+        levels = [_about(mine[f], units[metric]) for f in SAID if f in mine and " x " not in f]
+        effects = [_about(mine[f], units[metric]) for f in SAID if f in mine and " x " in f]
         parts = [", ".join(p) for p in (levels, effects) if p]
         if parts:
             said.append(f"{metric[:1].upper()}{metric[1:]}: {'; '.join(parts)}.")
     return said
 
 
-def _about(v: Varies) -> str:
-    return f"{v.says} about {_rough(v.deviation)} ({_rough(v.low)} to {_rough(v.high)})"
+def _about(v: Varies, unit: str) -> str:
+    about = f"{_rough(v.deviation)} {unit}" if unit else _rough(v.deviation)
+    return f"{v.says} about {about} ({_rough(v.low)} to {_rough(v.high)})"
 
 
 def _rough(value: float) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from drimed.findings.course import summed
 from drimed.findings.inference import Inference
-from drimed.formatting import counted, percent, short
+from drimed.formatting import amount, counted, percent, short
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.rules.floors import KEPT
 from drimed.trial.gather import Gathered
@@ -34,6 +34,7 @@ class FloorCost:
     control: float  # decisions that the control got in expectation, beyond what it would have had
     below: dict[str, int]  # decisions in which the guard certified less than its floor for this arm
     possible: dict[str, int]  # decisions in which it was available under a floor
+    unit: str = ""  # of the reward
 
     def says(self, promise: str, called: Calendar = NUMBERED) -> list[str]:
         """In words; `promise` is what the long ranges are called, and `called` what the seasons are."""
@@ -43,8 +44,9 @@ class FloorCost:
         ends = sorted((self.low, self.high) if self.loss >= 0 else (-self.low, -self.high))
         said = [
             f"Floors were in force for {under}{until}. Against what would have been played without them they are "
-            f"estimated to have {worth} {short(abs(self.loss))} of reward in all ({promise}: {short(ends[0])} to "
-            f"{short(ends[1])}), {short(abs(self.loss) / self.decisions)} in each of these decisions."
+            f"estimated to have {worth} {amount(abs(self.loss), self.unit)} of reward in all ({promise}: "
+            f"{short(ends[0])} to {short(ends[1])}), {amount(abs(self.loss) / self.decisions, self.unit)} in each of "
+            "these decisions."
         ]
         more = "more" if self.control >= 0 else "fewer"
         said.append(f"They gave the control in {short(abs(self.control))} {more} decisions, on average over the draws.")
@@ -80,6 +82,7 @@ def floor_cost(seen: Gathered, fit: Inference) -> FloorCost | None:
         control=float(-(weights * mine).sum()),
         below=dict(zip(arms, below.sum(0).tolist(), strict=True)),
         possible=dict(zip(arms, available.sum(0).tolist(), strict=True)),
+        unit=seen.state.spec.reward.unit,
     )
 
 

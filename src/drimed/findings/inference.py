@@ -13,9 +13,13 @@ from drimed.learning.learner import Learner
 from drimed.learning.offer import Fit, Offer, Outcome
 from drimed.linear.arrays import BoolArray, IntArray
 from drimed.linear.ridge import Ridge
+from drimed.policies.policy import Policy
 from drimed.trial.build import PRIOR_DEVIATION, coefficients_are_scaled
 from drimed.trial.gather import Gathered
 from drimed.trial.state import TrialState
+
+AT_ONCE = 500  # outcomes of an episode that are learned from together
+MOST_ONE_BY_ONE = 5000  # outcomes that are learned from again where each of them changes the noise
 
 Inference = Fit | Known  # what effects are computed from: the paper's regression, or a model of the field
 
@@ -31,6 +35,32 @@ def inference_fit(seen: Gathered) -> Fit:
     K = state.problem.shape.K
     fit = learner.fit(ridge, noise, np.bincount(seen.arm, minlength=K).astype(np.float64), len(seen.arm) + 1)
     return replace(fit, radius=np.asarray(fit.radius))
+
+
+def fits_after(seen: Gathered, episodes: IntArray) -> list[Inference] | None:
+    """The regression by the outcomes up to each of these episodes, as they are known now; None: too much work."""
+    state = seen.state
+    shape, policy = state.problem.shape, state.policy
+    learner, own = inference_learner(state), policy.inference(state.settled()) is not None
+    if own and isinstance(policy, Policy) and isinstance(policy.learner, Learner):
+        learner = policy.learner
+    whole = usable(seen, learner)
+    if learner.weighting == "learned" and whole.sum() > MOST_ONE_BY_ONE:
+        return None
+    found: list[Inference] = []
+    gathered = learner.start(shape)
+    for episode in range(1, int(episodes[-1]) + 1):
+        if own:
+            gathered = learner.age(gathered)
+        at = np.flatnonzero(whole & (seen.episode == episode))
+        for first in range(0, len(at), AT_ONCE):
+            gathered = learner.add(gathered, *evidence(seen, at[first : first + AT_ONCE]))
+        if episode in episodes:
+            ready = learner.ready(gathered)
+            pulls = np.bincount(seen.arm[seen.episode <= episode], minlength=shape.K).astype(np.float64)
+            fit = learner.fit(ready.ridge, ready.noise, pulls, int(pulls.sum()) + 1)
+            found.append(replace(fit, radius=np.asarray(fit.radius)))
+    return found
 
 
 def inference_noise(seen: Gathered, learner: Learner) -> Noise | None:

@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from drimed.errors import InputError, MissingExtraError
+from drimed.findings import over_time as past
 from drimed.findings import worse_off
-from drimed.findings.analyse import Analysis, analyse, assumptions, sentences
-from drimed.findings.charts import allocation, course, covariates, stopping, varying
+from drimed.findings.analyse import Analysis, analyse, assumptions, sentences, units
+from drimed.findings.charts import allocation, course, covariates, over_time, stopping, varying
 from drimed.findings.charts.forest import Better, Row, forest
 from drimed.findings.charts.svg import Chart
 from drimed.findings.effects import EVERYBODY, MODEL, Recommendation, better, groups
 from drimed.findings.stopping import story
+from drimed.findings.undecided import undecided
 from drimed.findings.upcoming import upcoming
-from drimed.formatting import ENDLESS, counted, moment, percent, short
+from drimed.formatting import ENDLESS, amount, counted, measured, moment, percent, short
 from drimed.learning.field.contrasts import ALPHA, Known
 from drimed.outputs import replacing
 from drimed.records import Effect
@@ -54,26 +56,29 @@ class View:
 
 def shown(a: Analysis, view: View) -> dict[str, Any]:
     """Everything that the template `findings.html` needs, but for what a live page adds."""
-    some = set(view.users)
+    some, called, unit = set(view.users), calendar(a.seen.state), units(a.seen.state)
     return {
+        "called": called,
         "a": a,
         "summary": sentences(a),
-        "assumptions": [*assumptions(a.checks), ("With and without the model", a.agreement.says)],
+        "assumptions": [*assumptions(a.checks, a.seen.state), ("With and without the model", a.agreement.says)],
         "level": _level(a),
         "withdrawn": a.checks.withdrawn,
         "effects": [c for i, on in enumerate(view.on) if (c := _effects(a, view.who, on, i)) is not None],
+        "undecided": undecided(a),
         "recommendations": [r for r in a.recommendations if r.user in some] if _known(a) else [],
+        "over_time": [c for on in view.on[:1] if (c := over_time.over_time(a, on, unit[on])) is not None],
         "reward": course.reward(a),
         "worse_off": worse_off.worse_off(a, some) if len(a.seen.state.users) > 1 else [],
         "worse_off_words": worse_off.said(a),
-        "in_unit": f", in {unit}" if (unit := a.seen.state.spec.reward.unit) else "",
+        "in_unit": f", in {unit[REWARD]}" if unit[REWARD] else "",
         "by_user": view.by_user,
         "allocation": allocation.by_user(a, view.users) if view.by_user else allocation.by_arm(a),
         "drift": [c for c in (course.contexts(a), course.evidence(a)) if c is not None],
         "foreseen": True,
         "upcoming": upcoming([d for d in a.next if d.user in some], a.seen.state.problem.arms),
         "promise": a.promise,
-        "floor_cost": [] if a.floor_cost is None else a.floor_cost.says(a.promise, calendar(a.seen.state)),
+        "floor_cost": [] if a.floor_cost is None else a.floor_cost.says(a.promise, called),
         "exact": any(x.source == EXACT for x in a.effects),
         **_varying(a, view),
         "stopping": a.stopping,
@@ -89,7 +94,7 @@ def environment(*packages: str) -> Environment:
         loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     made.filters |= {"short": short, "moment": moment, "percent": percent}
-    made.globals |= {"counted": counted}
+    made.globals |= {"counted": counted, "amount": amount}
     return made
 
 
@@ -106,6 +111,7 @@ def write_report(trial: Trial, out: Path) -> Path:
         "effects.csv": csv_text([_sourced(analysis, x) for x in analysis.effects]),
         "recommendations.csv": csv_text([_flat(r) for r in analysis.recommendations]),
         "allocation.csv": csv_text(_allocation(analysis)),
+        "over_time.csv": csv_text(past.rows(analysis.past)),
         "index.html": report(analysis),
     }
     if (found := analysis.varying) is not None:
@@ -148,14 +154,14 @@ def _varying(a: Analysis, view: View) -> dict[str, Any]:
     """What a model of the field has found besides the effects: charts, one for each metric, and words."""
     found, state = a.varying, a.seen.state
     if found is None:
-        return {"field": None, "varies": [], "levels": [], "covariates": [], "by_site": None}
+        return {"field": None, "varies": [], "levels": [], "levels_title": "", "covariates": [], "by_site": None}
     metrics = [(m, state.spec.metrics[m].unit, i) for i, m in enumerate(state.problem.metrics)]
     levels = [chart(found, *metric) for metric in metrics for chart in (varying.sites, varying.seasons)]
     return {
         "field": found.words,
         "varies": [c for metric in metrics if (c := varying.components(found, *metric)) is not None],
         "levels": [c for c in levels if c is not None],
-        "covariates": covariates.covariates(found, REWARD),
+        "covariates": covariates.covariates(found, REWARD, state.spec.reward.unit),
         "by_site": _by_site(a, view),
         "levels_title": " and ".join(
             f"{noun}s" for noun, part in ((found.words.group, found.sites), (found.words.season, found.seasons)) if part
@@ -169,11 +175,10 @@ def _by_site(a: Analysis, view: View) -> Chart | None:
     mine = [x for x in a.own_effects if x.who in some and _shows(x)]
     if found is None or len(some) < 2 or len(mine) > MOST_ROWS:
         return None
-    title = f"Effects on reward against control: each {found.words.user}{found.words.scope}"
+    unit = a.seen.state.spec.reward.unit
+    title = f"Effects on {measured(REWARD, unit)} against control: each {found.words.user}{found.words.scope}"
     rows = [_row(a, x, None, f"{x.who}: {x.arm}") for x in mine]
-    measured = a.seen.state.spec.reward.unit
-    unit = f"{REWARD} ({measured})" if measured else REWARD
-    return forest("site-effects-chart", title, rows, unit=unit, promise=a.promise)
+    return forest("site-effects-chart", title, rows, on=REWARD, unit=unit, promise=a.promise)
 
 
 def _shows(effect: Effect) -> bool:
@@ -203,12 +208,12 @@ def _effects(a: Analysis, who: str, on: str, place: int) -> Chart | None:
     found, left_out = _main(a, found)
     metric = state.spec.metrics.get(on)
     good = None if metric is None or on == REWARD else better(state, on)
-    measured = state.spec.reward.unit if on == REWARD else "" if metric is None else metric.unit
-    unit = on + (f" ({measured})" if measured else "")
+    unit = units(state)[on]
     rows = [_row(a, x, good, (f"{x.who}: " if who == GROUPED else "") + x.arm) for x in found]
     id = "effects-chart" if place == 0 else f"effects-chart-{place + 1}"
     scope = "" if a.varying is None else a.varying.words.scope
-    return forest(id, f"Effects on {on} against control: {who}{scope}{left_out}", rows, unit=unit, promise=a.promise)
+    title = f"Effects on {measured(on, unit)} against control: {who}{scope}{left_out}"
+    return forest(id, title, rows, on=on, unit=unit, promise=a.promise)
 
 
 def _main(a: Analysis, found: list[Effect]) -> tuple[list[Effect], str]:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from drimed.findings.analyse import Analysis
-from drimed.formatting import amount, short
+from drimed.formatting import amount
 
 MOST_NAMED = 5  # users in one sentence
 CLEARLY = 1e-9  # of the limit: less than that is round-off
@@ -83,9 +83,10 @@ def _worst_case(a: Analysis, unit: str) -> list[str]:
         return []
     if low >= limit:
         return [
-            f"Even the worst case for all together, {amount(low, unit)}, is above the agreed limit, {short(limit)}."
+            f"Even the worst case for all together, {amount(low, unit)}, is above the agreed limit, "
+            f"{amount(limit, unit)}."
         ]
-    return [f"The worst case for all together, {amount(low, unit)}, is below the agreed limit, {short(limit)}."]
+    return [f"The worst case for all together, {amount(low, unit)}, is below the agreed limit, {amount(limit, unit)}."]
 
 
 def _meaning(a: Analysis, unit: str) -> list[str]:
@@ -97,5 +98,5 @@ def _meaning(a: Analysis, unit: str) -> list[str]:
         return []
     return [
         f"This limit allows {amount(each, unit)} in each decision, and the largest estimated effect of an arm is "
-        f"{short(largest)}: keeping it promises little. A smaller tolerance would promise more."
+        f"{amount(largest, unit)}: keeping it promises little. A smaller tolerance would promise more."
     ]

@@ -16,7 +16,7 @@ from drimed.guards.guard import Decision as Drawn
 from drimed.learning.offer import Floor
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.records import Decision, Event, Path
-from drimed.trial import allowed, enrolling, looking, seasons
+from drimed.trial import allowed, doubts, enrolling, looking, seasons
 from drimed.trial import events as kinds
 from drimed.trial.enrolling import Definition
 from drimed.trial.events import Draft
@@ -60,12 +60,14 @@ def ask(
     season: str | None = None,
     date: str | None = None,
     key: str | None = None,
+    confirm: bool = False,
 ) -> list[Decision]:
     """Decide for some users, or (None) for all; those who have a decision in this episode keep it.
 
     A user with plots gets a decision for each of them, or for those that `plots` names. With open enrolment those who
     are unknown join, as `enrol` describes them. With `episode` the decisions are for that episode, which is opened with
-    these contexts if it is the next one; `season` is the same by name, and `date` is when a new one begins.
+    these contexts if it is the next one; `season` is the same by name, and `date` is when a new one begins. Unlikely
+    values and plots that nobody declared are refused with UnconfirmedError unless `confirm` is set.
     """
     contexts, plots = by_user(tx.state, contexts or {}), by_user(tx.state, plots or {})
     enrol = by_user(tx.state, enrol or {})
@@ -75,6 +77,7 @@ def ask(
         if before := answered(tx, key, users, plots):
             return before
     allowed.running(tx.state)
+    start = tx.state
     enrolling.enrol(tx, list(enrol) if users is None else users, enrol)
     _known(tx.state, users or (), ("users",))
     _known(tx.state, contexts, ("contexts",))
@@ -90,6 +93,14 @@ def ask(
     standing = {p.key: state.episode.asked[p.key] for p in wanted if p.key in state.episode.asked}
     known = {u: _context(state, u, contexts.get(u)) for u in {p.user for p in wanted if p.key not in standing}}
     questions = [_question(state, p, known[p.user], unavailable) for p in wanted if p.key not in standing]
+    opened = state.episode.number != start.episode.number
+    given = contexts if opened else {user: contexts[user] for user in known if user in contexts}
+    asked_about = [
+        *doubts.of_contexts(start, given, new=opened),
+        *enrolling.doubts_of(start, enrol),
+        *doubts.of_plots(start, [p for p in wanted if p.key not in standing]),
+    ]
+    doubts.settle(asked_about, confirm=confirm)
     found = {plot_key(d.user, d.plot): d for d in recorded(tx, standing.values())}
     return _answers(tx, wanted, found, _decided(tx, questions, key))
 
@@ -132,6 +143,7 @@ def open_episode(
     *,
     name: str | None = None,
     date: str | None = None,
+    confirm: bool = False,
 ) -> int:
     """The next episode; opening the one that is open again, by its number or its name, does nothing."""
     state = tx.state
@@ -139,7 +151,9 @@ def open_episode(
     if number is not None and number == current:
         return current
     following = allowed.opening(state, number)
-    _open(tx, by_user(state, contexts or {}), unavailable or {}, name, date)
+    contexts = by_user(state, contexts or {})
+    _open(tx, contexts, unavailable or {}, name, date)
+    doubts.settle(doubts.of_contexts(state, contexts, new=True), confirm=confirm)
     return following
 
 

@@ -99,7 +99,7 @@ def blinded_history(events: Sequence[Event], actor: str) -> list[Event]:
         if event.kind in _TOLD:
             shown = _SHOWN if event.actor == actor else _SHOWN[:-1]
             body = {name: event.body[name] for name in shown if name in event.body}
-            found.append(replace(event, seq=0, hash="", text=kinds.written(body), request=None))
+            found.append(replace(event, seq=0, hash="", kept=kinds.written(body), request=None))
     return found
 
 

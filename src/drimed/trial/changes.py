@@ -60,6 +60,7 @@ class UserBody(Body):
     attributes: dict[str, Value] | None = Field(None, description="What is known about it: numbers or levels.")
     blocks: dict[str, list[Label]] | None = Field(None, description="block → its plots, each with its own decision")
     plots: list[Label] | None = Field(None, description="The same without blocks.")
+    confirm: bool = Field(False, description="Record unlikely attributes too; without it they are refused.")
 
 
 class ArmBody(Body):
@@ -206,7 +207,8 @@ def turn(tx: Transaction, kind: str, reason: str) -> None:
 
 
 def _add_user(tx: Transaction, body: UserBody) -> None:
-    enrolling.add_user(tx, body.name, body.model_dump(exclude={"name"}, exclude_none=True))
+    definition = body.model_dump(exclude={"name", "confirm"}, exclude_none=True)
+    enrolling.add_user(tx, body.name, definition, confirm=body.confirm)
 
 
 def _add_arm(tx: Transaction, body: ArmBody) -> None:

@@ -43,11 +43,22 @@ class Column:
         return f"{self.part}.{self.name}" if self.part in PARTS else self.name
 
     def __str__(self) -> str:
-        kinds = {CONTROL: "the control plot's", CONTEXT: "context field", SHEET: "the sheet's own column"}
+        if self.part == CONTROL:
+            return f"the control plot's {self.long!r}"
+        kinds = {CONTEXT: "context field", SHEET: "the sheet's own column"}
         return f"{kinds.get(self.part, self.part)} {self.name!r}"
 
 
 SEASON = Column(SHEET, "season")
+
+
+def control_plot(metric: str) -> str:
+    """What the control plot's value of a metric is called, wherever people meet it.
+
+    >>> control_plot("yield")
+    'control.yield'
+    """
+    return Column(CONTROL, metric).long
 
 
 @dataclass(frozen=True)
@@ -86,6 +97,10 @@ class Columns:
             for spelled in {column.long} if column.part == CONTROL else {column.long, column.name}:
                 exact.setdefault(tidy(spelled), []).append(column)
                 loose.setdefault(folded(spelled), []).append(column)
+        for metric in self.metrics:  # as exports wrote it, where it means nothing else
+            earlier = f"{CONTROL}_{metric}"
+            if folded(earlier) not in loose:
+                exact[tidy(earlier)] = loose[folded(earlier)] = [Column(CONTROL, metric)]
         return exact, loose
 
     def named(self, part: str, name: str) -> str:

@@ -14,12 +14,13 @@ _MEASURED = {"field": (2.0, 800, 2.4), "people": (10.0, 800, 2.5), "paper": (0.4
 
 
 def ask_seconds(spec: TrialSpec, users: int = 0) -> float:
-    """How long it takes to ask after new outcomes, with the users of the file or so many."""
+    """How long it takes to ask for everybody after new outcomes, with the users of the file or so many."""
     seconds, effects, power = _MEASURED[spec.kind]
-    n = len(spec.arms) * len(spec.metrics)
+    n, people = len(spec.arms) * len(spec.metrics), max(1, len(spec.users), users)
     if spec.kind == "field":  # every site has effects of its own
-        n *= max(1, len(spec.users), users)
-    return float(seconds * (n / effects) ** power)
+        n *= people
+    each = float(seconds * (n / effects) ** power)
+    return each * people if spec.kind == "people" else each  # a table of all arms for each of them
 
 
 def note(spec: TrialSpec, users: int = 0) -> str | None:
@@ -29,9 +30,11 @@ def note(spec: TrialSpec, users: int = 0) -> str | None:
         return None
     time = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} minutes"
     sites, advice = "", "fewer arms or metrics make it shorter"
-    if spec.kind == "field":
-        sites = f"{max(1, len(spec.users), users)} sites, "
-        advice = '[model] kind = "people" is made for many users'
+    many = max(1, len(spec.users), users)
+    if spec.kind == "field" and many > 1:
+        sites, advice = f"{many} sites, ", '[model] kind = "people" is made for many users'
+    elif spec.kind == "people" and many > 1:
+        sites, advice = f"{many} people at once, ", f"{advice}, and so does asking for fewer people at a time"
     return (
         f"asking after new outcomes will take about {time} ({sites}{len(spec.arms)} arms, {len(spec.metrics)} metrics; "
         f"an estimate): {advice}"

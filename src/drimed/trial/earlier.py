@@ -17,6 +17,7 @@ REPORT: dict[str, Kind] = {
     "effects.csv": table_with(first=("who", "arm", "on", "estimate")),
     "recommendations.csv": table_with(first=("user", "arm", "control", "effect")),
     "allocation.csv": table_with(first=("episode",)),
+    "over_time.csv": table_with(first=("episode", "arm", "on")),
     "varies.csv": table_with(first=("metric", "family", "says")),
     "levels.csv": table_with(first=("of", "metric", "name")),
     "covariates.csv": table_with(first=("covariate", "value", "arm")),

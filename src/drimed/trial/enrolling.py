@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from drimed.errors import ConflictError, InputError, SpecError
 from drimed.records import Fault, Path
-from drimed.trial import allowed
+from drimed.trial import allowed, doubts
 from drimed.trial import events as kinds
 from drimed.trial.events import Draft
 from drimed.trial.name_faults import direction_faults, name_faults, tidy_user, user_names
@@ -46,13 +46,22 @@ def enrol(tx: Transaction, users: Sequence[str], definitions: Mapping[str, Defin
     tx.append([_draft(state, name, user) for name, user in new.items()])
 
 
-def add_user(tx: Transaction, name: str, user: Definition) -> None:
-    """Add a user."""
+def doubts_of(state: TrialState, definitions: Mapping[str, Definition]) -> Iterator[Fault]:
+    """What to ask about those who are new, once they are found to be sound."""
+    for name, definition in definitions.items():
+        if name not in state.users:
+            given = definition.attributes if isinstance(definition, User) else definition.get("attributes")
+            yield from doubts.of_attributes(state, name, given, ("enrol", name))
+
+
+def add_user(tx: Transaction, name: str, user: Definition, *, confirm: bool = False) -> None:
+    """Add a user; unlikely attributes are refused with UnconfirmedError unless `confirm` is set."""
     state, name = tx.state, tidy(name)
     at = ("users", name)
     definition = valid(User, tidy_user(user), at)
     allowed.new_user(state, name)
     allowed.sound(_faults(state, name, definition, at, {}))
+    doubts.settle(doubts.of_attributes(state, name, definition.attributes, at), confirm=confirm)
     tx.append([_draft(state, name, definition)])
 
 

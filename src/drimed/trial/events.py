@@ -15,7 +15,7 @@ from importlib.metadata import version
 from typing import Any
 
 from drimed.errors import InputError
-from drimed.records import Event
+from drimed.records import Event, quoted
 
 LONGEST_KEY = 500  # characters of a caller's key
 _WRITER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), ensure_ascii=False)
@@ -51,7 +51,8 @@ class Draft:
 
 def hash_after(previous: str, e: Event) -> str:
     """The hash that event `e` must have after one whose hash is `previous`."""
-    return _digest(previous, e.seq, e.time, e.actor, e.kind, e.decision, e.user, e.request, e.text)
+    parts = (previous, e.seq, e.time, e.actor, e.kind, e.decision, e.user, e.request)
+    return _digest(parts, e.quoted)
 
 
 def beginning(spec: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -66,7 +67,8 @@ def chain(drafts: Sequence[Draft], *, seq: int, hash: str, time: str, actor: str
     for i, draft in enumerate(drafts, seq + 1):
         text = written(draft.body)
         storable("text", text)
-        hash = _digest(hash, i, time, actor, draft.kind, draft.decision, draft.user, draft.request, text)
+        parts = (hash, i, time, actor, draft.kind, draft.decision, draft.user, draft.request)
+        hash = _digest(parts, quoted(text))
         event = Event(i, time, actor, draft.kind, draft.decision, draft.user, draft.request, text, hash)
         vars(event)["body"] = draft.body  # the same as reading the text again
         events.append(event)
@@ -85,8 +87,9 @@ def storable(what: str, text: str, most: int | None = None) -> None:
         raise InputError(f"{what} has a zero byte, which not every database can keep; leave it out")
 
 
-def _digest(*parts: str | int | None) -> str:
-    return hashlib.sha256(written(parts).encode()).hexdigest()
+def _digest(parts: Sequence[str | int | None], text: str) -> str:
+    """Of a JSON list: the parts, and last a text that is a JSON string already."""
+    return hashlib.sha256(f"{written(parts)[:-1]},{text}]".encode()).hexdigest()
 
 
 def written(data: Any) -> str:

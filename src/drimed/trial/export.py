@@ -19,6 +19,7 @@ from drimed.evaluation.log import make_log
 from drimed.evaluation.tables import open_bandit, pyarrow
 from drimed.outputs import replacing
 from drimed.trial import earlier, lme4, queries, snapshots
+from drimed.trial.columns import control_plot
 from drimed.trial.events import DECISION
 from drimed.trial.fold import OutgrownError
 from drimed.trial.queries import Story
@@ -48,7 +49,7 @@ MEANING = {
     "effect_*": "each arm's reward against this user's control, as estimated at that moment",
     "state": "pending, partial, complete or missing",
     "metric_*": "outcome; empty: not there",
-    "control_*": "outcome of the control plot, where there is one",
+    "control.*": "outcome of the control plot, where there is one",
     "reward": "what the outcome was worth to the user, with the preference of that moment; empty: not known in full",
     "amendments": "how often the outcome was amended",
 }
@@ -116,7 +117,7 @@ class Export:
             **({f"effect_{arm}": float for arm in problem.arms} if self.effects else {}),
             "state": str,
             **{f"metric_{metric}": float for metric in problem.metrics},
-            **({f"control_{metric}": float for metric in problem.metrics} if spec.feedback == "difference" else {}),
+            **({control_plot(metric): float for metric in problem.metrics} if spec.feedback == "difference" else {}),
             "reward": float,
             "amendments": int,
         }
@@ -193,7 +194,7 @@ def _record(state: TrialState, story: Story) -> dict[str, Any]:
         **{f"effect_{arm}": e for arm, e in zip(arms, body["estimate"] or (), strict=False)},
         "state": story.state,
         **{f"metric_{metric}": outcome["metrics"].get(metric) for metric in state.problem.metrics},
-        **{f"control_{metric}": value for metric, value in (outcome["control"] or {}).items()},
+        **{control_plot(metric): value for metric, value in (outcome["control"] or {}).items()},
         "reward": _reward(state, story),
         "amendments": story.amendments,
     }

@@ -206,11 +206,17 @@ class Decisions:
         place[arms] = np.arange(len(arms))
         e = seen.probabilities[at[:, None], arms] / seen.total[at, None]
         g = (arms == k) - self.control[slot[:, None], arms]
-        q = scores.running_predictions(
-            action, self.measured[at], K, user=seen.user[at], season=seen.episode[at], arms=arms
-        )
+        q = self.predictions(arms)
         others = np.maximum(1 - e.sum(-1, keepdims=True), 0.0)
         return Table(place[action], np.concatenate([e, others], -1), np.concatenate([g, np.zeros_like(others)], -1), q)
+
+    def predictions(self, arms: IntArray) -> FloatArray:
+        """Of what these arms give, and last the one that was played, before each decision: (n, k + 1)."""
+        seen, at = self.seen, self.at
+        K = len(seen.state.problem.arms)
+        return scores.running_predictions(
+            seen.arm[at], self.measured[at], K, user=seen.user[at], season=seen.episode[at], arms=arms
+        )
 
     def scores(self, table: Table, some: list[int], bounds: tuple[float, float] | None = None) -> scores.Scores:
         """Of the decisions of some users; nothing predicted the first decision of all, so it is left out."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from drimed.errors import BatchError, DrimedError, InputError, UnknownNameError
+from drimed.errors import BatchError, DrimedError, InputError, UnconfirmedError, UnknownNameError
 from drimed.records import Decision, Fault, Path
 from drimed.trial import asking, sheets
 from drimed.trial.columns import ATTRIBUTE, CONTEXT, SHEET, Column, Columns, marks_of, refuse_split_decimals
@@ -63,6 +63,7 @@ def ask(
     season: str | None = None,
     date: str | None = None,
     key: str | None = None,
+    confirm: bool = False,
 ) -> list[Decision]:
     """Decide for those in the sheet, or only for some of them; what is wrong is told with its row.
 
@@ -83,12 +84,14 @@ def ask(
             season=roster.season if season is None else season,
             date=roster.date if date is None else date,
             key=key,
+            confirm=confirm,
         )
     except DrimedError as error:
         faults = [_placed(fault, roster.rows, names) for fault in error.faults]
         if not faults or not all(f.row for f in faults):
             raise
-        raise BatchError(faults) from None
+        kind = UnconfirmedError if isinstance(error, UnconfirmedError) else BatchError
+        raise kind(faults) from None
 
 
 def read(state: TrialState, table: Table, ignore: Iterable[str] = ()) -> Roster:

@@ -7,6 +7,7 @@ from datetime import date as Date  # noqa: N812
 from typing import TYPE_CHECKING
 
 from drimed.errors import ConflictError, InputError
+from drimed.records import Decision, Status
 from drimed.trial.events import storable
 from drimed.trial.names import folded, tidy
 
@@ -67,6 +68,16 @@ NUMBERED = Calendar({})
 def calendar(state: TrialState) -> Calendar:
     """Of all of them."""
     return Calendar({n: season.name for n, season in state.seasons.items() if season.name is not None})
+
+
+def when(found: Decision | Status) -> str:
+    """When a decision was taken, or what is open: a season by its name, or else an episode by its number.
+
+    >>> from types import SimpleNamespace as D
+    >>> when(D(episode=3, season=None)), when(D(episode=3, season="spring 2026"))
+    ('episode 3', 'season spring 2026')
+    """
+    return f"episode {found.episode}" if found.season is None else f"season {found.season}"
 
 
 def described(state: TrialState, name: str | None, date: str | None) -> Season:

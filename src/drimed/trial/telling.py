@@ -15,6 +15,7 @@ from drimed.errors import BatchError, ConflictError, InputError, UnconfirmedErro
 from drimed.records import MISSING, Fault, Path, Receipt, Report
 from drimed.trial import allowed
 from drimed.trial import events as kinds
+from drimed.trial.columns import control_plot
 from drimed.trial.covariates import number
 from drimed.trial.events import Draft
 from drimed.trial.queries import Story, unknown_decision, whole
@@ -100,7 +101,7 @@ def unlikely(state: TrialState, story: Story, report: Report, at: Path = ()) -> 
             if value is None or metric is None or known.get(name) == value:
                 continue
             if (reason := why(metric, usual[name], value)) is not None:
-                what = f"control plot's {name}" if part == "control" else name
+                what = control_plot(name) if part == "control" else name
                 message = f"decision {report.decision}: {what} {value:.12g} {reason}"
                 faults.append(Fault((*at, part, name), message))
     return faults
@@ -176,7 +177,7 @@ def _unchanged(state: TrialState, story: Story, saw: Report) -> None:
         there = (story.outcome or {}).get(recorded) or {}
         for name, value in _checked(state, getattr(saw, part) or {}, part).items():
             if there.get(name) != value:
-                what = f"control plot's {name}" if part == "control" else name
+                what = control_plot(name) if part == "control" else name
                 field = "saw" if part == "outcome" else "saw_control"
                 raise ConflictError(
                     f"decision {story.decision} was changed meanwhile: {what} is {_said(there.get(name))} now, and you "

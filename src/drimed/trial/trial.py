@@ -6,24 +6,23 @@ the outcome is appended and made durable, and only then returned.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from drimed.errors import InputError
 from drimed.records import Decision, Event, Head, Look, Opening, Receipt, Report, Status
 from drimed.trial import anchors, asking, blinding, changes, enrolling, looking, proposing, queries, telling
 from drimed.trial import events as kinds
 from drimed.trial.asking import Context
+from drimed.trial.creating import Rehearsed as Rehearsed
+from drimed.trial.creating import creating as first_event
 from drimed.trial.enrolling import Definition
-from drimed.trial.events import Draft, chain, now
-from drimed.trial.fold import at_start
+from drimed.trial.events import now
+from drimed.trial.one_or_many import as_many, refuse_several
 from drimed.trial.opened import Opened
 from drimed.trial.parts import Arm, ArmNoise
 from drimed.trial.plots import Wanted
-from drimed.trial.possible import check_start
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger, Store
@@ -31,7 +30,6 @@ from drimed.trial.telling import Values
 from drimed.trial.transaction import Transaction
 
 T = TypeVar("T")
-Rehearsed = dict[str, Any]  # hash, scenario, seasons and trials of a rehearsal, share of control, power
 
 
 class Trial:
@@ -83,17 +81,8 @@ class Trial:
         rehearsal: Rehearsed | None = None,
     ) -> Iterator[tuple[Trial, Transaction]]:
         """A new trial, inside the transaction that creates it."""
-        checked = TrialSpec.read(spec.plain() if isinstance(spec, TrialSpec) else spec)
-        seed = checked.seed if checked.seed is not None else secrets.randbits(62)
-        seen = {} if rehearsal is None else {"rehearsal": rehearsal}
-        draft = Draft(kinds.CREATED, kinds.beginning(checked.plain(), seed) | seen)
-        trial = Trial(checked.name, store, actor=actor, clock=clock)
-        with store.create(checked.name) as ledger:
-            time = clock()
-            (created,) = chain([draft], seq=ledger.seq, hash=ledger.hash, time=time, actor=actor)
-            check_start(created)
-            ledger.append([created])
-            yield trial, Transaction(at_start(ledger), ledger, time, actor)
+        with first_event(spec, store, actor=actor, clock=clock, rehearsal=rehearsal) as (name, tx):
+            yield Trial(name, store, actor=actor, clock=clock), tx
 
     @staticmethod
     def open(
@@ -148,6 +137,7 @@ class Trial:
         season: str | None = ...,
         date: str | None = ...,
         key: str | None = ...,
+        confirm: bool = ...,
         actor: str | None = ...,
         dry_run: bool = ...,
     ) -> Decision: ...
@@ -165,6 +155,7 @@ class Trial:
         season: str | None = ...,
         date: str | None = ...,
         key: str | None = ...,
+        confirm: bool = ...,
         actor: str | None = ...,
         dry_run: bool = ...,
     ) -> list[Decision]: ...
@@ -184,6 +175,7 @@ class Trial:
         season: str | None = None,
         date: str | None = None,
         key: str | None = None,
+        confirm: bool = False,
         actor: str | None = None,
         dry_run: bool = False,
     ) -> Decision | list[Decision]:
@@ -197,36 +189,25 @@ class Trial:
         the same by name ("spring 2026"), and `date` is when a new one begins ("2026-03-15"). Contexts are those of
         `open_episode` unless given here. `key` is an idempotency key: a repeated request is answered with the
         first decisions. (A request that decided nothing new leaves no trace: repeated in a later episode, it decides.)
+        Unlikely contexts and attributes, and plots that were not declared, are refused with UnconfirmedError unless
+        `confirm` is set.
 
         A dry run shows the probabilities and no arm: the one that will be drawn is concealed.
         """
-        one = isinstance(users, str)
-        if (contexts if one else context) is not None:
-            raise InputError("give `context` when asking for one user, and `contexts` when asking for several")
-        if enrol is not None if one else attributes is not None or cohort is not None:
-            raise InputError(
-                "give `attributes` and `cohort` when asking for one user, and `enrol` when asking for several"
-            )
-        names = [users] if isinstance(users, str) else users
-        own = {str(users): context} if context is not None else contexts
-        if attributes is not None or cohort is not None:
-            enrol = {str(users): {"attributes": attributes, "cohort": cohort}}
+        names, own, enrol = as_many(users, context, contexts, attributes, cohort, enrol)
         unavailable = asking.arm_names(unavailable)
-        when: dict[str, Any] = {"episode": episode, "season": season, "date": date}
+        when: dict[str, Any] = {"episode": episode, "season": season, "date": date, "confirm": confirm}
 
         def act(tx: Transaction) -> list[Decision]:
             found = asking.ask(
                 tx, names, contexts=own, enrol=enrol, plots=plots, unavailable=unavailable, key=key, **when
             )
-            if one and len(found) > 1:
-                raise InputError(
-                    f"user {users!r} has {len(found)} plots: ask([{users!r}]) decides for all, `plots` names one",
-                    ("plots",),
-                )
+            if isinstance(users, str):
+                refuse_several(users, found)
             return found
 
         found = self.decide(act, actor=actor, dry_run=dry_run)
-        return found[0] if one else found
+        return found[0] if isinstance(users, str) else found
 
     def decide(self, act: Callable[[Transaction], T], *, actor: str | None = None, dry_run: bool = False) -> T:
         """Work that takes decisions: outside the store's lock where they take long, so that nobody waits for them.
@@ -251,16 +232,17 @@ class Trial:
         unavailable: Mapping[str, Sequence[str]] | None = None,
         name: str | None = None,
         date: str | None = None,
+        confirm: bool = False,
         actor: str | None = None,
     ) -> int:
         """Start the next episode, with the contexts of its users; returns its number.
 
         It may have a name ("spring 2026") and a date ("2026-03-15"). `unavailable` names arms for each user that cannot
         get them, or under "" for all. With `number` or `name`, opening an episode that is open already does nothing:
-        safe to repeat.
+        safe to repeat. Unlikely contexts are refused with UnconfirmedError unless `confirm` is set.
         """
         with self.writing(actor) as tx:
-            return asking.open_episode(tx, contexts, number, unavailable, name=name, date=date)
+            return asking.open_episode(tx, contexts, number, unavailable, name=name, date=date, confirm=confirm)
 
     # Telling
 
@@ -317,10 +299,10 @@ class Trial:
 
     # Changing
 
-    def add_user(self, name: str, user: Definition, *, actor: str | None = None) -> None:
-        """Enrol a user."""
+    def add_user(self, name: str, user: Definition, *, confirm: bool = False, actor: str | None = None) -> None:
+        """Enrol a user; unlikely attributes are refused with UnconfirmedError unless `confirm` is set."""
         with self.writing(actor) as tx:
-            enrolling.add_user(tx, name, user)
+            enrolling.add_user(tx, name, user, confirm=confirm)
 
     def change_preference(
         self, user: str, preference: Mapping[str, float], *, reason: str, actor: str | None = None

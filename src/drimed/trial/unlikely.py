@@ -1,6 +1,7 @@
 """Values that are possible but unlikely: they are asked about before they are recorded.
 
-A metric with a range in the trial file is compared with that; another one with what was recorded so far.
+A metric with a range in the trial file is compared with that; another one with what was recorded so far. What is known
+before a decision is compared with its typical value and spread.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
-from drimed.trial.parts import Metric
+from drimed.trial.parts import Attribute, ContextField, Metric
 
 FEWEST = 8  # recorded values of a metric before they say what is usual
 FAR = 10.0  # standard deviations from the mean: no outcome of a sound measurement
@@ -76,10 +77,28 @@ def why(metric: Metric, spread: Spread, value: float) -> str | None:
     if metric.range is not None:
         low, high = metric.range
         return None if low <= value <= high else f"is outside {low:g} to {high:g}, the range in the trial file"
-    if value in CODES:
-        return "is a common code for a value that is missing; leave it out if it is one"
-    if abs(value) >= HUGE:
-        return "is very large"
+    if (reason := _anywhere(value)) is not None:
+        return reason
     if spread.far(value):
         return f"is far from the {spread.n} values recorded so far, which are around {spread.mean:.4g}"
     return None
+
+
+def why_known(declared: Attribute | ContextField, value: float) -> str | None:
+    """The same of a number that is known before a decision: it is compared with what the trial file calls typical."""
+    typical, spread = declared.typical, declared.spread
+    if typical is None or spread is None or (typical, spread) == _UNSAID:
+        return _anywhere(value)
+    if abs(value - typical) <= FAR * spread:
+        return None
+    return f"is far from {typical:g}, which is typical by the trial file, with a spread of {spread:g}"
+
+
+def _anywhere(value: float) -> str | None:
+    """What is unlikely of whatever is measured."""
+    if value in CODES:
+        return "is a common code for a value that is missing; leave it out if it is one"
+    return "is very large" if abs(value) >= HUGE else None
+
+
+_UNSAID = (0.0, 1.0)  # typical and spread of a context field where the file says nothing

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from drimed.formatting import percent, short
 from drimed.guards.guard import REASONS
 from drimed.records import Decision, Interval
 from drimed.trial.parts import LARGEST
+from drimed.trial.state import TrialState
 
 _GUARD = dict(
     zip(
@@ -31,6 +34,15 @@ def guard_did(decision: Decision) -> str:
     if decision.share is not None and 0 < decision.share < 1:
         said += f" {percent(decision.share)} of the policy's own proposal is left in the probabilities."
     return said
+
+
+def in_words(state: TrialState, decision: Decision) -> list[str]:
+    """Why this arm, in the words of its trial; arms that the user can never get are not spoken of."""
+    may = state.problem.available(state.profile(decision.user), ())
+    never = set() if may is None else {arm for k, arm in enumerate(state.problem.arms) if not may[k]}
+    known = {arm: e for arm, e in (decision.effects or {}).items() if arm not in never or arm == decision.arm}
+    told = decision if decision.effects is None else replace(decision, effects=known)
+    return why_this_arm(told, confidence=state.spec.confidence, unit=state.spec.reward.unit)
 
 
 def why_this_arm(decision: Decision, *, confidence: float | str, unit: str = "") -> list[str]:

@@ -101,6 +101,28 @@ def test_a_context_that_is_missing_or_no_number_is_said(visitor: Visitor, maize:
     assert "episode 0" in readable(visitor.look(maize)), "nothing was written"
 
 
+def test_an_unlikely_context_is_taken_when_it_is_confirmed(visitor: Visitor, http: httpx.Client, maize: str) -> None:
+    page = f"{maize}/ask"
+    data = {"how": "hand", "episode": "1", "user": "0:north", "c:0:rain": "-9999"}
+    asked = visitor.send(page, data)
+    assert asked.status_code == httpx.codes.UNPROCESSABLE_ENTITY
+    assert "please confirm 1 unusual value. user 'north': rain -9999 is far from" in readable(asked.text)
+    assert asked.text.count("these values are right") == 1
+    assert "rain -9999 is far from" in _why(asked.text, "hand:c:0:rain")
+    assert http.get(f"/v1{maize}").json()["events"] == 1
+    sure = {"confirm": _value(asked.text, "confirm")}
+    assert "rain -9998 is far from" in readable(visitor.send(page, data | sure | {"c:0:rain": "-9998"}).text)
+    sheet = "user,rain\nnorth,480\nriver,-9999\n"
+    refused = visitor.send(page, {"how": "sheet", "episode": "1", "text": sheet})
+    assert "Row 3: user 'river': rain -9999 is far from" in readable(refused.text)
+    assert http.get(f"/v1{maize}").json()["events"] == 1
+    visitor.done(visitor.send(page, data | sure))
+    assert http.get(f"/v1{maize}/decisions/1").json()["context"] == {"rain": -9999.0}
+    sure = {"confirm": _value(visitor.send(page, {"how": "sheet", "episode": "2", "text": sheet}).text, "confirm")}
+    visitor.done(visitor.send(page, {"how": "sheet", "episode": "2", "text": sheet} | sure))
+    assert http.get(f"/v1{maize}").json()["decisions"] == 3
+
+
 def _value(page: str, name: str) -> str:
     """What a field of a page is filled in with."""
     found = re.search(rf'name="{re.escape(name)}"[^>]* value="([^"]*)"', page)

@@ -234,6 +234,23 @@ def test_everybody_can_use_every_page(tab: Tab) -> None:
         assert tab.page.locator("h1").count() == 1
 
 
+@pytest.mark.parametrize("context", [(False, PHONE)], indirect=True, ids=["phone"])
+def test_on_a_phone_the_name_of_a_row_stays_in_sight_while_its_numbers_are_typed(tab: Tab) -> None:
+    for address in (f"{DEMO}/tell", f"{DEMO}/ask"):
+        tab.go(address)
+        row = tab.page.locator("form .scroll tbody tr").first
+        table, name, last = tab.page.locator("form .scroll").first, row.locator("th"), row.locator("input").last
+        table.evaluate("part => { part.scrollLeft = part.scrollWidth; }")
+        last.focus()
+        edge, at, typed = table.bounding_box(), name.bounding_box(), last.bounding_box()
+        assert edge is not None
+        assert at is not None
+        assert typed is not None
+        assert edge["x"] <= at["x"]
+        assert at["x"] + at["width"] <= typed["x"], "the name does not lie over the input"
+        assert typed["x"] + typed["width"] <= edge["x"] + edge["width"]
+
+
 def test_charts_answer_to_pointer_keys_and_legend(tab: Tab) -> None:
     page = tab.page
     tab.go(DEMO)
@@ -272,7 +289,7 @@ def test_pages_work_without_scripts(browser: Browser, service: Running) -> None:
     expect(page.locator("#effects-chart svg.wide")).to_be_visible()
     page.get_by_label("For", exact=True).select_option("dune")
     page.get_by_role("button", name="Show").click()
-    expect(page.get_by_text("Effects on reward against control: dune").first).to_be_visible()
+    expect(page.get_by_text("Effects on reward (EUR/ha) against control: dune").first).to_be_visible()
     page.get_by_role("link", name="By user").click()
     expect(page.get_by_text("What each user got in each season").first).to_be_visible()
     context.close()

@@ -23,7 +23,7 @@ def test_a_season_of_plots_by_sheet_from_asking_to_the_story(visitor: Visitor, h
     assert "decision user plot block arm probability rain slope why" in readable(given)
     assert "2 north A2 A old" in readable(given)
     assert "north,A2,A,450.0,flat,old" in http.get(f"{F}/given.csv?decisions=1-4").text
-    assert "2 north A2 A old" in readable(visitor.look(f"{F}/tell"))
+    assert "north, plot A2 in block A decision 2 old" in readable(visitor.look(f"{F}/tell"))
     assert "north,B1,B," in http.get(f"{F}/pending.csv").text
     page = readable(visitor.look(f"{F}/log?block=A"))
     assert "north A2 A old" in page

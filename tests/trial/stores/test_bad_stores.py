@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from drimed.errors import StoreError
 from drimed.trial.stores import open_store, schema
-from drimed.trial.stores.sql import SqlStore
+from drimed.trial.stores.sql import PAGE_BYTES, SqlStore
 from drimed.trial.trial import Trial
 from tests.trial.servers import Server
 from tests.trial.trials import SMALL
@@ -116,7 +116,8 @@ def test_a_torn_file_is_found_when_it_is_read(tmp_path: Path) -> None:
         trial.open_episode()
     store.close()
     whole = file.read_bytes()
-    file.write_bytes(whole[:8192] + b"\xaa" * (len(whole) - 8192))
+    sound = 2 * PAGE_BYTES  # what the tables are, and their version
+    file.write_bytes(whole[:sound] + b"\xaa" * (len(whole) - sound))
     store = open_store(str(file))
     with pytest.raises(StoreError, match="malformed; restore a backup"):
         Trial.open("small", store)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drimed.cli.trial import common
-from drimed.cli.trial.common import NOTHING_DRAWN, Address, Attributes, CohortName, Dry, Name, Out, Who
+from drimed.cli.trial.common import NOTHING_DRAWN, Address, Attributes, CohortName, Dry, Name, Out, Who, Yes
 from drimed.errors import InputError
 from drimed.trial.stores import DEFAULT
 
@@ -37,6 +37,7 @@ def ask(
     key: Annotated[str | None, typer.Option(help="Idempotency key: a repeat gets the first answer again.")] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="A column of the sheet to ignore; repeatable.")] = None,
     out: Out = None,
+    yes: Yes = False,
     store: Address = DEFAULT,
     actor: Who = None,
     dry_run: Dry = False,
@@ -62,12 +63,15 @@ def ask(
     if table is not None and not table.rows:
         raise InputError(f"{sheet} has no rows; it needs a column 'user' and one for each context field")
 
-    def act(tx: Transaction) -> list[Decision]:
-        if table is not None:
-            return roster.ask(tx, table, users=user, ignore=ignore or (), key=key, **when)
-        return _without_sheet(tx, user, about, key, **when)
+    def decide(confirm: bool) -> list[Decision]:
+        def act(tx: Transaction) -> list[Decision]:
+            if table is not None:
+                return roster.ask(tx, table, users=user, ignore=ignore or (), key=key, confirm=confirm, **when)
+            return _without_sheet(tx, user, about, {"key": key, "confirm": confirm}, **when)
 
-    found = trial.decide(act, dry_run=dry_run)
+        return trial.decide(act, dry_run=dry_run)
+
+    found = common.confirming(decide, yes)
     state = trial.state()
     rows = sheets.decision_rows(Columns.of(state.problem), found)
     common.put(_with_chances(rows, found) if dry_run else rows, out, [d.plain() for d in found])
@@ -90,7 +94,7 @@ def _with_chances(rows: list[dict[str, Any]], found: list[Decision]) -> list[dic
 
 
 def _without_sheet(
-    tx: Transaction, users: list[str] | None, about: dict[str, Any], key: str | None, **when: Any
+    tx: Transaction, users: list[str] | None, about: dict[str, Any], how: dict[str, Any], **when: Any
 ) -> list[Decision]:
     from drimed.trial import asking, roster, seasons
 
@@ -98,7 +102,7 @@ def _without_sheet(
     episode = seasons.meant(state, when["season"], when["episode"])
     if state.problem.fields and not about["context"] and episode not in (None, state.episode.number):
         raise InputError(f"episode {episode} begins with the contexts of its users; give a sheet of them")
-    words: dict[str, Any] = {**when, "key": key}
+    words: dict[str, Any] = {**when, **how}
     users = None if users is None else [asking.known_name(state, user) for user in users]
     if users and len(users) == 1:
         (one,) = users

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drimed.cli.trial import common
-from drimed.cli.trial.common import Address, Attributes, CohortName, Name, Who, Why
+from drimed.cli.trial.common import Address, Attributes, CohortName, Name, Who, Why, Yes
 from drimed.errors import InputError
 from drimed.trial.stores import DEFAULT
 
@@ -27,6 +27,7 @@ def add_user(
     plot: Annotated[
         list[str] | None, typer.Option(help="A plot with a decision of its own: A1, or A/A1 in block A; repeatable.")
     ] = None,
+    yes: Yes = False,
     store: Address = DEFAULT,
     actor: Who = None,
 ) -> None:
@@ -37,7 +38,8 @@ def add_user(
     attributes = roster.described(opened.state(), common.texts(attribute)) if attribute else None
     weights = common.numbers(preference) if preference else None
     fields = {"preference": weights, "control": control, "arms": arm, "group": group, "cohort": cohort}
-    _apply(opened, "add_user", {"name": user, "attributes": attributes, **fields, **roster.plots_of(plot or [])})
+    about = {"name": user, "attributes": attributes, **fields, **roster.plots_of(plot or [])}
+    common.confirming(lambda sure: _apply(opened, "add_user", {**about, "confirm": sure}), yes)
 
 
 def add_arm(

@@ -9,9 +9,9 @@ import getpass
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -20,13 +20,15 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from drimed import outputs
-from drimed.errors import InputError
+from drimed.errors import InputError, UnconfirmedError
 from drimed.formatting import visible
 from drimed.trial.stores import open_store
 
 if TYPE_CHECKING:
     from drimed.trial.tables import table
     from drimed.trial.trial import Trial
+
+T = TypeVar("T")
 
 console = Console(highlight=False)
 NOTHING_WRITTEN = ". Nothing was written."
@@ -45,7 +47,7 @@ Address = Annotated[
 Who = Annotated[str | None, typer.Option("--actor", envvar="DRIMED_ACTOR", help="Who acts; default: the login name.")]
 Why = Annotated[str, typer.Option("--reason", help="Why; it is kept in the log.")]
 Dry = Annotated[bool, typer.Option("--dry-run", help="Show what would happen; write nothing.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Record values outside their declared range without asking.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Record unlikely values without asking.")]
 Out = Annotated[Path | None, typer.Option("--out", help="A .csv, .xlsx or .json file to write; default: show it.")]
 Attributes = Annotated[
     list[str] | None,
@@ -55,7 +57,10 @@ CohortName = Annotated[
     str | None, typer.Option("--cohort", help="Whose defaults the user takes; the trial file has cohorts.")
 ]
 Values = Annotated[list[str] | None, typer.Argument(metavar="METRIC=VALUE", help="yield=5.2 cost=110")]
-ControlValues = Annotated[list[str] | None, typer.Option("--control", help="Of the control plot: yield=5; repeatable.")]
+ControlValues = Annotated[
+    list[str] | None,
+    typer.Option("--control", help="Of the control plot, control.yield in sheets: yield=5; repeatable."),
+]
 
 
 def open_trial(name: str, store: str, actor: str | None = None) -> Trial:
@@ -65,6 +70,18 @@ def open_trial(name: str, store: str, actor: str | None = None) -> Trial:
     file = os.environ.get("DRIMED_ANCHORS")
     anchors = Path(file) if file else None
     return Trial.open(name, open_store(store, create=False), actor=actor_name(actor), anchors=anchors)
+
+
+def confirming(record: Callable[[bool], T], yes: bool) -> T:
+    """Record; what is unlikely only once somebody says that it is right."""
+    try:
+        return record(yes)
+    except UnconfirmedError as error:
+        for fault in error.faults:
+            say(f"row {fault.row}: {fault.message}" if fault.row else fault.message, "yellow")
+        if console.is_terminal and typer.confirm("Record them anyway?", default=False):
+            return record(True)
+        raise InputError("nothing was recorded; if these values are right, repeat this with --yes") from None
 
 
 def actor_name(given: str | None) -> str:

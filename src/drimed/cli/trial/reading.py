@@ -32,13 +32,11 @@ def status(
         plain = [s.plain() for s in found]
         common.say_json(plain[0] if name else plain, indent=1)
         return
-    columns, states = (
-        ("status", "model", "episode", "users", "decisions"),
-        ("pending", "partial", "complete", "missing"),
-    )
+    columns, states = ("users", "decisions"), ("pending", "partial", "complete", "missing")
+    word = "season" if any(s.season is not None for s in found) else "episode"
     common.show(
         [
-            {"trial": s.name}
+            {"trial": s.name, "status": s.status, "model": s.model, word: s.season or s.episode}
             | {c: getattr(s, c) for c in columns}
             | {"outcomes": ", ".join(f"{getattr(s, c)} {c}" for c in states if getattr(s, c))}
             for s in found
@@ -89,10 +87,15 @@ def decisions(
         rows = sheets.decision_rows(columns, given, known.problem.metrics, plots=plots)
     if out is None:
         places = sheets.places_of(given)
-        names = ["episode", "user", *places, "arm", "code", "state", "reward"]
+        named = any(d.season is not None for d in given)
+        names = ["user", *places, "arm", "code", "state", "reward"]
         unused = {name for name in ("code",) if all(d.code is None for d in given)}
         unused |= {"arm", "reward"} if blinded and not known.opened else set()
-        rows = [{"decision": d.id} | {n: getattr(d, n) for n in names if n not in unused} for d in given]
+        rows = [
+            {"decision": d.id, "season" if named else "episode": d.season or d.episode}
+            | {n: getattr(d, n) for n in names if n not in unused}
+            for d in given
+        ]
     common.put(rows, out, [d.plain() for d in given])
     if found.before is not None:
         common.say(f"older decisions: --before {found.before}")
@@ -106,13 +109,15 @@ def why(
     """Why this arm: what it was estimated to bring, how likely it was, and what the guard did."""
     trial = common.open_trial(name, store)
     from drimed.trial import queries
-    from drimed.trial.why import why_this_arm
+    from drimed.trial.seasons import when
+    from drimed.trial.why import in_words
 
     with trial.reading() as (ledger, state):
-        found, spec = queries.decision(ledger, state, decision), state.spec
+        found = queries.decision(ledger, state, decision)
+        sentences = in_words(state, found)
     where = "" if found.plot is None else f", plot {found.plot}"
-    common.say(f"decision {found.id}, episode {found.episode}: {found.arm} for {found.user}{where}", "bold")
-    for sentence in why_this_arm(found, confidence=spec.confidence, unit=spec.reward.unit):
+    common.say(f"decision {found.id}, {when(found)}: {found.arm} for {found.user}{where}", "bold")
+    for sentence in sentences:
         common.say(sentence)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +10,7 @@ import typer
 from drimed import outputs
 from drimed.cli.trial import common
 from drimed.cli.trial.common import NOTHING_WRITTEN, Address, ControlValues, Dry, Name, Values, Who, Why, Yes
-from drimed.errors import InputError, UnconfirmedError
+from drimed.errors import InputError
 from drimed.trial.stores import DEFAULT, open_store
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def tell(
         with trial.writing(dry_run=dry_run) as tx:
             return sheets.tell(tx, table, ignore=ignore or (), confirm=confirm)
 
-    receipts = _confirming(record, yes)
+    receipts = common.confirming(record, yes)
     results = [r.result for r in receipts]
     counts = ", ".join(f"{results.count(s)} {s}" for s in dict.fromkeys(results))
     common.say(counts + (NOTHING_WRITTEN if dry_run else ""))
@@ -115,7 +114,7 @@ def amend(
         words: dict[str, Any] = {"control": plots, "saw": seen, "confirm": confirm, "dry_run": dry_run}
         return [trial.amend(decision, new, reason=reason, **words)]
 
-    (receipt,) = _confirming(record, yes)
+    (receipt,) = common.confirming(record, yes)
     common.say(f"decision {decision}: {receipt.result}, now {receipt.outcome}")
 
 
@@ -130,15 +129,3 @@ def missing(
     """Mark an outcome, or the rest of a partial one, as missing."""
     receipt = common.open_trial(name, store, actor).mark_missing(decision, reason=reason, dry_run=dry_run)
     common.say(f"decision {decision}: {receipt.result}")
-
-
-def _confirming(record: Callable[[bool], Sequence[Receipt]], yes: bool) -> Sequence[Receipt]:
-    """Record; values outside their declared range only once somebody says that they are right."""
-    try:
-        return record(yes)
-    except UnconfirmedError as error:
-        for fault in error.faults:
-            common.say(f"row {fault.row}: {fault.message}" if fault.row else fault.message, "yellow")
-        if common.console.is_terminal and typer.confirm("Record them anyway?", default=False):
-            return record(True)
-        raise InputError("nothing was recorded; if these values are right, repeat this with --yes") from None

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from drimed.findings.analyse import AT_ALL_TIMES, GUARANTEED, Analysis
 from drimed.findings.charts import svg
 from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
-from drimed.formatting import short
+from drimed.formatting import amount, short
 from drimed.trial.seasons import calendar
 
 MOST_POINTS = 150  # episodes that are drawn and listed; of more, every so many
@@ -32,7 +32,7 @@ def reward(analysis: Analysis) -> Chart | None:
     at = some(len(c.episode))
     when = When.of(analysis, at)
     gain, allowed, low, high = (v[at].tolist() for v in (c.gain, c.allowed, c.gain_low, c.gain_high))
-    promise = analysis.promise
+    promise, unit = analysis.promise, analysis.seen.state.spec.reward.unit
     bottom, top = _window([0.0, *gain, *allowed], [*low, *high])
 
     def draw(width: int) -> tuple[float, list[Markup]]:
@@ -49,22 +49,23 @@ def reward(analysis: Analysis) -> Chart | None:
         if len(at) <= 60:
             made += [el("circle", cx=x(i), cy=y(v), r=3.2, class_="gain-dot") for i, v in enumerate(gain)]
         tips = [
-            f"{when.said(i)}: {short(gain[i])} ({promise} {short(low[i])} to {short(high[i])}); "
+            f"{when.said(i)}: {amount(gain[i], unit)} ({promise} {short(low[i])} to {short(high[i])}); "
             f"the tolerance allows {short(allowed[i])}"
             for i in range(len(at))
         ]
         return 296.0, made + columns(x, tips, frame, 250.0)
 
     rows = [[when.labels[i], *(short(v[i]) for v in (gain, low, high, allowed))] for i in range(len(at))]
+    in_unit = f", in {unit}" if unit else ""
     table = Table(
-        f"Expected reward of what was given against the control's, added up to the end of each {when.word}",
+        f"Expected reward of what was given against the control's, added up to the end of each {when.word}{in_unit}",
         [when.word, "reward minus control's", f"{promise} from", f"{promise} to", "tolerance allows"],
         rows,
     )
     judged = "the guarantee does not hold, because the model is wrong" if analysis.checks.withdrawn else c.verdict
     says = (
-        f"After {when.said(-1)}: {short(gain[-1])} against the control's reward, {promise} {short(low[-1])} to "
-        f"{short(high[-1])}. The tolerance allows {short(allowed[-1])}: {judged}."
+        f"After {when.said(-1)}: {amount(gain[-1], unit)} against the control's reward, {promise} {short(low[-1])} to "
+        f"{short(high[-1])}. The tolerance allows {amount(allowed[-1], unit)}: {judged}."
     )
     if min(low) < bottom or max(high) > top:
         says += " This range extends beyond the chart; the table has it in full."
@@ -72,7 +73,7 @@ def reward(analysis: Analysis) -> Chart | None:
     band = names.get(promise, f"{promise} range")
     looks = {"reward minus control's": "gain", band: "band", "the tolerance allows": "allowed"}
     keys = [Key(name, f"key-{look}") for name, look in looks.items()]
-    title = "Reward so far against what the control would have earned"
+    title = f"Reward so far against what the control would have earned{in_unit}"
     return svg.drawn("reward-chart", title, says, draw, table, keys)
 
 

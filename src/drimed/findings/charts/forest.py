@@ -12,7 +12,7 @@ from drimed.findings.analyse import AT_ALL_TIMES
 from drimed.findings.charts import svg
 from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
 from drimed.findings.effects import MODEL
-from drimed.formatting import counted, short
+from drimed.formatting import amount, counted, measured, short
 from drimed.records import Effect
 from drimed.trial.model_free import EXACT
 
@@ -89,8 +89,10 @@ class Row:
         return 0, ""
 
 
-def forest(id: str, title: str, rows: Sequence[Row], *, unit: str, promise: str = "guaranteed") -> Chart | None:
-    """The effects as a picture; `promise` says what the long range is."""
+def forest(
+    id: str, title: str, rows: Sequence[Row], *, on: str, unit: str = "", promise: str = "guaranteed"
+) -> Chart | None:
+    """The effects on something in its unit, as a picture; `promise` says what the long range is."""
     if not rows:
         return None
     low, high = _reach(rows)
@@ -112,16 +114,17 @@ def forest(id: str, title: str, rows: Sequence[Row], *, unit: str, promise: str 
         for i, row in enumerate(rows):
             y = 12.0 + step * (i + (0.5 if roomy else 0.76))
             made += _labels(row, y, width, left, right, roomy)
-            made.append(_marks(row, x, y, promise))
-        return bottom + (44 if roomy else 60), made + _ways(unit, better, bottom + 36, left, right, roomy)
+            made.append(_marks(row, x, y, promise, unit))
+        return bottom + (44 if roomy else 60), made + _ways(measured(on, unit), better, bottom + 36, left, right, roomy)
 
     says = "; ".join(
         f"{r.label}{f' ({said})' if (said := r.under if r.model_free else r.times) else ''}: "
-        f"{short(r.effect.estimate)}, {r.verdict}"
+        f"{amount(r.effect.estimate, unit)}, {r.verdict}"
         for r in rows[:MOST_SAID]
     )
     if len(rows) > MOST_SAID:
         says += f"; and {len(rows) - MOST_SAID} more in the table"
+    says += "."
     keys = [Key(f"range {promise} (95 %)" if promise == AT_ALL_TIMES else f"{promise} range", "key-thin")]
     if any(r.likely is not None for r in rows):
         keys.insert(0, Key("likely range (95 %)", "key-thick"))
@@ -155,9 +158,9 @@ def _source(row: Row, promise: str) -> str:
     return "model" if promise == AT_ALL_TIMES else "regression"
 
 
-def _ways(unit: str, better: Better | None, y: float, left: float, right: float, roomy: bool) -> list[Markup]:
+def _ways(measure: str, better: Better | None, y: float, left: float, right: float, roomy: bool) -> list[Markup]:
     """What left and right mean."""
-    middle = f"{unit} against control"
+    middle = f"{measure} against control"
     return [
         svg.text(left, y, f"← {_words(-1, better)}", look="label"),
         svg.text((left + right) / 2, y if roomy else y + 17, middle, look="label", anchor="middle", most=48),
@@ -193,7 +196,7 @@ def _labels(row: Row, y: float, width: int, left: float, right: float, roomy: bo
     ]
 
 
-def _marks(row: Row, x: Scale, y: float, promise: str) -> Markup:
+def _marks(row: Row, x: Scale, y: float, promise: str, unit: str) -> Markup:
     e, likely = row.effect, row.likely
     parts = [svg.line(x(e.low), y, x(e.high), y, "thin")]
     for end, beyond, way in ((e.low, e.low < x.low, 1), (e.high, e.high > x.high, -1)):
@@ -209,7 +212,7 @@ def _marks(row: Row, x: Scale, y: float, promise: str) -> Markup:
     if not row.model_free and inside:
         parts.append(el("circle", cx=x(e.estimate), cy=y, r=5, class_="dot"))
     parts.append(el("rect", x=x.start, y=y - 14, width=x.end - x.start, height=28, class_="touch"))
-    tip = f"{row.label}: {short(e.estimate)}"
+    tip = f"{row.label}: {amount(e.estimate, unit)}"
     tip += f"; likely {short(likely[0])} to {short(likely[1])}" if likely is not None else ""
     tip += f"; {'without a model, 95 %:' if row.model_free else promise} {short(e.low)} to {short(e.high)}"
     tip += f"; {row.times}" if row.times else ""

@@ -10,8 +10,9 @@ from drimed.findings.charts import svg
 from drimed.findings.charts.course import axes, columns, some
 from drimed.findings.charts.svg import Chart, Key, Table, el
 from drimed.findings.stopping import Stopped
-from drimed.formatting import short
+from drimed.formatting import amount, measured, short
 from drimed.records import Claim, Look
+from drimed.trial.seasons import Calendar, calendar
 
 MOST = 12  # charts on a page; a rule for each of many users has more ranges than anybody reads
 BOTTOM = 190.0
@@ -32,12 +33,13 @@ def of_rules(found: Stopped) -> list[Chart]:
         view, metric = found.state.looked.views.get(rule), found.state.spec.metrics.get(one[-1][1].on)
         if view is not None and len(made) < MOST:
             unit = found.state.spec.reward.unit if metric is None else metric.unit
-            chart = over_looks(f"stopping-chart-{len(made) + 1}", one, better=view.better, unit=unit)
+            id = f"stopping-chart-{len(made) + 1}"
+            chart = over_looks(id, one, better=view.better, unit=unit, called=calendar(found.state))
             made += [] if chart is None else [chart]
     return made
 
 
-def over_looks(id: str, points: Sequence[Point], *, better: str, unit: str) -> Chart | None:
+def over_looks(id: str, points: Sequence[Point], *, better: str, unit: str, called: Calendar) -> Chart | None:
     """The range of one arm at each look; None while no range is known."""
     points = [points[i] for i in some(len(points))]
     known = [c for _, c in points if c.low is not None and c.high is not None]
@@ -59,16 +61,16 @@ def over_looks(id: str, points: Sequence[Point], *, better: str, unit: str) -> C
                 look = "met-line" if c.met else "level-line"
                 made.append(svg.line(x(i), y(c.low), x(i), y(c.high), look))
                 made.append(el("circle", cx=x(i), cy=y((c.low + c.high) / 2), r=3.2, class_="gain-dot"))
-        tips = [f"look {i + 1}, episode {look.episode}: {said(c, unit)}" for i, (look, c) in enumerate(points)]
+        tips = [f"look {i + 1}, {called.said(look.episode)}: {said(c, unit)}" for i, (look, c) in enumerate(points)]
         return BOTTOM + 46, made + columns(x, tips, frame, BOTTOM)
 
     title = f"{last.rule}: {last.arm}, {last.who}"
     table = Table(
-        f"What each look said of {last.rule}, {last.arm}, {last.who}",
-        ["look", "episode", "decisions", "from", "to", "margin", "to go", "met"],
-        [_row(i, look, c) for i, (look, c) in enumerate(points)],
+        f"What each look said of {last.rule}, {last.arm}, {last.who}: effect on {measured(last.on, unit)}",
+        ["look", called.word, "decisions", "from", "to", "margin", "to go", "met"],
+        [_row(i, look, c, called) for i, (look, c) in enumerate(points)],
     )
-    keys = [Key(f"effect on {last.on}{f' ({unit})' if unit else ''}", "key-level"), Key("margin", "key-allowed")]
+    keys = [Key(f"effect on {measured(last.on, unit)}", "key-level"), Key("margin", "key-allowed")]
     keys += [Key("the rule is met", "key-met")] if any(c.met for c in known) else []
     return svg.drawn(id, title, f"At the last look: {said(points[-1][1], unit)}.", draw, table, keys)
 
@@ -90,20 +92,21 @@ def said(claim: Claim, unit: str) -> str:
     """A range and how far it is, in a few words."""
     if claim.low is None or claim.high is None:
         return "nothing can be told yet"
-    of = f" {unit}" if unit else ""
     whole = " for all arms together" if claim.all_arms and claim.distance is not None else ""
     away = (
         "the rule is met"
         if claim.met
         else (
-            "other arms are not known yet" if claim.distance is None else f"{short(max(claim.distance, 0.0))}{of} to go"
+            "other arms are not known yet"
+            if claim.distance is None
+            else f"{amount(max(claim.distance, 0.0), unit)} to go"
         )
     )
-    return f"{short(claim.low)} to {short(claim.high)}{of}, {away}{whole}"
+    return f"{short(claim.low)} to {amount(claim.high, unit)}, {away}{whole}"
 
 
-def _row(i: int, look: Look, claim: Claim) -> list[str]:
+def _row(i: int, look: Look, claim: Claim, called: Calendar) -> list[str]:
     low, high = (OPEN if v is None else short(v) for v in (claim.low, claim.high))
     away = OPEN if claim.distance is None else short(max(claim.distance, 0.0))
-    return [str(i + 1), str(look.episode), str(look.decisions), low, high, short(claim.margin), away,
+    return [str(i + 1), called.label(look.episode), str(look.decisions), low, high, short(claim.margin), away,
             "yes" if claim.met else "no"]  # fmt: skip

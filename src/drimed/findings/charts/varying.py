@@ -11,7 +11,7 @@ from drimed.findings.charts import svg
 from drimed.findings.charts.course import axes, columns, some
 from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
 from drimed.findings.varying import Level, Varies, Varying
-from drimed.formatting import counted, short
+from drimed.formatting import amount, counted, measured, short
 
 REACH = 2.5  # times the largest estimate that is shown of what varies; longer ranges end in an arrow
 VAGUE = "the data say little yet"
@@ -45,14 +45,14 @@ def components(found: Varying, metric: str, unit: str, place: int) -> Chart | No
     most = REACH * max(r.estimate for r in rows)
     high = min(max(r.high for r in rows), most)
     table = Table(
-        f"How much {metric} varies",
+        f"How much {measured(metric, unit)} varies",
         ["what", "about", "from", "to", "known"],
         [[r.label, *_numbers(r), r.note] for r in rows],
     )
-    says = f"{metric}: {_listed(mine)}"
+    says = f"{metric}: {_listed(mine, unit)}"
     title = f"What varies, and how much: {metric}"
     ends = 0.0, 1.05 * high
-    return _drawn(f"varies-chart{_number(place)}", title, says, rows, ends, _measured(metric, unit), table)
+    return _drawn(f"varies-chart{_number(place)}", title, says, rows, ends, measured(metric, unit), table)
 
 
 def sites(found: Varying, metric: str, unit: str, place: int) -> Chart | None:
@@ -63,18 +63,18 @@ def sites(found: Varying, metric: str, unit: str, place: int) -> Chart | None:
     noun = found.words.group
     rows = [_Row(v.name, _outcomes(found, v), v.estimate, v.low, v.high) for v in mine]
     table = Table(
-        f"{metric} at each {noun} under its control{found.words.scope}",
+        f"{measured(metric, unit)} at each {noun} under its control{found.words.scope}",
         [noun, f"{found.words.outcome}s", metric, "from", "to"],
         [[v.name, f"{v.outcomes:,}", *_numbers(r)] for v, r in zip(mine, rows, strict=True)],
     )
     most, least = max(mine, key=lambda v: v.estimate), min(mine, key=lambda v: v.estimate)
     says = (
-        f"Expected {metric} under the control{found.words.scope}: from {short(least.estimate)} at {least.name} to "
-        f"{short(most.estimate)} at {most.name}."
+        f"Expected {metric} under the control{found.words.scope}: from {amount(least.estimate, unit)} at {least.name} "
+        f"to {amount(most.estimate, unit)} at {most.name}."
     )
     ends = svg.spread([v for r in rows for v in (r.low, r.high)])
     title = f"Levels of {noun}s: {metric} under the control{found.words.scope}"
-    return _drawn(f"sites-chart{_number(place)}", title, says, rows, ends, _measured(metric, unit), table)
+    return _drawn(f"sites-chart{_number(place)}", title, says, rows, ends, measured(metric, unit), table)
 
 
 def seasons(found: Varying, metric: str, unit: str, place: int) -> Chart | None:
@@ -92,30 +92,33 @@ def seasons(found: Varying, metric: str, unit: str, place: int) -> Chart | None:
         for i, v in enumerate(shown):
             made.append(svg.line(x(i), y(v.low), x(i), y(v.high), "level-line"))
             made.append(el("circle", cx=x(i), cy=y(v.estimate), r=4, class_="gain-dot"))
-        tips = [f"{noun} {v.name}: {short(v.estimate)} ({short(v.low)} to {short(v.high)})" for v in shown]
-        made.append(svg.text(edges[0], BASE + 33, _measured(metric, unit), look="label"))
+        tips = [f"{noun} {v.name}: {amount(v.estimate, unit)} ({short(v.low)} to {short(v.high)})" for v in shown]
+        made.append(svg.text(edges[0], BASE + 33, measured(metric, unit), look="label"))
         return 296.0, made + columns(x, tips, edges, BASE)
 
     table = Table(
-        f"{metric} in each {noun} under the control, averaged over all {found.words.users_noun}",
+        f"{measured(metric, unit)} in each {noun} under the control, averaged over all {found.words.users_noun}",
         [noun, "outcomes", metric, "from", "to"],
         [[v.name, f"{v.outcomes:,}", *(short(e) for e in (v.estimate, v.low, v.high))] for v in shown],
     )
     most, least = max(mine, key=lambda v: v.estimate), min(mine, key=lambda v: v.estimate)
     says = (
         f"Expected {metric} under the control, averaged over all {found.words.users_noun}: from "
-        f"{short(least.estimate)} in {noun} {least.name} to {short(most.estimate)} in {noun} {most.name}."
+        f"{amount(least.estimate, unit)} in {noun} {least.name} to {amount(most.estimate, unit)} in {noun} {most.name}."
     )
     title = f"Levels of {noun}s: {metric} under the control"
     return svg.drawn(f"seasons-chart{_number(place)}", title, says, draw, table, [Key(LIKELY, "key-level")])
 
 
-def _listed(mine: Sequence[Varies]) -> str:
+def _listed(mine: Sequence[Varies], unit: str) -> str:
     """The largest ones in words."""
     parts = sorted((v for v in mine if not v.vague), key=lambda v: -v.deviation)[:MOST_SAID]
     if not parts:
         return VAGUE + "."
-    return "; ".join(f"{v.says} about {short(v.deviation)} ({short(v.low)} to {short(v.high)})" for v in parts) + "."
+    return (
+        "; ".join(f"{v.says} about {amount(v.deviation, unit)} ({short(v.low)} to {short(v.high)})" for v in parts)
+        + "."
+    )
 
 
 def _drawn(
@@ -174,10 +177,6 @@ def _numbers(row: _Row) -> list[str]:
 
 def _outcomes(found: Varying, level: Level) -> str:
     return counted(level.outcomes, found.words.outcome)
-
-
-def _measured(metric: str, unit: str) -> str:
-    return metric + (f" ({unit})" if unit else "")
 
 
 def _number(place: int) -> str:

@@ -113,6 +113,10 @@ Confirm = Annotated[
     bool, Field(description="Record values outside the range of their metric too; without it they are refused.")
 ]
 
+ConfirmKnown = Annotated[
+    bool, Field(description="Take unlikely values and plots that are not declared too; without it they are refused.")
+]
+
 
 def _example(*others: dict[str, Any], **fields: Any) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": [fields, *others]})
@@ -134,6 +138,7 @@ class EpisodeBody(Body):
     unavailable: dict[str, list[Label]] = Field(
         default_factory=dict, description='user (or "" for all) → arms that they cannot get in this episode'
     )
+    confirm: ConfirmKnown = False
     dry_run: DryRun = False
 
 
@@ -173,6 +178,7 @@ class AskBody(Body):
     )
     season: SeasonName | None = Field(None, description="The same by name; one with a new name is opened.")
     date: SeasonDate | None = Field(None, description="When a season that is opened begins.")
+    confirm: ConfirmKnown = False
     dry_run: DryRun = False
 
     @model_validator(mode="after")

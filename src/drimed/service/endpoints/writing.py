@@ -133,7 +133,7 @@ async def open_episode(request: Request, trial: TrialName, body: contract.Episod
 
     def act(tx: Transaction) -> Opened:
         known = body.contexts, body.number, body.unavailable
-        return Opened(asking.open_episode(tx, *known, name=body.name, date=body.date))
+        return Opened(asking.open_episode(tx, *known, name=body.name, date=body.date, confirm=body.confirm))
 
     return await write(request, trial, act, dry_run=body.dry_run)
 
@@ -144,13 +144,14 @@ async def ask(request: Request, trial: TrialName, body: contract.AskBody) -> Res
 
     Where a user gets one decision in an episode, asking again returns the same one, with `repeated`. The first episode
     is opened by the first question. A user with plots has one decision for each plot. With open enrolment somebody new
-    joins in the same transaction. The Idempotency-Key is kept in the log beside the decision.
+    joins in the same transaction. The Idempotency-Key is kept in the log beside the decision. A context or an attribute
+    that is unlikely, or a plot that is not declared, is refused unless you `confirm` it.
     """
     retry = await retry_of(request)
     name = None if retry is None or body.dry_run else retry.name
 
     def act(tx: Transaction) -> Decisions:
-        more: dict[str, Any] = {"unavailable": body.unavailable, "key": name}
+        more: dict[str, Any] = {"unavailable": body.unavailable, "key": name, "confirm": body.confirm}
         when: dict[str, Any] = {"episode": body.episode, "season": body.season, "date": body.date}
         return Decisions(asking.ask(tx, body.wanted, **body.known, **more, **when))
 

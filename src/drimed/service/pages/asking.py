@@ -45,7 +45,11 @@ async def _by_sheet(visit: Visit) -> Response:
         table = await visit.service.parse(lambda: read(sent.data, sent.name))
         if not table.rows:
             raise InputError("the sheet has no rows; it needs a column “user”, and one for each context field")
-        act = lambda tx: _given(visit, roster.ask(tx, table, **_in_episode(visit)))  # noqa: E731
+
+        def act(tx: Transaction) -> str:
+            ask = lambda sure: roster.ask(tx, table, confirm=sure, **_in_episode(visit))  # noqa: E731
+            return _given(visit, forms.confirmed(visit, ask))
+
         return await visit.act(act, decides=True)
     except DrimedError as error:
         return await _form(visit, forms.refused_sheet(sent, error))
@@ -55,7 +59,8 @@ async def _by_hand(visit: Visit) -> Response:
     def act(tx: Transaction) -> str:
         wanted = asked.typed(visit, tx.state)
         about: dict[str, Any] = {"contexts": wanted.contexts, "enrol": wanted.enrol, "plots": wanted.plots}
-        return _given(visit, asking.ask(tx, wanted.users, **about, **_in_episode(visit)))
+        ask = lambda sure: asking.ask(tx, wanted.users, confirm=sure, **about, **_in_episode(visit))  # noqa: E731
+        return _given(visit, forms.confirmed(visit, ask))
 
     try:
         return await visit.act(act, decides=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from starlette.datastructures import UploadFile
 from starlette.responses import Response
@@ -15,6 +16,8 @@ from drimed.service.pages.route import Visit
 from drimed.trial.tables import cells, workbook, writing
 from drimed.trial.tables.decoding import decode
 from drimed.trial.tables.table import Record, read
+
+T = TypeVar("T")
 
 MOST_SHOWN = 200  # rows of a sheet with errors: those, and some of the others
 MOST_LISTED = 20  # messages above a form
@@ -96,6 +99,16 @@ def refused_sheet(sent: Sent, error: DrimedError) -> FormErrors:
     shown = shown[: 2 * MOST_SHOWN]
     found = [(f"row-{n}", f"Row {n}: {'; '.join(messages)}") for n, messages in sorted(wrong.items())]
     return FormErrors("sheet", found, mark(error), sent.text, columns, shown, len(rows) - len(shown))
+
+
+def confirmed(visit: Visit, act: Callable[[bool], T]) -> T:
+    """Do it; what is unlikely only if the form confirms exactly this."""
+    try:
+        return act(False)
+    except UnconfirmedError as error:
+        if visit.field("confirm") != mark(error):
+            raise
+        return act(True)
 
 
 def mark(error: DrimedError) -> str:

@@ -24,13 +24,14 @@ from drimed.service.tokens import ANY, READ, TELL
 from drimed.trial import blinding, queries, sheets
 from drimed.trial import events as kinds
 from drimed.trial import telling as outcomes
+from drimed.trial.columns import control_plot
 from drimed.trial.parts import LARGEST, User
 from drimed.trial.queries import SEARCHES, Found, Search
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
-from drimed.trial.why import why_this_arm
+from drimed.trial.why import in_words
 
 CHANGES = tuple(k for k in kinds.KINDS if k not in (kinds.DECISION, kinds.OUTCOME, kinds.SNAPSHOT))
 WISHES = (kinds.PREFERENCE, kinds.CONTROL)
@@ -103,7 +104,7 @@ async def outcome(visit: Visit) -> Response:
 
     def act(tx: Transaction) -> Receipt:
         report = _report(visit)
-        return telling.confirmed(visit, lambda sure: outcomes.tell(tx, [report], confirm=sure))[0]
+        return forms.confirmed(visit, lambda sure: outcomes.tell(tx, [report], confirm=sure))[0]
 
     return await _act(visit, act, "outcome")
 
@@ -115,7 +116,7 @@ async def amend(visit: Visit) -> Response:
     def act(tx: Transaction) -> Receipt:
         report, reason = _report(visit, blank=True), visit.field("reason")
         saw = _saw(visit)
-        return telling.confirmed(visit, lambda sure: [outcomes.amend(tx, report, reason, confirm=sure, saw=saw)])[0]
+        return forms.confirmed(visit, lambda sure: [outcomes.amend(tx, report, reason, confirm=sure, saw=saw)])[0]
 
     return await _act(visit, act, "amend")
 
@@ -180,8 +181,14 @@ async def _page(visit: Visit, errors: FormErrors = NO_ERRORS, *, saw: str = "", 
                 return {"s": now, **_recorded(state, found, events, saw)}
             spec = state.spec
             opened = [o for o in blinding.openings(ledger, state) if o.decision in (None, number)]
-            words = why_this_arm(found, confidence=spec.confidence, unit=spec.reward.unit)
-            more = {"first": events[0], "openings": opened, "why_words": words, **_charts(found, spec.confidence)}
+            words = in_words(state, found)
+            more = {
+                "first": events[0],
+                "openings": opened,
+                "why_words": words,
+                "reward_unit": spec.reward.unit,
+                **_charts(found, spec.confidence, spec.reward.unit),
+            }
             return {"s": queries.status(state), **_recorded(state, found, events[1:], saw), **more}
 
     shown = await visit.service.read(visit.trial, look)
@@ -209,7 +216,7 @@ def _about(state: TrialState, user: str) -> list[tuple[str, float | str]]:
     return group + list((profile.definition.attributes or {}).items())
 
 
-def _charts(d: Decision, confidence: float | str) -> dict[str, Any]:
+def _charts(d: Decision, confidence: float | str, unit: str) -> dict[str, Any]:
     """How likely each arm was, and its effect as estimated at that moment."""
     unknown = [arm for arm, e in (d.effects or {}).items() if e.high - e.low > LARGEST]
     then = [
@@ -228,7 +235,7 @@ def _charts(d: Decision, confidence: float | str) -> dict[str, Any]:
         "level": level,
         "unknown": unknown,
         "probabilities": allocation.probabilities(d.probabilities, d.arm),
-        "effects": forest.forest("then-chart", title, then, unit="reward", promise=level),
+        "effects": forest.forest("then-chart", title, then, on="reward", unit=unit, promise=level),
     }
 
 
@@ -287,7 +294,7 @@ def _about_outcome(event: Event) -> str:
         return "the rest of the outcome is missing" if body.get("was") else "the outcome is missing"
     recorded, was = body["outcome"], body.get("was") or {"metrics": {}, "control": None}
     said = []
-    for part, prefix in (("metrics", ""), ("control", "control plot's ")):
+    for part, prefix in (("metrics", ""), ("control", control_plot(""))):
         new, old = recorded[part] or {}, was[part] or {}
         for name in dict.fromkeys([*old, *new]):
             if name not in old:

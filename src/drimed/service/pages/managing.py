@@ -30,6 +30,7 @@ SECTIONS = {
 }
 
 T = TypeVar("T")
+CONFIRM = "confirm"  # a field of changes whose values may be unlikely
 
 routes = Pages()
 
@@ -50,7 +51,10 @@ async def change(visit: Visit) -> Response:
     wanted = known[path]
 
     def act(tx: Transaction) -> str:
-        done = wanted.apply(tx, _body(visit, tx.state, wanted))
+        body = _body(visit, tx.state, wanted)
+        done = forms.confirmed(
+            visit, lambda sure: wanted.apply(tx, body.model_copy(update={CONFIRM: True} if sure else {}))
+        )
         one = done.decision if isinstance(done, Opening) else None
         where = "manage" if one is None else f"decisions/{one}"
         return f"/trials/{visit.trial}/{where}?done={wanted.path}"
@@ -69,6 +73,8 @@ def _body(visit: Visit, state: TrialState, wanted: Change) -> Any:
         raise InputError("name a decision, or tick the box to open the code for all", ("sure",))
     values: dict[str, Any] = {}
     for name, field in wanted.body.model_fields.items():
+        if name == CONFIRM:  # by what the form sends for exactly these values
+            continue
         readers = READERS | (OF_USERS if wanted.name == "add_user" else {})
         value: Any = readers[name](visit, state) if name in readers else visit.field(name)
         if name == "preference" and (value or field.is_required()):

@@ -8,6 +8,8 @@ from starlette.responses import Response
 
 from drimed.findings.effects import better
 from drimed.findings.stopping import words
+from drimed.formatting import percent
+from drimed.learning.field.contrasts import ALPHA
 from drimed.policies.registry import find
 from drimed.service.pages import model
 from drimed.service.pages.rendering import number, shown
@@ -124,11 +126,16 @@ def _safety(state: TrialState) -> list[str]:
     guard = traits.guard.partition(" ")[0]  # without its confidence, which has a sentence of its own
     chance = _percent(spec.delta)
     ranges = f"Guaranteed ranges on these pages hold at all times at once, except with a probability of {chance}."
+    if spec.kind != "paper":
+        ranges = (
+            f"Ranges at all times on these pages hold at all looks together in {_percent(1 - ALPHA)} of trials, for "
+            "each effect by itself, if users, seasons and arms vary as the model has learned."
+        )
     if guard == "off":
         return ["Guard off: nothing keeps decisions near the control.", *_floors(state), ranges]
     said = [f"Guard {guard}: {traits.promise}."]
     if traits.tolerance is not None:
-        may, by = _at_most(traits.tolerance.relative, traits.tolerance.absolute, "reward", "")
+        may, by = _at_most(traits.tolerance.relative, traits.tolerance.absolute, "reward", spec.reward.unit)
         said.append(f"Tolerance: the expected reward of a decision {may} be below that of the control{by}.")
     said += [_guardrail(spec, rail) for rail in spec.guardrails]
     said += _floors(state)
@@ -206,10 +213,10 @@ def _rehearsed(state: TrialState) -> str:
     seen = state.created.body.get("rehearsal")
     if seen is None:
         return ""
-    found = "" if seen["power"] is None else f" A better arm was found in {_percent(seen['power'])} of them."
+    found = "" if seen["power"] is None else f" A better arm was found in {percent(seen['power'])} of them."
     return (
         f"Before it was created, this trial was simulated {seen['trials']} times over {seen['seasons']} seasons "
-        f"(scenario: {seen['scenario']}): {_percent(seen['control'])} of decisions were for the control.{found} "
+        f"(scenario: {seen['scenario']}): {percent(seen['control'])} of decisions were for the control.{found} "
         f"Rehearsal {seen['hash'][:16]}."
     )
 

@@ -16,7 +16,9 @@ from starlette.responses import Response
 
 from drimed.findings import page
 from drimed.formatting import short
-from drimed.records import Decision, Status
+from drimed.records import Decision
+from drimed.trial.columns import control_plot
+from drimed.trial.seasons import when
 from drimed.trial.why import guard_did
 
 LONG = "public, max-age=31536000, immutable"
@@ -30,7 +32,13 @@ def environment() -> Environment:
     """The templates of these pages."""
     made = page.environment("drimed.service.pages")
     made.filters |= {"seg": _segment, "number": number, "shown": shown}
-    made.globals |= {"asset": address, "guard_did": guard_did, "place": place, "season": season}
+    made.globals |= {
+        "asset": address,
+        "control_plot": control_plot,
+        "guard_did": guard_did,
+        "place": place,
+        "season": when,
+    }
     return made
 
 
@@ -79,16 +87,6 @@ def place(decision: Decision) -> str:
     """
     plot = "" if decision.plot is None else f", plot {decision.plot}"
     return decision.user + plot + ("" if decision.block is None else f" in block {decision.block}")
-
-
-def season(found: Decision | Status) -> str:
-    """When a decision was taken, or what is open: a season by its name, or else an episode by its number.
-
-    >>> from types import SimpleNamespace as D
-    >>> season(D(episode=3, season=None)), season(D(episode=3, season="spring 2026"))
-    ('episode 3', 'season spring 2026')
-    """
-    return f"episode {found.episode}" if found.season is None else f"season {found.season}"
 
 
 @routes.get("/static/{name}")

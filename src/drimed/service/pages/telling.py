@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from starlette.responses import Response
 
-from drimed.errors import BatchError, DrimedError, InputError, UnconfirmedError
+from drimed.errors import BatchError, DrimedError, InputError
 from drimed.records import Fault, Receipt, Report
 from drimed.service import observing
 from drimed.service.pages import forms
@@ -75,7 +75,7 @@ async def _by_sheet(visit: Visit) -> Response:
         table = await visit.service.parse(lambda: read(sent.data, sent.name))
         return await visit.act(
             lambda tx: _after(
-                visit, confirmed(visit, lambda sure: sheets.tell(tx, table, confirm=sure, blinded=visit.blinded))
+                visit, forms.confirmed(visit, lambda sure: sheets.tell(tx, table, confirm=sure, blinded=visit.blinded))
             )
         )
     except DrimedError as error:
@@ -87,22 +87,12 @@ async def _by_hand(visit: Visit) -> Response:
 
     def act(tx: Transaction) -> str:
         found = reports(values)
-        return _after(visit, confirmed(visit, lambda sure: telling.tell(tx, found, confirm=sure)))
+        return _after(visit, forms.confirmed(visit, lambda sure: telling.tell(tx, found, confirm=sure)))
 
     try:
         return await visit.act(act)
     except InputError as error:
         return await _form(visit, forms.refused("hand", error, lambda fault: place(values, fault)), also=list(values))
-
-
-def confirmed(visit: Visit, tell: Callable[[bool], list[Receipt]]) -> list[Receipt]:
-    """Record outcomes; values outside their range only if the form confirms exactly these."""
-    try:
-        return tell(False)
-    except UnconfirmedError as error:
-        if visit.field("confirm") != forms.mark(error):
-            raise
-        return tell(True)
 
 
 def typed(visit: Visit, *, blank: bool = False) -> Typed:

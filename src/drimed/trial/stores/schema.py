@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # Alembic is loaded where tables are made or changed: a store
     from alembic.config import Config
 
 VERSION_TABLE = "drimed_version"
-HEAD = "0005"  # a test holds it to the newest migration
+HEAD = "0006"  # a test holds it to the newest migration
 LOCK = 0x64726D  # of PostgreSQL's advisory locks, for the moment of preparation
 PATIENCE = 60.0  # seconds
 

@@ -1,0 +1,30 @@
+"""What passes between the rooms: plain data without dependencies.
+
+Trial, service, pages, sheets, exports and client all speak in these records.
+"""
+
+from drimed.records.body import LISTS, cut_lists, quoted, read_body, whole_text
+from drimed.records.decision import (
+    COMPLETE,
+    MISSING,
+    PARTIAL,
+    PENDING,
+    STATES,
+    Decision,
+    Interval,
+    Opening,
+    Receipt,
+    Report,
+)
+from drimed.records.event import Event, Head, Kept, Proof
+from drimed.records.fault import Fault, Path
+from drimed.records.finding import Alarm, Checks, Effect
+from drimed.records.look import Claim, Limit, Look
+from drimed.records.reading import Page, read
+from drimed.records.status import Member, Status
+
+__all__ = [
+    "COMPLETE", "LISTS", "MISSING", "PARTIAL", "PENDING", "STATES", "Alarm", "Checks", "Claim", "Decision", "Effect",
+    "Event", "Fault", "Head", "Interval", "Kept", "Limit", "Look", "Member", "Opening", "Page", "Path", "Proof",
+    "Receipt", "Report", "Status", "cut_lists", "quoted", "read", "read_body", "whole_text",
+]  # fmt: skip

@@ -1,0 +1,69 @@
+"""What stopping rules said at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from drimed.records.reading import read
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a stopping rule says of the range of one arm."""
+
+    rule: str
+    kind: str  # superiority, non_inferiority, equivalence, futility or harm
+    on: str  # "reward" or a metric
+    who: str  # all users, a group or a user
+    arm: str
+    low: float | None  # None: nothing can be told yet
+    high: float | None
+    margin: float
+    distance: float | None  # how far the rule is from being met, in the unit of what is measured; negative: met
+    met: bool
+    all_arms: bool = False  # distance and met are those of all arms together
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A largest number of seasons or decisions."""
+
+    limit: str
+    of: int
+    reached: int
+    met: bool
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the stopping rules said at one moment."""
+
+    event: int  # 0: it was not recorded
+    time: str
+    actor: str
+    cause: str  # season, decisions or by hand
+    episode: int
+    decisions: int
+    outcomes: int  # complete ones
+    claims: list[Claim]
+    limits: list[Limit]
+    floor_ends: list[str]  # for whom the floor ends with this look
+    demands: str | None  # paused or stopped
+    reason: str  # why that follows
+    hash: str  # of all that it says, as it is recorded
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+    @staticmethod
+    def read(data: Mapping[str, Any]) -> Look:
+        """From JSON data; fields that a newer service adds are left out."""
+        claims = [read(Claim, one) for one in data["claims"]]
+        return read(Look, {**data, "claims": claims, "limits": [read(Limit, one) for one in data["limits"]]})

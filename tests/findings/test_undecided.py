@@ -1,0 +1,29 @@
+"""Who is undecided, in words."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from drimed.findings.undecided import MOST_NAMED, undecided
+
+
+def _analysis(chances: list[float], withdrawn: str | None = None) -> Any:
+    best = SimpleNamespace(arm="new")
+    found = [SimpleNamespace(user=f"u{i}", effect=best, runner_up="old", p_best=p) for i, p in enumerate(chances)]
+    return SimpleNamespace(recommendations=found, checks=SimpleNamespace(withdrawn=withdrawn), varying=None)
+
+
+def test_those_without_a_clearly_best_arm_are_named_with_the_two_in_question() -> None:
+    assert undecided(_analysis([0.99, 0.6])) == (
+        "1 of 2 users is undecided: no arm has a chance of 95 % or more of being the best (u1: new or old)."
+    )
+
+
+def test_where_all_are_decided_it_says_so() -> None:
+    assert str(undecided(_analysis([0.99, 0.95]))).startswith("Nobody is undecided")
+
+
+def test_many_are_counted_and_a_wrong_model_says_nothing() -> None:
+    assert str(undecided(_analysis([0.5] * (MOST_NAMED + 2)))).endswith("; and 2 more).")
+    assert undecided(_analysis([0.5, 0.5], "wrong")) is None
