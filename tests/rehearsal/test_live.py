@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from drimed.findings.analyse import analyse
 from drimed.records import Report
 from drimed.rehearsal.designs import own
 from drimed.rehearsal.people import Crowd
@@ -113,3 +114,24 @@ def test_a_live_trial_with_the_same_draws_takes_the_rehearsed_decisions(
             while waiting and waiting[0][0] <= season.number - world.setting.delay:
                 trial.tell_many(waiting.pop(0)[1], confirm=True)
     assert len(given) > 1  # a trial that stays on its control would show nothing
+
+
+@pytest.mark.parametrize("name", ["sites", "two metrics, contexts, guardrail", "paper", "lost"])
+def test_what_a_rehearsal_claims_is_what_the_report_of_a_live_trial_shows(name: str) -> None:
+    """Of all users together at the end: estimates, likely ranges and ranges at all times, to 1e-5."""
+    more, scenario = TRIALS[name]
+    spec = TrialSpec.read(PLAIN | more)
+    world, played = rehearsed(spec, scenario, 3)
+    look = played[-1].look
+    assert look is not None
+    for s, seed in enumerate(SEEDS):
+        trial = Trial.create(spec.plain() | {"seed": seed}, MemoryStore())
+        for season in played:
+            trial.open_episode(contexts(world, season.number, s))
+            trial.tell_many(reports(spec, season, s, [d.id for d in trial.ask()]), confirm=True)
+        shown = [e for e in analyse(trial).effects if (e.who, e.on, e.source) == ("all users", "reward", "model")]
+        arms = [list(spec.arms).index(e.arm) for e in shown]
+        found = [look.mean, look.mean - look.likely, look.mean + look.likely, look.low, look.high]
+        live = [[getattr(e, n) for e in shown] for n in ("estimate", "likely_low", "likely_high", "low", "high")]
+        np.testing.assert_allclose([part[s, arms] for part in found], live, rtol=1e-5, atol=1e-6)
+        assert len(arms) > 1

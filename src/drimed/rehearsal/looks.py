@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
-from drimed.errors import InputError
+from drimed.evaluation import effects as linear
 from drimed.learning.field.contrasts import ALPHA, LIKELY, Found
 from drimed.learning.field.design import UNKNOWN
 from drimed.learning.field.learner import Field
@@ -23,6 +23,7 @@ from drimed.policies.contract import AnyPolicy
 from drimed.policies.policy import Policy
 
 ONE_SIDE = 0.5 + LIKELY / 2
+Together = tuple[FloatArray, FloatArray, FloatArray, FloatArray]  # mean, likely, low and high of a look: (S, K) each
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,10 @@ def look(policy: AnyPolicy, state: Any, offers: Offer) -> Look:
         wide = endless[:, 0]
         return Look(nothing, endless, nothing[:, 0], wide, -wide, wide)
     estimate, half = policy.effects(state, offers, ONE_SIDE)
-    found = (_field if isinstance(policy.learner, Field) else _regression)(policy, state, offers)
-    low, high = found.at_all_times(ALPHA)
-    likely = float(ndtri(ONE_SIDE)) * found.deviation
-    return Look(estimate, half, found.mean, likely, low, high)
+    return Look(estimate, half, *(_field if isinstance(policy.learner, Field) else _regression)(policy, state, offers))
 
 
-def _field(policy: Policy, state: Any, offers: Offer) -> Found:
+def _field(policy: Policy, state: Any, offers: Offer) -> Together:
     """All users together: the mean of their rows on what lasts."""
     learner: Any = policy.learner
     evidence = state.evidence
@@ -89,19 +87,13 @@ def _field(policy: Policy, state: Any, offers: Offer) -> Found:
     known = scale.known.reshape(-1, 1) > 0
     blank = np.where(before > 0, UNKNOWN, 0.0)
     deviation = np.where(known, np.sqrt(np.maximum(variance, 0.0)), blank)
-    return Found(mean, deviation, np.where(known, before, blank))
+    low, high = Found(mean, deviation, np.where(known, before, blank)).at_all_times(ALPHA)
+    return mean, float(ndtri(ONE_SIDE)) * deviation, low, high
 
 
-def _regression(policy: Policy, state: Any, offers: Offer) -> Found:
-    """The same for the paper's model; before any data its coefficients are as its penalty says."""
-    fit: Any = policy.fit(state)
-    w = (offers.features - offers.control_features[..., None, :])[0]  # (H, K, d)
-    rows = np.einsum("hk,hkd->kd", weights(offers), w)
-    penalty = getattr(policy.learner, "ridge_penalty", None)
-    if penalty is None:
-        raise InputError("this policy has no regression that effects could be read from")
-    mean = np.einsum("kd,sd->sk", rows, fit.theta)
-    noise = fit.noise_bound
-    variance = np.einsum("kd,sde,ke->sk", rows, fit.metric, rows) * noise**2
-    before = np.sqrt((rows**2).sum(-1) / penalty) * noise
-    return Found(mean, np.sqrt(variance), np.broadcast_to(before, mean.shape))
+def _regression(policy: Policy, state: Any, offers: Offer) -> Together:
+    """The same for the paper's model: its guaranteed range, as a report has it."""
+    fit = policy.fit(state)
+    found = linear.group_effects(fit, offers, {"": range(offers.control.shape[-2])})[""]
+    share = np.asarray(ndtri(ONE_SIDE) * fit.noise_bound / fit.radius)[..., None]
+    return found.estimate, share * (found.estimate - found.low), found.low, found.high
