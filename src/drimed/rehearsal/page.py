@@ -40,7 +40,7 @@ SHARES = (
 
 @dataclass(frozen=True)
 class Results:
-    """A plan with what came of it."""
+    """A plan and its results."""
 
     plan: Plan
     records: Records
