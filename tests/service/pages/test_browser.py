@@ -254,8 +254,8 @@ def test_on_a_phone_the_name_of_a_row_stays_in_sight_while_its_numbers_are_typed
 def test_on_a_phone_no_outcome_has_to_be_scrolled_to_sideways(tab: Tab) -> None:
     tab.go(f"{DEMO}/tell")
     table = tab.page.locator("form .scroll").first
-    for value, field in enumerate(table.locator("tbody tr").first.locator("input").all()):
-        field.fill(f"9999{value}")
+    for value, box in enumerate(table.locator("tbody tr").first.locator("input").all()):
+        box.fill(f"9999{value}")
     tab.page.get_by_role("button", name="Record", exact=True).click()
     expect(tab.page.locator("tr.why")).to_be_visible()
     assert table.evaluate("part => part.scrollWidth <= part.clientWidth")
