@@ -46,7 +46,7 @@ def play(spec: dict[str, Any], episodes: int, *, seed: int = 3, shift: int | Non
     trial = Trial.create(spec, MemoryStore())
     for episode in range(1, episodes + 1):
         rain = {u: {"rain": 5 + 2 * rng.standard_normal() + wet * episode} for u in spec["users"]}
-        trial.open_episode(rain if spec.get("context") else None)
+        trial.open_episode(rain if spec.get("context") else None, confirm=True)
         reports = []
         for g in trial.ask():
             moved = shift is not None and episode >= shift and g.arm != "old"

@@ -9,6 +9,7 @@ import pytest
 
 from drimed.findings.analyse import Analysis, analyse
 from drimed.findings.effects import EVERYBODY, MODEL
+from drimed.findings.floor_cost import FloorCost
 from drimed.findings.page import report
 from drimed.trial.events import DECISION
 from drimed.trial.stores.memory import MemoryStore
@@ -84,3 +85,14 @@ def test_a_trial_without_floors_has_no_cost() -> None:
     a = analyse(played(SPEC, seasons=2))
     assert a.floor_cost is None
     assert "What the floors cost" not in report(a)
+
+
+def test_a_cost_that_is_round_off_is_no_number() -> None:
+    cost = FloorCost(
+        decisions=20, episodes=1, last=1, running=True, loss=-1.58e-63, low=-4e-63, high=8.8e-64, control=1e-65,
+        below={"late": 20}, possible={"late": 20},
+    )  # fmt: skip
+    assert cost.says("at all times") == [
+        "Floors were in force for 20 decisions in 1 episode. They changed nothing that counts.",
+        "The guard could not certify the whole floor of every arm: late in 100 % of them.",
+    ]

@@ -68,7 +68,7 @@ def test_a_dry_run_enrols_nobody(made: httpx.Client) -> None:
     [
         (P, {"user": "p1", "attributes": {"sex": "f", "aeg": 1}}, 422, "attributes.aeg", "did you mean 'age'"),
         (P, {"user": "p1", "attributes": {"sex": 3}}, 422, "attributes.sex", "must be a text"),
-        (P, {"user": "p1"}, 422, "attributes", "attribute 'sex' is missing"),
+        (P, {"user": "p1"}, 422, "attributes.sex", "attribute 'sex' is missing"),
         (P, {"user": "p1", "attributes": {"sex": "f"}, "cohort": "wrad"}, 422, "cohort", "did you mean 'ward'"),
         (P, {"user": "a/b", "attributes": {"sex": "f"}}, 422, "user", "must be a name"),
         (P, {"user": "p1", "attributes": {"sex": "f"}, "cohort": "a/b"}, 422, "cohort", "must be a name"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from drimed.errors import BatchError, ConflictError, InputError, UnconfirmedError
+from drimed.errors import BatchError, ConflictError, InputError, SpecError, UnconfirmedError
 from drimed.records import Decision, Fault
 from drimed.trial import roster
 from drimed.trial.tables.table import read
@@ -149,3 +149,29 @@ def test_a_mistyped_plot_in_a_block_that_is_known_is_refused_whoever_confirms_it
 def test_somebody_without_declared_plots_brings_them_with_the_request() -> None:
     trial = new(users=BLOCKS)
     assert [d.plot for d in trial.ask(["west"], plots={"west": {"A": ["7"]}})] == ["7"]
+
+
+def test_a_level_that_the_file_does_not_list_is_asked_about_once() -> None:
+    """A mistyped level would otherwise be a category of its own for good."""
+    trial = new(enrolment="open", users={}, attributes={"sex": {"levels": ["f", "m"]}})
+    (fault,) = doubted(trial, lambda: trial.ask("p1", attributes={"sex": "F"}))
+    assert fault.path == ("enrol", "p1", "attributes", "sex")
+    assert fault.message.startswith("user 'p1': sex: unknown level 'F'")
+    assert fault.message.endswith("Known: f, m; it becomes a new level if that is right")
+    trial.ask("p1", attributes={"sex": "m"})
+    trial.ask("p2", attributes={"sex": "x"}, confirm=True)
+    trial.ask("p3", attributes={"sex": "x"})  # known by now
+    verified(trial)
+
+
+def test_levels_that_the_file_does_not_list_at_all_come_as_they_come() -> None:
+    trial = new(users={"north": {"attributes": {"soil": "sand"}}})
+    trial.add_user("south", {"attributes": {"soil": "loam"}})
+    verified(trial)
+
+
+def test_an_attribute_that_is_missing_is_said_at_its_own_place() -> None:
+    trial = new(enrolment="open", users={}, attributes={"sex": {"levels": ["f", "m"]}})
+    with nothing_written(trial), pytest.raises(SpecError) as error:
+        trial.ask("p1")
+    assert [f.path for f in error.value.faults] == [("enrol", "p1", "attributes", "sex")]

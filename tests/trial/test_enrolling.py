@@ -65,7 +65,7 @@ def test_several_join_in_the_order_in_which_they_are_asked_for() -> None:
 def test_an_unknown_level_of_a_category_is_a_new_one() -> None:
     trial = opened()
     for name, sex in (("a", "x"), ("b", "m"), ("c", "y"), ("d", "x")):
-        trial.ask(name, attributes={"sex": sex})
+        trial.ask(name, attributes={"sex": sex}, confirm=True)
     found = [trial.state().profile(u).person.levels for u in "abcd"]
     assert found == [(2,), (1,), (3,), (2,)]
     again = Trial.open("t", trial.store).state()
@@ -102,7 +102,7 @@ def test_faults_of_all_who_join_are_reported_at_once() -> None:
     trial = opened()
     with pytest.raises(SpecError) as error:
         trial.ask(["a", "b"], enrol={"a": {"attributes": {"sex": 3.0}}, "b": {}})
-    assert [f.field for f in error.value.faults] == ["enrol.a.attributes.sex", "enrol.b.attributes"]
+    assert [f.field for f in error.value.faults] == ["enrol.a.attributes.sex", "enrol.b.attributes.sex"]
 
 
 def test_a_later_failure_of_the_request_takes_the_enrolment_back() -> None:

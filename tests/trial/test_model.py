@@ -153,7 +153,7 @@ def test_what_is_declared_comes_first_and_the_rest_is_filled_in() -> None:
 def test_a_missing_number_is_refused_unless_a_typical_value_was_declared() -> None:
     users = users_of({"ph": 6.0}, {})
     path, message = fault_of(users=users)
-    assert path == "users.u1.attributes"
+    assert path == "users.u1.attributes.ph"
     assert "'ph' is missing" in message
     spec = spec_of(users=users, attributes={"ph": {"typical": 6.5, "spread": 0.5}})
     covariates = Covariates(spec)
@@ -164,7 +164,7 @@ def test_a_missing_number_is_refused_unless_a_typical_value_was_declared() -> No
 @pytest.mark.parametrize(
     ("changes", "path", "said"),
     [
-        ({"users": users_of({"soil": "sand"}, {})}, "users.u1.attributes", "attribute 'soil' is missing"),
+        ({"users": users_of({"soil": "sand"}, {})}, "users.u1.attributes.soil", "attribute 'soil' is missing"),
         ({"users": users_of({"soil": "sand"}, {"soil": 3.0})}, "users.u1.attributes.soil", "must be a text"),
         (
             {"users": users_of({"ph": "sour"}), "attributes": {"ph": {"typical": 6.0}}},

@@ -153,6 +153,8 @@ def assumptions(checks: Checks, state: TrialState | None = None) -> list[tuple[s
     called = NUMBERED if state is None else calendar(state)
     few, rate = "too few outcomes to say.", f"(false-alarm rate {100 * ALPHA:g} %)"
     context, mean, noise, played = "too little is recorded to say.", few, few, "not known for all decisions."
+    if state is not None and not state.counts.decisions:
+        played = "there are no decisions yet."
     if state is not None and not state.spec.context:
         context = "none are recorded."
     if checks.context is not None:

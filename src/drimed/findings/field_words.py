@@ -90,7 +90,7 @@ class Words:
         if not anywhere:
             return "never given"
         if not here:
-            return f"from {others}: no {self.outcome} here"
+            return f"from {others}: no {self.outcome} with it here"
         whose = "their" if self.people else "its"
         return f"mostly from {whose} own {n}" if own >= MOSTLY else f"mostly from {others}: {n} here"
 

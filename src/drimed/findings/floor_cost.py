@@ -19,6 +19,8 @@ from drimed.rules.floors import KEPT
 from drimed.trial.gather import Gathered
 from drimed.trial.seasons import NUMBERED, Calendar
 
+NOTHING = 1e-9  # of reward in a decision: round-off, or a chance that no draw will ever show
+
 
 @dataclass(frozen=True)
 class FloorCost:
@@ -40,6 +42,9 @@ class FloorCost:
         """In words; `promise` is what the long ranges are called, and `called` what the seasons are."""
         under = f"{counted(self.decisions, 'decision')} in {counted(self.episodes, called.word)}"
         until = "" if self.running else f", the last in {called.said(self.last)}"
+        if max(abs(self.loss), abs(self.low), abs(self.high)) < NOTHING * self.decisions:
+            said = [f"Floors were in force for {under}{until}. They changed nothing that counts."]
+            return [*said, *self._held()]
         worth = "cost" if self.loss >= 0 else "brought"
         ends = sorted((self.low, self.high) if self.loss >= 0 else (-self.low, -self.high))
         said = [
@@ -50,11 +55,13 @@ class FloorCost:
         ]
         more = "more" if self.control >= 0 else "fewer"
         said.append(f"They gave the control in {short(abs(self.control))} {more} decisions, on average over the draws.")
+        return [*said, *self._held()]
+
+    def _held(self) -> list[str]:
+        """Which floors the guard could not certify."""
         held = [(arm, n, self.possible[arm]) for arm, n in self.below.items() if n]
-        if held:
-            shares = ", ".join(f"{arm} in {percent(n / of)} of them" for arm, n, of in held)
-            said.append(f"The guard could not certify the whole floor of every arm: {shares}.")
-        return said
+        shares = ", ".join(f"{arm} in {percent(n / of)} of them" for arm, n, of in held)
+        return [f"The guard could not certify the whole floor of every arm: {shares}."] if held else []
 
 
 def floor_cost(seen: Gathered, fit: Inference) -> FloorCost | None:

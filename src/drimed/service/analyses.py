@@ -60,6 +60,10 @@ class Budget:
         self.since = now
         return self.left > 0
 
+    def wait(self) -> float:
+        """Seconds until something may be begun."""
+        return 0.0 if self.any_left() else -self.left / SHARE
+
     def spend(self, seconds: float) -> None:
         """Something was done."""
         self.left -= seconds

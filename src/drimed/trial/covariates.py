@@ -72,7 +72,7 @@ class Covariates:
         for name, known in self.attributes.items():
             if known.roles and known.needed and name not in values:
                 fix = " or, when the trial is created, declare a typical value, which is then taken"
-                yield Fault(at, f"attribute {name!r} is missing: give it{fix if known.levels is None else ''}")
+                yield Fault((*at, name), f"attribute {name!r} is missing: give it{fix if known.levels is None else ''}")
 
     def numbers(self, values: Values) -> tuple[float, ...]:
         """Somebody's numerical attributes, standardised."""

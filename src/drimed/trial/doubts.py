@@ -37,8 +37,12 @@ def of_contexts(state: TrialState, contexts: Mapping[str, Mapping[str, Any]], *,
 def of_attributes(state: TrialState, user: str, values: Mapping[str, Any] | None, at: Path) -> Iterator[Fault]:
     """Of the attributes of somebody who joins."""
     for name, value in (values or {}).items():
-        declared = state.spec.attributes.get(name, Attribute())
-        yield from _of_value(user, name, value, declared, (*at, "attributes", name))
+        declared, path = state.spec.attributes.get(name, Attribute()), (*at, "attributes", name)
+        yield from _of_value(user, name, value, declared, path)
+        levels = state.numbers.levels.get(name, declared.levels or ())
+        if declared.levels and isinstance(value, str) and value not in levels:
+            message = str(UnknownNameError("level", value, levels))
+            yield Fault(path, f"user {user!r}: {name}: {message}; it becomes a new level if that is right")
 
 
 def of_plots(state: TrialState, places: Sequence[Place]) -> Iterator[Fault]:

@@ -27,10 +27,16 @@ _GUARD = dict(
     )
 )
 
+TRACE = 0.005  # of a proposal: what is left of it is not worth speaking of
+
 
 def guard_did(decision: Decision) -> str:
     """What the guard did to a decision."""
     said = _GUARD.get(decision.reason, decision.reason)
+    if decision.reason == REASONS[2] and decision.share is not None and decision.share < TRACE:
+        return (
+            "Almost nothing of the policy's proposal could be certified: certified arms had nearly all of the chance."
+        )
     if decision.share is not None and 0 < decision.share < 1:
         said += f" {percent(decision.share)} of the policy's own proposal is left in the probabilities."
     return said

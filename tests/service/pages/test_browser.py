@@ -236,19 +236,31 @@ def test_everybody_can_use_every_page(tab: Tab) -> None:
 
 @pytest.mark.parametrize("context", [(False, PHONE)], indirect=True, ids=["phone"])
 def test_on_a_phone_the_name_of_a_row_stays_in_sight_while_its_numbers_are_typed(tab: Tab) -> None:
-    for address in (f"{DEMO}/tell", f"{DEMO}/ask"):
-        tab.go(address)
-        row = tab.page.locator("form .scroll tbody tr").first
-        table, name, last = tab.page.locator("form .scroll").first, row.locator("th"), row.locator("input").last
-        table.evaluate("part => { part.scrollLeft = part.scrollWidth; }")
-        last.focus()
-        edge, at, typed = table.bounding_box(), name.bounding_box(), last.bounding_box()
-        assert edge is not None
-        assert at is not None
-        assert typed is not None
-        assert edge["x"] <= at["x"]
-        assert at["x"] + at["width"] <= typed["x"], "the name does not lie over the input"
-        assert typed["x"] + typed["width"] <= edge["x"] + edge["width"]
+    tab.go(f"{DEMO}/ask")
+    row = tab.page.locator("form .scroll tbody tr").first
+    table, name, last = tab.page.locator("form .scroll").first, row.locator("th"), row.locator("input").last
+    table.evaluate("part => { part.scrollLeft = part.scrollWidth; }")
+    last.focus()
+    edge, at, typed = table.bounding_box(), name.bounding_box(), last.bounding_box()
+    assert edge is not None
+    assert at is not None
+    assert typed is not None
+    assert edge["x"] <= at["x"]
+    assert at["x"] + at["width"] <= typed["x"], "the name does not lie over the input"
+    assert typed["x"] + typed["width"] <= edge["x"] + edge["width"]
+
+
+@pytest.mark.parametrize("context", [(False, PHONE)], indirect=True, ids=["phone"])
+def test_on_a_phone_no_outcome_has_to_be_scrolled_to_sideways(tab: Tab) -> None:
+    tab.go(f"{DEMO}/tell")
+    table = tab.page.locator("form .scroll").first
+    for value, box in enumerate(table.locator("tbody tr").first.locator("input").all()):
+        box.fill(f"9999{value}")
+    tab.page.get_by_role("button", name="Record", exact=True).click()
+    expect(tab.page.locator("tr.why")).to_be_visible()
+    assert table.evaluate("part => part.scrollWidth <= part.clientWidth")
+    label = table.locator("td[data-label]").first.evaluate("cell => getComputedStyle(cell, '::before').content")
+    assert label.strip('"').startswith("yield"), "each field says what it is"
 
 
 def test_charts_answer_to_pointer_keys_and_legend(tab: Tab) -> None:

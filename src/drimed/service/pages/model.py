@@ -86,6 +86,8 @@ def _people(state: TrialState, model: Model) -> Iterator[str]:
         yield "Outcomes of all may shift from episode to episode."
     effects = [c.name for c in state.problem.covariates.counted[0] if "effects" in c.roles]
     if effects:
-        yield f"How {', '.join(effects)} changes an arm's effect may differ from person to person."
+        *first, last = effects
+        named = f"{', '.join(first)} and {last} change" if first else f"{last} changes"
+        yield f"How {named} an arm's effect may differ from person to person."
     if model.centred:
         yield "Effects stay right whatever course a person's outcomes take without the arms (action-centred)."

@@ -40,7 +40,8 @@ class Choice:
 async def trial(visit: Visit) -> Response:
     """The whole of it on one page."""
     status = await visit.service.read(visit.trial, lambda t: t.status())
-    worked = await Analyses.of(visit.request).get(visit.trial, status.hash)
+    analyses = Analyses.of(visit.request)
+    worked = await analyses.get(visit.trial, status.hash)
     found = worked.analysis if worked is not None else None
     more = {"a": None} if found is None else await visit.service.run(lambda: _findings(visit, found))
     kept = {name: value for name, value in visit.request.query_params.items() if name in KEPT}
@@ -51,7 +52,7 @@ async def trial(visit: Visit) -> Response:
 
     return visit.page(
         "overview.html", s=status, tab="overview", live=True, worked=worked, behind=_behind(status, worked), kept=kept,
-        here=here, **more,
+        wait=-int(-analyses.budget.wait() // 1), here=here, **more,
     )  # fmt: skip
 
 

@@ -151,7 +151,8 @@ def _floors(state: TrialState) -> list[str]:
     if floors is None:
         return []
     parts = [f"the control has at least {_percent(floors.control)}"] if floors.control else []
-    parts += [f"every arm has at least {_percent(floors.arms)} where the guard allows it"] if floors.arms else []
+    also = "every arm, the control too, has on top of that" if parts else "every arm has"
+    parts += [f"{also} at least {_percent(floors.arms)} where the guard allows it"] if floors.arms else []
     whose = "the trial's" if floors.count == "all" else "the user's own"
     fall = f", falling as the number of {whose} decisions to the power {-floors.shrink:g}" if floors.shrink else ""
     said = [f"Floor: of the chance in each decision, {' and '.join(parts)}{fall}."] if parts else []
