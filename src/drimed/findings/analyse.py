@@ -268,4 +268,5 @@ def _gain(a: Analysis) -> str:
     )
     if a.checks.withdrawn:
         return f"{worth}, without a guarantee."
-    return f"{worth} ({a.promise}: {short(low)} to {short(high)}), {amount(abs(gain) / n, unit)} for each; {a.course.verdict}."
+    each = f"{amount(abs(gain) / n, unit)} for each"
+    return f"{worth} ({a.promise}: {short(low)} to {short(high)}), {each}; {a.course.verdict}."
