@@ -427,3 +427,19 @@ def test_unlikely_contexts_and_attributes_are_asked_about(line: CommandLine) -> 
     for words, _ in (calls[3], calls[0]):
         line.ok(*words, "--yes")
     assert line.status("wet")["decisions"] == 2
+
+
+@pytest.mark.parametrize("suffix", ["csv", "xlsx", "json"])
+def test_the_sheet_of_a_dry_run_is_written_over(line: CommandLine, suffix: str) -> None:
+    out = str(line.folder / f"arms.{suffix}")
+    line.ok("init", line.write("s.json", json.dumps(SMALL | {"name": "dry"})), "--no-rehearse")
+    line.ok("ask", "dry", "--dry-run", "--out", out)
+    assert "wrote" in line.ok("ask", "dry", "--out", out)
+
+
+def test_where_the_sheet_cannot_be_written_it_is_said_that_decisions_were_taken(line: CommandLine) -> None:
+    line.ok("init", line.write("s.json", json.dumps(SMALL | {"name": "dry"})), "--no-rehearse")
+    mine = line.write("mine.csv", "a,b\n1,2\n")
+    said = str(line.refused("ask", "dry", "--out", mine))
+    assert "choose another name. The 2 decisions of episode 1 are recorded all the same: repeat this" in said
+    assert line.status("dry")["decisions"] == 2

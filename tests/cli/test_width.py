@@ -62,3 +62,15 @@ def test_a_table_fits(folder: Path, command: str, words: list[str]) -> None:
     assert "…" not in said
     for word in words:
         assert word in said
+
+
+def test_a_column_that_could_be_narrower_gives_way(folder: Path) -> None:
+    text = drimed(folder, "trial", "template").replace('"maize-nitrogen" ', '"winter-wheat-nitrogen" ')
+    (folder / "w.toml").write_text(text, encoding="utf-8")
+    drimed(folder, "trial", "init", "w.toml", "--no-rehearse")
+    sheet = folder / "w.csv"
+    sheet.write_text("user,rain\nnorth,450\nhill,450\nriver,450\n", encoding="utf-8")
+    drimed(folder, "trial", "ask", "winter-wheat-nitrogen", "w.csv", "--season", "spring 1999", "--out", "w2.csv")
+    drimed(folder, "trial", "missing", "winter-wheat-nitrogen", "--decision", "1", "--reason", "hail")
+    said = drimed(folder, "trial", "status", "winter-wheat-nitrogen")
+    assert "".join(re.sub(r"\s", "", line[-20:]) for line in said.splitlines()[-4:]).endswith("pending,1missing")

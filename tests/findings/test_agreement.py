@@ -138,3 +138,9 @@ def test_many_arms_that_were_hardly_played_have_one_sentence() -> None:
     assert one.startswith("Nothing can be said about 4 arms without the model yet (a0, a1, a2 and 1 more): ")
     assert "the most that one of them had is 1.2 (a3). A floor would change that" in one
     assert other == both.says
+
+
+def test_where_there_are_floors_none_is_advised() -> None:
+    said = Silent("b", "both", 8.98, None, 54, 0.1).says
+    assert said.endswith("and 10 are needed. With the floors that takes about 11 more decisions.")
+    assert "A floor would change that" in Silent("b", "both", 8.98, None, 54, 0.0).says

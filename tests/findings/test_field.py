@@ -183,12 +183,12 @@ def test_a_site_without_outcomes_rests_on_the_others() -> None:
     assert found.varying is not None
     rests = found.varying.rests
     assert rests["s3", "good"].own < 1e-6
-    assert rests["s3", "good"].says == "from other sites: no plot with it here"
+    assert rests["s3", "good"].says == "from other sites: no outcome with it here"
     others = [rests[f"s{i}", "good"] for i in (0, 1, 2, 4, 5)]
     assert all(r.own > 0.05 and r.outcomes > 0 for r in others)
-    assert any(re.fullmatch(r"mostly from other sites: \d+ plots? here", r.says) for r in others)
+    assert any(re.fullmatch(r"mostly from other sites: \d+ outcomes? here", r.says) for r in others)
     assert ("s3", "old") not in rests, "its control"
-    assert "from other sites: no plot with it here" in report(found)
+    assert "from other sites: no outcome with it here" in report(found)
 
 
 def test_sentences_say_for_whom_and_when(done: Analysis, people: Analysis) -> None:

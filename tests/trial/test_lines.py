@@ -138,3 +138,25 @@ def test_text_that_is_not_toml_has_the_line_of_the_fault() -> None:
         lines.parse(TEXT.replace('metric = "cost"', "metric cost"))
     assert error.value.faults[0].line == 24
     assert "(at line" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("heading", "hint"),
+    [
+        (
+            "[users.Gut-Süd]",
+            '; a name with spaces, or letters other than a to z, is written in quotes: [users."Gut-Süd"]',
+        ),
+        (
+            "[users.the mill]",
+            '; a name with spaces, or letters other than a to z, is written in quotes: [users."the mill"]',
+        ),
+        ("[users.mill", ""),
+    ],
+)
+def test_a_heading_that_needs_quotes_is_shown_with_them(heading: str, hint: str) -> None:
+    with pytest.raises(SpecError) as error:
+        lines.parse(f'name = "t"\n{heading}\n')
+    (fault,) = error.value.faults
+    assert fault.line == 2
+    assert fault.message == f"not TOML: Expected ']' at the end of a table declaration{hint}"

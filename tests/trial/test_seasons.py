@@ -105,3 +105,23 @@ def test_a_sheet_names_its_season_and_gets_it_back(tmp_path: Path) -> None:
     error = line.refused("ask", "t", line.write("q.csv", "user,season\nnorth,1997\nsouth,1998\n"))
     assert "season is '1998' here and '1997' above" in str(error)
     assert "episode 1, 1996, 1996-05-01" in line.ok("log", "t")
+
+
+def test_a_date_cannot_be_changed_by_asking_again(trial: Trial) -> None:
+    def ask(**when: str) -> None:
+        with trial.writing() as tx:
+            asking.ask(tx, ["north"], **when)  # type: ignore[arg-type]
+
+    ask(season="1998", date="1998-03-20")
+    ask(season="1998", date="1998-03-20")
+    ask(season="1998")
+    with pytest.raises(ConflictError, match="season '1998' began on 1998-03-20, and 1999-03-20 is another date"):
+        ask(season="1998", date="1999-03-20")
+
+
+def test_a_season_does_not_begin_before_an_earlier_one(trial: Trial) -> None:
+    _open(trial, "1998", "1998-03-20")
+    _open(trial, "without a date")
+    with pytest.raises(InputError, match="1998-01-20 is before season '1998', which began on 1998-03-20"):
+        _open(trial, "1999", "1998-01-20")
+    assert _open(trial, "1999", "1999-01-20") == 3

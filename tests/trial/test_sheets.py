@@ -41,7 +41,7 @@ def records(text: str) -> list[Record]:
     [
         ([{"user": "nroth", "rain": "1"}], "row 2: unknown user 'nroth'; did you mean 'north'"),
         ([{"user": "north", "rain": "1"}, {"user": "north", "rain": "2"}], "row 3: user 'north' is in the sheet twice"),
-        ([{"user": "north"}], "row 2: column 'rain' is missing or empty"),
+        ([{"user": "north", "rain": "-"}], "row 2: column 'rain' is empty"),
         ([{"user": "north", "rain": "4,5"}], "row 2: rain must be a number, got '4,5'; write decimals with a point"),
         ([{"user": "north", "rain": "nan"}], "row 2: rain must be finite"),
         ([{"user": "north", "rain": 10**400}], "row 2: rain must be finite, got 1000.*[.]{3};"),
@@ -54,6 +54,13 @@ def records(text: str) -> list[Record]:
 def test_contexts_are_refused_with_their_row(trial: Trial, rows: list[Record], said: str) -> None:
     with pytest.raises(BatchError, match=said):
         roster.read(trial.state(), Table.of(rows))
+
+
+def test_a_column_that_is_not_there_is_named_once_with_those_that_are(trial: Trial) -> None:
+    rows = [{"Farm": "north", "RAIN (mm)": "4"}, {"Farm": "south", "RAIN (mm)": "4"}]
+    with pytest.raises(InputError) as error:
+        roster.read(trial.state(), Table.of(rows))
+    assert str(error.value) == "the sheet has no columns 'user', 'rain'; it has 'Farm', 'RAIN (mm)'"
 
 
 def test_the_sheet_of_ask_is_filled_in_bit_by_bit(trial: Trial) -> None:

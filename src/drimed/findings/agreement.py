@@ -77,15 +77,20 @@ class Silent:
             return start + "the outcomes that are there hardly differ from what was predicted, or only a few do."
         if self.scarce == "both":
             both = f"where {self.arm} and the control both had a chance, the rarer of the two had"
-            return (
-                f"{start}{both} {short(self.plays)} plays in expectation, and {scores.PLAYS:g} are needed.{self._would}"
-            )
+            needed = f"{both} {short(self.plays)} plays in expectation, and {scores.PLAYS:g} are needed."
+            return f"{start}{needed}{self._takes if self.floor > 0 else self._would}"
         what = self.arm if self.scarce == "arm" else "the control"
         needed = f"{what} had chances that add up to {short(self.plays)} plays, and {scores.PLAYS:g} are needed."
         if self.floor > 0:
-            more = int(np.ceil((scores.PLAYS - self.plays) / self.floor))
-            return f"{start}{needed} With its floor that takes about {counted(max(1, more), 'more decision')}."
+            return f"{start}{needed}{self._takes}"
         return start + needed + self._would
+
+    @property
+    def _takes(self) -> str:
+        """What the floor that there is will do."""
+        more = counted(max(1, int(np.ceil((scores.PLAYS - self.plays) / self.floor))), "more decision")
+        whose = "the floors" if self.scarce == "both" else "its floor"
+        return f" With {whose} that takes about {more}."
 
     @property
     def _would(self) -> str:
@@ -221,7 +226,7 @@ def _silent(
         if fewer >= scores.PLAYS - ROUND_OFF:
             fewer = log.together(k)
             scarce = "both" if fewer < scores.PLAYS else "outcomes"
-        floor = float(floors[0] if scarce == "control" else floors[1])
+        floor = float({"control": floors[0], "both": floors.min()}.get(scarce, floors[1]))
         found.append(Silent(arm, scarce, fewer, half, n, floor, state.spec.reward.unit))
     return found
 

@@ -261,13 +261,14 @@ def _possible(a: Analysis, effect: Effect) -> bool:
 
 def _gain(a: Analysis) -> str:
     gain, low, high = a.course.gain[-1], a.course.gain_low[-1], a.course.gain_high[-1]
-    unit = a.seen.state.spec.reward.unit
+    unit, n = a.seen.state.spec.reward.unit, int(a.course.allocation.sum())
     if low == high == 0:
         return "Only the control was given, so nothing was gained or lost against it."
     worth = (
-        f"In all, the arms given are estimated to be worth {amount(abs(gain), unit)} {'more' if gain >= 0 else 'less'} "
-        "than giving everybody the control"
+        f"Added up over {counted(n, 'decision')}, the arms given are estimated to be worth {amount(abs(gain), unit)} "
+        f"{'more' if gain >= 0 else 'less'} than giving everybody the control"
     )
     if a.checks.withdrawn:
         return f"{worth}, without a guarantee."
-    return f"{worth} ({a.promise}: {short(low)} to {short(high)}); {a.course.verdict}."
+    each = f"{amount(abs(gain) / n, unit)} for each"
+    return f"{worth} ({a.promise}: {short(low)} to {short(high)}), {each}; {a.course.verdict}."

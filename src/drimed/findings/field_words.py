@@ -39,8 +39,8 @@ class Words:
 
     @property
     def group(self) -> str:
-        """One group."""
-        return "group" if self.people else "site"
+        """One group: where nobody is in one, each user of a field trial is a site."""
+        return "group" if self.people or self.grouped else "site"
 
     @property
     def other_users(self) -> str:
@@ -54,8 +54,8 @@ class Words:
 
     @property
     def outcome(self) -> str:
-        """What is counted."""
-        return "plot" if self.plots else "outcome"
+        """What is counted: a plot has one in each season, so there may be more of them than plots."""
+        return "outcome"
 
     @property
     def season(self) -> str:
@@ -84,7 +84,7 @@ class Words:
 
         >>> words = Words(False, False, True, 6, 6, 3, ())
         >>> words.rests(0.2, 2, 9, words.other_users)
-        'mostly from other sites: 2 plots here'
+        'mostly from other sites: 2 outcomes here'
         """
         n = counted(here, self.outcome)
         if not anywhere:
@@ -114,7 +114,9 @@ class Words:
             "season x group": f"a {self.season} differs between {sites} by",
             "block": f"blocks of one {self.season} differ by",
             "season x arm": f"an arm's effect differs between {self.season}s by",
-            RESIDUAL: "outcomes of one person differ by" if self.people else f"{self.outcome}s side by side differ by",
+            RESIDUAL: "outcomes of one person differ by"
+            if self.people
+            else f"{'plot' if self.plots else 'outcome'}s side by side differ by",
         }
         return said.get(name, f"{name} differ by")
 

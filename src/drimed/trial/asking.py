@@ -319,7 +319,9 @@ def _in_episode(
     if episode is not None and not max(1, current) <= episode <= current + 1:
         known = f"episode {current} is open" if current else "no episode is open"
         raise ConflictError(f"decisions for episode {episode} cannot be taken now: {known}", ("episode",))
-    if episode != current:
+    if episode == current:
+        seasons.refuse_other_date(tx.state, current, date)
+    else:
         _open(tx, contexts if episode is not None else {}, {}, name, date)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ REPORT: dict[str, Kind] = {
     "levels.csv": table_with(first=("of", "metric", "name")),
     "covariates.csv": table_with(first=("covariate", "value", "arm")),
 }
+CHANCE = "chance of "  # begins a column of a dry run, which has one for each arm
 _SHEET = ("decision", "episode", "user", "arm", "propensity", "reason")
 EXPORTS: dict[str, Kind] = {
     ".csv": table_with("propensity", first=("decision", "episode", "user", "group")),
@@ -41,12 +43,24 @@ def sheet(rows: Sequence[Mapping[str, Any]], suffix: str) -> Kind:
         except InputError:
             return False
         blinded = tuple(old.names[:3]) == _SHEET[:3] and not set(_SHEET[3:]) & set(old.names)
-        if not set(_SHEET) <= set(old.names) and not blinded:
+        if _of_dry_run(old):
+            old = _without_chances(old)
+        elif not set(_SHEET) <= set(old.names) and not blinded:
             return False
         _refuse_typed_in(path, old, rows)
         return True
 
     return is_one
+
+
+def _of_dry_run(old: Table) -> bool:
+    return {"decision", "episode", "user", "reason"} <= set(old.names) and any(n.startswith(CHANCE) for n in old.names)
+
+
+def _without_chances(old: Table) -> Table:
+    """What a dry run has worked out is worked out again, and nobody has typed it."""
+    rows = [replace(r, cells={n: c for n, c in r.cells.items() if not n.startswith(CHANCE)}) for r in old.rows]
+    return replace(old, names=[n for n in old.names if not n.startswith(CHANCE)], rows=rows)
 
 
 def _refuse_typed_in(path: Path, old: Table, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -17,6 +17,8 @@ from drimed.trial.names import tidy
 
 MOST_PARTS = 20  # of a key with dots; tomllib takes time with the square of them
 _LINE = re.compile(r"\(at line (\d+), column (\d+)\)")
+_HEADING = re.compile(r"\s*\[([^\[\]\"'#]+)\]")
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 # Strings and comments are one word each, also those that do not end.
 _WORD = re.compile(
     r'"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)|' + r"'''.*?(?:'{3,5}|\Z)|" + r'"(?:\\[^\n]|[^"\\\n])*"?|' + r"'[^'\n]*'?|"
@@ -32,12 +34,23 @@ def parse(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         found = _LINE.search(str(error))
-        message = _LINE.sub("", str(error)).strip()
-        raise SpecError([Fault((), f"not TOML: {message}", int(found[1]) if found else None)]) from None
+        line = int(found[1]) if found else None
+        message = _LINE.sub("", str(error)).strip() + _needs_quotes(text, line)
+        raise SpecError([Fault((), f"not TOML: {message}", line)]) from None
     except ValueError:
         raise SpecError([Fault((), "not TOML: a number has too many digits")]) from None
     except RecursionError:
         raise SpecError([Fault((), "not TOML: lists or tables are nested too deeply")]) from None
+
+
+def _needs_quotes(text: str, line: int | None) -> str:
+    """What to do about a heading with other letters than a to z, which TOML takes in quotes only."""
+    heading = None if line is None else _HEADING.match(text.split("\n")[line - 1])
+    parts = heading[1].strip().split(".") if heading else []
+    quoted = [part if _BARE.fullmatch(part) else f'"{part}"' for part in parts]
+    if quoted == parts:
+        return ""
+    return f"; a name with spaces, or letters other than a to z, is written in quotes: [{'.'.join(quoted)}]"
 
 
 def lines_of(text: str, paths: Iterable[Path]) -> list[int | None]:

@@ -100,6 +100,7 @@ def read(state: TrialState, table: Table, ignore: Iterable[str] = ()) -> Roster:
     meant = columns.read(table, ignore, asks=True)
     unknown = columns.unknown(table, meant, ignore)
     _refuse_misspelled(columns, meant, unknown)
+    _refuse_without(state, table, meant)
     numeric = _numeric(state)
     refuse_split_decimals(table, meant, numeric, ignore)
     marks = marks_of(table, meant, numeric)
@@ -223,10 +224,19 @@ def _refuse_misspelled(columns: Columns, meant: Mapping[str, Column], unknown: S
             columns.refuse(name)
 
 
+def _refuse_without(state: TrialState, table: Table, meant: Mapping[str, Column]) -> None:
+    """Without a column that every row needs there is one thing to say, and not one for each row."""
+    needed = [Column(SHEET, "user"), *(Column(CONTEXT, name) for name in state.problem.fields)]
+    there = set(meant.values())
+    if table.rows and (absent := [repr(c.name) for c in needed if c not in there]):
+        noun = "column" if len(absent) == 1 else "columns"
+        raise InputError(f"the sheet has no {noun} {', '.join(absent)}; it has {', '.join(map(repr, table.names))}")
+
+
 def _row(state: TrialState, cells: Cells, marks: Marks) -> _Row:
     cell = cells.get(Column(SHEET, "user"))
     if cell is None or not text(cell).strip():
-        raise InputError("column 'user' is missing or empty")
+        raise InputError("column 'user' is empty")
     user = asking.known_name(state, text(cell).strip())
     if user not in state.users and not state.spec.enrols:
         raise UnknownNameError("user", user, state.users)
@@ -270,7 +280,7 @@ def _together(
     first = own[0][0]
     for name in state.problem.fields:
         if ("context", name) not in said:
-            errors.setdefault(first, f"column {name!r} is missing or empty")
+            errors.setdefault(first, f"column {name!r} is empty")
     if user in state.users and ("", "group") in said:
         mine = state.profile(user).group
         if said["", "group"] != (mine if mine is None else tidy(mine)):

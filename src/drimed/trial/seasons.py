@@ -84,7 +84,20 @@ def described(state: TrialState, name: str | None, date: str | None) -> Season:
     """The name and date of an episode that is about to be opened, in the form that is kept."""
     season = Season(None if name is None else tidy(name), date)
     check(state, season)
+    dated = [(s.date, n) for n, s in state.seasons.items() if s.date is not None]
+    if date is not None and dated and date < max(dated)[0]:
+        latest, number = max(dated)
+        raise InputError(f"{date} is before season {label(state, number)!r}, which began on {latest}", ("date",))
     return season
+
+
+def refuse_other_date(state: TrialState, number: int, date: str | None) -> None:
+    """A date given for a season that is open says when it began, and cannot change that."""
+    season = state.seasons.get(number)
+    if date is not None and (season is None or season.date != date):
+        began = "was opened without a date" if season is None or season.date is None else f"began on {season.date}"
+        called = label(state, number)
+        raise ConflictError(f"season {called!r} {began}, and {date} is another date; leave it out", ("date",))
 
 
 def check(state: TrialState, season: Season) -> None:

@@ -10,6 +10,7 @@ import typer
 from drimed.cli.trial import common
 from drimed.cli.trial.common import NOTHING_DRAWN, Address, Attributes, CohortName, Dry, Name, Out, Who, Yes
 from drimed.errors import InputError
+from drimed.formatting import counted
 from drimed.trial.stores import DEFAULT
 
 if TYPE_CHECKING:
@@ -74,7 +75,13 @@ def ask(
     found = common.confirming(decide, yes)
     state = trial.state()
     rows = sheets.decision_rows(Columns.of(state.problem), found)
-    common.put(_with_chances(rows, found) if dry_run else rows, out, [d.plain() for d in found])
+    try:
+        common.put(_with_chances(rows, found) if dry_run else rows, out, [d.plain() for d in found])
+    except InputError as error:
+        if dry_run:
+            raise
+        kept = f"{counted(len(found), 'decision')} of episode {found[0].episode} {'is' if len(found) == 1 else 'are'}"
+        raise InputError(f"{error}. The {kept} recorded all the same: repeat this to get the sheet") from None
     if out is not None and not dry_run:
         common.say(f"log: event {state.seq}, hash {state.hash}")
     again = sum(d.repeated for d in found)
@@ -85,10 +92,12 @@ def ask(
 
 def _with_chances(rows: list[dict[str, Any]], found: list[Decision]) -> list[dict[str, Any]]:
     """A dry run shows how likely each arm is, and not which one will be drawn."""
+    from drimed.trial.earlier import CHANCE
+
     arms = dict.fromkeys(arm for d in found for arm in d.probabilities)
     return [
         {name: value for name, value in row.items() if name != "propensity"}
-        | {f"chance of {arm}": d.probabilities.get(arm) for arm in arms}
+        | {f"{CHANCE}{arm}": d.probabilities.get(arm) for arm in arms}
         for row, d in zip(rows, found, strict=True)
     ]
 

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 console = Console(highlight=False)
 NOTHING_WRITTEN = ". Nothing was written."
-NOTHING_DRAWN = ". Nothing was written, and no arm was drawn."
+NOTHING_DRAWN = ". Nothing was recorded, and no arm was drawn."
 _ACTING = re.compile(
     r"[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
 )  # on a terminal
@@ -144,10 +144,12 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
     names = list(dict.fromkeys(n for row in rows for n in row))
     numeric = {n for n in names if all(isinstance(row.get(n), int | float | None) for row in rows)}
     shown = [{n: _cell(row.get(n)) for n in names} for row in rows[:MOST_SHOWN]]
-    widths = {n: max(len(visible(n)), *(_least(row[n], n in numeric) for row in shown)) for n in names}
-    if sum(widths.values()) + GAP * len(names) <= console.width:
+    least = {n: max(len(visible(n)), *(_least(row[n], n in numeric) for row in shown)) for n in names}
+    room = console.width - GAP * len(names) - 1  # of the edge
+    if sum(least.values()) <= room:
+        widths = _narrowed({n: max(least[n], *(len(row[n]) for row in shown)) for n in names}, least, room)
         columns = (
-            Column(Text(visible(n)), justify="right" if n in numeric else "left", overflow="fold", min_width=widths[n])
+            Column(Text(visible(n)), justify="right" if n in numeric else "left", overflow="fold", width=widths[n])
             for n in names
         )
         table = Table(*columns, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -162,6 +164,18 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
     console.print(table)
     if len(rows) > MOST_SHOWN:
         say(f"... and {len(rows) - MOST_SHOWN} more; --out FILE writes all")
+
+
+def _narrowed(widths: dict[str, int], least: dict[str, int], room: int) -> dict[str, int]:
+    """Widths that fit: the widest column that can be narrower gives way, one letter at a time.
+
+    >>> _narrowed({"a": 9, "b": 4}, {"a": 3, "b": 4}, 10)
+    {'a': 6, 'b': 4}
+    """
+    found = dict(widths)
+    while sum(found.values()) > room:
+        found[max((n for n in found if found[n] > least[n]), key=lambda n: found[n])] -= 1
+    return found
 
 
 def _least(cell: str, number: bool) -> int:

@@ -73,7 +73,7 @@ def reward(analysis: Analysis) -> Chart | None:
     band = names.get(promise, f"{promise} range")
     looks = {"reward minus control's": "gain", band: "band", "the tolerance allows": "allowed"}
     keys = [Key(name, f"key-{look}") for name, look in looks.items()]
-    title = f"Reward so far against what the control would have earned{in_unit}"
+    title = f"Reward so far, added up over all decisions, against what the control would have earned{in_unit}"
     return svg.drawn("reward-chart", title, says, draw, table, keys)
 
 

@@ -14,6 +14,7 @@ from drimed.errors import InputError
 from drimed.trial.sentences import short
 
 MISSING = frozenset({"", "na", "n/a", "#n/a", "-", "–", "—", "\N{MINUS SIGN}"})
+WORKBOOK = "workbook"  # what separates the cells of one, for `marks`
 FORMULA = "=+-@\t\r"  # what a spreadsheet takes for the beginning of a formula
 _STARTS = frozenset(FORMULA)
 _POINT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
@@ -39,7 +40,7 @@ def marks(separator: str, cells: Iterable[Any]) -> Marks:
     >>> marks(";", ["8,7", "1,234", "12"])
     Marks(comma=True, seen=frozenset({','}))
     """
-    if separator not in (";", "\t"):
+    if separator not in (";", "\t", WORKBOOK):
         return POINT
     texts = [c for cell in cells if isinstance(cell, str) and not _GROUPED.fullmatch(c := _with_hyphen(cell))]
     seen = {","} if any(_COMMA.fullmatch(t) for t in texts) else set()

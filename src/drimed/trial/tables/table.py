@@ -36,7 +36,7 @@ class Table:
 
     names: Sequence[str]  # of the columns
     rows: Sequence[Row]
-    separator: str = ""  # of its cells; empty: they have types, as in JSON
+    separator: str = ""  # of its cells; empty: they have types, as in JSON; or WORKBOOK
     assumed: str = ""  # the encoding, where it was assumed
     top: int = 1  # the row with the names
 
@@ -56,7 +56,7 @@ def read(data: bytes | str, name: str = "") -> Table:
     form, assumed = PurePath(name).suffix.lower(), ""
     if isinstance(data, bytes):
         if workbook.is_one(data):
-            return _of_lines(workbook.lines(data, name), "")
+            return _of_lines(workbook.lines(data, name), cells.WORKBOOK)
         data, assumed = decode(data, name or "the text")
     text = data.removeprefix("\ufeff")
     if not is_whole(text):
