@@ -176,8 +176,8 @@ def _try(policy: AnyPolicy, name: str) -> None:
             raise ConfigError(f"{name} gives an arm that is not available the probability {p[2]}")
         if not np.array_equal(policy.decide(state, offer, draws).probabilities, p):
             raise ConfigError(
-                f"{name} must answer the same question in the same way, got other probabilities the second time: it may "
-                "keep no memory and draw no random numbers of its own; ask.draws has uniforms"
+                f"{name} must answer the same question in the same way, got other probabilities the second time: it "
+                "may keep no memory and draw no random numbers of its own; ask.draws has uniforms"
             )
         outcome = Outcome(np.asarray(0.5), np.array([0.5, 0.5]))
         state = policy.update(state, offer, decision, outcome)
