@@ -110,7 +110,7 @@ class LogStream:
         for kind in ("action", "reward"):
             name = getattr(self.columns, kind)
             if name not in names:
-                how = f"say which one is the {kind} with --{kind}, or Columns({kind}=...) in Python"
+                how = f"say which one is the {kind} with --{kind}, or columns=Columns({kind}=...) in Python"
                 raise InputError(f"the log has no column {name!r}; it has {', '.join(names)}: {how}")
         return names
 

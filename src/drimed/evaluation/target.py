@@ -309,7 +309,8 @@ class Overlap:
             unequal = ", because weights are unequal" if w.effective < 0.9 * w.count else ""
             told.append(
                 f"only {w.effective:.0f} of {w.count} decisions count effectively{unequal}: normal and bootstrap "
-                "intervals are too narrow; give the reward's range (--reward-range) for one that holds with few decisions too"
+                "intervals are too narrow; give the reward's range (--reward-range) for one that holds with few "
+                "decisions too"
             )
         thin = [user for user, each in self.by_user.items() if not each.total]
         if thin:
