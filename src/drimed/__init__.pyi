@@ -31,6 +31,7 @@ from drimed.evaluation.evaluate import Plan as _Plan
 from drimed.evaluation.evaluate import evaluate as evaluate
 from drimed.evaluation.log import make_log as make_log
 from drimed.evaluation.readers import read as _read
+from drimed.evaluation.tables import Columns as Columns
 from drimed.experiments.simulate import RunRecord as RunRecord
 from drimed.experiments.simulate import simulate as simulate
 from drimed.guards.constraint import Guardrail as Guardrail

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from drimed.errors import UnknownNameError
+from drimed.errors import InputError, UnknownNameError
 from drimed.evaluation import estimators as est
 from drimed.evaluation import target
 from drimed.evaluation.evaluate import Plan, Tally, evaluate
@@ -88,4 +89,10 @@ def test_decisions_that_all_say_the_same_give_a_value_and_no_interval(offset: fl
 def test_four_decisions_are_few_whatever_their_weights() -> None:
     log = make_log(action=[0, 1, 0, 1], reward=[1.0, 0.0, 0.5, 0.0], propensity=[0.5] * 4)
     (told,) = evaluate(log, Plan(targets=[target.uniform()], estimators=[est.ips()])).warnings["uniform"]
-    assert told.startswith("only 4 of 4 decisions count effectively: the normal")
+    assert told.startswith("only 4 of 4 decisions count effectively: normal")
+
+
+def test_the_path_of_a_log_is_refused_with_how_to_read_it() -> None:
+    path: Any = "log.csv"
+    with pytest.raises(InputError, match=r"must be read first: evaluate\(read_log\('log.csv'\), plan\)"):
+        evaluate(path, PLAN)

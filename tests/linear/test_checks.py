@@ -43,8 +43,13 @@ def test_what_is_not_a_finite_number_is_refused(value: Any, message: str) -> Non
 @pytest.mark.parametrize("core", [(3,), (3, 2), (-1, 3), (2, 2, 2), (-1, -1, -1)])
 def test_another_shape_is_refused_with_both_shapes_named(core: tuple[int, ...]) -> None:
     want = ", ".join("any" if n == -1 else str(n) for n in core)
-    with pytest.raises(ShapeError, match=rf"maps must have shape \(\.\.\., {want}\), got \(2, 2\)"):
-        checks.shaped("maps", np.zeros((2, 2)), core)
+    with pytest.raises(ShapeError, match=rf"weights must have shape \(\.\.\., {want}\), got \(2, 2\)"):
+        checks.shaped("weights", np.zeros((2, 2)), core)
+
+
+def test_axes_of_any_length_are_named() -> None:
+    with pytest.raises(ShapeError, match=r"\(\.\.\., any, any, any\) \(arms, metrics, coefficients\), got \(2, 2\)"):
+        checks.shaped("maps", np.zeros((2, 2)), (-1, -1, -1))
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0])

@@ -106,6 +106,20 @@ class Crash(Epsilon):
         raise KeyError("oops")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Moody(Epsilon):
+    def propose(self, fit, offer, ask):
+        p = super().propose(fit, offer, ask)
+        return p + np.random.default_rng().random() * 0.1 * (np.eye(p.shape[-1])[0] - p)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneLeader(Epsilon):
+    def propose(self, fit, offer, ask):
+        p = super().propose(fit, offer, ask)
+        return np.broadcast_to(p.reshape(-1, p.shape[-1])[0], p.shape)
+
+
 class HalfAPolicy:
     def decide(self, state, offer, draws): ...
 
@@ -217,6 +231,8 @@ def test_a_policy_that_is_an_instance_takes_settings_of_its_parts(module: str) -
         ),
         ("somebodys_rules:Deaf", "gives an arm that is not available the probability 0.33"),
         ("somebodys_rules:Crash", "fails on a small problem: KeyError: 'oops'"),
+        ("somebodys_rules:Moody", "must answer the same question in the same way.* no random numbers of its own"),
+        ("somebodys_rules:OneLeader", "must compute each run of a batch as if it were alone"),
         ("dri_med:certain", "there is no module 'dri_med'"),
     ],
 )

@@ -132,8 +132,8 @@ def test_the_first_of_several_unknown_settings_is_named_in_any_process() -> None
         ("oful", {"discount": 2.0}, r"discount must be in \(0, 1\], got 2.0"),
         ("oful", {"delta": 0.0}, r"delta must be in \(0, 1\), got 0.0"),
         ("oful", {"weighting": "some"}, "weighting must be one of .*, got 'some'"),
-        ("oful", {"discount": "a lot"}, "oful: .*str"),
-        ("oful", {"discount": None}, "oful: .*NoneType"),
+        ("oful", {"discount": "a lot"}, "oful cannot be made with discount = 'a lot': .*str"),
+        ("oful", {"discount": None}, "oful cannot be made with discount = None: .*NoneType"),
         ("med", {"empirical": np.nan}, "empirical and optimal"),
     ],
 )

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
 
-from drimed.errors import InputError
+from drimed.errors import InputError, ShapeError
+from drimed.learning.offer import Shape, make_offer
 from drimed.linear.arrays import FloatArray
 from drimed.policies.contract import from_arrays, to_arrays
 from drimed.policies.registry import make
@@ -67,3 +69,19 @@ def test_a_discounted_state_does_not_fit_an_undiscounted_policy_and_the_other_wa
         from_arrays(discounted.init(SMALL), to_arrays(plain.init(SMALL)))
     with pytest.raises(InputError, match=r"ridge\.V2"):
         from_arrays(plain.init(SMALL), to_arrays(discounted.init(SMALL)))
+
+
+@pytest.mark.parametrize(
+    ("draws", "error", "message"),
+    [
+        ([2.0], InputError, "draws must be uniforms between 0 and 1, got"),
+        ([np.nan], InputError, "draws must be uniforms between 0 and 1, got"),
+        (0.4, ShapeError, "draws must have shape .* and one axis more"),
+    ],
+)
+def test_draws_that_are_no_uniforms_are_refused(draws: Any, error: type[InputError], message: str) -> None:
+    policy, offer = make("med"), make_offer(features=np.eye(2), control=[1.0, 0.0])
+    state = policy.init(Shape(d=2, K=2, M=1, H=1))
+    with pytest.raises(error, match=message):
+        policy.decide(state, offer, draws)
+    assert policy.decide(state, offer, [0.4]).action == 0  # type: ignore[arg-type]  # a list will do

@@ -194,13 +194,19 @@ def test_another_episode_than_this_or_the_next_is_refused(opened: int, wrong: in
     trial = new()
     for n in range(1, opened + 1):
         trial.open_episode(number=n)
-    known = f"episode {opened} is open" if opened else "no episode is open"
+    known = (f"episode {opened} is open" if opened else "no episode is open") + f", and {opened + 1} is the next"
     refused(
         trial,
         lambda: trial.ask("north", episode=wrong, dry_run=dry_run),
         ConflictError,
         f"decisions for episode {wrong} cannot be taken now: {known}",
     )
+
+
+@pytest.mark.parametrize("wrong", ["1", 1.0, True])
+def test_an_episode_that_is_no_number_is_refused(wrong: Any) -> None:
+    trial = new()
+    refused(trial, lambda: trial.ask("north", episode=wrong), InputError, f"known by its number, got {wrong!r}")
 
 
 @pytest.mark.parametrize("opened", [0, 2])

@@ -234,6 +234,12 @@ def test_a_decision_nobody_made_has_no_outcome(decision: Any, match: str) -> Non
         refused(trial, do, InputError, match)
 
 
+def test_a_whole_decision_in_place_of_its_number_says_how() -> None:
+    trial = asked()
+    whole: Any = trial.decision(1)
+    refused(trial, lambda: trial.tell(whole, WHOLE), InputError, r"got a whole decision; give decision.id \(1\)")
+
+
 def test_numbers_of_any_library_are_taken() -> None:
     trial = asked()
     number: Any = np.int64(1)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from drimed.errors import ConfigError, ConflictError, InputError, UnknownNameError
 from drimed.trial.spec import TrialSpec
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
+from drimed.trial.verify import verify
 from tests.trial.playing import new, play, spec_of, verified
 
 
@@ -20,6 +23,17 @@ def test_a_trial_is_created_once_and_opened_by_its_name() -> None:
         Trial.open("tt", store)
     assert [e.actor for e in trial.log()] == ["Ann"]
     assert store.names() == ["t"]
+
+
+def test_what_is_no_store_is_refused_with_how_to_get_one() -> None:
+    store: Any = "trials.db"
+    for do in (
+        lambda: Trial.create(spec_of(), store),
+        lambda: Trial.open("small", store),
+        lambda: verify(store, "small"),
+    ):
+        with pytest.raises(InputError, match=r"expected a store, such as open_store\('trials.db'\) .* got 'trials.db'"):
+            do()
 
 
 def test_a_file_with_faults_creates_nothing() -> None:

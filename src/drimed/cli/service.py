@@ -66,7 +66,7 @@ def serve(
     guarded = app.has_tokens(settings)
     if demo:
         with closing(open_store(settings.store)) as opened:
-            done = "the store has trials already; nothing was simulated"
+            done = "the store has trials already, so none was simulated; for the demo give --store with a new file"
             errors.print(done if opened.names() else f"simulated a trial: [bold]{fill(opened).name}[/]")
     if not guarded:
         errors.print(

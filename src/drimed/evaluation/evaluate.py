@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar, final
 
 import numpy as np
@@ -241,6 +242,8 @@ def evaluate(chunks: Iterable[Log] | Log, plan: Plan) -> Evaluation:
     >>> [estimate.value for estimate in evaluate(log, plan).estimates]
     [2.0, 3.0]
     """
+    if isinstance(chunks, str | Path):
+        raise InputError(f"a log must be read first: evaluate(read_log({str(chunks)!r}), plan)")
     tally = Tally(plan)
     for log in [chunks] if isinstance(chunks, Log) else chunks:
         tally.add(log)

@@ -107,9 +107,11 @@ class LogStream:
     @cached_property
     def _names(self) -> list[str]:
         names = self.source.names
-        for name in (self.columns.action, self.columns.reward):
+        for kind in ("action", "reward"):
+            name = getattr(self.columns, kind)
             if name not in names:
-                raise InputError(f"the log has no column {name!r}; it has {', '.join(names)}")
+                how = f"say which one is the {kind} with --{kind}, or columns=Columns({kind}=...) in Python"
+                raise InputError(f"the log has no column {name!r}; it has {', '.join(names)}: {how}")
         return names
 
     @cached_property

@@ -306,10 +306,11 @@ class Overlap:
                 "wrong, or support is missing for some decisions"
             )
         if w.count and w.effective < max(THIN * w.count, FEW):
-            unequal = "weights are very unequal, and " if w.effective < 0.9 * w.count else ""
+            unequal = ", because weights are unequal" if w.effective < 0.9 * w.count else ""
             told.append(
-                f"only {w.effective:.0f} of {w.count} decisions count effectively: {unequal}the normal and bootstrap "
-                "intervals are too narrow; an interval that holds at all times, which needs the reward's range, is not"
+                f"only {w.effective:.0f} of {w.count} decisions count effectively{unequal}: normal and bootstrap "
+                "intervals are too narrow; give the reward's range (--reward-range) for one that holds with few "
+                "decisions too"
             )
         thin = [user for user, each in self.by_user.items() if not each.total]
         if thin:

@@ -133,6 +133,8 @@ def simulate(
     >>> simulate(make("oful"), world).total("regret").shape
     (4,)
     """
+    if isinstance(policy, str):
+        raise ConfigError(f"expected a policy, such as make('dri_med'), got {policy!r}")
     start = time.perf_counter()
     tolerance = tolerance or Tolerance()
     judge: Any = Judge(world=world, tolerance=tolerance) if isinstance(world, World) else StageJudge(world, tolerance)

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.linear.arrays import FloatArray
 
+# What the axes are, of arrays whose lengths are not fixed.
+AXES = {"maps": "arms, metrics, coefficients", "features": "arms, coefficients"}
 SUM_TOLERANCE = 1e-9  # probabilities written with nine digits are accepted
 SYMMETRY_TOLERANCE = 1e-9  # relative to the largest entry: a covariance printed and read back
 PSD_TOLERANCE = 1e-10  # relative to the largest eigenvalue: the round-off of computing eigenvalues
@@ -34,7 +36,9 @@ def shaped(name: str, array: FloatArray, core: tuple[int, ...]) -> FloatArray:
     tail = array.shape[array.ndim - len(core) :] if array.ndim >= len(core) else None
     if tail is None or any(want not in (-1, got) for want, got in zip(core, tail, strict=True)):
         want = ", ".join("any" if n == -1 else str(n) for n in core)
-        raise ShapeError(f"{name} must have shape (..., {want}), got {array.shape}")
+        axes = AXES.get(name)
+        meaning = f" ({axes})" if axes and -1 in core else ""
+        raise ShapeError(f"{name} must have shape (..., {want}){meaning}, got {array.shape}")
     return array
 
 

@@ -174,6 +174,40 @@ def _try(policy: AnyPolicy, name: str) -> None:
             raise ConfigError(f"{name} must give each of the 3 arms a probability, and all of them 1, got {p}")
         if p[2] > 0:
             raise ConfigError(f"{name} gives an arm that is not available the probability {p[2]}")
+        if not np.array_equal(policy.decide(state, offer, draws).probabilities, p):
+            raise ConfigError(
+                f"{name} must answer the same question in the same way, got other probabilities the second time: it "
+                "may keep no memory and draw no random numbers of its own; ask.draws has uniforms"
+            )
         outcome = Outcome(np.asarray(0.5), np.array([0.5, 0.5]))
         state = policy.update(state, offer, decision, outcome)
-    policy.decide_together(policy.settle(state), offers, draws[None])
+    together = policy.decide_together(policy.settle(state), offers, draws[None])
+    if together.probabilities.shape != (1, 3):
+        raise ConfigError(
+            f"{name} must answer any batch: of one user with 3 arms, shape (1, 3), got {together.probabilities.shape}"
+        )
+    _try_batch(policy, name, offer)
+
+
+def _try_batch(policy: AnyPolicy, name: str, offer: Offer) -> None:
+    """Two runs side by side, with different outcomes: each is computed as if it were alone."""
+    draws = np.full(policy.draws_needed(_PROBLEM), 0.3)
+    rewards, vectors = np.array([2.0, -2.0]), np.array([[3.0, 1.0], [-3.0, -1.0]])
+
+    def second(batch: tuple[int, ...], reward: FloatArray, vector: FloatArray) -> FloatArray:
+        many: dict[str, Any] = {n: np.broadcast_to(v, batch + v.shape) for n, v in to_arrays(offer).items()}
+        offered = replace(offer, **many | {"user": 0})
+        offers: dict[str, Any] = {n: v[None] for n, v in many.items()}
+        state = policy.begin_episode(policy.init(_PROBLEM, batch), replace(offer, **offers | {"user": np.array([0])}))
+        uniforms = np.broadcast_to(draws, batch + draws.shape)
+        first = policy.decide(policy.settle(state), offered, uniforms)
+        state = policy.update(policy.settle(state), offered, first, Outcome(reward, vector))
+        return policy.decide(policy.settle(state), offered, uniforms).probabilities
+
+    both = second((2,), rewards, vectors)
+    alone = [second((), rewards[i], vectors[i]) for i in range(2)]
+    if both.shape != (2, 3) or not np.allclose(both, alone, rtol=0, atol=_ROUND_OFF):
+        raise ConfigError(
+            f"{name} must compute each run of a batch as if it were alone: two runs with 3 arms side by side got "
+            f"{both.tolist()}, one after the other {np.array(alone).tolist()}; the arms are the last axis"
+        )

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from drimed.errors import ConfigError, ShapeError
+from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.guards import constraint
 from drimed.guards.guard import Decision, Guard, Guarded, RemembersDecisions
 from drimed.guards.margin import Tolerance
@@ -109,9 +109,11 @@ class Policy:
 
     def decide(self, state: State, offer: Offer, draws: FloatArray) -> Decision:
         """Choose an arm for one user: draws are uniforms (..., draws_needed)."""
-        batch = state.pulls.shape[:-1]
-        if draws.shape[:-1] != batch:
+        batch, draws = state.pulls.shape[:-1], np.asarray(draws)
+        if draws.ndim == 0 or draws.shape[:-1] != batch:
             raise ShapeError(f"draws must have shape {batch} and one axis more, got {draws.shape}")
+        if not ((draws >= 0) & (draws <= 1)).all():  # neither is NaN
+            raise InputError(f"draws must be uniforms between 0 and 1, got {draws}")
         return self._decide(state, self.see(state, offer), draws)
 
     def decide_together(self, state: State, offers: Offer, draws: FloatArray) -> Decision:

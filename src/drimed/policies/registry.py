@@ -141,7 +141,8 @@ def make(name: str, **settings: Any) -> AnyPolicy:
     try:
         made = entry.build(**settings)
     except TypeError as error:
-        raise ConfigError(f"{name}: {error}") from error
+        given = ", ".join(f"{key} = {value!r}" for key, value in settings.items())
+        raise ConfigError(f"{name} cannot be made with {given or 'no settings'}: {error}") from error
     if entry.source is not None:
         from drimed.policies.contract import check_policy
 
@@ -151,6 +152,8 @@ def make(name: str, **settings: Any) -> AnyPolicy:
 
 def find(name: str) -> Entry:
     """The entry of that name; refused with the nearest right one, or with what is wrong with `module:name`."""
+    if not isinstance(name, str):
+        raise ConfigError(f"a policy is found by its name, such as 'dri_med', got {name!r}")
     if name in REGISTRY:
         return REGISTRY[name]
     if name in offered():

@@ -316,8 +316,11 @@ def _in_episode(
     current = tx.state.episode.number
     if episode is None and current > 0:
         return
+    if episode is not None and (isinstance(episode, bool) or not isinstance(episode, int | np.integer)):
+        raise InputError(f"an episode is known by its number, got {episode!r}; a season has a name", ("episode",))
     if episode is not None and not max(1, current) <= episode <= current + 1:
         known = f"episode {current} is open" if current else "no episode is open"
+        known += f", and {current + 1} is the next"
         raise ConflictError(f"decisions for episode {episode} cannot be taken now: {known}", ("episode",))
     if episode == current:
         seasons.refuse_other_date(tx.state, current, date)

@@ -17,7 +17,7 @@ from drimed.trial import anchors, proposing, snapshots
 from drimed.trial import events as kinds
 from drimed.trial.fold import caught_up
 from drimed.trial.state import TrialState
-from drimed.trial.stores.store import Ledger, Store
+from drimed.trial.stores.store import Ledger, Store, checked
 from drimed.trial.transaction import Memory, Transaction
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ class Opened:
     def __init__(
         self, name: str, store: Store, *, actor: str, clock: Callable[[], str], anchors: Path | None = None
     ) -> None:
+        checked(store)
         self.name, self.store, self.clock = name, store, clock
         self._actor, self._anchors = actor, anchors
         self._state: TrialState | None = None  # the newest that this process has folded; replaced as a whole

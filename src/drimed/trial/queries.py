@@ -165,7 +165,10 @@ def history(ledger: Ledger, state: TrialState, number: int) -> list[Event]:
 def whole(decision: object) -> int:
     """A decision's number."""
     if isinstance(decision, bool) or not isinstance(decision, int | np.integer):
-        raise InputError(f"a decision is known by its number, got {decision!r}", ("decision",))
+        given = (
+            f"a whole decision; give decision.id ({decision.id})" if isinstance(decision, Decision) else repr(decision)
+        )
+        raise InputError(f"a decision is known by its number, got {given}", ("decision",))
     return int(decision)
 
 

@@ -25,7 +25,7 @@ from drimed.trial.parts import Arm, ArmNoise
 from drimed.trial.plots import Wanted
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
-from drimed.trial.stores.store import Ledger, Store
+from drimed.trial.stores.store import Ledger, Store, checked
 from drimed.trial.telling import Values
 from drimed.trial.transaction import Transaction
 
@@ -81,6 +81,7 @@ class Trial:
         rehearsal: Rehearsed | None = None,
     ) -> Iterator[tuple[Trial, Transaction]]:
         """A new trial, inside the transaction that creates it."""
+        checked(store)
         with first_event(spec, store, actor=actor, clock=clock, rehearsal=rehearsal) as (name, tx):
             yield Trial(name, store, actor=actor, clock=clock), tx
 

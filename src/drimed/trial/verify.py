@@ -25,7 +25,7 @@ from drimed.trial.possible import check, check_start
 from drimed.trial.queries import Story
 from drimed.trial.since import Kept, beginning, found
 from drimed.trial.state import TrialState
-from drimed.trial.stores.store import Ledger, Snapshot, Store
+from drimed.trial.stores.store import Ledger, Snapshot, Store, checked
 
 ROUND_OFF = 1e-9  # another processor or library may differ in the last digits of a probability
 MOST_FAULTS = 100
@@ -44,6 +44,7 @@ def verify(
 
     Anchors of other trials are left out. `progress` is called with events done and events in all.
     """
+    checked(store)
     with store.reading(name) as ledger:
         return _Check(ledger, progress).run(expected_hash, [a for a in anchors if a.trial == name], since)
 
@@ -77,7 +78,8 @@ class _Check:
                 self.since, self.seq, self.hash = state.seq, state.seq, state.hash
             self._replay(state, chain)
         except Exception as error:  # whatever somebody wrote into the log must not stop its proof
-            self._fault(f"the log cannot be replayed after event {self.replayed}: {error!r}")
+            told = str(error) if isinstance(error, DrimedError) else repr(error)
+            self._fault(f"the log cannot be replayed after event {self.replayed}: {told}")
         for _ in chain:  # to its end, also where nothing more can be replayed
             pass
         self._ends(expected_hash, anchors, wanted)

@@ -110,7 +110,10 @@ def _without_sheet(
     state = tx.state
     episode = seasons.meant(state, when["season"], when["episode"])
     if state.problem.fields and not about["context"] and episode not in (None, state.episode.number):
-        raise InputError(f"episode {episode} begins with the contexts of its users; give a sheet of them")
+        raise InputError(
+            f"episode {episode} begins with the contexts of its users; give a sheet with the columns "
+            f"user, {', '.join(state.problem.fields)}, or ask for one with --user and --context"
+        )
     words: dict[str, Any] = {**when, **how}
     users = None if users is None else [asking.known_name(state, user) for user in users]
     if users and len(users) == 1:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from drimed.errors import InputError
 from drimed.records import Event
 
 
@@ -77,6 +78,12 @@ class Ledger(Protocol):
 
     def keep(self, snapshot: Snapshot, *, alone: bool = False) -> None:
         """Keep this one as the newest; some of the older ones go (`keeping.given_up`), or all of them."""
+
+
+def checked(store: Any) -> None:
+    """Refuse what is no store, with how to get one."""
+    if not hasattr(store, "reading"):
+        raise InputError(f"expected a store, such as open_store('trials.db') or MemoryStore(), got {store!r}")
 
 
 class Store(Protocol):
