@@ -51,7 +51,7 @@ def test_a_dry_run_shows_and_writes_nothing(line: CommandLine) -> None:
     sheet = str(line.folder / "s.csv")
     line.ok("ask", "maize-nitrogen", sheet, "--user", "north", "--episode", "1")
     before = json.loads(line.ok("status", "maize-nitrogen", "--json"))["events"]
-    assert "Nothing was written" in line.ok("ask", "maize-nitrogen", sheet, "--dry-run")
+    assert "Nothing was recorded" in line.ok("ask", "maize-nitrogen", sheet, "--dry-run")
     outcome = line.write("o.json", json.dumps([{"decision": 1, "yield": 9.0, "leaching": 30.0}]))
     assert "Nothing was written" in line.ok("tell", "maize-nitrogen", outcome, "--dry-run")
     line.ok("missing", "maize-nitrogen", "--decision", "1", "--reason", "x", "--dry-run")
