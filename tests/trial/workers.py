@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from drimed.errors import StoreError
-from drimed.trial.stores import open_store, sql
+from drimed.trial.stores import open_store
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 from tests.trial.trials import BUSY, outcome
 
 T = TypeVar("T")
 PATIENCE = 180.0  # seconds for processes to start on a busy machine
-WHILE_HELD = 3600.0  # seconds: those who wait for their turn are held while the log is checked, and the clock goes on
 
 
 def context() -> ForkServerContext:
@@ -89,7 +88,6 @@ def without_end(address: str, name: str, side: Path, worker: str, patient: bool 
     A `patient` one comes again, with the same request, where the store cannot be used.
     """
     parent = os.getppid()
-    sql.PATIENCE = WHILE_HELD
     trial = _again(lambda: Trial.open(name, open_store(address), actor=worker), patient)
     users = list(_again(trial.state, patient).users)
     _mend(side)

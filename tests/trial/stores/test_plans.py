@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from queue import Queue
@@ -80,5 +81,45 @@ def test_whoever_waits_for_a_turn_gives_up_when_told_to(tmp_path: Path) -> None:
         assert "locked" in str(failures.get(timeout=30))
         waiting.join()
     assert Trial.open("busy", other).status().decisions == 0
+    store.close()
+    other.close()
+
+
+class Clock:
+    """A clock that stands still but for the jumps that it is told to make, one at each sleep."""
+
+    def __init__(self, *jumps: float, then: Callable[[], None]) -> None:
+        self.now, self.jumps, self.then = 0.0, list(jumps), then
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, _seconds: float) -> None:
+        if not self.jumps:
+            self.then()
+            return
+        self.now += self.jumps.pop(0)
+
+
+def test_whoever_was_stopped_while_waiting_did_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes stopped together, one of them with the store: the other must find its turn when both go on."""
+    store, other = (open_store(str(tmp_path / "trials.db")) for _ in range(2))
+    trial = Trial.create(BUSY, store)
+    with ExitStack() as held:
+        held.enter_context(other.writing("busy"))
+        monkeypatch.setattr(sql, "time", Clock(10 * sql.PATIENCE, 0.001, then=held.close))
+        assert trial.ask("site 0").id == 1
+    store.close()
+    other.close()
+
+
+def test_waiting_ends_when_one_has_looked_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, other = (open_store(str(tmp_path / "trials.db")) for _ in range(2))
+    trial = Trial.create(BUSY, store)
+    with other.writing("busy"):
+        looks = [sql.LONGEST_LOOK / 2] * int(2 * sql.PATIENCE / sql.LONGEST_LOOK + 2)
+        monkeypatch.setattr(sql, "time", Clock(*looks, then=lambda: pytest.fail("it goes on for ever")))
+        with pytest.raises(StoreError, match="locked"):
+            trial.ask("site 0")
     store.close()
     other.close()

@@ -31,6 +31,7 @@ from drimed.trial.stores.store import Snapshot
 PATIENCE = 120.0  # seconds that a writer waits for its turn; a turn takes milliseconds
 KEPT, CONNECTIONS = 5, 15  # to the database: that stay open, and that there may be at a time
 POLL = 0.0005, 0.002  # seconds between two looks whether it is one's turn
+LONGEST_LOOK = 1.0  # seconds that one look counts as: a process that was stopped in between did not wait
 PAGE = 2000  # events that are fetched at a time
 PAGE_BYTES = 8192  # of SQLite: a decision among 200 arms takes more than half of 4096, and would have a page to itself
 MAGIC = b"SQLite format 3\0"  # the first bytes of every SQLite file
@@ -110,9 +111,11 @@ class SqlStore:
 
     def _begin(self, connection: Connection, *, write: bool) -> None:
         """Wait for one's turn. SQLite would do that itself, but sleeps ever longer, up to a tenth of a second, while
-        others come and go; and it does not wait at all while a log is being recovered.
+        others come and go; and it does not wait at all while a log is being recovered. What counts is the time spent
+        looking: a process that was stopped together with the one before it finds the store as it left it.
         """
-        begin, deadline = self._run.begin_writing if write else self._run.begin_reading, time.monotonic() + PATIENCE
+        begin = self._run.begin_writing if write else self._run.begin_reading
+        waited, looked = 0.0, time.monotonic()
         if write:
             self._run.do_not_wait(connection)
         try:
@@ -121,7 +124,9 @@ class SqlStore:
                     begin(connection)
                     return
                 except OperationalError as error:
-                    if "lock" not in str(error.orig) or time.monotonic() > deadline or not self._waits:
+                    now = time.monotonic()
+                    waited, looked = waited + min(now - looked, LONGEST_LOOK), now
+                    if "lock" not in str(error.orig) or waited > PATIENCE or not self._waits:
                         raise
                     time.sleep(random.uniform(*POLL))
         finally:
