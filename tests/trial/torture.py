@@ -12,6 +12,7 @@ locked files 67 s: more than an hour in all. `--kills 300 --rounds 20` is for a 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import signal
@@ -103,11 +104,19 @@ class Campaign:
         """Each of them has got something done since now."""
         before = {name: _size(self.side(name)) for name in self.names}
         deadline = time.monotonic() + workers.PATIENCE
-        while any(_size(self.side(name)) == before[name] for name in self.names):
-            for name, process in self.running.items():
-                if not process.is_alive() or time.monotonic() > deadline:
-                    raise AssertionError(f"{name} does not go on: {process.exitcode}")
+        while quiet := [name for name in self.names if _size(self.side(name)) == before[name]]:
+            for name in quiet:
+                self._expect_alive(name, deadline)
             time.sleep(0.005)
+
+    def _expect_alive(self, worker: str, deadline: float = math.inf) -> None:
+        """Whoever is silent until the deadline says what it is doing first."""
+        process = self.running[worker]
+        _expect(process.is_alive(), f"{worker} stopped by itself with {process.exitcode}: an error reached it")
+        if time.monotonic() > deadline:
+            os.kill(process.pid or 0, workers.SAY_WHAT)
+            time.sleep(1.0)
+            raise AssertionError(f"{worker} has done nothing for {workers.PATIENCE:g} s; its threads are printed above")
 
     def side(self, worker: str) -> Path:
         """What a worker says it was given."""
@@ -145,12 +154,10 @@ class Campaign:
         else:
             before, deadline = _size(side), time.monotonic() + workers.PATIENCE
             while _size(side) == before:  # it has opened the store, and works
-                if not process.is_alive() or time.monotonic() > deadline:
-                    raise AssertionError(f"{worker} stopped by itself with {process.exitcode}")
+                self._expect_alive(worker, deadline)
                 time.sleep(0.002)
             time.sleep(self.rng.uniform(0, LONGEST))
-        if not process.is_alive():
-            raise AssertionError(f"{worker} stopped by itself with {process.exitcode}: an error reached it")
+        self._expect_alive(worker)
         process.kill()
         process.join()
         process.close()
@@ -161,7 +168,7 @@ class Campaign:
         """Stopped where they are, perhaps in the middle of a transaction, so that the check has the processor."""
         for sign in (signal.SIGSTOP, signal.SIGCONT):
             for name, process in self.running.items():
-                _expect(process.is_alive(), f"{name} stopped by itself with {process.exitcode}")
+                self._expect_alive(name)
                 os.kill(process.pid or 0, sign)
             if sign == signal.SIGSTOP:
                 yield

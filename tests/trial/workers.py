@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable
 from multiprocessing.context import ForkServerContext
@@ -19,6 +21,7 @@ from tests.trial.trials import BUSY, outcome
 
 T = TypeVar("T")
 PATIENCE = 180.0  # seconds for processes to start on a busy machine
+SAY_WHAT = signal.SIGUSR1  # one that works without end prints what it is doing
 
 
 def context() -> ForkServerContext:
@@ -88,6 +91,7 @@ def without_end(address: str, name: str, side: Path, worker: str, patient: bool 
     A `patient` one comes again, with the same request, where the store cannot be used.
     """
     parent = os.getppid()
+    faulthandler.register(SAY_WHAT)
     trial = _again(lambda: Trial.open(name, open_store(address), actor=worker), patient)
     users = list(_again(trial.state, patient).users)
     _mend(side)
