@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from scipy.special import ndtri
 
 from drimed.learning.field import contrasts, pooling, ranges, report
 from drimed.learning.field.cells import FACTORS, Rows
@@ -17,6 +16,7 @@ from drimed.learning.field.model import make_rows
 from drimed.learning.field.terms import category
 from drimed.learning.field.whitening import evenly, residuals
 from drimed.learning.offer import Offer, Outcome, Shape, Unit
+from drimed.linear import student
 from drimed.linear.arrays import BoolArray, FloatArray
 from tests.learning.field_models import METRICS, MODELS, data, offer_of, started, told
 
@@ -156,7 +156,7 @@ def test_many_users_are_taken_a_few_at_a_time(case: Case, monkeypatch: pytest.Mo
 def test_ranges_are_the_posteriors_and_those_of_all_times(case: Case) -> None:
     found = contrasts.of_users(case.known, case.offers)
     low, high = found.likely
-    np.testing.assert_allclose(high - low, 2 * ndtri(0.975) * found.deviation)
+    np.testing.assert_allclose(high - low, 2 * student.quantile(0.975, found.freedom) * found.deviation)
     first, last = found.at_all_times(0.05)
     open_ = found.deviation > 0
     wanted = ranges.anytime(found.mean[open_], found.deviation[open_] ** 2, found.prior[open_] ** 2, 0.05)

@@ -16,7 +16,7 @@ import numpy as np
 from drimed.learning.field import contrasts
 from drimed.learning.field import design as field_design
 from drimed.learning.field import own as field_own
-from drimed.learning.field.contrasts import Found, Known
+from drimed.learning.field.contrasts import NORMAL, Found, Known
 from drimed.learning.field.design import Scale
 from drimed.learning.field.likelihood import own
 from drimed.learning.field.model import Belief, standardised
@@ -118,7 +118,7 @@ class _Sums:
     def _of(self, value: FloatArray, rows: FloatArray, extra: FloatArray) -> Summed:
         found = self.known.of(rows)
         deviation, prior = (np.sqrt(d**2 + more) for d, more in zip((found.deviation, found.prior), extra, strict=True))
-        return Summed(value, *Found(value, deviation, prior).at_all_times())
+        return Summed(value, *Found(value, deviation, prior, NORMAL).at_all_times())
 
 
 def _pieces(seen: Gathered) -> Iterator[tuple[IntArray, IntArray, Offer]]:
@@ -156,7 +156,7 @@ def _judge(
     w[np.abs(w).max(-1) < 1e-9] = 0.0  # the control itself, written in decimals
     mixed[at] = (w * reward[there]).sum(-1)
     deviation, prior = (np.sqrt(np.maximum(np.einsum("nk,nkl,nl->n", w, c[there], w), 0.0)) for c in (C, C0))
-    mixed_high[at] = Found(mixed[at], deviation, prior).at_all_times()[1]
+    mixed_high[at] = Found(mixed[at], deviation, prior, NORMAL).at_all_times()[1]
 
 
 def _rewards(known: Known, offers: Offer) -> tuple[FloatArray, Belief, FloatArray]:

@@ -6,16 +6,16 @@ Each is a linear functional of the outcome: a set of features and a tolerance. O
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache, reduce
+from functools import reduce
 from typing import final
 
 import numpy as np
-from scipy.special import ndtri
 
 from drimed.errors import ConfigError, InputError
 from drimed.guards import margin
 from drimed.guards.margin import Tolerance
 from drimed.learning.offer import Fit, Offer
+from drimed.linear import student
 from drimed.linear.arrays import BoolArray, FloatArray
 
 
@@ -103,14 +103,12 @@ def check_confidence(confidence: float | str) -> None:
 
 
 def radius(fit: Fit, confidence: float | str) -> FloatArray:
-    """How far theta may be from its estimate: at a level per decision (one-sided normal), or at all times at once."""
-    r = fit.radius if isinstance(confidence, str) else np.asarray(_quantile(confidence) * fit.noise_bound)
+    """How far theta may be from its estimate: at a level per decision (one-sided), or at all times at once."""
+    if isinstance(confidence, str):
+        r = fit.radius
+    else:
+        r = np.asarray(student.quantile(confidence, fit.freedom) * fit.noise_bound)
     return r if isinstance(fit.inflation, float) and fit.inflation == 1.0 else r * np.sqrt(fit.inflation)
-
-
-@cache
-def _quantile(level: float) -> float:
-    return float(ndtri(level))
 
 
 def certified_arms(fit: Fit, required: list[Constraint], r: FloatArray, available: BoolArray | None) -> BoolArray:

@@ -26,6 +26,7 @@ from drimed.linear import forms
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.linear.forms import WIDE, entries_of
 from drimed.linear.kernel import helper, kernel
+from drimed.linear.student import shrunk
 
 # Nodes and weights of Gauss and Legendre on [0, 1]: the integrals are smooth, and right to 1e-9 of themselves.
 _NODES, _WEIGHTS = (np.ascontiguousarray(a) for a in np.polynomial.legendre.leggauss(16))
@@ -60,7 +61,8 @@ def lower_bounds(
     else:
         first, last = (np.concatenate([each[end] for each in arcs], -2) for end in (0, 1))
         used = np.concatenate([each[2] for each in arcs], -1)
-        c = quantile(first, last, used, fit.metric, 1 - confidence, nu)
+        nu = np.minimum(nu, np.asarray(fit.freedom)[..., None])
+        c = quantile(first, last, used, fit.metric, 1 - confidence, nu) * np.asarray(shrunk(fit.freedom))[..., None]
     r = c * (fit.noise_bound * np.sqrt(fit.inflation))[..., None]
     parts = np.split(r, len(required), -1)
     return [each.lower(fit, part) for each, part in zip(required, parts, strict=True)]

@@ -97,6 +97,8 @@ class Fit:
     round: int  # 1 for the first decision
     noise_bound: float  # R, in the units of V's rows
     inflation: FloatArray | float = 1.0  # (...), by which squared radii grow while the noise itself is uncertain
+    # Degrees of freedom of Student's distribution, which has the variances of V^-1 and the tails of theta: (...).
+    freedom: FloatArray | float = np.inf
 
     def mean(self, x: FloatArray) -> FloatArray:
         """<x_a, theta_hat>: (..., K, d) -> (..., K)."""

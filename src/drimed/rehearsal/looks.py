@@ -13,11 +13,13 @@ import numpy as np
 from scipy.special import ndtri
 
 from drimed.evaluation import effects as linear
-from drimed.learning.field.contrasts import ALPHA, LIKELY, Found
+from drimed.learning.field import tails
+from drimed.learning.field.contrasts import ALPHA, LIKELY, NORMAL, Found
 from drimed.learning.field.design import UNKNOWN
 from drimed.learning.field.learner import Field
 from drimed.learning.field.model import standardised
 from drimed.learning.offer import Offer
+from drimed.linear import student
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.policies.contract import AnyPolicy
 from drimed.policies.policy import Policy
@@ -87,8 +89,12 @@ def _field(policy: Policy, state: Any, offers: Offer) -> Together:
     known = scale.known.reshape(-1, 1) > 0
     blank = np.where(before > 0, UNKNOWN, 0.0)
     deviation = np.where(known, np.sqrt(np.maximum(variance, 0.0)), blank)
-    low, high = Found(mean, deviation, np.where(known, before, blank)).at_all_times(ALPHA)
-    return mean, float(ndtri(ONE_SIDE)) * deviation, low, high
+    freedom = NORMAL
+    if learner.tails:
+        found = tails.of_sums(tails.by_family(structure.common, rows**2), learned.variance, variance)
+        freedom = np.where(known, found, np.inf)
+    low, high = Found(mean, deviation, np.where(known, before, blank), freedom).at_all_times(ALPHA)
+    return mean, student.quantile(ONE_SIDE, freedom) * deviation, low, high
 
 
 def _regression(policy: Policy, state: Any, offers: Offer) -> Together:

@@ -21,7 +21,8 @@ from drimed.trial.spec import TrialSpec
 
 PRIOR_DEVIATION = 0.5  # of a coefficient, in units of its metric's size
 # How trials of an earlier form learn.
-BEFORE_3: dict[str, Any] = {"pairs": 6, "season_arms": 0.25, "curvature": "differences"}
+BEFORE_4: dict[str, Any] = {"tails": False}
+BEFORE_3: dict[str, Any] = BEFORE_4 | {"pairs": 6, "season_arms": 0.25, "curvature": "differences"}
 SPREADS = 8  # standard deviations of a measurement that a plausible range has room for
 
 
@@ -55,8 +56,8 @@ def _field(spec: TrialSpec, form: int) -> AnyPolicy:
     }
     if model.centred:
         learner["centred"] = True
-    if form < 3:
-        learner |= BEFORE_3
+    if form < 4:
+        learner |= BEFORE_3 if form < 3 else BEFORE_4
     if form >= 2:
         learner["still"] = tuple(_still(metric) for metric in spec.metrics.values())
     return make(name, **(learner | _implied(spec, plain.traits) | settings))

@@ -13,34 +13,36 @@ from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
 
 from drimed.errors import InputError
-from drimed.learning.field import ranges
+from drimed.learning.field import ranges, tails
 from drimed.learning.field.design import UNKNOWN, Scale
 from drimed.learning.field.learner import Field, FieldEvidence
 from drimed.learning.field.model import standardised
 from drimed.learning.field.structure import Structure
 from drimed.learning.field.terms import Layout
 from drimed.learning.offer import Offer
+from drimed.linear import student
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
 LIKELY = 0.95
+NORMAL = np.asarray(np.inf)  # degrees of freedom
 ALPHA = 0.05  # a range at all times fails with this probability
 AT_ONCE = 256  # users whose rows are made at a time
 
 
 class Found(NamedTuple):
-    """Normal beliefs about numbers in the units of their metric, of any shape."""
+    """Beliefs about numbers in the units of their metric, of any shape."""
 
     mean: FloatArray
     deviation: FloatArray
     prior: FloatArray  # deviation before any data
+    freedom: FloatArray  # degrees of freedom of its tails
 
     @property
     def likely(self) -> tuple[FloatArray, FloatArray]:
         """The range that holds it with 95 %, at one look."""
-        half = ndtri(0.5 + LIKELY / 2) * self.deviation
+        half = student.quantile(0.5 + LIKELY / 2, self.freedom) * self.deviation
         return self.mean - half, self.mean + half
 
     def at_all_times(self, alpha: float = ALPHA) -> tuple[FloatArray, FloatArray]:
@@ -88,8 +90,14 @@ class Known:
         prior = np.sqrt((flat**2) @ self.prior.ravel())
         if not self.scale.known.all():
             prior = np.where(prior > 0, UNKNOWN, 0.0)
-            return Found(mean, prior, prior)
-        return Found(mean, np.sqrt(np.maximum(variance, 0.0)), prior)
+            return Found(mean, prior, prior, np.full(mean.shape, np.inf))
+        return Found(mean, np.sqrt(np.maximum(variance, 0.0)), prior, self._freedom(rows, variance))
+
+    def _freedom(self, rows: FloatArray, variance: FloatArray) -> FloatArray:
+        if not self.learner.tails:
+            return np.full(variance.shape, np.inf)
+        nodes = self.evidence.learned.variance
+        return tails.of_sums(tails.by_family(self.layout, rows**2), nodes, variance)
 
     def asked(self, offers: Offer) -> tuple[IntArray, FloatArray]:
         """The factors and covariates of all arms of each offer: (H, K, F) and (H, K, c)."""
@@ -201,7 +209,8 @@ def _of_users(known: Known, offers: Offer) -> Found:
         # An arm that is the control has no effect; what round-off leaves of one is no doubt.
         own = np.abs(D).max(-1)[..., None] > 0
         found.append(np.where(own, np.sqrt(np.maximum(variance, 0.0)), 0.0))
-    return Found(*found)
+    mean, deviation, prior = found
+    return Found(mean, deviation, prior, np.broadcast_to(belief.freedom[:, None, None], mean.shape))
 
 
 def _asked(learner: Field, evidence: FieldEvidence, offers: Offer) -> tuple[IntArray, FloatArray]:

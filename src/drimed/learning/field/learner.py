@@ -77,6 +77,7 @@ class Field:
     # Draws of the variances that estimates are averaged over, in pairs; 0: the most plausible variances alone. None: a
     # design, which is as good as many more draws.
     pairs: int | None = None
+    tails: bool = True  # effects have longer tails than a normal's, because variances are uncertain
     growth: float = 1.1  # variances are fitted again when there are this many times as many outcomes
     delta: float = 0.01  # the radius at all times may fail with this probability
 
@@ -217,7 +218,7 @@ class Field:
         """Mean outcomes for the user of an offer, or for all of them: (..., H, K, M), H = 1 for one user."""
         structure = self.structure(evidence)
         keys, z = self._reading.asked(offer, max(evidence.season, 0), structure.arms, together=together)
-        return belief(structure, evidence.learned, evidence.cells, keys, z)
+        return belief(structure, evidence.learned, evidence.cells, keys, z, tails=self.tails)
 
     # Parts
 

@@ -22,6 +22,7 @@ from drimed.learning.field import average as field_average
 from drimed.learning.field import cells as field_cells
 from drimed.learning.field import design as field_design
 from drimed.learning.field import own as field_own
+from drimed.learning.field import tails as field_tails
 from drimed.learning.field.average import Averaged
 from drimed.learning.field.cells import Cells, Rows
 from drimed.learning.field.design import UNKNOWN, Scale
@@ -43,6 +44,7 @@ class Belief:
     covariance: FloatArray  # (..., H, K, M, K, M)
     residual: FloatArray  # (..., H, K, M, M), covariance of one outcome around it, as most plausible
     prior: FloatArray  # (..., H, K, M, K, M), covariance before any data, with variances as they are known now
+    freedom: FloatArray  # (..., H), degrees of freedom of the tails of its effects
 
     def of(self, h: int) -> Belief:
         """The belief about one of the offers."""
@@ -110,8 +112,13 @@ def stepped(structure: Structure, cells: Cells, learned: Averaged, start: int) -
     return learned
 
 
-def belief(structure: Structure, learned: Averaged, cells: Cells, keys: IntArray, covariates: FloatArray) -> Belief:
-    """Mean outcomes for offers whose arms have the factors keys (..., H, K, F) and covariates (..., H, K, c)."""
+def belief(
+    structure: Structure, learned: Averaged, cells: Cells, keys: IntArray, covariates: FloatArray, *, tails: bool = True
+) -> Belief:
+    """Mean outcomes for offers whose arms have the factors keys (..., H, K, F) and covariates (..., H, K, c).
+
+    Without `tails` effects are taken as normal.
+    """
     scale = _for_each_offer(learned.scale)
     z = standardised(structure, scale, covariates)
     X, unmet = structure.common.rows(keys, z), structure.common.unmet(keys, z)
@@ -126,6 +133,12 @@ def belief(structure: Structure, learned: Averaged, cells: Cells, keys: IntArray
     for part in unmet:
         more = _unmet_variance(part, v)
         cov, prior = cov + more, prior + more
+    freedom = np.full(mean.shape[:-2], np.inf)
+    if tails:
+        sizes = field_tails.squares(structure.common, X, unmet)
+        if structure.cluster == "user":
+            sizes = sizes + field_tails.squares(structure.own, structure.own.rows(keys, z))
+        freedom = field_tails.freedom(sizes, learned.variance, field_tails.centred_variance(cov))
     R = structure.parameters.residual(learned.mode)[..., None, :, :, :]  # (..., 1, g, M, M)
     if structure.noise.count > 1:
         group = structure.noise.of(keys)[..., None, None]  # (..., H, K, 1, 1)
@@ -133,7 +146,7 @@ def belief(structure: Structure, learned: Averaged, cells: Cells, keys: IntArray
         R = np.broadcast_to(R, (*lead, *R.shape[-3:]))
         R = np.take_along_axis(R, np.broadcast_to(group, (*lead, *group.shape[-3:])), -3)
     R = np.broadcast_to(R, (*mean.shape, mean.shape[-1]))
-    return _in_units(structure, scale, mean, cov, prior, R)
+    return _in_units(structure, scale, mean, cov, prior, R, freedom)
 
 
 def as_fit(belief: Belief, pulls: FloatArray, round: int, delta: float) -> Fit:
@@ -147,7 +160,8 @@ def as_fit(belief: Belief, pulls: FloatArray, round: int, delta: float) -> Fit:
     V_inv = belief.table
     gained = np.linalg.slogdet(belief.prior.reshape(*batch, size, size))[1] - np.linalg.slogdet(V_inv)[1]
     squared = 2 * np.log(1 / delta) + np.maximum(gained, 0.0) + chdtri(size, delta)
-    return Fit(belief.mean.reshape(*batch, size), V_inv, np.sqrt(squared), None, pulls, round, 1.0)
+    theta, radius = belief.mean.reshape(*batch, size), np.sqrt(squared)
+    return Fit(theta, V_inv, radius, None, pulls, round, 1.0, freedom=belief.freedom)
 
 
 def standardised(structure: Structure, scale: Scale, covariates: FloatArray) -> FloatArray:
@@ -206,8 +220,9 @@ def _of_metrics(blocks: FloatArray) -> FloatArray:
 
 
 def _in_units(
-    structure: Structure, scale: Scale, mean: FloatArray, cov: FloatArray, prior: FloatArray, R: FloatArray
-) -> Belief:
+    structure: Structure, scale: Scale, mean: FloatArray, cov: FloatArray, prior: FloatArray, R: FloatArray,
+    freedom: FloatArray,
+) -> Belief:  # fmt: skip
     c = structure.covariates
     centre, unit = scale.centre[..., c:], scale.unit[..., c:]
     # Arms that the data cannot tell apart must tie exactly, or round-off would choose between them.
@@ -220,7 +235,7 @@ def _in_units(
         blank = np.eye(K * M).reshape(K, M, K, M) * UNKNOWN**2
         known = scale.known[..., None, None, None, None] > 0
         cov, prior = np.where(known, cov, blank), np.where(known, prior, blank)
-    return Belief(mean, cov, R * unit[..., None, :, None] * unit[..., None, None, :], prior)
+    return Belief(mean, cov, R * unit[..., None, :, None] * unit[..., None, None, :], prior, freedom)
 
 
 def _weights(cells: Cells, weight: float) -> FloatArray | None:

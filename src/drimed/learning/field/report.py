@@ -17,7 +17,7 @@ from drimed.learning.field import design as field_design
 from drimed.learning.field import own as field_own
 from drimed.learning.field.average import mixture
 from drimed.learning.field.cells import FACTORS
-from drimed.learning.field.contrasts import LIKELY, Found, Known, chunks, some_of, together
+from drimed.learning.field.contrasts import LIKELY, NORMAL, Found, Known, chunks, some_of, together
 from drimed.learning.field.design import Scale
 from drimed.learning.field.likelihood import evaluate, own
 from drimed.learning.offer import Offer, Unit
@@ -167,7 +167,7 @@ def _eliminated(known: Known, offers: Offer, cells: field_cells.Cells, seasons: 
     nodes = v.mean(0)
     prior = (X**2) @ nodes[:, structure.common.family].T + (Z**2) @ nodes[:, structure.own.family].T
     deviation, before = known.unit * np.sqrt(np.maximum(variance, 0.0)), known.unit * np.sqrt(prior)
-    return Found(known.centre + known.unit * mean[:, 0], deviation, np.broadcast_to(before, deviation.shape))
+    return Found(known.centre + known.unit * mean[:, 0], deviation, np.broadcast_to(before, deviation.shape), NORMAL)
 
 
 def _seen(known: Known, offers: Offer) -> Offer:
