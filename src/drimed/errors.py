@@ -104,7 +104,11 @@ class BatchError(InputError):
 
 
 class UnconfirmedError(BatchError):
-    """Values that are possible but unlikely: nothing was recorded until somebody confirms them."""
+    """Values that are possible but unlikely: nothing was recorded until somebody confirms them, as `remedy` says."""
+
+    def __init__(self, faults: Iterable[Fault], remedy: str = "repeat this with confirm=True") -> None:
+        super().__init__(faults)
+        self.args = (f"{self}\nnothing was recorded; if this is right, {remedy}",)
 
 
 class StoreError(DrimedError):

@@ -263,6 +263,7 @@ def test_unlikely_values_must_be_confirmed(http: httpx.Client) -> None:
         assert (found["type"], found["title"]) == ("urn:drimed:unconfirmed", "Unlikely values must be confirmed")
         assert [f["field"] for f in found["errors"]] == [field]
         assert "0 to 10" in found["errors"][0]["detail"]
+        assert found["detail"].endswith('nothing was recorded; if this is right, send it again with "confirm": true')
         tried = ok(http.post(f"{T}/{path}", json=body | {"confirm": True, "dry_run": True}))
         assert ok(http.get(T))["events"] == before
         assert ok(http.post(f"{T}/{path}", json=body | {"confirm": True})) == tried

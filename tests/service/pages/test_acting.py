@@ -94,7 +94,7 @@ def test_asking_by_hand_opens_the_episode_and_gives_a_table_and_a_sheet(visitor:
 
 
 def test_a_context_that_is_missing_or_no_number_is_said(visitor: Visitor, maize: str) -> None:
-    for value, said in (("", "'north' needs a value for rain"), ("4,5", "write decimals with a point")):
+    for value, said in (("", "'north' needs a value for rain"), ("4,500", "can be read as 4500 or as 4.500")):
         answer = visitor.send(f"{maize}/ask", {"how": "hand", "episode": "1", "user": "0:north", "c:0:rain": value})
         assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY
         assert said in readable(answer.text)
@@ -170,9 +170,9 @@ def test_values_of_an_episode_are_not_taken_for_one_that_was_opened_meanwhile(
 
 
 def test_every_wrong_value_is_said_at_its_row_and_what_was_sent_stays(visitor: Visitor, maize: str) -> None:
-    data = {"how": "hand", "episode": "1", "user": ["0:north", "2:river"], "c:0:rain": "4,5", "c:1:rain": "520"}
+    data = {"how": "hand", "episode": "1", "user": ["0:north", "2:river"], "c:0:rain": "4,500", "c:1:rain": "520"}
     page = visitor.send(f"{maize}/ask", data).text
-    for place, said in ((0, "write decimals with a point"), (2, "'river' needs a value for rain")):
+    for place, said in ((0, "can be read as 4500 or as 4.500"), (2, "'river' needs a value for rain")):
         at = f"hand%3Ac%3A{place}%3Arain"
         assert re.search(rf'id="{at}"[^>]* aria-invalid="true" aria-describedby="why-{at}"', page)
         why = re.search(rf'id="why-{at}">(.*?)</span>', page)
@@ -180,7 +180,7 @@ def test_every_wrong_value_is_said_at_its_row_and_what_was_sent_stays(visitor: V
         assert said in readable(why[1])
     assert page.count('aria-invalid="true"') == 2
     assert "2 values cannot be used" in readable(page)
-    assert (_value(page, "c:0:rain"), _value(page, "c:1:rain")) == ("4,5", "520")
+    assert (_value(page, "c:0:rain"), _value(page, "c:1:rain")) == ("4,500", "520")
     ticked = re.findall(r'name="user" value="([^"]+)"[^>]* checked', page)
     assert ticked == ["0:north", "2:river"]
 

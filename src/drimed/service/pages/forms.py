@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from starlette.datastructures import UploadFile
@@ -90,7 +90,7 @@ def refused_sheet(sent: Sent, error: DrimedError) -> FormErrors:
         if fault.row is not None:
             wrong.setdefault(fault.row, []).append(fault.message)
     if not wrong:
-        return FormErrors("sheet", [("", str(error))], text=sent.text)
+        return replace(refused("sheet", error), text=sent.text)
     columns, rows = _table(sent)
     near = {n + d for n in wrong for d in (-1, 0, 1)}
     shown = [SheetRow(n, cells, wrong.get(n, [])) for n, cells in rows if n in near or len(rows) <= MOST_SHOWN]

@@ -21,7 +21,7 @@ from drimed.trial.columns import Columns
 from drimed.trial.queries import Pending
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger
-from drimed.trial.tables.cells import number
+from drimed.trial.tables.cells import TYPED, number
 from drimed.trial.tables.table import Record, read
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
@@ -118,7 +118,7 @@ def reports(values: Typed) -> list[Report]:
             for metric, text in texts.items():
                 try:
                     what = f"decision {decision}: {metric}"
-                    numbers.setdefault(part, {})[metric] = number(what, text) if text else None
+                    numbers.setdefault(part, {})[metric] = number(what, text, TYPED) if text else None
                 except InputError as error:
                     faults.append(Fault(("reports", i, part, metric), str(error)))
         found.append(Report(decision, numbers["outcome"], numbers.get("control")))
