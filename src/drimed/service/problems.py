@@ -18,6 +18,7 @@ from drimed.errors import (
     ConflictError,
     DrimedError,
     InputError,
+    MissingExtraError,
     NumericalError,
     SpecError,
     StoreError,
@@ -138,6 +139,8 @@ def of_error(
     if isinstance(error, NumericalError):
         advice = "; look for outcomes of quite another size than the rest, and amend them"
         return Refusal(409, "conflict", str(error) + advice)
+    if isinstance(error, MissingExtraError):
+        return Refusal(503, "unavailable", f"not on this server: {error}")
     if isinstance(error, StoreError):  # its words name the database, its host or its file
         log.error("%s", error, extra={FIELDS: {"request_id": request_id.get()}})
         detail = f"the store cannot be used now; the service's log has more under request id {request_id.get()}"

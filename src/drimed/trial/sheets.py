@@ -17,6 +17,7 @@ from drimed.trial.columns import (
     CODE,
     CONTROL,
     METRIC,
+    NOTE,
     SHEET,
     Column,
     Columns,
@@ -33,6 +34,7 @@ from drimed.trial.transaction import Transaction
 PLACES = ("plot", "block")  # written only where there are any
 DECISION = Column(SHEET, "decision")
 ARM = Column(SHEET, "arm")
+NOTES = Column(NOTE, "notes")  # for people: `tell` passes over them
 
 Cells = Mapping[Column, Any]
 
@@ -166,6 +168,14 @@ def _misplaced(cells: Cells, recorded: Decision) -> str | None:
                 "without the others?"
             )
     return None
+
+
+def to_fill_in(state: TrialState, decisions: Iterable[Decision]) -> list[Record]:
+    """Decisions as a sheet that comes back: with columns for every outcome, those of control plots, and notes."""
+    columns = Columns.of(state.problem)
+    plots = state.spec.feedback == "difference"
+    rows = decision_rows(columns, decisions, state.problem.metrics, plots=plots)
+    return [row | {NOTES.name: None} for row in rows] if NOTES in columns.all else rows
 
 
 def decision_rows(

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from drimed.trial import template
+from drimed.trial.tables.table import read
 from tests.service.pages.visiting import Visitor, readable
 from tests.trial.trials import BUSY, SMALL
 
@@ -88,7 +89,7 @@ def test_asking_by_hand_opens_the_episode_and_gives_a_table_and_a_sheet(visitor:
     page = visitor.done(visitor.send(f"{maize}/ask", data))
     assert "2 decisions in episode 1" in readable(page)
     sheet = visitor.http.get(f"{maize}/given.csv?decisions=1-2").content.decode("utf-8-sig").splitlines()
-    assert sheet[0] == "decision,episode,user,rain,arm,propensity,reason"
+    assert sheet[0] == "decision,episode,user,rain,arm,propensity,reason,yield,leaching,notes"
     assert sheet[1].startswith("1,1,north,400.0,")
     assert sheet[2].startswith("2,1,river,380.5,")
 
@@ -356,11 +357,15 @@ def test_all_pending_decisions_can_be_reached_and_downloaded(visitor: Visitor, h
     assert 'name="y:11:cost"' not in wrong.text
     assert 'href="/trials/busy/pending.csv"' in text
     sheet = http.get("/trials/busy/pending.csv").content.decode("utf-8-sig").splitlines()
-    assert sheet[0] == "decision,episode,user,arm,propensity,reason,yield,cost"
+    assert sheet[0] == "decision,episode,user,arm,propensity,reason,yield,cost,notes"
     assert [line.partition(",")[0] for line in sheet[1:]] == [str(n) for n in range(1, 61)]
-    assert sheet[1].endswith(",,")
-    assert sheet[3].endswith(",5.5,")
-    filled = "\n".join([sheet[0], sheet[1].removesuffix(",,") + ",5,1", sheet[3] + "1", *sheet[4:]])
+    assert sheet[1].endswith(",,,")
+    assert sheet[3].endswith(",5.5,,")
+    filled = "\n".join([sheet[0], sheet[1].removesuffix(",,,") + ",5,1,", sheet[3][:-1] + "1,", *sheet[4:]])
+    book = read(http.get("/trials/busy/pending.xlsx").content, "pending.xlsx")
+    same = read("\n".join(sheet))
+    assert book.names == same.names
+    assert [str(row.cells["decision"]) for row in book.rows] == [row.cells["decision"] for row in same.rows]
     told = visitor.send("/trials/busy/tell", {"how": "sheet"}, file=("h.csv", filled.encode()))
     assert "2 outcomes recorded." in readable(visitor.done(told))
 

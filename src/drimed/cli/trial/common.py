@@ -9,7 +9,7 @@ import getpass
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -26,6 +26,7 @@ from drimed.records import Doubt, Fault
 from drimed.trial.stores import open_store
 
 if TYPE_CHECKING:
+    from drimed.trial.state import TrialState
     from drimed.trial.tables import table
     from drimed.trial.trial import Trial
 
@@ -132,6 +133,17 @@ def say_json(data: Any, *, indent: int | None = None) -> None:
     """Data as JSON on the screen, or in a pipe."""
     text = json.dumps(data, indent=indent, ensure_ascii=False)
     typer.echo(text if text.isprintable() else _ACTING.sub(lambda c: json.dumps(c[0])[1:-1], text))
+
+
+def say_typical(state: TrialState, lacking: Mapping[str, int]) -> None:
+    """That some came without an attribute, if any did."""
+    if not lacking:
+        return
+    one, many = ("person", "people") if state.spec.kind == "people" else ("user", "users")
+    parts = [f"{n} {one if n == 1 else many} came without {name}" for name, n in lacking.items()]
+    more = f" and {len(parts) - MOST_NAMED} more attributes were left empty" if parts[MOST_NAMED:] else ""
+    they = "it counts" if sum(lacking.values()) == 1 else "they count"
+    note(f"{', '.join(parts[:MOST_NAMED])}{more}: {they} as typical")
 
 
 def read_sheet(path: Path) -> table.Table:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import TypeVar
 
 from starlette.datastructures import UploadFile
@@ -128,11 +129,13 @@ async def sent(visit: Visit, what: str) -> Sent:
     return Sent("", _lines(text))
 
 
-def download(name: str, rows: Iterable[Record]) -> Response:
-    """A sheet to save."""
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    text = writing.csv_text(list(rows))
-    return Response(text.encode("utf-8-sig"), headers=headers, media_type="text/csv; charset=utf-8")
+def download(visit: Visit, name: str, rows: Sequence[Record]) -> Response:
+    """A sheet to save: CSV, or the workbook that the address asks for."""
+    suffix = PurePosixPath(visit.request.url.path).suffix
+    headers = {"Content-Disposition": f'attachment; filename="{name}{suffix}"'}
+    if suffix == workbook.SUFFIX:
+        return Response(workbook.write(rows), headers=headers, media_type=workbook.MEDIA)
+    return Response(writing.csv_text(rows).encode("utf-8-sig"), headers=headers, media_type="text/csv; charset=utf-8")
 
 
 def _lines(text: str) -> str:
