@@ -86,6 +86,7 @@ def ask(
     if out is None or dry_run:
         rows = sheets.decision_rows(Columns.of(state.problem), found)
         rows = _with_chances(rows, found) if dry_run else rows
+        rows = [_with_season(row, seasons.word(state)) for row in rows] if out is None else rows
     else:
         rows = sheets.to_fill_in(state, found)
     try:
@@ -102,6 +103,12 @@ def ask(
     decided += f", {again} decided before" if again else ""
     common.say(f"{decided}; {season_said}" + (NOTHING_DRAWN if dry_run else ""))
     common.say_typical(state, lacking)
+
+
+def _with_season(row: dict[str, Any], word: str) -> dict[str, Any]:
+    """On the screen a season has one column, with its name or its number."""
+    named = {word if name == "episode" else name: value for name, value in row.items() if name != "season"}
+    return named | {word: row.get("season") or row["episode"]}
 
 
 def _with_chances(rows: list[dict[str, Any]], found: list[Decision]) -> list[dict[str, Any]]:
