@@ -63,7 +63,7 @@ def test_an_unknown_propensity_is_kept_and_told_with_advice() -> None:
     log = make_log(**(GOOD | {"propensity": [0.5, np.nan, 1.0]}), start=7)
     told = unknown_propensity(log)
     assert told is not None
-    assert "decision 8" in told
+    assert "row 9:" in told
     assert "direct method" in told
     assert unknown_propensity(make_log(**GOOD)) is None
 

@@ -116,10 +116,10 @@ def test_an_empty_cell_is_an_unknown_propensity_but_no_reward(tmp_path: Path) ->
     path.write_text("action,reward,propensity\na,1,0.5\nb,2,\n")
     assert np.isnan(read(path).whole().propensity).tolist() == [False, True]
     path.write_text("action,reward,propensity\na,1,0.5\nb,,0.5\n")
-    with pytest.raises(InputError, match="reward must be finite, got nan in row 2"):
+    with pytest.raises(InputError, match="reward must be finite, got nan in row 3"):
         read(path).whole()
     path.write_text("action,reward,propensity\na,1,0.5\n,1,0.5\n")
-    with pytest.raises(InputError, match="action is missing in row 2"):
+    with pytest.raises(InputError, match="action is missing in row 3"):
         read(path, arms=["a"]).whole()
 
 

@@ -332,7 +332,7 @@ def summary(event: Event) -> str:
     if "preference" in body:
         parts += [f"{name} = {value:g}" for name, value in body["preference"].items()]
     if event.kind == "episode":
-        parts.append(f"season {body['name']}" if "name" in body else f"number {body['episode']}")
+        parts.append(f"season {body['name']}" if "name" in body else f"episode {body['episode']}")
         parts += [str(body["date"])] if "date" in body else []
     if event.kind == "look":
         met = [said["rule"] for said in body["rules"] if any(claim["met"] for claim in said["claims"])]
