@@ -2,7 +2,8 @@
 
     DrimedError
     ├── ConfigError      a setting is out of range or settings do not fit together (also a ValueError)
-    │   └── SpecError          a trial file has faults: all of them, each with its place
+    │   ├── SpecError          a trial file has faults: all of them, each with its place
+    │   └── MissingModuleError a module with a policy of somebody's own cannot be loaded here
     ├── InputError       an array or value that came in is unusable (also a ValueError)
     │   ├── ShapeError         it has the wrong shape
     │   ├── UnknownNameError   a policy, drift, user or decision of that name does not exist
@@ -52,6 +53,10 @@ class SpecError(ConfigError):
     @property
     def faults(self) -> tuple[Fault, ...]:
         return self._faults
+
+
+class MissingModuleError(ConfigError):
+    """A policy, rule or guard of somebody's own is in a module that cannot be loaded here."""
 
 
 class InputError(DrimedError, ValueError):
@@ -104,7 +109,11 @@ class BatchError(InputError):
 
 
 class UnconfirmedError(BatchError):
-    """Values that are possible but unlikely: nothing was recorded until somebody confirms them."""
+    """Values that are possible but unlikely: nothing was recorded until somebody confirms them, as `remedy` says."""
+
+    def __init__(self, faults: Iterable[Fault], remedy: str = "repeat this with confirm=True") -> None:
+        super().__init__(faults)
+        self.args = (f"{self}\nnothing was recorded; if this is right, {remedy}",)
 
 
 class StoreError(DrimedError):

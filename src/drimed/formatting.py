@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
 from datetime import datetime
 
 ENDLESS = 1e40  # no outcome and no sum of them is so large: nothing is known
@@ -48,6 +49,21 @@ def percent(share: float) -> str:
     if 0 < share < 0.005:
         return "< 1 %"
     return "> 99 %" if 0.995 <= share < 1 else f"{100 * share:.0f} %"
+
+
+def in_short(numbers: Iterable[int]) -> str:
+    """Whole numbers, those that follow each other as a range.
+
+    >>> in_short([2, 3, 4, 7, 9, 10])
+    '2 to 4, 7, 9, 10'
+    """
+    runs: list[list[int]] = []
+    for n in sorted(set(numbers)):
+        if runs and n == runs[-1][-1] + 1:
+            runs[-1].append(n)
+        else:
+            runs.append([n])
+    return ", ".join(f"{r[0]} to {r[-1]}" if len(r) > 2 else ", ".join(map(str, r)) for r in runs)
 
 
 def moment(time: str) -> str:

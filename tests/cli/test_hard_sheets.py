@@ -441,5 +441,5 @@ def test_where_the_sheet_cannot_be_written_it_is_said_that_decisions_were_taken(
     line.ok("init", line.write("s.json", json.dumps(SMALL | {"name": "dry"})), "--no-rehearse")
     mine = line.write("mine.csv", "a,b\n1,2\n")
     said = str(line.refused("ask", "dry", "--out", mine))
-    assert "choose another name. The 2 decisions of episode 1 are recorded all the same: repeat this" in said
+    assert "choose another name. The 2 decisions of season 1 are recorded all the same: repeat this" in said
     assert line.status("dry")["decisions"] == 2

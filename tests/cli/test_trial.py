@@ -28,7 +28,7 @@ def line(tmp_path: Path) -> CommandLine:
 def test_a_season_goes_through_sheets(line: CommandLine) -> None:
     sheet = str(line.folder / "s.csv")
     said = line.ok("ask", "maize-nitrogen", sheet, "--episode", "1", "--out", str(line.folder / "a.csv"))
-    assert "3 decided; episode 1" in said
+    assert "3 decided; season 1\n" in said
     rows = line.rows("a.csv")
     assert [r["user"] for r in rows] == ["north", "hill", "river"]
     filled = "decision,user,arm,yield,leaching\n" + "".join(
@@ -262,6 +262,6 @@ def test_the_hash_of_the_log_is_beside_what_is_handed_out(line: CommandLine) -> 
 def test_why_an_arm_was_given_is_told_in_words(line: CommandLine) -> None:
     line.ok("ask", "maize-nitrogen", str(line.folder / "s.csv"), "--episode", "1")
     said = line.ok("why", "maize-nitrogen", "1")
-    assert "decision 1, episode 1:" in said
+    assert "decision 1, season 1:" in said
     assert "for north" in said
     assert isinstance(line.refused("why", "maize-nitrogen", "99"), UnknownNameError)

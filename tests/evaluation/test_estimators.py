@@ -120,7 +120,7 @@ def test_missing_support_is_seen_where_the_probabilities_tell() -> None:
     log = make_log(action=[0, 0], reward=[1.0, 2.0], probabilities=[[0.5, 0.5], [1.0, 0.0]], start=10)
     told = missing_support(log, np.array([0.5, 0.5]))
     assert told is not None
-    assert "plays '1' at decision 11" in told
+    assert "plays '1' in row 12" in told
     assert missing_support(log, np.array([1.0, 0.0])) is None
     masked = make_log(action=[0], reward=[1.0], propensity=[1.0], available=[[True, False]], arms=2)
     assert "not available" in (missing_support(masked, np.array([0.0, 1.0])) or "")

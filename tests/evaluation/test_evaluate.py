@@ -137,7 +137,7 @@ def test_an_arm_that_the_log_never_played_is_a_marked_refusal_and_the_model_may_
 def test_an_arm_without_a_chance_at_some_decisions_is_a_refusal_also_if_it_comes_late() -> None:
     log = make_log(action=[0, 1, 0], reward=[1.0, 1.0, 1.0], probabilities=[[0.5, 0.5], [0.5, 0.5], [1.0, 0.0]])
     found = evaluate([log.rows(0, 2), log.rows(2, 3)], Plan(targets=[target.uniform()], estimators=[est.ips()]))
-    assert "at decision 2, where the log gave it no chance" in (found.estimates[0].refused or "")
+    assert "in row 3, where the log gave it no chance" in (found.estimates[0].refused or "")
 
 
 def test_unknown_propensities_are_a_refusal_with_advice() -> None:
@@ -145,7 +145,7 @@ def test_unknown_propensities_are_a_refusal_with_advice() -> None:
     propensity = log.propensity.copy()
     propensity[31] = np.nan
     found = refusals(replace(log, propensity=propensity), target.uniform())
-    assert "first at decision 31" in (found["uniform/ips"].refused or "")
+    assert "first in row 32" in (found["uniform/ips"].refused or "")
     assert found["uniform/dm"].refused is None
 
 

@@ -26,19 +26,19 @@ def test_without_a_propensity_column_it_is_read_off_the_probabilities() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"reward": [1.0, np.nan, 3.0]}, "reward must be finite, got nan at decision 101"),
-        ({"reward": [1.0, np.inf, -np.inf]}, "reward must be finite, got inf at decision 101"),
-        ({"episode": [0.0, np.nan, 1.0]}, "episode must be finite, got nan at decision 101"),
+        ({"reward": [1.0, np.nan, 3.0]}, "reward must be finite, got nan in row 102"),
+        ({"reward": [1.0, np.inf, -np.inf]}, "reward must be finite, got inf in row 102"),
+        ({"episode": [0.0, np.nan, 1.0]}, "episode must be finite, got nan in row 102"),
         ({"reward": ["a", "b", "c"]}, "reward must be numbers"),
-        ({"propensity": [0.5, 0.0, 1.0]}, "above 0 and at most 1, got 0.0 at decision 101"),
+        ({"propensity": [0.5, 0.0, 1.0]}, "above 0 and at most 1, got 0.0 in row 102"),
         ({"propensity": [0.5, -0.1, 1.0]}, "above 0 and at most 1, got -0.1"),
-        ({"propensity": [0.5, 0.2, 1.5]}, "above 0 and at most 1, got 1.5 at decision 102"),
+        ({"propensity": [0.5, 0.2, 1.5]}, "above 0 and at most 1, got 1.5 in row 103"),
         ({"propensity": None}, "a log needs the propensity of the arm played"),
-        ({"action": [0, 2, 0], "arms": ["a", "b"]}, "an arm from 0 to 1, got 2 at decision 101"),
-        ({"action": [0, -1, 0]}, "got -1 at decision 101"),
+        ({"action": [0, 2, 0], "arms": ["a", "b"]}, "an arm from 0 to 1, got 2 in row 102"),
+        ({"action": [0, -1, 0]}, "got -1 in row 102"),
         ({"action": [0.5, 1.0, 0.0]}, "action must be the index of an arm"),
         ({"arms": ["a", "a"]}, "arms must be different names"),
-        ({"probabilities": [[0.5, 0.5], [0.7, 0.3], [1.0, 0.0]]}, "disagree at decision 101: 0.25 and 0.3"),
+        ({"probabilities": [[0.5, 0.5], [0.7, 0.3], [1.0, 0.0]]}, "disagree in row 102: 0.25 and 0.3"),
         ({"probabilities": [[0.5, 0.5], [0.7, 0.25], [1.0, 0.0]]}, "must sum to 1 over the arms, got 0.95"),
         ({"probabilities": [[0.5, 0.5], [1.2, -0.2], [1.0, 0.0]]}, "must not be negative"),
         ({"available": [[True, True], [True, False], [True, True]]}, "although it was not available"),
@@ -63,7 +63,7 @@ def test_an_unknown_propensity_is_kept_and_told_with_advice() -> None:
     log = make_log(**(GOOD | {"propensity": [0.5, np.nan, 1.0]}), start=7)
     told = unknown_propensity(log)
     assert told is not None
-    assert "decision 8" in told
+    assert "row 9:" in told
     assert "direct method" in told
     assert unknown_propensity(make_log(**GOOD)) is None
 

@@ -97,9 +97,9 @@ def test_without_columns_for_arms_they_are_those_that_occur_numbers_first_and_in
 
 def test_arms_given_by_the_caller_may_include_some_that_never_occur() -> None:
     assert read(bare(action=["b", "a", "b"]), arms=["c", "a", "b"]).whole().action.tolist() == [2, 1, 2]
-    with pytest.raises(InputError, match="arm 'b' at decision 0 is not one of a, c"):
+    with pytest.raises(InputError, match="arm 'b' in row 1 is not one of a, c"):
         read(bare(action=["b", "a", "b"]), arms=["a", "c"]).whole()
-    with pytest.raises(InputError, match="arm '1' at decision 1"):
+    with pytest.raises(InputError, match="arm '1' in row 2"):
         read(bare(), arms=["0", "2"]).whole()
 
 
@@ -116,10 +116,10 @@ def test_an_empty_cell_is_an_unknown_propensity_but_no_reward(tmp_path: Path) ->
     path.write_text("action,reward,propensity\na,1,0.5\nb,2,\n")
     assert np.isnan(read(path).whole().propensity).tolist() == [False, True]
     path.write_text("action,reward,propensity\na,1,0.5\nb,,0.5\n")
-    with pytest.raises(InputError, match="reward must be finite, got nan at decision 1"):
+    with pytest.raises(InputError, match="reward must be finite, got nan in row 3"):
         read(path).whole()
     path.write_text("action,reward,propensity\na,1,0.5\n,1,0.5\n")
-    with pytest.raises(InputError, match="action is missing at decision 1"):
+    with pytest.raises(InputError, match="action is missing in row 3"):
         read(path, arms=["a"]).whole()
 
 
@@ -132,7 +132,7 @@ def test_numbers_of_arms_may_have_become_floats(wrap: Callable[[Any], Any]) -> N
     assert stream.arms == ("0", "2")
     assert stream.whole().action.tolist() == [1, 0, 1]
     gap = columns | {"action": np.array([2.0, np.nan, 2.0])}
-    with pytest.raises(InputError, match="action is missing at decision 1"):
+    with pytest.raises(InputError, match="action is missing in row 2"):
         read(wrap(gap)).whole()
 
 
@@ -156,9 +156,9 @@ def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
     ("columns", "message"),
     [
         ({"action": [0, 1]}, "columns must have one length"),
-        ({"q_0": [1.0] * 3}, "arm '1' at decision 1 is not one of 0"),
+        ({"q_0": [1.0] * 3}, "arm '1' in row 2 is not one of 0"),
         ({"q_0": [1.0] * 3, "q_1": [1.0] * 3, "probability_0": [0.5] * 3}, "predictions of the log have a column for"),
-        ({"reward": ["x", "y", "z"]}, "reward must be numbers, got 'x' at decision 0"),
+        ({"reward": ["x", "y", "z"]}, "reward must be numbers, got 'x' in row 1"),
     ],
 )
 def test_tables_that_do_not_fit_are_refused(columns: dict[str, Any], message: str) -> None:

@@ -72,6 +72,7 @@ ALLOWED = {
     ("GET", "/trials/{trial}/tell"),
     ("POST", "/trials/{trial}/tell"),
     ("GET", "/trials/{trial}/pending.csv"),
+    ("GET", "/trials/{trial}/pending.xlsx"),
     ("GET", "/trials/{trial}/decisions/{decision}"),
     ("POST", "/trials/{trial}/decisions/{decision}/outcome"),
     ("POST", "/trials/{trial}/decisions/{decision}/amend"),
@@ -331,7 +332,7 @@ def test_codes_are_shown_to_the_blinded_where_the_file_says_so_and_nothing_else(
     assert [d["code"] for d in reversed(found)] == [codes[arm] for arm in coded.arms]
     assert {d["arm"] for d in found} == {""}
     sheet = coded.ask("GET", f"/trials/{NAME}/pending.csv")[2]
-    assert sheet.splitlines()[0].endswith("decision,episode,user,rain,code,yield,cost")
+    assert sheet.splitlines()[0].endswith("decision,episode,user,rain,code,yield,cost,notes")
     assert codes[coded.arms[-1]] in sheet
     assert coded.send(f"/trials/{NAME}/tell", {"how": "sheet", "text": sheet.replace(",,", ",5.0,1.0", 1)})[0] == 303
     for page in (f"/trials/{NAME}/tell", f"/trials/{NAME}/decisions/12"):

@@ -12,6 +12,7 @@ from drimed.client import Client
 from drimed.service.analyses import Budget
 from drimed.trial import export, template
 from drimed.trial.export import Export
+from drimed.trial.tables.table import read
 from tests.service.serving import Running
 from tests.trial.trials import BUSY, SMALL, outcome
 
@@ -186,6 +187,10 @@ def test_exports_hold_every_decision(http: httpx.Client) -> None:
     data = ok(http.get(f"{T}/export", params={"format": "json"}))
     assert [int(r["decision"]) for r in rows] == [r["decision"] for r in data] == [1, 2, 3, 4]
     assert [r["probability_late"] == "" for r in rows] == [True, True, False, False]
+    book = http.get(f"{T}/export", params={"format": "xlsx"})
+    assert book.headers["content-disposition"].endswith('.xlsx"')
+    found = [row.cells for row in read(book.content, "log.xlsx").rows]
+    assert found == [{n: v for n, v in record.items() if v not in (None, "")} for record in data]
     problem(http.get("/v1/trials/nobody/export"), 404)
 
 
@@ -263,6 +268,7 @@ def test_unlikely_values_must_be_confirmed(http: httpx.Client) -> None:
         assert (found["type"], found["title"]) == ("urn:drimed:unconfirmed", "Unlikely values must be confirmed")
         assert [f["field"] for f in found["errors"]] == [field]
         assert "0 to 10" in found["errors"][0]["detail"]
+        assert found["detail"].endswith('nothing was recorded; if this is right, send it again with "confirm": true')
         tried = ok(http.post(f"{T}/{path}", json=body | {"confirm": True, "dry_run": True}))
         assert ok(http.get(T))["events"] == before
         assert ok(http.post(f"{T}/{path}", json=body | {"confirm": True})) == tried

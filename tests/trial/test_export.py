@@ -66,7 +66,7 @@ def test_json_has_every_decision_and_every_column_is_explained(tmp_path: Path) -
 def test_an_unknown_form_or_an_unwritable_place_is_refused(tmp_path: Path) -> None:
     trial = play(SPEC, 1)
     with pytest.raises(InputError, match=r"\.parquet"):
-        write(trial, tmp_path / "x.xlsx")
+        write(trial, tmp_path / "x.ods")
     with pytest.raises(InputError, match="cannot write"):
         write(trial, tmp_path / "nowhere" / "x.csv")
 

@@ -95,7 +95,7 @@ def test_a_sheet_names_its_season_and_gets_it_back(tmp_path: Path) -> None:
     line = CommandLine(tmp_path)
     line.ok("init", line.write("t.json", json.dumps(SPEC)))
     sheet = line.write("s.csv", "user,season,date\nnorth,1996,1996-05-01\nsouth,1996,\n")
-    assert "episode 1 (1996)" in line.ok("ask", "t", sheet, "--out", str(tmp_path / "a.csv"))
+    assert "2 decided; season 1996\n" in line.ok("ask", "t", sheet, "--out", str(tmp_path / "a.csv"))
     rows = line.rows("a.csv")
     assert [row["season"] for row in rows] == ["1996", "1996"]
     filled = "decision,season,yield\n" + "".join(f"{r['decision']},1996,5.5\n" for r in rows)
@@ -104,7 +104,7 @@ def test_a_sheet_names_its_season_and_gets_it_back(tmp_path: Path) -> None:
     assert "is for season '1996', the sheet says '1997'" in str(error)
     error = line.refused("ask", "t", line.write("q.csv", "user,season\nnorth,1997\nsouth,1998\n"))
     assert "season is '1998' here and '1997' above" in str(error)
-    assert "episode 1, 1996, 1996-05-01" in line.ok("log", "t")
+    assert "season 1996, 1996-05-01" in line.ok("log", "t")
 
 
 def test_a_date_cannot_be_changed_by_asking_again(trial: Trial) -> None:

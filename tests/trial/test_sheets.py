@@ -57,10 +57,10 @@ def test_contexts_are_refused_with_their_row(trial: Trial, rows: list[Record], s
 
 
 def test_a_column_that_is_not_there_is_named_once_with_those_that_are(trial: Trial) -> None:
-    rows = [{"Farm": "north", "RAIN (mm)": "4"}, {"Farm": "south", "RAIN (mm)": "4"}]
+    rows = [{"Farm": "north", "RAIN (sum)": "4"}, {"Farm": "south", "RAIN (sum)": "4"}]
     with pytest.raises(InputError) as error:
         roster.read(trial.state(), Table.of(rows))
-    assert str(error.value) == "the sheet has no columns 'user', 'rain'; it has 'Farm', 'RAIN (mm)'"
+    assert str(error.value) == "the sheet has no columns 'user', 'rain'; it has 'Farm', 'RAIN (sum)'"
 
 
 def test_the_sheet_of_ask_is_filled_in_bit_by_bit(trial: Trial) -> None:

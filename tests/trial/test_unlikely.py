@@ -28,7 +28,8 @@ def unconfirmed(trial: Trial, do: Any) -> tuple[Fault, ...]:
     """The faults of a call that is refused and leaves no trace."""
     with nothing_written(trial), pytest.raises(UnconfirmedError) as error:
         do()
-    assert str(error.value) == "\n".join(map(str, error.value.faults))
+    remedy = "nothing was recorded; if this is right, repeat this with confirm=True"
+    assert str(error.value) == "\n".join(map(str, (*error.value.faults, remedy)))
     return error.value.faults
 
 

@@ -57,7 +57,8 @@ def evaluate(
     level: Annotated[float, typer.Option(help="Confidence level of every interval.")] = 0.95,
     bootstrap: Annotated[int, typer.Option(help="Resamples of a bootstrap interval; 0 for none.")] = 0,
     against: Annotated[
-        str | None, typer.Option(help="The policy that the others are compared with. Default: the first.")
+        str | None,
+        typer.Option(help="The policy that the others are compared with, written as in --policy. Default: the first."),
     ] = None,
     by_user: Annotated[bool, typer.Option("--by-user", help="Report the overlap of each user.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of bootstrap and replay.")] = 0,
@@ -75,6 +76,10 @@ def evaluate(
     from drimed.evaluation.tables import OPTIONAL, Columns
 
     policies = names("--policy", policy)
+    if against is not None and against not in policies:
+        if against in (control, f"arm={control}"):
+            against = "control"  # the same policy by the name of its arm
+        policies += [against] if against not in policies else []
     columns = Columns(
         action=action,
         reward=reward,

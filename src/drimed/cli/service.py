@@ -51,7 +51,7 @@ def serve(
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
     anchors: Annotated[str | None, typer.Option(help="A file that gets each episode's hash; default: none.")] = None,
     config: Annotated[Path | None, typer.Option(envvar="DRIMED_CONFIG", help="A TOML file of settings.")] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="Fill an empty store with a simulated trial first.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Simulate a trial first, if the store is empty.")] = False,
 ) -> None:
     """Serve trials over HTTP.
 
@@ -59,15 +59,14 @@ def serve(
     """
     flags = {name: value for name, value in locals().items() if name not in ("config", "demo")}
     from drimed.service import app, tokens  # a second that help does not need
-    from drimed.service.demo import fill
+    from drimed.service.demo import show
     from drimed.service.settings import Settings
 
     settings = Settings.resolve(flags, os.environ, config)
     guarded = app.has_tokens(settings)
     if demo:
         with closing(open_store(settings.store)) as opened:
-            done = "the store has trials already, so none was simulated; for the demo give --store with a new file"
-            errors.print(done if opened.names() else f"simulated a trial: [bold]{fill(opened).name}[/]")
+            errors.print(Text(show(opened, settings.store)), soft_wrap=True)
     if not guarded:
         errors.print(
             "[yellow]note:[/] there are no tokens, so every program on this machine may do everything, as 'local'; "

@@ -150,7 +150,7 @@ class Client(Methods):
                 return
 
     def export(self, trial: str, path: Path | str, form: str = "csv") -> Path:
-        """Write every decision with its outcome to a file, csv or json."""
+        """Write every decision with its outcome to a file: csv, json or xlsx."""
         with closing(self._http.send(_request(self._http, calls.export(trial, form)), stream=True)) as response:
             if not response.is_success:
                 response.read()
@@ -219,7 +219,7 @@ class AsyncClient(Methods):
                 return
 
     async def export(self, trial: str, path: Path | str, form: str = "csv") -> Path:
-        """Write every decision with its outcome to a file, csv or json."""
+        """Write every decision with its outcome to a file: csv, json or xlsx."""
         request = _request(self._http, calls.export(trial, form))
         async with aclosing(await self._http.send(request, stream=True)) as response:
             if not response.is_success:

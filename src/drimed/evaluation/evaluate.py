@@ -9,7 +9,7 @@ from typing import Any, TypeVar, final
 
 import numpy as np
 
-from drimed.errors import ConfigError, InputError, UnknownNameError
+from drimed.errors import ConfigError, InputError
 from drimed.evaluation import intervals
 from drimed.evaluation.estimators import Estimator, Parts
 from drimed.evaluation.intervals import Anytime, Bootstrap, Interval, Statistics
@@ -100,7 +100,9 @@ class Plan:
             if len(set(names)) < len(names):
                 raise ConfigError(f"{kind} must have different names, got {', '.join(names)}")
         if self.against is not None and self.against not in (names := [target.name for target in self.targets]):
-            raise UnknownNameError("target", self.against, names)
+            raise InputError(
+                f"the policies are compared with one of them, and {self.against!r} is none: they are {', '.join(names)}"
+            )
         intervals.normal(0.0, 1.0, self.level)
 
 

@@ -20,7 +20,7 @@ from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick
 SUM_TOLERANCE = 1e-6
 
 UNKNOWN_PROPENSITY = (
-    "the propensity is unknown (NaN) for {count} of {n} decisions, first at decision {row}: no weighting can undo an "
+    "the propensity is unknown (NaN) for {count} of {n} decisions, first in row {row}: no weighting can undo an "
     "unknown choice; log the probability of the arm played, or use the direct method, which needs predictions only"
 )
 
@@ -44,7 +44,8 @@ class Log:
     episode: IntArray | None = None  # (n,)
     metrics: FloatArray | None = None  # (n, M)
     targets: Mapping[str, FloatArray] = field(default_factory=dict)  # prefix -> (n, K), probabilities of other policies
-    start: int = 0  # number of the first decision in the whole log
+    start: int = 0  # how many decisions of the whole log come before
+    top: int = 1  # what its first row is called: 2 in a file whose first row names the columns
 
     def __len__(self) -> int:
         return len(self.action)
@@ -53,6 +54,10 @@ class Log:
     def K(self) -> int:
         """How many arms there are, played or not."""
         return len(self.arms)
+
+    def row(self, i: int) -> int:
+        """Where decision i of this piece stands in the whole log, as a person counts rows."""
+        return self.top + self.start + i
 
     def rows(self, begin: int, end: int) -> Log:
         """The decisions begin, ..., end - 1 of this piece."""
@@ -83,34 +88,38 @@ def make_log(
     metrics: Any = None,
     targets: Mapping[str, Any] | None = None,
     start: int = 0,
+    top: int = 1,
 ) -> Log:
     """A log from plain arrays, checked. Actions are indices into `arms`.
 
-    Without `propensity` it is read off `probabilities`, those of all arms.
+    Without `propensity` it is read off `probabilities`, those of all arms. Errors name a row as a person counts it:
+    the first row of the whole log is row `top`.
 
     >>> log = make_log(action=[0, 1], reward=[1.0, 0.0], propensity=[0.5, 0.5], arms=["old", "new"])
     >>> log.K
     2
     """
-    r = _finite("reward", reward, (-1,), start)
+    first = top + start
+    r = _finite("reward", reward, (-1,), first)
     n = len(r)
     names = _names(arms, probabilities, predictions, action)
     K = len(names)
-    a = _actions(action, n, names, start)
-    p_all = None if probabilities is None else _distributions("probabilities", probabilities, (n, K), start)
+    a = _actions(action, n, names, first)
+    p_all = None if probabilities is None else _distributions("probabilities", probabilities, (n, K), first)
     return Log(
         arms=names,
         action=a,
         reward=r,
-        propensity=_propensity(propensity, p_all, a, start),
+        propensity=_propensity(propensity, p_all, a, first),
         probabilities=p_all,
-        predictions=None if predictions is None else _finite("predictions", predictions, (n, K), start),
-        available=None if available is None else _mask(available, (n, K), a, start),
+        predictions=None if predictions is None else _finite("predictions", predictions, (n, K), first),
+        available=None if available is None else _mask(available, (n, K), a, first),
         user=None if user is None else _shaped("user", np.asarray(user), (n,)),
-        episode=None if episode is None else _finite("episode", episode, (n,), start).astype(np.intp),
-        metrics=None if metrics is None else _finite("metrics", metrics, (n, -1), start),
-        targets={name: _distributions(f"target {name}", t, (n, K), start) for name, t in (targets or {}).items()},
+        episode=None if episode is None else _finite("episode", episode, (n,), first).astype(np.intp),
+        metrics=None if metrics is None else _finite("metrics", metrics, (n, -1), first),
+        targets={name: _distributions(f"target {name}", t, (n, K), first) for name, t in (targets or {}).items()},
         start=start,
+        top=top,
     )
 
 
@@ -119,7 +128,7 @@ def unknown_propensity(log: Log) -> str | None:
     if not np.isnan(log.propensity.sum()):  # a NaN never leaves a sum
         return None
     unknown = np.isnan(log.propensity)
-    return UNKNOWN_PROPENSITY.format(count=int(unknown.sum()), n=len(log), row=log.start + int(unknown.argmax()))
+    return UNKNOWN_PROPENSITY.format(count=int(unknown.sum()), n=len(log), row=log.row(int(unknown.argmax())))
 
 
 def _shaped(name: str, array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
@@ -138,7 +147,7 @@ def _numbers(name: str, value: Any, shape: tuple[int, ...]) -> FloatArray:
     return _shaped(name, array, shape)
 
 
-def _finite(name: str, value: Any, shape: tuple[int, ...], start: int) -> FloatArray:
+def _finite(name: str, value: Any, shape: tuple[int, ...], first: int) -> FloatArray:
     array = _numbers(name, value, shape)
     with np.errstate(invalid="ignore", over="ignore"):
         total = array.sum()
@@ -147,22 +156,22 @@ def _finite(name: str, value: Any, shape: tuple[int, ...], start: int) -> FloatA
         if bad.any():
             where = np.argwhere(bad)[0]
             raise InputError(
-                f"{name} must be finite, got {array[tuple(where)]} at decision {start + int(where[0])} "
+                f"{name} must be finite, got {array[tuple(where)]} in row {first + int(where[0])} "
                 f"({int(bad.sum())} such values); drop or correct those decisions"
             )
     return array
 
 
-def _distributions(name: str, value: Any, shape: tuple[int, int], start: int) -> FloatArray:
-    array = _finite(name, value, shape, start)
+def _distributions(name: str, value: Any, shape: tuple[int, int], first: int) -> FloatArray:
+    array = _finite(name, value, shape, first)
     if array.size and array.min() < 0:
         row = int(np.argwhere(array < 0)[0][0])
-        raise InputError(f"{name} must not be negative, got {float(array.min())}, first at decision {start + row}")
+        raise InputError(f"{name} must not be negative, got {float(array.min())}, first in row {first + row}")
     total = array.sum(-1)
     off = np.abs(total - 1)
     if off.size and off.max() > SUM_TOLERANCE:
         row = int((off > SUM_TOLERANCE).argmax())
-        raise InputError(f"{name} must sum to 1 over the arms, got {float(total[row])} at decision {start + row}")
+        raise InputError(f"{name} must sum to 1 over the arms, got {float(total[row])} in row {first + row}")
     return array
 
 
@@ -177,7 +186,7 @@ def _names(arms: Sequence[str] | int | None, probabilities: Any, predictions: An
     return tuple(arms)
 
 
-def _actions(value: Any, n: int, names: tuple[str, ...], start: int) -> IntArray:
+def _actions(value: Any, n: int, names: tuple[str, ...], first: int) -> IntArray:
     array = _shaped("action", np.asarray(value), (n,))
     if array.dtype.kind not in "iu" and (array.dtype.kind != "f" or not (array == np.floor(array)).all()):
         raise InputError(f"action must be the index of an arm, got {array.dtype} data")
@@ -185,13 +194,13 @@ def _actions(value: Any, n: int, names: tuple[str, ...], start: int) -> IntArray
     if n and (a.min() < 0 or a.max() >= len(names)):
         row = int(((a < 0) | (a >= len(names))).argmax())
         raise InputError(
-            f"action must be an arm from 0 to {len(names) - 1}, got {int(a[row])} at decision {start + row}; "
+            f"action must be an arm from 0 to {len(names) - 1}, got {int(a[row])} in row {first + row}; "
             "give `arms` if the log has more of them"
         )
     return a
 
 
-def _propensity(value: Any, probabilities: FloatArray | None, action: IntArray, start: int) -> FloatArray:
+def _propensity(value: Any, probabilities: FloatArray | None, action: IntArray, first: int) -> FloatArray:
     drawn = None if probabilities is None else np.asarray(pick(probabilities, action))
     if value is not None:
         p = _numbers("propensity", value, action.shape)
@@ -208,21 +217,21 @@ def _propensity(value: Any, probabilities: FloatArray | None, action: IntArray, 
         row = int(wrong.argmax())
         why = "an arm that was played had some probability" if p[row] <= 0 else "it is a probability"
         raise InputError(
-            f"propensity must be above 0 and at most 1, got {float(p[row])} at decision {start + row} "
+            f"propensity must be above 0 and at most 1, got {float(p[row])} in row {first + row} "
             f"({int(wrong.sum())} such values): {why}"
         )
     if value is not None and drawn is not None and (np.abs(drawn - p) > SUM_TOLERANCE).any():
         row = int((np.abs(drawn - p) > SUM_TOLERANCE).argmax())
         raise InputError(
-            f"propensity and probabilities disagree at decision {start + row}: {float(p[row])} and {float(drawn[row])}"
+            f"propensity and probabilities disagree in row {first + row}: {float(p[row])} and {float(drawn[row])}"
         )
     return p
 
 
-def _mask(value: Any, shape: tuple[int, int], action: IntArray, start: int) -> BoolArray:
+def _mask(value: Any, shape: tuple[int, int], action: IntArray, first: int) -> BoolArray:
     array: BoolArray = _shaped("available", np.asarray(value, dtype=bool), shape)
     played = pick(array, action)
     if not played.all():
         row = int((~played).argmax())
-        raise InputError(f"arm {int(action[row])} was played at decision {start + row} although it was not available")
+        raise InputError(f"arm {int(action[row])} was played in row {first + row} although it was not available")
     return array

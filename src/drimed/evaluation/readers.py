@@ -68,11 +68,11 @@ class LogStream:
 
         names = ("action", "reward", "propensity", *OPTIONAL)
         targets = {t: np.concatenate([p.targets[t] for p in pieces]) for t in pieces[0].targets}
-        return Log(arms=self.arms, targets=targets, **{name: joined(name) for name in names})
+        return Log(arms=self.arms, targets=targets, top=self.source.top, **{name: joined(name) for name in names})
 
     def _log(self, piece: Piece, start: int) -> Log:
         def number(name: str) -> FloatArray:
-            return _floats(name, piece[name], start)
+            return _floats(name, piece[name], self.source.top + start)
 
         def table(kind: str) -> FloatArray | None:
             names = self._wide.get(kind)
@@ -83,7 +83,7 @@ class LogStream:
         available = table("available")
         return make_log(
             arms=self.arms,
-            action=self._actions(piece[columns.action], start),
+            action=self._actions(piece[columns.action], self.source.top + start),
             reward=reward,
             propensity=number(columns.propensity) if self._has("propensity") else self._unknown(len(reward)),
             probabilities=table("probabilities"),
@@ -94,6 +94,7 @@ class LogStream:
             metrics=table("metrics"),
             targets={t: table(f"target {t}") for t in columns.targets},
             start=start,
+            top=self.source.top,
         )
 
     def _unknown(self, n: int) -> FloatArray | None:
@@ -155,11 +156,11 @@ class LogStream:
             raise InputError("the log is empty: there is nothing to evaluate")
         return tuple(str(arm) for arm in sorted(seen, key=_by_number))
 
-    def _actions(self, column: Column, start: int) -> IntArray:
+    def _actions(self, column: Column, first: int) -> IntArray:
         if isinstance(column, Coded):
             labels, codes = column.labels, column.codes
             if (codes < 0).any():
-                raise InputError(f"action is missing at decision {start + int((codes < 0).argmax())}")
+                raise InputError(f"action is missing in row {first + int((codes < 0).argmax())}")
         elif self._numbered and (not column.size or (column.min() >= 0 and column.max() < len(self.arms))):
             return np.asarray(column, dtype=np.intp)
         else:
@@ -169,7 +170,7 @@ class LogStream:
         if (found < 0).any():
             row = int((found < 0).argmax())
             name = str(labels[codes[row]])
-            raise InputError(f"arm {name!r} at decision {start + row} is not one of {', '.join(self.arms)}")
+            raise InputError(f"arm {name!r} in row {first + row} is not one of {', '.join(self.arms)}")
         return found
 
     @cached_property
@@ -196,7 +197,7 @@ def read(
     return LogStream(open_source(source), columns or Columns(), given, rows)
 
 
-def _floats(name: str, column: Column, start: int) -> FloatArray:
+def _floats(name: str, column: Column, first: int) -> FloatArray:
     if isinstance(column, Coded):
         raise InputError(f"{name} must be numbers, got labels such as {column.labels[:1]}")
     if column.dtype.kind in "fiub":
@@ -206,7 +207,7 @@ def _floats(name: str, column: Column, start: int) -> FloatArray:
         try:
             numbers[row] = np.nan if value is None else float(value)
         except (TypeError, ValueError):
-            raise InputError(f"{name} must be numbers, got {value!r} at decision {start + row}") from None
+            raise InputError(f"{name} must be numbers, got {value!r} in row {first + row}") from None
     return numbers
 
 

@@ -79,6 +79,7 @@ class Source:
 
     names: list[str]
     pieces: Callable[[Sequence[str], Sequence[str], int], Iterator[Piece]]  # of numbers and labels, so many rows each
+    top: int = 1  # what its first row is called: a file's first row may name the columns
 
 
 def open_source(source: Any) -> Source:
@@ -231,7 +232,7 @@ def _csv(path: Path) -> Source:
             raise InputError(f"{path} cannot be read: {error}") from error
 
     with path.open(newline="", encoding="utf-8-sig") as file:
-        return Source(next(csv.reader(file), []), pieces)
+        return Source(next(csv.reader(file), []), pieces, top=2)
 
 
 def _from_batch(batch: Any, numbers: Sequence[str], labels: Sequence[str]) -> Piece:

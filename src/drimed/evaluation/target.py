@@ -203,12 +203,12 @@ def missing_support(log: Log, target: FloatArray) -> str | None:
     played = np.broadcast_to(target, (len(log), log.K)) > SUM_TOLERANCE  # (n, K)
     if log.available is not None and (played & ~log.available).any():
         row, arm = np.argwhere(played & ~log.available)[0]
-        return f"the target plays {log.arms[arm]!r} at decision {log.start + row}, where that arm was not available"
+        return f"the target plays {log.arms[arm]!r} in row {log.row(int(row))}, where that arm was not available"
     if log.probabilities is None or not (without := played & (log.probabilities <= 0)).any():
         return None
     row, arm = np.argwhere(without)[0]
     return (
-        f"support is missing: the target plays {log.arms[arm]!r} at decision {log.start + row}, where the log gave it "
+        f"support is missing: the target plays {log.arms[arm]!r} in row {log.row(int(row))}, where the log gave it "
         f"no chance (in {float(without.any(-1).mean()):.1%} of the decisions of this piece)"
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ from drimed.records import Effect
 from drimed.trial import earlier
 from drimed.trial.model_free import EXACT, PROPENSITIES, REWARD
 from drimed.trial.seasons import calendar
-from drimed.trial.tables.writing import csv_text
+from drimed.trial.tables.writing import sheet
 from drimed.trial.trial import Trial
 
 try:
@@ -104,32 +104,34 @@ def style() -> str:
     return resources.files("drimed.findings").joinpath("static", "pages.css").read_text(encoding="utf-8")
 
 
-def write_report(trial: Trial, out: Path) -> Path:
-    """Everything about a trial, into a folder; returns the page."""
+def write_report(trial: Trial, out: Path, *, suffix: str = ".csv") -> Path:
+    """Everything about a trial, into a folder, with tables as sheets (.csv or .xlsx); returns the page."""
     analysis = analyse(trial)
-    files = {
-        "effects.csv": csv_text([_sourced(analysis, x) for x in analysis.effects]),
-        "recommendations.csv": csv_text([_flat(r) for r in analysis.recommendations]),
-        "allocation.csv": csv_text(_allocation(analysis)),
-        "over_time.csv": csv_text(past.rows(analysis.past)),
-        "index.html": report(analysis),
+    tables: dict[str, Sequence[Mapping[str, Any]]] = {
+        "effects": [_sourced(analysis, x) for x in analysis.effects],
+        "recommendations": [_flat(r) for r in analysis.recommendations],
+        "allocation": _allocation(analysis),
+        "over_time": past.rows(analysis.past),
     }
     if (found := analysis.varying) is not None:
-        files["varies.csv"] = csv_text([asdict(v) for v in found.varies])
-        files["levels.csv"] = csv_text(
-            [{"of": of} | asdict(v) for of, part in (("site", found.sites), ("season", found.seasons)) for v in part]
-        )
-        files["covariates.csv"] = csv_text([row for line in found.lines for row in line.rows()])
+        tables["varies"] = [asdict(v) for v in found.varies]
+        tables["levels"] = [
+            {"of": of} | asdict(v) for of, part in (("site", found.sites), ("season", found.seasons)) for v in part
+        ]
+        tables["covariates"] = [row for line in found.lines for row in line.rows()]
+    kinds = {name + suffix: earlier.report_table(name, suffix) for name in tables} | {"index.html": earlier.PAGE}
+    files = {name + suffix: sheet(rows, suffix) for name, rows in tables.items()}
+    files["index.html"] = report(analysis).encode()
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error}") from None
     with ExitStack() as stack:  # all of them are in place, or none
         beside = {
-            name: stack.enter_context(replacing(out / name, earlier.REPORT[name], "part of a report")) for name in files
+            name: stack.enter_context(replacing(out / name, kind, "part of a report")) for name, kind in kinds.items()
         }
-        for name, text in files.items():
-            beside[name].write_text(text, encoding="utf-8")
+        for name, data in files.items():
+            beside[name].write_bytes(data)
     return out / "index.html"
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from drimed.errors import ConfigError, DrimedError, InputError
+from drimed.errors import ConfigError, DrimedError, InputError, ShapeError
 from drimed.guards.guard import Decision
 from drimed.guards.margin import Tolerance
 from drimed.learning.learned import Noise
@@ -210,4 +210,21 @@ def _try_batch(policy: AnyPolicy, name: str, offer: Offer) -> None:
         raise ConfigError(
             f"{name} must compute each run of a batch as if it were alone: two runs with 3 arms side by side got "
             f"{both.tolist()}, one after the other {np.array(alone).tolist()}; the arms are the last axis"
+        )
+
+
+def refuse_other_shape(pulls: tuple[int, ...], d: int | None, features: tuple[int, ...]) -> None:
+    """Refuse an offer that is not of the problem that a state was made for."""
+    *batch, K = pulls
+    *given, arms, width = features
+    fits = len(given) <= len(batch) and all(a in (1, b) for a, b in zip(given[::-1], batch[::-1], strict=False))
+    if not fits or arms != K or d not in (None, width):
+        made = (
+            f"{K} arms"
+            + ("" if d is None else f" with {d} features each")
+            + (f", batch {tuple(batch)}" if batch else "")
+        )
+        raise ShapeError(
+            f"the state is of another problem than the offer: the state has {made}, and the offer's features have "
+            f"shape {features}; begin with policy.init(Shape(...)) of the offer's own sizes"
         )

@@ -29,7 +29,7 @@ from drimed.learning.offer import Fit, Offer, Outcome, Seen, Shape
 from drimed.linear import forms, pmf
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies import alike
-from drimed.policies.contract import Traits
+from drimed.policies.contract import Traits, refuse_other_shape
 from drimed.policies.registry import guard_name
 from drimed.rules.floors import raised
 from drimed.rules.med import MED, LinMED
@@ -110,6 +110,8 @@ class Policy:
     def decide(self, state: State, offer: Offer, draws: FloatArray) -> Decision:
         """Choose an arm for one user: draws are uniforms (..., draws_needed)."""
         batch, draws = state.pulls.shape[:-1], np.asarray(draws)
+        d = self.learner.theta(state.evidence).shape[-1] if self.learner.keeps_features else None
+        refuse_other_shape(state.pulls.shape, d, offer.features.shape)
         if draws.ndim == 0 or draws.shape[:-1] != batch:
             raise ShapeError(f"draws must have shape {batch} and one axis more, got {draws.shape}")
         if not ((draws >= 0) & (draws <= 1)).all():  # neither is NaN

@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from drimed.errors import ConfigError, UnknownNameError
+from drimed.errors import ConfigError, MissingModuleError, UnknownNameError
 
 if TYPE_CHECKING:
     from drimed.policies.contract import AnyPolicy
@@ -65,17 +65,17 @@ def load(place: str, *, trusted: bool = False) -> Any:
     allowed = os.environ.get(MODULES)
     ours = trusted or name.startswith("drimed.")
     if allowed is not None and not ours and name not in allowed.replace(",", " ").split():
-        raise ConfigError(f"{place}: module {name!r} may not be loaded here; {MODULES} names those that may")
+        raise MissingModuleError(f"{place}: module {name!r} may not be loaded here; {MODULES} names those that may")
     try:
         found: Any = import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise ConfigError(f"{place}: {name} cannot be imported: {error}") from error
-        raise ConfigError(
+            raise MissingModuleError(f"{place}: {name} cannot be imported: {error}") from error
+        raise MissingModuleError(
             f"{place}: there is no module {name!r}; it must be installed, in the current folder, or on PYTHONPATH"
         ) from error
     except Exception as error:  # whatever the code of others raises
-        raise ConfigError(f"{place}: {name} cannot be imported: {type(error).__name__}: {error}") from error
+        raise MissingModuleError(f"{place}: {name} cannot be imported: {type(error).__name__}: {error}") from error
     for step in inside.split("."):
         if not hasattr(found, step):
             raise UnknownNameError(f"name in {name}", inside, [n for n in vars(found) if not n.startswith("_")])

@@ -19,7 +19,7 @@ from drimed.learning.offer import Fit, Offer, Outcome, Shape
 from drimed.linear import pmf, ridge
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick_shared
 from drimed.linear.ridge import Ridge
-from drimed.policies.contract import Traits
+from drimed.policies.contract import Traits, refuse_other_shape
 from drimed.published.readings import Reading, reading
 from drimed.rules.imed import DriIMEDIndex
 from drimed.rules.med import MED
@@ -132,6 +132,7 @@ class PublishedDri:
         """Alg. 3, or the index of Dri-IMED."""
         if state.episode == 0:
             raise InputError("the published algorithms set their threshold per episode: call begin_episode first")
+        refuse_other_shape(state.pulls.shape, state.ridge.theta.shape[-1], offer.features.shape)
         if draws.shape[:-1] != state.nu.shape:
             raise ShapeError(f"draws must have shape {state.nu.shape} and one axis more, got {draws.shape}")
         # I-2: means, gaps and bounds on u = x / sigma: the arm of best signal-to-noise ratio, not of best reward.

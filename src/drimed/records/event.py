@@ -111,3 +111,4 @@ class Proof:
     anchors: int = 0  # hashes that were kept elsewhere, and are still those of their events
     since: int = 0  # events up to this one were taken as they are, because a kept hash is of a later one; 0: none were
     looks: int = 0  # looks at the stopping rules that were taken again
+    unchecked: str | None = None  # why decisions cannot be replayed here, which says nothing against the log

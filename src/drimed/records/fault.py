@@ -24,3 +24,12 @@ class Fault:
     def __str__(self) -> str:
         places = [f"row {self.row}" if self.row else "", f"line {self.line}" if self.line else "", self.field]
         return ": ".join([*filter(None, places), self.message])
+
+
+@dataclass(frozen=True)
+class Doubt(Fault):
+    """A value that is possible but unlikely: what must be confirmed."""
+
+    what: str = ""  # has the value: a metric, a context field, an attribute
+    value: str = ""
+    reason: str = ""  # to ask: "is outside 0 to 15, the range in the trial file"

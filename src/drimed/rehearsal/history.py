@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from drimed import streams
 from drimed.errors import InputError
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.rehearsal.scenarios import Scenario, control_arms
+from drimed.trial.columns import METRIC, Column, Columns
 from drimed.trial.names import tidy
 from drimed.trial.spec import TrialSpec
 from drimed.trial.tables import cells
@@ -128,7 +129,9 @@ def of_table(spec: TrialSpec, table: Table, digest: str = "") -> History:
     names = {name.casefold(): name for name in table.names}
     where = next((names[n] for n in SITES if n in names), None)
     wanted = {"season": names.get("season"), "site": where, "arm": names.get("arm")}
-    wanted |= {m: names.get(m.casefold()) for m in spec.metrics}
+    own = [name for name in wanted.values() if name is not None]
+    read_as = Columns.of_metrics(spec).read(replace(table, names=[n for n in table.names if n not in own]))
+    wanted |= {m: next((n for n, c in read_as.items() if c == Column(METRIC, m)), None) for m in spec.metrics}
     if missing := [name for name, column in wanted.items() if column is None]:
         raise InputError(
             f"the history has no column {missing[0]!r}; it needs season, site (or user, or group), arm and "

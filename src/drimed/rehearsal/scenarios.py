@@ -8,14 +8,14 @@ field trials; a difference that matters is the loss that the tolerance allows. W
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, ValidationError
 
-from drimed.errors import InputError, SpecError, UnknownNameError
+from drimed.errors import DrimedError, InputError, SpecError, UnknownNameError
 from drimed.records import Fault
 from drimed.trial import lines
 from drimed.trial.parts import Cohort, Finite, Name, NotNegative, Part, Share, Text, User
@@ -66,9 +66,25 @@ class Scenario(Part):
 
 def load(path: Path) -> tuple[TrialSpec, dict[str, Scenario]]:
     """A trial file with the scenarios that are in it."""
-    spec = TrialSpec.load(path)
+    try:
+        spec = TrialSpec.load(path)
+    except SpecError as error:
+        raise SpecError([*error.faults, *_unreadable(path)]) from None
     text, data = _parsed(path)
     return spec, read(spec, data.get(NAME, {}), text, (NAME,))
+
+
+def _unreadable(path: Path) -> Sequence[Fault]:
+    """What is wrong with scenarios whatever the trial is, where the file can be read at all."""
+    try:
+        text, data = _parsed(path)
+    except DrimedError:
+        return ()
+    try:
+        read(None, data.get(NAME, {}), text, (NAME,))
+    except SpecError as error:
+        return error.faults
+    return ()
 
 
 def load_scenarios(spec: TrialSpec, path: Path) -> dict[str, Scenario]:
@@ -79,8 +95,8 @@ def load_scenarios(spec: TrialSpec, path: Path) -> dict[str, Scenario]:
     return read(spec, data[NAME], text, (NAME,))
 
 
-def read(spec: TrialSpec, data: Any, text: str = "", at: tuple[str, ...] = ()) -> dict[str, Scenario]:
-    """Scenarios from plain data, checked against the trial; faults have the lines of `text`."""
+def read(spec: TrialSpec | None, data: Any, text: str = "", at: tuple[str, ...] = ()) -> dict[str, Scenario]:
+    """Scenarios from plain data, checked against the trial if that is known; faults have the lines of `text`."""
     if not isinstance(data, Mapping):
         raise SpecError([Fault(at, "must be tables, one for each scenario: [scenarios.NAME]")])
     found, faults = {}, []
@@ -88,9 +104,10 @@ def read(spec: TrialSpec, data: Any, text: str = "", at: tuple[str, ...] = ()) -
         try:
             found[name] = Scenario.model_validate(given)
         except ValidationError as error:
-            faults += [Fault((*at, name, *f.path), f.message) for f in readable(error)]
+            faults += [Fault((*at, name, *f.path), f.message) for f in readable(error, Scenario)]
             continue
-        faults += [Fault((*at, name, *f.path), f.message) for f in contradictions(spec, found[name])]
+        if spec is not None:
+            faults += [Fault((*at, name, *f.path), f.message) for f in contradictions(spec, found[name])]
     if faults:
         places = lines.lines_of(text, [f.path for f in faults]) if text else [None] * len(faults)
         raise SpecError([Fault(f.path, f.message, line) for f, line in zip(faults, places, strict=True)])

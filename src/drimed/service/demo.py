@@ -18,12 +18,31 @@ SEASONS = 6
 FIRST_YEAR = 2019  # the year before the first season
 SEED = 7  # of the countryside
 ACTOR = "demo"
+MOST_NAMED = 3  # trials that are in the way
 PENDING = 4  # plots whose last report is still to come
+
+
+def show(store: Store, address: str) -> str:
+    """Fill a store that is empty; what was done, in words."""
+    names, demo = store.names(), _spec().name
+    if demo in names:
+        return f"the demo is there already: trial {demo}"
+    if names:
+        said = ", ".join(names[:MOST_NAMED]) + (" ..." if names[MOST_NAMED:] else "")
+        return (
+            f"there is no demo: {address} has trials already ({said}), and a demo is made in an empty store only; "
+            "to see it: drimed serve --demo --store demo.db"
+        )
+    return f"simulated a trial to look at: {fill(store).name}"
+
+
+def _spec() -> TrialSpec:
+    return TrialSpec.parse((resources.files(__package__) / "demo.toml").read_text(encoding="utf-8"))
 
 
 def fill(store: Store, seasons: int = SEASONS) -> Trial:
     """A trial that has run for some seasons; the last reports of a few plots are pending."""
-    spec = TrialSpec.parse((resources.files(__package__) / "demo.toml").read_text(encoding="utf-8"))
+    spec = _spec()
     trial = Trial.create(spec, store, actor=ACTOR)
     for season in range(1, seasons + 1):
         dry = drought(spec, season)

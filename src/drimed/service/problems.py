@@ -18,6 +18,7 @@ from drimed.errors import (
     ConflictError,
     DrimedError,
     InputError,
+    MissingExtraError,
     NumericalError,
     SpecError,
     StoreError,
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 request_id: ContextVar[str] = ContextVar("request_id", default="-")  # of the request that is being answered
 MEDIA = "application/problem+json"
 MOST_FAULTS = 200  # that one answer lists
+CONFIRM = 'send it again with "confirm": true'  # unlikely values
 DECISION: Path = ("decision",)  # of an error about the decision that the address names
 
 # kind: its title
@@ -127,7 +129,8 @@ def of_error(
         return Refusal(404, "unknown", f"unknown {unknown.kind} {unknown.name!r}", unknown=unknown)
     if isinstance(error, SpecError | BatchError):
         kind = "spec" if isinstance(error, SpecError) else "batch"
-        kind = "unconfirmed" if isinstance(error, UnconfirmedError) else kind
+        if isinstance(error, UnconfirmedError):
+            return Refusal(422, "unconfirmed", str(UnconfirmedError(faults, CONFIRM)), errors=errors)
         return Refusal(422, kind, str(type(error)(faults)), errors=errors)
     if isinstance(error, ConflictError):
         return Refusal(409, "conflict", str(error), errors=errors)
@@ -136,6 +139,8 @@ def of_error(
     if isinstance(error, NumericalError):
         advice = "; look for outcomes of quite another size than the rest, and amend them"
         return Refusal(409, "conflict", str(error) + advice)
+    if isinstance(error, MissingExtraError):
+        return Refusal(503, "unavailable", f"not on this server: {error}")
     if isinstance(error, StoreError):  # its words name the database, its host or its file
         log.error("%s", error, extra={FIELDS: {"request_id": request_id.get()}})
         detail = f"the store cannot be used now; the service's log has more under request id {request_id.get()}"

@@ -294,7 +294,7 @@ def _context(state: TrialState, user: str, given: Context | None) -> FloatArray 
         return problem.covariates.context(given, ("contexts", user))
     if problem.fields and user not in state.episode.contexts:
         raise InputError(
-            f"user {user!r} has no context in episode {state.episode.number}; expected {', '.join(problem.fields)}: "
+            f"user {user!r} has no context in {_called(state)}; expected {', '.join(problem.fields)}: "
             "give it with the request, in a sheet, or when the episode is opened",
             ("contexts", user),
         )
@@ -383,3 +383,8 @@ def _known(state: TrialState, users: Any, field: Path) -> None:
     for i, user in enumerate(users):
         if user not in state.users:
             raise UnknownNameError("user", user, state.users, (*field, i if isinstance(users, Sequence) else user))
+
+
+def _called(state: TrialState) -> str:
+    """The episode that is open: as a season by its name, where it has one."""
+    return seasons.calendar(state).said(state.episode.number)

@@ -2,19 +2,23 @@
 
 A metric, a context field or an attribute is a column of its own name, or of that name after `metric.`, `context.` or
 `attribute.`; what was measured on a control plot comes after `control.`. Capital and small letters make no difference.
-A name that may mean two things is refused, unless the others are there under their long names.
+A name that may mean two things is refused, unless the others are there under their long names. A unit may follow the
+name; another one than the trial file declares is refused.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from drimed.errors import InputError, UnknownNameError
+from drimed.trial import units
 from drimed.trial.names import folded, tidy
+from drimed.trial.parts import Attribute, ContextField, Metric
 from drimed.trial.problem import Problem
+from drimed.trial.spec import TrialSpec
 from drimed.trial.tables.cells import Marks, marks
 from drimed.trial.tables.splitting import decimal_by_comma
 from drimed.trial.tables.table import Table, refuse
@@ -68,11 +72,17 @@ class Columns:
     metrics: Sequence[str]
     fields: Sequence[str]
     attributes: Sequence[str]
+    units: Mapping[Column, str] = field(default_factory=dict)  # as declared
 
     @staticmethod
     def of(problem: Problem) -> Columns:
         """Those of a trial."""
-        return Columns(problem.metrics, problem.fields, list(problem.covariates.attributes))
+        return Columns(problem.metrics, problem.fields, list(problem.covariates.attributes), _declared(problem.spec))
+
+    @staticmethod
+    def of_metrics(spec: TrialSpec) -> Columns:
+        """Those of a table that has nothing but outcomes of a trial like this."""
+        return Columns(list(spec.metrics), (), (), _declared(spec))
 
     @cached_property
     def all(self) -> list[Column]:
@@ -111,7 +121,31 @@ class Columns:
     def meant(self, name: str) -> list[Column]:
         """What a column of this name may be."""
         exact, loose = self._spelled
-        return exact.get(tidy(name)) or loose.get(folded(name)) or []
+        return exact.get(tidy(name)) or loose.get(folded(name)) or self._split(name)[0]
+
+    def _split(self, name: str) -> tuple[list[Column], str]:
+        """What a heading with a unit may be, and the unit; one without brackets counts where a unit is declared."""
+        exact, loose = self._spelled
+        for base, unit, bracketed in units.splits(name):
+            may = [c for c in exact.get(tidy(base)) or loose.get(folded(base)) or () if c.part in PARTS]
+            declared = [self.units[c] for c in may if c in self.units]
+            if any(units.same(unit, d) for d in declared) or (units.is_one(unit) and (declared or (may and bracketed))):
+                return may, unit
+        return [], ""
+
+    def _has_other_unit(self, name: str, column: Column) -> str | None:
+        """How the unit in a heading is not the declared one; None: it is, or there is none in one of them."""
+        exact, loose = self._spelled
+        declared = self.units.get(column, "")
+        if not declared or tidy(name) in exact or folded(name) in loose:
+            return None
+        if units.same(unit := self._split(name)[1], declared):
+            return None
+        plain = self.named(column.part, column.name)
+        return (
+            f"column {name!r} is in {unit}, and {plain} of the trial in {declared}: convert the values, or call the "
+            f"column {plain!r} if they are in {declared}"
+        )
 
     def read(self, table: Table, ignore: Iterable[str] = (), *, asks: bool = False) -> dict[str, Column]:
         """What the columns of a sheet are; those that nobody knows are left out.
@@ -134,6 +168,10 @@ class Columns:
                 they = "them" if len(own) > 1 else "the second"
                 may_be = " or ".join(map(str, may))
                 raise InputError(f"column {name!r} may be {may_be}; call {they} {' and '.join(own)}")
+            if may and (other := self._has_other_unit(name, may[0])):
+                if asks and may[0].part in (METRIC, CONTROL):  # which asking does not look at
+                    continue
+                raise InputError(other)
             if may:
                 again = next((other for other, column in found.items() if column == may[0]), None)
                 if again is not None:
@@ -152,6 +190,14 @@ class Columns:
         raise UnknownNameError(
             "column", name, {column.long if column.part == CONTROL else column.name for column in self.all}
         )
+
+
+def _declared(spec: TrialSpec) -> dict[Column, str]:
+    """The units in the trial file."""
+    parts: list[tuple[str, Mapping[str, Metric | ContextField | Attribute]]] = [
+        (METRIC, spec.metrics), (CONTROL, spec.metrics), (CONTEXT, spec.context), (ATTRIBUTE, spec.attributes)
+    ]  # fmt: skip
+    return {Column(part, name): x.unit for part, named in parts for name, x in named.items() if x.unit}
 
 
 def marks_of(table: Table, found: Mapping[str, Column], numeric: Collection[Column]) -> Marks:

@@ -9,27 +9,48 @@ from typing import Any
 
 from drimed.errors import InputError
 from drimed.outputs import Kind, archive_with, table_with, text_with
+from drimed.trial.tables import workbook
 from drimed.trial.tables.cells import is_missing
 from drimed.trial.tables.table import Table, read
 
+
+def workbook_with(*names: str, first: Sequence[str] = ()) -> Kind:
+    """Workbooks with these columns, of which some are the first ones, or without any."""
+
+    def is_one(path: Path) -> bool:
+        try:
+            columns = workbook.heading(path.read_bytes(), path.name)
+        except InputError:
+            return False
+        return not columns or (set(names) <= set(columns) and list(first) == columns[: len(first)])
+
+    return is_one
+
+
 DICTIONARY = table_with(first=("column", "meaning"))
-REPORT: dict[str, Kind] = {
-    "index.html": text_with(r"<title>[^<]* · drimed</title>"),
-    "effects.csv": table_with(first=("who", "arm", "on", "estimate")),
-    "recommendations.csv": table_with(first=("user", "arm", "control", "effect")),
-    "allocation.csv": table_with(first=("episode",)),
-    "over_time.csv": table_with(first=("episode", "arm", "on")),
-    "varies.csv": table_with(first=("metric", "family", "says")),
-    "levels.csv": table_with(first=("of", "metric", "name")),
-    "covariates.csv": table_with(first=("covariate", "value", "arm")),
+PAGE = text_with(r"<title>[^<]* · drimed</title>")
+TABLES: dict[str, tuple[str, ...]] = {  # of a report, by their first columns
+    "effects": ("who", "arm", "on", "estimate"),
+    "recommendations": ("user", "arm", "control", "effect"),
+    "allocation": ("episode",),
+    "over_time": ("episode", "arm", "on"),
+    "varies": ("metric", "family", "says"),
+    "levels": ("of", "metric", "name"),
+    "covariates": ("covariate", "value", "arm"),
 }
 CHANCE = "chance of "  # begins a column of a dry run, which has one for each arm
 _SHEET = ("decision", "episode", "user", "arm", "propensity", "reason")
 EXPORTS: dict[str, Kind] = {
-    ".csv": table_with("propensity", first=("decision", "episode", "user", "group")),
+    ".csv": table_with("user", "group", "propensity", first=("decision", "episode")),
+    ".xlsx": workbook_with("user", "group", "propensity", first=("decision", "episode")),
     ".json": text_with(r"\A\[\s*(\{\"decision\": \d+, \"episode\": \d+, \"user\": |\])"),
     ".npz": archive_with("n_rounds.npy", "action.npy", "pscore.npy"),
 }
+
+
+def report_table(name: str, suffix: str) -> Kind:
+    """An earlier table of a report; one without rows has no columns."""
+    return (workbook_with if suffix == workbook.SUFFIX else table_with)(first=TABLES[name])
 
 
 def sheet(rows: Sequence[Mapping[str, Any]], suffix: str) -> Kind:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -52,6 +52,15 @@ def doubts_of(state: TrialState, definitions: Mapping[str, Definition]) -> Itera
         if name not in state.users:
             given = definition.attributes if isinstance(definition, User) else definition.get("attributes")
             yield from doubts.of_attributes(state, name, given, ("enrol", name))
+
+
+def lacking(state: TrialState, users: Collection[str]) -> dict[str, int]:
+    """How many of these users came without a number that counts: a typical one is taken for them."""
+    found: dict[str, int] = {}
+    for name, known in state.problem.covariates.attributes.items():
+        if known.roles and known.levels is None and not known.needed:
+            found[name] = sum(name not in (state.profile(user).definition.attributes or {}) for user in users)
+    return {name: count for name, count in found.items() if count}
 
 
 def add_user(tx: Transaction, name: str, user: Definition, *, confirm: bool = False) -> None:

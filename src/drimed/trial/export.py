@@ -1,16 +1,17 @@
-"""A trial's decisions with their outcomes, for other programs: CSV, JSON, Parquet, or the Open Bandit Pipeline.
+"""A trial's decisions with their outcomes, for other programs: CSV, .xlsx, JSON, Parquet, or the Open Bandit Pipeline.
 
 Columns are named as `drimed evaluate` expects them.
 """
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -25,11 +26,12 @@ from drimed.trial.fold import OutgrownError
 from drimed.trial.queries import Story
 from drimed.trial.seasons import COLUMNS
 from drimed.trial.state import TrialState
+from drimed.trial.tables import workbook
 from drimed.trial.tables.writing import csv_line, csv_lines, csv_text
 from drimed.trial.trial import Trial
 
 AT_ONCE = 250  # decisions that are read together, and sent as one piece
-FORMS = (".csv", ".json", ".parquet", ".npz")
+FORMS = (".csv", ".xlsx", ".json", ".parquet", ".npz")
 MEANING = {
     "decision": "number of the decision, from 1",
     "episode": "its season or other episode, from 1",
@@ -140,6 +142,18 @@ class Export:
                 before = ",\n "
         yield b"\n]\n", 0
 
+    def workbook(self, out: IO[bytes], *, whole: bool = False) -> int:
+        """The same as a workbook; returns the number of its decisions."""
+        rows = (row for some in self.chunks(whole=whole) for row in some)
+        return workbook.save(list(self.columns), rows, out)
+
+
+def in_workbook(trial: Trial) -> bytes:
+    """All decisions as a workbook, which is whole or nothing."""
+    out = io.BytesIO()
+    Export.of(trial).workbook(out)
+    return out.getvalue()
+
 
 def stream(trial: Trial, form: str) -> Iterator[tuple[bytes, int]]:
     """A sheet or (form "json") a list in pieces, as from an `Export`; the first of them does not wait for the state.
@@ -235,6 +249,8 @@ def _table(trial: Trial, path: Path, form: str, *, whole: bool) -> int:
         return _parquet(made, path, whole=whole)
     count = 0
     with path.open("wb") as out:
+        if form == workbook.SUFFIX:
+            return made.workbook(out, whole=whole)
         for piece, rows in (made.json if form == ".json" else made.csv)(whole=whole):
             out.write(piece)
             count += rows

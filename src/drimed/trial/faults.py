@@ -32,8 +32,11 @@ def cross_faults(spec: TrialSpec) -> list[Fault]:
     for name, user in spec.users.items():
         faults += user_faults(spec, user, ("users", name))
     faults += [*model_faults(spec), *_setting_faults(spec)]
-    if not faults:
-        faults += [*_policy_faults(spec), *floor_faults(spec, len(spec.arms)), *stopping_faults(spec, spec.users)]
+    sound = not faults
+    if sound:
+        faults += _policy_faults(spec)
+    if sound or not any(f.path[:1] == ("policy",) for f in faults):
+        faults += [*floor_faults(spec, len(spec.arms)), *stopping_faults(spec, spec.users, sound=sound)]
     return faults
 
 

@@ -7,7 +7,7 @@ enrolment those who are new join, with the attributes, the cohort, the group and
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -20,7 +20,7 @@ from drimed.trial.plots import places
 from drimed.trial.seasons import COLUMNS
 from drimed.trial.sheets import Cells
 from drimed.trial.state import TrialState
-from drimed.trial.tables.cells import POINT, Marks, is_missing, number, text
+from drimed.trial.tables.cells import POINT, Marks, is_missing, number, text, typed_marks
 from drimed.trial.tables.table import Record, Table, refuse
 from drimed.trial.transaction import Transaction
 
@@ -196,7 +196,8 @@ def value(state: TrialState, name: str, given: Any, marks: Marks = POINT) -> Val
 def described(state: TrialState, texts: Mapping[str, str]) -> dict[str, Value]:
     """Attributes or a context from texts; names that the trial does not know stay texts, and are refused by it."""
     known = state.problem.covariates.attributes | state.problem.covariates.fields
-    return {name: value(state, name, text) if name in known else text for name, text in texts.items()}
+    marks = typed_marks(text for name, text in texts.items() if name in known)
+    return {name: value(state, name, text, marks) if name in known else text for name, text in texts.items()}
 
 
 def _levels(state: TrialState, name: str) -> Collection[str] | None:
@@ -333,7 +334,8 @@ def _placed(fault: Fault, rows: Mapping[str, int], names: Sequence[str]) -> Faul
     if user not in rows:
         return fault
     message, column = fault.message, str(fault.path[-1]) if len(fault.path) > 2 else "user"
-    return Fault((), f"{column} {message}" if message.startswith("must ") else message, row=rows[user])
+    said = f"{column} {message}" if message.startswith("must ") else message
+    return replace(fault, path=(), message=said, row=rows[user])
 
 
 def _user(path: Path, names: Sequence[str]) -> str:

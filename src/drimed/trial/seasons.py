@@ -80,6 +80,16 @@ def when(found: Decision | Status) -> str:
     return f"episode {found.episode}" if found.season is None else f"season {found.season}"
 
 
+def word(state: TrialState) -> str:
+    """What an episode of a trial is called: a season, in the field or as soon as one has a name."""
+    return "season" if state.spec.kind == "field" or calendar(state).names else "episode"
+
+
+def said(state: TrialState, episode: int) -> str:
+    """An episode in a sentence: by its name, or else by its number."""
+    return f"{word(state)} {label(state, episode)}"
+
+
 def described(state: TrialState, name: str | None, date: str | None) -> Season:
     """The name and date of an episode that is about to be opened, in the form that is kept."""
     season = Season(None if name is None else tidy(name), date)

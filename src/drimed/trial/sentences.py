@@ -49,7 +49,7 @@ def _sentence(found: ErrorDetails, kind: type[_Model]) -> Fault:
     path = tuple(p for p in loc if p not in (ARM, SHARES))
     what, context = found["type"], found.get("ctx", {})
     if what == "extra_forbidden":
-        return Fault(path, str(UnknownNameError("field", str(path[-1]), _fields_at(kind, path[:-1]))))
+        return Fault(path, str(UnknownNameError("field", str(path[-1]), fields_at(kind, path[:-1]))))
     if what in ("string_pattern_mismatch", "string_too_short", "string_too_long"):
         words = _TRIAL_NAME_RULE if path == ("name",) else NAME_RULE
     elif what in ("too_short", "too_long"):
@@ -67,7 +67,7 @@ def _sentence(found: ErrorDetails, kind: type[_Model]) -> Fault:
     return Fault(path, words if what == "missing" or ", got " in words else f"{words}, got {short(found['input'])}")
 
 
-def _fields_at(root: type[_Model], path: Path) -> Iterable[str]:
+def fields_at(root: type[_Model], path: Path) -> Iterable[str]:
     """The fields that the part of the file at `path` may have."""
     kind: object = root
     for step in path:

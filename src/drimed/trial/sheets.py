@@ -6,16 +6,18 @@ Every error names its row, and then nothing of the sheet is used.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from drimed.errors import BatchError, InputError
-from drimed.records import Decision, Fault, Receipt, Report
+from drimed.records import PENDING, Decision, Fault, Receipt, Report
 from drimed.trial import queries, telling
 from drimed.trial.columns import (
     CODE,
     CONTROL,
     METRIC,
+    NOTE,
     SHEET,
     Column,
     Columns,
@@ -32,6 +34,7 @@ from drimed.trial.transaction import Transaction
 PLACES = ("plot", "block")  # written only where there are any
 DECISION = Column(SHEET, "decision")
 ARM = Column(SHEET, "arm")
+NOTES = Column(NOTE, "notes")  # for people: `tell` passes over them
 
 Cells = Mapping[Column, Any]
 
@@ -52,7 +55,7 @@ def tell(
         raise InputError("a sheet of somebody who is blinded has no column 'arm': leave it out")
     for name in columns.unknown(table, found, ignore):
         columns.refuse(name)
-    numeric = {column for column in columns.all if column.part in (METRIC, CONTROL)} | {DECISION}
+    numeric = _numeric(columns)
     refuse_split_decimals(table, found, numeric, ignore)
     marks = marks_of(table, found, numeric)
     reports: dict[int, Report] = {}  # by their row
@@ -87,6 +90,20 @@ def tell(
         raise
 
 
+def still_empty(tx: Transaction, table: Table, told: Sequence[Receipt], ignore: Iterable[str] = ()) -> list[Decision]:
+    """The decisions of a sheet that was told for which it has no outcome, and none is recorded or given up."""
+    columns = Columns.of(tx.state.problem)
+    found = columns.read(table, set(ignore))
+    marks = marks_of(table, found, _numeric(columns))
+    numbers = {decision_number(meant(row, found), marks) for row in table.rows} - {r.decision for r in told}
+    return [d for d in queries.decisions(tx.ledger, tx.state, numbers) if d.state == PENDING]
+
+
+def _numeric(columns: Columns) -> set[Column]:
+    """The columns of a sheet of outcomes that hold numbers."""
+    return {column for column in columns.all if column.part in (METRIC, CONTROL)} | {DECISION}
+
+
 def _split_decimals(
     state: TrialState, table: Table, found: Mapping[str, Column], reports: Mapping[int, Report]
 ) -> Iterator[Fault]:
@@ -112,7 +129,7 @@ def _of_reports(faults: Iterable[Fault], rows: Sequence[int]) -> list[Fault]:
 
 def _in_rows(faults: Iterable[Fault], rows: Sequence[int]) -> list[Fault]:
     """Faults of reports, at their rows of the sheet."""
-    return [Fault(f.path[2:], f.message, row=rows[int(f.path[1])]) for f in faults]
+    return [replace(f, path=f.path[2:], row=rows[int(f.path[1])]) for f in faults]
 
 
 def meant(row: Row, found: Mapping[str, Column]) -> Cells:
@@ -151,6 +168,14 @@ def _misplaced(cells: Cells, recorded: Decision) -> str | None:
                 "without the others?"
             )
     return None
+
+
+def to_fill_in(state: TrialState, decisions: Iterable[Decision]) -> list[Record]:
+    """Decisions as a sheet that comes back: with columns for every outcome, those of control plots, and notes."""
+    columns = Columns.of(state.problem)
+    plots = state.spec.feedback == "difference"
+    rows = decision_rows(columns, decisions, state.problem.metrics, plots=plots)
+    return [row | {NOTES.name: None} for row in rows] if NOTES in columns.all else rows
 
 
 def decision_rows(

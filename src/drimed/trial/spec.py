@@ -122,6 +122,7 @@ class TrialSpec(Part):
         # Here and not above: the checks know the arrays and the policies, and those know specs.
         from drimed.trial.faults import cross_faults
         from drimed.trial.name_faults import first_faults, tidied
+        from drimed.trial.partly import rest_faults
         from drimed.trial.sentences import readable
 
         if isinstance(data, Mapping):  # what a rehearsal assumes of the world is in the file, but not of the trial
@@ -132,7 +133,7 @@ class TrialSpec(Part):
         try:
             spec = TrialSpec.model_validate(data)
         except ValidationError as error:
-            raise SpecError(readable(error)) from None
+            raise SpecError([*readable(error), *rest_faults(data, error)]) from None
         if spec.model is None:
             raise SpecError([Fault(("model",), "must be a table of fields, got None")])
         faults = [*first_faults(spec), *cross_faults(spec)]

@@ -14,13 +14,12 @@ from drimed.trial.spec import TrialSpec
 from drimed.trial.stopping import groups_of, views
 
 
-def stopping_faults(spec: TrialSpec, users: Mapping[str, User]) -> Iterator[Fault]:
-    """What does not fit a trial with these users; the rest of it is sound."""
+def stopping_faults(spec: TrialSpec, users: Mapping[str, User], *, sound: bool = True) -> Iterator[Fault]:
+    """What does not fit a trial with these users; `sound`: the rest of it has no faults."""
     stopping, until = spec.stopping, None if spec.floors is None else spec.floors.until
     rules = {} if stopping is None else stopping.rules
     if until is not None and until not in rules:
         yield Fault(("floors", "until"), str(UnknownNameError("stopping rule", until, rules)))
-    sound = True
     for name, rule in rules.items():
         for fault in _rule_faults(spec, users, rule, ("stopping", "rules", name)):
             sound = False

@@ -17,6 +17,8 @@ FEWEST = 8  # recorded values of a metric before they say what is usual
 FAR = 10.0  # standard deviations from the mean: no outcome of a sound measurement
 HUGE = 1e12  # in whatever unit
 CODES = (-999.0, -9999.0, -99999.0)  # what instruments and databases write where there is no value
+# The same where a value is in doubt anyway; alone they may well have been measured.
+MAYBE_CODES = (*CODES, -9.0, -99.0, 99.0, 999.0, 9999.0, 99999.0)
 LOST_SHARE = 1e-6  # of a sum of squares: what is left after taking a huge value out is round-off
 
 
@@ -74,30 +76,39 @@ def recorded(
 
 def why(metric: Metric, spread: Spread, value: float) -> str | None:
     """What makes a value unlikely; None: nothing does."""
+    reason = None
     if metric.range is not None:
         low, high = metric.range
-        return None if low <= value <= high else f"is outside {low:g} to {high:g}, the range in the trial file"
-    if (reason := _anywhere(value)) is not None:
-        return reason
-    if spread.far(value):
-        return f"is far from the {spread.n} values recorded so far, which are around {spread.mean:.4g}"
-    return None
+        reason = None if low <= value <= high else f"is outside {low:g} to {high:g}, the range in the trial file"
+    elif (reason := _anywhere(value)) is None and spread.far(value):
+        reason = f"is far from the {spread.n} values recorded so far, which are around {spread.mean:.4g}"
+    if reason is not None and value in MAYBE_CODES:
+        reason += f"; if {value:g} stands for an outcome that is missing, leave it empty"
+    return reason
 
 
 def why_known(declared: Attribute | ContextField, value: float) -> str | None:
     """The same of a number that is known before a decision: it is compared with what the trial file calls typical."""
     typical, spread = declared.typical, declared.spread
     if typical is None or spread is None or (typical, spread) == _UNSAID:
-        return _anywhere(value)
+        reason = _anywhere(value)
+        return f"{reason}; leave it empty if it is one" if value in CODES and _optional(declared) else reason
     if abs(value - typical) <= FAR * spread:
         return None
-    return f"is far from {typical:g}, which is typical by the trial file, with a spread of {spread:g}"
+    reason = f"is far from {typical:g}, which is typical by the trial file, with a spread of {spread:g}"
+    hint = f"; if {value:g} stands for a value that is missing, leave it empty"
+    return reason + hint if value in MAYBE_CODES and _optional(declared) else reason
+
+
+def _optional(declared: Attribute | ContextField) -> bool:
+    """Whether it may be left empty: a context is needed, and so is an attribute without a typical value."""
+    return isinstance(declared, Attribute) and declared.typical is not None
 
 
 def _anywhere(value: float) -> str | None:
     """What is unlikely of whatever is measured."""
     if value in CODES:
-        return "is a common code for a value that is missing; leave it out if it is one"
+        return "is a common code for a value that is missing"
     return "is very large" if abs(value) >= HUGE else None
 
 

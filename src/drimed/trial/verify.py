@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from drimed.errors import ConflictError, DrimedError
+from drimed.errors import ConflictError, DrimedError, MissingModuleError
 from drimed.guards.guard import CONTROL_ONLY, REASONS, RESTRICTED
 from drimed.records import Event, Head, Proof
 from drimed.trial import events as kinds
@@ -58,6 +58,7 @@ class _Check:
         self.seq, self.hash = 0, START  # of the last event that was read
         self.replayed = self.since = self.looks = 0
         self.snapshots: list[int] = []  # after which events those were taken that are still to be compared
+        self.unchecked: str | None = None
         self.seen: Gathered | None = None  # by the last look
         self.requests: dict[str, tuple[int, str, str]] = {}  # from which state, when and for whom each was answered
 
@@ -77,6 +78,8 @@ class _Check:
             if state.seq > 1:
                 self.since, self.seq, self.hash = state.seq, state.seq, state.hash
             self._replay(state, chain)
+        except MissingModuleError as error:
+            self.unchecked = f"decisions cannot be checked here: {error}"
         except Exception as error:  # whatever somebody wrote into the log must not stop its proof
             told = str(error) if isinstance(error, DrimedError) else repr(error)
             self._fault(f"the log cannot be replayed after event {self.replayed}: {told}")
@@ -88,7 +91,8 @@ class _Check:
     def _proof(self) -> Proof:
         faults = [*self.broken, *self.faults][:MOST_FAULTS]
         counts = self.seq, self.decisions, self.exact, self.rounded
-        return Proof(not faults, *counts, faults, self.hash, self.anchors, self.since, self.looks)
+        ok = not faults and self.unchecked is None
+        return Proof(ok, *counts, faults, self.hash, self.anchors, self.since, self.looks, self.unchecked)
 
     def _fault(self, text: str) -> None:
         if len(self.faults) < MOST_FAULTS:
@@ -188,6 +192,8 @@ class _Check:
     def _possible(self, event: Event, rule: Callable[[], None]) -> None:
         try:
             rule()
+        except MissingModuleError:
+            raise
         except Exception as error:  # whatever somebody wrote into the log must not stop its proof
             what = str(error) if isinstance(error, DrimedError) else repr(error)
             self._fault(f"event {event.seq} ({event.kind}) cannot have been recorded there: {what}")

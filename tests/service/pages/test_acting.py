@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from drimed.trial import template
+from drimed.trial.tables.table import read
 from tests.service.pages.visiting import Visitor, readable
 from tests.trial.trials import BUSY, SMALL
 
@@ -88,13 +89,13 @@ def test_asking_by_hand_opens_the_episode_and_gives_a_table_and_a_sheet(visitor:
     page = visitor.done(visitor.send(f"{maize}/ask", data))
     assert "2 decisions in episode 1" in readable(page)
     sheet = visitor.http.get(f"{maize}/given.csv?decisions=1-2").content.decode("utf-8-sig").splitlines()
-    assert sheet[0] == "decision,episode,user,rain,arm,propensity,reason"
+    assert sheet[0] == "decision,episode,user,rain,arm,propensity,reason,yield,leaching,notes"
     assert sheet[1].startswith("1,1,north,400.0,")
     assert sheet[2].startswith("2,1,river,380.5,")
 
 
 def test_a_context_that_is_missing_or_no_number_is_said(visitor: Visitor, maize: str) -> None:
-    for value, said in (("", "'north' needs a value for rain"), ("4,5", "write decimals with a point")):
+    for value, said in (("", "'north' needs a value for rain"), ("4,500", "can be read as 4500 or as 4.500")):
         answer = visitor.send(f"{maize}/ask", {"how": "hand", "episode": "1", "user": "0:north", "c:0:rain": value})
         assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY
         assert said in readable(answer.text)
@@ -170,9 +171,9 @@ def test_values_of_an_episode_are_not_taken_for_one_that_was_opened_meanwhile(
 
 
 def test_every_wrong_value_is_said_at_its_row_and_what_was_sent_stays(visitor: Visitor, maize: str) -> None:
-    data = {"how": "hand", "episode": "1", "user": ["0:north", "2:river"], "c:0:rain": "4,5", "c:1:rain": "520"}
+    data = {"how": "hand", "episode": "1", "user": ["0:north", "2:river"], "c:0:rain": "4,500", "c:1:rain": "520"}
     page = visitor.send(f"{maize}/ask", data).text
-    for place, said in ((0, "write decimals with a point"), (2, "'river' needs a value for rain")):
+    for place, said in ((0, "can be read as 4500 or as 4.500"), (2, "'river' needs a value for rain")):
         at = f"hand%3Ac%3A{place}%3Arain"
         assert re.search(rf'id="{at}"[^>]* aria-invalid="true" aria-describedby="why-{at}"', page)
         why = re.search(rf'id="why-{at}">(.*?)</span>', page)
@@ -180,7 +181,7 @@ def test_every_wrong_value_is_said_at_its_row_and_what_was_sent_stays(visitor: V
         assert said in readable(why[1])
     assert page.count('aria-invalid="true"') == 2
     assert "2 values cannot be used" in readable(page)
-    assert (_value(page, "c:0:rain"), _value(page, "c:1:rain")) == ("4,5", "520")
+    assert (_value(page, "c:0:rain"), _value(page, "c:1:rain")) == ("4,500", "520")
     ticked = re.findall(r'name="user" value="([^"]+)"[^>]* checked', page)
     assert ticked == ["0:north", "2:river"]
 
@@ -356,11 +357,15 @@ def test_all_pending_decisions_can_be_reached_and_downloaded(visitor: Visitor, h
     assert 'name="y:11:cost"' not in wrong.text
     assert 'href="/trials/busy/pending.csv"' in text
     sheet = http.get("/trials/busy/pending.csv").content.decode("utf-8-sig").splitlines()
-    assert sheet[0] == "decision,episode,user,arm,propensity,reason,yield,cost"
+    assert sheet[0] == "decision,episode,user,arm,propensity,reason,yield,cost,notes"
     assert [line.partition(",")[0] for line in sheet[1:]] == [str(n) for n in range(1, 61)]
-    assert sheet[1].endswith(",,")
-    assert sheet[3].endswith(",5.5,")
-    filled = "\n".join([sheet[0], sheet[1].removesuffix(",,") + ",5,1", sheet[3] + "1", *sheet[4:]])
+    assert sheet[1].endswith(",,,")
+    assert sheet[3].endswith(",5.5,,")
+    filled = "\n".join([sheet[0], sheet[1].removesuffix(",,,") + ",5,1,", sheet[3][:-1] + "1,", *sheet[4:]])
+    book = read(http.get("/trials/busy/pending.xlsx").content, "pending.xlsx")
+    same = read("\n".join(sheet))
+    assert book.names == same.names
+    assert [str(row.cells["decision"]) for row in book.rows] == [row.cells["decision"] for row in same.rows]
     told = visitor.send("/trials/busy/tell", {"how": "sheet"}, file=("h.csv", filled.encode()))
     assert "2 outcomes recorded." in readable(visitor.done(told))
 

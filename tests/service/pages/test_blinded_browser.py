@@ -70,10 +70,10 @@ def test_a_season_is_recorded_by_somebody_who_sees_no_arm(
     assert tabs.get_by_role("link").all_inner_texts() == ["Tell"]
     sees_no_arm(page)
     with page.expect_download() as sheet:
-        page.get_by_role("link", name="Download a sheet").click()
+        page.get_by_role("link", name="CSV").click()
     sheet.value.save_as(tmp_path / "sheet.csv")
     lines = (tmp_path / "sheet.csv").read_text(encoding="utf-8-sig").splitlines()
-    assert lines[0] == "decision,episode,user,pain,sleep"
+    assert lines[0] == "decision,episode,user,pain,sleep,notes"
     for number in range(1, 5):
         page.get_by_label(f"pain of decision {number}").fill(str(2 + number))
         page.get_by_label(f"sleep of decision {number}").fill("7.5" if number == 1 else "6")

@@ -130,7 +130,8 @@ def test_a_season_from_file_to_stop(tab: Tab, tmp_path: Path) -> None:
 
     # Tell with the same sheet, with an error at a row first.
     values = ["8.7,31", "9.1,x", "9.4,24"]
-    filled = [f"{sheet[0]},yield,leaching"] + [f"{line},{value}" for line, value in zip(sheet[1:], values, strict=True)]
+    assert sheet[0].endswith(",yield,leaching,notes")
+    filled = [sheet[0]] + [line.removesuffix(",,") + f"{value}," for line, value in zip(sheet[1:], values, strict=True)]
     harvest = tmp_path / "harvest.csv"
     harvest.write_text("\n".join(filled))
     page.get_by_role("link", name="Tell outcomes").click()

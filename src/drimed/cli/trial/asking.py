@@ -57,37 +57,58 @@ def ask(
         raise InputError("--block needs --plot: a decision is for a plot of the block")
     trial = common.open_trial(name, store, actor)
     when: dict[str, Any] = {"episode": episode, "season": season, "date": date}
-    from drimed.trial import roster, sheets
+    from drimed.trial import enrolling, roster, seasons, sheets
     from drimed.trial.columns import Columns
 
     table = common.read_sheet(sheet) if sheet else None
     if table is not None and not table.rows:
         raise InputError(f"{sheet} has no rows; it needs a column 'user' and one for each context field")
 
+    lacking: dict[str, int] = {}
+
     def decide(confirm: bool) -> list[Decision]:
         def act(tx: Transaction) -> list[Decision]:
+            known = set(tx.state.users)
             if table is not None:
-                return roster.ask(tx, table, users=user, ignore=ignore or (), key=key, confirm=confirm, **when)
-            return _without_sheet(tx, user, about, {"key": key, "confirm": confirm}, **when)
+                made = roster.ask(tx, table, users=user, ignore=ignore or (), key=key, confirm=confirm, **when)
+            else:
+                made = _without_sheet(tx, user, about, {"key": key, "confirm": confirm}, **when)
+            lacking.clear()
+            lacking.update(enrolling.lacking(tx.state, {d.user for d in made} - known))
+            return made
 
         return trial.decide(act, dry_run=dry_run)
 
     found = common.confirming(decide, yes)
     state = trial.state()
-    rows = sheets.decision_rows(Columns.of(state.problem), found)
+    # One that a dry run would open is not known to the state.
+    season_said = f"{seasons.word(state)} {found[0].season or found[0].episode}"
+    if out is None or dry_run:
+        rows = sheets.decision_rows(Columns.of(state.problem), found)
+        rows = _with_chances(rows, found) if dry_run else rows
+        rows = [_with_season(row, seasons.word(state)) for row in rows] if out is None else rows
+    else:
+        rows = sheets.to_fill_in(state, found)
     try:
-        common.put(_with_chances(rows, found) if dry_run else rows, out, [d.plain() for d in found])
+        common.put(rows, out, [d.plain() for d in found])
     except InputError as error:
         if dry_run:
             raise
-        kept = f"{counted(len(found), 'decision')} of episode {found[0].episode} {'is' if len(found) == 1 else 'are'}"
+        kept = f"{counted(len(found), 'decision')} of {season_said} {'is' if len(found) == 1 else 'are'}"
         raise InputError(f"{error}. The {kept} recorded all the same: repeat this to get the sheet") from None
     if out is not None and not dry_run:
         common.say(f"log: event {state.seq}, hash {state.hash}")
     again = sum(d.repeated for d in found)
-    decided = f"{len(found) - again} decided" + (f", {again} decided before" if again else "")
-    called = "" if found[0].season is None else f" ({found[0].season})"
-    common.say(f"{decided}; episode {found[0].episode}{called}" + (NOTHING_DRAWN if dry_run else ""))
+    decided = f"{len(found) - again} {'would be ' if dry_run else ''}decided"
+    decided += f", {again} decided before" if again else ""
+    common.say(f"{decided}; {season_said}" + (NOTHING_DRAWN if dry_run else ""))
+    common.say_typical(state, lacking)
+
+
+def _with_season(row: dict[str, Any], word: str) -> dict[str, Any]:
+    """On the screen a season has one column, with its name or its number."""
+    named = {word if name == "episode" else name: value for name, value in row.items() if name != "season"}
+    return named | {word: row.get("season") or row["episode"]}
 
 
 def _with_chances(rows: list[dict[str, Any]], found: list[Decision]) -> list[dict[str, Any]]:
@@ -111,7 +132,7 @@ def _without_sheet(
     episode = seasons.meant(state, when["season"], when["episode"])
     if state.problem.fields and not about["context"] and episode not in (None, state.episode.number):
         raise InputError(
-            f"episode {episode} begins with the contexts of its users; give a sheet with the columns "
+            f"{seasons.word(state)} {episode} begins with the contexts of its users; give a sheet with the columns "
             f"user, {', '.join(state.problem.fields)}, or ask for one with --user and --context"
         )
     words: dict[str, Any] = {**when, **how}

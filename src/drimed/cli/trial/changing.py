@@ -33,13 +33,16 @@ def add_user(
 ) -> None:
     """Enrol a user."""
     opened = common.open_trial(name, store, actor)
-    from drimed.trial import roster
+    from drimed.trial import enrolling, roster
+    from drimed.trial.names import tidy
 
     attributes = roster.described(opened.state(), common.texts(attribute)) if attribute else None
     weights = common.numbers(preference) if preference else None
     fields = {"preference": weights, "control": control, "arms": arm, "group": group, "cohort": cohort}
     about = {"name": user, "attributes": attributes, **fields, **roster.plots_of(plot or [])}
     common.confirming(lambda sure: _apply(opened, "add_user", {**about, "confirm": sure}), yes)
+    state = opened.state()
+    common.say_typical(state, enrolling.lacking(state, [tidy(user)]))
 
 
 def add_arm(

@@ -9,7 +9,7 @@ import getpass
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -21,10 +21,12 @@ from rich.text import Text
 
 from drimed import outputs
 from drimed.errors import InputError, UnconfirmedError
-from drimed.formatting import visible
+from drimed.formatting import in_short, visible
+from drimed.records import Doubt, Fault
 from drimed.trial.stores import open_store
 
 if TYPE_CHECKING:
+    from drimed.trial.state import TrialState
     from drimed.trial.tables import table
     from drimed.trial.trial import Trial
 
@@ -38,6 +40,7 @@ _ACTING = re.compile(
 )  # on a terminal
 MOST_SHOWN = 40  # rows of a table on the screen; files hold all
 GAP = 2  # between the columns of a table, with its padding
+MOST_NAMED = 3  # of many that one line is about
 LONGEST_WORD = 20  # letters of a word that is not broken in a table, if there is room
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The trial.")]
@@ -77,11 +80,33 @@ def confirming(record: Callable[[bool], T], yes: bool) -> T:
     try:
         return record(yes)
     except UnconfirmedError as error:
-        for fault in error.faults:
-            say(f"row {fault.row}: {fault.message}" if fault.row else fault.message, "yellow")
+        for question in questions(error.faults):
+            say(question, "yellow")
         if console.is_terminal and typer.confirm("Record them anyway?", default=False):
             return record(True)
         raise InputError("nothing was recorded; if these values are right, repeat this with --yes") from None
+
+
+def questions(faults: Sequence[Fault]) -> list[str]:
+    """What is asked about: the same doubt about many rows of one column is one line.
+
+    >>> far = {"what": "ph", "value": "70", "reason": "is far"}
+    >>> questions([Doubt((), "user 'hill': ph 70 is far", row=n, **far) for n in (2, 3, 4, 7)])
+    ['rows 2 to 4, 7: ph 70, 70, 70 and 1 more: each is far']
+    """
+    alike: dict[object, list[Fault]] = {}
+    for n, fault in enumerate(faults):
+        alike.setdefault((fault.what, fault.reason) if isinstance(fault, Doubt) and fault.row else n, []).append(fault)
+    return [_question(same) for same in alike.values()]
+
+
+def _question(same: Sequence[Fault]) -> str:
+    first = same[0]
+    if len(same) == 1 or not isinstance(first, Doubt):
+        return f"row {first.row}: {first.message}" if first.row else first.message
+    values = [fault.value for fault in same if isinstance(fault, Doubt)]
+    said = ", ".join(values[:MOST_NAMED]) + (f" and {len(values) - MOST_NAMED} more" if values[MOST_NAMED:] else "")
+    return f"rows {in_short(int(fault.row or 0) for fault in same)}: {first.what} {said}: each {first.reason}"
 
 
 def actor_name(given: str | None) -> str:
@@ -108,6 +133,17 @@ def say_json(data: Any, *, indent: int | None = None) -> None:
     """Data as JSON on the screen, or in a pipe."""
     text = json.dumps(data, indent=indent, ensure_ascii=False)
     typer.echo(text if text.isprintable() else _ACTING.sub(lambda c: json.dumps(c[0])[1:-1], text))
+
+
+def say_typical(state: TrialState, lacking: Mapping[str, int]) -> None:
+    """That some came without an attribute, if any did."""
+    if not lacking:
+        return
+    one, many = ("person", "people") if state.spec.kind == "people" else ("user", "users")
+    parts = [f"{n} {one if n == 1 else many} came without {name}" for name, n in lacking.items()]
+    more = f" and {len(parts) - MOST_NAMED} more attributes were left empty" if parts[MOST_NAMED:] else ""
+    they = "it counts" if sum(lacking.values()) == 1 else "they count"
+    note(f"{', '.join(parts[:MOST_NAMED])}{more}: {they} as typical")
 
 
 def read_sheet(path: Path) -> table.Table:
@@ -190,15 +226,14 @@ def _cell(value: Any) -> str:
 def values(pairs: list[str] | None) -> dict[str, float | None]:
     """name=number pairs; nothing after the sign means no value."""
     from drimed.trial.names import tidy
-    from drimed.trial.tables.cells import number
+    from drimed.trial.tables.cells import number, typed_marks
 
-    found: dict[str, float | None] = {}
-    for pair in pairs or ():
-        name, separator, text = pair.partition("=")
+    parts = [pair.partition("=") for pair in pairs or ()]
+    for pair, (name, separator, _) in zip(pairs or (), parts, strict=True):
         if not separator or not name:
             raise InputError(f"expected METRIC=VALUE, got {pair!r}")
-        found[tidy(name)] = number(name, text) if text else None
-    return found
+    marks = typed_marks(text for _, _, text in parts)
+    return {tidy(name): number(name, text, marks) if text else None for name, _, text in parts}
 
 
 def texts(pairs: list[str] | None) -> dict[str, str]:

@@ -24,11 +24,14 @@ def look(
     actor: Who = None,
 ) -> None:
     """Look at the stopping rules: what each says, and how far it is from being met. The look is recorded."""
-    found = common.open_trial(name, store, actor).look(dry_run=dry_run)
+    from drimed.trial import seasons
+
+    trial = common.open_trial(name, store, actor)
+    found = trial.look(dry_run=dry_run)
     if as_json:
         common.say_json(found.plain(), indent=1)
         return
-    show(found)
+    show(found, seasons.said(trial.state(), found.episode))
     if dry_run:
         common.say("Nothing was written.")
 
@@ -55,9 +58,9 @@ def rules(
     common.say("The stopping rules were changed; they apply from the next look on.")
 
 
-def show(found: Look) -> None:
-    """A look on the screen."""
-    common.say(f"episode {found.episode}, {found.decisions} decisions, {found.outcomes} complete outcomes")
+def show(found: Look, season: str) -> None:
+    """A look on the screen, at what is called so."""
+    common.say(f"{season}, {found.decisions} decisions, {found.outcomes} complete outcomes")
     common.show([_row(claim) for claim in found.claims])
     for limit in found.limits:
         common.say(f"{limit.limit}: {limit.reached} of at most {limit.of}" + (", all of them" if limit.met else ""))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,8 @@ from drimed.trial.stores import DEFAULT, open_store
 
 if TYPE_CHECKING:
     from drimed.records import Event, Head
+
+NOT_PROVED = 2  # exit code where a proof needs something that is not here
 
 
 def status(
@@ -33,7 +36,7 @@ def status(
         common.say_json(plain[0] if name else plain, indent=1)
         return
     columns, states = ("users", "decisions"), ("pending", "partial", "complete", "missing")
-    word = "season" if any(s.season is not None for s in found) else "episode"
+    word = "season" if any(s.season is not None or s.model == "field" for s in found) else "episode"
     common.show(
         [
             {"trial": s.name, "status": s.status, "model": s.model, word: s.season or s.episode}
@@ -62,38 +65,47 @@ def decisions(
     arm: Annotated[str, typer.Option(help="Only this arm.")] = "",
     state: Annotated[str, typer.Option(help="pending, partial, complete, missing or amended.")] = "",
     before: Annotated[int | None, typer.Option(help="Only decisions before this one.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 25,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="At most this many of the newest; default: 25 on the screen, all in a file."),
+    ] = None,
     blinded: Annotated[
         bool, typer.Option("--blinded", help="For somebody who must not know the arms: without all that tells them.")
     ] = False,
     out: Out = None,
     store: Address = DEFAULT,
 ) -> None:
-    """Decisions with their outcomes, newest first; `--state pending --out sheet.csv` is a sheet to fill in."""
+    """Decisions with their outcomes, newest first; in a file, oldest first.
+
+    `--state pending --out sheet.csv` is a sheet to fill in.
+    """
     if blinded and arm:
         raise InputError("--blinded shows no arms: leave out --arm")
     trial = common.open_trial(name, store)
-    from drimed.trial import blinding, queries, sheets
-    from drimed.trial.columns import Columns
+    from drimed.trial import blinding, queries, seasons, sheets
 
     if state and state not in queries.SEARCHES:
         raise UnknownNameError("state", state, queries.SEARCHES)
     with trial.reading() as (ledger, known):
         wanted = queries.Search(user, arm, state, plot, block)
-        found = queries.search(ledger, known, wanted, before=before, limit=limit)
-        plots = known.spec.feedback == "difference"
-        columns = Columns.of(known.problem)
+        most = queries.PAGE if out is None else known.counts.decisions
+        found = queries.search(ledger, known, wanted, before=before, limit=limit or max(1, most))
+        while found.cut and out is not None:  # a file has all of them
+            more = queries.search(
+                ledger, known, wanted, before=found.before, limit=(limit or most) - len(found.decisions)
+            )
+            found = replace(more, decisions=[*found.decisions, *more.decisions])
         given = [blinding.blinded(known, d) for d in found.decisions] if blinded else found.decisions
-        rows = sheets.decision_rows(columns, given, known.problem.metrics, plots=plots)
+        given = given if out is None else given[::-1]  # people fill in one season after the other
+        rows = sheets.to_fill_in(known, given)
     if out is None:
         places = sheets.places_of(given)
-        named = any(d.season is not None for d in given)
+        word = seasons.word(known)
         names = ["user", *places, "arm", "code", "state", "reward"]
         unused = {name for name in ("code",) if all(d.code is None for d in given)}
         unused |= {"arm", "reward"} if blinded and not known.opened else set()
         rows = [
-            {"decision": d.id, "season" if named else "episode": d.season or d.episode}
-            | {n: getattr(d, n) for n in names if n not in unused}
+            {"decision": d.id, word: d.season or d.episode} | {n: getattr(d, n) for n in names if n not in unused}
             for d in given
         ]
     common.put(rows, out, [d.plain() for d in given])
@@ -109,14 +121,14 @@ def why(
     """Why this arm: what it was estimated to bring, how likely it was, and what the guard did."""
     trial = common.open_trial(name, store)
     from drimed.trial import queries
-    from drimed.trial.seasons import when
+    from drimed.trial.seasons import said
     from drimed.trial.why import in_words
 
     with trial.reading() as (ledger, state):
         found = queries.decision(ledger, state, decision)
-        sentences = in_words(state, found)
+        sentences, season = in_words(state, found), said(state, found.episode)
     where = "" if found.plot is None else f", plot {found.plot}"
-    common.say(f"decision {found.id}, {when(found)}: {found.arm} for {found.user}{where}", "bold")
+    common.say(f"decision {found.id}, {season}: {found.arm} for {found.user}{where}", "bold")
     for sentence in sentences:
         common.say(sentence)
 
@@ -167,7 +179,9 @@ def log(
 
 def export(
     name: Name,
-    out: Annotated[Path, typer.Option(help="A .csv, .json or .parquet file, or .npz for the Open Bandit Pipeline.")],
+    out: Annotated[
+        Path, typer.Option(help="A .csv, .xlsx, .json or .parquet file, or .npz for the Open Bandit Pipeline.")
+    ],
     whole: Annotated[bool, typer.Option("--whole", help="Only decisions whose reward is known.")] = False,
     store: Address = DEFAULT,
 ) -> None:
@@ -182,13 +196,14 @@ def export(
 def report(
     name: Name,
     out: Annotated[Path | None, typer.Option(help="A folder; default: out/trial/NAME.")] = None,
+    xlsx: Annotated[bool, typer.Option("--xlsx", help="Its tables as workbooks (.xlsx) and not as CSV.")] = False,
     store: Address = DEFAULT,
 ) -> None:
     """Write a report as one page: effects, reward against the control, drift, data quality."""
     trial = common.open_trial(name, store)
     from drimed.findings.page import write_report
 
-    page = write_report(trial, out or Path("out/trial") / name)
+    page = write_report(trial, out or Path("out/trial") / name, suffix=".xlsx" if xlsx else ".csv")
     common.say(f"Open {page}; tables are beside it")
 
 
@@ -264,8 +279,12 @@ def verify(
     if proof.looks:
         replayed += f"; {proof.looks} look{'' if proof.looks == 1 else 's'} taken again"
     common.say(f"{proof.events} events; {replayed}; last hash {proof.hash}")
-    if not proof.ok or wrong:
+    if proof.faults or wrong:
         raise typer.Exit(1)
+    if proof.unchecked is not None:
+        common.say(proof.unchecked, "yellow")
+        common.say("every event is in its place and unchanged, as far as the hashes show; the rest is not proved")
+        raise typer.Exit(NOT_PROVED)
     if proof.since:
         common.say(f"the log is intact after event {proof.since}; what came before was not looked at", "green")
     else:
@@ -313,8 +332,8 @@ def summary(event: Event) -> str:
     if "preference" in body:
         parts += [f"{name} = {value:g}" for name, value in body["preference"].items()]
     if event.kind == "episode":
-        parts.append(f"episode {body['episode']}")
-        parts += [str(body[part]) for part in ("name", "date") if part in body]
+        parts.append(f"season {body['name']}" if "name" in body else f"episode {body['episode']}")
+        parts += [str(body["date"])] if "date" in body else []
     if event.kind == "look":
         met = [said["rule"] for said in body["rules"] if any(claim["met"] for claim in said["claims"])]
         parts.append(f"rules met: {', '.join(met)}" if met else "no rule is met")

@@ -11,10 +11,16 @@ from drimed import outputs
 from drimed.cli.trial import common
 from drimed.cli.trial.common import NOTHING_WRITTEN, Address, ControlValues, Dry, Name, Values, Who, Why, Yes
 from drimed.errors import InputError
+from drimed.formatting import counted
 from drimed.trial.stores import DEFAULT, open_store
 
 if TYPE_CHECKING:
-    from drimed.records import Receipt
+    from collections.abc import Sequence
+
+    from drimed.records import Decision, Receipt
+
+ALREADY = "already recorded"  # what a receipt says of values that are there
+MOST_NAMED = 5  # decisions without an outcome
 
 
 def template(out: Annotated[Path | None, typer.Option(help="Where to write it; default: show it.")] = None) -> None:
@@ -71,24 +77,36 @@ def tell(
         raise InputError("give a sheet, or --decision with --value")
     trial = common.open_trial(name, store, actor)
     from drimed.records import Report
-    from drimed.trial import sheets
+    from drimed.trial import sheets, telling
 
     table = common.read_sheet(sheet) if sheet is not None else None
 
-    def record(confirm: bool) -> list[Receipt]:
-        if table is None:
-            report = Report(int(decision or 0), common.values(value), common.values(control) if control else None)
-            return trial.tell_many([report], confirm=confirm, dry_run=dry_run)
+    def record(confirm: bool) -> tuple[list[Receipt], list[Decision], int]:
+        """Receipts, what the sheet has no outcome of, and how many decisions are pending after it."""
         with trial.writing(dry_run=dry_run) as tx:
-            return sheets.tell(tx, table, ignore=ignore or (), confirm=confirm)
+            if table is None:
+                report = Report(int(decision or 0), common.values(value), common.values(control) if control else None)
+                told = telling.tell(tx, [report], confirm=confirm)
+                empty = []
+            else:
+                told = sheets.tell(tx, table, ignore=ignore or (), confirm=confirm)
+                empty = sheets.still_empty(tx, table, told, ignore or ())
+            return told, empty, tx.state.counts.pending
 
-    receipts = common.confirming(record, yes)
-    results = [r.result for r in receipts]
-    counts = ", ".join(f"{results.count(s)} {s}" for s in dict.fromkeys(results))
-    common.say(counts + (NOTHING_WRITTEN if dry_run else ""))
+    receipts, empty, pending = common.confirming(record, yes)
+    results = [_done(r, dry_run) for r in receipts]
+    said = ", ".join(f"{results.count(result)} {result}" for result in dict.fromkeys(results))
+    if empty:
+        said += f"; {counted(len(empty), 'row')} {'has' if len(empty) == 1 else 'have'} no outcome yet: {_named(empty)}"
+    common.say(said + (NOTHING_WRITTEN if dry_run else ""))
     if waits := [r for r in receipts if r.waits_for]:
         needs = ", ".join(waits[0].waits_for)
-        common.say(f"{len(waits)} recorded but not learned from yet: decision {waits[0].decision} waits for {needs}")
+        what = f"{len(waits)} {'would be ' if dry_run else ''}recorded but not learned from yet"
+        common.say(f"{what}: decision {waits[0].decision} waits for {needs}")
+    if not dry_run and pending > len(empty):
+        others = counted(pending - len(empty), "other outcome" if empty else "outcome")
+        how = f"drimed trial decisions {name} --state pending"
+        common.say(f"{others} of the trial {'is' if pending - len(empty) == 1 else 'are'} still to come: {how}")
 
 
 def amend(
@@ -107,6 +125,8 @@ def amend(
     dry_run: Dry = False,
 ) -> None:
     """Correct an outcome; the old value stays in the log. `yield=` takes the value back."""
+    from drimed.trial.columns import control_plot
+
     trial, plots = common.open_trial(name, store, actor), common.values(control) if control else None
 
     def record(confirm: bool) -> list[Receipt]:
@@ -115,7 +135,10 @@ def amend(
         return [trial.amend(decision, new, reason=reason, **words)]
 
     (receipt,) = common.confirming(record, yes)
-    common.say(f"decision {decision}: {receipt.result}, now {receipt.outcome}")
+    told = [f"{m} = {v:.12g}" for m, v in (receipt.outcome or {}).items()]
+    told += [f"{control_plot(m)} = {v:.12g}" for m, v in (receipt.control or {}).items()]
+    result = _done(receipt, dry_run)
+    common.say(f"decision {decision}: {result}, now {', '.join(told)}" + (NOTHING_WRITTEN if dry_run else ""))
 
 
 def missing(
@@ -128,4 +151,16 @@ def missing(
 ) -> None:
     """Mark an outcome, or the rest of a partial one, as missing."""
     receipt = common.open_trial(name, store, actor).mark_missing(decision, reason=reason, dry_run=dry_run)
-    common.say(f"decision {decision}: {receipt.result}")
+    common.say(f"decision {decision}: {_done(receipt, dry_run)}" + (NOTHING_WRITTEN if dry_run else ""))
+
+
+def _done(receipt: Receipt, dry_run: bool) -> str:
+    """What was done, or would be; what is recorded already stays so."""
+    return f"would be {receipt.result}" if dry_run and receipt.result != ALREADY else receipt.result
+
+
+def _named(decisions: Sequence[Decision]) -> str:
+    """Some of these decisions, with the place of each."""
+    places = ((d.id, ", ".join(filter(None, (d.user, f"plot {d.plot}" if d.plot else "")))) for d in decisions)
+    said = [f"decision {number} ({place})" for number, place in places]
+    return ", ".join(said[:MOST_NAMED]) + (f" and {len(said) - MOST_NAMED} more" if said[MOST_NAMED:] else "")

@@ -24,9 +24,10 @@ from drimed.service.tokens import ANY, BLINDED, MANAGE, READ
 from drimed.trial import looked, queries
 from drimed.trial.blinding import blinded, blinded_history, blinded_member, blinded_status
 from drimed.trial.events import CREATED, KINDS, LOOK
-from drimed.trial.export import stream
+from drimed.trial.export import in_workbook, stream
 from drimed.trial.queries import Search
 from drimed.trial.state import TrialState
+from drimed.trial.tables import workbook
 from drimed.trial.trial import Trial
 
 trials = guarded_router(tags=["trials"])
@@ -239,13 +240,16 @@ async def looks(
 _EXPORT = reading(READ, list[dict[str, Any]])
 _EXPORT["responses"][200] |= {
     "description": "One record for each decision (data dictionary: docs/trial.md).",
-    "content": {"text/csv": {"schema": {"type": "string"}}},
+    "content": {
+        "text/csv": {"schema": {"type": "string"}},
+        workbook.MEDIA: {"schema": {"type": "string", "format": "binary"}},
+    },
 }
 
 
 @log.get("/trials/{trial}/export", summary="Export", operation_id="export", **_EXPORT)
 async def export(
-    request: Request, trial: TrialName, format: Annotated[Literal["csv", "json"], Query()] = "csv"
+    request: Request, trial: TrialName, format: Annotated[Literal["csv", "json", "xlsx"], Query()] = "csv"
 ) -> Response:
     """Every decision with its outcome, one row each, as the trial stands now.
 
@@ -253,13 +257,16 @@ async def export(
     """
     service = service_of(request)
     stands = await service.read(trial, lambda t: t.head())
-    pieces = await service.read(trial, lambda t: stream(t, format))
-    media = "text/csv; charset=utf-8" if format == "csv" else JSON
     headers = {
         "Content-Disposition": f'attachment; filename="{trial}-{stands.hash[:12]}.{format}"',
         "Drimed-Event": str(stands.event),
         "Drimed-Hash": stands.hash,
     }
+    if format == "xlsx":
+        opened = await service.read(trial, lambda t: t)
+        return Response(await service.run_heavy(lambda: in_workbook(opened)), 200, headers, workbook.MEDIA)
+    pieces = await service.read(trial, lambda t: stream(t, format))
+    media = "text/csv; charset=utf-8" if format == "csv" else JSON
     return StreamingResponse(_pieces(service, pieces), 200, headers, media)
 
 

@@ -12,6 +12,7 @@ from drimed.service.pages.route import Visit, whole
 from drimed.trial import asking, plots, roster
 from drimed.trial.names import tidy
 from drimed.trial.state import TrialState
+from drimed.trial.tables.cells import TYPED
 
 About = dict[str, dict[str, Any]]  # user -> what is known
 
@@ -84,7 +85,7 @@ def _values(state: TrialState, name: str, part: str, texts: Mapping[str, str]) -
     for field, text in texts.items():
         try:
             if text:
-                found[field] = roster.value(state, field, text)
+                found[field] = roster.value(state, field, text, TYPED)
         except InputError as error:
             path = ("contexts", name, field) if part == "contexts" else ("enrol", name, "attributes", field)
             faults.append(Fault(path, f"user {name!r}: {error}"))

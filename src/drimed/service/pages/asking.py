@@ -14,7 +14,6 @@ from drimed.service.pages.forms import NO_ERRORS, FormErrors
 from drimed.service.pages.route import Pages, Visit, whole
 from drimed.service.tokens import ASK_TELL, READ
 from drimed.trial import asking, plots, queries, roster, sheets
-from drimed.trial.columns import Columns
 from drimed.trial.state import TrialState
 from drimed.trial.tables.table import read
 from drimed.trial.transaction import Transaction
@@ -115,19 +114,20 @@ async def given(visit: Visit) -> Response:
 
 
 @routes.page("/trials/{trial}/given.csv", READ)
-async def given_csv(visit: Visit) -> Response:
-    """The same as a sheet, to which outcomes can be added."""
+@routes.page("/trials/{trial}/given.xlsx", READ)
+async def given_sheet(visit: Visit) -> Response:
+    """The same as a sheet, with columns for the outcomes."""
     status, found = await _found(visit)
-    columns = await visit.service.read(visit.trial, lambda trial: Columns.of(trial.state().problem))
-    rows = sheets.decision_rows(columns, found)
-    return forms.download(f"{visit.trial}-decisions-{status.hash[:12]}.csv", rows)
+    rows = await visit.service.read(visit.trial, lambda trial: sheets.to_fill_in(trial.state(), found))
+    return forms.download(visit, f"{visit.trial}-decisions-{status.hash[:12]}", rows)
 
 
 @routes.page("/trials/{trial}/users.csv", READ)
-async def users_csv(visit: Visit) -> Response:
+@routes.page("/trials/{trial}/users.xlsx", READ)
+async def users_sheet(visit: Visit) -> Response:
     """A sheet to fill in: users and their plots, and a column for each context field."""
     state = await visit.service.read(visit.trial, lambda trial: trial.state())
-    return forms.download(f"{visit.trial}-users.csv", roster.blank(state))
+    return forms.download(visit, f"{visit.trial}-users", roster.blank(state))
 
 
 def written(numbers: Sequence[int]) -> str:

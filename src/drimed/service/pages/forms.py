@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import TypeVar
 
 from starlette.datastructures import UploadFile
@@ -90,7 +91,7 @@ def refused_sheet(sent: Sent, error: DrimedError) -> FormErrors:
         if fault.row is not None:
             wrong.setdefault(fault.row, []).append(fault.message)
     if not wrong:
-        return FormErrors("sheet", [("", str(error))], text=sent.text)
+        return replace(refused("sheet", error), text=sent.text)
     columns, rows = _table(sent)
     near = {n + d for n in wrong for d in (-1, 0, 1)}
     shown = [SheetRow(n, cells, wrong.get(n, [])) for n, cells in rows if n in near or len(rows) <= MOST_SHOWN]
@@ -128,11 +129,13 @@ async def sent(visit: Visit, what: str) -> Sent:
     return Sent("", _lines(text))
 
 
-def download(name: str, rows: Iterable[Record]) -> Response:
-    """A sheet to save."""
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    text = writing.csv_text(list(rows))
-    return Response(text.encode("utf-8-sig"), headers=headers, media_type="text/csv; charset=utf-8")
+def download(visit: Visit, name: str, rows: Sequence[Record]) -> Response:
+    """A sheet to save: CSV, or the workbook that the address asks for."""
+    suffix = PurePosixPath(visit.request.url.path).suffix
+    headers = {"Content-Disposition": f'attachment; filename="{name}{suffix}"'}
+    if suffix == workbook.SUFFIX:
+        return Response(workbook.write(rows), headers=headers, media_type=workbook.MEDIA)
+    return Response(writing.csv_text(rows).encode("utf-8-sig"), headers=headers, media_type="text/csv; charset=utf-8")
 
 
 def _lines(text: str) -> str:

@@ -17,11 +17,10 @@ from drimed.service.pages.route import Pages, Visit, go, whole
 from drimed.service.tokens import ANY, TELL
 from drimed.trial import queries, sheets, telling
 from drimed.trial.blinding import blinded, blinded_status
-from drimed.trial.columns import Columns
 from drimed.trial.queries import Pending
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger
-from drimed.trial.tables.cells import number
+from drimed.trial.tables.cells import TYPED, number
 from drimed.trial.tables.table import Record, read
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
@@ -52,20 +51,19 @@ async def tell(visit: Visit) -> Response:
 
 
 @routes.page("/trials/{trial}/pending.csv", ANY)
-async def pending_csv(visit: Visit) -> Response:
+@routes.page("/trials/{trial}/pending.xlsx", ANY)
+async def pending_sheet(visit: Visit) -> Response:
     """A sheet to fill in: all pending decisions, and a column for each metric."""
 
     def look(trial: Trial) -> tuple[str, list[Record]]:
         with trial.reading() as (ledger, state):
             found = queries.decisions(ledger, state, _pending(trial, ledger, state).states)
             found = (blinded(state, d) for d in found) if visit.blinded else found
-            plots = state.spec.feedback == "difference"
-            columns = Columns.of(state.problem)
-            return state.hash, sheets.decision_rows(columns, found, state.problem.metrics, plots=plots)
+            return state.hash, sheets.to_fill_in(state, found)
 
     hash, rows = await visit.service.read(visit.trial, look)
     mark = "" if visit.blinded else f"-{hash[:12]}"  # a hash would tell arms to whoever tries them
-    return forms.download(f"{visit.trial}-pending{mark}.csv", rows)
+    return forms.download(visit, f"{visit.trial}-pending{mark}", rows)
 
 
 async def _by_sheet(visit: Visit) -> Response:
@@ -118,7 +116,7 @@ def reports(values: Typed) -> list[Report]:
             for metric, text in texts.items():
                 try:
                     what = f"decision {decision}: {metric}"
-                    numbers.setdefault(part, {})[metric] = number(what, text) if text else None
+                    numbers.setdefault(part, {})[metric] = number(what, text, TYPED) if text else None
                 except InputError as error:
                     faults.append(Fault(("reports", i, part, metric), str(error)))
         found.append(Report(decision, numbers["outcome"], numbers.get("control")))

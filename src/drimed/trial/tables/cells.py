@@ -32,6 +32,8 @@ class Marks:
 
 
 POINT = Marks()
+# One number that somebody types: with a point, as everywhere in our documents; a comma is as good where it is plain.
+TYPED = Marks(comma=True, seen=frozenset("."))
 
 
 def marks(separator: str, cells: Iterable[Any]) -> Marks:
@@ -45,6 +47,16 @@ def marks(separator: str, cells: Iterable[Any]) -> Marks:
     texts = [c for cell in cells if isinstance(cell, str) and not _GROUPED.fullmatch(c := _with_hyphen(cell))]
     seen = {","} if any(_COMMA.fullmatch(t) for t in texts) else set()
     return Marks(True, frozenset(seen | ({"."} if any("." in t and _POINT.fullmatch(t) for t in texts) else set())))
+
+
+def typed_marks(texts: Iterable[str]) -> Marks:
+    """How numbers that somebody types together are written.
+
+    >>> number("yield", "7,2", typed_marks(["7,2"])), number("yield", "1.234", typed_marks(["1.234"]))
+    (7.2, 1.234)
+    """
+    found = marks(WORKBOOK, texts)
+    return found if found.seen else TYPED
 
 
 def is_missing(value: Any) -> bool:

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, time
 from importlib import import_module
-from typing import Any
+from math import isfinite
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 from drimed.errors import InputError, MissingExtraError
+from drimed.trial.sentences import short
+from drimed.trial.tables.cells import FORMULA
 from drimed.trial.tables.splitting import Line
 
 ZIP = b"PK\x03\x04"
 LARGEST = 100 * 1024 * 1024  # bytes of a workbook when it is unpacked
 MOST_CELLS = 2_000_000
 SHEET = "drimed"
+SUFFIX = ".xlsx"
+MEDIA = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+MOST_ROWS = 1_048_576  # that spreadsheet programs show, with the row of names
+LONGEST = 32_767  # characters of a cell
+_PROPERTIES, _MOMENT = "docProps/core.xml", re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -40,25 +50,73 @@ def lines(data: bytes, name: str) -> list[Line]:
     return next(iter(filled.values()), [])
 
 
+def heading(data: bytes, name: str) -> list[str]:
+    """The first row of its first sheet, as texts."""
+    _refuse_others(data, name)
+    with _opened(data, name, values=True) as book:
+        row = next(book[book.sheetnames[0]].iter_rows(values_only=True), ())
+    return [str(cell) for cell in row if cell is not None]
+
+
 def write(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Rows as a workbook with one sheet; texts are texts, also those that look like formulas."""
+    """Rows as a workbook with one sheet; their columns in the order in which they first appear."""
+    out = io.BytesIO()
+    save(list(dict.fromkeys(name for row in rows for name in row)), rows, out)
+    return out.getvalue()
+
+
+def save(names: Sequence[str], rows: Iterable[Mapping[str, Any]], out: IO[bytes]) -> int:
+    """Columns of these names, of which nothing is kept in memory; texts are texts, also those that look like formulas.
+
+    Returns the number of rows.
+    """
     book = _openpyxl().Workbook(write_only=True)
     sheet = book.create_sheet(SHEET)
     make = import_module("openpyxl.cell").WriteOnlyCell
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    lines: list[list[Any]] = [list(names), *([row.get(name) for name in names] for row in rows)]
-    for values in lines:
-        for value in values:
-            if isinstance(value, str) and _NOT_XML.search(value):
-                raise InputError(f"{value!r} has a character that no workbook can hold: write a .csv file")
-        made = [make(sheet, value) for value in values]
-        for cell in made:
-            if isinstance(cell.value, str):
-                cell.data_type = "s"
-        sheet.append(made)
-    out = io.BytesIO()
-    book.save(out)
-    return out.getvalue()
+    sheet.append([_cell(make(sheet), name) for name in names])
+    count = 0
+    for row in rows:
+        count += 1
+        if count >= MOST_ROWS:
+            raise InputError(f"a sheet of a workbook has at most {MOST_ROWS:,} rows: write a .csv file")
+        sheet.append([_cell(make(sheet), row.get(name)) for name in names])
+    with TemporaryFile() as made:
+        book.save(made)
+        _without_times(made, out)
+    return count
+
+
+def _without_times(made: IO[bytes], out: IO[bytes]) -> None:
+    """The same workbook without the moment at which it was made: the same rows are the same bytes."""
+    with zipfile.ZipFile(made) as before, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as after:
+        for name in before.namelist():
+            with before.open(name) as source, after.open(_packed(name), "w") as target:
+                if name == _PROPERTIES:
+                    target.write(_MOMENT.sub(b"1980-01-01T00:00:00Z", source.read()))
+                else:
+                    shutil.copyfileobj(source, target)
+
+
+def _packed(name: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    return info
+
+
+def _cell(cell: Any, value: Any) -> Any:
+    if isinstance(value, str):
+        if _NOT_XML.search(value) or len(value) > LONGEST:
+            what = "a character that no workbook can hold" if len(value) <= LONGEST else "more than a cell can hold"
+            raise InputError(f"{short(value)} has {what}: write a .csv file")
+        cell.value = value
+        cell.data_type = "s"
+        cell.quotePrefix = value[:1] in FORMULA  # it stays a text when somebody edits it
+    elif isinstance(value, float):
+        cell.value = repr(float(value))  # openpyxl rounds numbers to 16 digits, and a double may need 17
+        cell.data_type = "n" if isfinite(value) else "s"
+    else:
+        cell.value = value
+    return cell
 
 
 def _openpyxl() -> Any:

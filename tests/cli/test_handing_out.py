@@ -1,0 +1,160 @@
+"""Sheets that are handed out, filled in and told, as CSV and as workbooks."""
+
+from __future__ import annotations
+
+import io
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drimed.trial.tables.table import read
+from drimed.trial.tables.workbook import write
+from tests.cli.commanding import CommandLine
+from tests.cli.test_hard_sheets import FARMS, outcomes
+
+WET: dict[str, Any] = FARMS | {"context": {"rain": {"typical": 500.0, "spread": 100.0}}}
+openpyxl: Any = import_module("openpyxl")
+USERS = "user,rain\nnorth,480\nhill,500\nriver,520\n"
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> CommandLine:
+    made = CommandLine(tmp_path)
+    made.ok("init", made.write("farms.json", json.dumps(WET)), "--no-rehearse")
+    made.write("users.csv", USERS)
+    return made
+
+
+def asked(line: CommandLine, name: str, *words: str) -> Path:
+    out = line.folder / name
+    line.ok("ask", "farms", str(line.folder / "users.csv"), "--episode", "1", "--out", str(out), *words)
+    return out
+
+
+def typed(path: Path, values: dict[tuple[int, str], float | str]) -> None:
+    """Type into a sheet as a person does: (decision, column) -> value."""
+    if path.suffix == ".csv":
+        names, *rows = [line.split(",") for line in path.read_text(encoding="utf-8").splitlines()]
+        for (decision, column), value in values.items():
+            rows[decision - 1][names.index(column)] = str(value)
+        path.write_text("".join(",".join(row) + "\n" for row in [names, *rows]), encoding="utf-8")
+        return
+    book = openpyxl.load_workbook(path)
+    sheet = book.active
+    at = {cell.value: cell.column for cell in sheet[1]}
+    for (decision, column), value in values.items():
+        sheet.cell(decision + 1, at[column]).value = value
+    book.save(path)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
+def test_the_sheet_of_arms_has_room_for_outcomes_and_notes_and_comes_back(line: CommandLine, suffix: str) -> None:
+    out = asked(line, f"arms{suffix}")
+    assert read(out.read_bytes(), out.name).names[-3:] == ["yield", "leaching", "notes"]
+    typed(out, {(1, "yield"): 8.7, (1, "leaching"): 31, (3, "yield"): 9.25, (3, "notes"): "hail in June"})
+    line.ok("tell", "farms", str(out))
+    assert outcomes(line) == [(8.7, 31.0), (None, None), (9.25, None)]
+    after = read(out.read_bytes(), out.name)
+    assert [row.cells.get("notes") for row in after.rows] == [None, None, "hail in June"]
+    with pytest.raises(AssertionError, match="has notes = hail in June in row 4"):
+        asked(line, out.name)  # what somebody typed is not lost
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
+def test_a_sheet_of_arms_into_which_nobody_typed_says_nothing(line: CommandLine, suffix: str) -> None:
+    out = asked(line, f"arms{suffix}")
+    assert "the sheet has no outcomes" in str(line.refused("tell", "farms", str(out)))
+    assert outcomes(line) == [(None, None)] * 3
+
+
+def test_a_sheet_of_arms_as_they_were_before_is_still_read(line: CommandLine) -> None:
+    asked(line, "arms.csv")
+    rows = line.rows("arms.csv")
+    old = ["decision", "episode", "user", "rain", "arm", "propensity", "reason"]
+    text = ",".join([*old, "yield"]) + "\n" + ",".join([*(rows[0][n] for n in old), "8.5"]) + "\n"
+    line.ok("tell", "farms", line.write("old.csv", text))
+    assert outcomes(line)[0] == (8.5, None)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
+def test_a_sheet_for_blinded_people_has_room_for_outcomes_and_tells_no_arm(line: CommandLine, suffix: str) -> None:
+    asked(line, "arms.csv")
+    out = line.folder / f"blind{suffix}"
+    line.ok("decisions", "farms", "--state", "pending", "--blinded", "--out", str(out))
+    found = read(out.read_bytes(), out.name)
+    assert list(found.names) == ["decision", "episode", "user", "rain", "yield", "leaching", "notes"]
+    assert not {str(cell) for row in found.rows for cell in row.cells.values()} & set(WET["arms"])
+    typed(out, {(2, "yield"): 8.7})
+    line.ok("tell", "farms", str(out))
+    assert outcomes(line)[1] == (8.7, None)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".xlsx", ".json"])
+def test_a_sheet_of_what_is_pending_begins_with_the_oldest_and_has_all(line: CommandLine, suffix: str) -> None:
+    for season in range(1, 11):
+        line.ok("ask", "farms", str(line.folder / "users.csv"), "--episode", str(season))
+    out = line.folder / f"pending{suffix}"
+    line.ok("decisions", "farms", "--state", "pending", "--out", str(out))
+    rows = [row.cells for row in read(out.read_bytes(), out.name).rows]
+    assert [row.get("decision", row.get("id")) for row in rows] == (
+        [str(n) for n in range(1, 31)] if suffix == ".csv" else list(range(1, 31))
+    )
+    line.ok("decisions", "farms", "--state", "pending", "--limit", "4", "--out", str(line.folder / "few.csv"))
+    assert [row["decision"] for row in line.rows("few.csv")] == ["27", "28", "29", "30"]
+
+
+def test_an_export_as_a_workbook_has_what_the_csv_has_and_may_be_written_again(line: CommandLine) -> None:
+    asked(line, "arms.csv")
+    line.ok("tell", "farms", "--decision", "1", "--value", "yield=8.7", "--value", "leaching=31")
+    for _ in range(2):
+        line.ok("export", "farms", "--out", str(line.folder / "log.xlsx"))
+    line.ok("export", "farms", "--out", str(line.folder / "log.csv"))
+    book, sheet = (read((line.folder / f"log.{s}").read_bytes(), f"log.{s}") for s in ("xlsx", "csv"))
+    assert book.names == sheet.names
+    for one, other in zip(book.rows, sheet.rows, strict=True):
+        assert {n: c if isinstance(c, str) else float(c) for n, c in one.cells.items()} == {
+            n: c if isinstance(one.cells[n], str) else float(c) for n, c in other.cells.items()
+        }
+
+
+def test_an_export_of_named_seasons_is_written_over(line: CommandLine) -> None:
+    line.ok("ask", "farms", str(line.folder / "users.csv"), "--season", "spring 2026")
+    for suffix in ("csv", "xlsx"):
+        for _ in range(2):
+            line.ok("export", "farms", "--out", str(line.folder / f"log.{suffix}"))
+
+
+def test_the_tables_of_a_report_may_be_workbooks(line: CommandLine) -> None:
+    asked(line, "arms.csv")
+    for _ in range(2):
+        line.ok("report", "farms", "--out", str(line.folder / "report"), "--xlsx")
+    line.ok("report", "farms", "--out", str(line.folder / "plain"))
+    names = {path.stem for path in (line.folder / "plain").glob("*.csv")}
+    assert {path.stem for path in (line.folder / "report").glob("*.xlsx")} == names
+    book = read((line.folder / "report" / "effects.xlsx").read_bytes(), "effects.xlsx")
+    assert book.names == read((line.folder / "plain" / "effects.csv").read_bytes(), "effects.csv").names
+
+
+def test_numbers_of_a_workbook_are_kept_to_the_last_bit() -> None:
+    values = [0.1 + 0.2, 2.1386250984071877e-51, 1 / 3, 1e300, 7.0, 12]
+    assert [row.cells["a"] for row in read(write([{"a": v} for v in values]), "a.xlsx").rows] == values
+
+
+def test_the_same_rows_are_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = write([{"a": 1, "b": "x"}])
+    monkeypatch.setattr("time.time", lambda: 2e9)
+    assert write([{"a": 1, "b": "x"}]) == first
+    assert b"2026" not in first
+
+
+def test_no_text_of_a_workbook_is_a_formula() -> None:
+    texts = ["=1+1", "+1", "-1", "@SUM(A1)", "plain"]
+    data = write([{"=a": text} for text in texts])
+    sheet = openpyxl.load_workbook(io.BytesIO(data)).active
+    cells = [row[0] for row in sheet.iter_rows()]
+    assert [(cell.value, cell.data_type) for cell in cells] == [(t, "s") for t in ["=a", *texts]]
+    assert [cell.quotePrefix for cell in cells] == [True, True, True, True, True, False]
+    assert [row.cells["=a"] for row in read(data, "a.xlsx").rows] == texts

@@ -1,0 +1,103 @@
+"""Headings with units: taken off where they are the trial's, refused where they are others, never misread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drimed.errors import InputError
+from drimed.rehearsal import history
+from drimed.trial import roster, sheets, units
+from drimed.trial.spec import TrialSpec
+from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.tables.table import Table, read
+from drimed.trial.trial import Trial
+from tests.trial.trials import SMALL
+
+FARM: dict[str, Any] = SMALL | {
+    "metrics": {"yield": {"unit": "t/ha"}, "protein": {}},
+    "preference": {"yield": 1.0, "protein": 0.1},
+    "context": {"rain": {"unit": "mm", "typical": 500.0, "spread": 100.0}},
+}
+
+
+@pytest.fixture
+def trial() -> Trial:
+    made = Trial.create(FARM, MemoryStore())
+    made.ask(contexts={"north": {"rain": 450.0}, "south": {"rain": 600.0}})
+    return made
+
+
+def told(trial: Trial, heading: str) -> dict[str, float] | None:
+    """What a sheet with one value under this heading says of it."""
+    with trial.writing() as tx:
+        sheets.tell(tx, Table.of([{"decision": 1, heading: 8.7}]), confirm=True)
+    return trial.decision(1).outcome
+
+
+@pytest.mark.parametrize(
+    "heading",
+    ["YIELD (t/ha)", "Yield [t/ha]", "yield, t/ha", "yield t/ha", "yield / t/ha", "yield {t ha-1}", "Yield (t ha⁻¹)",
+     "YIELD (T/HA)", "metric.yield (t/ha)", "yield (t per ha)", "yield_t/ha"],
+)  # fmt: skip
+def test_the_declared_unit_is_taken_off_a_heading(trial: Trial, heading: str) -> None:
+    assert told(trial, heading) == {"yield": 8.7}
+
+
+@pytest.mark.parametrize("heading", ["Protein (%)", "protein [g/kg]", "PROTEIN (mg/l)"])
+def test_where_no_unit_is_declared_one_in_brackets_is_taken_off(trial: Trial, heading: str) -> None:
+    assert told(trial, heading) == {"protein": 8.7}
+
+
+@pytest.mark.parametrize("heading", ["Yield (kg/ha)", "yield, kg/ha", "yield kg/ha", "yield [t/ac]", "yield (t)"])
+def test_another_unit_than_the_declared_one_is_refused(trial: Trial, heading: str) -> None:
+    with pytest.raises(InputError, match="of the trial in t/ha: convert the values, or call"):
+        told(trial, heading)
+    assert trial.decision(1).outcome is None
+
+
+@pytest.mark.parametrize("heading", ["yield (control)", "yield 2025", "protein (old)", "protein %", "yield (north)"])
+def test_what_is_no_unit_is_not_taken_off(trial: Trial, heading: str) -> None:
+    with pytest.raises(InputError, match="unknown column"):
+        told(trial, heading)
+
+
+def test_one_metric_under_two_headings_is_refused(trial: Trial) -> None:
+    with trial.writing() as tx, pytest.raises(InputError, match="are the same"):
+        sheets.tell(tx, Table.of([{"decision": 1, "protein (%)": 8.7, "protein (g/kg)": 87}]))
+
+
+def test_a_metric_whose_name_has_brackets_is_itself() -> None:
+    named = {"metrics": {"yield": {"unit": "t/ha"}, "yield (kg)": {}}, "preference": {"yield": 1.0}}
+    trial = Trial.create(SMALL | named, MemoryStore())
+    trial.ask()
+    assert told(trial, "yield (kg)") == {"yield (kg)": 8.7}
+
+
+def test_contexts_have_headings_with_units_too(trial: Trial) -> None:
+    found = roster.read(trial.state(), read("user,Rain (mm)\nnorth,480\nsouth,510\n"))
+    assert found.contexts == {"north": {"rain": 480.0}, "south": {"rain": 510.0}}
+    with pytest.raises(InputError, match=r"column 'rain \(cm\)' is in cm, and rain of the trial in mm"):
+        roster.read(trial.state(), read("user,rain (cm)\nnorth,48\nsouth,51\n"))
+
+
+def test_what_asking_does_not_look_at_may_have_any_unit(trial: Trial) -> None:
+    found = roster.read(trial.state(), read("user;rain;yield (kg/ha)\nnorth;480;8000\nsouth;510;7000\n"))
+    assert found.contexts["north"] == {"rain": 480.0}
+
+
+def test_a_table_of_the_past_may_have_units_in_its_headings() -> None:
+    spec = TrialSpec.read(FARM)
+    rows = [(s, f, a, 8 + len(a), 11) for s in ("2024", "2025") for f in ("north", "south") for a in spec.arms]
+    text = "".join(f"{','.join(map(str, row))}\n" for row in rows)
+    found = history.of_table(spec, read(f"season,site,arm,Yield (t/ha),Protein (%)\n{text}"))
+    assert found.metrics == ("yield", "protein")
+    with pytest.raises(InputError, match="is in kg/ha"):
+        history.of_table(spec, read(f"season,site,arm,Yield (kg/ha),Protein (%)\n{text}"))
+
+
+def test_letters_that_are_prefixes_keep_their_case() -> None:
+    assert not units.same("mg/l", "Mg/l")
+    assert not units.same("MW", "mW")
+    assert units.same("EUR/ha", "eur/ha")
