@@ -29,7 +29,7 @@ def test_a_look_is_shown_in_eighty_columns_and_recorded(line: CommandLine) -> No
     console.width = 80
     shown = line.ok("look", NAME)
     assert all(len(row) <= 80 for row in shown.splitlines())
-    assert "episode 12, 72 decisions, 72 complete outcomes" in shown
+    assert "season 12, 72 decisions, 72 complete outcomes" in shown
     assert "seasons: 12 of at most 40" in shown
     console.width = 200
     rows = [row.split() for row in line.ok("look", NAME).splitlines() if "all users" in row]

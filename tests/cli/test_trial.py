@@ -64,7 +64,8 @@ def test_json_holds_the_whole_decision(line: CommandLine) -> None:
     first = json.loads((line.folder / "a.json").read_text(encoding="utf-8"))[0]
     assert sum(first["probabilities"].values()) == pytest.approx(1)
     assert first["propensity"] == first["probabilities"][first["arm"]]
-    assert set(first["effects"]["split"]) == {"estimate", "low", "high"}
+    assert set(first["effects"]["practice"]) == {"estimate", "low", "high"}
+    assert "split" not in first["effects"], "nothing is known about it yet"
 
 
 def test_changes_are_kept_in_the_log_with_their_reasons(line: CommandLine) -> None:
@@ -262,6 +263,6 @@ def test_the_hash_of_the_log_is_beside_what_is_handed_out(line: CommandLine) -> 
 def test_why_an_arm_was_given_is_told_in_words(line: CommandLine) -> None:
     line.ok("ask", "maize-nitrogen", str(line.folder / "s.csv"), "--episode", "1")
     said = line.ok("why", "maize-nitrogen", "1")
-    assert "decision 1, episode 1:" in said
+    assert "decision 1, season 1:" in said
     assert "for north" in said
     assert isinstance(line.refused("why", "maize-nitrogen", "99"), UnknownNameError)

@@ -166,7 +166,7 @@ def test_a_mean_that_moves_raises_the_alarm() -> None:
 def test_contexts_that_move_are_told_and_are_no_alarm() -> None:
     found = analyse(play(SPEC, 20, wet=1.5))
     assert not any("contexts" in a.what for a in found.checks.alarms)
-    assert "drift detected in episode" in dict(assumptions(found.checks))["Contexts"]
+    assert "drift detected in season" in dict(assumptions(found.checks))["Contexts"]
 
 
 def test_noise_that_is_larger_than_said_raises_the_alarm() -> None:
@@ -235,7 +235,7 @@ def test_learned_noise_and_missing_outcomes_are_reported_honestly() -> None:
     found = analyse(trial)
     s = found.status
     assert (s.pending, s.partial, s.complete, s.missing, found.oldest_pending) == (4, 1, 36, 1, 7)
-    assert "42 decisions for 6 users in 7 episodes; outcomes: 36 complete, 1 partial, 4 pending, 1 missing." in (
+    assert "42 decisions for 6 users in 7 seasons; outcomes: 36 complete, 1 partial, 4 pending, 1 missing." in (
         sentences(found)
     )
     np.testing.assert_array_equal(

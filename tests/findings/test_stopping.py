@@ -30,7 +30,7 @@ def test_the_report_tells_the_rules_the_looks_and_the_changes(tmp_path: Path) ->
     last = trial.state().episode.number
     assert story(found) == [
         f"{last} looks so far.",
-        f"good was met for new, all users, in episode {last} after {6 * last} decisions.",
+        f"good was met for new, all users, in season {last} after {6 * last} decisions.",
         f"The trial was stopped after episode {last}: stopping rule 'good' is met: new for all users.",
     ]
     assert [(a.reason, a.decisions) for a in found.amendments] == [("a misprint", False), ("no money", True)]

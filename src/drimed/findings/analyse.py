@@ -131,8 +131,8 @@ def sentences(a: Analysis) -> list[str]:
     outcomes = ", ".join(f"{n:,} {state}" for n, state in states if n)
     said = [a.checks.withdrawn] if a.checks.withdrawn else []
     said += [
-        f"{counted(s.decisions, 'decision')} for {counted(s.users, 'user')} in {counted(s.episode, called.word)}; "
-        f"outcomes: {outcomes}.",
+        f"{counted(s.decisions, 'decision')} for {counted(s.users, 'user')} in {counted(s.episode, called.word)}"
+        f"{_began(called, s.episode)}; outcomes: {outcomes}.",
         f"Arms given so far: {_shares(a)}.",
     ]
     if a.seen.told.any():
@@ -140,6 +140,16 @@ def sentences(a: Analysis) -> list[str]:
     if not a.checks.alarms:
         said.append("No check of the assumptions has raised an alarm.")
     return said
+
+
+def _began(called: Calendar, last: int) -> str:
+    """When the first and the last season began, as far as somebody has said so."""
+    dated = [n for n in called.dates if n <= last]
+    if not dated:
+        return ""
+    if min(dated) == max(dated):
+        return f", {called.word} {called.dated(dated[0])}"
+    return f", from {called.dated(min(dated))} to {called.dated(max(dated))}"
 
 
 def units(state: TrialState) -> dict[str, str]:

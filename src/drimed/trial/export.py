@@ -17,11 +17,13 @@ import numpy as np
 from drimed.errors import InputError, StoreError
 from drimed.evaluation.log import make_log
 from drimed.evaluation.tables import open_bandit, pyarrow
+from drimed.guards.guard import SAID
 from drimed.outputs import replacing
 from drimed.trial import earlier, lme4, queries, snapshots
 from drimed.trial.columns import control_plot
 from drimed.trial.events import DECISION
 from drimed.trial.fold import OutgrownError
+from drimed.trial.parts import LARGEST
 from drimed.trial.queries import Story
 from drimed.trial.seasons import COLUMNS
 from drimed.trial.state import TrialState
@@ -177,6 +179,7 @@ def _record(state: TrialState, story: Story) -> dict[str, Any]:
     profile, outcome = state.profile(str(event.user)), story.outcome or {"metrics": {}, "control": None}
     known, season = profile.definition.attributes or {}, state.seasons.get(body["episode"])
     context = None if body["context"] is None else queries.context_of(state, body["context"])
+    effects = zip(arms, body["estimate"] or (), body["half"] or (), strict=False)
     return {
         "decision": story.decision,
         "episode": body["episode"],
@@ -190,8 +193,8 @@ def _record(state: TrialState, story: Story) -> dict[str, Any]:
         "action": body["arm"],
         "propensity": body["propensity"],
         **{f"probability_{arm}": p for arm, p in zip(arms, body["probabilities"], strict=False)},
-        "reason": body["reason"],
-        **{f"effect_{arm}": e for arm, e in zip(arms, body["estimate"] or (), strict=False)},
+        "reason": SAID.get(body["reason"], body["reason"]),
+        **{f"effect_{arm}": e if h <= LARGEST else None for arm, e, h in effects},
         "state": story.state,
         **{f"metric_{metric}": outcome["metrics"].get(metric) for metric in state.problem.metrics},
         **{control_plot(metric): value for metric, value in (outcome["control"] or {}).items()},

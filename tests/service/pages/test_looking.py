@@ -33,8 +33,8 @@ def test_the_first_page_shows_every_trial_at_a_glance(visitor: Visitor, season: 
     for _ in range(20):  # alarms are there when the analyses are
         page = readable(visitor.look("/")) if "alarms …" in page else page
     # Every site's cost falls from season to season by the same step, about which there may be an alarm.
-    assert re.search(r"busy running .*episode 6 users 4 decisions 24 pending 4 alarms \d", page), page
-    assert re.search(r"small running .*episode 0 users 2 decisions 0 pending 0 alarms 0", page), page
+    assert re.search(r"busy running .*season 6 users 4 decisions 24 pending 4 alarms \d", page), page
+    assert re.search(r"small running .*season 0 users 2 decisions 0 pending 0 alarms 0", page), page
     assert season[-1] == 24
 
 
@@ -50,8 +50,8 @@ def test_a_trial_shows_what_it_taught(visitor: Visitor) -> None:
     for chart in ("effects-chart", "varies-chart", "reward-chart", "allocation-chart"):
         assert f'id="{chart}"' in page
     said = readable(page)
-    assert "episode 6 decisions 24 complete 20 pending 4" in said
-    assert "pending 4 (oldest from episode 6)" in said
+    assert "season 6 decisions 24 complete 20 pending 4" in said
+    assert "pending 4 (oldest from season 6)" in said
     assert re.search(r"newer \(given \d+ times?\): [−\d.]+, (more|less|open)", said), "the chart in words"
 
 
@@ -140,7 +140,7 @@ def test_a_plan_says_what_a_trial_is(visitor: Visitor, http: httpx.Client) -> No
         "except with a probability of 1 %",
         "Policy dri_med (recommended: ",
         "temperature = 3, guard = certain",
-        "Each user, or each of its plots, has one decision in an episode.",
+        "Each user, or each of its plots, has one decision in a season.",
         "Outcomes are recorded as they are measured.",
         "standard deviation of yield 0.8 t/ha, leaching 6 kg",
         "multiplied by 1 + the size of the context",
@@ -269,7 +269,7 @@ def test_changes_are_listed_with_who_and_why(visitor: Visitor, http: httpx.Clien
     http.post("/v1/trials/busy/pause", json={"reason": "ethics board"}).raise_for_status()
     said = readable(visitor.look(f"{BUSY}/log?show=changes"))
     assert re.search(r"paused local ethics board", said), said
-    assert "episode 6 opened" in said
+    assert "season 6 opened" in said
 
 
 @pytest.mark.parametrize(

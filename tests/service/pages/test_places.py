@@ -39,7 +39,7 @@ def test_a_user_with_plots_is_asked_for_by_hand(visitor: Visitor) -> None:
     assert "north coast A1, A2, B1" in form
     context = {"c:0:rain": "450", "c:0:slope": "flat"}
     given = visitor.done(visitor.send(f"{F}/ask", {"how": "hand", "episode": "1", "user": "0:north", **context}))
-    assert "3 decisions in episode 1" in readable(given)
+    assert "3 decisions in season 1" in readable(given)
     assert "decided on 3 of 3 plots" in readable(visitor.look(f"{F}/ask"))
 
 
@@ -61,12 +61,12 @@ def test_somebody_new_is_asked_for_with_a_small_form(visitor: Visitor, http: htt
         "cohort": "ward",
         "group": "clinic 1",
     }
-    assert "1 decision in episode 1" in readable(visitor.done(visitor.send(f"{P}/ask", new)))
+    assert "1 decision in season 1" in readable(visitor.done(visitor.send(f"{P}/ask", new)))
     (member,) = http.get(f"/v1{P}/users").json()["items"]
     assert (member["attributes"], member["cohort"], member["group"]) == ({"age": 61.0, "sex": "f"}, "ward", "clinic 1")
     assert "Ask for somebody new" in readable(visitor.look(f"{P}/ask"))
     again = {"how": "hand", "episode": "1", "one": "p1"}
-    assert "1 decision in episode 1" in readable(visitor.done(visitor.send(f"{P}/ask", again)))
+    assert "1 decision in season 1" in readable(visitor.done(visitor.send(f"{P}/ask", again)))
 
 
 @pytest.mark.parametrize(

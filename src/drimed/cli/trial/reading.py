@@ -114,7 +114,7 @@ def why(
 
     with trial.reading() as (ledger, state):
         found = queries.decision(ledger, state, decision)
-        sentences = in_words(state, found)
+        sentences = in_words(ledger, state, found)
     where = "" if found.plot is None else f", plot {found.plot}"
     common.say(f"decision {found.id}, {when(found)}: {found.arm} for {found.user}{where}", "bold")
     for sentence in sentences:
