@@ -166,7 +166,7 @@ def test_a_mean_that_moves_raises_the_alarm() -> None:
 def test_contexts_that_move_are_told_and_are_no_alarm() -> None:
     found = analyse(play(SPEC, 20, wet=1.5))
     assert not any("contexts" in a.what for a in found.checks.alarms)
-    assert "drift detected in season" in dict(assumptions(found.checks))["Contexts"]
+    assert "they drift (noticed in season" in dict(assumptions(found.checks))["Contexts"]
 
 
 def test_noise_that_is_larger_than_said_raises_the_alarm() -> None:

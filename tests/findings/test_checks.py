@@ -99,7 +99,7 @@ def test_the_page_says_what_was_checked() -> None:
     model = dict(assumptions(found[10]))["Model"]
     assert model.startswith(f"{len(found[10].left)} checks of what it leaves")
     assert model.endswith("found nothing.")
-    assert dict(assumptions(replace(found[10], left=())))["Model"] == "too few outcomes to say."
+    assert dict(assumptions(replace(found[10], left=())))["Model"] == "too few outcomes to check this yet."
 
 
 def test_residuals_of_another_model_are_taken_as_they_are() -> None:

@@ -34,9 +34,9 @@ AT_ONCE = 250  # decisions that are read together, and sent as one piece
 FORMS = (".csv", ".json", ".parquet", ".npz")
 MEANING = {
     "decision": "number of the decision, from 1",
-    "episode": "its season or other episode, from 1",
-    "season": "what the episode is called; empty: it has no name",
-    "date": "when the episode began, as given; empty: it was not",
+    "episode": "number of its season, from 1",
+    "season": "what the season is called; empty: it has no name",
+    "date": "when the season began, as given; empty: it was not",
     "user": "who it was for",
     "group": "the user's site, clinic or other group; a user that has none is a group of its own",
     "plot": "the plot it was for, where the user has several; names are unique within a user",
@@ -48,7 +48,7 @@ MEANING = {
     "propensity": "probability that this arm had when it was drawn; empty: the policy's draw has no closed form",
     "probability_*": "probability of each arm",
     "reason": "whether the guard changed the policy's proposal, and why",
-    "effect_*": "each arm's reward against this user's control, as estimated at that moment",
+    "effect_*": "each arm's reward against this user's control, as estimated at that moment; empty: nothing was known",
     "state": "pending, partial, complete or missing",
     "metric_*": "outcome; empty: not there",
     "control.*": "outcome of the control plot, where there is one",
@@ -209,12 +209,28 @@ def _reward(state: TrialState, story: Story) -> float | None:
 
 def dictionary(state: TrialState) -> str:
     """What each column means, as a sheet; and how to fit the trial's model to them in R."""
-    rows = [{"column": name, "meaning": meaning} for name, meaning in MEANING.items()]
+    units = _units(state)
+    rows = []
+    for name, meaning in MEANING.items():
+        own = {c: u for c, u in units.items() if name.endswith("*") and c.startswith(name[:-1])}
+        of_reward = units["reward"] if name in ("reward", "effect_*") else ""
+        rows.append({"column": name, "meaning": f"{meaning}; in {of_reward}" if of_reward else meaning})
+        rows += [{"column": c, "meaning": f"{c[len(name) - 1 :]}, in {unit}"} for c, unit in own.items() if unit]
     lines = {metric: lme4.line(state, metric) for metric in state.problem.metrics}
     rows += [{"column": f"the model of {m} in R", "meaning": line} for m, line in lines.items() if line is not None]
     proof = f"all of trial {state.spec.name} up to event {state.seq}, whose hash is {state.hash}"
     rows.append({"column": "(the log)", "meaning": proof})
     return csv_text(rows)
+
+
+def _units(state: TrialState) -> dict[str, str]:
+    """Of the columns that have one in the trial file, and of the reward; empty: none is named."""
+    spec = state.spec
+    known = {f"attribute_{name}": a.unit for name, a in spec.attributes.items()}
+    known |= {f"context_{name}": c.unit for name, c in spec.context.items()}
+    metrics = {f"metric_{name}": metric.unit for name, metric in spec.metrics.items()}
+    plots = {control_plot(name): m.unit for name, m in spec.metrics.items()} if spec.feedback == "difference" else {}
+    return known | metrics | plots | {"reward": spec.reward.unit}
 
 
 def write(trial: Trial, path: Path, *, whole: bool = False) -> int:
@@ -264,7 +280,8 @@ def _as(kind: type, value: Any) -> Any:
 def _is_parquet(path: Path) -> bool:
     arrow, parquet = pyarrow("parquet")
     try:
-        return list(parquet.read_schema(path).names[:3]) in (["decision", "episode", "user"], [])
+        names = parquet.read_schema(path).names
+        return (names[:2] == ["decision", "episode"] and {"action", "propensity"} <= set(names)) or not names
     except arrow.ArrowException:
         return False
 
