@@ -190,13 +190,13 @@ def test_asking_again_says_what_had_been_decided(visitor: Visitor, maize: str) -
     visitor.done(visitor.send(f"{maize}/ask", data))
     data |= {"c:0:rain": "90"}
     again = readable(visitor.done(visitor.send(f"{maize}/ask", data)))
-    assert "Nothing new was decided. 1 user already had a decision in this episode; a context given now" in again
+    assert "Nothing new was decided. 1 user already had a decision in this season; a context given now" in again
     assert "recorded" not in again
     both = visitor.send(f"{maize}/ask", data | {"user": ["0:north", "1:hill"], "c:0:rain": "", "c:1:rain": "500"})
     assert both.headers["location"].endswith("/given?decisions=1-2&again=1")
     page = readable(visitor.done(both))
     assert "1 decision in season 1. It is recorded" in page
-    assert "1 user already had a decision in this episode" in page
+    assert "1 user already had a decision in this season" in page
 
 
 def test_why_an_arm_is_given_is_said_in_plain_words(visitor: Visitor, maize: str) -> None:

@@ -80,10 +80,14 @@ def test_effects_on_what_costs_are_better_when_they_are_less(visitor: Visitor, h
     assert "more (better)" in visitor.look(f"{BUSY}?on=yield")
     assert "more (worse)" in visitor.look(f"{BUSY}?on=cost"), "everybody counts it as a cost"
     metrics = {"yield": {"range": [0.0, 10.0], "better": "lower"}}
-    paper = {"kind": "paper"}  # which draws effects before there are outcomes
+    paper = {"kind": "paper"}  # which draws effects after a single outcome
     spec = SMALL | {"name": "lower", "metrics": metrics, "model": paper, "preference": {"yield": -1.0}}
     http.post("/v1/trials", json=spec).raise_for_status()
     http.post("/v1/trials/lower/ask", json={}).raise_for_status()
+    assert "There is nothing to compare yet." in visitor.look("/trials/lower?on=yield"), "without an outcome"
+    http.post(
+        "/v1/trials/lower/tell", json={"reports": [{"decision": 1, "outcome": {"yield": 4.0}}]}
+    ).raise_for_status()
     assert "more (worse)" in visitor.look("/trials/lower?on=yield")
 
 
@@ -257,7 +261,7 @@ def test_the_story_of_a_decision_is_whole(visitor: Visitor, http: httpx.Client) 
     said = readable(visitor.look(f"{BUSY}/decisions/9"))
     assert f"Decision 9: {told['arm']} for site 0" in said
     assert "Why this arm?" in said
-    assert re.search(r"It had a chance of|No other arm had a chance", said), said
+    assert re.search(r"It was drawn with a chance of|No other arm had a chance", said), said
     assert "guard" in said
     assert re.search(r"corrected: yield [\d.]+ → 5.25 scale off local", said), said
     assert re.search(r"recorded as event \d+ hash [0-9a-f]{64}", said)
