@@ -72,7 +72,7 @@ def test_an_arm_that_cannot_be_had_is_not_called_best() -> None:
 
 
 def test_a_mixture_says_how_much_of_the_proposal_is_left() -> None:
-    assert "30 % of it was kept" in _said(replace(CHOSEN, reason=REASONS[MIXED], share=0.3))
+    assert "30 % of the proposal was kept" in _said(replace(CHOSEN, reason=REASONS[MIXED], share=0.3))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_guard_that_steps_in_says_how_near_to_the_control_and_how_much_it_kept
     near = near_control(trial.state())
     assert near == "within the tolerance (at most 5 % of the control's reward plus 2 EUR below the control)"
     said = guard_did(replace(CHOSEN, reason=REASONS[MIXED], share=0.35), near)
-    assert f"not yet sure to stay {near}. 35 % of it was kept" in said
+    assert f"not yet sure to stay {near}. 35 % of the proposal was kept" in said
 
 
 def test_what_people_read_does_not_speak_of_certificates_mixtures_or_the_rule_of_a_policy() -> None:

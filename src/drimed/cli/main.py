@@ -93,6 +93,8 @@ def _tell_of_compiling() -> None:
 
     from drimed.linear.kernel import log
 
+    if log.handlers:
+        return
     told = logging.StreamHandler()  # to stderr
     told.setFormatter(logging.Formatter("%(message)s"))
     log.addHandler(told)

@@ -30,7 +30,7 @@ def guard_did(decision: Decision, near: str = NEAR) -> str:
     """What the guard did to a decision; `near` says how near to the control an arm must be sure to stay."""
     share = decision.share
     sure = "went to the control, or to other arms that are sure enough"
-    kept = f"{'A part' if share is None else percent(share)} of it was kept; the rest of the chance {sure}."
+    kept = f"{'A part' if share is None else percent(share)} of the proposal was kept; the rest of the chance {sure}."
     if share is not None and share < TRACE:
         kept = f"Nearly all of the chance {sure}."
     said = {

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import html
 import re
+import tomllib
 import xml.etree.ElementTree as ET
 from urllib.parse import parse_qsl, urlsplit
 
 import httpx
 import pytest
 
-from drimed.trial import queries
+from drimed.trial import queries, template
 from tests.service.pages.visiting import Visitor, readable
 from tests.trial.trials import SMALL
 
@@ -340,3 +341,16 @@ def test_every_page_of_a_trial_shows_the_hash_of_its_log(visitor: Visitor, seaso
         assert hash in re.sub(r"</?strong>", "", visitor.look(page)), page
     for sheet in ("pending.csv", f"given.csv?decisions={season[-1]}"):
         assert hash[:12] in visitor.http.get(f"{BUSY}/{sheet}").headers["content-disposition"]
+
+
+def test_decisions_have_units_in_their_table_and_on_their_pages(visitor: Visitor, http: httpx.Client) -> None:
+    http.post("/v1/trials", json=tomllib.loads(template()) | {"name": "units"}).raise_for_status()
+    contexts = {"north": {"rain": 400.0}}
+    http.post("/v1/trials/units/ask", json={"users": ["north"], "contexts": contexts, "episode": 1}).raise_for_status()
+    told = {"reports": [{"decision": 1, "outcome": {"yield": 8.0, "leaching": 30.0}}]}
+    http.post("/v1/trials/units/tell", json=told).raise_for_status()
+    table = readable(visitor.look("/trials/units/log"))
+    assert "outcome yield (t/ha) leaching (kg N/ha) reward (EUR/ha) when" in table
+    page = readable(visitor.look("/trials/units/decisions/1"))
+    assert "recorded: yield 8 t/ha, leaching 30 kg N/ha" in page
+    assert "rain (mm) 400" in page

@@ -33,10 +33,9 @@ def status(
         common.say_json(plain[0] if name else plain, indent=1)
         return
     columns, states = ("users", "decisions"), ("pending", "partial", "complete", "missing")
-    word = "season" if any(s.season is not None for s in found) else "episode"
     common.show(
         [
-            {"trial": s.name, "status": s.status, "model": s.model, word: s.season or s.episode}
+            {"trial": s.name, "status": s.status, "model": s.model, "season": s.season or s.episode}
             | {c: getattr(s, c) for c in columns}
             | {"outcomes": ", ".join(f"{getattr(s, c)} {c}" for c in states if getattr(s, c))}
             for s in found
@@ -87,13 +86,11 @@ def decisions(
         rows = sheets.decision_rows(columns, given, known.problem.metrics, plots=plots)
     if out is None:
         places = sheets.places_of(given)
-        named = any(d.season is not None for d in given)
         names = ["user", *places, "arm", "code", "state", "reward"]
         unused = {name for name in ("code",) if all(d.code is None for d in given)}
         unused |= {"arm", "reward"} if blinded and not known.opened else set()
         rows = [
-            {"decision": d.id, "season" if named else "episode": d.season or d.episode}
-            | {n: getattr(d, n) for n in names if n not in unused}
+            {"decision": d.id, "season": d.season or d.episode} | {n: getattr(d, n) for n in names if n not in unused}
             for d in given
         ]
     common.put(rows, out, [d.plain() for d in given])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -57,15 +57,15 @@ async def log(visit: Visit) -> Response:
         visit.query("block").strip(),
     )
 
-    def look(trial: Trial) -> tuple[Status, list[str], Found]:
+    def look(trial: Trial) -> tuple[Status, TrialSpec, Found]:
         with trial.reading() as (ledger, known):
             found = queries.search(ledger, known, wanted, before=before)
-            return queries.status(known), known.problem.metrics, found
+            return queries.status(known), known.spec, found
 
-    status, names, found = await visit.service.read(visit.trial, look)
+    status, spec, found = await visit.service.read(visit.trial, look)
     errors = FormErrors("search", [("decision", f"“{text}” is not the number of a decision")]) if text else NO_ERRORS
     return visit.page(
-        "log.html", s=status, tab="log", found=found, wanted=wanted, searches=SEARCHES, metrics=names, errors=errors,
+        "log.html", s=status, tab="log", found=found, wanted=wanted, searches=SEARCHES, spec=spec, errors=errors,
         later=before is not None, most_read=queries.MOST_READ, places=_places(wanted, found.decisions),
     )  # fmt: skip
 
@@ -199,11 +199,13 @@ async def _page(visit: Visit, errors: FormErrors = NO_ERRORS, *, saw: str = "", 
 def _recorded(state: TrialState, found: Decision, events: Sequence[Event], saw: str) -> dict[str, Any]:
     """A decision, what is known about its user, and its outcome."""
     spec = state.spec
+    units = {name: metric.unit for name, metric in spec.metrics.items()}
     return {
         "d": found,
         "saw": saw or _shown(found, spec),
-        "events": [(event, _about_outcome(event)) for event in events],
-        "units": {name: metric.unit for name, metric in spec.metrics.items()},
+        "events": [(event, _about_outcome(event, units)) for event in events],
+        "known_units": {name: field.unit for part in (spec.attributes, spec.context) for name, field in part.items()},
+        "units": units,
         "plots": spec.feedback == "difference",
         "about": _about(state, found.user),
     }
@@ -289,7 +291,7 @@ def _before_and_after(state: TrialState, events: Sequence[Event]) -> dict[int, s
     return said
 
 
-def _about_outcome(event: Event) -> str:
+def _about_outcome(event: Event, units: Mapping[str, str]) -> str:
     """What an event recorded about a decision's outcome."""
     body = event.body
     if event.kind == kinds.MISSING:
@@ -299,11 +301,12 @@ def _about_outcome(event: Event) -> str:
     for part, prefix in (("metrics", ""), ("control", control_plot(""))):
         new, old = recorded[part] or {}, was[part] or {}
         for name in dict.fromkeys([*old, *new]):
+            unit = f" {units[name]}" if units.get(name) else ""
             if name not in old:
-                said.append(f"{prefix}{name} {short(new[name])}")
+                said.append(f"{prefix}{name} {short(new[name])}{unit}")
             elif name not in new:
-                said.append(f"{prefix}{name} {number(old[name])} taken back")
+                said.append(f"{prefix}{name} {number(old[name])}{unit} taken back")
             elif old[name] != new[name]:
-                said.append(f"{prefix}{name} {number(old[name])} → {number(new[name])}")
+                said.append(f"{prefix}{name} {number(old[name])} → {number(new[name])}{unit}")
     late = " (after it had been marked as missing)" if body.get("late") else ""
     return {kinds.AMENDMENT: "corrected: "}.get(event.kind, "recorded: ") + ", ".join(said) + late

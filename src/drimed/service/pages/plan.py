@@ -134,7 +134,9 @@ def _safety(state: TrialState) -> list[str]:
         )
     if guard == "off":
         return ["Guard off: nothing keeps decisions near the control.", *_floors(state), ranges]
-    said = [f"Guard {guard}: {traits.promise}."]
+    said = [
+        f"Guard {guard}: {traits.promise}. Certified means: shown to stay within the tolerance, as surely as said here."
+    ]
     if traits.tolerance is not None:
         may, by = _at_most(traits.tolerance.relative, traits.tolerance.absolute, "reward", spec.reward.unit)
         said.append(f"Tolerance: the expected reward of a decision {may} be below that of the control{by}.")
