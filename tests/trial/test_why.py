@@ -55,7 +55,9 @@ def test_an_arm_that_is_not_estimated_best_names_the_one_that_is() -> None:
 
 def test_where_all_are_worse_the_control_is_estimated_best() -> None:
     effects = {"old": OLD, "new": Interval(-3.0, -9.0, 3.0), "other": Interval(-8.0, -30.0, 14.0)}
-    assert "the control is estimated best. Its range reaches beyond that" in _said(replace(CHOSEN, effects=effects))
+    assert "the control is estimated best. The range of new reaches beyond that" in _said(
+        replace(CHOSEN, effects=effects)
+    )
 
 
 def test_a_control_that_only_was_certified_says_what_could_not_be() -> None:

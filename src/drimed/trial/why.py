@@ -135,7 +135,7 @@ def _estimated(d: Decision, confidence: float | str, unit: str, unknown: Collect
         return [f"{said}, the most of {whom}."]
     reaches = mine.high > others[best].estimate
     where = "the control" if _is_control(others[best]) else f"{best}, {_more(others[best].estimate, unit)},"
-    learn = " Its range reaches beyond that, so that giving it may show that it is better." if reaches else ""
+    learn = f" The range of {d.arm} reaches beyond that: giving it may show that it is better." if reaches else ""
     return [said + f"; {where} is estimated best.{learn}"]
 
 
