@@ -127,7 +127,7 @@ class Analyses:
             sizes.pop(name, None)
 
     def _analyse(self, name: str) -> tuple[Worked, float]:
-        start, before_it = time.thread_time(), kernel.spent()
+        start, compiled = time.thread_time(), kernel.spent()
         done = self._done.get(name)
         before = done.analysis.seen if done is not None and done.analysis is not None else None
         try:
@@ -137,7 +137,7 @@ class Analyses:
             worked = Worked("", 0, None, LOGGED)
         except DrimedError as error:  # the trial itself cannot be read
             worked = Worked("", 0, None, str(error))
-        return worked, time.thread_time() - start - kernel.spent().since(before_it).processor
+        return worked, time.thread_time() - start - kernel.spent().since(compiled).processor
 
 
 def _worked(trial: Trial, before: Gathered | None) -> Worked:
