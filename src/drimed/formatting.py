@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Iterable
 from datetime import datetime
 
+NOT_KNOWN = "not known yet"  # in place of a number or a range that rests on nothing
 ENDLESS = 1e40  # no outcome and no sum of them is so large: nothing is known
 
 
@@ -20,6 +21,15 @@ def short(value: float) -> str:
     if abs(value) >= ENDLESS:
         return "−∞" if value < 0 else "∞"
     return (f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}").replace("-", "−")
+
+
+def number(value: float) -> str:
+    """A number as it was given.
+
+    >>> number(-22500.0), number(0.05)
+    ('−22,500', '0.05')
+    """
+    return f"{value:,.12g}".replace("-", "−")
 
 
 def amount(value: float, unit: str) -> str:

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from drimed.cli import main
 from drimed.cli.main import VERBS, app, load
+from drimed.linear import kernel
 from drimed.policies.registry import REGISTRY
 
 RUNNER = CliRunner()
@@ -124,3 +126,16 @@ def test_an_interrupted_run_continues_where_it_stopped(tmp_path: Path) -> None:
     assert f"{len(finished)} runs from before" in done.stdout
     assert {path: path.stat().st_mtime_ns for path in finished} == stamps
     assert json.loads((tmp_path / "results.json").read_text())["main"]["gradual"]["oful"]["seeds"] == 16
+
+
+def test_compiling_for_the_first_time_is_told_in_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    before = kernel.log.handlers[:], kernel.log.level
+    try:
+        main._tell_of_compiling()
+        main._tell_of_compiling()
+        kernel.log.info(kernel.COLD)
+    finally:
+        kernel.log.handlers[:] = before[0]
+        kernel.log.setLevel(before[1])
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", kernel.COLD + "\n")

@@ -64,7 +64,8 @@ def test_json_holds_the_whole_decision(line: CommandLine) -> None:
     first = json.loads((line.folder / "a.json").read_text(encoding="utf-8"))[0]
     assert sum(first["probabilities"].values()) == pytest.approx(1)
     assert first["propensity"] == first["probabilities"][first["arm"]]
-    assert set(first["effects"]["split"]) == {"estimate", "low", "high"}
+    assert set(first["effects"]["practice"]) == {"estimate", "low", "high"}
+    assert "split" not in first["effects"], "nothing is known about it yet"
 
 
 def test_changes_are_kept_in_the_log_with_their_reasons(line: CommandLine) -> None:

@@ -155,6 +155,8 @@ def test_one_outlier_is_named_by_its_row_and_is_not_called_heavy_tails() -> None
     found = alarms(given)
     assert [c.name for c in found] == ["outlier"]
     assert "row 18" in found[0].found
+    named = alarms(given | {"decision": np.arange(len(given["values"])) + 101})
+    assert "decision 118" in named[0].found
 
 
 def test_heavy_tails_are_found_and_do_not_withdraw_a_promise() -> None:
@@ -211,7 +213,7 @@ def test_the_advice_depends_on_what_the_model_has() -> None:
     assert said(kind="people") == "the model has no season level: add it to [model], or use control plots"
     assert "does not cover this" in said(kind="field", terms={"season"})
     trend = next(c for c in alarms(wrong("trend", 0), kind="field", terms={"season"}) if c.name == "trend")
-    assert "seasons as exchangeable" in trend.advice
+    assert "takes it for chance which season comes first" in trend.advice
     curve = next(c for c in alarms(wrong("x: curve", 0), kind="field", terms={"covariate"}) if c.name == "x: curve")
     assert "straight line in x" in curve.advice
     assert all(c.advice == "" for c in check_residuals(Residuals(**given)) if not c.alarm)

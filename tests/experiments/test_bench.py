@@ -90,6 +90,11 @@ def test_differences_are_paired_over_instances(told: tuple[Path, dict[str, Any]]
     assert {d["minus"] for d in results["differences"]} == {"dri_med"}
 
 
+def test_the_page_says_what_a_ratio_to_the_best_is(told: tuple[Path, dict[str, Any]]) -> None:
+    said = (told[0] / "index.html").read_text(encoding="utf-8")
+    assert "1 is the best, 2 has twice its regret" in said
+
+
 def test_the_page_stands_alone(told: tuple[Path, dict[str, Any]]) -> None:
     out, _ = told
     page = (out / "index.html").read_text()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from drimed.evaluation.drift import context_drift
 from drimed.findings.analyse import analyse, assumptions, sentences
 from drimed.findings.checks import Checks, check, residual_findings
 from drimed.findings.page import report
@@ -97,9 +98,9 @@ def test_a_withdrawn_promise_is_said_first_and_not_repeated() -> None:
 def test_the_page_says_what_was_checked() -> None:
     _, found = grown("calm", 1)
     model = dict(assumptions(found[10]))["Model"]
-    assert model.startswith(f"{len(found[10].left)} checks of what it leaves")
+    assert model.startswith(f"{len(found[10].left)} checks of what it does not explain")
     assert model.endswith("found nothing.")
-    assert dict(assumptions(replace(found[10], left=())))["Model"] == "too few outcomes to say."
+    assert dict(assumptions(replace(found[10], left=())))["Model"] == "too few outcomes to check this yet."
 
 
 def test_residuals_of_another_model_are_taken_as_they_are() -> None:
@@ -115,3 +116,13 @@ def test_residuals_of_another_model_are_taken_as_they_are() -> None:
     loud = check(seen, residual_findings(seen, at, shifted, kind="field", terms={"season"}))
     assert loud.withdrawn is not None
     assert any("it does not cover this" in a.advice for a in loud.alarms)
+
+
+def test_a_drift_that_cannot_be_told_yet_says_how_many_seasons_it_takes() -> None:
+    _, found = grown("calm", 1, LOOKS[0])
+    assert "10 seasons or more" not in dict(assumptions(found[LOOKS[0]]))["Contexts"]
+    three = context_drift(np.random.default_rng(0).standard_normal((3, 5, 1)))
+    said = dict(assumptions(replace(found[LOOKS[0]], context=three, context_users=5)))["Contexts"]
+    assert said == (
+        "after 3 seasons a drift cannot be told from seasons that differ by chance; that takes 10 seasons or more."
+    )

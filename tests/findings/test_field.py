@@ -202,7 +202,7 @@ def test_sentences_say_for_whom_and_when(done: Analysis, people: Analysis) -> No
     assert "(at all times: " in said
     assert "guaranteed" not in said
     said = " ".join(sentences(people))
-    assert "For the average of these 20 people in an average episode" in said
+    assert "For the average of these 20 people in an average season" in said
     assert "people differ by about" in said
 
 

@@ -93,6 +93,6 @@ def test_a_cost_that_is_round_off_is_no_number() -> None:
         below={"late": 20}, possible={"late": 20},
     )  # fmt: skip
     assert cost.says("at all times") == [
-        "Floors were in force for 20 decisions in 1 episode. They changed nothing that counts.",
+        "Floors were in force for 20 decisions in 1 season. They changed nothing that counts.",
         "The guard could not certify the whole floor of every arm: late in 100 % of them.",
     ]

@@ -109,7 +109,7 @@ def test_before_there_are_two_seasons_there_is_no_course() -> None:
 def test_the_chart_has_a_panel_for_each_arm_and_every_number_in_its_table(done: Analysis) -> None:
     made = over_time(done, "yield", "dt")
     assert made is not None
-    assert "Effects on yield (dt) against control after each episode" in made.title
+    assert "Effects on yield (dt) against control after each season" in made.title
     assert len(made.table.rows) == sum(x.on == "yield" for p in done.past for x in p.effects)
     assert all(made.wide.count(f">{arm}</text>") == 1 for arm in ("good", "bad"))
     assert "dt after 5" in made.says

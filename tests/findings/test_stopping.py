@@ -30,8 +30,8 @@ def test_the_report_tells_the_rules_the_looks_and_the_changes(tmp_path: Path) ->
     last = trial.state().episode.number
     assert story(found) == [
         f"{last} looks so far.",
-        f"good was met for new, all users, in episode {last} after {6 * last} decisions.",
-        f"The trial was stopped after episode {last}: stopping rule 'good' is met: new for all users.",
+        f"good was met for new, all users, in season {last} after {6 * last} decisions.",
+        f"The trial was stopped after season {last}: stopping rule 'good' is met: new for all users.",
     ]
     assert [(a.reason, a.decisions) for a in found.amendments] == [("a misprint", False), ("no money", True)]
     assert found.amendments[1].was == ["The trial stops after 50 seasons."]
@@ -45,6 +45,7 @@ def test_the_report_tells_the_rules_the_looks_and_the_changes(tmp_path: Path) ->
     ):
         assert text in page
     (chart,) = charts.of_rules(found)
+    assert "to go until the arm is shown to be better than the control and the trial stops" in chart.table.columns
     assert len(chart.table.rows) == last
     assert [row[-1] for row in chart.table.rows] == ["no"] * (last - 1) + ["yes"]
 

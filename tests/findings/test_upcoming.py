@@ -14,7 +14,7 @@ def _decision(user: str, plot: str | None, probabilities: dict[str, float]) -> D
         arm=next(iter(probabilities)),
         probabilities=probabilities,
         propensity=1.0,
-        reason="the rule's own choice",
+        reason="as the policy proposed; the guard changed nothing",
         share=None,
         effects=None,
         context=None,

@@ -81,3 +81,13 @@ def test_verdicts_follow_from_the_range() -> None:
     assert replace(one, low=-1.0).verdict == "open"
     assert replace(one, low=-9.0, high=-1.0).verdict == "worse off"
     assert replace(one, low=None, high=None).verdict == "open"
+
+
+def test_the_worst_case_of_a_single_user_is_told_beside_what_its_tolerance_allows() -> None:
+    said = worse_off.said(_analysis([5.0, -3.0, 8.0], half=4.0, unit="EUR"))
+    worst = next(s for s in said if s.startswith("The worst case of a single user, all decisions together,"))
+    assert worst.endswith("is that of site 1: −7 EUR; its tolerance allows −10 EUR.")
+    assert said[0].endswith("site 1 −3 EUR; but not certainly.")
+    beyond = worse_off.said(_analysis([5.0, -9.0], half=4.0))
+    assert any(s.endswith("site 1: −13; beyond what its tolerance allows, −10.") for s in beyond)
+    assert not any("single user" in s for s in worse_off.said(_analysis([5.0, 6.0], half=4.0))), "nobody can have lost"

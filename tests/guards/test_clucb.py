@@ -64,7 +64,7 @@ def test_an_uncovered_choice_is_replaced_by_the_control() -> None:
     guarded = guard.apply(guard.init(ONE, ()), fit, PAIR, always([1.0, 0.0]))
     assert guarded.probabilities.tolist() == [0.0, 1.0]
     assert int(guarded.reason) == NOT_EARNED
-    assert "control was played" in REASONS[NOT_EARNED]
+    assert "the guard gave the control" in REASONS[NOT_EARNED]
 
 
 @given(data=st.data())

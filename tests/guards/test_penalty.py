@@ -52,7 +52,7 @@ def test_without_a_dual_variable_nothing_is_penalised() -> None:
     guarded = Penalty().apply(Duals(np.zeros(4)), AT_RADIUS, r1_offer(), recorded([]))
     np.testing.assert_allclose(guarded.probabilities, 1 / 3)
     assert int(guarded.reason) == UNCHANGED
-    assert REASONS[UNCHANGED] == "the rule's own choice"
+    assert REASONS[UNCHANGED] == "as the policy proposed; the guard changed nothing"
 
 
 @pytest.mark.parametrize("initial", [0.0, 1.5])
@@ -151,6 +151,6 @@ def test_the_reason_is_a_word_for_one_decision_and_an_array_of_them_for_many() -
     p = np.array([[0.2, 0.8], [0.6, 0.4]])
     alone = Decision(np.asarray(1), p[0], np.asarray(PENALISED))
     assert type(alone.reason) is str
-    assert alone.reason == "arms that may fall short of the control were penalised"
+    assert alone.reason == "the guard made arms less likely that may fall short of the control"
     many = Decision(np.array([1, 0]), p, np.array([UNCHANGED, PENALISED]))
-    assert np.asarray(many.reason).tolist() == ["the rule's own choice", alone.reason]
+    assert np.asarray(many.reason).tolist() == [REASONS[UNCHANGED], alone.reason]

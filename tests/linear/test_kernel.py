@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
+import threading
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
-from drimed.linear.kernel import kernel
+from drimed.linear import kernel as kernels
+from drimed.linear.kernel import Kernel, kernel
 
 
 def test_a_kernel_treats_each_member_alone() -> None:
@@ -95,3 +100,67 @@ def test_a_cached_kernel_is_compiled_again_when_a_helper_in_another_file_has_cha
         assert done.returncode == 0, done.stderr
         said.append(done.stdout.strip())
     assert said == ["[2.0, 4.0]", "[3.0, 6.0]"]
+
+
+BODY = """
+def body(x, total):
+    total[0] = 0.0
+    for v in x:
+        total[0] += v
+"""
+
+
+def total_of(body: Any) -> Kernel:
+    return kernel("void(f8[:], f8[:])", "(k)->()")(body)
+
+
+def test_compiling_is_told_once_and_loading_what_was_compiled_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, kernels.__name__)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "summing_up.py").write_text(BODY, encoding="utf-8")
+    body = import_module("summing_up").body
+
+    def told() -> list[str]:
+        caplog.clear()
+        monkeypatch.setattr(kernels, "_SAID", threading.Event())  # as a new process
+        made = total_of(body)
+        assert float(made(np.array([1.0, 2.0]))) == 3.0
+        assert float(made(np.array([3.0, 4.0]))) == 7.0
+        return [record.message for record in caplog.records]
+
+    assert told() == [kernels.COLD]
+    assert told() == []
+
+
+def test_without_a_place_for_its_cache_it_is_told_that_every_process_compiles(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, kernels.__name__)
+    monkeypatch.setattr(kernels, "_SAID", threading.Event())
+    for _ in range(2):
+        scope: dict[str, Any] = {}
+        exec(BODY, scope)
+        total_of(scope["body"])(np.ones(2))
+    assert [record.message for record in caplog.records] == [kernels.UNCACHED]
+
+
+def test_the_time_that_a_thread_spends_on_kernels_is_counted_there_and_nowhere_else() -> None:
+    scope: dict[str, Any] = {}
+    exec(BODY, scope)
+    made, before, seen = total_of(scope["body"]), kernels.spent(), list[kernels.Spent]()
+
+    def use() -> None:
+        made(np.ones(2))
+        seen.append(kernels.spent())
+        made(np.ones(3))
+        seen.append(kernels.spent())
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert seen[0].clock > 0
+    assert seen[0].processor > 0
+    assert seen[1] == seen[0], "a kernel that is there costs nothing"
+    assert kernels.spent() == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,18 @@ def test_the_page_and_the_numbers_beside_it(tmp_path: Path) -> None:
     assert numbers["rehearsal"] == wanted.hash()
     assert set(numbers["scenarios"]) == set(scenarios.usual(spec))
     write(results, tmp_path / "out")  # over its own files
+
+
+def test_what_is_an_amount_of_the_reward_has_its_unit(tmp_path: Path) -> None:
+    spec = TrialSpec.read(PLAIN | PAPER | {"reward": {"unit": "EUR/ha"}})
+    two = (designs.own(spec), designs.without_learning(spec)[0])
+    made = plan(spec=spec, designs=two, trials=8)
+    page = write(Results(made, rehearse(made, None, jobs=1)), tmp_path).read_text(encoding="utf-8")
+    assert page.count("regret against the best arm (EUR/ha)") == 2, "by scenario and by design"
+    assert "regret of a decision (EUR/ha), upwards" in page
+    assert "expected loss of a decision (EUR/ha)" in page
+    assert re.search(r"A decision brings [^<]*EUR/ha (more|less) than the control would, and [^<]*EUR/ha less", page)
+    assert "share of control (" not in page
 
 
 def test_the_past_is_drawn_again() -> None:

@@ -389,3 +389,16 @@ def test_the_report_tells_who_opened_the_code(coded: World, tmp_path: Path) -> N
     trial.reveal(3, reason="an emergency & more", actor="safety desk")
     page = readable(write_report(trial, tmp_path / "report").read_text(encoding="utf-8"))
     assert "decision 3 safety desk an emergency & more" in page
+
+
+def test_somebody_blinded_who_opens_a_trial_is_led_to_where_outcomes_are_told(coded: World) -> None:
+    http = coded.running.http
+    for page in ("", "/plan", "/log"):
+        refused = http.get(f"/trials/{NAME}{page}", headers=coded.headers)
+        assert refused.status_code == httpx.codes.FORBIDDEN
+        assert f'href="/trials/{NAME}/tell"' in refused.text
+        assert "You are blinded" in readable(refused.text)
+    assert http.get(f"/trials/{NAME}/tell", headers=coded.headers).status_code == httpx.codes.OK
+    _, elsewhere = tokens.create(coded.running.service.store, label="emil", role="blinded", trial="another")
+    other = http.get(f"/trials/{NAME}", headers={"Authorization": f"Bearer {elsewhere}"})
+    assert "/tell" not in other.text, "who may tell nothing there is not sent there"

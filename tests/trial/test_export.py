@@ -148,3 +148,19 @@ def test_r_fits_the_line_to_the_export_as_it_is(tmp_path: Path) -> None:
     assert (first, second) == ("(Intercept)", "actionnew")  # against the control, though "new" comes first
     assert float(level) == pytest.approx(5, abs=1)
     assert float(effect) == pytest.approx(1, abs=0.25)  # four standard errors of 120 plots
+
+
+def test_the_dictionary_gives_the_units_of_the_columns(tmp_path: Path) -> None:
+    metrics = {name: metric | {"unit": "t/ha"} for name, metric in SPEC["metrics"].items()}
+    spec = SPEC | {"metrics": metrics, "reward": {"unit": "EUR/ha"}, "feedback": "difference"}
+    trial = Trial.create(spec, MemoryStore())
+    trial.open_episode({u: {"rain": 5.0} for u in SPEC["users"]})
+    trial.ask("u0")
+    write(trial, tmp_path / "u.csv")
+    with (tmp_path / "u.dictionary.csv").open(encoding="utf-8") as file:
+        told = {row["column"]: row["meaning"] for row in csv.DictReader(file)}
+    for metric in metrics:
+        assert told[f"metric_{metric}"] == f"{metric}, in t/ha"
+        assert told[f"control.{metric}"] == f"{metric}, in t/ha"
+    assert told["reward"].endswith("; in EUR/ha")
+    assert told["effect_*"].endswith("; in EUR/ha")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from drimed.linear.kernel import Spent
 from drimed.trial import asking, proposing
 from drimed.trial import opened as opened_trials
 from drimed.trial.stores import open_store
+from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial.trials import BUSY
@@ -146,3 +149,17 @@ def test_a_snapshot_that_is_due_does_not_make_a_slow_decision_be_taken_again(
     assert any(event.kind == "snapshot" for event in trial.log())
     assert verify(store, trial.name).ok
     store.close()
+
+
+@pytest.mark.parametrize(("compiling", "slow"), [(59.0, True), (59.95, False)])
+def test_what_compiling_took_is_not_counted_against_a_decision(
+    monkeypatch: pytest.MonkeyPatch, compiling: float, slow: bool
+) -> None:
+    trial = Trial.create(BUSY, MemoryStore())
+    trial.slow = False
+    clock, spent = iter([0.0, 60.0]), iter([Spent(), Spent(compiling)])
+    monkeypatch.setattr(proposing, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr(proposing, "kernel", SimpleNamespace(spent=lambda: next(spent)))
+    with trial.proposing() as tx:
+        proposing._timed(trial, lambda _: None, tx)
+    assert trial.slow is slow

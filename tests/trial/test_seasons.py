@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from drimed.errors import ConflictError, DrimedError, InputError
+from drimed.findings.page import write_report
+from drimed.records import Report
 from drimed.trial import asking, export, seasons
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
@@ -125,3 +129,27 @@ def test_a_season_does_not_begin_before_an_earlier_one(trial: Trial) -> None:
     with pytest.raises(InputError, match="1998-01-20 is before season '1998', which began on 1998-03-20"):
         _open(trial, "1999", "1998-01-20")
     assert _open(trial, "1999", "1999-01-20") == 3
+
+
+def test_the_report_calls_seasons_by_their_names_and_says_when_they_began(trial: Trial, tmp_path: Path) -> None:
+    for name, date in (("spring 2026", "2026-03-15"), (None, None), ("spring 2028", "2028-03-20")):
+        _open(trial, name, date)
+        trial.tell_many([Report(d.id, {"yield": 5.0 + d.id % 3}) for d in trial.ask()])
+    page = write_report(trial, tmp_path / "r").read_text(encoding="utf-8")
+    said = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", re.sub(r"<style.*?</style>", "", page, flags=re.DOTALL)))
+    assert "in 3 seasons, from spring 2026 (2026-03-15) to spring 2028 (2028-03-20)" in said
+    assert "season began on" in said
+    assert "spring 2028 2028-03-20 2" in said
+    assert "episode" not in said
+    with (tmp_path / "r" / "allocation.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["season"], row["date"]) for row in rows] == [
+        ("spring 2026", "2026-03-15"), ("", ""), ("spring 2028", "2028-03-20"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", [".csv", ".json", ".parquet"])
+def test_an_export_with_seasons_may_be_written_over(trial: Trial, tmp_path: Path, form: str) -> None:
+    _open(trial, "spring 2026", "2026-03-15")
+    trial.ask()
+    assert [export.write(trial, tmp_path / f"t{form}") for _ in range(2)] == [2, 2]

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from drimed.guards.guard import CONTROL_ONLY, MIXED, REASONS, UNCHANGED
+from drimed.guards.guard import CONTROL_ONLY, MIXED, REASONS, RECORDED, SAID, UNCHANGED
 from drimed.records import Decision, Interval
+from drimed.trial.export import records
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
-from drimed.trial.why import in_words, why_this_arm
+from drimed.trial.tried import untried
+from drimed.trial.why import guard_did, in_words, near_control, why_this_arm
 from tests.trial.floored import SPEC
 
 OLD = Interval(0.0, 0.0, 0.0)
@@ -40,20 +42,22 @@ def _said(decision: Decision, confidence: float | str = 0.99, unit: str = "") ->
 def test_the_best_arm_is_said_to_be_best_with_its_range_in_the_unit_of_the_reward() -> None:
     said = _said(CHOSEN, unit="EUR/ha")
     assert "new is estimated to bring 126 EUR/ha more than the control (99 % range: 20 to 232), the most of all" in said
-    assert "It had a chance of 90 %." in said
+    assert "It was drawn with a chance of 90 %." in said
     assert "The guard changed nothing" in said
 
 
 def test_an_arm_that_is_not_estimated_best_names_the_one_that_is() -> None:
     said = _said(replace(CHOSEN, arm="other", propensity=0.05))
     assert "other is estimated to bring 8 less than the control (99 % range: −30 to 14)" in said
-    assert "new, 126 more, is estimated best. It had" in said
+    assert "new, 126 more, is estimated best. It was drawn" in said
     assert "new was likelier, with 90 %" in said
 
 
 def test_where_all_are_worse_the_control_is_estimated_best() -> None:
     effects = {"old": OLD, "new": Interval(-3.0, -9.0, 3.0), "other": Interval(-8.0, -30.0, 14.0)}
-    assert "the control is estimated best. Its range reaches beyond that" in _said(replace(CHOSEN, effects=effects))
+    assert "the control is estimated best. The range of new reaches beyond that" in _said(
+        replace(CHOSEN, effects=effects)
+    )
 
 
 def test_a_control_that_only_was_certified_says_what_could_not_be() -> None:
@@ -61,7 +65,7 @@ def test_a_control_that_only_was_certified_says_what_could_not_be() -> None:
     said = _said(found)
     assert said.startswith("old is the control. new is estimated to bring 126 more")
     assert "No other arm had a chance." in said
-    assert "Only the control could be certified" in said
+    assert "no arm but the control was sure yet to stay within the tolerance" in said
 
 
 def test_an_arm_that_cannot_be_had_is_not_called_best() -> None:
@@ -70,14 +74,17 @@ def test_an_arm_that_cannot_be_had_is_not_called_best() -> None:
 
 
 def test_a_mixture_says_how_much_of_the_proposal_is_left() -> None:
-    assert "30 % of the policy's own proposal is left" in _said(replace(CHOSEN, reason=REASONS[MIXED], share=0.3))
+    assert "30 % of the proposal was kept" in _said(replace(CHOSEN, reason=REASONS[MIXED], share=0.3))
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"effects": None}, "does not estimate effects"),
-        ({"effects": {"old": OLD, "new": UNKNOWN, "other": UNKNOWN}}, "Nothing was known yet about the effect of new."),
+        (
+            {"effects": {"old": OLD, "new": UNKNOWN, "other": UNKNOWN}},
+            "Nothing was known yet about new: no outcome of it was recorded.",
+        ),
         (
             {"arm": "old", "effects": {"old": OLD, "new": UNKNOWN, "other": UNKNOWN}},
             "old is the control. Nothing was known yet about the other arms.",
@@ -96,8 +103,63 @@ def test_ranges_at_all_times_are_called_so() -> None:
 def test_an_arm_that_the_user_can_never_get_is_not_spoken_of() -> None:
     spec = SPEC | {"users": {"u0": {"arms": ["old", "bad"]}, "u1": {}}, "policy": {"name": "control"}}
     trial = Trial.create(spec, MemoryStore())
-    state = trial.state()
     effects = {"old": Interval(0.0, 0.0, 0.0), "new": Interval(4.0, 1.0, 7.0), "bad": Interval(-6.0, -9.0, -3.0)}
     one, other = (replace(trial.ask(user), effects=effects) for user in ("u0", "u1"))
-    assert not any("new" in sentence for sentence in in_words(state, one))
-    assert any(sentence.startswith("new is estimated to bring 4 more") for sentence in in_words(state, other))
+    with trial.reading() as (ledger, state):
+        assert not any("new" in sentence for sentence in in_words(ledger, state, one))
+        assert "Nothing was known yet about the other arms." in in_words(ledger, state, other)
+
+
+def test_an_arm_without_an_outcome_is_not_called_the_best_nor_compared_with() -> None:
+    said = " ".join(why_this_arm(CHOSEN, confidence=0.99, unknown={"new", "other"}))
+    assert "Nothing was known yet about new" in said
+    assert "the most of" not in said
+    other = " ".join(why_this_arm(replace(CHOSEN, arm="other"), confidence=0.99, unknown={"new"}))
+    assert "new, 126 more" not in other
+    best = " ".join(why_this_arm(CHOSEN, confidence=0.99, unknown={"other"}))
+    assert "the most of those that are known; about other nothing was known yet." in best
+
+
+def test_what_was_known_of_an_arm_is_what_was_recorded_before_the_decision() -> None:
+    trial = Trial.create(SPEC | {"users": {f"u{i}": {} for i in range(3)}}, MemoryStore())
+    first = trial.ask("u0")
+    trial.open_episode()
+    before = trial.ask("u1")
+    trial.tell(first.id, {"yield": 1.0})
+    after = trial.ask("u2")
+    with trial.reading() as (ledger, state):
+        assert untried(ledger, state, before) == set(state.problem.arms)
+        assert untried(ledger, state, after) == set(state.problem.arms) - {first.arm}
+
+
+def test_the_first_decisions_of_a_field_trial_have_no_effects_of_arms_that_nobody_knows() -> None:
+    trial = Trial.create(SPEC | {"model": {"kind": "field"}}, MemoryStore())
+    found = trial.ask("u0")
+    assert found.effects is not None
+    assert set(found.effects) == {"old"}, "the control against itself"
+    (row,) = records(trial)
+    assert row["effect_new"] is None
+
+
+def test_a_guard_that_steps_in_says_how_near_to_the_control_and_how_much_it_kept() -> None:
+    trial = Trial.create(
+        SPEC | {"reward": {"unit": "EUR"}, "tolerance": {"relative": 0.05, "absolute": 2}}, MemoryStore()
+    )
+    near = near_control(trial.state())
+    assert near == "within the tolerance (at most 5 % of the control's reward plus 2 EUR below the control)"
+    said = guard_did(replace(CHOSEN, reason=REASONS[MIXED], share=0.35), near)
+    assert f"not yet sure to stay {near}. 35 % of the proposal was kept" in said
+
+
+def test_what_people_read_does_not_speak_of_certificates_mixtures_or_the_rule_of_a_policy() -> None:
+    every = [*REASONS, *(guard_did(replace(CHOSEN, reason=reason, share=0.3)) for reason in REASONS)]
+    assert not [said for said in every if any(word in said for word in ("certif", "mix", "rule", "penalis"))]
+
+
+def test_the_log_has_the_reasons_that_it_always_had() -> None:
+    trial = Trial.create(SPEC, MemoryStore())
+    found = trial.ask("u0")
+    with trial.reading() as (ledger, _):
+        (event,) = ledger.events(kinds=["decision"])
+    assert found.reason == SAID[event.body["reason"]]
+    assert event.body["reason"] in RECORDED

@@ -133,6 +133,7 @@ def bench(
         if spec.note():
             console.print(f"[yellow]note:[/] {spec.text}: {spec.note()}")
     where = Cluster.parse(cluster) if cluster else None
+    from drimed.experiments.comparison import RATIO_TO_THE_BEST
     from drimed.experiments.measure import bench as measure
 
     target = out or Path("out/bench") / chosen.id
@@ -143,6 +144,7 @@ def bench(
     for row in results["ratios"]:
         table.add_row(row["policy"], f"{row['geometric_mean']:.2f}", f"{row['worst']:.2f}")
     console.print(table)
+    console.print(RATIO_TO_THE_BEST, style="dim")
     console.print(last)
 
 

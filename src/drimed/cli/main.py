@@ -87,11 +87,26 @@ def version(show: bool = typer.Option(False, "--version", help="Show the version
         raise typer.Exit
 
 
+def _tell_of_compiling() -> None:
+    """One line while the numerical code is compiled for the first time, so that nobody wonders what takes so long."""
+    import logging
+
+    from drimed.linear.kernel import log
+
+    if log.handlers:
+        return
+    told = logging.StreamHandler()  # to stderr
+    told.setFormatter(logging.Formatter("%(message)s"))
+    log.addHandler(told)
+    log.setLevel(logging.INFO)
+
+
 def main() -> None:
     """Run a command; an error of drimed's own is told in one line, without a traceback."""
     from drimed.policies.registry import look_here
 
     look_here()
+    _tell_of_compiling()
     try:
         app()
     except DrimedError as error:

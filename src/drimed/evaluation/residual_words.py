@@ -26,7 +26,15 @@ LEVELS = {
 }
 NEEDS = {"trend": "season"}  # the family that answers a finding of another name
 CONTROL_PLOTS = {"season", "group", "user", "season x group", "trend"}  # a control plot shares these levels
-NOT_SERIOUS = ("spread by ", "outlier", "tails", "two values", "small counts")
+OUTLIER = "outlier"
+NOT_SERIOUS = ("spread by ", OUTLIER, "tails", "two values", "small counts")
+SCATTERS = {
+    "arm": "outcomes scatter more under some arms than under others",
+    "season": "outcomes scatter more in some seasons than in others",
+    "group": "outcomes scatter more in some groups than in others",
+    "user": "outcomes scatter more for some users than for others",
+    "fitted mean": "the larger outcomes are, the more (or the less) they scatter",
+}
 
 
 def serious(name: str) -> bool:
@@ -34,18 +42,19 @@ def serious(name: str) -> bool:
     return not name.startswith(NOT_SERIOUS)
 
 
-def found(name: str, metric: str, size: float) -> str:
-    """One sentence without a full stop; `size` is what the check measures."""
+def found(name: str, metric: str, size: float, place: str = "") -> str:
+    """One sentence without a full stop; `size` is what the check measures, `place` names the outcome that it found."""
     if name in SHIFTS:
-        return f"{metric}: {SHIFTS[name]}, by about {size:.1f} residual standard deviations"
+        return f"{metric}: {SHIFTS[name]}, by about {size:.1f} times what single outcomes scatter by"
     if name.startswith("spread by "):
-        return f"{metric}: the noise differs by {name.removeprefix('spread by ')}"
+        by = name.removeprefix("spread by ")
+        return f"{metric}: {SCATTERS.get(by, f'how much outcomes scatter depends on {by}')}"
     if name == "serial":
-        return f"{metric}: successive outcomes of a user go together (correlation {size:.2f})"
-    if name == "outlier":
-        return f"{metric}: one outcome lies far from all others (row {int(size) + 1})"
+        return f"{metric}: an outcome of a user resembles the one before (correlation {size:.2f})"
+    if name == OUTLIER:
+        return f"{metric}: one outcome lies far from all others ({place})"
     if name == "tails":
-        return f"{metric}: large deviations are more frequent than normal noise has them"
+        return f"{metric}: more outcomes lie far off than a normal distribution has"
     if name == "two values":
         return f"{metric}: outcomes take two values only"
     if name == "small counts":
@@ -66,7 +75,7 @@ def advice(name: str, kind: str, terms: frozenset[str]) -> str:
         return "have the noise learned for each arm, declare what scales it as a context field, or use the logarithm"
     if name == "serial":
         return "outcomes of a user are not independent and ranges are too narrow: add a user level, or ask less often"
-    if name == "outlier":
+    if name == OUTLIER:
         return "check whether it was typed and measured correctly, and amend it if not"
     if name == "tails":
         return "look for outcomes of another kind among them; ranges hold in large samples only"
@@ -81,7 +90,10 @@ def _level(name: str, kind: str, terms: frozenset[str]) -> str:
     family, what = NEEDS.get(name, name), LEVELS[name]
     if family in terms:
         if name == "trend":
-            return "the model takes seasons as exchangeable: look at recent seasons alone, or add time as a covariate"
+            return (
+                "the model takes it for chance which season comes first: look at recent seasons alone, or add time as "
+                "a covariate"
+            )
         return f"the model has {_a(what)}, and it does not cover this: look at the outcomes first"
     ways = ['use [model] kind = "field"' if kind == "paper" else "add it to [model]"]
     if name.startswith("user") and kind != "people":

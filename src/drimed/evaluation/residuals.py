@@ -14,7 +14,7 @@ Shapes: n rows, M metrics, c covariates.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -48,6 +48,7 @@ class Residuals:
     design: FloatArray | None = None  # (n, M, d), over the noise like the values; None: nothing was fitted to these
     fitted: FloatArray | None = None  # (n, M), the model's means
     outcomes: FloatArray | None = None  # (n, M), in their own units
+    decision: IntArray | None = None  # (n,), numbers by which a single one is named; None: by its row
 
     def model(self, m: int, there: BoolArray) -> Space:
         """What was fitted to one metric."""
@@ -60,7 +61,7 @@ class Residuals:
         n, M = self.values.shape if self.values.ndim == 2 else (-1, -1)
         if len(self.metrics) != M:
             raise ShapeError(f"values must be (n, {len(self.metrics)}), one column for each metric, got {n, M}")
-        for name in ("arm", "user", "group", "season", "order"):
+        for name in ("arm", "user", "group", "season", "order", "decision"):
             given = getattr(self, name)
             if given is not None and len(given) != n:
                 raise ShapeError(f"{name} must have one entry for each of {n} residuals, got {len(given)}")
@@ -93,6 +94,7 @@ class _Result:
     metric: str
     p: float
     size: float
+    place: str = ""  # of the one outcome that was found
 
 
 def check_residuals(
@@ -114,8 +116,17 @@ def check_residuals(
     parts = [part for m in range(len(residuals.metrics)) if (part := _Part.of(residuals, m)) is not None]
     count = sum(part.count for part in parts)
     results = [r for part in parts for r in part.results(alpha / max(count, 1))]
-    said = [_said(r, kind, frozenset(terms), alpha, count) for r in results if not np.isnan(r.p)]
+    told = [replace(r, place=_place(residuals, r)) for r in results if not np.isnan(r.p)]
+    said = [_said(r, kind, frozenset(terms), alpha, count) for r in told]
     return tuple(sorted(said, key=lambda c: (not c.alarm, not c.serious, c.p_value)))
+
+
+def _place(residuals: Residuals, r: _Result) -> str:
+    """What the one outcome is called that a check has found."""
+    if r.name != words.OUTLIER:
+        return ""
+    row = int(r.size)
+    return f"row {row + 1}" if residuals.decision is None else f"decision {int(residuals.decision[row])}"
 
 
 def _said(r: _Result, kind: str, terms: frozenset[str], alpha: float, count: int) -> Check:
@@ -123,7 +134,9 @@ def _said(r: _Result, kind: str, terms: frozenset[str], alpha: float, count: int
     if p >= alpha:
         return Check(r.name, r.metric, p, False, False, "nothing found", "")
     advice = words.advice(r.name, kind, terms)
-    return Check(r.name, r.metric, p, True, words.serious(r.name), words.found(r.name, r.metric, r.size), advice)
+    return Check(
+        r.name, r.metric, p, True, words.serious(r.name), words.found(r.name, r.metric, r.size, r.place), advice
+    )
 
 
 @dataclass(frozen=True)
@@ -197,7 +210,7 @@ class _Part:
         if any(p < threshold for p, _ in spread.values()):  # a mixture has heavy tails
             return self._named(found)
         p, row = tests.outlier(rest)
-        found["outlier"] = p, float(self.where[kept][row])
+        found[words.OUTLIER] = p, float(self.where[kept][row])
         found["tails"] = tests.heavy(np.delete(rest, row) if p < threshold else rest)
         return self._named(found)
 

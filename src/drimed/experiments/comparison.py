@@ -17,6 +17,11 @@ from drimed.policies.composing import PolicySpec
 
 RESAMPLES = 2000  # of the bootstrap over instances
 LEVEL = 0.95
+RATIO_TO_THE_BEST = (
+    "Ratio to the best: a policy's mean regret (what it loses against always giving the best arm) divided by the least "
+    "one that any policy has in the same cell, a world of the suite. 1 is the best, 2 has twice its regret. It is the "
+    "geometric mean over all cells; the worst cell is the one with the largest ratio."
+)
 SMALLEST_REGRET = 0.01  # of a whole run: below that, ratios compare nothing with nothing
 LEARNERS = ("vector, known noise", "reward, known noise")
 NOT_THE_RULES = ("guard", "confidence", "relative", "absolute", "weighting", "feedback")

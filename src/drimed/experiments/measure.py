@@ -73,6 +73,7 @@ def bench(
     cells = [cell.label for cell in benchmark.cells]
     staged = any("after" in row for row in results["rows"])
     shown = {"cells": cells, "grid": grid, "in_words": comparison.learner_in_words, "staged": staged}
+    shown["ratio_to_the_best"] = comparison.RATIO_TO_THE_BEST
     _write(out, results, "bench.html", lambda: bench_figures(measured), **shown)
     return results
 

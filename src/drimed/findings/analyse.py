@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 
 from drimed.errors import DrimedError
-from drimed.evaluation.drift import ContextDrift
+from drimed.evaluation.drift import FEWEST_SEASONS, ContextDrift
 from drimed.findings.agreement import RATE, Agreement, agreement
-from drimed.findings.checks import ALPHA, PAPER, Checks, check, residual_findings
+from drimed.findings.checks import ALPHA, FEWEST_EPISODES, PAPER, Checks, check, residual_findings
 from drimed.findings.course import Course, course
 from drimed.findings.effects import MODEL, Recommendation, all_effects, recommendations
 from drimed.findings.field_residuals import field_residuals
@@ -37,6 +37,7 @@ from drimed.trial.trial import Trial
 
 BYTES_EACH = 500  # of memory: an effect, or an arm of a decision
 MOST_NAMED = 8  # arms in one sentence
+NO_CONTEXTS = f"a drift can be looked for when the same users have contexts in {FEWEST_EPISODES} seasons or more."
 LEAST_SHARE = 0.005  # of the decisions, for an arm to be named
 GUARANTEED, NOT_GUARANTEED, AT_ALL_TIMES = "guaranteed", "not guaranteed", "at all times"  # the long ranges
 
@@ -131,8 +132,8 @@ def sentences(a: Analysis) -> list[str]:
     outcomes = ", ".join(f"{n:,} {state}" for n, state in states if n)
     said = [a.checks.withdrawn] if a.checks.withdrawn else []
     said += [
-        f"{counted(s.decisions, 'decision')} for {counted(s.users, 'user')} in {counted(s.episode, called.word)}; "
-        f"outcomes: {outcomes}.",
+        f"{counted(s.decisions, 'decision')} for {counted(s.users, 'user')} in {counted(s.episode, called.word)}"
+        f"{_began(called, s.episode)}; outcomes: {outcomes}.",
         f"Arms given so far: {_shares(a)}.",
     ]
     if a.seen.told.any():
@@ -140,6 +141,16 @@ def sentences(a: Analysis) -> list[str]:
     if not a.checks.alarms:
         said.append("No check of the assumptions has raised an alarm.")
     return said
+
+
+def _began(called: Calendar, last: int) -> str:
+    """When the first and the last season began, as far as somebody has said so."""
+    dated = [n for n in called.dates if n <= last]
+    if not dated:
+        return ""
+    if min(dated) == max(dated):
+        return f", {called.word} {called.dated(dated[0])}"
+    return f", from {called.dated(min(dated))} to {called.dated(max(dated))}"
 
 
 def units(state: TrialState) -> dict[str, str]:
@@ -151,26 +162,28 @@ def units(state: TrialState) -> dict[str, str]:
 def assumptions(checks: Checks, state: TrialState | None = None) -> list[tuple[str, str]]:
     """What was checked, and what was found, in the words of a trial."""
     called = NUMBERED if state is None else calendar(state)
-    few, rate = "too few outcomes to say.", f"(false-alarm rate {100 * ALPHA:g} %)"
-    context, mean, noise, played = "too little is recorded to say.", few, few, "not known for all decisions."
+    few, rate = "too few outcomes to check this yet.", f"(false-alarm rate {100 * ALPHA:g} %)"
+    context, mean, noise, played = NO_CONTEXTS, few, few, "cannot be checked: they are not known for all decisions."
     if state is not None and not state.counts.decisions:
         played = "there are no decisions yet."
+    if state is not None and state.counts.decisions and not state.counts.complete:
+        played = few
     if state is not None and not state.spec.context:
         context = "none are recorded."
     if checks.context is not None:
         context = _contexts(checks.context, checks.context_users, called)
     if checks.mean is not None:
         mean = (
-            f"no sign that they move {rate}."
+            f"no sign that what an arm does has changed since the trial began {rate}."
             if checks.mean.alarm < 0
-            else f"they have moved (detected in {called.said(int(checks.mean.alarm) + 1)})."
+            else f"what arms do has changed (noticed in {called.said(int(checks.mean.alarm) + 1)})."
         )
     if checks.residual is not None:
         wrong = checks.residual.wrong_variance.any()
-        noise = "outcomes vary more or less than assumed; see above." if wrong else "outcomes vary as assumed."
+        noise = "outcomes scatter more or less than assumed; see above." if wrong else "outcomes scatter as assumed."
     if checks.calibration is not None:
         p = checks.calibration.anytime_p
-        fits = "arms were played as often as they say" if p >= ALPHA else "arms were not played as often as they say"
+        fits = "arms were given as often as they say" if p >= ALPHA else "arms were not given as often as they say"
         played = f"{fits} (p = {short(p)})."
     found = [
         ("Contexts", context),
@@ -187,21 +200,29 @@ def assumptions(checks: Checks, state: TrialState | None = None) -> list[tuple[s
 def _contexts(found: ContextDrift, users: int, called: Calendar) -> str:
     """Whether the contexts drift, as far as can be told."""
     if found.alarm >= 0:
-        since = f"drift detected in {called.said(int(found.alarm) + 1)}"
-        return f"{since}. The trial is made for that, as long as only the noise follows."
+        return (
+            f"they drift (noticed in {called.said(int(found.alarm) + 1)}). This is no fault: arms are chosen for the "
+            "contexts as they are. Effects stay right as long as they do not drift too."
+        )
     if not found.enough:
-        return f"cannot tell: {counted(len(found.shift), called.word)} may differ by chance."
-    return f"no drift found among {counted(users, 'user')} (false-alarm rate {100 * ALPHA:g} %)."
+        return (
+            f"after {counted(len(found.shift), called.word)} a drift cannot be told from seasons that differ by "
+            f"chance; that takes {FEWEST_SEASONS} seasons or more."
+        )
+    return (
+        f"no drift found: those of {counted(users, 'user')} differ from season to season no more than by chance "
+        f"(false-alarm rate {100 * ALPHA:g} %)."
+    )
 
 
 def _left(checks: Checks) -> str:
     """What the residuals say of the model of the mean."""
     if not checks.left:
-        return "too few outcomes to say."
+        return "too few outcomes to check this yet."
     found = [c.found for c in checks.left if c.alarm]
     rate = f"(false-alarm rate {100 * ALPHA:g} % in all)"
-    made = f"{counted(len(checks.left), 'check')} of what it leaves unexplained {rate}"
-    return f"{made}: {'; '.join(found)}." if found else f"{made} found nothing."
+    made = f"{counted(len(checks.left), 'check')} of what it does not explain of the outcomes {rate}"
+    return f"{made} found this: {'; '.join(found)}." if found else f"{made} found nothing."
 
 
 def _own(seen: Gathered, effects: list[Effect]) -> list[Effect]:

@@ -112,6 +112,7 @@ def residual_findings(
         design=design,
         fitted=fitted,
         outcomes=seen.vector[at],
+        decision=seen.number[at],
     )
     return check_residuals(residuals, kind=kind, terms=terms, alpha=ALPHA)
 
@@ -203,19 +204,20 @@ def _withdrawn(seen: Gathered, found: Checks) -> str | None:
 def _alarms(seen: Gathered, found: Checks) -> list[Alarm]:
     alarms = []  # contexts that drift are no alarm: trials are made for that, and what was found is told
     if found.mean is not None and int(found.mean.alarm) >= 0:
-        recent = f"look at recent {calendar(seen.state).word}s alone"
-        advice = f"the intervals assume that they do not: {recent}, and consider a discount"
+        advice = "ranges assume that they do not: look at recent seasons alone, and consider a discount"
         alarms.append(Alarm("the effects themselves have moved", int(found.mean.alarm) + 1, advice))
     problem = seen.state.problem
     alarms += [Alarm(c.found, None, c.advice) for c in found.left if c.alarm]
     if found.residual is not None:
         for k, m in np.argwhere(found.residual.wrong_variance):
             ratio = float(found.residual.variance[k, m])
-            what = f"{problem.metrics[m]} under {problem.arms[k]} has {ratio:.2g} times the assumed variance"
-            advice = "intervals are too narrow or too wide: correct the noise, or have it learned"
+            way, width = ("more", "narrow") if ratio > 1 else ("less", "wide")
+            where = f"{problem.metrics[m]} under {problem.arms[k]}"
+            what = f"{where} scatters {way} than assumed: {ratio:.2g} times the variance"
+            advice = f"ranges are too {width}: correct the noise in the trial file, or have it learned"
             alarms.append(Alarm(what, None, advice))
     if found.calibration is not None and found.calibration.anytime_p < ALPHA:
-        what = "arms were not played as often as their logged probabilities say"
+        what = "arms were not given as often as their logged probabilities say"
         advice = "do not trust results from propensities; were decisions left out that nobody followed?"
         alarms.append(Alarm(what, None, advice))
     return alarms

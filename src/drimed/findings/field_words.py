@@ -60,7 +60,7 @@ class Words:
     @property
     def season(self) -> str:
         """An episode: what belongs to it alone is averaged out of all effects."""
-        return "episode" if self.people else "season"
+        return "season"
 
     @property
     def scope(self) -> str:

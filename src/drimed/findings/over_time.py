@@ -25,6 +25,7 @@ from drimed.records import Effect
 from drimed.trial.gather import Gathered
 from drimed.trial.model_free import REWARD
 from drimed.trial.model_ranges import offers_now
+from drimed.trial.seasons import Calendar
 
 MOST_POINTS = 12  # seasons that effects are worked out for; of more, every so many
 SEASON = FACTORS.index("season")
@@ -54,7 +55,7 @@ def over_time(seen: Gathered, fit: Inference, now: Sequence[Effect]) -> list[Pas
     return [*(_known(seen, past) for past in found), _known(seen, Past(int(episodes[-1]), last))]
 
 
-def rows(found: Sequence[Past]) -> list[dict[str, object]]:
+def rows(found: Sequence[Past], called: Calendar) -> list[dict[str, object]]:
     """One for each point, arm and measure."""
     return [
         {
@@ -64,6 +65,8 @@ def rows(found: Sequence[Past]) -> list[dict[str, object]]:
             "estimate": x.estimate,
             "likely_low": x.likely_low,
             "likely_high": x.likely_high,
+            "season": called.names.get(past.episode, ""),
+            "date": called.dates.get(past.episode, ""),
         }
         for past in found
         for x in past.effects

@@ -111,7 +111,7 @@ def write_report(trial: Trial, out: Path, *, suffix: str = ".csv") -> Path:
         "effects": [_sourced(analysis, x) for x in analysis.effects],
         "recommendations": [_flat(r) for r in analysis.recommendations],
         "allocation": _allocation(analysis),
-        "over_time": past.rows(analysis.past),
+        "over_time": past.rows(analysis.past, calendar(analysis.seen.state)),
     }
     if (found := analysis.varying) is not None:
         tables["varies"] = [asdict(v) for v in found.varies]
@@ -205,7 +205,7 @@ def _row(a: Analysis, effect: Effect, good: Better | None, label: str) -> Row:
 def _effects(a: Analysis, who: str, on: str, place: int) -> Chart | None:
     state = a.seen.state
     order = list(groups(state)) if who == GROUPED else [who]
-    found = [x for x in a.effects if x.who in order and x.on == on and _shows(x)]
+    found = [x for x in a.effects if x.who in order and x.on == on and _shows(x)] if a.seen.told.any() else []
     found.sort(key=lambda x: (order.index(x.who), state.problem.arms.index(x.arm), SOURCES.index(x.source)))
     found, left_out = _main(a, found)
     metric = state.spec.metrics.get(on)
@@ -236,7 +236,7 @@ def _level(a: Analysis) -> str:
     if isinstance(a.fit, Known):
         return f"{100 * (1 - ALPHA):g} %, for each effect by itself"
     if a.fit.spread is not None:
-        holds = "in each episode"
+        holds = "in each season"
     elif a.seen.state.spec.noise.kind == "learned":
         holds = "approximately, because the noise is estimated too"
     else:
@@ -245,31 +245,42 @@ def _level(a: Analysis) -> str:
 
 
 def _sourced(a: Analysis, effect: Effect) -> dict[str, Any]:
-    """An effect, and how much of what is known about it comes from outcomes here."""
+    """An effect, and how much of what is known about it comes from outcomes here; ends that are not known are empty."""
+    plain = {name: "" if _endless(value) else value for name, value in effect.plain().items()}
+    if effect.likely_high >= ENDLESS:
+        plain["estimate"] = ""
     if a.varying is None:
-        return effect.plain()
+        return plain
     rests = a.varying.rests.get((effect.who, effect.arm)) if effect.on == REWARD and effect.source == MODEL else None
     known = (
         {"own_share": "", "own_outcomes": ""}
         if rests is None
         else {"own_share": rests.own, "own_outcomes": rests.outcomes}
     )
-    return effect.plain() | known
+    return plain | known
+
+
+def _endless(value: object) -> bool:
+    return isinstance(value, float) and abs(value) >= ENDLESS
 
 
 def _flat(r: Recommendation) -> dict[str, Any]:
     e = r.effect
-    ends = {"effect_low": e.low, "effect_high": e.high, "likely_low": e.likely_low, "likely_high": e.likely_high}
+    found = {"effect_low": e.low, "effect_high": e.high, "likely_low": e.likely_low, "likely_high": e.likely_high}
+    ends = {name: "" if _endless(end) else end for name, end in found.items()}
     own = {"user": r.user, "arm": e.arm, "control": r.control, "effect": e.estimate}
     return own | ends | {"lead": r.lead, "runner_up": r.runner_up, "p_best": r.p_best}
 
 
 def _allocation(analysis: Analysis) -> list[dict[str, Any]]:
-    arms, course = analysis.seen.state.problem.arms, analysis.course
+    arms, course, called = analysis.seen.state.problem.arms, analysis.course, calendar(analysis.seen.state)
+    own = ("episode", "season", "date")
     return [
         {
             "episode": int(e),
-            **{"arm episode" if arm == "episode" else arm: int(n) for arm, n in zip(arms, row, strict=True)},
+            **{f"arm {arm}" if arm in own else arm: int(n) for arm, n in zip(arms, row, strict=True)},
+            "season": called.names.get(int(e), ""),
+            "date": called.dates.get(int(e), ""),
         }
         for e, row in zip(course.episode, course.allocation, strict=True)
     ]

@@ -22,6 +22,23 @@ SHOWN = {
     "model": "the model",
 }
 DOES = {"advise": "looks and reports say so", "pause": "the trial pauses", "stop": "the trial stops"}
+ASKED = {
+    "superiority": "the arm is shown to be better than the control",
+    "non_inferiority": "the arm is shown to be not worse than the control by the margin",
+    "equivalence": "the arm is shown to differ from the control by less than the margin",
+    "futility": "the arm is shown to be no better than the control by the margin",
+    "harm": "the arm is shown to be worse than the control",
+}
+ENDS = {"advise": "", "pause": " and the trial pauses", "stop": " and the trial stops"}
+
+
+def until(kind: str, then: str) -> str:
+    """What happens when a rule of this kind is met.
+
+    >>> until("harm", "stop")
+    'the arm is shown to be worse than the control and the trial stops'
+    """
+    return ASKED[kind] + ENDS[then]
 
 
 @dataclass(frozen=True)

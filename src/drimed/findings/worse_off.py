@@ -58,7 +58,7 @@ def said(a: Analysis) -> list[str]:
     if not everybody or not a.seen.told.any():
         return []
     unit = a.seen.state.spec.reward.unit
-    return [_losers(a, everybody, unit), *_worst_case(a, unit), *_meaning(a, unit)]
+    return [_losers(a, everybody, unit), *_worst_user(a, everybody, unit), *_worst_case(a, unit), *_meaning(a, unit)]
 
 
 def _losers(a: Analysis, everybody: list[Off], unit: str) -> str:
@@ -70,11 +70,27 @@ def _losers(a: Analysis, everybody: list[Off], unit: str) -> str:
     more = f" and {len(lost) - MOST_NAMED:,} more" if len(lost) > MOST_NAMED else ""
     sure = sum(x.verdict == "worse off" for x in lost)
     certainly = "none of them certainly" if not sure else f"{sure:,} of them certainly"
+    if len(lost) == 1:
+        certainly = "certainly" if sure else "but not certainly"
     if a.checks.withdrawn:
         certainly = "without a guarantee, because the model is wrong"
     some = f"{len(lost):,} of {len(everybody):,} {users} {'is' if len(lost) == 1 else 'are'}"
     less = "estimated to have earned less than under the control, all their decisions together"
     return f"{some} {less}: {named}{more}; {certainly}."
+
+
+def _worst_user(a: Analysis, everybody: list[Off], unit: str) -> list[str]:
+    """The user who may have lost most, by what the tolerance allows; nothing where nobody can have lost anything."""
+    known = [(x.low - x.allowed, x.low, x) for x in everybody if x.low is not None and x.low < CLEARLY * x.allowed]
+    if a.checks.withdrawn or len(everybody) < 2 or not known:
+        return []
+    _, low, x = min(known, key=lambda one: one[0])
+    user = "user" if a.varying is None else a.varying.words.user
+    over = "its tolerance allows" if low >= x.allowed else "beyond what its tolerance allows,"
+    return [
+        f"The worst case of a single {user}, all decisions together, is that of {x.user}: {amount(low, unit)}; {over} "
+        f"{amount(x.allowed, unit)}."
+    ]
 
 
 def _worst_case(a: Analysis, unit: str) -> list[str]:

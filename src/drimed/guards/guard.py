@@ -12,8 +12,18 @@ from numpy.typing import NDArray
 from drimed.learning.offer import Fit, Offer, Shape
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick
 
-# Why a decision is not the rule's own wish. A guard's `reason` is an index into this list.
+# What the guard did to what the policy proposed, as people read it. A guard's `reason` is an index into this list.
 REASONS = (
+    "as the policy proposed; the guard changed nothing",
+    "the guard made arms less likely that may fall short of the control",
+    "the guard kept a part of the policy's proposal; the rest went to arms that are sure to stay near the control",
+    "the guard let the policy choose only among arms that are sure to stay near the control",
+    "the guard gave the control; no other arm is sure yet to stay near it",
+    "the guard gave the control; past decisions have not surely earned enough for the policy's proposal",
+    "the control, as always in the first rounds, to learn about it",
+)
+# The same as logs have it: trials of all ages are read and verified by these.
+RECORDED = (
     "the rule's own choice",
     "arms that may fall short of the control were penalised",
     "the rule's choice was mixed with certified arms until the mixture was certified",
@@ -22,6 +32,7 @@ REASONS = (
     "the rule's choice is not covered by what past choices certainly earned; the control was played",
     "the control is played in the first rounds, to learn about it",
 )
+SAID = dict(zip(RECORDED, REASONS, strict=True))
 UNCHANGED, PENALISED, MIXED, RESTRICTED, CONTROL_ONLY, NOT_EARNED, CONTROL_FIRST = range(len(REASONS))
 
 
@@ -56,7 +67,7 @@ class Decision:
         """Why, in words: a text for one decision, an array of them (...) for many.
 
         >>> Decision(np.array(0), np.array([0.0, 1.0]), np.array(CONTROL_ONLY)).reason
-        'only the control is certified'
+        'the guard gave the control; no other arm is sure yet to stay near it'
         """
         words = np.asarray(REASONS)[self.reason_code]
         return words if np.ndim(words) else str(words)

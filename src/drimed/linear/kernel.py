@@ -4,21 +4,52 @@ A kernel is written for one member, with plain loops, and compiled by Numba on i
 result is cached on disk). Each member of a batch is computed alone, in the same order of operations: its result does
 not depend on its neighbours or on the size of the batch. Kernels share steps through helpers: plain functions that are
 compiled into every kernel that calls them.
+
+Compiling all that a trial needs takes about a minute, once for each installation. It is logged when it begins (a kernel
+that is in the cache is loaded, and nothing is logged), and `spent` says how much of a thread's time went there, so that
+nobody takes it for slow work.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import tempfile
+import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+COLD = "The first use prepares the numerical code; this takes about a minute, once."
+UNCACHED = (
+    "The first use prepares the numerical code; this takes about a minute in every process, because there is no place "
+    "to keep it: set NUMBA_CACHE_DIR to a folder that can be written to."
+)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+log = logging.getLogger(__name__)
+
+
+class Spent(NamedTuple):
+    """Seconds that a thread has spent on compiling and loading kernels."""
+
+    clock: float = 0.0
+    processor: float = 0.0
+
+    def since(self, before: Spent) -> Spent:
+        """What was added."""
+        return Spent(self.clock - before.clock, self.processor - before.processor)
+
+
+class _Own(threading.local):
+    spent = Spent()
+
+
+_OWN, _SAID = _Own(), threading.Event()
 _HELPERS: dict[Any, bool] = {}  # function -> whether Numba knows it
 
 
@@ -32,7 +63,8 @@ class Kernel:
 
     def __call__(self, *arrays: Any) -> Any:
         if self._compiled is None:
-            self._compiled = self._compile()
+            with _counted():
+                self._compiled = self._compile()
         return self._compiled(*arrays)
 
     def _compile(self) -> Callable[..., Any]:
@@ -46,11 +78,15 @@ class Kernel:
             return compiled.ufunc  # the NumPy ufunc without Numba's wrapper
 
         with _one_at_a_time():
+            if self._compiled is not None:  # by another thread, while this one waited
+                return self._compiled
             _register(self._body)
             try:
-                return build(cache=True)
+                with _telling(COLD):
+                    return build(cache=True)
             except RuntimeError:  # no writable place for the cache: compile in every process instead
-                return build(cache=False)
+                with _telling(UNCACHED):
+                    return build(cache=False)
 
 
 def kernel(types: str, layout: str, in_place: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Kernel]:
@@ -65,6 +101,42 @@ def helper(body: Function) -> Function:
     """Decorate a function that kernels call. It stays plain Python until a kernel that calls it is compiled."""
     _HELPERS[body] = False
     return body
+
+
+def spent() -> Spent:
+    """By this thread, so far."""
+    return _OWN.spent
+
+
+@contextlib.contextmanager
+def _counted() -> Iterator[None]:
+    clock, processor = time.perf_counter(), time.thread_time()
+    try:
+        yield
+    finally:
+        more = time.perf_counter() - clock, time.thread_time() - processor
+        _OWN.spent = Spent(_OWN.spent.clock + more[0], _OWN.spent.processor + more[1])
+
+
+@contextlib.contextmanager
+def _telling(message: str) -> Iterator[None]:
+    """Log this as soon as Numba compiles something, once in a process; what it loads from its cache passes no pass."""
+    if _SAID.is_set():
+        yield
+        return
+    from numba.core import event
+
+    class Compiles(event.Listener):
+        def on_start(self, _: Any) -> None:
+            if not _SAID.is_set():
+                _SAID.set()
+                log.info(message)
+
+        def on_end(self, _: Any) -> None:
+            pass
+
+    with event.install_listener("numba:run_pass", Compiles()):
+        yield
 
 
 def _register(body: Any) -> None:

@@ -45,8 +45,8 @@ class Decision:
     probabilities: dict[str, float]  # empty: not known before the draw, or not shown
     propensity: float | None  # None: the policy's own draw has no closed form, or it is not shown
     reason: str  # what the guard did
-    share: float | None  # how much of the rule's own proposal the guard kept
-    effects: dict[str, Interval] | None  # each arm against the control, as estimated at that moment
+    share: float | None  # how much of the policy's own proposal the guard kept
+    effects: dict[str, Interval] | None  # arms against the control, as estimated then; none where nothing was known
     context: dict[str, float | str] | None
     unavailable: list[str]
     state_version: int  # the event up to which the log was known

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from drimed.findings.charts import svg
 from drimed.findings.charts.course import axes, columns, through
 from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
+from drimed.formatting import measured as in_unit
 from drimed.formatting import percent, short
 from drimed.rehearsal.designs import OWN
 from drimed.rehearsal.measures import (
@@ -70,7 +71,7 @@ def power(records: Mapping[str, Record]) -> Chart | None:
     return svg.drawn("power-chart", "Power against seasons", says, draw, table, keys)
 
 
-def trade_off(measured: Mapping[str, Measured]) -> Chart | None:
+def trade_off(measured: Mapping[str, Measured], unit: str = "") -> Chart | None:
     """Regret against power, one point for each design."""
     points = [
         (name, p, r)
@@ -79,6 +80,7 @@ def trade_off(measured: Mapping[str, Measured]) -> Chart | None:
     ]
     if len(points) < 2:
         return None
+    what = in_unit("regret of a decision", unit)
     low, high = svg.spread([x for _, _, r in points for x in (r.value - r.error, r.value + r.error)], margin=0.15)
     top = min(1.0, max(0.1, 1.15 * max(p.value + SURE * p.error for _, p, _ in points)))
 
@@ -91,7 +93,7 @@ def trade_off(measured: Mapping[str, Measured]) -> Chart | None:
         for t in svg.ticks(0.0, top):
             made.append(svg.text(x(t), bottom + 18, percent(t), anchor="middle"))
         made.append(svg.text(right, bottom + 36, "power", look="label", anchor="end"))
-        made.append(svg.text(right, 10, "regret of a decision, upwards", look="label", anchor="end"))
+        made.append(svg.text(right, 10, f"{what}, upwards", look="label", anchor="end"))
         for k, (name, p, r) in enumerate(points):
             at = x(p.value), y(r.value)
             made.append(
@@ -112,7 +114,7 @@ def trade_off(measured: Mapping[str, Measured]) -> Chart | None:
         "Designs in the same simulated worlds: those further right find a better arm more often, those further down "
         "cost users less."
     )
-    table = Table("Designs", ["design", "power", "regret of a decision"], rows)
+    table = Table("Designs", ["design", "power", what], rows)
     return svg.drawn("designs-chart", "Regret against power, by design", says, draw, table, keys)
 
 
@@ -152,7 +154,7 @@ def allocation(record: Record, arms: Sequence[str], scenario: str) -> Chart:
     return svg.drawn("allocation-chart", "Allocation over time", says, draw, table, keys)
 
 
-def harm(record: Record, users: Sequence[str], scenario: str) -> Chart:
+def harm(record: Record, users: Sequence[str], scenario: str, unit: str = "") -> Chart:
     """What each user is expected to lose against the control."""
     q, tolerated = harm_by_user(record)
     worst = np.argsort(-q[2])[:MOST_USERS]
@@ -173,7 +175,9 @@ def harm(record: Record, users: Sequence[str], scenario: str) -> Chart:
             made.append(svg.line(x(q[0, u]), y, x(q[2, u]), y, "l0"))
             made.append(el("circle", cx=x(q[1, u]), cy=y, r=4.2, class_="s0 dot", data_tip=tip))
             made.append(svg.line(x(tolerated[u]), y - 8, x(tolerated[u]), y + 8, "l1"))
-        made.append(svg.text(right, bottom + 34, "expected loss of a decision", look="label", anchor="end"))
+        made.append(
+            svg.text(right, bottom + 34, in_unit("expected loss of a decision", unit), look="label", anchor="end")
+        )
         return bottom + 42.0, made
 
     rows = [[users[u], short(q[1, u]), short(q[0, u]), short(q[2, u]), short(tolerated[u])] for u in worst.tolist()]
@@ -189,7 +193,9 @@ def harm(record: Record, users: Sequence[str], scenario: str) -> Chart:
     )
     keys = [Key("middle, and 90 % of trials", "k0"), Key("tolerated", "k1")]
     columns_ = ["user", "median loss", "5 %", "95 %", "tolerated"]
-    return svg.drawn("harm-chart", "Harm by user", says, draw, Table("Expected loss by user", columns_, rows), keys)
+    return svg.drawn(
+        "harm-chart", "Harm by user", says, draw, Table(in_unit("Expected loss by user", unit), columns_, rows), keys
+    )
 
 
 def convergence(record: Record, scenario: str) -> Chart:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from drimed.formatting import measured
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.rehearsal.record import Record
 
@@ -19,6 +20,7 @@ LIKELY, ALL_TIMES, PROPENSITIES = "likely", "at all times", "from propensities"
 CLAIMS = (LIKELY, ALL_TIMES, PROPENSITIES)
 CALLED = {LIKELY: "likely, 95 %", PROPENSITIES: "by a range from the propensities"}
 NEGLIGIBLE = 1e-9  # of the largest effect: below this an arm is no better than another
+REWARDS = ("gain ", "regret", "expected loss", "bias of effects", "error of effects")  # begin what is in its unit
 FROZEN = 0.99  # share of control beyond which a trial stands on it
 
 
@@ -51,6 +53,15 @@ class Number:
 
 
 Measured = dict[str, Number | None]
+
+
+def called(name: str, unit: str) -> str:
+    """A measure with its unit, if it is an amount of the reward.
+
+    >>> called("regret against the best arm", "EUR"), called("share of control", "EUR")
+    ('regret against the best arm (EUR)', 'share of control')
+    """
+    return measured(name, unit) if name.startswith(REWARDS) else name
 
 
 def first_claim(m: Measured) -> str:

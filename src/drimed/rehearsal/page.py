@@ -22,7 +22,16 @@ from drimed.rehearsal import charts, words
 from drimed.rehearsal.designs import OWN
 from drimed.rehearsal.find import Answer
 from drimed.rehearsal.history import History
-from drimed.rehearsal.measures import CLAIMS, Measured, Number, best_by_user, first_claim, measures, power_by_season
+from drimed.rehearsal.measures import (
+    CLAIMS,
+    Measured,
+    Number,
+    best_by_user,
+    called,
+    first_claim,
+    measures,
+    power_by_season,
+)
 from drimed.rehearsal.people import Crowd
 from drimed.rehearsal.run import Plan, Records
 from drimed.rehearsal.scenarios import Scenario
@@ -101,12 +110,12 @@ def page(results: Results) -> str:
     own = {s: results.records[s, OWN] for s in plan.scenarios}
     harmful = max(plan.scenarios, key=lambda s: _value(measured[s, OWN]["users harmed beyond the tolerance"]))
     designs = {d.name: measured[results.main, d.name] for d in plan.designs}
-    arms = list(plan.spec.arms)
+    arms, unit = list(plan.spec.arms), plan.spec.reward.unit
     pictures: list[Chart | None] = [
         charts.power(own),
-        charts.trade_off(designs),
+        charts.trade_off(designs, unit),
         charts.allocation(own[results.main], arms, results.main),
-        charts.harm(own[harmful], crowd.users, harmful),
+        charts.harm(own[harmful], crowd.users, harmful, unit),
         charts.convergence(own[results.main], results.main),
     ]
     scenes = [
@@ -115,7 +124,7 @@ def page(results: Results) -> str:
             "about": s.about,
             "seasons": results.seasons[name],
             "assumed": _assumed(results, name),
-            "said": words.told(results.seasons[name], measured[name, OWN]),
+            "said": words.told(results.seasons[name], measured[name, OWN], unit),
         }
         for name, s in plan.scenarios.items()
     ]
@@ -124,7 +133,7 @@ def page(results: Results) -> str:
         style=style(),
         series=range(SERIES),
         trials=counted(plan.trials, "simulated trial"),
-        verdict=words.verdict(measured, results.seasons),
+        verdict=words.verdict(measured, results.seasons, unit),
         scenes=scenes,
         answer=None if results.answer is None else results.answer.words(),
         charts=[c for c in pictures if c is not None],
@@ -208,7 +217,8 @@ def _cell(name: str, number: Number | None) -> str:
 def _by_scenario(results: Results, measured: dict[tuple[str, str], Measured]) -> Table:
     names = list(results.plan.scenarios)
     kinds = dict.fromkeys(k for s in names for k in measured[s, OWN])
-    rows = [[k, *(_cell(k, measured[s, OWN].get(k)) for s in names)] for k in kinds]
+    unit = results.plan.spec.reward.unit
+    rows = [[called(k, unit), *(_cell(k, measured[s, OWN].get(k)) for s in names)] for k in kinds]
     return Table("This trial, by scenario (± standard error of the simulation)", ["", *names], rows)
 
 
@@ -225,7 +235,7 @@ def _by_design(results: Results, measured: dict[tuple[str, str], Measured]) -> l
     return [
         Table(
             f"Designs side by side: {name}",
-            ["", *kinds],
+            ["", *(called(k, results.plan.spec.reward.unit) for k in kinds)],
             [[d, *(_cell(k, measured[name, d].get(k)) for k in kinds)] for d in designs],
         )
         for name in results.plan.scenarios

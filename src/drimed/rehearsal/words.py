@@ -26,17 +26,17 @@ class Said:
     warns: bool = False
 
 
-def amount(number: Number | None, *, share: bool = True) -> str:
-    """A number with its error.
+def amount(number: Number | None, *, share: bool = True, unit: str = "") -> str:
+    """A number with its error, and its unit where it has one.
 
-    >>> amount(Number(0.4212, 0.0156)), amount(Number(-12.34, 0.5), share=False)
-    ('42 % (± 2)', '−12.3 (± 0.5)')
+    >>> amount(Number(0.4212, 0.0156)), amount(Number(-12.34, 0.5), share=False, unit="EUR")
+    ('42 % (± 2)', '−12.3 (± 0.5) EUR')
     """
     if number is None:
         return "–"
     if share:
         return f"{percent(number.value)} (± {_rough(100 * number.error)})"
-    return f"{short(number.value)} (± {_rough(number.error)})"
+    return f"{short(number.value)} (± {_rough(number.error)}){f' {unit}' if unit else ''}"
 
 
 def _rough(error: float) -> str:
@@ -53,8 +53,8 @@ def known(m: Measured, name: str) -> Number:
     return m[name] or Number(0.0, 0.0)
 
 
-def told(seasons: int, m: Measured) -> list[Said]:
-    """What the trial would do in one scenario."""
+def told(seasons: int, m: Measured, unit: str = "") -> list[Said]:
+    """What the trial would do in one scenario; `unit` is that of the reward."""
     harmed, worst = known(m, "users harmed beyond the tolerance"), m["expected loss of the worst user"]
     false, gain = known(m, f"false claims, {first_claim(m)}"), m["gain against the control"]
     return [
@@ -62,22 +62,22 @@ def told(seasons: int, m: Measured) -> list[Said]:
         *_found(seasons, m),
         Said(f"An arm that is not better is called better in {amount(false)} of trials.", false.value > OFTEN),
         *_rules(seasons, m),
-        _brings(gain, m["regret against the best arm"]),
+        _brings(gain, m["regret against the best arm"], unit),
         Said(
             f"{amount(harmed)} of users lose more than the tolerance over the trial; the worst one is expected to end "
-            f"{_against(worst, 'below', 'above')} the control with a decision.",
+            f"{_against(worst, 'below', 'above', unit)} the control with a decision.",
             harmed.value > HARMED,
         ),
     ]
 
 
-def _brings(gain: Number | None, regret: Number | None) -> Said:
+def _brings(gain: Number | None, regret: Number | None, unit: str) -> Said:
     """What a decision is worth."""
     if gain == regret == Number(0.0, 0.0):
         return Said("A decision brings what the control would: all arms do the same.")
     return Said(
-        f"A decision brings {_against(gain, 'more', 'less')} than the control would, and "
-        f"{amount(regret, share=False)} less than the best arm for each user."
+        f"A decision brings {_against(gain, 'more', 'less', unit)} than the control would, and "
+        f"{amount(regret, share=False, unit=unit)} less than the best arm for each user."
     )
 
 
@@ -98,14 +98,15 @@ def _rules(seasons: int, m: Measured) -> list[Said]:
     return found
 
 
-def _against(number: Number | None, more: str, less: str) -> str:
+def _against(number: Number | None, more: str, less: str, unit: str = "") -> str:
     """How much, and which way.
 
     >>> _against(Number(-12.34, 0.5), "more", "less"), _against(Number(3.0, 0.5), "more", "less")
     ('12.3 (± 0.5) less', '3 (± 0.5) more')
     """
     found = number or Number(0.0, 0.0)
-    return f"{amount(Number(abs(found.value), found.error), share=False)} {less if found.value < 0 else more}"
+    far = amount(Number(abs(found.value), found.error), share=False, unit=unit)
+    return f"{far} {less if found.value < 0 else more}"
 
 
 def _control(seasons: int, m: Measured) -> Said:
@@ -151,13 +152,13 @@ def _found(seasons: int, m: Measured) -> list[Said]:
     return found
 
 
-def verdict(all_measures: Mapping[tuple[str, str], Measured], seasons: Mapping[str, int]) -> list[Said]:
+def verdict(all_measures: Mapping[tuple[str, str], Measured], seasons: Mapping[str, int], unit: str = "") -> list[Said]:
     """The few things that hold for the trial as a whole: what is wrong comes first."""
     found: list[Said] = []
     for (scenario, design), m in all_measures.items():
         if design != OWN:
             continue
-        for said in told(seasons[scenario], m):
+        for said in told(seasons[scenario], m, unit):
             if said.warns:
                 found.append(Said(f"{scenario[:1].upper()}{scenario[1:]}: {said.text}", True))
     return found or [Said("Nothing in these scenarios speaks against starting this trial.")]

@@ -1,7 +1,8 @@
 """Analyses in the background: one for each state of a trial's log, and no request waits long for it.
 
 A page waits a moment for the newest analysis; if that takes longer, it shows the one before and says so. Analyses share
-a budget of computing time: however often pages are loaded, they take a small share of a core.
+a budget of computing time: however often pages are loaded, they take a small share of a core. What it takes to compile
+kernels, once, is not counted.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from starlette.requests import Request
 
 from drimed.errors import DrimedError, StoreError
 from drimed.findings.analyse import Analysis, analyse
+from drimed.linear import kernel
 from drimed.service.route import service_of
 from drimed.service.service import ANALYSES
 from drimed.service.trials import Trials
@@ -125,7 +127,7 @@ class Analyses:
             sizes.pop(name, None)
 
     def _analyse(self, name: str) -> tuple[Worked, float]:
-        start = time.thread_time()
+        start, compiled = time.thread_time(), kernel.spent()
         done = self._done.get(name)
         before = done.analysis.seen if done is not None and done.analysis is not None else None
         try:
@@ -135,7 +137,7 @@ class Analyses:
             worked = Worked("", 0, None, LOGGED)
         except DrimedError as error:  # the trial itself cannot be read
             worked = Worked("", 0, None, str(error))
-        return worked, time.thread_time() - start
+        return worked, time.thread_time() - start - kernel.spent().since(compiled).processor
 
 
 def _worked(trial: Trial, before: Gathered | None) -> Worked:

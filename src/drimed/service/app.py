@@ -22,7 +22,7 @@ from uvicorn.config import STARTUP_FAILURE
 from drimed import __version__
 from drimed.errors import ConfigError, DrimedError
 from drimed.policies.registry import MODULES
-from drimed.service import connections, logs, observing, problems, tokens
+from drimed.service import connections, logs, observing, problems, tokens, warming
 from drimed.service.connections import Door, GuardedProtocol
 from drimed.service.endpoints import health, reading, writing
 from drimed.service.pages import asking, history, home, managing, overview, plan, rendering, telling
@@ -57,8 +57,8 @@ TAGS = [
 HEALTH = 30  # seconds in which a worker must answer its supervisor: a busy machine is slow to import
 
 
-def create_app(settings: Settings) -> FastAPI:
-    """The application for one process; the store is opened when it starts."""
+def create_app(settings: Settings, *, warm: bool = False) -> FastAPI:
+    """The application for one process; the store is opened when it starts. `warm`: kernels are compiled beside it."""
     os.environ.setdefault(MODULES, "")  # a trial that comes over HTTP must not import what it likes
 
     @asynccontextmanager
@@ -67,6 +67,8 @@ def create_app(settings: Settings) -> FastAPI:
         app.state.service = service
         files = connections.raise_file_limit() - connections.OTHER_FILES
         door = Door(max(1, min(settings.connections, files)), settings.connections_per_address, settings.proxies)
+        if warm:
+            warming.start()
         tasks = [asyncio.create_task(work) for work in (service.purging(), door.sweeping())]
         try:
             yield {"door": door}
@@ -105,7 +107,7 @@ def create_app(settings: Settings) -> FastAPI:
 
 def from_environment() -> FastAPI:
     """The application with the settings of DRIMED_*; every worker process begins here."""
-    return create_app(Settings.resolve({}, os.environ))
+    return create_app(Settings.resolve({}, os.environ), warm=True)
 
 
 def has_tokens(settings: Settings) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 
 from drimed import streams
 from drimed.errors import ConflictError, InputError, UnknownNameError
-from drimed.guards.guard import REASONS
+from drimed.guards.guard import RECORDED
 from drimed.guards.guard import Decision as Drawn
 from drimed.learning.offer import Floor
 from drimed.linear.arrays import BoolArray, FloatArray
@@ -235,7 +235,7 @@ def _bodies(
             "arm": arms[action[i]],
             "probabilities": probabilities[i],
             "propensity": propensity[i],
-            "reason": REASONS[reason[i]],
+            "reason": RECORDED[reason[i]],
             "share": share[i],
             "certified": certified[i],
             "estimate": estimate[i],

@@ -220,12 +220,12 @@ _TABLE = [
     Change(
         "pause", "pause", "Pause", "Decide nothing until it is resumed. Outcomes are still taken.", ReasonBody,
         lambda tx, body: turn(tx, kinds.PAUSED, body.reason), "The trial is paused. Outcomes are still taken.",
-        {"reason": "the harvest is late"},
+        {"reason": "outcomes are late"},
     ),
     Change(
         "resume", "resume", "Resume", "Decide again after a pause.", OptionalReasonBody,
         lambda tx, body: turn(tx, kinds.RESUMED, body.reason), "The trial is running again.",
-        {"reason": "the harvest is in"},
+        {"reason": "the outcomes are in"},
     ),
     Change(
         "stop", "stop", "Stop", "Decide nothing more, for good. Outcomes are still taken.", ReasonBody,
@@ -244,21 +244,21 @@ _TABLE = [
         "retire_arm", "retire", "Retire an arm",
         "Never give it again; what was decided and learned stays. Retiring it twice does nothing.", RetireBody,
         lambda tx, body: retire_arm(tx, body.arm, body.reason), "The arm is retired.",
-        {"arm": "rich", "reason": "too much nitrate"},
+        {"arm": "rich", "reason": "it is no longer available"},
     ),
     Change(
         "change_preference", "preference", "Change a preference",
         "From now on this user weighs the metrics differently; what was learned about the arms is kept.",
         PreferenceBody, lambda tx, body: change_preference(tx, body.user, body.preference, body.reason),
         "The preference was changed; it applies from the next decision on.",
-        {"user": "north", "preference": {"yield": 200, "leaching": -6}, "reason": "a well was dug"},
+        {"user": "north", "preference": {"yield": 200, "leaching": -6}, "reason": "prices have changed"},
     ),
     Change(
         "change_control", "control", "Change a control",
         "From now on this user is compared with another control; past decisions keep theirs.", ControlBody,
         lambda tx, body: change_control(tx, body.user, body.control, body.reason),
         "The control was changed; it applies from the next decision on.",
-        {"user": "north", "control": "usual", "reason": "the farm changed its practice"},
+        {"user": "north", "control": "usual", "reason": "the usual practice has changed here"},
     ),
     Change(
         "reveal", "reveal", "Open the code",
@@ -281,7 +281,7 @@ _TABLE = [
         "The stopping rules were changed; they apply from the next look on.",
         {
             "stopping": {"seasons": 30, "rules": {"better": {"kind": "superiority", "then": "stop"}}},
-            "reason": "the season limit of the grant",
+            "reason": "the budget ends then",
         },
     ),
 ]  # fmt: skip

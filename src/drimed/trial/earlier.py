@@ -41,9 +41,9 @@ TABLES: dict[str, tuple[str, ...]] = {  # of a report, by their first columns
 CHANCE = "chance of "  # begins a column of a dry run, which has one for each arm
 _SHEET = ("decision", "episode", "user", "arm", "propensity", "reason")
 EXPORTS: dict[str, Kind] = {
-    ".csv": table_with("user", "group", "propensity", first=("decision", "episode")),
-    ".xlsx": workbook_with("user", "group", "propensity", first=("decision", "episode")),
-    ".json": text_with(r"\A\[\s*(\{\"decision\": \d+, \"episode\": \d+, \"user\": |\])"),
+    ".csv": table_with("action", "propensity", first=("decision", "episode")),
+    ".xlsx": workbook_with("action", "propensity", first=("decision", "episode")),
+    ".json": text_with(r"\A\[\s*(\{\"decision\": \d+, \"episode\": \d+, (\"season\": [^{}]*)?\"user\": |\])"),
     ".npz": archive_with("n_rounds.npy", "action.npy", "pscore.npy"),
 }
 

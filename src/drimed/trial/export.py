@@ -18,11 +18,13 @@ import numpy as np
 from drimed.errors import InputError, StoreError
 from drimed.evaluation.log import make_log
 from drimed.evaluation.tables import open_bandit, pyarrow
+from drimed.guards.guard import SAID
 from drimed.outputs import replacing
 from drimed.trial import earlier, lme4, queries, snapshots
 from drimed.trial.columns import control_plot
 from drimed.trial.events import DECISION
 from drimed.trial.fold import OutgrownError
+from drimed.trial.parts import LARGEST
 from drimed.trial.queries import Story
 from drimed.trial.seasons import COLUMNS
 from drimed.trial.state import TrialState
@@ -34,9 +36,9 @@ AT_ONCE = 250  # decisions that are read together, and sent as one piece
 FORMS = (".csv", ".xlsx", ".json", ".parquet", ".npz")
 MEANING = {
     "decision": "number of the decision, from 1",
-    "episode": "its season or other episode, from 1",
-    "season": "what the episode is called; empty: it has no name",
-    "date": "when the episode began, as given; empty: it was not",
+    "episode": "number of its season, from 1",
+    "season": "what the season is called; empty: it has no name",
+    "date": "when the season began, as given; empty: it was not",
     "user": "who it was for",
     "group": "the user's site, clinic or other group; a user that has none is a group of its own",
     "plot": "the plot it was for, where the user has several; names are unique within a user",
@@ -48,7 +50,7 @@ MEANING = {
     "propensity": "probability that this arm had when it was drawn; empty: the policy's draw has no closed form",
     "probability_*": "probability of each arm",
     "reason": "whether the guard changed the policy's proposal, and why",
-    "effect_*": "each arm's reward against this user's control, as estimated at that moment",
+    "effect_*": "each arm's reward against this user's control, as estimated at that moment; empty: nothing was known",
     "state": "pending, partial, complete or missing",
     "metric_*": "outcome; empty: not there",
     "control.*": "outcome of the control plot, where there is one",
@@ -191,6 +193,7 @@ def _record(state: TrialState, story: Story) -> dict[str, Any]:
     profile, outcome = state.profile(str(event.user)), story.outcome or {"metrics": {}, "control": None}
     known, season = profile.definition.attributes or {}, state.seasons.get(body["episode"])
     context = None if body["context"] is None else queries.context_of(state, body["context"])
+    effects = zip(arms, body["estimate"] or (), body["half"] or (), strict=False)
     return {
         "decision": story.decision,
         "episode": body["episode"],
@@ -204,8 +207,8 @@ def _record(state: TrialState, story: Story) -> dict[str, Any]:
         "action": body["arm"],
         "propensity": body["propensity"],
         **{f"probability_{arm}": p for arm, p in zip(arms, body["probabilities"], strict=False)},
-        "reason": body["reason"],
-        **{f"effect_{arm}": e for arm, e in zip(arms, body["estimate"] or (), strict=False)},
+        "reason": SAID.get(body["reason"], body["reason"]),
+        **{f"effect_{arm}": e if h <= LARGEST else None for arm, e, h in effects},
         "state": story.state,
         **{f"metric_{metric}": outcome["metrics"].get(metric) for metric in state.problem.metrics},
         **{control_plot(metric): value for metric, value in (outcome["control"] or {}).items()},
@@ -220,12 +223,28 @@ def _reward(state: TrialState, story: Story) -> float | None:
 
 def dictionary(state: TrialState) -> str:
     """What each column means, as a sheet; and how to fit the trial's model to them in R."""
-    rows = [{"column": name, "meaning": meaning} for name, meaning in MEANING.items()]
+    units = _units(state)
+    rows = []
+    for name, meaning in MEANING.items():
+        own = {c: u for c, u in units.items() if name.endswith("*") and c.startswith(name[:-1])}
+        of_reward = units["reward"] if name in ("reward", "effect_*") else ""
+        rows.append({"column": name, "meaning": f"{meaning}; in {of_reward}" if of_reward else meaning})
+        rows += [{"column": c, "meaning": f"{c[len(name) - 1 :]}, in {unit}"} for c, unit in own.items() if unit]
     lines = {metric: lme4.line(state, metric) for metric in state.problem.metrics}
     rows += [{"column": f"the model of {m} in R", "meaning": line} for m, line in lines.items() if line is not None]
     proof = f"all of trial {state.spec.name} up to event {state.seq}, whose hash is {state.hash}"
     rows.append({"column": "(the log)", "meaning": proof})
     return csv_text(rows)
+
+
+def _units(state: TrialState) -> dict[str, str]:
+    """Of the columns that have one in the trial file, and of the reward; empty: none is named."""
+    spec = state.spec
+    known = {f"attribute_{name}": a.unit for name, a in spec.attributes.items()}
+    known |= {f"context_{name}": c.unit for name, c in spec.context.items()}
+    metrics = {f"metric_{name}": metric.unit for name, metric in spec.metrics.items()}
+    plots = {control_plot(name): m.unit for name, m in spec.metrics.items()} if spec.feedback == "difference" else {}
+    return known | metrics | plots | {"reward": spec.reward.unit}
 
 
 def write(trial: Trial, path: Path, *, whole: bool = False) -> int:
@@ -277,7 +296,8 @@ def _as(kind: type, value: Any) -> Any:
 def _is_parquet(path: Path) -> bool:
     arrow, parquet = pyarrow("parquet")
     try:
-        return list(parquet.read_schema(path).names[:3]) in (["decision", "episode", "user"], [])
+        names = parquet.read_schema(path).names
+        return (names[:2] == ["decision", "episode"] and {"action", "propensity"} <= set(names)) or not names
     except arrow.ArrowException:
         return False
 

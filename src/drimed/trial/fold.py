@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from drimed.errors import InputError, NumericalError, StoreError
-from drimed.guards.guard import REASONS, Decision
+from drimed.guards.guard import RECORDED, Decision
 from drimed.learning.offer import Offer, Outcome
 from drimed.linear.arrays import IntArray
 from drimed.records import MISSING, Event
@@ -285,7 +285,7 @@ def _decision(state: TrialState, events: list[Event]) -> Decision:
     return Decision(
         np.array([state.problem.arm(e.body["arm"]) for e in events]),
         np.array([_probabilities(state, e) for e in events]),
-        np.array([REASONS.index(e.body["reason"]) for e in events]),
+        np.array([RECORDED.index(e.body["reason"]) for e in events]),
         exact=events[0].body["propensity"] is not None,
     )
 

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from drimed.errors import InputError, UnknownNameError
+from drimed.guards.guard import SAID
 from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, STATES, Decision, Event, Interval, Member, Page, Status
 from drimed.trial import events as kinds
 from drimed.trial.build import notes
+from drimed.trial.parts import LARGEST
 from drimed.trial.seasons import UNNAMED
 from drimed.trial.state import TrialState
 from drimed.trial.stopping import called
@@ -80,7 +82,7 @@ def record(state: TrialState, story: Story, *, repeated: bool = False) -> Decisi
     effects = None
     if body["estimate"] is not None:
         triples = zip(arms, body["estimate"], body["half"], strict=False)
-        effects = {arm: Interval(e, e - h, e + h) for arm, e, h in triples}
+        effects = {arm: Interval(e, e - h, e + h) for arm, e, h in triples if h <= LARGEST}
     outcome = story.outcome
     return Decision(
         id=story.decision,
@@ -89,7 +91,7 @@ def record(state: TrialState, story: Story, *, repeated: bool = False) -> Decisi
         arm=body["arm"],
         probabilities=dict(zip(arms, body["probabilities"], strict=False)),
         propensity=body["propensity"],
-        reason=body["reason"],
+        reason=SAID.get(body["reason"], body["reason"]),
         share=body["share"],
         effects=effects,
         context=None if body["context"] is None else context_of(state, body["context"]),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date as Date  # noqa: N812
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from drimed.errors import ConflictError, InputError
 from drimed.records import Decision, Status
@@ -42,22 +42,28 @@ def label(state: TrialState, episode: int) -> str:
 class Calendar:
     """What the episodes of a trial are called in tables, charts and sentences."""
 
-    names: dict[int, str]  # of those that have a name
+    word: ClassVar[str] = "season"
 
-    @property
-    def word(self) -> str:
-        """What one of them is: a season as soon as one has a name."""
-        return "season" if self.names else "episode"
+    names: dict[int, str]  # of those that have a name
+    dates: dict[int, str] = field(default_factory=dict)  # when those began that have a date
 
     def label(self, episode: int) -> str:
         """Its name, or else its number."""
         return self.names.get(episode, str(episode))
 
+    def dated(self, episode: int) -> str:
+        """The same with the day on which it began, if that is known.
+
+        >>> Calendar({2: "spring 2026"}, {2: "2026-03-15"}).dated(2)
+        'spring 2026 (2026-03-15)'
+        """
+        return self.label(episode) + (f" ({self.dates[episode]})" if episode in self.dates else "")
+
     def said(self, episode: int) -> str:
         """In a sentence.
 
         >>> Calendar({2: "spring 2026"}).said(2), Calendar({}).said(2)
-        ('season spring 2026', 'episode 2')
+        ('season spring 2026', 'season 2')
         """
         return f"{self.word} {self.label(episode)}"
 
@@ -67,27 +73,20 @@ NUMBERED = Calendar({})
 
 def calendar(state: TrialState) -> Calendar:
     """Of all of them."""
-    return Calendar({n: season.name for n, season in state.seasons.items() if season.name is not None})
+    return Calendar(
+        {n: season.name for n, season in state.seasons.items() if season.name is not None},
+        {n: season.date for n, season in state.seasons.items() if season.date is not None},
+    )
 
 
 def when(found: Decision | Status) -> str:
-    """When a decision was taken, or what is open: a season by its name, or else an episode by its number.
+    """When a decision was taken, or what is open: a season by its name, or else by its number.
 
     >>> from types import SimpleNamespace as D
     >>> when(D(episode=3, season=None)), when(D(episode=3, season="spring 2026"))
-    ('episode 3', 'season spring 2026')
+    ('season 3', 'season spring 2026')
     """
-    return f"episode {found.episode}" if found.season is None else f"season {found.season}"
-
-
-def word(state: TrialState) -> str:
-    """What an episode of a trial is called: a season, in the field or as soon as one has a name."""
-    return "season" if state.spec.kind == "field" or calendar(state).names else "episode"
-
-
-def said(state: TrialState, episode: int) -> str:
-    """An episode in a sentence: by its name, or else by its number."""
-    return f"{word(state)} {label(state, episode)}"
+    return f"season {found.episode if found.season is None else found.season}"
 
 
 def described(state: TrialState, name: str | None, date: str | None) -> Season:

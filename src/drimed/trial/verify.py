@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from drimed.errors import ConflictError, DrimedError, MissingModuleError
-from drimed.guards.guard import CONTROL_ONLY, REASONS, RESTRICTED
+from drimed.guards.guard import CONTROL_ONLY, RECORDED, RESTRICTED
 from drimed.records import Event, Head, Proof
 from drimed.trial import events as kinds
 from drimed.trial import snapshots
@@ -243,7 +243,7 @@ class _Check:
 
 def _earlier(reason: str) -> str:
     """What older logs say where only some arms of a control that is a lottery were certified."""
-    return REASONS[CONTROL_ONLY] if reason == REASONS[RESTRICTED] else reason
+    return RECORDED[CONTROL_ONLY] if reason == RECORDED[RESTRICTED] else reason
 
 
 def _story(state: TrialState, events: list[Event]) -> Story | None:

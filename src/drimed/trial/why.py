@@ -2,59 +2,105 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
-from drimed.formatting import percent, short
-from drimed.guards.guard import REASONS
+from drimed.formatting import number, percent, short
+from drimed.guards.guard import (
+    CONTROL_FIRST,
+    CONTROL_ONLY,
+    MIXED,
+    NOT_EARNED,
+    PENALISED,
+    REASONS,
+    RESTRICTED,
+    UNCHANGED,
+)
 from drimed.records import Decision, Interval
 from drimed.trial.parts import LARGEST
 from drimed.trial.state import TrialState
-
-_GUARD = dict(
-    zip(
-        REASONS,
-        (
-            "The guard changed nothing: the arm was drawn exactly as the policy proposed.",
-            "Arms that may fall short of the control were made less likely.",
-            "The policy's proposal alone could not be certified. It was mixed with certified arms, just enough for the "
-            "mixture to stay within the tolerance.",
-            "Some arms could not be certified. The policy was asked again, about the certified ones only.",
-            "Only the control could be certified, so the control was given.",
-            "Earlier decisions had not certainly earned enough to pay for this proposal, so the control was given.",
-            "In the first rounds the control is given, to learn about it.",
-        ),
-        strict=True,
-    )
-)
+from drimed.trial.stores.store import Ledger
+from drimed.trial.tried import untried
 
 TRACE = 0.005  # of a proposal: what is left of it is not worth speaking of
+NEAR = "within the tolerance of the control"
 
 
-def guard_did(decision: Decision) -> str:
-    """What the guard did to a decision."""
-    said = _GUARD.get(decision.reason, decision.reason)
-    if decision.reason == REASONS[2] and decision.share is not None and decision.share < TRACE:
-        return (
-            "Almost nothing of the policy's proposal could be certified: certified arms had nearly all of the chance."
-        )
-    if decision.share is not None and 0 < decision.share < 1:
-        said += f" {percent(decision.share)} of the policy's own proposal is left in the probabilities."
-    return said
+def guard_did(decision: Decision, near: str = NEAR) -> str:
+    """What the guard did to a decision; `near` says how near to the control an arm must be sure to stay."""
+    share = decision.share
+    sure = "went to the control, or to other arms that are sure enough"
+    kept = f"{'A part' if share is None else percent(share)} of the proposal was kept; the rest of the chance {sure}."
+    if share is not None and share < TRACE:
+        kept = f"Nearly all of the chance {sure}."
+    said = {
+        UNCHANGED: "The guard changed nothing: the chances are those that the policy proposed.",
+        PENALISED: "The guard made arms less likely that may fall short of the control.",
+        MIXED: f"The guard stepped in: what the policy proposed was not yet sure to stay {near}. {kept}",
+        RESTRICTED: f"The guard stepped in: the policy chose only among arms that are sure to stay {near}.",
+        CONTROL_ONLY: f"The guard stepped in: no arm but the control was sure yet to stay {near}, so the control was "
+        "given.",
+        NOT_EARNED: "The guard stepped in: earlier decisions had not surely earned enough to pay for what the policy "
+        "proposed, so the control was given.",
+        CONTROL_FIRST: "In the first rounds the control is given, to learn about it.",
+    }
+    return {REASONS[code]: words for code, words in said.items()}.get(decision.reason, decision.reason)
 
 
-def in_words(state: TrialState, decision: Decision) -> list[str]:
+def at_most(relative: float, absolute: float, what: str, unit: str) -> str:
+    """How far something may fall short of the control's.
+
+    >>> at_most(0.1, 0.5, "yield", "t/ha"), at_most(0, 0, "reward", "")
+    ("10 % of the control's yield plus 0.5 t/ha", '')
+    """
+    parts = [f"{number(100 * relative)} % of the control's {what}"] if relative else []
+    parts += [f"{number(absolute)}{f' {unit}' if unit else ''}"] if absolute else []
+    return " plus ".join(parts)
+
+
+def near_control(state: TrialState) -> str:
+    """How near to the control a decision must be sure to stay: its tolerance, and its guardrails."""
+    tolerance, spec = state.policy.traits.tolerance, state.spec
+    if tolerance is None:
+        return NEAR
+    by = at_most(tolerance.relative, tolerance.absolute, "reward", spec.reward.unit)
+    rails = "".join(f" and within the guardrail on {rail.metric}" for rail in spec.guardrails)
+    return (f"within the tolerance (at most {by} below the control)" if by else "at or above the control") + rails
+
+
+def in_words(ledger: Ledger, state: TrialState, decision: Decision) -> list[str]:
     """Why this arm, in the words of its trial; arms that the user can never get are not spoken of."""
+    told, spec = possible(state, decision), state.spec
+    unknown = untried(ledger, state, told)
+    near = near_control(state)
+    return why_this_arm(told, confidence=spec.confidence, unit=spec.reward.unit, unknown=unknown, near=near)
+
+
+def possible(state: TrialState, decision: Decision) -> Decision:
+    """The decision without the effects of arms that its user can never get."""
     may = state.problem.available(state.profile(decision.user), ())
-    never = set() if may is None else {arm for k, arm in enumerate(state.problem.arms) if not may[k]}
-    known = {arm: e for arm, e in (decision.effects or {}).items() if arm not in never or arm == decision.arm}
-    told = decision if decision.effects is None else replace(decision, effects=known)
-    return why_this_arm(told, confidence=state.spec.confidence, unit=state.spec.reward.unit)
+    if decision.effects is None or may is None:
+        return decision
+    never = {arm for k, arm in enumerate(state.problem.arms) if not may[k] and arm != decision.arm}
+    return replace(
+        decision,
+        effects={arm: e for arm, e in decision.effects.items() if arm not in never},
+        probabilities={arm: p for arm, p in decision.probabilities.items() if arm not in never},
+    )
 
 
-def why_this_arm(decision: Decision, *, confidence: float | str, unit: str = "") -> list[str]:
+def why_this_arm(
+    decision: Decision,
+    *,
+    confidence: float | str,
+    unit: str = "",
+    unknown: Collection[str] = (),
+    near: str = NEAR,
+) -> list[str]:
     """What the arm was estimated to bring, how it came to be drawn, and what the guard did: a sentence each.
 
-    `confidence` is that of the trial, whose ranges the decision has; `unit` is that of the reward.
+    `confidence` is that of the trial, whose ranges the decision has; `unit` is that of the reward; of `unknown` arms
+    there was no outcome yet, so that what the model says of them rests on nothing.
 
     >>> from drimed.records import Decision, Interval
     >>> effects = {"old": Interval(0.0, 0.0, 0.0), "new": Interval(126.0, 20.0, 232.0)}
@@ -63,39 +109,58 @@ def why_this_arm(decision: Decision, *, confidence: float | str, unit: str = "")
     ...     state_version=9, time="", actor="")
     >>> print(*why_this_arm(decision, confidence=0.99, unit="EUR"), sep="\\n")
     new is estimated to bring 126 EUR more than the control (99 % range: 20 to 232), the most of all arms.
-    It had a chance of 97 %.
-    The guard changed nothing: the arm was drawn exactly as the policy proposed.
+    It was drawn with a chance of 97 %.
+    The guard changed nothing: the chances are those that the policy proposed.
     """
-    return [*_estimated(decision, confidence, unit), _drawn(decision), guard_did(decision)]
+    return [*_estimated(decision, confidence, unit, unknown), _drawn(decision), guard_did(decision, near)]
 
 
-def _estimated(d: Decision, confidence: float | str, unit: str) -> list[str]:
+def _estimated(d: Decision, confidence: float | str, unit: str, unknown: Collection[str]) -> list[str]:
     if d.effects is None:
         return ["This policy does not estimate effects on the reward."]
-    mine = d.effects[d.arm]
-    others = {arm: e for arm, e in d.effects.items() if arm != d.arm and arm not in d.unavailable and _told(e)}
+    known = {arm: e for arm, e in d.effects.items() if arm not in d.unavailable}
+    known = {arm: e for arm, e in known.items() if _is_control(e) or (arm not in unknown and _told(e))}
+    silent = [arm for arm in d.probabilities if arm not in (d.arm, *known, *d.unavailable)]
+    others = {arm: e for arm, e in known.items() if arm != d.arm}
     best = max(others, key=lambda arm: others[arm].estimate, default=None)
+    if d.arm not in known:
+        new = f"Nothing was known yet about {d.arm}: no outcome of it was recorded. Giving it is how that is learned."
+        return [new, *_best_known(others, best, confidence, unit)]
+    mine = known[d.arm]
     if _is_control(mine):
-        return [f"{d.arm} is the control.", *_better_than_control(others, best, confidence, unit)]
-    if not _told(mine):
-        return [f"Nothing was known yet about the effect of {d.arm}."]
+        return [f"{d.arm} is the control.", *_better_than_control(others, best, silent, confidence, unit)]
     said = f"{d.arm} is estimated to bring {_against(mine, confidence, unit)}"
     if best is None or others[best].estimate <= mine.estimate:
-        return [said + ", the most of all arms."]
+        whom = f"those that are known; about {_listed(silent)} nothing was known yet" if silent else "all arms"
+        return [f"{said}, the most of {whom}."]
     reaches = mine.high > others[best].estimate
     where = "the control" if _is_control(others[best]) else f"{best}, {_more(others[best].estimate, unit)},"
-    learn = " Its range reaches beyond that, so that giving it may show that it is better." if reaches else ""
+    learn = f" The range of {d.arm} reaches beyond that: giving it may show that it is better." if reaches else ""
     return [said + f"; {where} is estimated best.{learn}"]
 
 
+def _best_known(others: dict[str, Interval], best: str | None, confidence: float | str, unit: str) -> list[str]:
+    """What the best of the other arms brings, where anything is known of one that is not the control."""
+    if best is None or all(_is_control(e) for e in others.values()):
+        return []
+    if others[best].estimate <= 0:
+        return ["No arm of which something was known is estimated to bring more than the control."]
+    return [f"Of those that were known, {best} is estimated best: {_against(others[best], confidence, unit)}."]
+
+
 def _better_than_control(
-    others: dict[str, Interval], best: str | None, confidence: float | str, unit: str
+    others: dict[str, Interval], best: str | None, silent: list[str], confidence: float | str, unit: str
 ) -> list[str]:
     if best is None:
         return ["Nothing was known yet about the other arms."]
-    if others[best].estimate <= 0:
-        return ["No other arm is estimated to bring more."]
-    return [f"{best} is estimated to bring {_against(others[best], confidence, unit)}."]
+    more = f"{best} is estimated to bring {_against(others[best], confidence, unit)}."
+    said = more if others[best].estimate > 0 else "No other arm is estimated to bring more."
+    if not silent:
+        return [said]
+    return [
+        said.replace("No other arm", "No arm of which something was known"),
+        f"Nothing was known yet about {_listed(silent)}.",
+    ]
 
 
 def _drawn(d: Decision) -> str:
@@ -103,9 +168,9 @@ def _drawn(d: Decision) -> str:
         return "The probabilities of this policy have no closed form, so its chance is not known."
     if d.propensity == 1:
         return "No other arm had a chance."
-    said = f"It had a chance of {percent(d.propensity)}"
+    said = f"It was drawn with a chance of {percent(d.propensity)}"
     likeliest = max(d.probabilities, key=lambda arm: d.probabilities[arm])
-    if d.probabilities[likeliest] > d.propensity:
+    if percent(d.probabilities[likeliest]) != percent(d.propensity) and d.probabilities[likeliest] > d.propensity:
         return f"{said}; {likeliest} was likelier, with {percent(d.probabilities[likeliest])}."
     return said + "."
 
@@ -118,6 +183,18 @@ def _against(e: Interval, confidence: float | str, unit: str) -> str:
 def _more(value: float, unit: str) -> str:
     amount = short(abs(value)) + (f" {unit}" if unit else "")
     return f"{amount} {'less' if value < 0 else 'more'}"
+
+
+def _listed(arms: list[str], most: int = 5) -> str:
+    """Some names; of many, the first ones.
+
+    >>> _listed(["a", "b"]), _listed(["a", "b", "c"], 2)
+    ('a and b', 'a, b and 1 more')
+    """
+    if len(arms) > most:
+        return f"{', '.join(arms[:most])} and {len(arms) - most} more"
+    *first, last = arms
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _is_control(e: Interval) -> bool:

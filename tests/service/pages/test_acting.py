@@ -87,7 +87,7 @@ def test_a_name_that_is_taken_is_shown_at_its_line(visitor: Visitor, maize: str)
 def test_asking_by_hand_opens_the_episode_and_gives_a_table_and_a_sheet(visitor: Visitor, maize: str) -> None:
     data = {"how": "hand", "episode": "1", "user": ["0:north", "2:river"], "c:0:rain": "400", "c:2:rain": "380.5"}
     page = visitor.done(visitor.send(f"{maize}/ask", data))
-    assert "2 decisions in episode 1" in readable(page)
+    assert "2 decisions in season 1" in readable(page)
     sheet = visitor.http.get(f"{maize}/given.csv?decisions=1-2").content.decode("utf-8-sig").splitlines()
     assert sheet[0] == "decision,episode,user,rain,arm,propensity,reason,yield,leaching,notes"
     assert sheet[1].startswith("1,1,north,400.0,")
@@ -99,7 +99,7 @@ def test_a_context_that_is_missing_or_no_number_is_said(visitor: Visitor, maize:
         answer = visitor.send(f"{maize}/ask", {"how": "hand", "episode": "1", "user": "0:north", "c:0:rain": value})
         assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY
         assert said in readable(answer.text)
-    assert "episode 0" in readable(visitor.look(maize)), "nothing was written"
+    assert "season 0" in readable(visitor.look(maize)), "nothing was written"
 
 
 def test_an_unlikely_context_is_taken_when_it_is_confirmed(visitor: Visitor, http: httpx.Client, maize: str) -> None:
@@ -153,7 +153,7 @@ def test_a_new_episode_begins_with_empty_contexts(visitor: Visitor, maize: str) 
     assert why is not None
     assert "'north' needs a value for rain" in readable(why[1])
     assert _value(answer.text, "episode") == "2"
-    assert "episode 1" in readable(visitor.look(maize)), "none was begun"
+    assert "season 1" in readable(visitor.look(maize)), "none was begun"
 
 
 def test_values_of_an_episode_are_not_taken_for_one_that_was_opened_meanwhile(
@@ -164,10 +164,10 @@ def test_values_of_an_episode_are_not_taken_for_one_that_was_opened_meanwhile(
     http.post(f"/v1{maize}/episodes", json={"contexts": {"north": {"rain": 300.0}}}).raise_for_status()
     late = visitor.send(f"{maize}/ask", data)
     assert late.status_code == httpx.codes.UNPROCESSABLE_ENTITY
-    assert "episode 2 was opened since this page was shown" in readable(late.text)
+    assert "season 2 was opened since this page was shown" in readable(late.text)
     assert (_value(late.text, "episode"), _value(late.text, "c:0:rain")) == ("2", "300.0")
     same = visitor.send(f"{maize}/ask", data | {"episode": "2", "c:0:rain": "310"})
-    assert "1 decision in episode 2" in readable(visitor.done(same)), "the one that was meant, not a third"
+    assert "1 decision in season 2" in readable(visitor.done(same)), "the one that was meant, not a third"
 
 
 def test_every_wrong_value_is_said_at_its_row_and_what_was_sent_stays(visitor: Visitor, maize: str) -> None:
@@ -191,13 +191,13 @@ def test_asking_again_says_what_had_been_decided(visitor: Visitor, maize: str) -
     visitor.done(visitor.send(f"{maize}/ask", data))
     data |= {"c:0:rain": "90"}
     again = readable(visitor.done(visitor.send(f"{maize}/ask", data)))
-    assert "Nothing new was decided. 1 user already had a decision in this episode; a context given now" in again
+    assert "Nothing new was decided. 1 user already had a decision in this season; a context given now" in again
     assert "recorded" not in again
     both = visitor.send(f"{maize}/ask", data | {"user": ["0:north", "1:hill"], "c:0:rain": "", "c:1:rain": "500"})
     assert both.headers["location"].endswith("/given?decisions=1-2&again=1")
     page = readable(visitor.done(both))
-    assert "1 decision in episode 1. It is recorded" in page
-    assert "1 user already had a decision in this episode" in page
+    assert "1 decision in season 1. It is recorded" in page
+    assert "1 user already had a decision in this season" in page
 
 
 def test_why_an_arm_is_given_is_said_in_plain_words(visitor: Visitor, maize: str) -> None:
@@ -217,7 +217,7 @@ def test_asking_with_a_sheet_shows_errors_at_their_rows(visitor: Visitor, maize:
     assert re.search(r'<tr id="row-4" class="wrong">', wrong.text)
     assert "Row 3: unknown user 'hil'; did you mean 'hill'?" in readable(wrong.text)
     page = visitor.done(visitor.send(f"{maize}/ask", data, file=("s.csv", b"user;rain\nnorth;400\nhill;520\n")))
-    assert "2 decisions in episode 1" in readable(page)
+    assert "2 decisions in season 1" in readable(page)
 
 
 @pytest.mark.usefixtures("season")

@@ -118,7 +118,7 @@ def test_a_season_from_file_to_stop(tab: Tab, tmp_path: Path) -> None:
     for user, rain in (("north", "400"), ("hill", "520"), ("river", "380")):
         page.get_by_label(f"rain of {user}").fill(rain)
     page.get_by_role("button", name="Ask", exact=True).click()
-    expect(page.get_by_role("status").first).to_contain_text("3 decisions in episode 1")
+    expect(page.get_by_role("status").first).to_contain_text("3 decisions in season 1")
     with page.expect_download() as download:
         page.get_by_role("link", name="Download as CSV").click()
     sheet = Path(download.value.path()).read_text(encoding="utf-8-sig").splitlines()
@@ -150,7 +150,7 @@ def test_a_season_from_file_to_stop(tab: Tab, tmp_path: Path) -> None:
     assert reward.locator("circle").count() == 1
     before = page.locator("#allocation-chart svg.wide rect.bar").count()
     page.get_by_role("link", name="Ask", exact=True).first.click()
-    page.get_by_role("link", name="Begin episode 2").click()
+    page.get_by_role("link", name="Begin season 2").click()
     for user, rain in (("north", "410"), ("hill", "500"), ("river", "390")):
         page.get_by_label(f"rain of {user}").fill(rain)
     page.get_by_role("button", name="Ask", exact=True).click()

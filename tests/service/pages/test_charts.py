@@ -32,7 +32,7 @@ def phone(running: Running) -> Iterator[Page]:
 def test_a_tap_shows_a_value_until_something_else_is_touched(phone: Page) -> None:
     phone.goto("/trials/busy")
     phone.locator("#allocation-chart svg.narrow rect.bar").first.tap()
-    expect(phone.locator("#tip")).to_contain_text("episode 1, ")
+    expect(phone.locator("#tip")).to_contain_text("season 1, ")
     phone.locator("#given").tap()
     expect(phone.locator("#tip")).to_be_hidden()
 

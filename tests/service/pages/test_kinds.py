@@ -51,7 +51,7 @@ def test_every_kind_of_trial_has_all_pages(visitor: Visitor, http: httpx.Client,
 def test_with_many_users_one_is_named(visitor: Visitor, http: httpx.Client) -> None:
     http.post("/v1/trials", json=SMALL | {"name": "crowd"} | KINDS["crowd"]).raise_for_status()
     data = {"how": "hand", "episode": "1", "one": "user 7", "c:one:rain": "3"}
-    assert "1 decision in episode 1" in readable(visitor.done(visitor.send("/trials/crowd/ask", data)))
+    assert "1 decision in season 1" in readable(visitor.done(visitor.send("/trials/crowd/ask", data)))
     wrong = visitor.send("/trials/crowd/ask", data | {"one": "user 700"})
     assert "unknown user 'user 700'" in readable(wrong.text)
 

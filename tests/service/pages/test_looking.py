@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import html
 import re
+import tomllib
 import xml.etree.ElementTree as ET
 from urllib.parse import parse_qsl, urlsplit
 
 import httpx
 import pytest
 
-from drimed.trial import queries
+from drimed.trial import queries, template
 from tests.service.pages.visiting import Visitor, readable
 from tests.trial.trials import SMALL
 
@@ -33,8 +34,8 @@ def test_the_first_page_shows_every_trial_at_a_glance(visitor: Visitor, season: 
     for _ in range(20):  # alarms are there when the analyses are
         page = readable(visitor.look("/")) if "alarms …" in page else page
     # Every site's cost falls from season to season by the same step, about which there may be an alarm.
-    assert re.search(r"busy running .*episode 6 users 4 decisions 24 pending 4 alarms \d", page), page
-    assert re.search(r"small running .*episode 0 users 2 decisions 0 pending 0 alarms 0", page), page
+    assert re.search(r"busy running .*season 6 users 4 decisions 24 pending 4 alarms \d", page), page
+    assert re.search(r"small running .*season 0 users 2 decisions 0 pending 0 alarms 0", page), page
     assert season[-1] == 24
 
 
@@ -50,8 +51,8 @@ def test_a_trial_shows_what_it_taught(visitor: Visitor) -> None:
     for chart in ("effects-chart", "varies-chart", "reward-chart", "allocation-chart"):
         assert f'id="{chart}"' in page
     said = readable(page)
-    assert "episode 6 decisions 24 complete 20 pending 4" in said
-    assert "pending 4 (oldest from episode 6)" in said
+    assert "season 6 decisions 24 complete 20 pending 4" in said
+    assert "pending 4 (oldest from season 6)" in said
     assert re.search(r"newer \(given \d+ times?\): [−\d.]+, (more|less|open)", said), "the chart in words"
 
 
@@ -80,10 +81,14 @@ def test_effects_on_what_costs_are_better_when_they_are_less(visitor: Visitor, h
     assert "more (better)" in visitor.look(f"{BUSY}?on=yield")
     assert "more (worse)" in visitor.look(f"{BUSY}?on=cost"), "everybody counts it as a cost"
     metrics = {"yield": {"range": [0.0, 10.0], "better": "lower"}}
-    paper = {"kind": "paper"}  # which draws effects before there are outcomes
+    paper = {"kind": "paper"}  # which draws effects after a single outcome
     spec = SMALL | {"name": "lower", "metrics": metrics, "model": paper, "preference": {"yield": -1.0}}
     http.post("/v1/trials", json=spec).raise_for_status()
     http.post("/v1/trials/lower/ask", json={}).raise_for_status()
+    assert "There is nothing to compare yet." in visitor.look("/trials/lower?on=yield"), "without an outcome"
+    http.post(
+        "/v1/trials/lower/tell", json={"reports": [{"decision": 1, "outcome": {"yield": 4.0}}]}
+    ).raise_for_status()
     assert "more (worse)" in visitor.look("/trials/lower?on=yield")
 
 
@@ -140,7 +145,7 @@ def test_a_plan_says_what_a_trial_is(visitor: Visitor, http: httpx.Client) -> No
         "except with a probability of 1 %",
         "Policy dri_med (recommended: ",
         "temperature = 3, guard = certain",
-        "Each user, or each of its plots, has one decision in an episode.",
+        "Each user, or each of its plots, has one decision in a season.",
         "Outcomes are recorded as they are measured.",
         "standard deviation of yield 0.8 t/ha, leaching 6 kg",
         "multiplied by 1 + the size of the context",
@@ -257,7 +262,7 @@ def test_the_story_of_a_decision_is_whole(visitor: Visitor, http: httpx.Client) 
     said = readable(visitor.look(f"{BUSY}/decisions/9"))
     assert f"Decision 9: {told['arm']} for site 0" in said
     assert "Why this arm?" in said
-    assert re.search(r"It had a chance of|No other arm had a chance", said), said
+    assert re.search(r"It was drawn with a chance of|No other arm had a chance", said), said
     assert "guard" in said
     assert re.search(r"corrected: yield [\d.]+ → 5.25 scale off local", said), said
     assert re.search(r"recorded as event \d+ hash [0-9a-f]{64}", said)
@@ -269,7 +274,7 @@ def test_changes_are_listed_with_who_and_why(visitor: Visitor, http: httpx.Clien
     http.post("/v1/trials/busy/pause", json={"reason": "ethics board"}).raise_for_status()
     said = readable(visitor.look(f"{BUSY}/log?show=changes"))
     assert re.search(r"paused local ethics board", said), said
-    assert "episode 6 opened" in said
+    assert "season 6 opened" in said
 
 
 @pytest.mark.parametrize(
@@ -336,3 +341,16 @@ def test_every_page_of_a_trial_shows_the_hash_of_its_log(visitor: Visitor, seaso
         assert hash in re.sub(r"</?strong>", "", visitor.look(page)), page
     for sheet in ("pending.csv", f"given.csv?decisions={season[-1]}"):
         assert hash[:12] in visitor.http.get(f"{BUSY}/{sheet}").headers["content-disposition"]
+
+
+def test_decisions_have_units_in_their_table_and_on_their_pages(visitor: Visitor, http: httpx.Client) -> None:
+    http.post("/v1/trials", json=tomllib.loads(template()) | {"name": "units"}).raise_for_status()
+    contexts = {"north": {"rain": 400.0}}
+    http.post("/v1/trials/units/ask", json={"users": ["north"], "contexts": contexts, "episode": 1}).raise_for_status()
+    told = {"reports": [{"decision": 1, "outcome": {"yield": 8.0, "leaching": 30.0}}]}
+    http.post("/v1/trials/units/tell", json=told).raise_for_status()
+    table = readable(visitor.look("/trials/units/log"))
+    assert "outcome yield (t/ha) leaching (kg N/ha) reward (EUR/ha) when" in table
+    page = readable(visitor.look("/trials/units/decisions/1"))
+    assert "recorded: yield 8 t/ha, leaching 30 kg N/ha" in page
+    assert "rain (mm) 400" in page

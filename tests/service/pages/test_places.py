@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import httpx
 import pytest
 
@@ -39,7 +41,7 @@ def test_a_user_with_plots_is_asked_for_by_hand(visitor: Visitor) -> None:
     assert "north coast A1, A2, B1" in form
     context = {"c:0:rain": "450", "c:0:slope": "flat"}
     given = visitor.done(visitor.send(f"{F}/ask", {"how": "hand", "episode": "1", "user": "0:north", **context}))
-    assert "3 decisions in episode 1" in readable(given)
+    assert "3 decisions in season 1" in readable(given)
     assert "decided on 3 of 3 plots" in readable(visitor.look(f"{F}/ask"))
 
 
@@ -61,12 +63,12 @@ def test_somebody_new_is_asked_for_with_a_small_form(visitor: Visitor, http: htt
         "cohort": "ward",
         "group": "clinic 1",
     }
-    assert "1 decision in episode 1" in readable(visitor.done(visitor.send(f"{P}/ask", new)))
+    assert "1 decision in season 1" in readable(visitor.done(visitor.send(f"{P}/ask", new)))
     (member,) = http.get(f"/v1{P}/users").json()["items"]
     assert (member["attributes"], member["cohort"], member["group"]) == ({"age": 61.0, "sex": "f"}, "ward", "clinic 1")
     assert "Ask for somebody new" in readable(visitor.look(f"{P}/ask"))
     again = {"how": "hand", "episode": "1", "one": "p1"}
-    assert "1 decision in episode 1" in readable(visitor.done(visitor.send(f"{P}/ask", again)))
+    assert "1 decision in season 1" in readable(visitor.done(visitor.send(f"{P}/ask", again)))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +111,7 @@ def test_the_sheet_to_fill_in_names_what_somebody_new_needs(http: httpx.Client) 
 def test_the_plan_says_what_is_learned_in_plain_words(visitor: Visitor) -> None:
     plan = readable(visitor.look(f"{F}/plan"))
     for said in (
-        "Each site (group of users) has a level of its own, and effects of the arms of its own",
+        "Each group of users has a level of its own, and effects of the arms of its own",
         "Outcomes shift from season to season",
         "ph of the user 6.55 is typical, ± 0.636 the outcomes of all arms, the effects of arms",
         "soil of the user sand, loam",
@@ -150,6 +152,26 @@ def test_a_user_with_attributes_and_plots_is_added_by_form(visitor: Visitor, htt
     visitor.done(visitor.send(f"{F}/manage", form, to=to))
     west = http.get(f"/v1{F}/users").json()["items"][-1]
     assert (west["attributes"], west["blocks"]) == ({"ph": 5.5, "soil": "peat"}, {"W": ["1", "2"]})
+
+
+def test_a_doubtful_attribute_of_a_new_user_is_added_when_the_box_is_ticked(
+    visitor: Visitor, http: httpx.Client
+) -> None:
+    page, to = f"{F}/manage", f"{F}/manage/users"
+    form = {"name": "west", "attributes:ph": "-9999", "attributes:soil": "peat", "arms": ["old", "new"]}
+    before = http.get(f"/v1{F}").json()["events"]
+    asked = visitor.send(page, form, to=to)
+    assert asked.status_code == httpx.codes.UNPROCESSABLE_ENTITY
+    assert "please confirm 1 unusual value" in readable(asked.text)
+    (box,) = re.findall(r'<input type="checkbox"[^>]*name="confirm" value="(\w+)"', asked.text)
+    shown = asked.text.partition(f'action="{to}"')[2].partition("</form>")[0]
+    assert box in shown, "the box is in the form that it is about"
+    assert 'value="-9999"' in shown, "and so is what was typed"
+    other = visitor.send(page, form | {"attributes:ph": "-999", "confirm": box}, to=to)
+    assert other.status_code == httpx.codes.UNPROCESSABLE_ENTITY, "another value was not confirmed"
+    assert http.get(f"/v1{F}").json()["events"] == before
+    assert "The user was added." in readable(visitor.done(visitor.send(page, form | {"confirm": box}, to=to)))
+    assert http.get(f"/v1{F}/users").json()["items"][-1]["attributes"] == {"ph": -9999.0, "soil": "peat"}
 
 
 def _paper(visitor: Visitor) -> str:

@@ -81,12 +81,11 @@ def ask(
 
     found = common.confirming(decide, yes)
     state = trial.state()
-    # One that a dry run would open is not known to the state.
-    season_said = f"{seasons.word(state)} {found[0].season or found[0].episode}"
+    season_said = seasons.when(found[0])
     if out is None or dry_run:
         rows = sheets.decision_rows(Columns.of(state.problem), found)
         rows = _with_chances(rows, found) if dry_run else rows
-        rows = [_with_season(row, seasons.word(state)) for row in rows] if out is None else rows
+        rows = [_with_season(row) for row in rows] if out is None else rows
     else:
         rows = sheets.to_fill_in(state, found)
     try:
@@ -105,10 +104,10 @@ def ask(
     common.say_typical(state, lacking)
 
 
-def _with_season(row: dict[str, Any], word: str) -> dict[str, Any]:
+def _with_season(row: dict[str, Any]) -> dict[str, Any]:
     """On the screen a season has one column, with its name or its number."""
-    named = {word if name == "episode" else name: value for name, value in row.items() if name != "season"}
-    return named | {word: row.get("season") or row["episode"]}
+    named = {"season" if name == "episode" else name: value for name, value in row.items() if name != "season"}
+    return named | {"season": row.get("season") or row["episode"]}
 
 
 def _with_chances(rows: list[dict[str, Any]], found: list[Decision]) -> list[dict[str, Any]]:
@@ -132,7 +131,7 @@ def _without_sheet(
     episode = seasons.meant(state, when["season"], when["episode"])
     if state.problem.fields and not about["context"] and episode not in (None, state.episode.number):
         raise InputError(
-            f"{seasons.word(state)} {episode} begins with the contexts of its users; give a sheet with the columns "
+            f"season {episode} begins with the contexts of its users; give a sheet with the columns "
             f"user, {', '.join(state.problem.fields)}, or ask for one with --user and --context"
         )
     words: dict[str, Any] = {**when, **how}

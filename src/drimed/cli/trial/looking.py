@@ -10,10 +10,13 @@ import typer
 from drimed.cli.trial import common
 from drimed.cli.trial.common import Address, Dry, Name, Who, Why
 from drimed.errors import InputError
+from drimed.formatting import NOT_KNOWN, amount, short
 from drimed.trial.stores import DEFAULT
 
 if TYPE_CHECKING:
     from drimed.records import Claim, Look
+    from drimed.trial.spec import TrialSpec
+    from drimed.trial.state import TrialState
 
 
 def look(
@@ -24,14 +27,12 @@ def look(
     actor: Who = None,
 ) -> None:
     """Look at the stopping rules: what each says, and how far it is from being met. The look is recorded."""
-    from drimed.trial import seasons
-
     trial = common.open_trial(name, store, actor)
     found = trial.look(dry_run=dry_run)
     if as_json:
         common.say_json(found.plain(), indent=1)
         return
-    show(found, seasons.said(trial.state(), found.episode))
+    show(found, trial.state())
     if dry_run:
         common.say("Nothing was written.")
 
@@ -58,10 +59,21 @@ def rules(
     common.say("The stopping rules were changed; they apply from the next look on.")
 
 
-def show(found: Look, season: str) -> None:
-    """A look on the screen, at what is called so."""
-    common.say(f"{season}, {found.decisions} decisions, {found.outcomes} complete outcomes")
-    common.show([_row(claim) for claim in found.claims])
+def show(found: Look, state: TrialState) -> None:
+    """A look on the screen."""
+    from drimed.findings.stopping import until
+    from drimed.trial.seasons import calendar
+
+    spec = state.spec
+    common.say(
+        f"{calendar(state).said(found.episode)}, {found.decisions} decisions, {found.outcomes} complete outcomes"
+    )
+    common.show([_row(claim, _unit(claim, spec)) for claim in found.claims])
+    rules = {} if spec.stopping is None else spec.stopping.rules
+    for name, kind in {claim.rule: claim.kind for claim in found.claims if claim.distance is not None}.items():
+        then = rules[name].then if name in rules else "advise"
+        common.say(f"to go in {name} is how far the range must still move")
+        common.say(f"  until {until(kind, then)}")
     for limit in found.limits:
         common.say(f"{limit.limit}: {limit.reached} of at most {limit.of}" + (", all of them" if limit.met else ""))
     for who in found.floor_ends:
@@ -70,14 +82,21 @@ def show(found: Look, season: str) -> None:
         common.say(f"the trial is {found.demands}: {found.reason}", "bold")
 
 
-def _row(claim: Claim) -> dict[str, Any]:
-    ends = "open" if claim.low is None or claim.high is None else f"{claim.low:.3g} to {claim.high:.3g}"
+def _unit(claim: Claim, spec: TrialSpec) -> str:
+    metric = spec.metrics.get(claim.on)
+    return spec.reward.unit if metric is None else metric.unit
+
+
+def _row(claim: Claim, unit: str) -> dict[str, Any]:
+    ends = NOT_KNOWN
+    if claim.low is not None and claim.high is not None:
+        ends = f"{short(claim.low)} to {amount(claim.high, unit)}"
     return {
         "rule": claim.rule,
         "who": claim.who,
         "arm": claim.arm,
         "range": ends,
-        "margin": claim.margin,
-        "to go": None if claim.distance is None else max(claim.distance, 0.0),
+        "margin": short(claim.margin),
+        "to go": None if claim.distance is None else short(max(claim.distance, 0.0)),
         "met": "yes" if claim.met else "no",
     }

@@ -36,10 +36,9 @@ def status(
         common.say_json(plain[0] if name else plain, indent=1)
         return
     columns, states = ("users", "decisions"), ("pending", "partial", "complete", "missing")
-    word = "season" if any(s.season is not None or s.model == "field" for s in found) else "episode"
     common.show(
         [
-            {"trial": s.name, "status": s.status, "model": s.model, word: s.season or s.episode}
+            {"trial": s.name, "status": s.status, "model": s.model, "season": s.season or s.episode}
             | {c: getattr(s, c) for c in columns}
             | {"outcomes": ", ".join(f"{getattr(s, c)} {c}" for c in states if getattr(s, c))}
             for s in found
@@ -82,7 +81,7 @@ def decisions(
     if blinded and arm:
         raise InputError("--blinded shows no arms: leave out --arm")
     trial = common.open_trial(name, store)
-    from drimed.trial import blinding, queries, seasons, sheets
+    from drimed.trial import blinding, queries, sheets
 
     if state and state not in queries.SEARCHES:
         raise UnknownNameError("state", state, queries.SEARCHES)
@@ -100,12 +99,11 @@ def decisions(
         rows = sheets.to_fill_in(known, given)
     if out is None:
         places = sheets.places_of(given)
-        word = seasons.word(known)
         names = ["user", *places, "arm", "code", "state", "reward"]
         unused = {name for name in ("code",) if all(d.code is None for d in given)}
         unused |= {"arm", "reward"} if blinded and not known.opened else set()
         rows = [
-            {"decision": d.id, word: d.season or d.episode} | {n: getattr(d, n) for n in names if n not in unused}
+            {"decision": d.id, "season": d.season or d.episode} | {n: getattr(d, n) for n in names if n not in unused}
             for d in given
         ]
     common.put(rows, out, [d.plain() for d in given])
@@ -121,14 +119,14 @@ def why(
     """Why this arm: what it was estimated to bring, how likely it was, and what the guard did."""
     trial = common.open_trial(name, store)
     from drimed.trial import queries
-    from drimed.trial.seasons import said
+    from drimed.trial.seasons import when
     from drimed.trial.why import in_words
 
     with trial.reading() as (ledger, state):
         found = queries.decision(ledger, state, decision)
-        sentences, season = in_words(state, found), said(state, found.episode)
+        sentences = in_words(ledger, state, found)
     where = "" if found.plot is None else f", plot {found.plot}"
-    common.say(f"decision {found.id}, {season}: {found.arm} for {found.user}{where}", "bold")
+    common.say(f"decision {found.id}, {when(found)}: {found.arm} for {found.user}{where}", "bold")
     for sentence in sentences:
         common.say(sentence)
 

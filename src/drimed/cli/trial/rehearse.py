@@ -107,10 +107,10 @@ def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
 
 def _summary(results: Results) -> None:
     from drimed.rehearsal.designs import OWN
-    from drimed.rehearsal.measures import first_claim
+    from drimed.rehearsal.measures import called, first_claim
     from drimed.rehearsal.words import amount, verdict
 
-    measured = results.measured
+    measured, unit = results.measured, results.plan.spec.reward.unit
     claim = first_claim(measured[next(iter(results.plan.scenarios)), OWN])
     shares = {
         "power": f"power, {claim}",
@@ -121,8 +121,8 @@ def _summary(results: Results) -> None:
     common.show([
         {"scenario": s}
         | {short: amount(measured[s, OWN][name]) for short, name in shares.items()}
-        | {"regret": amount(measured[s, OWN]["regret against the best arm"], share=False)}
+        | {called("regret", unit): amount(measured[s, OWN]["regret against the best arm"], share=False)}
         for s in results.plan.scenarios
     ])  # fmt: skip
-    for said in verdict(measured, results.seasons):
+    for said in verdict(measured, results.seasons, unit):
         (common.note if said.warns else common.say)(said.text)

@@ -66,10 +66,15 @@ def by_arm(analysis: Analysis) -> Chart | None:
         return 272.0, made + svg.episodes_axis(middle, shown, bottom, right - left, right, called.word)
 
     given = np.flatnonzero(counts.sum(0))
-    rows = [[names[i], *(str(int(n)) for n in row[given])] for i, row in enumerate(sums)]
+    began = [[called.dates.get(f + 1, "")] if called.dates else [] for f in firsts]
+    rows = [[names[i], *began[i], *(str(int(n)) for n in row[given])] for i, row in enumerate(sums)]
     never = len(arms) - len(given)
     rest = f"; {counted(never, 'arm')} {'was' if never == 1 else 'were'} never given" if never else ""
-    table = Table(f"Decisions by {called.word} and arm{rest}", [called.word, *(arms[k] for k in given)], rows)
+    table = Table(
+        f"Decisions by {called.word} and arm{rest}",
+        [called.word, *(["began on"] if called.dates else []), *(arms[k] for k in given)],
+        rows,
+    )
     last = sums[-1] / max(1, int(sums[-1].sum()))
     best = int(last.argmax())
     most = f"{100 * last[best]:.0f} % {arms[best]}"

@@ -9,14 +9,13 @@ from markupsafe import Markup
 from drimed.findings.charts import svg
 from drimed.findings.charts.course import axes, columns, some
 from drimed.findings.charts.svg import Chart, Key, Table, el
-from drimed.findings.stopping import Stopped
-from drimed.formatting import amount, measured, short
+from drimed.findings.stopping import Stopped, until
+from drimed.formatting import NOT_KNOWN, amount, measured, short
 from drimed.records import Claim, Look
 from drimed.trial.seasons import Calendar, calendar
 
 MOST = 12  # charts on a page; a rule for each of many users has more ranges than anybody reads
 BOTTOM = 190.0
-OPEN = "open"  # a range of which nothing can be told yet
 REACH = 4.0  # times the last range's length that is drawn around it: first ranges are wide
 
 Point = tuple[Look, Claim]
@@ -34,12 +33,16 @@ def of_rules(found: Stopped) -> list[Chart]:
         if view is not None and len(made) < MOST:
             unit = found.state.spec.reward.unit if metric is None else metric.unit
             id = f"stopping-chart-{len(made) + 1}"
-            chart = over_looks(id, one, better=view.better, unit=unit, called=calendar(found.state))
+            rules = {} if found.state.spec.stopping is None else found.state.spec.stopping.rules
+            then = rules[rule].then if rule in rules else "advise"
+            chart = over_looks(id, one, better=view.better, unit=unit, called=calendar(found.state), then=then)
             made += [] if chart is None else [chart]
     return made
 
 
-def over_looks(id: str, points: Sequence[Point], *, better: str, unit: str, called: Calendar) -> Chart | None:
+def over_looks(
+    id: str, points: Sequence[Point], *, better: str, unit: str, called: Calendar, then: str = "advise"
+) -> Chart | None:
     """The range of one arm at each look; None while no range is known."""
     points = [points[i] for i in some(len(points))]
     known = [c for _, c in points if c.low is not None and c.high is not None]
@@ -61,18 +64,20 @@ def over_looks(id: str, points: Sequence[Point], *, better: str, unit: str, call
                 look = "met-line" if c.met else "level-line"
                 made.append(svg.line(x(i), y(c.low), x(i), y(c.high), look))
                 made.append(el("circle", cx=x(i), cy=y((c.low + c.high) / 2), r=3.2, class_="gain-dot"))
-        tips = [f"look {i + 1}, {called.said(look.episode)}: {said(c, unit)}" for i, (look, c) in enumerate(points)]
+        tips = [
+            f"look {i + 1}, {called.said(look.episode)}: {said(c, unit, then)}" for i, (look, c) in enumerate(points)
+        ]
         return BOTTOM + 46, made + columns(x, tips, frame, BOTTOM)
 
     title = f"{last.rule}: {last.arm}, {last.who}"
     table = Table(
         f"What each look said of {last.rule}, {last.arm}, {last.who}: effect on {measured(last.on, unit)}",
-        ["look", called.word, "decisions", "from", "to", "margin", "to go", "met"],
+        ["look", called.word, "decisions", "from", "to", "margin", f"to go until {until(last.kind, then)}", "met"],
         [_row(i, look, c, called) for i, (look, c) in enumerate(points)],
     )
     keys = [Key(f"effect on {measured(last.on, unit)}", "key-level"), Key("margin", "key-allowed")]
     keys += [Key("the rule is met", "key-met")] if any(c.met for c in known) else []
-    return svg.drawn(id, title, f"At the last look: {said(points[-1][1], unit)}.", draw, table, keys)
+    return svg.drawn(id, title, f"At the last look: {said(points[-1][1], unit, then)}.", draw, table, keys)
 
 
 def margins(claim: Claim, better: str) -> list[float]:
@@ -88,8 +93,8 @@ def margins(claim: Claim, better: str) -> list[float]:
     return [up * v for v in found]
 
 
-def said(claim: Claim, unit: str) -> str:
-    """A range and how far it is, in a few words."""
+def said(claim: Claim, unit: str, then: str = "advise") -> str:
+    """A range and how far it is from what the rule asks for, in a few words; `then` is what the rule does."""
     if claim.low is None or claim.high is None:
         return "nothing can be told yet"
     whole = " for all arms together" if claim.all_arms and claim.distance is not None else ""
@@ -99,14 +104,14 @@ def said(claim: Claim, unit: str) -> str:
         else (
             "other arms are not known yet"
             if claim.distance is None
-            else f"{amount(max(claim.distance, 0.0), unit)} to go"
+            else f"{amount(max(claim.distance, 0.0), unit)} to go until {until(claim.kind, then)}"
         )
     )
     return f"{short(claim.low)} to {amount(claim.high, unit)}, {away}{whole}"
 
 
 def _row(i: int, look: Look, claim: Claim, called: Calendar) -> list[str]:
-    low, high = (OPEN if v is None else short(v) for v in (claim.low, claim.high))
-    away = OPEN if claim.distance is None else short(max(claim.distance, 0.0))
+    low, high = (NOT_KNOWN if v is None else short(v) for v in (claim.low, claim.high))
+    away = NOT_KNOWN if claim.distance is None else short(max(claim.distance, 0.0))
     return [str(i + 1), called.label(look.episode), str(look.decisions), low, high, short(claim.margin), away,
             "yes" if claim.met else "no"]  # fmt: skip

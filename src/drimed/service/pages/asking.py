@@ -168,7 +168,7 @@ async def _form(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
     meant, current = whole(visit.field("episode")), state.episode.number
     stale = meant is not None and meant < current
     if stale:
-        message = f"episode {current} was opened since this page was shown; check the values below and ask again"
+        message = f"season {current} was opened since this page was shown; check the values below and ask again"
         errors = FormErrors("hand", [("", message)])
     chosen = visit.query("episode") == "next" if visit.request.method == "GET" else meant == current + 1
     return visit.page(

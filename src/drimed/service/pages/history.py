@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,13 +11,12 @@ from starlette.responses import Response
 
 from drimed.errors import ConflictError, DrimedError, InputError
 from drimed.findings.charts import allocation, forest
-from drimed.formatting import short
+from drimed.formatting import number, short
 from drimed.records import Decision, Effect, Event, Receipt, Report, Status
 from drimed.service import observing
 from drimed.service.pages import forms, telling
 from drimed.service.pages.forms import NO_ERRORS, FormErrors
 from drimed.service.pages.plan import control, reward
-from drimed.service.pages.rendering import number
 from drimed.service.pages.route import Pages, Visit, go, whole
 from drimed.service.problems import Refusal
 from drimed.service.tokens import ANY, READ, TELL
@@ -25,13 +24,14 @@ from drimed.trial import blinding, queries, sheets
 from drimed.trial import events as kinds
 from drimed.trial import telling as outcomes
 from drimed.trial.columns import control_plot
-from drimed.trial.parts import LARGEST, User
+from drimed.trial.parts import User
 from drimed.trial.queries import SEARCHES, Found, Search
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
-from drimed.trial.why import in_words
+from drimed.trial.tried import untried
+from drimed.trial.why import in_words, possible
 
 CHANGES = tuple(k for k in kinds.KINDS if k not in (kinds.DECISION, kinds.OUTCOME, kinds.SNAPSHOT))
 WISHES = (kinds.PREFERENCE, kinds.CONTROL)
@@ -57,15 +57,15 @@ async def log(visit: Visit) -> Response:
         visit.query("block").strip(),
     )
 
-    def look(trial: Trial) -> tuple[Status, list[str], Found]:
+    def look(trial: Trial) -> tuple[Status, TrialSpec, Found]:
         with trial.reading() as (ledger, known):
             found = queries.search(ledger, known, wanted, before=before)
-            return queries.status(known), known.problem.metrics, found
+            return queries.status(known), known.spec, found
 
-    status, names, found = await visit.service.read(visit.trial, look)
+    status, spec, found = await visit.service.read(visit.trial, look)
     errors = FormErrors("search", [("decision", f"“{text}” is not the number of a decision")]) if text else NO_ERRORS
     return visit.page(
-        "log.html", s=status, tab="log", found=found, wanted=wanted, searches=SEARCHES, metrics=names, errors=errors,
+        "log.html", s=status, tab="log", found=found, wanted=wanted, searches=SEARCHES, spec=spec, errors=errors,
         later=before is not None, most_read=queries.MOST_READ, places=_places(wanted, found.decisions),
     )  # fmt: skip
 
@@ -181,13 +181,13 @@ async def _page(visit: Visit, errors: FormErrors = NO_ERRORS, *, saw: str = "", 
                 return {"s": now, **_recorded(state, found, events, saw)}
             spec = state.spec
             opened = [o for o in blinding.openings(ledger, state) if o.decision in (None, number)]
-            words = in_words(state, found)
+            told, words = possible(state, found), in_words(ledger, state, found)
             more = {
                 "first": events[0],
                 "openings": opened,
                 "why_words": words,
                 "reward_unit": spec.reward.unit,
-                **_charts(found, spec.confidence, spec.reward.unit),
+                **_charts(told, untried(ledger, state, told), spec.confidence, spec.reward.unit),
             }
             return {"s": queries.status(state), **_recorded(state, found, events[1:], saw), **more}
 
@@ -199,11 +199,13 @@ async def _page(visit: Visit, errors: FormErrors = NO_ERRORS, *, saw: str = "", 
 def _recorded(state: TrialState, found: Decision, events: Sequence[Event], saw: str) -> dict[str, Any]:
     """A decision, what is known about its user, and its outcome."""
     spec = state.spec
+    units = {name: metric.unit for name, metric in spec.metrics.items()}
     return {
         "d": found,
         "saw": saw or _shown(found, spec),
-        "events": [(event, _about_outcome(event)) for event in events],
-        "units": {name: metric.unit for name, metric in spec.metrics.items()},
+        "events": [(event, _about_outcome(event, units)) for event in events],
+        "known_units": {name: field.unit for part in (spec.attributes, spec.context) for name, field in part.items()},
+        "units": units,
         "plots": spec.feedback == "difference",
         "about": _about(state, found.user),
     }
@@ -216,9 +218,11 @@ def _about(state: TrialState, user: str) -> list[tuple[str, float | str]]:
     return group + list((profile.definition.attributes or {}).items())
 
 
-def _charts(d: Decision, confidence: float | str, unit: str) -> dict[str, Any]:
-    """How likely each arm was, and its effect as estimated at that moment."""
-    unknown = [arm for arm, e in (d.effects or {}).items() if e.high - e.low > LARGEST]
+def _charts(d: Decision, new: Collection[str], confidence: float | str, unit: str) -> dict[str, Any]:
+    """How likely each arm was, and its effect as estimated at that moment; there is no outcome yet of `new` arms."""
+    estimated = {arm: e for arm, e in (d.effects or {}).items() if not e.estimate == e.low == e.high == 0}
+    control = set(d.effects or {}) - set(estimated)
+    unknown = [arm for arm in d.probabilities if arm not in control and (arm in new or arm not in estimated)]
     then = [
         forest.Row(
             arm,
@@ -226,14 +230,14 @@ def _charts(d: Decision, confidence: float | str, unit: str) -> dict[str, Any]:
             strong=arm == d.arm,
             single=True,
         )
-        for arm, e in (d.effects or {}).items()
-        if arm not in unknown and not e.estimate == e.low == e.high == 0
+        for arm, e in estimated.items()
+        if arm not in unknown
     ]
     level = "anytime" if confidence == "anytime" else f"{100 * float(confidence):g} %"
     title = "Estimated effect of each arm against this user's control"
     return {
         "level": level,
-        "unknown": unknown,
+        "unknown": [] if d.effects is None else unknown,
         "probabilities": allocation.probabilities(d.probabilities, d.arm),
         "effects": forest.forest("then-chart", title, then, on="reward", unit=unit, promise=level),
     }
@@ -252,7 +256,7 @@ def _change(event: Event) -> str:
     body, user = event.body, event.user
     made = {
         kinds.CREATED: "created",
-        kinds.EPISODE: f"episode {body.get('episode')} opened",
+        kinds.EPISODE: f"season {body.get('name') or body.get('episode')} opened",
         kinds.AMENDMENT: f"outcome of decision {event.decision} corrected",
         kinds.MISSING: f"outcome of decision {event.decision} marked as missing",
         kinds.USER: f"user {user} added",
@@ -287,7 +291,7 @@ def _before_and_after(state: TrialState, events: Sequence[Event]) -> dict[int, s
     return said
 
 
-def _about_outcome(event: Event) -> str:
+def _about_outcome(event: Event, units: Mapping[str, str]) -> str:
     """What an event recorded about a decision's outcome."""
     body = event.body
     if event.kind == kinds.MISSING:
@@ -297,11 +301,12 @@ def _about_outcome(event: Event) -> str:
     for part, prefix in (("metrics", ""), ("control", control_plot(""))):
         new, old = recorded[part] or {}, was[part] or {}
         for name in dict.fromkeys([*old, *new]):
+            unit = f" {units[name]}" if units.get(name) else ""
             if name not in old:
-                said.append(f"{prefix}{name} {short(new[name])}")
+                said.append(f"{prefix}{name} {short(new[name])}{unit}")
             elif name not in new:
-                said.append(f"{prefix}{name} {number(old[name])} taken back")
+                said.append(f"{prefix}{name} {number(old[name])}{unit} taken back")
             elif old[name] != new[name]:
-                said.append(f"{prefix}{name} {number(old[name])} → {number(new[name])}")
+                said.append(f"{prefix}{name} {number(old[name])} → {number(new[name])}{unit}")
     late = " (after it had been marked as missing)" if body.get("late") else ""
     return {kinds.AMENDMENT: "corrected: "}.get(event.kind, "recorded: ") + ", ".join(said) + late

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from drimed.formatting import short
-from drimed.service.pages.rendering import number
+from drimed.formatting import number, short
 from drimed.trial.parts import Model
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
@@ -59,10 +58,10 @@ def covariates(state: TrialState) -> list[dict[str, str]]:
 
 def _field(state: TrialState, model: Model) -> Iterator[str]:
     grouped = any(key.startswith("group/") for key in state.numbers.groups)
-    site = "site (group of users)" if grouped else "user"
+    site = "group of users" if grouped else "user"
     yield f"Each {site} has a level of its own, and effects of the arms of its own, around what all have in common."
     if grouped and len(state.users) > len(state.numbers.groups):
-        yield "Users of one site differ in the same two ways."
+        yield "Users of one group differ in the same two ways."
     if model.seasons:
         yield (
             "Outcomes shift from season to season, everywhere at once and at each place by itself, and an arm may do "
@@ -83,7 +82,7 @@ def _people(state: TrialState, model: Model) -> Iterator[str]:
     if 1 < groups < len(state.users):
         yield "Groups, such as sites or clinics, differ in the same two ways."
     if model.seasons:
-        yield "Outcomes of all may shift from episode to episode."
+        yield "Outcomes of all may shift from season to season."
     effects = [c.name for c in state.problem.covariates.counted[0] if "effects" in c.roles]
     if effects:
         *first, last = effects

@@ -8,17 +8,18 @@ from starlette.responses import Response
 
 from drimed.findings.effects import better
 from drimed.findings.stopping import words
-from drimed.formatting import percent
+from drimed.formatting import number, percent
 from drimed.learning.field.contrasts import ALPHA
 from drimed.policies.registry import find
 from drimed.service.pages import model
-from drimed.service.pages.rendering import number, shown
+from drimed.service.pages.rendering import shown
 from drimed.service.pages.route import Pages, Visit, whole
 from drimed.service.tokens import READ
 from drimed.trial import queries
 from drimed.trial.parts import ArmNoise, Cohort, Guardrail, User
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
+from drimed.trial.why import at_most
 
 PAGE = 100  # users
 DEFAULT = "default"  # as the trial file says for all users
@@ -133,7 +134,9 @@ def _safety(state: TrialState) -> list[str]:
         )
     if guard == "off":
         return ["Guard off: nothing keeps decisions near the control.", *_floors(state), ranges]
-    said = [f"Guard {guard}: {traits.promise}."]
+    said = [
+        f"Guard {guard}: {traits.promise}. Certified means: shown to stay within the tolerance, as surely as said here."
+    ]
     if traits.tolerance is not None:
         may, by = _at_most(traits.tolerance.relative, traits.tolerance.absolute, "reward", spec.reward.unit)
         said.append(f"Tolerance: the expected reward of a decision {may} be below that of the control{by}.")
@@ -178,18 +181,17 @@ def _at_most(relative: float, absolute: float, what: str, unit: str) -> tuple[st
     >>> _at_most(0.1, 0.5, "yield", "t/ha"), _at_most(0, 0, "reward", "")
     (('may', ", by at most 10 % of the control's yield plus 0.5 t/ha"), ('may not', ''))
     """
-    parts = [f"{_percent(relative)} of the control's {what}"] if relative else []
-    parts += [f"{number(absolute)}{f' {unit}' if unit else ''}"] if absolute else []
-    return ("may", f", by at most {' plus '.join(parts)}") if parts else ("may not", "")
+    by = at_most(relative, absolute, what, unit)
+    return ("may", f", by at most {by}") if by else ("may not", "")
 
 
 def _learning(spec: TrialSpec) -> list[str]:
     """How often users are decided for, what is measured, and how noisy it is."""
     noise = spec.noise
     said = [
-        "Each user, or each of its plots, has one decision in an episode."
+        "Each user, or each of its plots, has one decision in a season."
         if spec.decisions == "one per episode"
-        else "Each user may have any number of decisions in an episode.",
+        else "Each user may have any number of decisions in a season.",
         "Outcomes are recorded as they are measured."
         if spec.feedback == "absolute"
         else "Outcomes are recorded with those of a control plot, and the difference counts.",

@@ -15,11 +15,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from drimed.findings import page
-from drimed.formatting import short
+from drimed.formatting import number, short
 from drimed.records import Decision
 from drimed.trial.columns import control_plot
 from drimed.trial.seasons import when
-from drimed.trial.why import guard_did
 
 LONG = "public, max-age=31536000, immutable"
 MEDIA = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
@@ -35,7 +34,6 @@ def environment() -> Environment:
     made.globals |= {
         "asset": address,
         "control_plot": control_plot,
-        "guard_did": guard_did,
         "place": place,
         "season": when,
     }
@@ -58,15 +56,6 @@ def static_files() -> dict[str, bytes]:
 def address(name: str) -> str:
     """Where a file is; the address changes when the file does."""
     return f"/static/{name}?v={hashlib.sha256(static_files()[name]).hexdigest()[:12]}"
-
-
-def number(value: float) -> str:
-    """A number as it was given.
-
-    >>> number(-22500.0), number(0.05)
-    ('−22,500', '0.05')
-    """
-    return f"{value:,.12g}".replace("-", "−")
 
 
 def shown(value: float | str) -> str:

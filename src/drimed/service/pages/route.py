@@ -27,7 +27,7 @@ from drimed.service.access import Caller
 from drimed.service.answers import Reply, Retry
 from drimed.service.pages.rendering import render
 from drimed.service.problems import TITLES, Refusal
-from drimed.service.route import AT_ONCE, ROLE, SMALL_BODY, admit, service_of
+from drimed.service.route import AT_ONCE, ROLE, SMALL_BODY, TRIAL, admit, service_of
 from drimed.service.service import Service
 from drimed.service.tokens import ASK_TELL, MANAGE, READ, TELL
 from drimed.trial.changes import CHANGES
@@ -53,7 +53,7 @@ HEADERS = {
 # What a page says after something was done; the address holds only the key.
 DONE = {
     "created": "The trial was created.",
-    "episode": "The episode is open.",
+    "episode": "The season is open.",
     "recorded": "The outcome was recorded.",
     "amended": "The outcome was corrected. The old values stay in the log.",
     "missing": "The outcome was marked as missing. If it comes after all, it can still be recorded.",
@@ -225,10 +225,20 @@ def refused(visit: Visit, refusal: Refusal) -> Response:
         if access.COOKIE in request.cookies:
             response.delete_cookie(access.COOKIE, path="/")
         return response
-    response = visit.page("refused.html", refusal.status, title=TITLES[refusal.kind], detail=refusal.detail)
+    where = _where_instead(visit) if refusal.status == 403 else None
+    response = visit.page("refused.html", refusal.status, title=TITLES[refusal.kind], detail=refusal.detail, tell=where)
     if "Retry-After" in refusal.headers:
         response.headers["Retry-After"] = refusal.headers["Retry-After"]
     return response
+
+
+def _where_instead(visit: Visit) -> str | None:
+    """The page on which somebody who may not see a trial's findings can record its outcomes."""
+    caller, trial = getattr(visit.request.state, "caller", None), visit.request.path_params.get("trial")
+    if trial is None or not TRIAL.fullmatch(trial) or not isinstance(caller, Caller) or not caller.may(TELL, trial):
+        return None
+    visit.caller = visit.caller or caller  # the page says who is signed in, as all others do
+    return f"/trials/{trial}/tell"
 
 
 def whole(text: str, digits: int = 9) -> int | None:

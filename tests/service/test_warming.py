@@ -1,0 +1,88 @@
+"""Kernels are compiled, or loaded, when a worker starts, beside everything else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from drimed.linear.kernel import Spent
+from drimed.service import analyses, app, warming
+from drimed.service.analyses import Analyses
+from drimed.service.settings import Settings
+from tests.service.serving import Running, modules_as_before, served
+
+# What the first people who ask and look would wait for.
+FIRST_USE = """
+import tomllib
+from drimed import MemoryStore, Trial
+from drimed.findings.analyse import analyse
+from drimed.linear import kernel
+from drimed.service import warming
+from drimed.trial import template
+warming.warm()
+before = kernel.spent()
+trial = Trial.create(tomllib.loads(template()), MemoryStore())
+for season in range(3):
+    given = trial.ask(contexts={user: {"rain": 400.0 + season} for user in trial.state().users}, episode=season + 1)
+    for d in given:
+        trial.tell(d.id, {"yield": 8.0 + d.id % 3, "leaching": 30.0 + d.id % 5})
+analyse(trial)
+print(kernel.spent().since(before).clock)
+"""
+
+
+def test_after_it_a_trial_like_the_template_finds_all_its_kernels() -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST_USE], capture_output=True, text=True, check=True)
+    assert float(done.stdout) == 0.0
+
+
+def test_it_begins_with_the_worker_and_the_service_is_ready_before_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow() -> float:
+        begun.set()
+        go_on.wait()
+        return 0.0
+
+    monkeypatch.setattr(warming, "warm", slow)
+    with modules_as_before():
+        made = app.create_app(Settings(store=str(tmp_path / "t.db"), rate=0), warm=True)
+    with served(made) as running:
+        assert begun.wait(60)
+        assert running.http.get("/readyz").json() == {"status": "ready"}
+        go_on.set()
+
+
+def test_workers_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(app, "create_app", lambda _, *, warm=False: asked.append(warm))
+    app.from_environment()
+    assert asked == [True]
+
+
+def test_what_cannot_be_prepared_is_logged_and_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> float:
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(warming, "warm", broken)
+    warming.start().join()
+    assert "could not be prepared" in caplog.text
+
+
+def test_what_compiling_took_is_not_taken_from_the_budget_of_analyses(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, spent = iter([5.0, 65.5]), iter([Spent(), Spent(80.0, 60.0)])
+    monkeypatch.setattr(analyses, "time", SimpleNamespace(thread_time=lambda: next(clock)))
+    monkeypatch.setattr(analyses, "kernel", SimpleNamespace(spent=lambda: next(spent)))
+    _, seconds = Analyses(running.service.trials, analyses.Budget(clock=lambda: 0.0))._analyse("busy")
+    assert seconds == pytest.approx(0.5)
