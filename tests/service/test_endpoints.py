@@ -176,6 +176,14 @@ def test_effects_have_the_estimates_that_the_next_decision_records(http: httpx.C
     problem(http.get("/v1/trials/busy/effects", params={"user": "nobody"}), 422)
 
 
+def test_arms_of_which_nothing_is_known_have_no_effect_yet(http: httpx.Client) -> None:
+    found = ok(http.get("/v1/trials/busy/effects"))["items"]
+    asked = ok(http.post("/v1/trials/busy/ask", json={"user": "site 2"}))["decisions"][0]
+    assert {e["arm"] for e in found} == set(asked["effects"]) == {"old"}
+    assert {e["who"] for e in found} == {f"site {i}" for i in range(4)}
+    assert all(e["estimate"] == e["low"] == e["high"] == 0 for e in found)
+
+
 def test_exports_hold_every_decision(http: httpx.Client) -> None:
     ok(http.post(f"{T}/ask", json={}))
     ok(http.post(f"{T}/arms", json={"name": "late"}))

@@ -14,6 +14,7 @@ from drimed.errors import UnknownNameError
 from drimed.findings.analyse import Analysis
 from drimed.findings.effects import effects as arms_against_control
 from drimed.findings.inference import Inference
+from drimed.formatting import ENDLESS
 from drimed.records import Checks, Decision, Effect, Event, Head, Look, Member, Page, Proof, Status
 from drimed.service.analyses import Analyses
 from drimed.service.endpoints.contract import EXAMPLES, LARGEST, DecisionNumber, TrialName, reading
@@ -310,7 +311,7 @@ async def effects(
 ) -> Response:
     """The expected reward of each arm minus the control's, for each user, with its guaranteed and its likely range.
 
-    `limit` counts users.
+    `limit` counts users. Arms of which nothing is known yet are left out.
     """
     service = service_of(request)
 
@@ -328,7 +329,8 @@ async def effects(
         state, fit = worked.seen.state, worked.fit
     users = [name for name in page.items if name in state.users]
     found = await service.run(lambda: arms_against_control(state, users, fit))
-    return answer(asdict(Effects(found, page.next, state.seq)))
+    known = [effect for effect in found if effect.likely_high < ENDLESS]
+    return answer(asdict(Effects(known, page.next, state.seq)))
 
 
 @_get(log, "/checks", "What the checks found", "checks", Checks)
