@@ -49,9 +49,9 @@ def test_a_field_trial_has_seasons_wherever_it_is_shown(tmp_path: Path) -> None:
         assert "spring 2026" in said
 
 
-def test_a_trial_of_people_has_episodes(tmp_path: Path) -> None:
+def test_a_trial_of_people_has_seasons_too(tmp_path: Path) -> None:
     line = started(tmp_path, PATIENTS)
-    assert "1 decided; episode 1" in line.ok("ask", "patients", "--user", "p1", "--attribute", "sex=f")
+    assert "1 decided; season 1" in line.ok("ask", "patients", "--user", "p1", "--attribute", "sex=f")
 
 
 def test_people_who_come_without_an_attribute_are_said_to_count_as_typical(tmp_path: Path) -> None:

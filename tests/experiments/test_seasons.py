@@ -23,6 +23,7 @@ from drimed.experiments.suites import Benchmark, suite
 from drimed.guards.margin import Tolerance
 from drimed.learning.learner import Learner
 from drimed.learning.offer import Outcome, Shape
+from drimed.linear import student
 from drimed.policies.composing import PolicySpec, parse_list
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make
@@ -161,7 +162,10 @@ def test_effects_of_two_metrics_are_those_of_the_reward() -> None:
     mean, variance, _ = contrasts(policy.learner, state.evidence, offers)
     estimate, half = policy.effects(state, offers, 0.975)
     np.testing.assert_allclose(estimate[..., 1:], mean, rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(half[..., 1:], 1.959964 * np.sqrt(variance), rtol=1e-5)
+    learner: Any = policy.learner
+    freedom = learner.beliefs(state.evidence, offers, together=True).freedom
+    tail = np.asarray(student.quantile(0.975, freedom))[..., None]
+    np.testing.assert_allclose(half[..., 1:], tail * np.sqrt(variance), rtol=1e-5)
 
 
 def test_whoever_is_told_variances_after_the_first_season_begins_on_the_control() -> None:

@@ -16,6 +16,7 @@ from drimed.guards.guard import Decision, Guard, Off
 from drimed.guards.margin import Tolerance
 from drimed.learning.field.learner import Field
 from drimed.learning.offer import Offer, Outcome, Shape
+from drimed.linear import student
 from drimed.policies.contract import check_policy
 from drimed.policies.policy import Policy, State
 from drimed.rules.lin_ts import LinTS
@@ -134,7 +135,8 @@ def test_effects_are_the_belief_s_differences_from_the_control_with_their_deviat
         found = policy.effects(state, one(user), 0.95)
         np.testing.assert_allclose(found[0], mean - mean[:, :1], atol=1e-9)
         deviation = np.sqrt(own + own[:, :1] - 2 * cov[:, 0])
-        np.testing.assert_allclose(found[1][:, 1:] / deviation[:, 1:], found[1][0, 1] / deviation[0, 1], rtol=1e-6)
+        tail = np.asarray(student.quantile(0.95, belief.freedom))[:, None]
+        np.testing.assert_allclose(found[1][:, 1:], tail * deviation[:, 1:], rtol=1e-6)
 
 
 def test_it_keeps_the_contract_of_policies() -> None:

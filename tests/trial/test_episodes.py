@@ -57,12 +57,12 @@ def test_contexts_come_with_the_episode_or_with_the_question() -> None:
     assert trial.ask("north").context == {"rain": 400.0}
     assert trial.ask("south", context={"rain": 999}).context == {"rain": 999.0}
     refused(
-        trial, lambda: trial.ask("west"), InputError, "'west' has no context in episode 1; expected rain: give it with"
+        trial, lambda: trial.ask("west"), InputError, "'west' has no context in season 1; expected rain: give it with"
     )
     refused(trial, trial.ask, InputError, "'west' has no context")
     assert trial.ask(["west"], contexts={"west": {"rain": 1}})[0].context == {"rain": 1.0}
     trial.open_episode()
-    refused(trial, lambda: trial.ask("north"), InputError, "'north' has no context in episode 2")
+    refused(trial, lambda: trial.ask("north"), InputError, "'north' has no context in season 2")
     verified(trial)
 
 
@@ -154,11 +154,11 @@ def test_a_question_for_the_open_episode_opens_nothing() -> None:
     [
         (lambda t, n: t.ask("nroth", episode=n), UnknownNameError, "unknown user 'nroth'"),
         (lambda t, n: t.ask(contexts={"nroth": {"rain": 1}}, episode=n), UnknownNameError, "unknown user 'nroth'"),
-        (lambda t, n: t.ask("north", episode=n), InputError, f"'north' has no context in episode {NEXT}"),
+        (lambda t, n: t.ask("north", episode=n), InputError, f"'north' has no context in season {NEXT}"),
         (
             lambda t, n: t.ask(contexts={"north": {"rain": 1}, "south": {"rain": 1}}, episode=n),
             InputError,
-            f"'west' has no context in episode {NEXT}",
+            f"'west' has no context in season {NEXT}",
         ),
         (lambda t, n: t.ask("north", context={"rain": "wet"}, episode=n), InputError, "must be a finite number"),
         (lambda t, n: t.ask("north", context={"wind": 1}, episode=n), InputError, "context"),

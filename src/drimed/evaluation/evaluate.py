@@ -9,7 +9,7 @@ from typing import Any, TypeVar, final
 
 import numpy as np
 
-from drimed.errors import ConfigError, InputError
+from drimed.errors import ConfigError, InputError, UnknownNameError
 from drimed.evaluation import intervals
 from drimed.evaluation.estimators import Estimator, Parts
 from drimed.evaluation.intervals import Anytime, Bootstrap, Interval, Statistics
@@ -100,9 +100,7 @@ class Plan:
             if len(set(names)) < len(names):
                 raise ConfigError(f"{kind} must have different names, got {', '.join(names)}")
         if self.against is not None and self.against not in (names := [target.name for target in self.targets]):
-            raise InputError(
-                f"the policies are compared with one of them, and {self.against!r} is none: they are {', '.join(names)}"
-            )
+            raise UnknownNameError("policy to compare with", self.against, names)
         intervals.normal(0.0, 1.0, self.level)
 
 

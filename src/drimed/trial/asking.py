@@ -295,7 +295,7 @@ def _context(state: TrialState, user: str, given: Context | None) -> FloatArray 
     if problem.fields and user not in state.episode.contexts:
         raise InputError(
             f"user {user!r} has no context in {_called(state)}; expected {', '.join(problem.fields)}: "
-            "give it with the request, in a sheet, or when the episode is opened",
+            "give it with the request, in a sheet, or when the season is opened",
             ("contexts", user),
         )
     return as_vector(state.episode.contexts.get(user))

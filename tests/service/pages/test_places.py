@@ -32,7 +32,7 @@ def test_a_season_of_plots_by_sheet_from_asking_to_the_story(visitor: Visitor, h
     assert "north B1" not in page
     story = readable(visitor.look(f"{F}/decisions/2"))
     assert "Decision 2: old for north, plot A2 in block A" in story
-    assert "group coast ph 6.1 soil sand rain 450 slope flat" in story
+    assert "group coast ph 6.1 soil sand rain (mm) 450 slope flat" in story
     assert "Nothing was known yet about the effect of new." in story
 
 
