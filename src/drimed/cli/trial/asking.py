@@ -89,7 +89,7 @@ def ask(
     else:
         rows = sheets.to_fill_in(state, found)
     try:
-        common.put(rows, out, [d.plain() for d in found])
+        common.put(rows, out, [d.plain() for d in found], trial)
     except InputError as error:
         if dry_run:
             raise

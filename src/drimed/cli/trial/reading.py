@@ -106,7 +106,7 @@ def decisions(
             {"decision": d.id, "season": d.season or d.episode} | {n: getattr(d, n) for n in names if n not in unused}
             for d in given
         ]
-    common.put(rows, out, [d.plain() for d in given])
+    common.put(rows, out, [d.plain() for d in given], trial)
     if found.before is not None:
         common.say(f"older decisions: --before {found.before}")
 
