@@ -303,6 +303,45 @@ def test_a_sheet_into_which_somebody_typed_is_not_written_over(line: CommandLine
     line.ok("decisions", "farms", "--out", out)
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
+def test_what_somebody_typed_is_not_lost_to_the_sheet_of_the_next_season(line: CommandLine, suffix: str) -> None:
+    out = line.folder / f"arms{suffix}"
+    line.ok("ask", "farms", "--episode", "1", "--out", str(out))
+    first, *others = [dict(row.cells) for row in read(out.read_bytes(), out.name).rows]
+    typed = sheet([first | {"yield": 8.7, "leaching": 31}, *others], suffix)
+    out.write_bytes(typed)
+    error = line.refused("ask", "farms", "--episode", "2", "--out", str(out))
+    assert "has yield = 8.7 in row 2, which the new sheet does not have: tell it first" in str(error)
+    assert out.read_bytes() == typed
+    line.ok("tell", "farms", str(out))
+    line.ok("ask", "farms", "--episode", "2", "--out", str(out))
+
+
+def test_notes_are_kept_and_nobody_is_told_to_record_them(line: CommandLine) -> None:
+    out = str(line.folder / "arms.csv")
+    line.ok("ask", "farms", "--episode", "1", "--out", out)
+    rows = line.rows("arms.csv")
+    line.write("arms.csv", sheet([rows[0] | {"notes": "lodged"}, *rows[1:]], ".csv"))
+    error = line.refused("ask", "farms", "--episode", "2", "--out", out)
+    assert "notes = lodged in row 2, which the new sheet does not have: choose another name." in str(error)
+
+
+def test_a_sheet_that_was_told_makes_room_for_one_without_rows(line: CommandLine) -> None:
+    out = str(line.folder / "sheet.csv")
+    line.ok("decisions", "farms", "--state", "pending", "--out", out)
+    rows = [row | {"yield": "8.7", "leaching": "31"} for row in line.rows("sheet.csv")]
+    line.write("sheet.csv", sheet(rows, ".csv"))
+    line.ok("tell", "farms", out)
+    line.ok("decisions", "farms", "--state", "pending", "--out", out)
+
+
+def test_a_dry_run_does_not_replace_a_sheet_of_decisions_and_says_why(line: CommandLine) -> None:
+    out = str(line.folder / "arms.csv")
+    line.ok("ask", "farms", "--episode", "1", "--out", out)
+    error = line.refused("ask", "farms", "--episode", "2", "--out", out, "--dry-run")
+    assert "is a sheet of decisions, and a dry run has none: choose another name" in str(error)
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
 def test_a_trial_file_may_begin_with_a_byte_order_mark(line: CommandLine, encoding: str) -> None:
     line.ok("init", line.write("m.toml", template().encode(encoding)), "--dry-run")

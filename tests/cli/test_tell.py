@@ -51,6 +51,22 @@ def test_rows_that_are_still_empty_are_named(tmp_path: Path) -> None:
     assert "; 1 row has no outcome yet: decision 2 (farm2)\n" in line.ok("tell", "farms", sheet)
 
 
+def test_what_is_still_to_come_of_partial_outcomes_is_named(line: CommandLine) -> None:
+    sheet = line.write("o.csv", "decision,yield,leaching\n1,8,\n2,,31\n3,9,32\n")
+    rest = "2 are partial: decision 1 has no leaching yet, decision 2 has no yield yet"
+    assert line.ok("tell", "farms", sheet, "--dry-run").startswith(f"3 would be recorded; {rest}. Nothing was written.")
+    assert line.ok("tell", "farms", sheet).startswith(f"3 recorded; {rest}\n")
+    said = line.ok("tell", "farms", "--decision", "1", "--value", "leaching=30")
+    assert said.startswith("1 completed\n")
+
+
+def test_where_nothing_is_pending_that_is_said_with_what_is_partial(line: CommandLine) -> None:
+    line.ok("tell", "farms", line.write("o.csv", "decision,yield,leaching\n1,8,\n2,9,31\n3,9,32\n"))
+    said = line.ok("decisions", "farms", "--state", "pending")
+    assert said == "no such decisions; 1 is partial: drimed trial decisions farms --state partial\n"
+    assert line.ok("decisions", "farms", "--state", "missing") == "no such decisions\n"
+
+
 def test_many_empty_rows_are_counted(tmp_path: Path) -> None:
     line = started(tmp_path, MANY)
     rows = "".join(f"{n},\n" for n in range(2, 10))

@@ -28,6 +28,24 @@ OWN = ("decision", "episode", "user", "plot", "block", "cohort", "group", "arm",
 CODE = "code"
 FREE = ("season", "date", CODE)  # the same, where the trial uses the word for nothing else
 NOTES = ("note", "notes", "comment", "comments", "remark", "remarks")  # for people: they are passed over
+USUAL = {  # what people call the columns that sheets have of their own: for hints, and never read as such
+    "user": (
+        "farm",
+        "farmer",
+        "farm name",
+        "grower",
+        "site",
+        "field",
+        "location",
+        "clinic",
+        "patient",
+        "shop",
+        "reader",
+    ),
+    "plot": ("parcel", "plot no", "plot no.", "plot number"),
+    "arm": ("treatment", "variant"),
+    "season": ("year",),
+}
 SHEET, NOTE, METRIC, CONTROL, CONTEXT, ATTRIBUTE = "sheet", "note", "metric", "control", "context", "attribute"
 PARTS = (METRIC, CONTROL, CONTEXT, ATTRIBUTE)
 _NUMBER = re.compile(r"[+-]?[\d.,]+")
@@ -54,6 +72,15 @@ class Column:
 
 
 SEASON = Column(SHEET, "season")
+
+
+def usual(name: str) -> str | None:
+    """Which of the sheet's own columns people mean by a heading that is another word for it.
+
+    >>> usual("Farm"), usual("yield")
+    ('user', None)
+    """
+    return next((own for own, words in USUAL.items() if folded(name) in words), None)
 
 
 def control_plot(metric: str) -> str:
@@ -187,9 +214,9 @@ class Columns:
 
     def refuse(self, name: str) -> None:
         """Say that a column is not known."""
-        raise UnknownNameError(
-            "column", name, {column.long if column.part == CONTROL else column.name for column in self.all}
-        )
+        known = {column.long if column.part == CONTROL else column.name for column in self.all}
+        meant = usual(name)
+        raise UnknownNameError("column", name, known, meant=meant if meant in known else None)
 
 
 def _declared(spec: TrialSpec) -> dict[Column, str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from drimed.errors import InputError
 from drimed.outputs import Kind, archive_with, table_with, text_with
+from drimed.trial.columns import NOTES
 from drimed.trial.tables import workbook
 from drimed.trial.tables.cells import is_missing
 from drimed.trial.tables.table import Table, read
@@ -38,6 +39,7 @@ TABLES: dict[str, tuple[str, ...]] = {  # of a report, by their first columns
     "levels": ("of", "metric", "name"),
     "covariates": ("covariate", "value", "arm"),
 }
+Recorded = Callable[[Iterable[int]], Iterable[Mapping[str, Any]]]
 CHANCE = "chance of "  # begins a column of a dry run, which has one for each arm
 _SHEET = ("decision", "episode", "user", "arm", "propensity", "reason")
 EXPORTS: dict[str, Kind] = {
@@ -53,8 +55,11 @@ def report_table(name: str, suffix: str) -> Kind:
     return (workbook_with if suffix == workbook.SUFFIX else table_with)(first=TABLES[name])
 
 
-def sheet(rows: Sequence[Mapping[str, Any]], suffix: str) -> Kind:
-    """An earlier sheet of decisions, into which nobody has typed what the new rows do not have."""
+def sheet(rows: Sequence[Mapping[str, Any]], suffix: str, recorded: Recorded = lambda _: ()) -> Kind:
+    """An earlier sheet of decisions, into which nobody has typed what neither the new rows nor the trial have.
+
+    `recorded` gives decisions that the new sheet does not have, as they stand.
+    """
     if suffix == ".json":
         return text_with(r"\A\[(\s*\{\s*\"id\": \d+,\s*\"episode\": \d+,\s*\"user\": |\s*\])")
 
@@ -68,7 +73,9 @@ def sheet(rows: Sequence[Mapping[str, Any]], suffix: str) -> Kind:
             old = _without_chances(old)
         elif not set(_SHEET) <= set(old.names) and not blinded:
             return False
-        _refuse_typed_in(path, old, rows)
+        elif old.rows and any(name.startswith(CHANCE) for row in rows for name in row):
+            raise InputError(f"{path} is a sheet of decisions, and a dry run has none: choose another name")
+        _refuse_typed_in(path, old, rows, recorded)
         return True
 
     return is_one
@@ -84,16 +91,18 @@ def _without_chances(old: Table) -> Table:
     return replace(old, names=[n for n in old.names if not n.startswith(CHANCE)], rows=rows)
 
 
-def _refuse_typed_in(path: Path, old: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """What was filled in by hand must not be lost."""
-    names = {name for row in rows for name in row}
+def _refuse_typed_in(path: Path, old: Table, rows: Sequence[Mapping[str, Any]], recorded: Recorded) -> None:
+    """What was filled in by hand must not be lost: under the decisions of the new sheet, or under earlier ones."""
     new = {str(row["decision"]): row for row in rows}
+    numbers = {str(row.cells.get("decision")) for row in old.rows} - set(new)
+    new |= {str(row["decision"]): row for row in recorded(int(n) for n in numbers if n.isdecimal())}
+    names = {name for row in new.values() for name in row}
     for row in old.rows:
         after = new.get(str(row.cells.get("decision")), {})
         for name, cell in row.cells.items():
             lost = name not in names or (name in after and after[name] is None)
             if lost and not is_missing(cell):
+                how = "choose another name" if name in NOTES else "tell it first, or choose another name"
                 raise InputError(
-                    f"{path} has {name} = {cell} in row {row.number}, which the new sheet does not have: tell it "
-                    "first, or choose another name"
+                    f"{path} has {name} = {cell} in row {row.number}, which the new sheet does not have: {how}"
                 )

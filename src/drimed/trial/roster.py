@@ -14,7 +14,7 @@ from typing import Any
 from drimed.errors import BatchError, DrimedError, InputError, UnconfirmedError, UnknownNameError
 from drimed.records import Decision, Fault, Path
 from drimed.trial import asking, sheets
-from drimed.trial.columns import ATTRIBUTE, CONTEXT, SHEET, Column, Columns, marks_of, refuse_split_decimals
+from drimed.trial.columns import ATTRIBUTE, CONTEXT, SHEET, Column, Columns, marks_of, refuse_split_decimals, usual
 from drimed.trial.names import folded, tidy
 from drimed.trial.plots import places
 from drimed.trial.seasons import COLUMNS
@@ -231,7 +231,11 @@ def _refuse_without(state: TrialState, table: Table, meant: Mapping[str, Column]
     there = set(meant.values())
     if table.rows and (absent := [repr(c.name) for c in needed if c not in there]):
         noun = "column" if len(absent) == 1 else "columns"
-        raise InputError(f"the sheet has no {noun} {', '.join(absent)}; it has {', '.join(map(repr, table.names))}")
+        there_is = next((name for name in table.names if usual(name) == "user"), None) if "'user'" in absent else None
+        hint = f"; call {there_is!r} 'user' if decisions are for them" if there_is else ""
+        raise InputError(
+            f"the sheet has no {noun} {', '.join(absent)}; it has {', '.join(map(repr, table.names))}{hint}"
+        )
 
 
 def _row(state: TrialState, cells: Cells, marks: Marks) -> _Row:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drimed.cli.trial import common
-from drimed.cli.trial.common import NOTHING_DRAWN, Address, Attributes, CohortName, Dry, Name, Out, Who, Yes
+from drimed.cli.trial.common import NOTHING_DRAWN, Address, Attributes, CohortName, Name, Out, Who, Yes
 from drimed.errors import InputError
 from drimed.formatting import counted
 from drimed.trial.stores import DEFAULT
@@ -41,7 +41,9 @@ def ask(
     yes: Yes = False,
     store: Address = DEFAULT,
     actor: Who = None,
-    dry_run: Dry = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show how likely each arm is (in a sheet, with --out); record nothing.")
+    ] = False,
 ) -> None:
     """Decide which arm each user gets: those of the sheet, those named, or all.
 
@@ -89,7 +91,7 @@ def ask(
     else:
         rows = sheets.to_fill_in(state, found)
     try:
-        common.put(rows, out, [d.plain() for d in found])
+        common.put(rows, out, [d.plain() for d in found], trial)
     except InputError as error:
         if dry_run:
             raise

@@ -9,7 +9,7 @@ import getpass
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -160,16 +160,20 @@ def read_sheet(path: Path) -> table.Table:
     return found
 
 
-def put(rows: list[dict[str, Any]], out: Path | None, full: list[dict[str, Any]]) -> None:
+def put(rows: list[dict[str, Any]], out: Path | None, full: list[dict[str, Any]], trial: Trial) -> None:
     """To a file, CSV, JSON or a workbook by its name, or to the screen."""
     if out is None:
         show(rows)
         return
-    from drimed.trial import earlier
+    from drimed.trial import earlier, sheets
     from drimed.trial.tables.writing import sheet
 
+    def recorded(numbers: Iterable[int]) -> list[dict[str, Any]]:
+        return sheets.to_fill_in(trial.state(), trial.decisions(list(numbers)))
+
     suffix = out.suffix.lower()
-    outputs.put(out, sheet(full if suffix == ".json" else rows, suffix), earlier.sheet(rows, suffix), "a sheet")
+    written = sheet(full if suffix == ".json" else rows, suffix)
+    outputs.put(out, written, earlier.sheet(rows, suffix, recorded), "a sheet")
     say(f"wrote {out}")
 
 

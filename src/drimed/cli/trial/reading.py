@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from drimed.cli.trial import common
 from drimed.cli.trial.common import Address, Name, Out
 from drimed.errors import InputError, UnknownNameError
+from drimed.records import PENDING
 from drimed.trial.stores import DEFAULT, open_store
 
 if TYPE_CHECKING:
@@ -106,9 +107,17 @@ def decisions(
             {"decision": d.id, "season": d.season or d.episode} | {n: getattr(d, n) for n in names if n not in unused}
             for d in given
         ]
-    common.put(rows, out, [d.plain() for d in given])
+    common.put(rows, out, [d.plain() for d in given], trial)
+    if not given:
+        common.say("no such decisions" + _partial(name, known.counts.partial if state == PENDING else 0))
     if found.before is not None:
         common.say(f"older decisions: --before {found.before}")
+
+
+def _partial(name: str, count: int) -> str:
+    """Where to look for outcomes of which something is still to come, when none is pending."""
+    are = "is" if count == 1 else "are"
+    return f"; {count} {are} partial: drimed trial decisions {name} --state partial" if count else ""
 
 
 def why(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from drimed.records import Decision, Receipt
+    from drimed.trial.state import TrialState
 
 ALREADY = "already recorded"  # what a receipt says of values that are there
 MOST_NAMED = 5  # decisions without an outcome
@@ -96,6 +97,7 @@ def tell(
     receipts, empty, pending = common.confirming(record, yes)
     results = [_done(r, dry_run) for r in receipts]
     said = ", ".join(f"{results.count(result)} {result}" for result in dict.fromkeys(results))
+    said += _to_come(receipts, trial.state())
     if empty:
         said += f"; {counted(len(empty), 'row')} {'has' if len(empty) == 1 else 'have'} no outcome yet: {_named(empty)}"
     common.say(said + (NOTHING_WRITTEN if dry_run else ""))
@@ -159,8 +161,28 @@ def _done(receipt: Receipt, dry_run: bool) -> str:
     return f"would be {receipt.result}" if dry_run and receipt.result != ALREADY else receipt.result
 
 
+def _to_come(receipts: Sequence[Receipt], state: TrialState) -> str:
+    """Which values of partial outcomes are still to come."""
+    from drimed.records import PARTIAL
+    from drimed.trial.columns import control_plot
+
+    partial = [r for r in receipts if r.state == PARTIAL]
+    if not partial:
+        return ""
+    metrics, beside = state.problem.metrics, state.spec.feedback == "difference"
+    said = []
+    for receipt in partial:
+        names = [m for m in metrics if m not in (receipt.outcome or {})]
+        names += [control_plot(m) for m in metrics if beside and m not in (receipt.control or {})]
+        said.append(f"decision {receipt.decision} has no {' and no '.join(names)} yet")
+    return f"; {len(partial)} {'is' if len(partial) == 1 else 'are'} partial: {_some(said)}"
+
+
+def _some(said: Sequence[str]) -> str:
+    return ", ".join(said[:MOST_NAMED]) + (f" and {len(said) - MOST_NAMED} more" if said[MOST_NAMED:] else "")
+
+
 def _named(decisions: Sequence[Decision]) -> str:
     """Some of these decisions, with the place of each."""
     places = ((d.id, ", ".join(filter(None, (d.user, f"plot {d.plot}" if d.plot else "")))) for d in decisions)
-    said = [f"decision {number} ({place})" for number, place in places]
-    return ", ".join(said[:MOST_NAMED]) + (f" and {len(said) - MOST_NAMED} more" if said[MOST_NAMED:] else "")
+    return _some([f"decision {number} ({place})" for number, place in places])
