@@ -15,7 +15,7 @@ METRICS = ("yield", "leaching")
 USERS = ("north", "Müller", "field, 7", 'the "old" one', "río")
 ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "cp1252")
 ENDS = ("\n", "\r\n", "\r")
-MISSING = ("", "", "NA", "N/A", "n/a", "-")
+MISSING = ("", "", "NA", "N/A", "n/a", "n.a.", "-")
 
 Values = dict[int, dict[str, float]]  # decision -> metric -> value
 

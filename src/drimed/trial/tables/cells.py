@@ -13,7 +13,7 @@ from typing import Any
 from drimed.errors import InputError
 from drimed.trial.sentences import short
 
-MISSING = frozenset({"", "na", "n/a", "#n/a", "-", "–", "—", "\N{MINUS SIGN}"})
+MISSING = frozenset({"", "na", "n/a", "n.a.", "n.a", "#n/a", "-", "–", "—", "\N{MINUS SIGN}"})
 WORKBOOK = "workbook"  # what separates the cells of one, for `marks`
 FORMULA = "=+-@\t\r"  # what a spreadsheet takes for the beginning of a formula
 _STARTS = frozenset(FORMULA)
@@ -62,7 +62,7 @@ def typed_marks(texts: Iterable[str]) -> Marks:
 def is_missing(value: Any) -> bool:
     """Whether a cell for a number says that there is none.
 
-    >>> [is_missing(text) for text in ("", "NA", "n/a", "-", "0")]
+    >>> [is_missing(text) for text in ("", "NA", "n.a.", "-", "0")]
     [True, True, True, True, False]
     """
     return value is None or (isinstance(value, str) and value.strip().casefold() in MISSING)
