@@ -24,6 +24,7 @@ from functools import partial
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+from drimed.errors import StoreError
 from drimed.trial import events as kinds
 from drimed.trial.fold import at_start, caught_up
 from drimed.trial.stores import open_store
@@ -63,7 +64,7 @@ class Campaign:
                 worker = self.rng.choice(self.names)
                 self._kill(worker)
                 self.kills += 1
-                with self._others_held():
+                with self._others_held(store):
                     self.check(store)
                 self._start(worker)
                 tick()
@@ -89,7 +90,7 @@ class Campaign:
                     time.sleep(self.rng.uniform(0, LONGEST_TROUBLE))
                 self.kills += 1
                 self._all_at_work()
-                with self._others_held():
+                with self._others_held(store):
                     self.check(store)
                 tick()
             self._renew(store, again=False)
@@ -163,14 +164,34 @@ class Campaign:
         del self.running[worker]
 
     @contextmanager
-    def _others_held(self) -> Iterator[None]:
-        """Stopped where they are, perhaps in the middle of a transaction, so that the check has the processor."""
-        for sign in (signal.SIGSTOP, signal.SIGCONT):
-            for name, process in self.running.items():
-                self._expect_alive(name)
-                os.kill(process.pid or 0, sign)
-            if sign == signal.SIGSTOP:
-                yield
+    def _others_held(self, store: Store) -> Iterator[None]:
+        """Stopped where they are, perhaps in the middle of a transaction, so that the check has the processor.
+
+        Whoever is just restoring the store after a kill keeps readers out, and goes on until it has done so.
+        """
+        deadline = time.monotonic() + workers.PATIENCE
+        self._signal(signal.SIGSTOP)
+        while not self._readable(store):
+            _expect(time.monotonic() < deadline, "the store cannot be read while the others are held")
+            self._signal(signal.SIGCONT)
+            time.sleep(LONGEST)
+            self._signal(signal.SIGSTOP)
+        yield
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, sign: signal.Signals) -> None:
+        for name, process in self.running.items():
+            self._expect_alive(name)
+            os.kill(process.pid or 0, sign)
+
+    def _readable(self, store: Store) -> bool:
+        try:
+            with store.reading(self.trial):
+                return True
+        except StoreError as error:
+            if "locking protocol" not in str(error):
+                raise
+            return False
 
     def check(self, store: Store) -> tuple[int, int]:
         """What was given out is there, once; nothing is counted twice; the log proves itself. Decisions, outcomes."""
