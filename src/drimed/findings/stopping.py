@@ -12,6 +12,7 @@ from drimed.trial import events as kinds
 from drimed.trial.looked import looks, rule_changes
 from drimed.trial.parts import Stopping, StoppingRule
 from drimed.trial.seasons import calendar
+from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
 from drimed.trial.stopping import EVERYBODY
 from drimed.trial.stores.store import Ledger
@@ -39,6 +40,12 @@ def until(kind: str, then: str) -> str:
     'the arm is shown to be worse than the control and the trial stops'
     """
     return ASKED[kind] + ENDS[then]
+
+
+def then_of(spec: TrialSpec, rule: str) -> str:
+    """What a rule does when it is met; one that is not in the file any more only advised."""
+    found = None if spec.stopping is None else spec.stopping.rules.get(rule)
+    return "advise" if found is None else found.then
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def rules(
 
 def show(found: Look, state: TrialState) -> None:
     """A look on the screen."""
-    from drimed.findings.stopping import until
+    from drimed.findings.stopping import then_of, until
     from drimed.trial.seasons import calendar
 
     spec = state.spec
@@ -69,11 +69,9 @@ def show(found: Look, state: TrialState) -> None:
         f"{calendar(state).said(found.episode)}, {found.decisions} decisions, {found.outcomes} complete outcomes"
     )
     common.show([_row(claim, _unit(claim, spec)) for claim in found.claims])
-    rules = {} if spec.stopping is None else spec.stopping.rules
     for name, kind in {claim.rule: claim.kind for claim in found.claims if claim.distance is not None}.items():
-        then = rules[name].then if name in rules else "advise"
         common.say(f"to go in {name} is how far the range must still move")
-        common.say(f"  until {until(kind, then)}")
+        common.say(f"  until {until(kind, then_of(spec, name))}")
     for limit in found.limits:
         common.say(f"{limit.limit}: {limit.reached} of at most {limit.of}" + (", all of them" if limit.met else ""))
     for who in found.floor_ends:

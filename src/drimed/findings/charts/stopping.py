@@ -9,7 +9,7 @@ from markupsafe import Markup
 from drimed.findings.charts import svg
 from drimed.findings.charts.course import axes, columns, some
 from drimed.findings.charts.svg import Chart, Key, Table, el
-from drimed.findings.stopping import Stopped, until
+from drimed.findings.stopping import Stopped, then_of, until
 from drimed.formatting import NOT_KNOWN, amount, measured, short
 from drimed.records import Claim, Look
 from drimed.trial.seasons import Calendar, calendar
@@ -33,8 +33,7 @@ def of_rules(found: Stopped) -> list[Chart]:
         if view is not None and len(made) < MOST:
             unit = found.state.spec.reward.unit if metric is None else metric.unit
             id = f"stopping-chart-{len(made) + 1}"
-            rules = {} if found.state.spec.stopping is None else found.state.spec.stopping.rules
-            then = rules[rule].then if rule in rules else "advise"
+            then = then_of(found.state.spec, rule)
             chart = over_looks(id, one, better=view.better, unit=unit, called=calendar(found.state), then=then)
             made += [] if chart is None else [chart]
     return made
