@@ -18,6 +18,7 @@ from drimed.experiments.looks import Looks, contrasts
 from drimed.experiments.measure import bench
 from drimed.experiments.rivals import KNOWN, OWN, SITES
 from drimed.experiments.rivals.apart import Apart, _rounds
+from drimed.experiments.rivals.described import by_name
 from drimed.experiments.simulate import RunRecord, simulate
 from drimed.experiments.suites import Benchmark, suite
 from drimed.guards.margin import Tolerance
@@ -104,6 +105,15 @@ def test_people_earn_what_their_own_effects_say() -> None:
         assert outcome.reward is not None
         np.testing.assert_allclose(outcome.reward, world.respond(stage.start, states, acted))
         assert stage.first == stage.start * (stage.start + 1) // 2
+
+
+def test_arms_by_name_are_those_of_a_field_whatever_maps_described_them() -> None:
+    offers = next(field(metrics=2).blocks()).offered
+    assert offers.maps is not None
+    described = replace(offers, maps=np.ones((*offers.maps.shape[:-1], 5)), features=np.ones((2, 6, 3, 5)))
+    told = by_name(described, offers.maps.shape[-1])
+    assert np.array_equal(np.asarray(told.maps), offers.maps)
+    np.testing.assert_allclose(told.features, offers.features)
 
 
 def test_offers_say_the_same_to_everybody() -> None:

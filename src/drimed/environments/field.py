@@ -74,6 +74,12 @@ class FieldSetting:
             raise ConfigError(f"correlation must be in [0, 1), got {self.correlation}")
 
 
+def maps_by_name(arms: int, metrics: int) -> FloatArray:
+    """Arms that nothing describes: a level that all share, and each arm's departure from it: (K, M, (1 + K) M)."""
+    level_and_arm = np.concatenate([np.ones((arms, 1)), DEPARTURE * np.eye(arms)], -1)
+    return np.kron(level_and_arm[:, None, :], np.eye(metrics))
+
+
 @final
 @dataclass(frozen=True)
 class FieldWorld:
@@ -113,10 +119,7 @@ class FieldWorld:
     def offers(self, sites: IntArray) -> Offer:
         """What plots at these sites are offered, (n,): batch (S, n)."""
         s, lead = self.setting, (len(self.seeds), len(sites))
-        maps = np.zeros((s.arms, s.metrics, self.shape.d))
-        for a in range(s.arms):
-            maps[a, :, : s.metrics] = np.eye(s.metrics)
-            maps[a, :, (1 + a) * s.metrics : (2 + a) * s.metrics] = DEPARTURE * np.eye(s.metrics)
+        maps = maps_by_name(s.arms, s.metrics)
         preference = np.full(s.metrics, RANGE / s.metrics)
         features = np.matvec(np.swapaxes(maps, -1, -2), preference)
         return Offer(

@@ -4,6 +4,7 @@
     SITES    one regression on arms, sites and arms at sites, told the noise that it does not model
     KNOWN    the field model, told every variance of the fields of `drimed bench field`
     LATER    the same, told after the first season: before it, nobody knows the scale of outcomes
+    NAMES    the paper's model, told the arms' names instead of their maps, as in a live trial of that kind
     OWN      a regression of its own for each person ("Standard" of Huch et al. 2024)
     BUMPS    the model of people, with bumps as covariates of the level
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from drimed.environments.field import Deviations
 from drimed.experiments.rivals.apart import Apart
-from drimed.experiments.rivals.described import GRID, Described, by_site, with_bumps
+from drimed.experiments.rivals.described import GRID, Described, by_name, by_site, with_bumps
 from drimed.experiments.rivals.known import Known
 from drimed.learning.field.learner import Field
 from drimed.learning.learner import Learner
@@ -33,6 +34,12 @@ SITES = Described(
 )  # fmt: skip
 ALONE = Apart(
     Learner(weighting="learned", norm_bound=LEVELS, regularisation=PRIOR**-2, refits="converged"), "each site alone"
+)
+NAMES = Described(
+    Learner(weighting="learned", norm_bound=24**0.5, regularisation=PRIOR**-2),
+    by_name,
+    lambda shape: (1 + shape.K) * shape.M,
+    "arms by name",
 )
 KNOWN = Known(Deviations(), 0.5)
 LATER = Known(Deviations(), 0.5, from_start=False)

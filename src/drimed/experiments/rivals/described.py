@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from drimed.environments.field import DEPARTURE, RANGE
+from drimed.environments.field import DEPARTURE, RANGE, maps_by_name
 from drimed.errors import InputError
 from drimed.learning.learner import AnyLearner, Evidence
 from drimed.learning.offer import Offer, Outcome, Seen, Shape, Unit
@@ -109,6 +109,16 @@ def by_site(offer: Offer, d: int) -> Offer:
     x = RANGE * arms[:, :, None] * where[..., None, None, :]  # (n, K, 1 + K, 1 + I)
     features = np.broadcast_to(x.reshape(*x.shape[:-2], d), (*offer.control.shape, d))
     return replace(offer, features=features, maps=None, preference=None)
+
+
+def by_name(offer: Offer, d: int) -> Offer:
+    """A level and each arm's departure from it, for every metric, instead of the maps that describe the arms."""
+    if offer.maps is None or offer.preference is None:
+        raise InputError("arms are known by name in worlds with several metrics; this offer has no maps")
+    K, M = offer.maps.shape[-3:-1]
+    maps = maps_by_name(K, M)
+    features = np.matvec(np.swapaxes(maps, -1, -2), offer.preference[..., None, :])
+    return replace(offer, features=features, maps=np.broadcast_to(maps, (*offer.maps.shape[:-1], d)))
 
 
 def with_bumps(offer: Offer, d: int) -> Offer:
