@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from drimed.errors import InputError
-from drimed.learning.field import contrasts
+from drimed.learning.field import confirmed, contrasts
 from drimed.learning.field.contrasts import Known
 from drimed.learning.field.design import UNKNOWN
 from drimed.learning.field.learner import Field
@@ -15,6 +15,8 @@ from drimed.learning.offer import Offer
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.policies.policy import Policy
 from drimed.trial.state import TrialState
+
+COUNTS_SEASONS = 5  # the first form of trials whose stopping rules do
 
 
 def offers_now(state: TrialState, users: Sequence[str] | None = None) -> Offer:
@@ -39,6 +41,30 @@ def known(state: TrialState, offers: Offer) -> Known | None:
     if not isinstance(policy, Policy) or not isinstance(policy.learner, Field):
         return None
     return contrasts.know(policy.learner, state.settled().evidence, offers)
+
+
+def seasons(
+    state: TrialState, members: Mapping[str, list[int]], arms: Sequence[str], *, metric: str | None = None
+) -> dict[tuple[str, str], int]:
+    """How many have told of each arm and of the controls of these users; empty where that does not matter.
+
+    It does where seasons have effects on single arms (`drimed.learning.field.confirmed`), but for trials of an earlier
+    form, whose looks were taken without it.
+    """
+    policy = state.policy
+    if state.form < COUNTS_SEASONS or not isinstance(policy, Policy) or not isinstance(policy.learner, Field):
+        return {}
+    none = dict.fromkeys(((who, arm) for who in members for arm in arms), 0)
+    if not state.users:
+        return none
+    found = confirmed.seasons_of_both(policy.learner, state.settled().evidence, offers_now(state))
+    if found is None:
+        return {}
+    both = found[..., 0 if metric is None else 1 + state.problem.metrics.index(metric)]  # (H, K)
+    places = {arm: state.problem.arm(arm) for arm in arms}
+    return none | {
+        (who, arm): int(both[some, k].min()) for who, some in members.items() if some for arm, k in places.items()
+    }
 
 
 def ranges(

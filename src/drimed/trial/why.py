@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from drimed.formatting import number, percent, short
+from drimed.formatting import listed, number, percent, short
 from drimed.guards.guard import (
     CONTROL_FIRST,
     CONTROL_ONLY,
@@ -131,7 +131,7 @@ def _estimated(d: Decision, confidence: float | str, unit: str, unknown: Collect
         return [f"{d.arm} is the control.", *_better_than_control(others, best, silent, confidence, unit)]
     said = f"{d.arm} is estimated to bring {_against(mine, confidence, unit)}"
     if best is None or others[best].estimate <= mine.estimate:
-        whom = f"those that are known; about {_listed(silent)} nothing was known yet" if silent else "all arms"
+        whom = f"those that are known; about {listed(silent)} nothing was known yet" if silent else "all arms"
         return [f"{said}, the most of {whom}."]
     reaches = mine.high > others[best].estimate
     where = "the control" if _is_control(others[best]) else f"{best}, {_more(others[best].estimate, unit)},"
@@ -159,7 +159,7 @@ def _better_than_control(
         return [said]
     return [
         said.replace("No other arm", "No arm of which something was known"),
-        f"Nothing was known yet about {_listed(silent)}.",
+        f"Nothing was known yet about {listed(silent)}.",
     ]
 
 
@@ -183,18 +183,6 @@ def _against(e: Interval, confidence: float | str, unit: str) -> str:
 def _more(value: float, unit: str) -> str:
     amount = short(abs(value)) + (f" {unit}" if unit else "")
     return f"{amount} {'less' if value < 0 else 'more'}"
-
-
-def _listed(arms: list[str], most: int = 5) -> str:
-    """Some names; of many, the first ones.
-
-    >>> _listed(["a", "b"]), _listed(["a", "b", "c"], 2)
-    ('a and b', 'a, b and 1 more')
-    """
-    if len(arms) > most:
-        return f"{', '.join(arms[:most])} and {len(arms) - most} more"
-    *first, last = arms
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _is_control(e: Interval) -> bool:
