@@ -12,7 +12,7 @@ from drimed.learning.field.contrasts import Known
 from drimed.learning.field.design import UNKNOWN
 from drimed.learning.field.learner import Field
 from drimed.learning.offer import Offer
-from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.policy import Policy
 from drimed.trial.state import TrialState
 
@@ -51,20 +51,27 @@ def seasons(
     It does where seasons have effects on single arms (`drimed.learning.field.confirmed`), but for trials of an earlier
     form, whose looks were taken without it.
     """
-    policy = state.policy
-    if state.form < COUNTS_SEASONS or not isinstance(policy, Policy) or not isinstance(policy.learner, Field):
-        return {}
-    none = dict.fromkeys(((who, arm) for who in members for arm in arms), 0)
-    if not state.users:
-        return none
-    found = confirmed.seasons_of_both(policy.learner, state.settled().evidence, offers_now(state))
+    found = _seasons(state, list(state.users)) if state.form >= COUNTS_SEASONS else None
     if found is None:
         return {}
     both = found[..., 0 if metric is None else 1 + state.problem.metrics.index(metric)]  # (H, K)
-    places = {arm: state.problem.arm(arm) for arm in arms}
-    return none | {
-        (who, arm): int(both[some, k].min()) for who, some in members.items() if some for arm, k in places.items()
-    }
+    places = [(arm, state.problem.arm(arm)) for arm in arms]
+    none = dict.fromkeys(((who, arm) for who in members for arm in arms), 0)
+    return none | {(who, arm): int(both[some, k].min()) for who, some in members.items() if some for arm, k in places}
+
+
+def seasons_before(state: TrialState, user: str, episode: int) -> dict[str, int]:
+    """How many before an episode, or it alone, have told of each arm and of the user's control; empty: no matter."""
+    found = _seasons(state, [user], before=episode - 1)
+    return {} if found is None else {arm: max(1, int(found[0, k, 0])) for k, arm in enumerate(state.problem.arms)}
+
+
+def _seasons(state: TrialState, users: Sequence[str], before: int | None = None) -> IntArray | None:
+    """Of each of these users, on the reward and each metric: (H, K, 1 + M)."""
+    policy = state.policy
+    if not users or not isinstance(policy, Policy) or not isinstance(policy.learner, Field):
+        return None
+    return confirmed.seasons_of_both(policy.learner, state.settled().evidence, offers_now(state, users), before)
 
 
 def ranges(

@@ -124,12 +124,13 @@ def forest(
 
     says = "; ".join(
         f"{r.label}{f' ({said})' if (said := r.under if r.model_free else r.times) else ''}: "
-        f"{amount(r.effect.estimate, unit)}, {r.at_length}"
+        f"{amount(r.effect.estimate, unit)}, {r.verdict}"
         for r in rows[:MOST_SAID]
     )
     if len(rows) > MOST_SAID:
         says += f"; and {len(rows) - MOST_SAID} more in the table"
-    says += "."
+    why = dict.fromkeys(r.at_length for r in rows if r.effect.unconfirmed and r.judged)
+    says += "".join(f". {words[:1].upper()}{words[1:]}" for words in why) + "."
     keys = [Key(f"range {promise} (95 %)" if promise == AT_ALL_TIMES else f"{promise} range", "key-thin")]
     if any(r.likely is not None for r in rows):
         keys.insert(0, Key("likely range (95 %)", "key-thick"))

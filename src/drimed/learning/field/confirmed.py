@@ -23,16 +23,19 @@ SEASON, ARM = FACTORS.index("season"), FACTORS.index("arm")
 MANY = np.iinfo(np.intp).max  # seasons of what does not count
 
 
-def seasons_of_both(learner: Field, evidence: FieldEvidence, offers: Offer) -> IntArray | None:
+def seasons_of_both(
+    learner: Field, evidence: FieldEvidence, offers: Offer, before: int | None = None
+) -> IntArray | None:
     """Seasons with outcomes of each arm, or of the user's control if these are fewer: (..., H, K, 1 + M).
 
-    None where no season has effects on single arms. For the reward, the metric that was seen in fewest counts.
+    None where no season has effects on single arms. For the reward, the metric that was seen in fewest counts. Only
+    seasons `before` this one, from 0, count, or (None) all.
     """
     structure = learner.structure(evidence)
     if not any({"season", "arm"} <= set(f.by) for f in structure.families):
         return None
     K = offers.control.shape[-1]
-    seen = seasons(evidence.cells, K, structure.metrics)[..., None, :, :]  # (..., 1, K, M)
+    seen = seasons(evidence.cells, K, structure.metrics, before)[..., None, :, :]  # (..., 1, K, M)
     control = np.where(offers.control[..., None] > 0, seen, MANY).min(-2, keepdims=True)  # (..., H, 1, M)
     both = np.minimum(seen, control)
     p = np.ones(1) if offers.preference is None else offers.preference[..., None, :]
@@ -45,7 +48,7 @@ def is_confirmed(learner: object, evidence: Any, offers: Offer) -> BoolArray:
     return np.asarray(True if found is None else found[..., 0] >= ENOUGH_SEASONS)
 
 
-def seasons(cells: Cells, arms: int, metrics: int) -> IntArray:
+def seasons(cells: Cells, arms: int, metrics: int, before: int | None = None) -> IntArray:
     """In how many seasons each metric of each arm was observed: (..., K, M)."""
     own = cells.live()
     season, arm = own.keys[..., SEASON], own.keys[..., ARM]  # (..., N)
@@ -54,4 +57,4 @@ def seasons(cells: Cells, arms: int, metrics: int) -> IntArray:
     there = np.zeros((*cells.batch, 1 + int(season.max(initial=0)), arms, metrics), bool)
     at = (*member, cell)
     there[(*member, season[at], arm[at], metric)] = True
-    return np.asarray(there.sum(-3), np.intp)
+    return np.asarray(there[..., :before, :, :].sum(-3), np.intp)
