@@ -135,6 +135,7 @@ def test_nothing_is_called_better_after_one_season() -> None:
         state = policy.settle(policy.begin_episode(state, stage.offered))
         action = np.tile([0, 1, 2], (4, 6))
         found = stage.outcomes(action)
+        assert found.vector is not None
         better = replace(found, vector=found.vector + 500.0 * (action > 0)[..., None])
         state = policy.settle(policy.observe(state, stage.offered, action, better))
         mean, half = policy.effects(state, world.offers(np.arange(2)), 0.975)

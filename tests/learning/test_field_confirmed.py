@@ -54,7 +54,9 @@ def test_an_outcome_that_was_taken_back_counts_no_more() -> None:
 
 def test_members_of_a_batch_are_counted_apart() -> None:
     one, other = told((0, 0, BOTH), (1, 0, BOTH)), told((0, 1, BOTH), (0, 2, BOTH))
-    batch = Cells(*(np.stack([getattr(c, n) for c in (one, other)]) for n in Cells.__slots__[:-1]), one.used)
+    names = ("keys", "pattern", "n", "mean", "scatter")
+    keys, pattern, n, mean, scatter = (np.stack([getattr(c, name) for c in (one, other)]) for name in names)
+    batch = Cells(keys, pattern, n, mean, scatter, one.used)
     np.testing.assert_array_equal(seasons(batch, K, M), [seasons(c, K, M) for c in (one, other)])
 
 

@@ -88,7 +88,7 @@ def test_a_trial_is_stopped_by_its_rule_and_says_why(store: Store, evidence: str
 
 
 HUGE = {"old": 10.0, "new": 1000.0, "bad": -900.0}
-EVEN = {
+EVEN: dict[str, Any] = {
     "policy": {"name": "uniform"},
     "users": {f"u{i}": {"plots": [str(p) for p in range(8)], "group": "hill"} for i in range(3)},
     "metrics": {"yield": {"range": [-2000, 2000]}, "cost": {"range": [0, 10]}},
