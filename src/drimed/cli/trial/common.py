@@ -160,8 +160,14 @@ def read_sheet(path: Path) -> table.Table:
     return found
 
 
-def put(rows: list[dict[str, Any]], out: Path | None, full: list[dict[str, Any]], trial: Trial) -> None:
-    """To a file, CSV, JSON or a workbook by its name, or to the screen."""
+def put(
+    rows: list[dict[str, Any]],
+    out: Path | None,
+    full: list[dict[str, Any]],
+    trial: Trial,
+    empty: Sequence[str] = (),
+) -> None:
+    """To a file, CSV, JSON or a workbook by its name, or to the screen; `empty` are the columns of no rows."""
     if out is None:
         show(rows)
         return
@@ -172,7 +178,7 @@ def put(rows: list[dict[str, Any]], out: Path | None, full: list[dict[str, Any]]
         return sheets.to_fill_in(trial.state(), trial.decisions(list(numbers)))
 
     suffix = out.suffix.lower()
-    written = sheet(full if suffix == ".json" else rows, suffix)
+    written = sheet(full if suffix == ".json" else rows, suffix, empty)
     outputs.put(out, written, earlier.sheet(rows, suffix, recorded), "a sheet")
     say(f"wrote {out}")
 
