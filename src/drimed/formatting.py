@@ -94,16 +94,15 @@ def counted(n: int, what: str) -> str:
     return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
-def listed(names: Sequence[str], most: int = 5) -> str:
-    """Some names; of many, the first ones.
+def listed(names: Sequence[str], most: int = 5, last: str = " and ") -> str:
+    """Some names, with `last` before the last one; of many, the first ones.
 
-    >>> listed(["a", "b"]), listed(["a", "b", "c"], 2)
-    ('a and b', 'a, b and 1 more')
+    >>> listed(["a", "b"]), listed(["a", "b", "c"], 2), listed(["a", "b"], last=", ")
+    ('a and b', 'a, b and 1 more', 'a, b')
     """
     if len(names) > most:
         return f"{', '.join(names[:most])} and {len(names) - most:,} more"
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
+    return last.join([*filter(None, [", ".join(names[:-1])]), *names[-1:]])
 
 
 def visible(text: str) -> str:

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from drimed import outputs
 from drimed.errors import InputError, UnconfirmedError
-from drimed.formatting import in_short, visible
+from drimed.formatting import in_short, listed, visible
 from drimed.records import Doubt, Fault
 from drimed.trial.stores import open_store
 
@@ -105,7 +105,7 @@ def _question(same: Sequence[Fault]) -> str:
     if len(same) == 1 or not isinstance(first, Doubt):
         return f"row {first.row}: {first.message}" if first.row else first.message
     values = [fault.value for fault in same if isinstance(fault, Doubt)]
-    said = ", ".join(values[:MOST_NAMED]) + (f" and {len(values) - MOST_NAMED} more" if values[MOST_NAMED:] else "")
+    said = listed(values, MOST_NAMED, ", ")
     return f"rows {in_short(int(fault.row or 0) for fault in same)}: {first.what} {said}: each {first.reason}"
 
 
