@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 NOT_KNOWN = "not known yet"  # in place of a number or a range that rests on nothing
@@ -92,6 +92,17 @@ def counted(n: int, what: str) -> str:
     ('1 user', '0 users', '1,200 decisions')
     """
     return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def listed(names: Sequence[str], most: int = 5, last: str = " and ") -> str:
+    """Some names, with `last` before the last one; of many, the first ones.
+
+    >>> listed(["a", "b"]), listed(["a", "b", "c"], 2), listed(["a", "b"], last=", ")
+    ('a and b', 'a, b and 1 more', 'a, b')
+    """
+    if len(names) > most:
+        return f"{', '.join(names[:most])} and {len(names) - most:,} more"
+    return last.join([*filter(None, [", ".join(names[:-1])]), *names[-1:]])
 
 
 def visible(text: str) -> str:

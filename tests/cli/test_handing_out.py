@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from drimed.trial.tables.table import read
-from drimed.trial.tables.workbook import write
+from drimed.trial.tables.workbook import DICTIONARY
+from drimed.trial.tables.writing import sheet as written
 from tests.cli.commanding import CommandLine
 from tests.cli.test_hard_sheets import FARMS, outcomes
 
@@ -136,23 +137,45 @@ def test_the_tables_of_a_report_may_be_workbooks(line: CommandLine) -> None:
     assert {path.stem for path in (line.folder / "report").glob("*.xlsx")} == names
     book = read((line.folder / "report" / "effects.xlsx").read_bytes(), "effects.xlsx")
     assert book.names == read((line.folder / "plain" / "effects.csv").read_bytes(), "effects.csv").names
+    first, second = openpyxl.load_workbook(line.folder / "report" / "effects.xlsx")
+    assert second.title == DICTIONARY
+    names, *told = second.iter_rows(values_only=True)
+    assert names == ("column", "meaning")
+    assert [column for column, _ in told] == [cell.value for cell in first[1]]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
+def test_a_sheet_of_nothing_that_is_pending_has_its_headings(line: CommandLine, suffix: str) -> None:
+    full, empty = (line.folder / f"{name}{suffix}" for name in ("full", "empty"))
+    told = "decisions", "farms", "--state", "pending"
+    for more in ((), ("--blinded",)):
+        line.ok(*told, *more, "--out", str(empty))
+        before = read(empty.read_bytes(), empty.name)
+        assert before.rows == []
+        assert before.names[:3] == ["decision", "episode", "user"]
+        assert ("arm" in before.names) is not bool(more)
+        assert before.names[-3:] == ["yield", "leaching", "notes"]
+    line.ok("ask", "farms", str(line.folder / "users.csv"), "--episode", "1")
+    line.ok(*told, "--out", str(full))
+    line.ok(*told, "--out", str(empty))  # over the one with headings only
+    assert set(before.names) < set(read(full.read_bytes(), full.name).names)
 
 
 def test_numbers_of_a_workbook_are_kept_to_the_last_bit() -> None:
     values = [0.1 + 0.2, 2.1386250984071877e-51, 1 / 3, 1e300, 7.0, 12]
-    assert [row.cells["a"] for row in read(write([{"a": v} for v in values]), "a.xlsx").rows] == values
+    assert [row.cells["a"] for row in read(written([{"a": v} for v in values], ".xlsx"), "a.xlsx").rows] == values
 
 
 def test_the_same_rows_are_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = write([{"a": 1, "b": "x"}])
+    first = written([{"a": 1, "b": "x"}], ".xlsx")
     monkeypatch.setattr("time.time", lambda: 2e9)
-    assert write([{"a": 1, "b": "x"}]) == first
+    assert written([{"a": 1, "b": "x"}], ".xlsx") == first
     assert b"2026" not in first
 
 
 def test_no_text_of_a_workbook_is_a_formula() -> None:
     texts = ["=1+1", "+1", "-1", "@SUM(A1)", "plain"]
-    data = write([{"=a": text} for text in texts])
+    data = written([{"=a": text} for text in texts], ".xlsx")
     sheet = openpyxl.load_workbook(io.BytesIO(data)).active
     cells = [row[0] for row in sheet.iter_rows()]
     assert [(cell.value, cell.data_type) for cell in cells] == [(t, "s") for t in ["=a", *texts]]

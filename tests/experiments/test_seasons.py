@@ -134,6 +134,27 @@ def test_offers_say_the_same_to_everybody() -> None:
     np.testing.assert_allclose(x[0], x[1])
 
 
+def test_nothing_is_called_better_after_one_season() -> None:
+    world = field(seeds=range(4), sites=2, plots=9, seasons=2)
+    policy = PolicySpec.parse(GUARDED).build()
+    assert isinstance(policy, Policy)
+    state = policy.init(world.shape, (4,))
+    looks = Looks(world.offers(np.arange(2)), np.full((4, 2, 2), -1.0))
+    said = []
+    for stage in world.blocks():
+        state = policy.settle(policy.begin_episode(state, stage.offered))
+        action = np.tile([0, 1, 2], (4, 6))
+        found = stage.outcomes(action)
+        assert found.vector is not None
+        better = replace(found, vector=found.vector + 500.0 * (action > 0)[..., None])
+        state = policy.settle(policy.observe(state, stage.offered, action, better))
+        mean, half = policy.effects(state, world.offers(np.arange(2)), 0.975)
+        assert (mean - half)[..., 1:].max() > 0, "by the range alone it would be"
+        said.append(looks.taken(policy, state))
+    for name in ("look.likely.wrong", "look.certainly.wrong"):
+        assert [float(one[name].max()) for one in said] == [0.0, 1.0]
+
+
 def test_looks_tell_holding_ranges_from_others_and_right_words_from_wrong_ones() -> None:
     world = field(seeds=range(4), sites=2)
     policy = PolicySpec.parse(GUARDED).build()

@@ -38,8 +38,13 @@ PEOPLE: dict[str, Any] = {
 }
 
 
-def grown(spec: dict[str, Any], seasons: int, *, seed: int = 1, slope: float = 0.0, untold: str = "") -> Trial:
-    """Levels of users and seasons 9 apart, noise 6; `slope`: what the good arm gains with a spread of rain."""
+def grown(
+    spec: dict[str, Any], seasons: int, *, seed: int = 1, slope: float = 0.0, untold: str = "", times: float = 1.0
+) -> Trial:
+    """Levels of users and seasons 9 apart, noise 6; `slope`: what the good arm gains with a spread of rain.
+
+    Effects are so many `times` as large as `EFFECT` says.
+    """
     rng = np.random.default_rng(seed)
     trial = Trial.create(spec, MemoryStore())
     level = dict(zip(spec["users"], drawn("level", seasons, seed, len(spec["users"])), strict=True))
@@ -49,7 +54,7 @@ def grown(spec: dict[str, Any], seasons: int, *, seed: int = 1, slope: float = 0
         reports = []
         for given in trial.ask():
             wet = (rain[given.user]["rain"] - 300) / 60
-            y = 60 + level[given.user] + year + EFFECT[given.arm] + 6 * rng.standard_normal()
+            y = 60 + level[given.user] + year + times * EFFECT[given.arm] + 6 * rng.standard_normal()
             y += slope * wet * (given.arm == "good")
             values = {"yield": y, "cost": 20 + rng.standard_normal(), "steps": y}
             if given.user != untold:

@@ -7,12 +7,14 @@ import re
 import xml.etree.ElementTree as ET
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from drimed.findings import field_worth
 from drimed.findings.analyse import Analysis, analyse, sentences
+from drimed.findings.dictionary import TABLES, meanings
 from drimed.findings.effects import EVERYBODY, effects
 from drimed.findings.page import report, write_report
 from drimed.learning.field.contrasts import Known
@@ -228,6 +230,16 @@ def test_before_any_outcome_the_page_makes_no_claim() -> None:
         page = report(a)
         assert "likely better" not in page
         assert not re.search(r"\bnan\b|\binf\b|∞|\d{20}", page)
+
+
+@pytest.mark.parametrize("spec", [FIELD, PEOPLE, PEOPLE | {"model": {"kind": "paper"}}])
+def test_every_column_of_every_table_is_explained(spec: dict[str, Any], tmp_path: Path) -> None:
+    write_report(grown(spec, 3), tmp_path)
+    for path in tmp_path.glob("*.csv"):
+        names = next(csv.reader(path.read_text("utf-8-sig").splitlines()), [])
+        arms = ARMS if path.stem == "allocation" else ()
+        assert {name for name in names if name not in TABLES[path.stem]} == set(arms), path.stem
+        assert list(meanings(path.stem, names)) == names
 
 
 def test_the_page_stands_alone_with_a_table_for_every_chart(done: Analysis) -> None:

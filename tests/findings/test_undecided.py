@@ -6,10 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from drimed.findings.undecided import MOST_NAMED, undecided
+from drimed.records import Effect
 
 
-def _analysis(chances: list[float], withdrawn: str | None = None) -> Any:
-    best = SimpleNamespace(arm="new")
+def _analysis(chances: list[float], withdrawn: str | None = None, seasons: int | None = None) -> Any:
+    best = Effect("", "new", "reward", 1.0, 0.5, 1.5, 0.7, 1.3, seasons=seasons)
     found = [SimpleNamespace(user=f"u{i}", effect=best, runner_up="old", p_best=p) for i, p in enumerate(chances)]
     return SimpleNamespace(recommendations=found, checks=SimpleNamespace(withdrawn=withdrawn), varying=None)
 
@@ -27,3 +28,11 @@ def test_where_all_are_decided_it_says_so() -> None:
 def test_many_are_counted_and_a_wrong_model_says_nothing() -> None:
     assert str(undecided(_analysis([0.5] * (MOST_NAMED + 2)))).endswith("; and 2 more).")
     assert undecided(_analysis([0.5, 0.5], "wrong")) is None
+
+
+def test_what_one_season_alone_has_told_decides_nothing() -> None:
+    assert undecided(_analysis([0.99], seasons=1)) == (
+        "This user is undecided: no arm has a chance of 95 % or more of being the best and is known from more than one "
+        "season (u0: new or old)."
+    )
+    assert str(undecided(_analysis([0.99], seasons=2))).startswith("Nobody is undecided")

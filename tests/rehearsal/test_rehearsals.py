@@ -14,7 +14,16 @@ from drimed.errors import InputError
 from drimed.rehearsal import designs, history, scenarios
 from drimed.rehearsal.designs import OWN
 from drimed.rehearsal.find import Goal, find
-from drimed.rehearsal.measures import LIKELY, Number, ideal, measures, power_by_season
+from drimed.rehearsal.measures import (
+    ALL_TIMES,
+    LIKELY,
+    Number,
+    claimed,
+    harm_found,
+    ideal,
+    measures,
+    power_by_season,
+)
 from drimed.rehearsal.page import Results, write
 from drimed.rehearsal.quick import quick
 from drimed.rehearsal.record import Record
@@ -87,6 +96,23 @@ def test_forecasts_point_the_right_way() -> None:
     assert power is not None
     assert false is not None
     assert power.value > false.value + 3 * (power.error + false.error)
+
+
+def test_the_model_claims_nothing_after_one_season() -> None:
+    """However large an effect is: 20 trials of ten plots, seed 0."""
+    spec = TrialSpec.read(
+        PLAIN
+        | {"users": {u: {"plots": [str(i) for i in range(10)]} for u in SPEC.users}, "policy": {"name": "uniform"}}
+    )
+    worlds = {"huge": Scenario(effects={"new": {"yield": 300.0}, "other": {"yield": -300.0}}, seasons=3)}
+    some = plan(spec=spec, scenarios=worlds, designs=(designs.own(spec),), trials=20)
+    record = rehearse(some, None, jobs=1)["huge", OWN]
+    assert (record.low[:, 0] > 0).any(-1).mean() > 0.5, "ranges show it after the first"
+    for claim in (LIKELY, ALL_TIMES):
+        assert not claimed(record, claim)[0][:, 0].any()
+        assert not harm_found(record, claim)[:, 0].any()
+        assert claimed(record, claim)[0][:, -1].mean() > 0.5
+        assert harm_found(record, claim)[:, -1].any()
 
 
 def test_the_ideal_design_percentage_is_that_of_the_selected_arm() -> None:

@@ -71,9 +71,11 @@ def test_a_name_that_is_none_is_refused(trial: Trial, name: str) -> None:
     assert trial.state().episode.number == 0
 
 
-@pytest.mark.parametrize("date", ["15.3.2026", "2026-3-15", "2026-02-30", "20260315", "soon", ""])
+@pytest.mark.parametrize(
+    "date", ["15/3/2026", "15/03/2026", "15.3.26", "30.2.2026", "2026-3-15", "2026-02-30", "20260315", "soon", ""]
+)
 def test_a_date_that_is_none_is_refused(trial: Trial, date: str) -> None:
-    with pytest.raises(InputError, match="a date is written as 2026-03-15"):
+    with pytest.raises(InputError, match=r"a date is written as 2026-03-15 or 15\.03\.2026"):
         _open(trial, "spring", date)
 
 
@@ -109,6 +111,28 @@ def test_a_sheet_names_its_season_and_gets_it_back(tmp_path: Path) -> None:
     error = line.refused("ask", "t", line.write("q.csv", "user,season\nnorth,1997\nsouth,1998\n"))
     assert "season is '1998' here and '1997' above" in str(error)
     assert "season 1996, 1996-05-01" in line.ok("log", "t")
+
+
+@pytest.mark.parametrize("date", ["15.03.2026", "15.3.2026"])
+def test_a_date_with_dots_is_kept_as_any_other(trial: Trial, date: str) -> None:
+    assert _open(trial, "spring", date) == 1
+    assert trial.state().seasons[1].date == "2026-03-15"
+    with trial.writing() as tx:
+        for same in ("2026-03-15", date):
+            asking.ask(tx, ["north"], season="spring", date=same)
+        with pytest.raises(InputError, match="2026-03-14 is before season 'spring'"):
+            asking.ask(tx, ["north"], season="summer", date="14.03.2026")
+    assert verify(trial.store, trial.name).ok
+
+
+def test_a_sheet_may_write_dates_with_dots(tmp_path: Path) -> None:
+    line = CommandLine(tmp_path)
+    line.ok("init", line.write("t.json", json.dumps(SPEC)))
+    sheet = line.write("s.csv", "user,season,date\nnorth,1996,01.05.1996\nsouth,1996,1996-05-01\n")
+    assert "2 decided; season 1996\n" in line.ok("ask", "t", sheet, "--out", str(tmp_path / "a.csv"))
+    assert "season 1996, 1996-05-01" in line.ok("log", "t")
+    slashes = line.write("q.csv", "user,season,date\nnorth,1997,01/05/1997\nsouth,1997,\n")
+    assert "got '01/05/1997'" in str(line.refused("ask", "t", slashes))
 
 
 def test_a_date_cannot_be_changed_by_asking_again(trial: Trial) -> None:

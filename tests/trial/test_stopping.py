@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConflictError, HaltedError, InputError, SpecError
+from drimed.findings.charts.stopping import said as said_of
+from drimed.formatting import short
+from drimed.records import unconfirmed
 from drimed.trial import events as kinds
 from drimed.trial import snapshots
 from drimed.trial.looks import digest
@@ -82,6 +85,65 @@ def test_a_trial_is_stopped_by_its_rule_and_says_why(store: Store, evidence: str
     proof = verify(trial.store, NAME)
     assert proof.ok
     assert proof.looks == len(looks(trial)) == state.episode.number
+
+
+HUGE = {"old": 10.0, "new": 1000.0, "bad": -900.0}
+EVEN: dict[str, Any] = {
+    "policy": {"name": "uniform"},
+    "users": {f"u{i}": {"plots": [str(p) for p in range(8)], "group": "hill"} for i in range(3)},
+    "metrics": {"yield": {"range": [-2000, 2000]}, "cost": {"range": [0, 10]}},
+}
+ON_MODEL: dict[str, Any] = {
+    "up": SUPERIOR | {"evidence": "model", "then": "stop"},
+    "down": {"kind": "harm", "arm": "bad", "evidence": "model", "each": "user"},
+    "same": {"kind": "non_inferiority", "arm": "new", "margin": 1.0, "evidence": "model", "group": "hill"},
+    "no use": {"kind": "futility", "arm": "bad", "margin": 5.0, "evidence": "model"},
+}
+
+
+def met(body: Mapping[str, Any]) -> set[str]:
+    return {said["rule"] for said in body["rules"] if all(claim["met"] for claim in said["claims"])}
+
+
+def test_rules_by_the_model_wait_for_a_second_season_however_clear_the_first_is() -> None:
+    trial = play(create({"rules": ON_MODEL}, **EVEN), 1, HUGE)
+    trial.look()
+    first = looks(trial)[-1]
+    assert met(first) == set()
+    found = [
+        (claim["distance"], one["seasons"]) for r in first["rules"] for claim in r["claims"] for one in claim["ranges"]
+    ]
+    assert all(distance < 0 and seasons == 1 for distance, seasons in found), "the ranges show it"
+    (said, *_) = trial.look(dry_run=True).claims
+    assert (said.seasons, said.met) == (1, False)
+    assert said_of(said, "") == f"{short(said.low or 0)} to {short(said.high or 0)}, {unconfirmed(1)}"
+    assert trial.state().status == "running"
+    play(trial, 2, HUGE, seed=1)
+    assert met(looks(trial)[-1]) == set(ON_MODEL)
+    assert (trial.state().status, trial.state().episode.number) == ("stopped", 2)
+    assert verify(trial.store, NAME).ok
+
+
+def test_rules_without_the_model_speak_of_the_decisions_so_far_and_count_no_seasons() -> None:
+    trial = play(create({"rules": {"r": SUPERIOR, "e": SUPERIOR | {"evidence": "exact"}}}, **EVEN), 1, HUGE)
+    said = trial.look(dry_run=True)
+    assert [claim.seasons for claim in said.claims] == [None, None]
+
+
+def test_a_trial_of_an_earlier_form_is_looked_at_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds, "FORM", 4)
+    old = play(create({"rules": ON_MODEL}, **EVEN), 2, HUGE)
+    monkeypatch.undo()
+    assert old.state().form == 4 < kinds.FORM
+    assert (old.state().status, old.state().episode.number) == ("stopped", 1)
+    assert met(looks(old)[-1]) == set(ON_MODEL)
+    assert all("seasons" not in one for one in the_claim(looks(old)[-1], "up")["ranges"])
+    proof = verify(old.store, NAME)
+    assert (proof.ok, proof.looks) == (True, 1)
+    log = list(old.log())
+    body = json.loads(log[0].text) | {"form": kinds.FORM}
+    proof = verify(stored(chained([with_body(log[0], body), *log[1:]])), NAME)
+    assert any("the look of event" in fault and "is not reproduced" in fault for fault in proof.faults)
 
 
 def test_exact_evidence_is_wider_and_claims_nothing_once_an_outcome_leaves_its_range() -> None:

@@ -272,7 +272,7 @@ def test_records_at_hand_are_a_table() -> None:
 
 
 def test_a_text_with_a_decimal_comma_in_a_workbook_is_a_number() -> None:
-    table = read(workbook.write([{"rain": "512,5"}, {"rain": 488.25}, {"rain": "401,5"}]), "mine.xlsx")
+    table = read(sheet([{"rain": "512,5"}, {"rain": 488.25}, {"rain": "401,5"}], ".xlsx"), "mine.xlsx")
     cells_there = list(table.column("rain"))
     written = marks(table.separator, cells_there)
     assert [number("rain", cell, written) for cell in cells_there] == [512.5, 488.25, 401.5]

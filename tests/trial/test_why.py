@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from drimed.guards.guard import CONTROL_ONLY, MIXED, REASONS, RECORDED, SAID, UNCHANGED
+from drimed.guards.guard import CONTROL_ONLY, MIXED, NOTHING_KEPT, REASONS, RECORDED, UNCHANGED, said
 from drimed.records import Decision, Interval
 from drimed.trial.export import records
 from drimed.trial.stores.memory import MemoryStore
@@ -147,13 +147,48 @@ def test_a_guard_that_steps_in_says_how_near_to_the_control_and_how_much_it_kept
     )
     near = near_control(trial.state())
     assert near == "within the tolerance (at most 5 % of the control's reward plus 2 EUR below the control)"
-    said = guard_did(replace(CHOSEN, reason=REASONS[MIXED], share=0.35), near)
-    assert f"not yet sure to stay {near}. 35 % of the proposal was kept" in said
+    words = guard_did(replace(CHOSEN, reason=REASONS[MIXED], share=0.35), near)
+    assert f"not yet sure to stay {near}. 35 % of the proposal was kept" in words
+
+
+def test_a_part_that_was_kept_does_not_stand_beside_a_chance_of_one() -> None:
+    """The first decision of a field trial: hardly anything of the proposal can be kept while nothing is known."""
+    trial = Trial.create(SPEC | {"model": {"kind": "field"}}, MemoryStore())
+    found = trial.ask("u0")
+    with trial.reading() as (ledger, state):
+        (event,) = ledger.events(kinds=["decision"])
+        words = in_words(ledger, state, found)
+    assert event.body["reason"] == RECORDED[MIXED]
+    assert found.propensity == 1
+    (row,) = records(trial)
+    assert found.reason == row["reason"] == NOTHING_KEPT
+    assert "No other arm had a chance." in words
+    assert "All of the chance went to the control, or to other arms that are sure enough." in words[-1]
+    assert "kept" not in words[-1]
+    assert said(RECORDED[MIXED], 0.2) == REASONS[MIXED]
+    assert "Nearly all of the chance" in guard_did(replace(CHOSEN, reason=NOTHING_KEPT, share=0.001))
+
+
+@pytest.mark.parametrize(
+    ("guard", "what"), [("certain", "even such an arm"), ("expected", "a decision with these chances")]
+)
+def test_an_arm_that_nobody_knows_is_given_because_the_tolerance_allows_it(guard: str, what: str) -> None:
+    wide = {"tolerance": {"relative": 0.0, "absolute": 500.0}, "users": {"u0": {}}}
+    trial = Trial.create(SPEC | wide | {"policy": {"name": "dri_med", "guard": guard}}, MemoryStore())
+    with trial.reading() as (ledger, state):
+        given = replace(CHOSEN, user="u0", state_version=1, effects={"old": OLD})
+        first = in_words(ledger, state, given)[0]
+    assert first == (
+        f"Nothing was known yet about new: no outcome of it was recorded. The guard allows that because {what} "
+        "is sure enough to stay within the tolerance (at most 500 below the control). Giving it is how that is learned."
+    )
+    assert "The guard allows" not in _said(replace(CHOSEN, effects={"old": OLD})), "where nothing is certified"
 
 
 def test_what_people_read_does_not_speak_of_certificates_mixtures_or_the_rule_of_a_policy() -> None:
-    every = [*REASONS, *(guard_did(replace(CHOSEN, reason=reason, share=0.3)) for reason in REASONS)]
-    assert not [said for said in every if any(word in said for word in ("certif", "mix", "rule", "penalis"))]
+    reasons = (*REASONS, NOTHING_KEPT)
+    every = [*reasons, *(guard_did(replace(CHOSEN, reason=reason, share=0.3)) for reason in reasons)]
+    assert not [words for words in every if any(word in words for word in ("certif", "mix", "rule", "penalis"))]
 
 
 def test_the_log_has_the_reasons_that_it_always_had() -> None:
@@ -161,5 +196,5 @@ def test_the_log_has_the_reasons_that_it_always_had() -> None:
     found = trial.ask("u0")
     with trial.reading() as (ledger, _):
         (event,) = ledger.events(kinds=["decision"])
-    assert found.reason == SAID[event.body["reason"]]
+    assert found.reason == said(event.body["reason"], event.body["share"])
     assert event.body["reason"] in RECORDED

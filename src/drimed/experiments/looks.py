@@ -2,7 +2,8 @@
 
 Effects are those of every arm but the control, at every site, in an average season. `likely` ranges hold at one look,
 those "at all times" at all looks together (drimed.learning.field.ranges). An arm is called better where the lower end
-of a range is above 0: likely (95 %), or certainly (at all times, 99 %).
+of a range is above 0, likely (95 %) or certainly (at all times, 99 %), and where more than one season has told of it
+and of the control (drimed.learning.field.confirmed).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from scipy.special import ndtri
 
 from drimed.environments.field import FieldWorld
 from drimed.environments.stage import AnyWorld
+from drimed.learning.field.confirmed import is_confirmed
 from drimed.learning.field.ranges import anytime
 from drimed.learning.offer import Offer
 from drimed.linear.arrays import BoolArray, FloatArray
@@ -61,7 +63,7 @@ class Looks:
             found[f"holds.{level:g}"] = _share(np.abs(mean - self._true) <= half)
             found[f"width.{level:g}"] = (2 * half).reshape(len(half), -1).mean(-1)
             if level == LIKELY:
-                said = mean - half > 0
+                said = (mean - half > 0) & self._confirmed(policy.learner, state.evidence)
                 found["likely.wrong"], found["likely.right"] = self._judged(said)
         return found
 
@@ -69,7 +71,7 @@ class Looks:
         mean, variance, prior = contrasts(learner, evidence, self._offers)
         low, high = anytime(mean, variance, prior, 1 - LIKELY)
         self._held &= (low <= self._true) & (self._true <= high)
-        surely = anytime(mean, variance, prior, 1 - CERTAIN)[0] > 0
+        surely = (anytime(mean, variance, prior, 1 - CERTAIN)[0] > 0) & self._confirmed(learner, evidence)
         wrong, right = self._judged(surely)
         self._certain |= wrong
         told = np.isfinite(low) & np.isfinite(high)
@@ -82,6 +84,11 @@ class Looks:
             "certainly.wrong": self._certain,
             "certainly.right": right,
         }
+
+    def _confirmed(self, learner: Any, evidence: Any) -> BoolArray:
+        """Of which arms something may be said: (S, I, K - 1)."""
+        found = np.broadcast_to(is_confirmed(learner, evidence, self._offers), self._offers.control.shape)
+        return np.broadcast_to(found[..., 1:], self._true.shape)
 
     def _judged(self, said: BoolArray) -> tuple[BoolArray, BoolArray]:
         """Whether any arm was called better wrongly, and rightly, at any site: (S,) twice."""

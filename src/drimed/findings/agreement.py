@@ -19,7 +19,7 @@ from drimed.evaluation import running, scores
 from drimed.findings import field
 from drimed.findings.effects import EVERYBODY, MODEL, available, groups
 from drimed.findings.inference import Inference
-from drimed.formatting import amount, counted, short
+from drimed.formatting import amount, counted, listed, short
 from drimed.learning.field.contrasts import Known
 from drimed.linear.arrays import FloatArray
 from drimed.records import Alarm, Effect
@@ -144,8 +144,7 @@ class Agreement:
 def _of_many(arms: Sequence[Silent]) -> str:
     """Arms that were played too rarely, in one sentence."""
     most = max(arms, key=lambda x: x.plays)
-    named = ", ".join(x.arm for x in arms[:MOST_SILENT])
-    which = f"{counted(len(arms), 'arm')} without the model yet ({named} and {len(arms) - MOST_SILENT} more)"
+    which = f"{counted(len(arms), 'arm')} without the model yet ({listed([x.arm for x in arms], MOST_SILENT)})"
     needs = f"each needs chances that add up to {scores.PLAYS:g} plays, and the most that one of them had is"
     would = "" if most.floor else most._would
     return f"Nothing can be said about {which}: {needs} {short(most.plays)} ({most.arm}).{would}"

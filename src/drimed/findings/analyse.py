@@ -20,7 +20,7 @@ from drimed.findings.inference import Inference, inference_fit
 from drimed.findings.over_time import Past, over_time
 from drimed.findings.stopping import Stopped, stopped
 from drimed.findings.varying import Varying, varying
-from drimed.formatting import amount, counted, short
+from drimed.formatting import amount, counted, listed, short
 from drimed.learning.field.contrasts import Known
 from drimed.records import PENDING, STATES, Decision, Effect, Opening, Status
 from drimed.trial import asking, queries
@@ -255,9 +255,9 @@ def _better(a: Analysis) -> list[str]:
     if a.checks.withdrawn:
         return ["Which arm is better is not judged while the model is wrong: the estimates below are descriptions."]
     own = [x for x in a.own_effects if _possible(a, x)]
-    sure = [x for x in own if x.low > 0]
+    sure = [x for x in own if x.certain > 0]
     certain = {x.who for x in sure}
-    likely = [x for x in own if x.likely_low > 0 and x.who not in certain]
+    likely = [x for x in own if x.likely > 0 and x.who not in certain]
     said = []
     for found, word in ((sure, "certainly"), (likely, "likely")):
         if found:
@@ -267,8 +267,18 @@ def _better(a: Analysis) -> list[str]:
             if a.varying is not None:
                 users, scope = f"{a.status.users:,} {a.varying.words.users_noun}", a.varying.words.scope
             said.append(f"For {n:,} of {users}, {which} is {word} better than the control{scope}.")
+    said += _unconfirmed(own)
     user = "user" if a.varying is None else a.varying.words.user
     return said or [f"No arm is likely to be better than the control for any {user} so far."]
+
+
+def _unconfirmed(own: list[Effect]) -> list[str]:
+    """Of which arms nothing is said yet, and why."""
+    waiting: dict[str, list[str]] = {}
+    for x in own:
+        if x.unconfirmed and not x.estimate == x.low == x.high == 0 and x.arm not in waiting.get(x.unconfirmed, ()):
+            waiting.setdefault(x.unconfirmed, []).append(x.arm)
+    return [f"Not judged yet: {listed(arms, MOST_NAMED)} ({why})." for why, arms in waiting.items()]
 
 
 def _possible(a: Analysis, effect: Effect) -> bool:

@@ -21,6 +21,7 @@ from drimed.errors import InputError
 from drimed.evaluation import effects as linear
 from drimed.findings import field
 from drimed.findings.inference import Inference
+from drimed.learning.field.confirmed import seasons_of_both
 from drimed.learning.field.contrasts import Known
 from drimed.learning.offer import Fit, Offer
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
@@ -63,8 +64,12 @@ def effects(state: TrialState, users: Sequence[str], fit: Inference | None = Non
         if isinstance(found, Known)
         else _ranges(found, linear.reward_effects(found, offers))
     )  # (5, H, K)
-    times, can = given(state, users), available(state, users)
-    return [x for h, user in enumerate(users) for x in named(state, user, REWARD, ranges[:, h], times[h], can[h])]
+    times, can, seen = given(state, users), available(state, users), _seasons(found, offers)
+    return [
+        x
+        for h, user in enumerate(users)
+        for x in named(state, user, REWARD, ranges[:, h], times[h], can[h], None if seen is None else seen[h, :, 0])
+    ]
 
 
 def all_effects(seen: Gathered, fit: Inference) -> list[Effect]:
@@ -73,14 +78,15 @@ def all_effects(seen: Gathered, fit: Inference) -> list[Effect]:
     names, offers = list(state.users), offers_now(state)
     members = groups(state)
     times, possible = given(state, names), available(state, names)
-    measures = [REWARD, *state.problem.metrics]
+    measures, told = [REWARD, *state.problem.metrics], _seasons(fit, offers)
     together: list[list[Effect]] = [[] for _ in measures]
     for who, some in members.items():
         can = np.asarray(possible[some].any(0))
         ranges = group_ranges(state, fit, offers, some, possible)
         for i, on in enumerate(measures):
             if i > 0 or who not in state.users:
-                together[i] += named(state, who, on, ranges[..., i], times[some].sum(0), can)
+                both = None if told is None else told[some, :, i].min(0)
+                together[i] += named(state, who, on, ranges[..., i], times[some].sum(0), can, both)
     own = effects(state, names, fit)
     return [
         *together[0],
@@ -132,14 +138,27 @@ def better(state: TrialState, metric: str) -> Literal["higher", "lower"]:
 
 
 def named(
-    state: TrialState, who: str, on: str, ranges: FloatArray, times: IntArray, possible: BoolArray
+    state: TrialState,
+    who: str,
+    on: str,
+    ranges: FloatArray,
+    times: IntArray,
+    possible: BoolArray,
+    seasons: IntArray | None = None,
 ) -> list[Effect]:
     """The arms of (5, K) ranges by their names."""
-    rows = zip(state.problem.arms, ranges.T.tolist(), times.tolist(), possible.tolist(), strict=False)
+    arms = state.problem.arms
+    seen = [None] * len(arms) if seasons is None else seasons.tolist()
+    rows = zip(arms, ranges.T.tolist(), times.tolist(), possible.tolist(), seen, strict=False)
     return [
-        Effect(who, arm, on, estimate, low, high, likely_low, likely_high, MODEL, n, can)
-        for arm, (estimate, low, high, likely_low, likely_high), n, can in rows
+        Effect(who, arm, on, estimate, low, high, likely_low, likely_high, MODEL, n, can, both)
+        for arm, (estimate, low, high, likely_low, likely_high), n, can, both in rows
     ]
+
+
+def _seasons(fit: Inference, offers: Offer) -> IntArray | None:
+    """That have told of each arm and its control: (H, K, 1 + M); None: no season does anything to an arm alone."""
+    return seasons_of_both(fit.learner, fit.evidence, offers) if isinstance(fit, Known) else None
 
 
 def _own_fit(state: TrialState) -> Fit:

@@ -37,9 +37,9 @@ def _best(found: Varying, effects: Sequence[Effect], given: Collection[str], uni
     best = max(arms, key=lambda x: x.estimate)
     seen = f"; {found.words.seen}" if found.words.seen else ""
     more = "more" if best.estimate >= 0 else "less"
-    clear = best.likely_low > 0 or best.likely_high < 0
+    clear = best.likely != 0
     earns = "earns" if clear else "is estimated to earn"
-    still = "" if clear else ", which is still open"
+    still = "" if clear else ", which is still open" if best.confirmed else ", which another season must confirm"
     return [
         f"{found.words.whole_scope}, {best.arm} {earns} {amount(abs(best.estimate), unit)} {more} than the control"
         f"{still} (likely {short(best.likely_low)} to {short(best.likely_high)}{seen})."

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +19,7 @@ from drimed.findings.analyse import Analysis, analyse, assumptions, sentences, u
 from drimed.findings.charts import allocation, course, covariates, over_time, stopping, varying
 from drimed.findings.charts.forest import Better, Row, forest
 from drimed.findings.charts.svg import Chart
+from drimed.findings.dictionary import meanings
 from drimed.findings.effects import EVERYBODY, MODEL, Recommendation, better, groups
 from drimed.findings.stopping import story
 from drimed.findings.undecided import undecided
@@ -120,7 +121,7 @@ def write_report(trial: Trial, out: Path, *, suffix: str = ".csv") -> Path:
         ]
         tables["covariates"] = [row for line in found.lines for row in line.rows()]
     kinds = {name + suffix: earlier.report_table(name, suffix) for name in tables} | {"index.html": earlier.PAGE}
-    files = {name + suffix: sheet(rows, suffix) for name, rows in tables.items()}
+    files = {name + suffix: sheet(rows, suffix, meanings=partial(meanings, name)) for name, rows in tables.items()}
     files["index.html"] = report(analysis).encode()
     try:
         out.mkdir(parents=True, exist_ok=True)

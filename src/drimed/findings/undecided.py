@@ -13,10 +13,12 @@ def undecided(a: Analysis) -> str | None:
     """In a sentence; None where it is not judged."""
     if not a.recommendations or a.checks.withdrawn:
         return None
-    open_ = [r for r in a.recommendations if r.p_best < LIKELY]
+    open_ = [r for r in a.recommendations if r.p_best < LIKELY or not r.effect.confirmed]
     users, total = ("users", "user") if a.varying is None else (a.varying.words.users_noun, a.varying.words.user)
     n = len(a.recommendations)
     least = f"a chance of {percent(LIKELY)} or more of being the best"
+    if any(r.p_best >= LIKELY for r in open_):
+        least += " and is known from more than one season"
     if not open_:
         return f"Nobody is undecided: for each {total} one arm has {least}."
     named = "; ".join(f"{r.user}: {r.effect.arm} or {r.runner_up}" for r in open_[:MOST_NAMED])

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from drimed.findings.analyse import Analysis
-from drimed.formatting import amount
+from drimed.formatting import amount, listed
 
 MOST_NAMED = 5  # users in one sentence
 CLEARLY = 1e-9  # of the limit: less than that is round-off
@@ -66,8 +66,7 @@ def _losers(a: Analysis, everybody: list[Off], unit: str) -> str:
     lost = sorted((x for x in everybody if x.gain < CLEARLY * x.allowed), key=lambda x: x.gain)
     if not lost:
         return f"None of {len(everybody):,} {users} is estimated to have earned less than under the control."
-    named = ", ".join(f"{x.user} {amount(x.gain, unit)}" for x in lost[:MOST_NAMED])
-    more = f" and {len(lost) - MOST_NAMED:,} more" if len(lost) > MOST_NAMED else ""
+    named = listed([f"{x.user} {amount(x.gain, unit)}" for x in lost], MOST_NAMED, ", ")
     sure = sum(x.verdict == "worse off" for x in lost)
     certainly = "none of them certainly" if not sure else f"{sure:,} of them certainly"
     if len(lost) == 1:
@@ -76,7 +75,7 @@ def _losers(a: Analysis, everybody: list[Off], unit: str) -> str:
         certainly = "without a guarantee, because the model is wrong"
     some = f"{len(lost):,} of {len(everybody):,} {users} {'is' if len(lost) == 1 else 'are'}"
     less = "estimated to have earned less than under the control, all their decisions together"
-    return f"{some} {less}: {named}{more}; {certainly}."
+    return f"{some} {less}: {named}; {certainly}."
 
 
 def _worst_user(a: Analysis, everybody: list[Off], unit: str) -> list[str]:

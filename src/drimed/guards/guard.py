@@ -34,6 +34,22 @@ RECORDED = (
 )
 SAID = dict(zip(RECORDED, REASONS, strict=True))
 UNCHANGED, PENALISED, MIXED, RESTRICTED, CONTROL_ONLY, NOT_EARNED, CONTROL_FIRST = range(len(REASONS))
+TRACE = 0.005  # of a proposal: what is left of it is not worth speaking of
+NOTHING_KEPT = (
+    "the guard kept next to nothing of the policy's proposal; its chance went to arms that are sure to stay near the "
+    "control"
+)
+
+
+def said(recorded: str, share: float | None) -> str:
+    """A recorded reason as people read it; of a proposal hardly anything of which was kept, no part is spoken of.
+
+    >>> said(RECORDED[MIXED], 1e-9) == NOTHING_KEPT, said(RECORDED[MIXED], 0.3) == REASONS[MIXED]
+    (True, True)
+    """
+    if recorded == RECORDED[MIXED] and share is not None and share < TRACE:
+        return NOTHING_KEPT
+    return SAID.get(recorded, recorded)
 
 
 @dataclass(frozen=True, slots=True)

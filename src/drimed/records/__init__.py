@@ -18,13 +18,14 @@ from drimed.records.decision import (
 )
 from drimed.records.event import Event, Head, Kept, Proof
 from drimed.records.fault import Doubt, Fault, Path
-from drimed.records.finding import Alarm, Checks, Effect
+from drimed.records.finding import ENOUGH_SEASONS, Alarm, Checks, Effect, unconfirmed
 from drimed.records.look import Claim, Limit, Look
 from drimed.records.reading import Page, read
 from drimed.records.status import Member, Status
 
 __all__ = [
-    "COMPLETE", "LISTS", "MISSING", "PARTIAL", "PENDING", "STATES", "Alarm", "Checks", "Claim", "Decision", "Doubt",
-    "Effect", "Event", "Fault", "Head", "Interval", "Kept", "Limit", "Look", "Member", "Opening", "Page", "Path",
-    "Proof", "Receipt", "Report", "Status", "cut_lists", "quoted", "read", "read_body", "whole_text",
+    "COMPLETE", "ENOUGH_SEASONS", "LISTS", "MISSING", "PARTIAL", "PENDING", "STATES", "Alarm", "Checks", "Claim",
+    "Decision", "Doubt", "Effect", "Event", "Fault", "Head", "Interval", "Kept", "Limit", "Look", "Member", "Opening",
+    "Page", "Path", "Proof", "Receipt", "Report", "Status", "cut_lists", "quoted", "read", "read_body", "unconfirmed",
+    "whole_text",
 ]  # fmt: skip

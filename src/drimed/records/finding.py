@@ -8,6 +8,8 @@ from typing import Any
 
 from drimed.records.reading import read
 
+ENOUGH_SEASONS = 2  # with outcomes of an arm and of its control, before the arm is called better or worse
+
 
 @dataclass(frozen=True)
 class Effect:
@@ -24,15 +26,54 @@ class Effect:
     source: str = "model"  # or "propensities": without a model of the mean
     decisions: int = 0  # how often the arm was given here
     available: bool = True
+    # With outcomes of the arm, or of the control if these are fewer; None: no season does anything to an arm alone.
+    seasons: int | None = None
 
     @property
     def verdict(self) -> str:
         """In one word."""
-        return "better" if self.low > 0 else "worse" if self.high < 0 else "open"
+        return {1: "better", -1: "worse", 0: "open"}[self.certain]
+
+    @property
+    def certain(self) -> int:
+        """Whether it is better (1) or worse (-1) than the control at all times, or open (0)."""
+        return _way(self.low, self.high) if self.confirmed else 0
+
+    @property
+    def likely(self) -> int:
+        """The same by the likely range."""
+        return _way(self.likely_low, self.likely_high) if self.confirmed else 0
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether more than one season has told of it: a single one cannot tell an arm from what it did to it."""
+        return self.seasons is None or self.seasons >= ENOUGH_SEASONS
+
+    @property
+    def unconfirmed(self) -> str:
+        """Why it is not judged; empty: it is."""
+        return unconfirmed(self.seasons)
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
         return dict(vars(self))
+
+
+def unconfirmed(seasons: int | None) -> str:
+    """Why nothing is said of an arm that so many seasons have told of; empty: something is.
+
+    >>> unconfirmed(1), unconfirmed(2)
+    ('compared with the control in one season only: another must confirm it', '')
+    """
+    if seasons is None or seasons >= ENOUGH_SEASONS:
+        return ""
+    if not seasons:
+        return "no season has outcomes of it and of the control yet"
+    return "compared with the control in one season only: another must confirm it"
+
+
+def _way(low: float, high: float) -> int:
+    return 1 if low > 0 else -1 if high < 0 else 0
 
 
 @dataclass(frozen=True)

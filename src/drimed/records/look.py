@@ -21,9 +21,10 @@ class Claim:
     low: float | None  # None: nothing can be told yet
     high: float | None
     margin: float
-    distance: float | None  # how far the rule is from being met, in the unit of what is measured; negative: met
+    distance: float | None  # how far the range is from where it must be, in the unit of what is measured
     met: bool
     all_arms: bool = False  # distance and met are those of all arms together
+    seasons: int | None = None  # that have told of arm and control, where a rule takes no claim from one alone
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""

@@ -14,6 +14,7 @@ from scipy.special import ndtri
 
 from drimed.evaluation import effects as linear
 from drimed.learning.field import tails
+from drimed.learning.field.confirmed import is_confirmed
 from drimed.learning.field.contrasts import ALPHA, LIKELY, NORMAL, Found
 from drimed.learning.field.design import UNKNOWN
 from drimed.learning.field.learner import Field
@@ -38,6 +39,7 @@ class Look:
     likely: FloatArray  # (S, K), half of its likely range
     low: FloatArray  # (S, K), of its range at all times
     high: FloatArray  # (S, K)
+    confirmed: BoolArray  # (S, K), whether enough seasons have told of arm and control for the model to say anything
 
 
 def weights(offers: Offer, some: BoolArray | None = None) -> FloatArray:
@@ -60,9 +62,11 @@ def look(policy: AnyPolicy, state: Any, offers: Offer) -> Look:
         shape = offers.control.shape
         nothing, endless = np.full(shape, np.nan), np.full(shape, np.inf)
         wide = endless[:, 0]
-        return Look(nothing, endless, nothing[:, 0], wide, -wide, wide)
+        return Look(nothing, endless, nothing[:, 0], wide, -wide, wide, np.ones(wide.shape, bool))
     estimate, half = policy.effects(state, offers, ONE_SIDE)
-    return Look(estimate, half, *(_field if isinstance(policy.learner, Field) else _regression)(policy, state, offers))
+    together = (_field if isinstance(policy.learner, Field) else _regression)(policy, state, offers)
+    confirmed = np.broadcast_to(is_confirmed(policy.learner, state.evidence, offers), estimate.shape).all(-2)
+    return Look(estimate, half, *together, np.asarray(confirmed))
 
 
 def _field(policy: Policy, state: Any, offers: Offer) -> Together:

@@ -1,7 +1,8 @@
 """What simulated trials show, each number with its Monte Carlo error.
 
 A claim is that an arm is better than the control for all users together. It is made by the likely range (95 %) at the
-last look, or at any look so far by a range that holds at all times: the model's, or the one from the propensities.
+last look, or at any look so far by a range that holds at all times: the model's, or the one from the propensities. As
+on a page, the model claims nothing of an arm that one season alone has told of.
 Shapes: S trials, L seasons, T looks, H users who are looked at, K arms.
 """
 
@@ -128,7 +129,7 @@ def measures(record: Record, rules: Sequence[str] = ()) -> Measured:
 def claimed(record: Record, claim: str) -> tuple[BoolArray, BoolArray]:
     """Whether an arm that is meant to be better and is, or one that is not, is called better by each look: (S, T)."""
     low = {LIKELY: record.mean - record.likely, ALL_TIMES: record.low, PROPENSITIES: record.free_low}[claim]
-    said, better = _so_far(low > 0, claim), record.truth_all[:, None, :] > 0
+    said, better = _so_far(record, low > 0, claim), record.truth_all[:, None, :] > 0
     right = said & better & (record.meant > 0)[:, None, :]
     return np.asarray(right.any(-1)), np.asarray((said & ~better).any(-1))
 
@@ -137,11 +138,12 @@ def harm_found(record: Record, claim: str) -> BoolArray:
     """Whether an arm that is meant to be worse and is, is called worse by each look: (S, T)."""
     high = {LIKELY: record.mean + record.likely, ALL_TIMES: record.high, PROPENSITIES: record.free_high}[claim]
     worse = (record.truth_all < 0) & (record.meant < 0)
-    return np.asarray((_so_far(high < 0, claim) & worse[:, None, :]).any(-1))
+    return np.asarray((_so_far(record, high < 0, claim) & worse[:, None, :]).any(-1))
 
 
-def _so_far(said: BoolArray, claim: str) -> BoolArray:
-    """What ranges at all times have shown once stays said: (S, T, K)."""
+def _so_far(record: Record, shown: BoolArray, claim: str) -> BoolArray:
+    """What is said of each arm by each look; what ranges at all times have shown once stays said: (S, T, K)."""
+    said = shown if claim == PROPENSITIES else shown & record.confirmed
     return said if claim == LIKELY else np.logical_or.accumulate(said, 1)
 
 

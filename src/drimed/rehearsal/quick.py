@@ -35,7 +35,7 @@ def quick(spec: TrialSpec, given: dict[str, scenarios.Scenario] | None = None) -
     plan = Plan(spec, {name: found[name]}, (designs.own(spec),), trials=TRIALS)
     m = measures(rehearse(plan, None, jobs=1)[name, OWN])
     control, power = words.known(m, "share of control"), m[f"power, {first_claim(m)}"]
-    said = words.short_notes(name, setting.seasons, m)
+    said = words.short_notes(name, setting.seasons, m, own=given is not None and name in given)
     kept: Rehearsed = {
         "hash": plan.hash(),
         "scenario": name,

@@ -25,7 +25,7 @@ from drimed.trial.parts import Tolerance
 
 NEGLIGIBLE = 1e-9  # of the largest effect: round-off
 BY_SEASON = ("allocation", "control", "given", "controls", "best", "uniform", "violations", "changed")
-BY_LOOK = ("estimate", "half", "mean", "likely", "low", "high", "free_low", "free_high", "met", "wrong")
+BY_LOOK = ("estimate", "half", "mean", "likely", "low", "high", "confirmed", "free_low", "free_high", "met", "wrong")
 MOST_LOOKS = 6  # of a design beside the trial's own: it needs no fit to decide, and each look costs one
 
 
@@ -54,6 +54,7 @@ class Record:
     likely: FloatArray  # (S, T, K), half of the likely range
     low: FloatArray  # (S, T, K), of the range at all times
     high: FloatArray  # (S, T, K)
+    confirmed: BoolArray  # (S, T, K), whether enough seasons have told of an arm for the model to say anything
     free_low: FloatArray  # (S, T, K), of the range from the propensities, at all times
     free_high: FloatArray  # (S, T, K)
     met: BoolArray  # (S, T, R), stopping rules that are met for the first time by now
@@ -117,7 +118,7 @@ def played(world: World, design: Design, tolerance: Tolerance) -> Record:
     losses, tolerated = _losses(world, seasons, tolerance, watch.played)
     rewards = [_rewards(world, s, tolerance) for s in seasons]
 
-    def looked(name: str) -> FloatArray:
+    def looked(name: str) -> Any:
         return np.stack([getattr(one, name) for one in looks], 1)
 
     return _stopped(Record(
@@ -143,6 +144,7 @@ def played(world: World, design: Design, tolerance: Tolerance) -> Record:
         likely=looked("likely"),
         low=looked("low"),
         high=looked("high"),
+        confirmed=looked("confirmed"),
         free_low=free[..., 0],
         free_high=free[..., 1],
         met=np.stack(watch.met, 1),

@@ -164,8 +164,8 @@ def verdict(all_measures: Mapping[tuple[str, str], Measured], seasons: Mapping[s
     return found or [Said("Nothing in these scenarios speaks against starting this trial.")]
 
 
-def short_notes(scenario: str, seasons: int, m: Measured) -> list[str]:
-    """What a quick rehearsal says when a trial is created."""
+def short_notes(scenario: str, seasons: int, m: Measured, *, own: bool = False) -> list[str]:
+    """What a quick rehearsal says when a trial is created; `own`: its scenario is one of the trial file."""
     power, frozen, control = m[f"power, {first_claim(m)}"], m[FROZEN], m["share of control"]
     said = []
     if frozen is not None and frozen.value > WEAK:
@@ -181,8 +181,18 @@ def short_notes(scenario: str, seasons: int, m: Measured) -> list[str]:
         )
     if power is not None and power.value < WEAK:
         said.append(
-            f"a quick rehearsal finds a difference that matters in {percent(power.value)} of simulated trials after "
+            f"a quick rehearsal finds {_what(scenario, own)} in {percent(power.value)} of simulated trials after "
             f"{seasons} seasons: too few to count on an answer; `drimed trial rehearse FILE --find seasons "
             '--for "power 0.8"` says how many are needed'
         )
     return said
+
+
+def _what(scenario: str, own: bool) -> str:
+    """What a rehearsal looks for, and where that is set."""
+    if own:
+        return f"what is better in the scenario {scenario!r} of the file"
+    return (
+        "a difference that matters (one arm better than the control by as much as [tolerance] lets a decision lose; "
+        "[scenarios] in the file says otherwise)"
+    )

@@ -18,7 +18,7 @@ import numpy as np
 from drimed.errors import InputError, StoreError
 from drimed.evaluation.log import make_log
 from drimed.evaluation.tables import open_bandit, pyarrow
-from drimed.guards.guard import SAID
+from drimed.guards.guard import said
 from drimed.outputs import replacing
 from drimed.trial import earlier, lme4, queries, snapshots
 from drimed.trial.columns import control_plot
@@ -207,7 +207,7 @@ def _record(state: TrialState, story: Story) -> dict[str, Any]:
         "action": body["arm"],
         "propensity": body["propensity"],
         **{f"probability_{arm}": p for arm, p in zip(arms, body["probabilities"], strict=False)},
-        "reason": SAID.get(body["reason"], body["reason"]),
+        "reason": said(body["reason"], body["share"]),
         **{f"effect_{arm}": e if h <= LARGEST else None for arm, e, h in effects},
         "state": story.state,
         **{f"metric_{metric}": outcome["metrics"].get(metric) for metric in state.problem.metrics},

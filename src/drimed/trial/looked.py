@@ -26,6 +26,7 @@ def record(body: Mapping[str, Any], event: Event | None = None) -> Look:
             distance=claim["distance"],
             met=claim["met"],
             all_arms=claim["arm"] is None,
+            seasons=found.get("seasons"),
         )
         for said in body["rules"]
         for claim in said["claims"]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from drimed.evaluation.stopping import OF_ALL_ARMS
+from drimed.records import unconfirmed
 from drimed.trial import model_free, model_ranges
 from drimed.trial.gather import Gathered, gather
 from drimed.trial.parts import StoppingRule
@@ -70,7 +71,9 @@ def _said(state: TrialState, seen: Gathered | None, name: str, rule: StoppingRul
     view = state.looked.views[name]
     members = {who: _members(state, view, who) for who in view.names}
     alpha = view.alpha(rule)
+    told: Mapping[tuple[str, str], int] = {}  # seasons that have, where that matters
     if rule.evidence == "model":
+        told = model_ranges.seasons(state, members, view.arms, metric=rule.metric)
         found: Ranges = model_ranges.ranges(
             state, members, view.arms, alpha=alpha, metric=rule.metric, own=view.by == "user"
         )
@@ -82,9 +85,9 @@ def _said(state: TrialState, seen: Gathered | None, name: str, rule: StoppingRul
     for who in view.names:
         if rule.kind in OF_ALL_ARMS:
             arms = [arm for arm in view.arms if rule.arm is not None or _in_question(state, arm, members[who])]
-            claims.append(_claim(rule, view, who, rule.arm, {arm: found[who, arm] for arm in arms}))
+            claims.append(_claim(rule, view, who, rule.arm, arms, found, told))
         else:
-            claims += [_claim(rule, view, who, arm, {arm: found[who, arm]}) for arm in view.arms]
+            claims += [_claim(rule, view, who, arm, [arm], found, told) for arm in view.arms]
     on = model_free.REWARD if rule.metric is None else rule.metric
     asked = {"rule": name, "kind": rule.kind, "on": on, "margin": rule.margin, "better": view.better}
     return asked | {"evidence": rule.evidence, "alpha": alpha, "claims": claims}
@@ -109,21 +112,32 @@ def _in_question(state: TrialState, arm: str, members: list[int]) -> bool:
 
 
 def _claim(
-    rule: StoppingRule, view: View, who: str, arm: str | None, found: Mapping[str, tuple[float, float]]
+    rule: StoppingRule,
+    view: View,
+    who: str,
+    arm: str | None,
+    arms: Sequence[str],
+    found: Ranges,
+    told: Mapping[tuple[str, str], int],
 ) -> dict[str, Any]:
-    """What is said of one arm, or (None) of all arms together."""
+    """What is said of one arm, or (None) of all arms together: nothing that one season alone has told."""
     distance = np.inf
-    if found:
-        low, high = np.array(list(found.values())).T
+    if arms:
+        low, high = np.array([found[who, name] for name in arms]).T
         distance = float(view.rule(rule).judge_all(low, high).distance)
     return {
         "by": view.by,
         "who": who,
         "arm": arm,
-        "met": distance < 0,
+        "met": distance < 0 and not any(unconfirmed(told.get((who, name))) for name in arms),
         "distance": _finite(distance),
-        "ranges": [{"arm": name, "low": _finite(low), "high": _finite(high)} for name, (low, high) in found.items()],
+        "ranges": [_range(name, *found[who, name], told.get((who, name))) for name in arms],
     }
+
+
+def _range(arm: str, low: float, high: float, seasons: int | None) -> dict[str, Any]:
+    ends = {"arm": arm, "low": _finite(low), "high": _finite(high)}
+    return ends if seasons is None else ends | {"seasons": seasons}
 
 
 def _finite(value: float) -> float | None:

@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from drimed.errors import InputError
-from drimed.learning.field import contrasts
+from drimed.learning.field import confirmed, contrasts
 from drimed.learning.field.contrasts import Known
 from drimed.learning.field.design import UNKNOWN
 from drimed.learning.field.learner import Field
 from drimed.learning.offer import Offer
-from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.policy import Policy
 from drimed.trial.state import TrialState
+
+COUNTS_SEASONS = 5  # the first form of trials whose stopping rules do
 
 
 def offers_now(state: TrialState, users: Sequence[str] | None = None) -> Offer:
@@ -39,6 +41,37 @@ def known(state: TrialState, offers: Offer) -> Known | None:
     if not isinstance(policy, Policy) or not isinstance(policy.learner, Field):
         return None
     return contrasts.know(policy.learner, state.settled().evidence, offers)
+
+
+def seasons(
+    state: TrialState, members: Mapping[str, list[int]], arms: Sequence[str], *, metric: str | None = None
+) -> dict[tuple[str, str], int]:
+    """How many have told of each arm and of the controls of these users; empty where that does not matter.
+
+    It does where seasons have effects on single arms (`drimed.learning.field.confirmed`), but for trials of an earlier
+    form, whose looks were taken without it.
+    """
+    found = _seasons(state, list(state.users)) if state.form >= COUNTS_SEASONS else None
+    if found is None:
+        return {}
+    both = found[..., 0 if metric is None else 1 + state.problem.metrics.index(metric)]  # (H, K)
+    places = [(arm, state.problem.arm(arm)) for arm in arms]
+    none = dict.fromkeys(((who, arm) for who in members for arm in arms), 0)
+    return none | {(who, arm): int(both[some, k].min()) for who, some in members.items() if some for arm, k in places}
+
+
+def seasons_before(state: TrialState, user: str, episode: int) -> dict[str, int]:
+    """How many before an episode, or it alone, have told of each arm and of the user's control; empty: no matter."""
+    found = _seasons(state, [user], before=episode - 1)
+    return {} if found is None else {arm: max(1, int(found[0, k, 0])) for k, arm in enumerate(state.problem.arms)}
+
+
+def _seasons(state: TrialState, users: Sequence[str], before: int | None = None) -> IntArray | None:
+    """Of each of these users, on the reward and each metric: (H, K, 1 + M)."""
+    policy = state.policy
+    if not users or not isinstance(policy, Policy) or not isinstance(policy.learner, Field):
+        return None
+    return confirmed.seasons_of_both(policy.learner, state.settled().evidence, offers_now(state, users), before)
 
 
 def ranges(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from drimed.errors import InputError, UnknownNameError
-from drimed.guards.guard import SAID
+from drimed.guards.guard import said
 from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, STATES, Decision, Event, Interval, Member, Page, Status
 from drimed.trial import events as kinds
 from drimed.trial.build import notes
@@ -91,7 +91,7 @@ def record(state: TrialState, story: Story, *, repeated: bool = False) -> Decisi
         arm=body["arm"],
         probabilities=dict(zip(arms, body["probabilities"], strict=False)),
         propensity=body["propensity"],
-        reason=SAID.get(body["reason"], body["reason"]),
+        reason=said(body["reason"], body["share"]),
         share=body["share"],
         effects=effects,
         context=None if body["context"] is None else context_of(state, body["context"]),

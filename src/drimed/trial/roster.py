@@ -17,7 +17,7 @@ from drimed.trial import asking, sheets
 from drimed.trial.columns import ATTRIBUTE, CONTEXT, SHEET, Column, Columns, marks_of, refuse_split_decimals, usual
 from drimed.trial.names import folded, tidy
 from drimed.trial.plots import places
-from drimed.trial.seasons import COLUMNS
+from drimed.trial.seasons import COLUMNS, iso
 from drimed.trial.sheets import Cells
 from drimed.trial.state import TrialState
 from drimed.trial.tables.cells import POINT, Marks, is_missing, number, text, typed_marks
@@ -135,7 +135,7 @@ def _whole_sheet(table: Table, found: Mapping[str, Column], name: str, errors: d
         cell = sheets.meant(row, found).get(Column(SHEET, name))
         if is_missing(cell):
             continue
-        value = text(cell)
+        value = (iso(text(cell)) if name == "date" else None) or text(cell)
         if said is not None and value != said:
             errors.setdefault(row.number, f"{name} is {value!r} here and {said!r} above; a sheet asks for one season")
         said = said or value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import date as Date  # noqa: N812
 from typing import TYPE_CHECKING, ClassVar
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 LONGEST = 100  # characters of a name
 COLUMNS = ("season", "date")  # of sheets and exports
+_DOTTED = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})", re.ASCII)  # day, month, year; with slashes it might be otherwise
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ def when(found: Decision | Status) -> str:
 
 def described(state: TrialState, name: str | None, date: str | None) -> Season:
     """The name and date of an episode that is about to be opened, in the form that is kept."""
+    date = iso(date)
     season = Season(None if name is None else tidy(name), date)
     check(state, season)
     dated = [(s.date, n) for n, s in state.seasons.items() if s.date is not None]
@@ -102,11 +105,21 @@ def described(state: TrialState, name: str | None, date: str | None) -> Season:
 
 def refuse_other_date(state: TrialState, number: int, date: str | None) -> None:
     """A date given for a season that is open says when it began, and cannot change that."""
-    season = state.seasons.get(number)
+    season, date = state.seasons.get(number), iso(date)
     if date is not None and (season is None or season.date != date):
         began = "was opened without a date" if season is None or season.date is None else f"began on {season.date}"
         called = label(state, number)
         raise ConflictError(f"season {called!r} {began}, and {date} is another date; leave it out", ("date",))
+
+
+def iso(date: str | None) -> str | None:
+    """A date in the form that is kept: day, month and year with dots are as plain as ISO 8601.
+
+    >>> iso("15.3.2026"), iso("2026-03-15"), iso("15/3/2026")
+    ('2026-03-15', '2026-03-15', '15/3/2026')
+    """
+    found = None if date is None else _DOTTED.fullmatch(date)
+    return date if found is None else f"{found[3]}-{found[2]:>02}-{found[1]:>02}"
 
 
 def check(state: TrialState, season: Season) -> None:
@@ -124,7 +137,7 @@ def check(state: TrialState, season: Season) -> None:
         except ValueError:
             same = False
         if not same:
-            raise InputError(f"a date is written as 2026-03-15, got {date!r}", ("date",))
+            raise InputError(f"a date is written as 2026-03-15 or 15.03.2026, got {date!r}", ("date",))
 
 
 def number_of(state: TrialState, name: str) -> int | None:

@@ -178,6 +178,19 @@ def to_fill_in(state: TrialState, decisions: Iterable[Decision]) -> list[Record]
     return [row | {NOTES.name: None} for row in rows] if NOTES in columns.all else rows
 
 
+def headings(state: TrialState, *, blinded: bool = False) -> list[str]:
+    """The columns of a sheet to fill in while there is no decision to tell of."""
+    columns, metrics = Columns.of(state.problem), state.problem.metrics
+    plots = metrics if state.spec.feedback == "difference" else []
+    return [
+        *("decision", "episode", "user"),
+        *(() if blinded and not state.opened else ("arm", "propensity", "reason")),
+        *(columns.named(METRIC, m) for m in metrics),
+        *(columns.named(CONTROL, m) for m in plots),
+        *([NOTES.name] if NOTES in columns.all else []),
+    ]
+
+
 def decision_rows(
     columns: Columns, decisions: Iterable[Decision], metrics: Sequence[str] = (), *, plots: bool = False
 ) -> list[Record]:

@@ -115,7 +115,7 @@ class TrialState:
         spec = TrialSpec.stored(created.body["spec"])
         capacity = capacity or Capacity.holding(len(spec.arms), len(spec.users))
         problem = problem_of(created, spec, capacity)
-        policy = build_policy(spec, problem.shape.d, created.body.get("form", 1))
+        policy = build_policy(spec, problem.shape.d, _form(created))
         empty = TrialState(
             created=created,
             spec=spec,
@@ -133,6 +133,11 @@ class TrialState:
             looked=Looked(views=views(spec, spec.users)),
         )
         return empty.entered(spec.users.items())
+
+    @property
+    def form(self) -> int:
+        """In which it learns and looks; see `events.FORM`."""
+        return _form(self.created)
 
     def floor(self, users: Sequence[str]) -> Floor | None:
         """The least probabilities of the next decisions, for these users: (n,), or () for one."""
@@ -259,6 +264,10 @@ class TrialState:
             y0, there0 = self.problem.outcome(outcome["control"] or {})
             y, there = y - y0, there & there0
         return np.where(there, y, 0.0), there
+
+
+def _form(created: Event) -> int:
+    return int(created.body.get("form", 1))
 
 
 def _remembers_users(policy: AnyPolicy, shape: Shape) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from drimed.formatting import number, percent, short
+from drimed.formatting import listed, number, percent, short
 from drimed.guards.guard import (
     CONTROL_FIRST,
     CONTROL_ONLY,
     MIXED,
     NOT_EARNED,
+    NOTHING_KEPT,
     PENALISED,
     REASONS,
     RESTRICTED,
@@ -22,8 +23,12 @@ from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger
 from drimed.trial.tried import untried
 
-TRACE = 0.005  # of a proposal: what is left of it is not worth speaking of
 NEAR = "within the tolerance of the control"
+# Why a guard lets an arm be given of which nothing is known, by what it protects.
+ALLOWED = {
+    "every arm": " The guard allows that because even such an arm is sure enough to stay {near}.",
+    "expected reward": " The guard allows that because a decision with these chances is sure enough to stay {near}.",
+}
 
 
 def guard_did(decision: Decision, near: str = NEAR) -> str:
@@ -31,12 +36,11 @@ def guard_did(decision: Decision, near: str = NEAR) -> str:
     share = decision.share
     sure = "went to the control, or to other arms that are sure enough"
     kept = f"{'A part' if share is None else percent(share)} of the proposal was kept; the rest of the chance {sure}."
-    if share is not None and share < TRACE:
-        kept = f"Nearly all of the chance {sure}."
+    stepped_in = f"The guard stepped in: what the policy proposed was not yet sure to stay {near}."
     said = {
         UNCHANGED: "The guard changed nothing: the chances are those that the policy proposed.",
         PENALISED: "The guard made arms less likely that may fall short of the control.",
-        MIXED: f"The guard stepped in: what the policy proposed was not yet sure to stay {near}. {kept}",
+        MIXED: f"{stepped_in} {kept}",
         RESTRICTED: f"The guard stepped in: the policy chose only among arms that are sure to stay {near}.",
         CONTROL_ONLY: f"The guard stepped in: no arm but the control was sure yet to stay {near}, so the control was "
         "given.",
@@ -44,7 +48,9 @@ def guard_did(decision: Decision, near: str = NEAR) -> str:
         "proposed, so the control was given.",
         CONTROL_FIRST: "In the first rounds the control is given, to learn about it.",
     }
-    return {REASONS[code]: words for code, words in said.items()}.get(decision.reason, decision.reason)
+    words = {REASONS[code]: words for code, words in said.items()}
+    words[NOTHING_KEPT] = f"{stepped_in} {'All' if decision.propensity == 1 else 'Nearly all'} of the chance {sure}."
+    return words.get(decision.reason, decision.reason)
 
 
 def at_most(relative: float, absolute: float, what: str, unit: str) -> str:
@@ -72,8 +78,10 @@ def in_words(ledger: Ledger, state: TrialState, decision: Decision) -> list[str]
     """Why this arm, in the words of its trial; arms that the user can never get are not spoken of."""
     told, spec = possible(state, decision), state.spec
     unknown = untried(ledger, state, told)
-    near = near_control(state)
-    return why_this_arm(told, confidence=spec.confidence, unit=spec.reward.unit, unknown=unknown, near=near)
+    near, protects = near_control(state), state.policy.traits.protects
+    return why_this_arm(
+        told, confidence=spec.confidence, unit=spec.reward.unit, unknown=unknown, near=near, protects=protects
+    )
 
 
 def possible(state: TrialState, decision: Decision) -> Decision:
@@ -96,11 +104,13 @@ def why_this_arm(
     unit: str = "",
     unknown: Collection[str] = (),
     near: str = NEAR,
+    protects: str = "",
 ) -> list[str]:
     """What the arm was estimated to bring, how it came to be drawn, and what the guard did: a sentence each.
 
     `confidence` is that of the trial, whose ranges the decision has; `unit` is that of the reward; of `unknown` arms
-    there was no outcome yet, so that what the model says of them rests on nothing.
+    there was no outcome yet, so that what the model says of them rests on nothing. `protects` is what the guard
+    certifies (`drimed.guards.guard`).
 
     >>> from drimed.records import Decision, Interval
     >>> effects = {"old": Interval(0.0, 0.0, 0.0), "new": Interval(126.0, 20.0, 232.0)}
@@ -112,10 +122,13 @@ def why_this_arm(
     It was drawn with a chance of 97 %.
     The guard changed nothing: the chances are those that the policy proposed.
     """
-    return [*_estimated(decision, confidence, unit, unknown), _drawn(decision), guard_did(decision, near)]
+    allowed = ALLOWED[protects].format(near=near) if protects in ALLOWED else ""
+    return [*_estimated(decision, confidence, unit, unknown, allowed), _drawn(decision), guard_did(decision, near)]
 
 
-def _estimated(d: Decision, confidence: float | str, unit: str, unknown: Collection[str]) -> list[str]:
+def _estimated(
+    d: Decision, confidence: float | str, unit: str, unknown: Collection[str], allowed: str = ""
+) -> list[str]:
     if d.effects is None:
         return ["This policy does not estimate effects on the reward."]
     known = {arm: e for arm, e in d.effects.items() if arm not in d.unavailable}
@@ -124,14 +137,14 @@ def _estimated(d: Decision, confidence: float | str, unit: str, unknown: Collect
     others = {arm: e for arm, e in known.items() if arm != d.arm}
     best = max(others, key=lambda arm: others[arm].estimate, default=None)
     if d.arm not in known:
-        new = f"Nothing was known yet about {d.arm}: no outcome of it was recorded. Giving it is how that is learned."
-        return [new, *_best_known(others, best, confidence, unit)]
+        new = f"Nothing was known yet about {d.arm}: no outcome of it was recorded.{allowed}"
+        return [f"{new} Giving it is how that is learned.", *_best_known(others, best, confidence, unit)]
     mine = known[d.arm]
     if _is_control(mine):
         return [f"{d.arm} is the control.", *_better_than_control(others, best, silent, confidence, unit)]
     said = f"{d.arm} is estimated to bring {_against(mine, confidence, unit)}"
     if best is None or others[best].estimate <= mine.estimate:
-        whom = f"those that are known; about {_listed(silent)} nothing was known yet" if silent else "all arms"
+        whom = f"those that are known; about {listed(silent)} nothing was known yet" if silent else "all arms"
         return [f"{said}, the most of {whom}."]
     reaches = mine.high > others[best].estimate
     where = "the control" if _is_control(others[best]) else f"{best}, {_more(others[best].estimate, unit)},"
@@ -159,7 +172,7 @@ def _better_than_control(
         return [said]
     return [
         said.replace("No other arm", "No arm of which something was known"),
-        f"Nothing was known yet about {_listed(silent)}.",
+        f"Nothing was known yet about {listed(silent)}.",
     ]
 
 
@@ -183,18 +196,6 @@ def _against(e: Interval, confidence: float | str, unit: str) -> str:
 def _more(value: float, unit: str) -> str:
     amount = short(abs(value)) + (f" {unit}" if unit else "")
     return f"{amount} {'less' if value < 0 else 'more'}"
-
-
-def _listed(arms: list[str], most: int = 5) -> str:
-    """Some names; of many, the first ones.
-
-    >>> _listed(["a", "b"]), _listed(["a", "b", "c"], 2)
-    ('a and b', 'a, b and 1 more')
-    """
-    if len(arms) > most:
-        return f"{', '.join(arms[:most])} and {len(arms) - most} more"
-    *first, last = arms
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _is_control(e: Interval) -> bool:

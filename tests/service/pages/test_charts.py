@@ -9,6 +9,9 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
+from drimed.service.pages.history import _charts
+from tests.findings.field_trials import grown
+from tests.findings.test_confirmed import CLEAR, TIMES, WHY
 from tests.service.serving import Running
 from tests.trial.trials import BUSY, outcome
 
@@ -53,3 +56,15 @@ def test_long_names_stay_on_a_narrow_screen(phone: Page, http: httpx.Client) -> 
         phone.goto(address)
         phone.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
         assert phone.evaluate("document.documentElement.scrollWidth") <= 360, address
+
+
+def test_the_page_of_a_decision_judges_no_arm_by_one_season() -> None:
+    """What was estimated is shown; words are there from the third season on."""
+    trial = grown(CLEAR, 3, times=TIMES)
+    state = trial.state()
+    said: dict[int, set[str]] = {}
+    for d in trial.decisions():
+        chart = _charts(state, d, set())["effects"]
+        if chart is not None:
+            said.setdefault(d.episode, set()).update(row[-1] for row in chart.table.rows)
+    assert said == {2: {WHY}, 3: {"more", "less"}}

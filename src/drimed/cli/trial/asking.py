@@ -34,7 +34,9 @@ def ask(
     season: Annotated[
         str | None, typer.Option(help='The same by name, as "spring 2026"; one with a new name is opened.')
     ] = None,
-    date: Annotated[str | None, typer.Option(help="When a season that is opened begins, as 2026-03-15.")] = None,
+    date: Annotated[
+        str | None, typer.Option(help="When a season that is opened begins, as 2026-03-15 or 15.03.2026.")
+    ] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key: a repeat gets the first answer again.")] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="A column of the sheet to ignore; repeatable.")] = None,
     out: Out = None,

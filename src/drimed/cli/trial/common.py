@@ -21,7 +21,7 @@ from rich.text import Text
 
 from drimed import outputs
 from drimed.errors import InputError, UnconfirmedError
-from drimed.formatting import in_short, visible
+from drimed.formatting import in_short, listed, visible
 from drimed.records import Doubt, Fault
 from drimed.trial.stores import open_store
 
@@ -105,7 +105,7 @@ def _question(same: Sequence[Fault]) -> str:
     if len(same) == 1 or not isinstance(first, Doubt):
         return f"row {first.row}: {first.message}" if first.row else first.message
     values = [fault.value for fault in same if isinstance(fault, Doubt)]
-    said = ", ".join(values[:MOST_NAMED]) + (f" and {len(values) - MOST_NAMED} more" if values[MOST_NAMED:] else "")
+    said = listed(values, MOST_NAMED, ", ")
     return f"rows {in_short(int(fault.row or 0) for fault in same)}: {first.what} {said}: each {first.reason}"
 
 
@@ -160,8 +160,14 @@ def read_sheet(path: Path) -> table.Table:
     return found
 
 
-def put(rows: list[dict[str, Any]], out: Path | None, full: list[dict[str, Any]], trial: Trial) -> None:
-    """To a file, CSV, JSON or a workbook by its name, or to the screen."""
+def put(
+    rows: list[dict[str, Any]],
+    out: Path | None,
+    full: list[dict[str, Any]],
+    trial: Trial,
+    empty: Sequence[str] = (),
+) -> None:
+    """To a file, CSV, JSON or a workbook by its name, or to the screen; `empty` are the columns of no rows."""
     if out is None:
         show(rows)
         return
@@ -172,7 +178,7 @@ def put(rows: list[dict[str, Any]], out: Path | None, full: list[dict[str, Any]]
         return sheets.to_fill_in(trial.state(), trial.decisions(list(numbers)))
 
     suffix = out.suffix.lower()
-    written = sheet(full if suffix == ".json" else rows, suffix)
+    written = sheet(full if suffix == ".json" else rows, suffix, empty)
     outputs.put(out, written, earlier.sheet(rows, suffix, recorded), "a sheet")
     say(f"wrote {out}")
 

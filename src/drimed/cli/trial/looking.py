@@ -10,7 +10,8 @@ import typer
 from drimed.cli.trial import common
 from drimed.cli.trial.common import Address, Dry, Name, Who, Why
 from drimed.errors import InputError
-from drimed.formatting import NOT_KNOWN, amount, short
+from drimed.formatting import NOT_KNOWN, amount, listed, short
+from drimed.records import unconfirmed
 from drimed.trial.stores import DEFAULT
 
 if TYPE_CHECKING:
@@ -69,6 +70,12 @@ def show(found: Look, state: TrialState) -> None:
         f"{calendar(state).said(found.episode)}, {found.decisions} decisions, {found.outcomes} complete outcomes"
     )
     common.show([_row(claim, _unit(claim, spec)) for claim in found.claims])
+    waiting: dict[str, dict[str, None]] = {}
+    for claim in found.claims:
+        if why := unconfirmed(claim.seasons):
+            waiting.setdefault(why, {})[claim.arm] = None
+    for why, arms in waiting.items():
+        common.say(f"no rule is met yet by {listed(list(arms))}: {why}")
     for name, kind in {claim.rule: claim.kind for claim in found.claims if claim.distance is not None}.items():
         common.say(f"to go in {name} is how far the range must still move")
         common.say(f"  until {until(kind, then_of(spec, name))}")
@@ -97,4 +104,4 @@ def _row(claim: Claim, unit: str) -> dict[str, Any]:
         "margin": short(claim.margin),
         "to go": None if claim.distance is None else short(max(claim.distance, 0.0)),
         "met": "yes" if claim.met else "no",
-    }
+    } | ({} if claim.seasons is None else {"seasons": claim.seasons})

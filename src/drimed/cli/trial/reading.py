@@ -107,7 +107,7 @@ def decisions(
             {"decision": d.id, "season": d.season or d.episode} | {n: getattr(d, n) for n in names if n not in unused}
             for d in given
         ]
-    common.put(rows, out, [d.plain() for d in given], trial)
+    common.put(rows, out, [d.plain() for d in given], trial, sheets.headings(known, blinded=blinded))
     if not given:
         common.say("no such decisions" + _partial(name, known.counts.partial if state == PENDING else 0))
     if found.before is not None:

@@ -11,7 +11,7 @@ from drimed import outputs
 from drimed.cli.trial import common
 from drimed.cli.trial.common import NOTHING_WRITTEN, Address, ControlValues, Dry, Name, Values, Who, Why, Yes
 from drimed.errors import InputError
-from drimed.formatting import counted
+from drimed.formatting import counted, listed
 from drimed.trial.stores import DEFAULT, open_store
 
 if TYPE_CHECKING:
@@ -175,14 +175,10 @@ def _to_come(receipts: Sequence[Receipt], state: TrialState) -> str:
         names = [m for m in metrics if m not in (receipt.outcome or {})]
         names += [control_plot(m) for m in metrics if beside and m not in (receipt.control or {})]
         said.append(f"decision {receipt.decision} has no {' and no '.join(names)} yet")
-    return f"; {len(partial)} {'is' if len(partial) == 1 else 'are'} partial: {_some(said)}"
-
-
-def _some(said: Sequence[str]) -> str:
-    return ", ".join(said[:MOST_NAMED]) + (f" and {len(said) - MOST_NAMED} more" if said[MOST_NAMED:] else "")
+    return f"; {len(partial)} {'is' if len(partial) == 1 else 'are'} partial: {listed(said, MOST_NAMED, ', ')}"
 
 
 def _named(decisions: Sequence[Decision]) -> str:
     """Some of these decisions, with the place of each."""
     places = ((d.id, ", ".join(filter(None, (d.user, f"plot {d.plot}" if d.plot else "")))) for d in decisions)
-    return _some([f"decision {number} ({place})" for number, place in places])
+    return listed([f"decision {number} ({place})" for number, place in places], MOST_NAMED, ", ")

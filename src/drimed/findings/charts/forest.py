@@ -47,8 +47,13 @@ class Row:
             return "not judged"
         way, sure = self._way
         if not way:
-            return "open"
+            return "open" if self.effect.confirmed else "one season only" if self.effect.seasons else "not judged"
         return _words(way, self.better) + (", " + sure if sure else "")
+
+    @property
+    def at_length(self) -> str:
+        """The same, and why it is not judged, if it is not."""
+        return (self.effect.unconfirmed if self.judged else "") or self.verdict
 
     @property
     def look(self) -> str:
@@ -82,10 +87,10 @@ class Row:
         """Above the control (1), below (-1) or open (0), and how sure that is."""
         if not self.judged and not self.model_free:
             return 0, ""
-        if self.effect.low > 0 or self.effect.high < 0:
-            return (1 if self.effect.low > 0 else -1), ("" if self.single or self.model_free else "certainly")
-        if self.likely is not None and (self.likely[0] > 0 or self.likely[1] < 0):
-            return (1 if self.likely[0] > 0 else -1), "likely"
+        if self.effect.certain:
+            return self.effect.certain, "" if self.single or self.model_free else "certainly"
+        if self.likely is not None and self.effect.likely:
+            return self.effect.likely, "likely"
         return 0, ""
 
 
@@ -124,7 +129,8 @@ def forest(
     )
     if len(rows) > MOST_SAID:
         says += f"; and {len(rows) - MOST_SAID} more in the table"
-    says += "."
+    why = dict.fromkeys(r.at_length for r in rows if r.effect.unconfirmed and r.judged)
+    says += "".join(f". {words[:1].upper()}{words[1:]}" for words in why) + "."
     keys = [Key(f"range {promise} (95 %)" if promise == AT_ALL_TIMES else f"{promise} range", "key-thin")]
     if any(r.likely is not None for r in rows):
         keys.insert(0, Key("likely range (95 %)", "key-thick"))
@@ -142,7 +148,7 @@ def _table(title: str, rows: Sequence[Row], promise: str) -> Table:
         "likely": [f"{short(e.likely_low)} to {short(e.likely_high)}" for e in found],
         promise: [f"{short(e.low)} to {short(e.high)}" for e in found],
         "from": [_source(r, promise) for r in rows],
-        "against control": [r.verdict for r in rows],
+        "against control": [r.at_length for r in rows],
     }
     if any(r.note for r in rows):
         columns["known"] = [r.note for r in rows]
@@ -217,6 +223,7 @@ def _marks(row: Row, x: Scale, y: float, promise: str, unit: str) -> Markup:
     tip += f"; {'without a model, 95 %:' if row.model_free else promise} {short(e.low)} to {short(e.high)}"
     tip += f"; {row.times}" if row.times else ""
     tip += f"; known {row.note}" if row.note else ""
+    tip += f"; {row.at_length}" if e.unconfirmed else ""
     return el("g", *parts, class_=f"effect {row.look}", data_tip=tip)
 
 

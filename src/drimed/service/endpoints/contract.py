@@ -123,7 +123,7 @@ def _example(*others: dict[str, Any], **fields: Any) -> ConfigDict:
 
 
 SeasonName = Annotated[str, Field(min_length=1, max_length=100)]
-SeasonDate = Annotated[str, Field(min_length=10, max_length=10, description="As 2026-03-15.")]
+SeasonDate = Annotated[str, Field(min_length=8, max_length=10, description="As 2026-03-15 or 15.03.2026.")]
 
 
 class EpisodeBody(Body):

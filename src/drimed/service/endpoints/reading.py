@@ -311,7 +311,8 @@ async def effects(
 ) -> Response:
     """The expected reward of each arm minus the control's, for each user, with its guaranteed and its likely range.
 
-    `limit` counts users. Arms of which nothing is known yet are left out.
+    `limit` counts users. Arms of which nothing is known yet are left out. `seasons` have outcomes of the arm, or of the
+    control if these are fewer: with fewer than 2 nothing should be called better or worse; null: it does not matter.
     """
     service = service_of(request)
 

@@ -129,13 +129,14 @@ async def sent(visit: Visit, what: str) -> Sent:
     return Sent("", _lines(text))
 
 
-def download(visit: Visit, name: str, rows: Sequence[Record]) -> Response:
-    """A sheet to save: CSV, or the workbook that the address asks for."""
+def download(visit: Visit, name: str, rows: Sequence[Record], empty: Sequence[str] = ()) -> Response:
+    """A sheet to save: CSV, or the workbook that the address asks for; `empty` are its columns if it has no rows."""
     suffix = PurePosixPath(visit.request.url.path).suffix
     headers = {"Content-Disposition": f'attachment; filename="{name}{suffix}"'}
     if suffix == workbook.SUFFIX:
-        return Response(workbook.write(rows), headers=headers, media_type=workbook.MEDIA)
-    return Response(writing.csv_text(rows).encode("utf-8-sig"), headers=headers, media_type="text/csv; charset=utf-8")
+        return Response(writing.sheet(rows, suffix, empty), headers=headers, media_type=workbook.MEDIA)
+    text = writing.csv_text(rows, empty)
+    return Response(text.encode("utf-8-sig"), headers=headers, media_type="text/csv; charset=utf-8")
 
 
 def _lines(text: str) -> str:

@@ -24,6 +24,7 @@ from drimed.trial import blinding, queries, sheets
 from drimed.trial import events as kinds
 from drimed.trial import telling as outcomes
 from drimed.trial.columns import control_plot
+from drimed.trial.model_ranges import seasons_before
 from drimed.trial.parts import User
 from drimed.trial.queries import SEARCHES, Found, Search
 from drimed.trial.spec import TrialSpec
@@ -187,7 +188,7 @@ async def _page(visit: Visit, errors: FormErrors = NO_ERRORS, *, saw: str = "", 
                 "openings": opened,
                 "why_words": words,
                 "reward_unit": spec.reward.unit,
-                **_charts(told, untried(ledger, state, told), spec.confidence, spec.reward.unit),
+                **_charts(state, told, untried(ledger, state, told)),
             }
             return {"s": queries.status(state), **_recorded(state, found, events[1:], saw), **more}
 
@@ -218,15 +219,16 @@ def _about(state: TrialState, user: str) -> list[tuple[str, float | str]]:
     return group + list((profile.definition.attributes or {}).items())
 
 
-def _charts(d: Decision, new: Collection[str], confidence: float | str, unit: str) -> dict[str, Any]:
+def _charts(state: TrialState, d: Decision, new: Collection[str]) -> dict[str, Any]:
     """How likely each arm was, and its effect as estimated at that moment; there is no outcome yet of `new` arms."""
+    confidence, seasons = state.spec.confidence, seasons_before(state, d.user, d.episode)
     estimated = {arm: e for arm, e in (d.effects or {}).items() if not e.estimate == e.low == e.high == 0}
     control = set(d.effects or {}) - set(estimated)
     unknown = [arm for arm in d.probabilities if arm not in control and (arm in new or arm not in estimated)]
     then = [
         forest.Row(
             arm,
-            Effect(d.user, arm, "reward", e.estimate, e.low, e.high, e.low, e.high),
+            Effect(d.user, arm, "reward", e.estimate, e.low, e.high, e.low, e.high, seasons=seasons.get(arm)),
             strong=arm == d.arm,
             single=True,
         )
@@ -239,7 +241,7 @@ def _charts(d: Decision, new: Collection[str], confidence: float | str, unit: st
         "level": level,
         "unknown": [] if d.effects is None else unknown,
         "probabilities": allocation.probabilities(d.probabilities, d.arm),
-        "effects": forest.forest("then-chart", title, then, on="reward", unit=unit, promise=level),
+        "effects": forest.forest("then-chart", title, then, on="reward", unit=state.spec.reward.unit, promise=level),
     }
 
 

@@ -55,15 +55,15 @@ async def tell(visit: Visit) -> Response:
 async def pending_sheet(visit: Visit) -> Response:
     """A sheet to fill in: all pending decisions, and a column for each metric."""
 
-    def look(trial: Trial) -> tuple[str, list[Record]]:
+    def look(trial: Trial) -> tuple[str, list[Record], list[str]]:
         with trial.reading() as (ledger, state):
             found = queries.decisions(ledger, state, _pending(trial, ledger, state).states)
             found = (blinded(state, d) for d in found) if visit.blinded else found
-            return state.hash, sheets.to_fill_in(state, found)
+            return state.hash, sheets.to_fill_in(state, found), sheets.headings(state, blinded=visit.blinded)
 
-    hash, rows = await visit.service.read(visit.trial, look)
+    hash, rows, empty = await visit.service.read(visit.trial, look)
     mark = "" if visit.blinded else f"-{hash[:12]}"  # a hash would tell arms to whoever tries them
-    return forms.download(visit, f"{visit.trial}-pending{mark}", rows)
+    return forms.download(visit, f"{visit.trial}-pending{mark}", rows, empty)
 
 
 async def _by_sheet(visit: Visit) -> Response:

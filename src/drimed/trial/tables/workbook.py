@@ -23,6 +23,7 @@ ZIP = b"PK\x03\x04"
 LARGEST = 100 * 1024 * 1024  # bytes of a workbook when it is unpacked
 MOST_CELLS = 2_000_000
 SHEET = "drimed"
+DICTIONARY, EXPLAINED = "columns", ("column", "meaning")  # the sheet that says what they mean, and its own columns
 SUFFIX = ".xlsx"
 MEDIA = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 MOST_ROWS = 1_048_576  # that spreadsheet programs show, with the row of names
@@ -37,17 +38,24 @@ def is_one(data: bytes) -> bool:
 
 
 def lines(data: bytes, name: str) -> list[Line]:
-    """The rows of its only sheet that has any; cells have their types, formulas their values."""
+    """The rows of its only sheet that has any, but for the one that explains its columns.
+
+    Cells have their types, formulas their values.
+    """
     _refuse_others(data, name)
     with _opened(data, name, values=True) as values, _opened(data, name, values=False) as formulas:
         found = {title: _rows(values[title], formulas[title]) for title in values.sheetnames}
-    filled = {title: rows for title, rows in found.items() if rows}
+    filled = {title: rows for title, rows in found.items() if rows and not _explains(title, rows)}
     if len(filled) > 1:
         titles = ", ".join(map(repr, filled))
         raise InputError(
             f"{name} has {len(filled)} sheets with something in them ({titles}): leave one, or save it as CSV"
         )
     return next(iter(filled.values()), [])
+
+
+def _explains(title: str, rows: Sequence[Line]) -> bool:
+    return title == DICTIONARY and list(rows[0].cells[: len(EXPLAINED)]) == list(EXPLAINED)
 
 
 def heading(data: bytes, name: str) -> list[str]:
@@ -58,20 +66,36 @@ def heading(data: bytes, name: str) -> list[str]:
     return [str(cell) for cell in row if cell is not None]
 
 
-def write(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Rows as a workbook with one sheet; their columns in the order in which they first appear."""
+def write(names: Sequence[str], rows: Sequence[Mapping[str, Any]], meanings: Mapping[str, str] | None = None) -> bytes:
+    """Columns of these names as a workbook, and `meanings` of them on a sheet of their own."""
     out = io.BytesIO()
-    save(list(dict.fromkeys(name for row in rows for name in row)), rows, out)
+    save(names, rows, out, meanings)
     return out.getvalue()
 
 
-def save(names: Sequence[str], rows: Iterable[Mapping[str, Any]], out: IO[bytes]) -> int:
+def save(
+    names: Sequence[str],
+    rows: Iterable[Mapping[str, Any]],
+    out: IO[bytes],
+    meanings: Mapping[str, str] | None = None,
+) -> int:
     """Columns of these names, of which nothing is kept in memory; texts are texts, also those that look like formulas.
 
     Returns the number of rows.
     """
     book = _openpyxl().Workbook(write_only=True)
-    sheet = book.create_sheet(SHEET)
+    count = _fill(book.create_sheet(SHEET), names, rows)
+    if meanings:
+        told = (dict(zip(EXPLAINED, words, strict=True)) for words in meanings.items())
+        _fill(book.create_sheet(DICTIONARY), EXPLAINED, told)
+    with TemporaryFile() as made:
+        book.save(made)
+        _without_times(made, out)
+    return count
+
+
+def _fill(sheet: Any, names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> int:
+    """Returns the number of rows."""
     make = import_module("openpyxl.cell").WriteOnlyCell
     sheet.append([_cell(make(sheet), name) for name in names])
     count = 0
@@ -80,9 +104,6 @@ def save(names: Sequence[str], rows: Iterable[Mapping[str, Any]], out: IO[bytes]
         if count >= MOST_ROWS:
             raise InputError(f"a sheet of a workbook has at most {MOST_ROWS:,} rows: write a .csv file")
         sheet.append([_cell(make(sheet), row.get(name)) for name in names])
-    with TemporaryFile() as made:
-        book.save(made)
-        _without_times(made, out)
     return count
 
 

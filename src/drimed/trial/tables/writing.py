@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from drimed.trial.tables import workbook
@@ -25,9 +25,14 @@ def csv_lines(rows: Iterable[Iterable[Any]]) -> str:
     return out.getvalue()
 
 
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as CSV; their columns in the order in which they first appear."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
+def columns(rows: Sequence[Mapping[str, Any]], empty: Sequence[str] = ()) -> list[str]:
+    """The columns of rows, in the order in which they first appear; of no rows, those of an `empty` sheet."""
+    return list(dict.fromkeys(name for row in rows for name in row)) or list(empty)
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]], empty: Sequence[str] = ()) -> str:
+    """Rows as CSV."""
+    names = columns(rows, empty)
     return csv_line(names) + csv_lines(map(row.get, names) for row in rows)
 
 
@@ -46,8 +51,14 @@ def json_text(rows: Sequence[Mapping[str, Any]]) -> str:
     return json.dumps([dict(row) for row in rows], indent=1, ensure_ascii=False) + "\n"
 
 
-def sheet(rows: Sequence[Mapping[str, Any]], suffix: str) -> bytes:
-    """Rows as a file with this suffix: .json, .xlsx, or anything else for CSV."""
+def sheet(
+    rows: Sequence[Mapping[str, Any]],
+    suffix: str,
+    empty: Sequence[str] = (),
+    meanings: Callable[[Sequence[str]], Mapping[str, str]] = lambda _: {},
+) -> bytes:
+    """Rows as a file with this suffix: .json, .xlsx, or anything else for CSV; `meanings` are those of its columns."""
     if suffix == ".xlsx":
-        return workbook.write(rows)
-    return (json_text(rows) if suffix == ".json" else csv_text(rows)).encode()
+        names = columns(rows, empty)
+        return workbook.write(names, rows, meanings(names))
+    return (json_text(rows) if suffix == ".json" else csv_text(rows, empty)).encode()
