@@ -51,6 +51,10 @@ class AnyLearner(Protocol):
         """Whether an outcome must come with the probabilities of its decision."""
 
     @property
+    def balances(self) -> bool:
+        """Whether decisions that are taken together should be spread evenly over the places where they are taken."""
+
+    @property
     def keeps_features(self) -> bool:
         """Whether its coefficients are those of the offers' own features, whoever is asked about."""
 
@@ -116,6 +120,7 @@ class Learner:
 
     keeps_features: ClassVar[bool] = True
     centred: ClassVar[bool] = False
+    balances: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name, known in (("weighting", noise.WEIGHTINGS), ("feedback", noise.FEEDBACKS), ("refits", REFITS)):

@@ -25,10 +25,10 @@ from drimed.guards.guard import Decision, Guard, Guarded, RemembersDecisions
 from drimed.guards.margin import Tolerance
 from drimed.learning.learned import Noise
 from drimed.learning.learner import AnyLearner, Learner
-from drimed.learning.offer import Fit, Offer, Outcome, Seen, Shape
+from drimed.learning.offer import Fit, Offer, Outcome, Seen, Shape, Unit
 from drimed.linear import forms, pmf
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
-from drimed.policies import alike
+from drimed.policies import alike, balanced
 from drimed.policies.contract import Traits, refuse_other_shape
 from drimed.policies.registry import guard_name
 from drimed.rules.floors import raised
@@ -119,12 +119,16 @@ class Policy:
         return self._decide(state, self.see(state, offer), draws)
 
     def decide_together(self, state: State, offers: Offer, draws: FloatArray) -> Decision:
-        """Choose for all users of an episode from one state: offers and draws have the users as last batch axis."""
+        """Choose for all users of an episode from one state: offers and draws have the users as last batch axis.
+
+        A learner of sites and seasons has the arms spread evenly over them; each decision keeps its probabilities.
+        """
         seen = self.see(state, offers, together=True)
+        u = self._drawn(offers, draws)
         alone = self._looks_at_offers_alone and state.guard is None and state.pulls.ndim == 1
         found = alike.distinct(seen.offer) if alone else None
         if found is None:
-            return self._decide(state, seen, draws)
+            return self._decide(state, seen, draws, u)
         few, place = found
         return alike.drawn(self._decide(state, Seen(seen.fit, few, few), draws[: len(few.features)]), place, draws)
 
@@ -210,7 +214,8 @@ class Policy:
 
     def draws_needed(self, shape: Shape) -> int:
         """How many uniforms a decision consumes."""
-        return 1 + (self.learner.coefficients(shape) if self.rule.randomisation == "sampled" else 0)
+        sampled = self.rule.randomisation == "sampled"
+        return 1 + (self.learner.coefficients(shape) if sampled else balanced.NEEDED - 1 if self.balances else 0)
 
     @cached_property
     def _looks_at_offers_alone(self) -> bool:
@@ -229,11 +234,24 @@ class Policy:
         guard, rule = (part.init(shape, batch) if part else None for part in self._remembering)
         return State(self.learner.start(shape, batch, episodes), np.zeros((*batch, shape.K)), guard, rule, 1)
 
-    def _decide(self, state: State, seen: Seen, draws: FloatArray) -> Decision:
+    @property
+    def balances(self) -> bool:
+        """Whether decisions that are taken together are spread evenly; a sampled arm has no chance to keep."""
+        return self.learner.balances and self.rule.randomisation != "sampled"
+
+    def _drawn(self, offers: Offer, draws: FloatArray) -> FloatArray:
+        """A uniform number for each of several decisions: (..., n)."""
+        if not self.balances:
+            return draws[..., 0]
+        where = offers.unit or Unit(user=offers.user, group=offers.user)
+        return balanced.evenly(draws, where.group, where.block)
+
+    def _decide(self, state: State, seen: Seen, draws: FloatArray, u: FloatArray | None = None) -> Decision:
+        """Draw an arm by `u`, where it is given instead of the first of the draws."""
         guarded, without = self._guarded(state, seen.offer, seen, draws), None
         if seen.offer.floor is not None:
             without = self._guarded(state, replace(seen.offer, floor=None), seen, draws).probabilities
-        action = pmf.sample(guarded.probabilities, draws[..., 0])
+        action = pmf.sample(guarded.probabilities, draws[..., 0] if u is None else u)
         exact = self.rule.randomisation != "sampled"
         return Decision(action, guarded.probabilities, guarded.reason, exact, guarded.share, guarded.certified, without)
 

@@ -21,7 +21,8 @@ from drimed.trial.spec import TrialSpec
 
 PRIOR_DEVIATION = 0.5  # of a coefficient, in units of its metric's size
 # How trials of an earlier form learn.
-BEFORE_4: dict[str, Any] = {"tails": False}
+BEFORE_5: dict[str, Any] = {"balanced": False}
+BEFORE_4: dict[str, Any] = BEFORE_5 | {"tails": False}
 BEFORE_3: dict[str, Any] = BEFORE_4 | {"pairs": 6, "season_arms": 0.25, "curvature": "differences"}
 SPREADS = 8  # standard deviations of a measurement that a plausible range has room for
 
@@ -54,10 +55,12 @@ def _field(spec: TrialSpec, form: int) -> AnyPolicy:
         "seasons": model.seasons,
         "delta": spec.delta,
     }
+    if spec.stopping is not None and any(rule.evidence == "exact" for rule in spec.stopping.rules.values()):
+        learner["balanced"] = False  # exact ranges need decisions of which none tells anything about another's draw
     if model.centred:
         learner["centred"] = True
-    if form < 4:
-        learner |= BEFORE_3 if form < 3 else BEFORE_4
+    if form < FORM:
+        learner |= BEFORE_3 if form < 3 else BEFORE_4 if form < 4 else BEFORE_5
     if form >= 2:
         learner["still"] = tuple(_still(metric) for metric in spec.metrics.values())
     return make(name, **(learner | _implied(spec, plain.traits) | settings))

@@ -28,10 +28,12 @@ ROUND_OFF = 1e-6  # plays
 def model_free(seen: Gathered, members: Mapping[str, list[int]], given: IntArray, possible: BoolArray) -> list[Effect]:
     """Every arm that the propensities tell something about, for each of these groups of users, in their order.
 
-    Where the file bounds the reward, exact ranges come with the asymptotic ones. `given` and `possible` are (H, K).
+    Where the file bounds the reward and decisions are drawn one by one, exact ranges come with the asymptotic ones.
+    `given` and `possible` are (H, K).
     """
     log = Decisions.of(seen, seen.reward)
-    bounds = reward_range(seen)
+    # Exact ranges need decisions of which none tells anything about another's draw.
+    bounds = None if seen.state.balances else reward_range(seen)
     found: dict[str, list[Effect]] = {who: [] for who in members}
     for k, arm in enumerate(seen.state.problem.arms if len(log.at) else ()):
         plays = log.plays(k)

@@ -17,6 +17,7 @@ from drimed.errors import InputError
 from drimed.learning.offer import Floor, Offer, Outcome, Shape
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.policies.contract import AnyPolicy, to_arrays
+from drimed.policies.policy import Policy
 from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, Event
 from drimed.rules.floors import Floors
 from drimed.trial.build import build_policy
@@ -138,6 +139,11 @@ class TrialState:
     def form(self) -> int:
         """In which it learns and looks; see `events.FORM`."""
         return _form(self.created)
+
+    @property
+    def balances(self) -> bool:
+        """Whether the arms of decisions that are asked for together are spread evenly over sites and blocks."""
+        return isinstance(self.policy, Policy) and self.policy.balances
 
     def floor(self, users: Sequence[str]) -> Floor | None:
         """The least probabilities of the next decisions, for these users: (n,), or () for one."""

@@ -27,6 +27,7 @@ class Apart:
 
     keeps_features: ClassVar[bool] = False
     centred: ClassVar[bool] = False
+    balances: ClassVar[bool] = False
 
     @property
     def feedback(self) -> str:

@@ -29,6 +29,7 @@ class Described:
 
     keeps_features: ClassVar[bool] = False
     centred: ClassVar[bool] = False
+    balances: ClassVar[bool] = False
 
     @property
     def feedback(self) -> str:

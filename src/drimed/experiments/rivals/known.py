@@ -33,6 +33,7 @@ class Known:
     noise_bound: ClassVar[float] = Field.noise_bound
     keeps_features: ClassVar[bool] = False
     centred: ClassVar[bool] = False
+    balances: ClassVar[bool] = True
     discount: ClassVar[float] = 1.0
     about: ClassVar[str] = "field model, known variances"
 

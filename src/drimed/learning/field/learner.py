@@ -78,6 +78,9 @@ class Field:
     # design, which is as good as many more draws.
     pairs: int | None = None
     tails: bool = True  # effects have longer tails than a normal's, because variances are uncertain
+    # Decisions that are taken together have their arms spread evenly over sites and blocks, and keep their chances.
+    # None: where sites decide season after season; people are drawn for one by one.
+    balanced: bool | None = None
     growth: float = 1.1  # variances are fitted again when there are this many times as many outcomes
     delta: float = 0.01  # the radius at all times may fail with this probability
 
@@ -117,6 +120,11 @@ class Field:
         aged = [f"discount {self.discount:g}"] if self.discount < 1 else []
         centred = ["centred"] if self.centred else []
         return ", ".join([f"{self.kind} model", *more, *centred, *aged])
+
+    @property
+    def balances(self) -> bool:
+        """Whether decisions that are taken together are spread evenly."""
+        return self.kind == "field" if self.balanced is None else self.balanced
 
     # As a learner like the others
 
