@@ -55,7 +55,9 @@ def _field(spec: TrialSpec, form: int) -> AnyPolicy:
         "seasons": model.seasons,
         "delta": spec.delta,
     }
-    if spec.stopping is not None and any(rule.evidence == "exact" for rule in spec.stopping.rules.values()):
+    if model.balanced is not None:
+        learner["balanced"] = model.balanced
+    elif spec.has_exact_rule:
         learner["balanced"] = False  # exact ranges need decisions of which none tells anything about another's draw
     if model.centred:
         learner["centred"] = True

@@ -63,6 +63,12 @@ def _of_the_paper(spec: TrialSpec) -> Iterator[Fault]:
             yield Fault(("policy", setting), "belongs to the model: give it under [model]")
         elif setting in _OF_THE_PAPER:
             yield Fault(("policy", setting), f"this model finds it out by itself: leave it out, or {PAPER}")
+    if model.balanced and spec.has_exact_rule:
+        yield Fault(
+            ("model", "balanced"),
+            "an exact stopping rule needs decisions that are drawn one by one: leave it out, or use "
+            'evidence = "propensities"',
+        )
     if model.centred and model.kind != "people":
         yield Fault(("model", "centred"), 'needs kind = "people": where users come in a stream')
 
@@ -71,7 +77,7 @@ def _beyond_the_paper(spec: TrialSpec) -> Iterator[Fault]:
     """What the paper's model, one mean for each arm, has no place for."""
     model, usual = spec.model or Model(), Model()
     other = 'the paper\'s model has no place for it: leave it out, or write kind = "field" or "people"'
-    for name in ("seasons", "noise", "discount", "centred"):
+    for name in ("seasons", "noise", "discount", "centred", "balanced"):
         if getattr(model, name) != getattr(usual, name):
             hint = "give it under [policy]" if name == "discount" else other
             yield Fault(("model", name), hint)

@@ -228,6 +228,8 @@ class Model(Part):
     noise: Literal["common", "arm"] = "common"  # whether all arms scatter alike
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0  # per season; 1 keeps everything
     centred: bool = False  # people: effects stay right whatever a person's own course does
+    # Whether the arms of a season are spread evenly over sites and blocks; None: in fields, but not with an exact rule.
+    balanced: bool | None = None
 
 
 class Attribute(Part):

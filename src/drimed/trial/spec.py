@@ -87,6 +87,11 @@ class TrialSpec(Part):
     policy: PolicyPart = Field(default_factory=PolicyPart)
 
     @property
+    def has_exact_rule(self) -> bool:
+        """Whether a stopping rule rests on exact ranges."""
+        return self.stopping is not None and any(rule.evidence == "exact" for rule in self.stopping.rules.values())
+
+    @property
     def kind(self) -> str:
         """Of the model: field, people or paper."""
         return "paper" if self.model is None else self.model.kind

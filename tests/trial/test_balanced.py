@@ -1,0 +1,76 @@
+"""Arms of one season in a live trial: spread evenly over sites and blocks, each with its own chance."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drimed.errors import InputError, SpecError
+from drimed.findings.analyse import analyse
+from drimed.trial import events as kinds
+from drimed.trial.model_free import EXACT
+from tests.trial.playing import new, verified
+
+USERS: dict[str, Any] = {f"site {i}": {"blocks": {"A": ["1", "2"], "B": ["3", "4"]}} for i in range(5)}
+HALVES: dict[str, Any] = {"users": USERS, "policy": {"name": "uniform"}, "arms": {"old": {}, "new": {}}}
+EXACTLY = {"rules": {"better": {"kind": "superiority", "arm": "new", "evidence": "exact"}}}
+RANGED = {"metrics": {"yield": {"range": [0.0, 12.0]}}, "preference": {"yield": 1.0}}
+
+
+def test_two_arms_of_one_half_share_every_block() -> None:
+    trial = new(**HALVES)
+    for season in range(3):
+        given = trial.ask(episode=season + 1)
+        assert {d.propensity for d in given} == {0.5}
+        for i in range(5):
+            for block in "AB":
+                assert {d.arm for d in given if (d.user, d.block) == (f"site {i}", block)} == {"old", "new"}
+    verified(trial)
+
+
+def test_a_place_that_is_asked_for_alone_is_drawn_alone() -> None:
+    trial = new(**HALVES)
+    given = [trial.ask("site 0", plots={"site 0": [plot]}, episode=season) for season in range(1, 30) for plot in "12"]
+    pairs = Counter(len({a.arm, b.arm}) for a, b in zip(given[::2], given[1::2], strict=True))
+    assert pairs[1] > 5  # of 29: both plots of a block have the same arm in half of the seasons
+    verified(trial)
+
+
+def test_trials_of_an_earlier_form_draw_as_they_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = new(**HALVES)
+    monkeypatch.setattr(kinds, "FORM", 4)
+    before = new(**HALVES)
+    assert not before.state().balances
+    assert now.state().balances
+    arms = [[d.arm for d in trial.ask()] for trial in (before, now)]
+    assert arms[0] != arms[1]
+    verified(before)
+
+
+def test_exact_evidence_needs_every_decision_drawn_by_itself() -> None:
+    exact = new(**HALVES, **RANGED, stopping=EXACTLY)
+    assert not exact.state().balances
+    with pytest.raises(SpecError, match="drawn one by one"):
+        new(**HALVES, **RANGED, stopping=EXACTLY, model={"balanced": True})
+    even = new(**HALVES, **RANGED)
+    with pytest.raises(InputError, match="drawn one by one"):
+        even.change_rules(EXACTLY, reason="a stricter look")
+    even.change_rules({"rules": {"better": EXACTLY["rules"]["better"] | {"evidence": "propensities"}}}, reason="a look")
+    assert not list(even.log(kinds=[kinds.LOOK]))
+    verified(even)
+
+
+def test_exact_ranges_are_left_out_where_decisions_are_spread_evenly() -> None:
+    sources, rng = [], np.random.default_rng(1)
+    for model in ({"kind": "field"}, {"kind": "field", "balanced": False}):
+        trial = new(**HALVES, **RANGED, model=model)
+        for season in range(1, 9):
+            for d in trial.ask(episode=season):
+                trial.tell(d.id, {"yield": (10.0 if d.arm == "new" else 1.0) + rng.random()})
+        sources.append({x.source for x in analyse(trial).effects})
+        verified(trial)
+    assert EXACT not in sources[0]
+    assert EXACT in sources[1]
