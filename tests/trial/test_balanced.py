@@ -12,6 +12,7 @@ from drimed.errors import InputError, SpecError
 from drimed.findings.analyse import analyse
 from drimed.trial import events as kinds
 from drimed.trial.model_free import EXACT
+from drimed.trial.telling import Report
 from tests.trial.playing import new, verified
 
 USERS: dict[str, Any] = {f"site {i}": {"blocks": {"A": ["1", "2"], "B": ["3", "4"]}} for i in range(5)}
@@ -67,9 +68,10 @@ def test_exact_ranges_are_left_out_where_decisions_are_spread_evenly() -> None:
     sources, rng = [], np.random.default_rng(1)
     for model in ({"kind": "field"}, {"kind": "field", "balanced": False}):
         trial = new(**HALVES, **RANGED, model=model)
-        for season in range(1, 9):
-            for d in trial.ask(episode=season):
-                trial.tell(d.id, {"yield": (10.0 if d.arm == "new" else 1.0) + rng.random()})
+        for season in range(1, 25):
+            given = trial.ask(episode=season)
+            y = [(10.0 if d.arm == "new" else 1.0) + rng.random() for d in given]
+            trial.tell_many([Report(d.id, {"yield": one}) for d, one in zip(given, y, strict=True)])
         sources.append({x.source for x in analyse(trial).effects})
         verified(trial)
     assert EXACT not in sources[0]
