@@ -22,6 +22,7 @@ from drimed.learning.field.sums import (
     collected,
     collected_in_order,
     deviations,
+    entries,
     forget,
     in_units,
     inside,
@@ -55,6 +56,7 @@ def evaluate(  # type: ignore[no-untyped-def]
     counts = np.zeros((sums.shape[0], 2), np.int64)
     place, zplace = np.full(P, -1, np.int64), np.full(q, -1, np.int64)
     A, taken = np.zeros((D, D + M)), np.empty((nm, nm + M))
+    room, zroom = np.empty((2, slot.shape[0]), np.int64), np.empty((2, zslot.shape[0]), np.int64)
     observed, log_det = np.zeros(M), 0.0
     squares[:] = 0.0
     for cluster in range(L):
@@ -70,9 +72,10 @@ def evaluate(  # type: ignore[no-untyped-def]
                 w = W[group[i], pattern[i]]
                 log_det += T[i, 0, 0] * log_R[group[i], pattern[i]]
                 add_outcomes(T[i], w, observed, squares)
-                add_block(T[i], w, (cols[i], slot, spot), A, D)
-                add_block(T[i], w, (zcols[i], zslot, zplace), S, Q + n)
-                add_cross(T[i], w, (zcols[i], zslot, zplace), (cols[i], slot, place), S, Q)
+                z = entries(zcols[i], zslot, zplace, M, zroom)
+                add_block(T[i], w, entries(cols[i], slot, spot, M, room), A, D)
+                add_block(T[i], w, z, S, Q + n)
+                add_cross(T[i], w, z, entries(cols[i], slot, place, M, room), S, Q)
         in_units(S, Q, Q + n + M, deviations(v, zfamily, theirs, nz))
         log_det += triangulated(S, Q, Q + n + M, 0.0)
         take(S, Q, n, taken, squares)
@@ -84,11 +87,11 @@ def evaluate(  # type: ignore[no-untyped-def]
             for m in range(M):
                 ours[M * t + m] = row + m
         for t in range(n):
-            row = ours[t]
+            row, less = A[ours[t]], taken[t]
             for s in range(t, n):
-                A[row, ours[s]] -= taken[t, s]
+                row[ours[s]] -= less[s]
             for m in range(M):
-                A[row, D + m] -= taken[t, n + m]
+                row[D + m] -= less[n + m]
 
     dev = deviations(v, family, seen, D // M)
     in_units(A, D, D + M, dev)
@@ -158,7 +161,7 @@ def evaluate(  # type: ignore[no-untyped-def]
             second_moments((est, X, dev, ours[:n]), (mine, C, zdev), HV, moments, means)
             for i in range(start[at], start[at + 1]):
                 if T[i, 0, 0] > 0.0:
-                    x, z = (cols[i], slot, place), (zcols[i], zslot, zplace)
+                    x, z = entries(cols[i], slot, place, M, room), entries(zcols[i], zslot, zplace, M, zroom)
                     add_squares(T[i], W[group[i], pattern[i]], x, z, n, (means, moments), grad_R[group[i]])
             for t in range(n // M):
                 place[seen[ours[M * t] // M]] = -1
@@ -179,34 +182,38 @@ def evaluate(  # type: ignore[no-untyped-def]
 
 
 @kernel(
-    "void(f8[:,:,:], i8[:], i8[:], i8[:,:], i8[:], i8[:,:], i8[:], i8[:], i8[:], f8[:,:], f8[:,:,:],"
-    " f8[:,:], f8[:,:,:,:], f8[:,:,:,:])",
-    "(n,u,u),(n),(n),(n,e),(e),(n,r),(r),(p),(q),(m,f),(g,m,m)->(m,q),(m,q,m,p),(m,q,m,q)",
+    "void(f8[:,:,:], i8[:], i8[:], i8[:,:], i8[:], i8[:,:], i8[:], i8[:], i8[:], f8[:,:,:], f8[:,:,:,:],"
+    " f8[:,:,:], f8[:,:,:,:,:], f8[:,:,:,:,:])",
+    "(n,u,u),(n),(n),(n,e),(e),(n,r),(r),(p),(q),(b,m,f),(b,g,m,m)->(b,m,q),(b,m,q,m,p),(b,m,q,m,q)",
 )
 def own(  # type: ignore[no-untyped-def]
     T, pattern, group, cols, slot, zcols, zslot, family, zfamily, v, R, shift, gain, noise
 ):  # fmt: skip
-    """One cluster's effects, given theta: drimed.learning.field.likelihood.Own."""
-    P, q, M = family.shape[0], zfamily.shape[0], v.shape[0]
+    """One cluster's effects at each node, given theta: drimed.learning.field.likelihood.Own."""
+    P, q, M = family.shape[0], zfamily.shape[0], v.shape[1]
     Q, n, everywhere, all_own = M * q, M * P, np.arange(P), np.arange(q)
-    W, _ = inverses(R)
-    dev = deviations(v, zfamily, all_own, q)
-    S, N, G = np.zeros((Q, Q + n + M)), np.zeros((Q, Q)), np.zeros((Q, Q))
-    for i in range(T.shape[0]):
-        if T[i, 0, 0] > 0.0:
-            w = W[group[i], pattern[i]]
-            add_block(T[i], w, (zcols[i], zslot, all_own), S, Q + n)
-            add_cross(T[i], w, (zcols[i], zslot, all_own), (cols[i], slot, everywhere), S, Q)
-    in_units(S, Q, Q + n + M, dev)
-    triangulated(S, Q, Q + n + M, 0.0)
-    solved(S, Q, S, Q, Q + n + M)
-    inside(S, Q, N, G)
+    S, N, G = np.empty((Q, Q + n + M)), np.empty((Q, Q)), np.empty((Q, Q))
+    room, zroom = np.empty((2, slot.shape[0]), np.int64), np.empty((2, zslot.shape[0]), np.int64)
     shift[:] = 0.0
-    for a in range(Q):
-        m, col = a % M, a // M
-        for k in range(M):
-            shift[m, col] += dev[a] * S[a, Q + n + k]
-        for h in range(Q):
-            noise[m, col, h % M, h // M] = dev[a] * dev[h] * G[a, h]
-        for h in range(n):
-            gain[m, col, h % M, h // M] = dev[a] * S[a, Q + h]
+    for b in range(v.shape[0]):
+        W, _ = inverses(R[b])
+        dev = deviations(v[b], zfamily, all_own, q)
+        S[:], N[:] = 0.0, 0.0
+        for i in range(T.shape[0]):
+            if T[i, 0, 0] > 0.0:
+                w = W[group[i], pattern[i]]
+                z = entries(zcols[i], zslot, all_own, M, zroom)
+                add_block(T[i], w, z, S, Q + n)
+                add_cross(T[i], w, z, entries(cols[i], slot, everywhere, M, room), S, Q)
+        in_units(S, Q, Q + n + M, dev)
+        triangulated(S, Q, Q + n + M, 0.0)
+        solved(S, Q, S, Q, Q + n + M)
+        inside(S, Q, N, G)
+        for a in range(Q):
+            m, col = a % M, a // M
+            for k in range(M):
+                shift[b, m, col] += dev[a] * S[a, Q + n + k]
+                for h in range(q):
+                    noise[b, m, col, k, h] = dev[a] * dev[M * h + k] * G[a, M * h + k]
+                for h in range(P):
+                    gain[b, m, col, k, h] = dev[a] * S[a, Q + M * h + k]

@@ -102,7 +102,5 @@ def own(design: Design, v: FloatArray, R: FloatArray) -> Own:
 
     One cluster's cells are enough: a decision for a user costs the same whatever the number of users.
     """
-    T, pattern, group = design.T[..., None, :, :, :], design.pattern[..., None, :], design.group[..., None, :]
-    cols, zcols = design.cols[..., None, :, :], design.zcols[..., None, :, :]
-    entries = (cols, design.slot, zcols, design.zslot, design.family, design.zfamily)
-    return Own(*kernels.own(T, pattern, group, *entries, v, R))
+    entries = (design.cols, design.slot, design.zcols, design.zslot, design.family, design.zfamily)
+    return Own(*kernels.own(design.T, design.pattern, design.group, *entries, v, R))
