@@ -22,14 +22,17 @@ from drimed.learning.field.sums import (
     collected,
     collected_in_order,
     deviations,
+    eliminated,
     entries,
     forget,
     in_units,
     inside,
     inverses,
+    rows_of,
     take,
+    tell,
 )
-from drimed.learning.field.triangles import inverse_root, product, solved, squared, triangulated, turned
+from drimed.learning.field.triangles import product, solved, triangulated, turned
 from drimed.linear.kernel import kernel
 
 POSTERIOR, GRADIENT, CURVATURE = 0, 1, 2  # what is wanted; the curvature comes with the gradient
@@ -81,11 +84,7 @@ def evaluate(  # type: ignore[no-untyped-def]
         take(S, Q, n, taken, squares)
         forget(place, ours, nt)
         forget(zplace, theirs, nz)
-        for back in range(nt):  # from columns to rows of A
-            t = nt - 1 - back
-            row = M * spot[ours[t]]
-            for m in range(M):
-                ours[M * t + m] = row + m
+        rows_of(ours, nt, spot, M)
         for t in range(n):
             row, less = A[ours[t]], taken[t]
             for s in range(t, n):
@@ -93,28 +92,11 @@ def evaluate(  # type: ignore[no-untyped-def]
             for m in range(M):
                 row[D + m] -= less[n + m]
 
-    dev = deviations(v, family, seen, D // M)
-    in_units(A, D, D + M, dev)
-    log_det += triangulated(A, D, D + M, 0.0)
-    take(A, D, 0, taken, squares)
+    dev, est, V, log = eliminated(A, D, v, family, seen, squares)
+    log_det += log
     value[0] = -0.5 * (observed.sum() * np.log(2.0 * np.pi) + log_det + squares.sum())
-    V = squared(inverse_root(A, D), D)
-    solved(A, D, A, D, D + M)
-    est = np.zeros(D)
-    for a in range(D):
-        for m in range(M):
-            est[a] += A[a, D + m]
     if want == POSTERIOR:
-        theta[:], covariance[:] = 0.0, 0.0
-        for m in range(M):
-            for col in range(P):
-                covariance[m, col, m, col] = v[m, family[col]]
-        for a in range(D):
-            metric, col = a % M, seen[a // M]
-            theta[metric, col] = est[a] * dev[a]
-            for h in range(D // M):
-                for m in range(M):
-                    covariance[metric, col, m, seen[h]] = V[a, M * h + m] * dev[a] * dev[M * h + m]
+        tell(est, V, dev, seen, (v, family), theta, covariance)
         return
 
     grad_v[:], grad_R[:], by_unit[:], second[:] = 0.0, 0.0, 0.0, 0.0

@@ -23,7 +23,10 @@ from typing import NamedTuple
 import numpy as np
 
 from drimed.learning.field import kernels
+from drimed.learning.field.posterior import posterior as at_nodes
 from drimed.linear.arrays import FloatArray, IntArray
+
+MOST_TOGETHER = 200  # columns of theta, of all metrics: with more, one node after the other is faster
 
 
 class Design(NamedTuple):
@@ -65,6 +68,15 @@ def evaluate(design: Design, v: FloatArray, R: FloatArray) -> Evaluation:
     """The posterior of theta at variances v (..., M, F) and residual covariances R (..., g, M, M)."""
     value, theta, covariance, *_ = kernels.evaluate(*design, v, R, kernels.POSTERIOR)
     return Evaluation(value, theta, covariance)
+
+
+def posterior(design: Design, v: FloatArray, R: FloatArray) -> Evaluation:
+    """The same at each of B nodes, v (..., B, M, F) and R (..., B, g, M, M), to the last bit."""
+    if v.shape[-2] * len(design.family) <= MOST_TOGETHER:
+        return Evaluation(*at_nodes(*design, v, R))
+    axis = v.ndim - 3
+    found = evaluate(design, np.moveaxis(v, axis, 0), np.moveaxis(R, axis, 0))
+    return Evaluation(*(np.moveaxis(a, 0, axis) for a in found))
 
 
 def slopes(design: Design, v: FloatArray, R: FloatArray, *, curvature: bool = False) -> Slopes:

@@ -84,6 +84,16 @@ def collected_in_order(
 
 
 @helper
+def rows_of(found: IntArray, n: int, spot: IntArray, M: int) -> None:
+    """From n columns of theta to their rows of A, M each, in their place."""
+    for back in range(n):
+        t = n - 1 - back
+        row = M * spot[found[t]]
+        for m in range(M):
+            found[M * t + m] = row + m
+
+
+@helper
 def forget(place: IntArray, found: IntArray, n: int) -> None:
     """No column has a number any more."""
     for t in range(n):
@@ -192,3 +202,49 @@ def inside(U: FloatArray, Q: int, N: FloatArray, found: FloatArray) -> None:
     solved(U, Q, N, 0, Q)
     turned(N, Q, Q, found)
     solved(U, Q, found, 0, Q)
+
+
+@helper
+def eliminated(
+    A: FloatArray, D: int, v: FloatArray, family: IntArray, seen: IntArray, squares: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+    """Theta of [A | b], which is factored, once the clusters are taken out: prior deviations, and in their units mean
+    and covariance; log det. What theta explains is taken from the squares, and A's last columns are means by metric.
+    """
+    M = v.shape[0]
+    dev = deviations(v, family, seen, D // M)
+    in_units(A, D, D + M, dev)
+    log_det = triangulated(A, D, D + M, 0.0)
+    take(A, D, 0, A, squares)
+    V = squared(inverse_root(A, D), D)
+    solved(A, D, A, D, D + M)
+    est = np.zeros(D)
+    for a in range(D):
+        for m in range(M):
+            est[a] += A[a, D + m]
+    return dev, est, V, log_det
+
+
+@helper
+def tell(
+    est: FloatArray,
+    V: FloatArray,
+    dev: FloatArray,
+    seen: IntArray,
+    prior: tuple[FloatArray, IntArray],
+    theta: FloatArray,
+    covariance: FloatArray,
+) -> None:
+    """Write down theta and its covariance, in units of outcomes; a column that no cell has is as before any data."""
+    v, family = prior
+    M, P, D = theta.shape[0], theta.shape[1], len(est)
+    theta[:], covariance[:] = 0.0, 0.0
+    for m in range(M):
+        for col in range(P):
+            covariance[m, col, m, col] = v[m, family[col]]
+    for a in range(D):
+        metric, col = a % M, seen[a // M]
+        theta[metric, col] = est[a] * dev[a]
+        for h in range(D // M):
+            for m in range(M):
+                covariance[metric, col, m, seen[h]] = V[a, M * h + m] * dev[a] * dev[M * h + m]
