@@ -142,7 +142,7 @@ def _arrays(cells: Cells) -> tuple[Any, Any, Any, Any, Any]:
 
 
 def _sums(array: FloatArray, starts: IntArray) -> FloatArray:
-    """Of the rows from each start to the next. Pairs, the most of them in a long trial, take a fifth of the time."""
+    """Of the rows from each start to the next. Pairs alone need no loop over rows of any number: it is slow."""
     if not len(starts):
         return array
     size = np.diff(starts, append=len(array))

@@ -120,9 +120,7 @@ def build(
     )
 
 
-@kernel(
-    "void(f8, f8[:], f8[:,:], f8[:], f8[:], f8[:], f8[:], f8[:,:])", "(),(c),(c,c),(c),(c),(c),(u)->(u,u)"
-)
+@kernel("void(f8, f8[:], f8[:,:], f8[:], f8[:], f8[:], f8[:], f8[:,:])", "(),(c),(c,c),(c),(c),(c),(u)->(u,u)")
 def _moments(n, mean, scatter, seen, centre, unit, ones, T):  # type: ignore[no-untyped-def]
     """Sums of products of a cell's values, standardised, with a constant before them."""
     u = ones.copy()

@@ -40,10 +40,10 @@ def take_rows(x: FloatArray, share: FloatArray, y: FloatArray) -> None:
 @helper
 def matters(share: FloatArray) -> bool:
     """Whether it is not zero at some node: a zero of the factor costs nothing."""
+    found = False
     for b in range(len(share)):
-        if share[b] != 0.0:
-            return True
-    return False
+        found |= share[b] != 0.0
+    return found
 
 
 @helper
