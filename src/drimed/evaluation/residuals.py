@@ -191,8 +191,9 @@ class _Part:
     def results(self, threshold: float) -> list[_Result]:
         """The p-value of every test; those of levels one after the other."""
         plain = tests.fit(self.e, self.model)
-        scores = tests.normal_scores(self.e if plain is None else plain.rest)
-        base, found = candidates.forward(self.levels, scores, threshold, self.model)
+        e = self.e if plain is None else plain.rest
+        ys = tests.tamed(e, threshold), tests.normal_scores(e)
+        base, found = candidates.forward(self.levels, ys, threshold, self.model)
         left = tests.fit(self.e, base, leverage=True)
         if left is None or left.leverage is None:  # two factors with many levels were found: nothing more can be told
             return self._named(found)
@@ -204,7 +205,7 @@ class _Part:
         if self.values is not None:
             found[self.values] = (0.0, 0.0)
             return self._named(found)
-        sizes = tests.normal_scores(np.abs(rest))
+        sizes = np.abs(tests.tamed(rest, threshold)), tests.normal_scores(np.abs(rest))
         spread = candidates.forward(self.spread, sizes, threshold, Space())[1] if kept.all() else {}
         found |= spread
         if any(p < threshold for p, _ in spread.values()):  # a mixture has heavy tails
