@@ -109,11 +109,11 @@ def test_residuals_of_another_model_are_taken_as_they_are() -> None:
         seen = gather(ledger, state)
     rng = np.random.default_rng(0)
     at = np.arange(len(seen.number))
-    quiet = residual_findings(seen, at, rng.standard_normal((len(at), 2)), kind="field", terms={"season"})
+    quiet = residual_findings(seen, at, rng.standard_normal((len(at), 2)), terms={"season"})
     assert check(seen, quiet).left == quiet
     assert not any(c.alarm for c in quiet)
     shifted = rng.standard_normal((len(at), 2)) + 2 * rng.standard_normal(11)[seen.episode][:, None]
-    loud = check(seen, residual_findings(seen, at, shifted, kind="field", terms={"season"}))
+    loud = check(seen, residual_findings(seen, at, shifted, terms={"season"}))
     assert loud.withdrawn is not None
     assert any("it does not cover this" in a.advice for a in loud.alarms)
 

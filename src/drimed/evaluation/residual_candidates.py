@@ -31,7 +31,8 @@ def forward(
 ) -> tuple[Space, dict[str, tuple[float, float]]]:
     """What was found step by step, and p-value and size of every test: at its turn, or after the last step.
 
-    A test is made on each of `ys`, and the largest p-value counts: something is found where all of them show it. What a later finding explains is let go in the end: levels of seasons, where they are a trend.
+    A test is made on each of `ys`, and the largest p-value counts: something is found where all of them show it. What a
+    later finding explains is let go in the end: levels of seasons, where they are a trend.
     """
     base, taken, open_ = model, list[Candidate](), list(candidates)
     found = dict[str, tuple[float, float]]()
@@ -102,7 +103,20 @@ def lines(factors: dict[str, IntArray], covariates: dict[str, FloatArray]) -> li
         if "arm" in factors:
             arm = factors["arm"]
             own = Space((), (OwnLines(straight, arm),))
-            made.append(_by_level(f"{name} x arm", own, Space((arm,), (straight,))))
+            made.append(_by_level(f"{name}: arms", own, Space((arm,), (straight,))))
+    return made
+
+
+def categories(factors: dict[str, IntArray], given: dict[str, IntArray]) -> list[Candidate]:
+    """Levels of each category, and of its pairs with the arms; one that names users or groups is looked at as these."""
+    made = []
+    for name, v in given.items():
+        if v.max() == 0 or any(tests.nested(factors[f], v) for f in ("group", "user") if f in factors):
+            continue
+        made.append(_by_level(f"{name}: levels", Space((v,))))
+        if "arm" in factors:
+            arm = factors["arm"]
+            made.append(_by_level(f"{name}: arms", Space((tests.cells(v, arm),)), Space((v, arm))))
     return made
 
 

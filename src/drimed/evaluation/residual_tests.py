@@ -1,9 +1,9 @@
 """Tests of residuals that are independent and alike if the model is right: levels, lines, spread, order, tails.
 
-Levels and lines are tested by F twice, on the residuals and on the normal scores of their ranks, and the larger p-value
-counts. Heavy tails do not raise the second. Ties do not raise the first: of outcomes that take few values, all zeros
-fall into one narrow bundle of residuals, in which the order is that of the predicted means, and ranks would make much of
-it. Where seasons (or groups, or users) have levels, a line in something that is the same for all rows of
+Levels and lines are tested by F twice, on the residuals and on the normal scores of their ranks, and the larger
+p-value counts. Heavy tails do not raise the second. Ties do not raise the first: of outcomes that take few values,
+all zeros fall into one narrow bundle of residuals, in which the order is that of the predicted means, and ranks would
+make much of it. Where seasons (or groups, or users) have levels, a line in something that is the same for all rows of
 a season is judged by the scatter of the seasons' means around it (`line_between`).
 
 Shapes: n rows, p columns.
