@@ -269,6 +269,7 @@ def test_a_covariate_that_lacks_a_role_is_given_it() -> None:
 
     assert rain("line", "noise").endswith('add "level" to the `affects` of [context.rain]')
     assert rain("arms", "level").endswith('add "effects" to the `affects` of [context.rain]')
+    assert rain("line", "level").endswith('for all arms alike: add "effects" to the `affects` of [context.rain]')
     assert "does not cover this" in rain("arms", "level", "effects")
     assert "straight line in rain" in rain("curve", "level")
     assert 'kind = "field", with "level" in the `affects` of [context.rain]' in rain("line", "noise", kind="paper")

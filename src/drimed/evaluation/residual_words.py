@@ -190,6 +190,8 @@ def _covariate(covariate: str, form: str, model: Described) -> str:
     if declared is not None and role in declared.affects and model.kind != "paper":
         if form == "curve":
             return f"the model has a straight line in {covariate}: add its square or logarithm as a field of its own"
+        if "effects" not in declared.affects:
+            return f'the model has {covariate} for all arms alike: add "effects" to the `affects` of [{declared.table}]'
         return f"the model has {covariate}, and it does not cover this: look at the outcomes behind it"
     if declared is None:
         return f"the model leaves it out: declare {covariate} as a context field that affects the {role}"
