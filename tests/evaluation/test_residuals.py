@@ -248,7 +248,7 @@ def test_the_advice_depends_on_what_the_model_has() -> None:
 
 def test_the_advice_is_what_the_trial_file_lacks() -> None:
     left_out = said("season", kind="field", seasons=False)
-    assert left_out == "the model has no season level: remove `seasons = false` from [model], or use control plots"
+    assert left_out == "the model has no season level: remove seasons = false from [model], or use control plots"
     assert "control plots" not in said("season", kind="field", seasons=False, difference=True)
     assert "control plots" not in said("trend", kind="people")
     assert "new episode" in said("trend", kind="people")
@@ -267,12 +267,12 @@ def test_a_covariate_that_lacks_a_role_is_given_it() -> None:
         declared = {"rain": Covariate("context.rain", frozenset(affects))}
         return said(f"rain: {form}", kind=kind, terms={"covariate", "covariate x arm"}, covariates=declared)
 
-    assert rain("line", "noise").endswith('add "level" to the `affects` of [context.rain]')
-    assert rain("arms", "level").endswith('add "effects" to the `affects` of [context.rain]')
-    assert rain("line", "level").endswith('for all arms alike: add "effects" to the `affects` of [context.rain]')
+    assert rain("line", "noise").endswith('add "level" to affects under [context.rain]')
+    assert rain("arms", "level").endswith('add "effects" to affects under [context.rain]')
+    assert rain("line", "level").endswith('for all arms alike: add "effects" to affects under [context.rain]')
     assert "does not cover this" in rain("arms", "level", "effects")
     assert "straight line in rain" in rain("curve", "level")
-    assert 'kind = "field", with "level" in the `affects` of [context.rain]' in rain("line", "noise", kind="paper")
+    assert 'kind = "field", with "level" in affects under [context.rain]' in rain("line", "noise", kind="paper")
     assert "declare rain" in said("rain: line", kind="field")
 
 

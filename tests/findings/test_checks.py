@@ -141,7 +141,9 @@ def people(affects: list[str]) -> Analysis:
         MemoryStore(),
     )
     for first in range(0, 240, 12):
-        who = {f"p{first + i}": {"age": 50 + 10 * rng.standard_normal(), "sex": "fm"[i % 2]} for i in range(12)}
+        who: dict[str, dict[str, Any]] = {
+            f"p{first + i}": {"age": 50 + 10 * rng.standard_normal(), "sex": "fm"[i % 2]} for i in range(12)
+        }
         asked = trial.ask(list(who), enrol={user: {"attributes": own} for user, own in who.items()})
         steps = [10 + 0.2 * (who[d.user]["age"] - 50) * (d.arm == "new") + rng.standard_normal() for d in asked]
         trial.tell_many([Report(d.id, {"steps": y}) for d, y in zip(asked, steps, strict=True)], confirm=True)
@@ -152,7 +154,7 @@ def test_an_attribute_that_changes_what_an_arm_does_is_noticed_where_the_model_l
     left_out = people(["level"])
     assert left_out.checks.withdrawn is not None
     assert "depends on age" in left_out.checks.withdrawn
-    assert any(a.advice.endswith('add "effects" to the `affects` of [attributes.age]') for a in left_out.checks.alarms)
+    assert any(a.advice.endswith('add "effects" to affects under [attributes.age]') for a in left_out.checks.alarms)
     assert {"age: arms", "sex: arms"} <= {c.name for c in left_out.checks.left}
     assert people(["level", "effects"]).checks.withdrawn is None
 

@@ -153,7 +153,7 @@ def _missing(family: str, model: Described) -> str:
     if model.kind == "paper":
         return 'use [model] kind = "field"'
     if not model.seasons and family.startswith("season"):
-        return "remove `seasons = false` from [model]"
+        return "remove seasons = false from [model]"
     if model.kind == "people" and family == "season":
         return "begin a new episode from time to time, and each will have one"
     if model.kind == "people" and family.startswith("season"):
@@ -168,7 +168,7 @@ def _arm(model: Described) -> str:
 
 
 def _spread(by: str, model: Described) -> str:
-    declare = 'declare what scales it as a context field with `affects = ["noise"]`'
+    declare = 'declare what scales it as a context field with affects = ["noise"]'
     if by == "arm" and not model.arm_noise:
         own = "have the noise learned for each arm" if model.kind == "paper" else 'set noise = "arm" in [model]'
         return f"{own}, or use the logarithm"
@@ -191,13 +191,13 @@ def _covariate(covariate: str, form: str, model: Described) -> str:
         if form == "curve":
             return f"the model has a straight line in {covariate}: add its square or logarithm as a field of its own"
         if "effects" not in declared.affects:
-            return f'the model has {covariate} for all arms alike: add "effects" to the `affects` of [{declared.table}]'
+            return f'the model has {covariate} for all arms alike: add "effects" to affects under [{declared.table}]'
         return f"the model has {covariate}, and it does not cover this: look at the outcomes behind it"
     if declared is None:
         return f"the model leaves it out: declare {covariate} as a context field that affects the {role}"
     how = 'use [model] kind = "field", with' if model.kind == "paper" else "add"
     end = "in" if model.kind == "paper" else "to"
-    return f'the model leaves it out: {how} "{role}" {end} the `affects` of [{declared.table}]'
+    return f'the model leaves it out: {how} "{role}" {end} affects under [{declared.table}]'
 
 
 def _a(what: str) -> str:
