@@ -99,7 +99,7 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
     left = None
     if isinstance(fit, Known):
         terms = [f.name for f in fit.structure.families]
-        left = residual_findings(seen, *field_residuals(seen, fit), kind=state.spec.kind, terms=terms)
+        left = residual_findings(seen, *field_residuals(seen, fit), terms=terms)
     agreed = agreement(seen, fit, effects) if effects else Agreement(0, RATE, [], [])
     checks = check(seen, left)
     waiting = seen.standing == STATES.index(PENDING)
@@ -188,7 +188,7 @@ def assumptions(checks: Checks, state: TrialState | None = None) -> list[tuple[s
     found = [
         ("Contexts", context),
         ("Effects", mean),
-        ("Model", _left(checks)),
+        ("Model", _left(checks, state)),
         ("Noise", noise),
         ("Logged probabilities", played),
     ]
@@ -215,14 +215,16 @@ def _contexts(found: ContextDrift, users: int, called: Calendar) -> str:
     )
 
 
-def _left(checks: Checks) -> str:
+def _left(checks: Checks, state: TrialState | None) -> str:
     """What the residuals say of the model of the mean."""
     if not checks.left:
         return "too few outcomes to check this yet."
     found = [c.found for c in checks.left if c.alarm]
     rate = f"(false-alarm rate {100 * ALPHA:g} % in all)"
     made = f"{counted(len(checks.left), 'check')} of what it does not explain of the outcomes {rate}"
-    return f"{made} found this: {'; '.join(found)}." if found else f"{made} found nothing."
+    moves = state is not None and state.spec.model is not None and state.spec.model.discount < 1
+    unseen = " Trends and arms that change were not looked for: the discount is for these." if moves else ""
+    return (f"{made} found this: {'; '.join(found)}." if found else f"{made} found nothing.") + unseen
 
 
 def _own(seen: Gathered, effects: list[Effect]) -> list[Effect]:

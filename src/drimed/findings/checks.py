@@ -17,6 +17,7 @@ from drimed.errors import DrimedError, InputError
 from drimed.evaluation import calibration
 from drimed.evaluation.drift import ContextDrift, EpisodeSums, MeanDrift, Monitor, context_drift
 from drimed.evaluation.residuals import Check, Residuals, check_residuals
+from drimed.findings.described import beside, described
 from drimed.findings.inference import evidence, inference_learner, inference_noise, usable
 from drimed.learning import learned, noise
 from drimed.learning.learned import Noise
@@ -87,18 +88,16 @@ def residual_findings(
     *,
     design: FloatArray | None = None,
     fitted: FloatArray | None = None,
-    kind: str = PAPER,
     terms: Collection[str] = (),
 ) -> tuple[Check, ...]:
     """What standardised residuals (len(at), M) of the decisions `at` show; NaN: none for this metric.
 
     They are independent and standard normal if the model is right, once a design is taken out where one is given.
-    `kind` is that of [model], and `terms` are the families that the model has ("season", "group", "group x arm",
-    "covariate", ...): the advice depends on them.
+    `terms` are the families that the model has ("season", "group", "group x arm", ...): the advice depends on them.
     """
     values = np.where(_fixed(seen, at), np.nan, values)
     people = [seen.state.profiles[int(s)] for s in seen.slot[at]]
-    grouped = any(p.group is not None for p in people)
+    grouped, known = any(p.group is not None for p in people), beside(seen, at)
     residuals = Residuals(
         values=np.where(seen.observed[at], values, np.nan),
         metrics=tuple(seen.state.problem.metrics),
@@ -107,14 +106,15 @@ def residual_findings(
         group=[p.group or p.user for p in people] if grouped else None,
         season=seen.episode[at],
         order=seen.number[at],
-        covariates=None if seen.context is None else seen.context[at],
-        names=() if seen.context is None else tuple(seen.state.spec.context),
+        covariates=known.numbers,
+        names=known.names,
+        categories=known.categories,
         design=design,
         fitted=fitted,
         outcomes=seen.vector[at],
         decision=seen.number[at],
     )
-    return check_residuals(residuals, kind=kind, terms=terms, alpha=ALPHA)
+    return check_residuals(residuals, model=described(seen.state, terms), alpha=ALPHA)
 
 
 def _contexts(seen: Gathered) -> FloatArray | None:
