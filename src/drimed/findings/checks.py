@@ -7,7 +7,6 @@ Shapes: L episodes, H users, D context fields, K arms, M metrics.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -16,20 +15,19 @@ import numpy as np
 from drimed.errors import DrimedError, InputError
 from drimed.evaluation import calibration
 from drimed.evaluation.drift import ContextDrift, EpisodeSums, MeanDrift, Monitor, context_drift
-from drimed.evaluation.residuals import Check, Residuals, check_residuals
+from drimed.evaluation.residuals import Check
 from drimed.findings.inference import evidence, inference_learner, inference_noise, usable
 from drimed.learning import learned, noise
 from drimed.learning.learned import Noise
-from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick_shared
+from drimed.linear.arrays import FloatArray, IntArray, pick_shared
 from drimed.linear.ridge import one_step_ahead
 from drimed.records import Alarm
 from drimed.trial.gather import Gathered
+from drimed.trial.left_over import ALPHA, residual_findings, wrong_because
 from drimed.trial.seasons import calendar
 
-ALPHA = 0.01  # false-alarm rate: the probability that a trial without drift ever raises an alarm
 FEWEST_EPISODES = 3
 CHUNK = 2000  # outcomes that are weighed at a time
-PAPER = "paper"  # the kind of model: one mean for each arm
 
 
 @dataclass(frozen=True)
@@ -69,52 +67,6 @@ def _left(seen: Gathered, rows: _Rows) -> tuple[Check, ...]:
     theta = np.linalg.lstsq(rows.Z.reshape(-1, rows.Z.shape[-1]), rows.w.ravel(), rcond=None)[0]
     design, fitted = rows.X / rows.sd[..., None], np.matvec(rows.X, theta)
     return residual_findings(seen, rows.at, rows.y / rows.sd, design=design, fitted=fitted)
-
-
-def _fixed(seen: Gathered, at: IntArray) -> BoolArray:
-    """Metrics that have one value under each arm, such as a fixed cost: what is left of them is round-off. (M,)"""
-    arm, fixed = seen.arm[at], np.full(seen.vector.shape[1], len(at) > 0)
-    for k in np.unique(arm):
-        y, there = seen.vector[at][arm == k], seen.observed[at][arm == k]
-        fixed &= np.where(there, y, -np.inf).max(0) <= np.where(there, y, np.inf).min(0)
-    return fixed
-
-
-def residual_findings(
-    seen: Gathered,
-    at: IntArray,
-    values: FloatArray,
-    *,
-    design: FloatArray | None = None,
-    fitted: FloatArray | None = None,
-    kind: str = PAPER,
-    terms: Collection[str] = (),
-) -> tuple[Check, ...]:
-    """What standardised residuals (len(at), M) of the decisions `at` show; NaN: none for this metric.
-
-    They are independent and standard normal if the model is right, once a design is taken out where one is given.
-    `kind` is that of [model], and `terms` are the families that the model has ("season", "group", "group x arm",
-    "covariate", ...): the advice depends on them.
-    """
-    values = np.where(_fixed(seen, at), np.nan, values)
-    people = [seen.state.profiles[int(s)] for s in seen.slot[at]]
-    grouped = any(p.group is not None for p in people)
-    residuals = Residuals(
-        values=np.where(seen.observed[at], values, np.nan),
-        metrics=tuple(seen.state.problem.metrics),
-        arm=seen.arm[at],
-        user=[p.user for p in people],
-        group=[p.group or p.user for p in people] if grouped else None,
-        season=seen.episode[at],
-        order=seen.number[at],
-        covariates=None if seen.context is None else seen.context[at],
-        names=() if seen.context is None else tuple(seen.state.spec.context),
-        design=design,
-        fitted=fitted,
-        outcomes=seen.vector[at],
-        decision=seen.number[at],
-    )
-    return check_residuals(residuals, kind=kind, terms=terms, alpha=ALPHA)
 
 
 def _contexts(seen: Gathered) -> FloatArray | None:
@@ -193,7 +145,7 @@ def _mean_drift(seen: Gathered, rows: _Rows) -> MeanDrift | None:
 
 def _withdrawn(seen: Gathered, found: Checks) -> str | None:
     """Why the ranges and the promise to users do not hold, by the clearest sign of it."""
-    why = next((c.found for c in found.left if c.alarm and c.serious), None)
+    why = wrong_because(found.left)
     if why is None and found.mean is not None and int(found.mean.alarm) >= 0:
         why = f"the effects themselves have moved (detected in {calendar(seen.state).said(int(found.mean.alarm) + 1)})"
     if why is None:
