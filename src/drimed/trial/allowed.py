@@ -119,16 +119,13 @@ def amendable(story: Story) -> dict[str, Any]:
     return story.outcome
 
 
-def some_left(old: Mapping[str, Any], metrics: Mapping[str, Any], control: Mapping[str, Any] | None) -> None:
-    """An amendment leaves something of an outcome."""
-    if not metrics and (old or not control):
-        raise InputError("an amendment cannot take back every metric; correct them, or leave them", ("outcome",))
-
-
 def incomplete(state: TrialState, story: Story) -> None:
     """Only what is not there can be missing."""
     if state.state_of(story.outcome, missing=True) != MISSING:
-        raise ConflictError(f"decision {story.decision} has its whole outcome; nothing of it is missing")
+        raise ConflictError(
+            f"decision {story.decision} has its whole outcome; nothing of it is missing; if that is not its own, "
+            "take it back first: amend it with empty values"
+        )
 
 
 def known_user(state: TrialState, user: str) -> None:
