@@ -104,14 +104,6 @@ def some_value(decision: int, metrics: Mapping[str, Any], control: Mapping[str, 
         raise InputError(f"decision {decision}: an outcome needs at least one value; or mark it missing", ("outcome",))
 
 
-def both_plots(state: TrialState, decision: int, control: Mapping[str, Any] | None) -> None:
-    """Where outcomes are differences, the control plot's values come with them."""
-    if state.spec.feedback == "difference" and not control:
-        raise InputError(
-            f"decision {decision}: feedback 'difference' needs the control plot's values too", ("control",)
-        )
-
-
 def amendable(story: Story) -> dict[str, Any]:
     """The outcome that can be amended."""
     if story.outcome is None:

@@ -154,7 +154,6 @@ def _completed(state: TrialState, story: Story, report: Report) -> dict[str, Any
     control = None
     if _has_control_plots(state, report.control):
         before, more = old["control"] or {}, _present(_checked(state, report.control or {}, "control"))
-        allowed.both_plots(state, story.decision, before | more)
         allowed.agrees(story.decision, before, more, "control")
         control = _ordered(state, before | more)
     return {"metrics": _ordered(state, old["metrics"] | new), "control": control}
