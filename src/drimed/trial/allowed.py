@@ -83,7 +83,7 @@ def own_block(user: str, plot: str, block: str | None, own: Mapping[str, str | N
     """A plot stays in its block."""
     if plot in own and own[plot] != block:
         raise ConflictError(
-            f"plot {plot!r} of user {user!r} is in block {own[plot]!r}, not in {block!r}", ("plots", user)
+            f"plot {plot!r} of user {user!r} is in block {own[plot]!r}, not in {block!r}", ("plots", user, plot)
         )
 
 
