@@ -157,10 +157,10 @@ DRIFTING: dict[str, Any] = {
 }
 
 
-def drifting(seasons: int) -> Trial:
+def drifting(seasons: int, store: Store | None = None) -> Trial:
     """Arms that do nothing, and a level that rises from season to season, which the model is told not to expect."""
     data = {name: value for name, value in (SPEC | DRIFTING).items() if value is not None}
-    trial, rng = Trial.create(TrialSpec.read(data), MemoryStore()), np.random.default_rng(0)
+    trial, rng = Trial.create(TrialSpec.read(data), store or MemoryStore()), np.random.default_rng(0)
     for season in range(1, seasons + 1):
         decided = trial.ask(episode=season)
         told = {d.id: {"yield": 20 + 0.6 * season + float(rng.standard_normal())} for d in decided}

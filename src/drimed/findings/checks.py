@@ -22,9 +22,11 @@ from drimed.learning.learned import Noise
 from drimed.linear.arrays import FloatArray, IntArray, pick_shared
 from drimed.linear.ridge import one_step_ahead
 from drimed.records import Alarm
-from drimed.trial.gather import Gathered
-from drimed.trial.left_over import ALPHA, residual_findings, wrong_because
+from drimed.trial.gather import Gathered, gather
+from drimed.trial.left_over import ALPHA, left_by, residual_findings, wrong_because
+from drimed.trial.model_ranges import known, offers_now
 from drimed.trial.seasons import calendar
+from drimed.trial.trial import Trial
 
 FEWEST_EPISODES = 3
 CHUNK = 2000  # outcomes that are weighed at a time
@@ -60,6 +62,14 @@ def check(seen: Gathered, left: tuple[Check, ...] | None = None) -> Checks:
     users = 0 if contexts is None else contexts.shape[1]
     found = Checks(drift, users, mean, residual, propensities, left, [])
     return replace(found, alarms=_alarms(seen, found), withdrawn=_withdrawn(seen, found))
+
+
+def withdrawn(trial: Trial) -> str | None:
+    """Which promise of a trial does not hold as it stands, and why; None: there is no sign against any."""
+    with trial.reading() as (ledger, state):
+        seen = gather(ledger, state)
+    model = known(state, offers_now(state)) if state.users else None
+    return check(seen, None if model is None else left_by(seen, model)).withdrawn
 
 
 def _left(seen: Gathered, rows: _Rows) -> tuple[Check, ...]:
