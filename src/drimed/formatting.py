@@ -8,6 +8,7 @@ from datetime import datetime
 
 NOT_KNOWN = "not known yet"  # in place of a number or a range that rests on nothing
 ENDLESS = 1e40  # no outcome and no sum of them is so large: nothing is known
+NOTHING = 1e-40  # and none is so small: what is left of numbers that cancel, or a chance that is none
 
 
 def short(value: float) -> str:
@@ -15,12 +16,22 @@ def short(value: float) -> str:
 
     >>> [short(v) for v in (0.49732, -26.21, 1777.8)]
     ['0.497', '−26.2', '1,778']
-    >>> short(-1e50)
-    '−∞'
+    >>> short(-1e50), short(-2.43e-50)
+    ('−∞', '0')
     """
+    value = 0.0 if abs(value) <= NOTHING else value
     if abs(value) >= ENDLESS:
         return "−∞" if value < 0 else "∞"
     return (f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}").replace("-", "−")
+
+
+def span(low: float, high: float) -> str:
+    """A range.
+
+    >>> span(-26.21, 3.5), span(-1e50, 1e50)
+    ('−26.2 to 3.5', 'not known yet')
+    """
+    return NOT_KNOWN if low <= -ENDLESS and high >= ENDLESS else f"{short(low)} to {short(high)}"
 
 
 def number(value: float) -> str:
@@ -53,10 +64,10 @@ def measured(name: str, unit: str) -> str:
 def percent(share: float) -> str:
     """A share in per cent; a small one is not shown as 0 %, nor a large one as 100 %.
 
-    >>> [percent(p) for p in (0.0, 0.001, 0.42, 0.999, 1.0)]
-    ['0 %', '< 1 %', '42 %', '> 99 %', '100 %']
+    >>> [percent(p) for p in (0.0, 1e-50, 0.001, 0.42, 0.999, 1.0)]
+    ['0 %', '0 %', '< 1 %', '42 %', '> 99 %', '100 %']
     """
-    if 0 < share < 0.005:
+    if NOTHING < share < 0.005:
         return "< 1 %"
     return "> 99 %" if 0.995 <= share < 1 else f"{100 * share:.0f} %"
 

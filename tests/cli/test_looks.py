@@ -11,7 +11,7 @@ from drimed.cli.trial.common import console
 from drimed.trial.stores import open_store
 from tests.cli.commanding import CommandLine
 from tests.trial.forging import NAME
-from tests.trial.test_stopping import SUPERIOR, create, play
+from tests.trial.test_stopping import SUPERIOR, create, drifting, play
 
 LONG = "the split dressing is better"
 
@@ -37,6 +37,24 @@ def test_a_look_is_shown_in_eighty_columns_and_recorded(line: CommandLine) -> No
     assert "rules met: the split dressing is better" in line.ok("log", NAME, "--limit", "2")
     assert "2 looks taken again" in line.ok("verify", NAME)
     assert f"stopping rules that are met: {LONG}" in line.ok("status", NAME)
+
+
+def test_a_model_that_is_wrong_is_told_by_the_look_the_status_and_the_why(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "t.db"))
+    drifting(10, store)
+    store.close()
+    line = CommandLine(tmp_path)
+    console.width = 400
+    shown = line.ok("look", NAME)
+    assert "no rule is met yet by" in shown
+    assert "the model is wrong, so that it shows nothing: yield:" in shown
+    withdrawn = "The ranges and the promise to stay near the control do not hold, because the model is wrong: yield:"
+    assert withdrawn in line.ok("status", NAME)
+    assert f"By what is known now the range above is no promise. {withdrawn}" in line.ok("why", NAME, "100")
+
+
+def test_a_trial_whose_model_holds_says_nothing_of_it(line: CommandLine) -> None:
+    assert "wrong" not in line.ok("status", NAME) + line.ok("why", NAME, "30") + line.ok("look", NAME)
 
 
 def test_a_dry_run_writes_nothing(line: CommandLine) -> None:

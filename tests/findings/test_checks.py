@@ -11,10 +11,11 @@ import pytest
 
 from drimed.evaluation.drift import context_drift
 from drimed.findings.analyse import Analysis, analyse, assumptions, sentences
-from drimed.findings.checks import Checks, check, residual_findings
+from drimed.findings.checks import Checks, check
 from drimed.findings.page import report
 from drimed.records import Report
 from drimed.trial.gather import gather
+from drimed.trial.left_over import residual_findings
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 from tests.findings import field_trials

@@ -8,13 +8,14 @@ import pytest
 
 from drimed.findings.analyse import analyse
 from drimed.findings.charts import stopping as charts
-from drimed.findings.page import write_report
+from drimed.findings.page import report, write_report
 from drimed.findings.stopping import story, words
 from drimed.records import Claim
+from drimed.trial import events as kinds
 from drimed.trial.parts import Stopping
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
-from tests.trial.test_stopping import SPEC, SUPERIOR, create, play
+from tests.trial.test_stopping import SPEC, SUPERIOR, create, drifting, play
 
 
 def test_the_report_tells_the_rules_the_looks_and_the_changes(tmp_path: Path) -> None:
@@ -48,6 +49,23 @@ def test_the_report_tells_the_rules_the_looks_and_the_changes(tmp_path: Path) ->
     assert "to go until the arm is shown to be better than the control and the trial stops" in chart.table.columns
     assert len(chart.table.rows) == last
     assert [row[-1] for row in chart.table.rows] == ["no"] * (last - 1) + ["yes"]
+
+
+def test_a_rule_by_a_model_that_is_wrong_is_said_not_to_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds, "FORM", 4)
+    old = drifting(10)
+    old.look()
+    monkeypatch.undo()
+    said = "r rests on the model, which is wrong by what is known now: its claim does not hold."
+    page = report(analyse(old))
+    assert "r was met for" in page
+    assert said in page
+    new = drifting(10)
+    new.look()
+    page = report(analyse(new))
+    assert "At the last look r was not met: the model is wrong, so that it shows nothing: yield:" in page
+    assert "No rule was met." in page
+    assert said not in page
 
 
 def test_a_trial_without_rules_says_nothing_of_them(tmp_path: Path) -> None:

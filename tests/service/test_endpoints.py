@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import csv
 import io
+import math
+import re
 import threading
 from typing import Any
 
@@ -17,6 +19,16 @@ from tests.service.serving import Running
 from tests.trial.trials import BUSY, SMALL, outcome
 
 T = "/v1/trials/small"
+WARD: dict[str, Any] = {
+    "name": "ward",
+    "seed": 3,
+    "control": "usual",
+    "preference": {"relief": 1},
+    "model": {"kind": "people", "centred": True},
+    "metrics": {"relief": {}},
+    "arms": {"usual": {}, "new": {}},
+    "tolerance": {"absolute": 5},
+}
 
 
 def ok(response: httpx.Response, status: int = 200) -> Any:
@@ -174,6 +186,23 @@ def test_effects_have_the_estimates_that_the_next_decision_records(http: httpx.C
     assert (page["next"], rest["next"]) == ("site 2", None)
     assert page["items"] + rest["items"] == ok(http.get("/v1/trials/busy/effects"))["items"]
     problem(http.get("/v1/trials/busy/effects", params={"user": "nobody"}), 422)
+
+
+def test_an_end_of_a_range_that_is_not_known_is_null(http: httpx.Client, running: Running) -> None:
+    ok(http.post("/v1/trials", json=WARD), 201)
+    ok(http.post("/v1/trials/ward/ask", json={"users": ["ann", "bob"]}))
+    reports = [{"decision": n, "outcome": {"relief": 40 + 4 * n}} for n in (1, 2)]
+    ok(http.post("/v1/trials/ward/tell", json={"reports": reports}))
+    new, *_ = [e for e in ok(http.get("/v1/trials/ward/effects"))["items"] if e["arm"] == "new"]
+    assert (new["low"], new["high"], new["decisions"]) == (None, None, 0)
+    assert new["likely_low"] < 0 < new["likely_high"]
+    with Client(running.address) as client:
+        new, *_ = [e for e in client.effects("ward").items if e.arm == "new"]
+    assert (new.low, new.high, new.certain) == (-math.inf, math.inf, 0)
+    page = http.get("/trials/ward").text
+    assert "∞" not in page
+    assert not re.search(r"\de[-−]\d\d", page)
+    assert "<td>not known yet</td>" in page
 
 
 def test_arms_of_which_nothing_is_known_have_no_effect_yet(http: httpx.Client) -> None:

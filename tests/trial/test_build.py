@@ -108,6 +108,10 @@ def test_the_published_algorithms_take_the_relative_tolerance() -> None:
     assert own.tolerance == 0.2
 
 
+UNSEASONED: dict[str, Any] = {"model": {"kind": "field", "seasons": False}}
+BY_MODEL = {"kind": "superiority", "evidence": "model"}
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -117,6 +121,7 @@ def test_the_published_algorithms_take_the_relative_tolerance() -> None:
         ({"policy": {"name": "published_dri_med"}, "noise": KNOWN}, "only discourages decisions below the control"),
         ({"tolerance": {"relative": 0.1}}, "the tolerance has no absolute part"),
         ({"users": {}}, "there are no users yet"),
+        (UNSEASONED | {"stopping": {"rules": {"r": BY_MODEL}}}, "r: without seasons in the model, a rule by the model"),
     ],
 )
 def test_what_a_person_should_know_before_the_start_is_said(changes: dict[str, Any], said: str) -> None:
@@ -127,6 +132,8 @@ def test_what_a_person_should_know_before_the_start_is_said(changes: dict[str, A
 
 def test_a_sound_trial_needs_no_note() -> None:
     assert notes(spec_of(), 6) == []
+    assert notes(spec_of(**UNSEASONED, stopping={"rules": {"r": BY_MODEL | {"evidence": "propensities"}}}), 6) == []
+    assert notes(spec_of(model={"kind": "field"}, stopping={"rules": {"r": BY_MODEL}}), 6) == []
     assert notes(spec_of(tolerance={}, policy={"name": "dri_med", "guard": "budget"}), 6) == []
 
 

@@ -52,11 +52,14 @@ def test_the_difference_to_the_control_plot_is_what_is_learned_from() -> None:
     assert final.effects["old"] == type(final.effects["old"])(0.0, 0.0, 0.0)
 
 
-def test_a_difference_needs_both_plots() -> None:
+def test_a_difference_needs_both_plots_which_may_come_one_after_the_other() -> None:
     trial = paired()
     given = trial.ask("north")
-    refused(trial, lambda: trial.tell(given.id, {"yield": 5.0}), InputError, "needs the control plot's values too")
-    told = trial.tell(given.id, {"yield": 5.0, "cost": 1.0}, control={"yield": 4.0})
+    told = trial.tell(given.id, {"yield": 5.0, "cost": 1.0})
+    assert (told.state, told.control, told.waits_for) == ("partial", {}, ["yield", "cost"])
+    assert next(trial.decisions()).reward is None
+    assert trial.state().learned.evidence.ridge.b.tolist() == [0.0] * len(trial.state().learned.evidence.ridge.b)
+    told = trial.tell(given.id, {}, control={"yield": 4.0})
     assert told.waits_for == ["cost"]
     assert trial.tell(given.id, {}, control={"cost": 3.0}).waits_for == []
     (row,) = trial.decisions()

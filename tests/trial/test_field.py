@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.records import Decision
+from drimed.records import Decision, Report
 from drimed.trial import opened as opened_trials
 from drimed.trial import snapshots
 from drimed.trial.stores import open_store
@@ -187,6 +187,33 @@ def test_both_plots_are_learned_from_as_they_are_and_the_reward_is_their_differe
     trial.amend(given.id, {}, control={"cost": 4.0}, reason="typed wrongly")
     assert next(trial.decisions()).reward == pytest.approx(1.0 + 0.3)
     verified(trial)
+
+
+def test_the_control_plot_may_come_later_and_in_the_end_the_same_is_known() -> None:
+    late, once = paired(), paired()
+    for season in range(1, 4):
+        values = {
+            d.id: ({"yield": 5.0 + d.id % 4, "cost": 2.0 + d.id % 3}, {"yield": 4.0 + d.id % 2, "cost": 3.0})
+            for d in once.ask(episode=season)
+        }
+        late.ask(episode=season)
+        if season == 1:
+            first = values
+            late.tell_many([Report(n, plot) for n, (plot, _) in values.items()], confirm=True)
+            assert (late.status().partial, late.status().complete) == (len(values), 0)
+            assert {d.reward for d in late.decisions()} == {None}
+            late.tell_many([Report(n, {}, other) for n, (_, other) in values.items()], confirm=True)
+        else:
+            late.tell_many([Report(n, plot, other) for n, (plot, other) in values.items()], confirm=True)
+        once.tell_many([Report(n, plot, other) for n, (plot, other) in values.items()], confirm=True)
+        for mine, its in zip(late.preview(), once.preview(), strict=True):
+            assert mine.effects is not None
+            assert its.effects is not None
+            for arm, found in mine.effects.items():
+                assert found.estimate == pytest.approx(its.effects[arm].estimate, rel=1e-6, abs=1e-6)
+    back = late.amend(1, {}, control=dict.fromkeys(first[1][1]), reason="another plot's")
+    assert (back.state, back.control) == ("partial", {})
+    verified(late)
 
 
 def test_sites_with_control_plots_may_have_different_controls() -> None:

@@ -71,6 +71,16 @@ def test_a_sheet_of_all_users_can_be_filled_in_and_asked_with(field: Trial) -> N
         (SEASON.replace("flat", "falt"), "row 2: unknown level of 'slope' 'falt'; did you mean 'flat'"),
         (SEASON.replace("south", "suth"), "row 5: unknown user 'suth'; did you mean 'south'"),
         ("user,plot,block,rain,slope\nnorth,A1,B,450,flat\n", "row 2: plot 'A1' of user 'north' is in block 'A'"),
+        (
+            "user,plot,block,rain,slope\nnorth,A1,A,450,flat\nnorth,B1,A,450,flat\n",
+            "row 3: plot 'B1' of user 'north' is in block 'B', not in 'A'",
+        ),
+        ("user,plot,rain,slope\nnorth,A1,450,flat\nnorth,Z9,450,flat\n", "row 3: user 'north': unknown plot 'Z9'"),
+        ("user,plot,rain,slope\nnorth,A1,450,flat\nnorth,a/b,450,flat\n", "row 3: plot must be a name"),
+        (
+            "user,plot,block,rain,slope\nnorth,A1,A,450,flat\nnorth,Z9,Z,450,flat\n",
+            "row 3: user 'north': unknown plot 'Z9'",
+        ),
         ("user,block,rain,slope\nnorth,B,450,flat\n", "row 2: column 'plot' is missing or empty"),
         (
             "user,plot,block,rain,slope\nsouth,1,W,450,flat\nsouth,2,,450,flat\n",

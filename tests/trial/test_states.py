@@ -52,6 +52,15 @@ def test_an_outcome_that_comes_in_parts_is_partial_and_then_complete() -> None:
     verified(trial)
 
 
+def test_an_outcome_that_is_taken_back_is_pending_for_everybody_and_may_come_again() -> None:
+    trial = asked()
+    trial.tell(1, {"yield": 5.0, "cost": 9.0})
+    assert trial.amend(1, {"yield": None, "cost": None}, reason="not its own").state == state(trial) == PENDING
+    assert [row["metric_yield"] for row in records(trial)] == [None]
+    assert trial.tell(1, {"yield": 5.0, "cost": 9.0}).state == state(trial) == COMPLETE
+    verified(trial)
+
+
 def test_an_outcome_may_come_whole() -> None:
     trial = asked()
     assert trial.tell(1, {"yield": 5.0, "cost": 9.0}).state == state(trial) == COMPLETE

@@ -12,7 +12,7 @@ import pytest
 from drimed.errors import ConflictError, HaltedError, InputError, SpecError
 from drimed.findings.charts.stopping import said as said_of
 from drimed.formatting import short
-from drimed.records import unconfirmed
+from drimed.records import Report, unconfirmed
 from drimed.trial import events as kinds
 from drimed.trial import snapshots
 from drimed.trial.looks import digest
@@ -144,6 +144,49 @@ def test_a_trial_of_an_earlier_form_is_looked_at_as_it_was(monkeypatch: pytest.M
     body = json.loads(log[0].text) | {"form": kinds.FORM}
     proof = verify(stored(chained([with_body(log[0], body), *log[1:]])), NAME)
     assert any("the look of event" in fault and "is not reproduced" in fault for fault in proof.faults)
+
+
+DRIFTING: dict[str, Any] = {
+    "model": {"seasons": False},
+    "users": {f"u{i}": {"plots": ["1", "2"]} for i in range(6)},
+    "metrics": {"yield": {}},
+    "preference": {"yield": 1.0},
+    "floors": None,
+    "tolerance": {"absolute": 3.0},
+    "stopping": {"rules": {"r": {"kind": "superiority", "evidence": "model", "then": "stop"}}, "looks": "by hand"},
+}
+
+
+def drifting(seasons: int, store: Store | None = None) -> Trial:
+    """Arms that do nothing, and a level that rises from season to season, which the model is told not to expect."""
+    data = {name: value for name, value in (SPEC | DRIFTING).items() if value is not None}
+    trial, rng = Trial.create(TrialSpec.read(data), store or MemoryStore()), np.random.default_rng(0)
+    for season in range(1, seasons + 1):
+        decided = trial.ask(episode=season)
+        told = {d.id: {"yield": 20 + 0.6 * season + float(rng.standard_normal())} for d in decided}
+        trial.tell_many([Report(number, outcome) for number, outcome in told.items()])
+    return trial
+
+
+def test_a_rule_by_the_model_is_not_met_where_the_model_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The level rises while arms change, so that the model takes one of them for better."""
+    monkeypatch.setattr(kinds, "FORM", 4)
+    old = drifting(10)
+    old.look()
+    monkeypatch.undo()
+    assert old.state().status == "stopped"
+    assert verify(old.store, NAME).ok, "it was looked at as it was"
+    trial = drifting(10)
+    trial.look()
+    assert trial.state().status == "running"
+    last = looks(trial)[-1]
+    assert "yield" in last["rules"][0]["withdrawn"]
+    assert any(claim["distance"] < 0 and not claim["met"] for claim in last["rules"][0]["claims"])
+    assert last["demands"] is None
+    (said, *_) = [c for c in trial.look(dry_run=True).claims if c.distance is not None and c.distance < 0]
+    assert f"the model is wrong, so that it shows nothing: {said.withdrawn}" in said_of(said, "")
+    proof = verify(trial.store, NAME)
+    assert (proof.ok, proof.looks) == (True, len(looks(trial)))
 
 
 def test_exact_evidence_is_wider_and_claims_nothing_once_an_outcome_leaves_its_range() -> None:

@@ -118,12 +118,35 @@ def test_a_metric_can_be_taken_back_and_told_anew(changes: dict[str, Any]) -> No
     part.tell(1, {"yield": 5.0})
     assert theta(trial) == pytest.approx(theta(part), rel=1e-9, abs=1e-12)
     assert trial.tell(1, {"cost": 7.0}).result == "completed"
-    refused(
-        trial,
-        lambda: trial.amend(1, {"cost": None, "yield": None}, reason="r"),
-        InputError,
-        "cannot take back every metric",
-    )
+    verified(trial)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"model": {"kind": "people"}}, {"noise": KNOWN}, {"model": {"kind": "paper"}}, {"policy": {"name": "oful"}}],
+)
+def test_a_whole_outcome_can_be_taken_back_and_is_forgotten(changes: dict[str, Any]) -> None:
+    trial, never = asked(**changes), asked(**changes)
+    for one in (trial, never):
+        one.tell(2, {"yield": 4.0, "cost": 8.0})
+    trial.tell(1, WHOLE)
+    back = trial.amend(1, {"yield": None, "cost": None}, reason="it was another decision's")
+    assert (back.result, back.state, back.outcome, back.waits_for) == ("amended", "pending", None, [])
+    assert theta(trial) == pytest.approx(theta(never), rel=1e-9, abs=1e-12)
+    assert (trial.status().pending, trial.status().complete) == (2, 1)
+    assert (trial.decision(1).outcome, trial.decision(1).amendments) == (None, 1)
+    refused(trial, lambda: trial.amend(1, {"yield": 5.0}, reason="r"), ConflictError, "has no outcome to amend")
+    assert trial.tell(1, WHOLE).result == "recorded"
+    trial.amend(1, {"yield": None, "cost": None}, reason="again")
+    assert trial.mark_missing(1, reason="hail").state == trial.decision(1).state == "missing"
+    verified(trial)
+
+
+def test_what_is_taken_back_of_an_outcome_whose_rest_is_missing_leaves_all_of_it_missing() -> None:
+    trial = asked()
+    trial.tell(1, {"yield": 5.0})
+    trial.mark_missing(1, reason="hail")
+    assert trial.amend(1, {"yield": None}, reason="not its own").state == trial.decision(1).state == "missing"
     verified(trial)
 
 

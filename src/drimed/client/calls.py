@@ -328,7 +328,7 @@ def log_page(
 def effects(trial: str, *, user: str | None = None, limit: int = 100, after: str | None = None) -> Call[Page[Effect]]:
     """Each arm against the control, for one user or for so many."""
     params = _given(user=user, limit=limit, after=after)
-    return Call("GET", _of(trial, "effects"), _page(partial(read, Effect)), params)
+    return Call("GET", _of(trial, "effects"), _page(Effect.read), params)
 
 
 def checks(trial: str) -> Call[Checks]:

@@ -10,10 +10,9 @@ import numpy as np
 from drimed.errors import DrimedError
 from drimed.evaluation.drift import FEWEST_SEASONS, ContextDrift
 from drimed.findings.agreement import RATE, Agreement, agreement
-from drimed.findings.checks import ALPHA, FEWEST_EPISODES, PAPER, Checks, check, residual_findings
+from drimed.findings.checks import FEWEST_EPISODES, Checks, check
 from drimed.findings.course import Course, course
 from drimed.findings.effects import MODEL, Recommendation, all_effects, recommendations
-from drimed.findings.field_residuals import field_residuals
 from drimed.findings.field_sentences import field_sentences
 from drimed.findings.floor_cost import FloorCost, floor_cost
 from drimed.findings.inference import Inference, inference_fit
@@ -27,6 +26,7 @@ from drimed.trial import asking, queries
 from drimed.trial.blinding import openings
 from drimed.trial.events import now
 from drimed.trial.gather import Gathered, gather
+from drimed.trial.left_over import ALPHA, left_by
 from drimed.trial.model_free import REWARD
 from drimed.trial.model_ranges import known, offers_now
 from drimed.trial.seasons import NUMBERED, Calendar, calendar
@@ -96,10 +96,7 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
         looked = stopped(ledger, state)
     fit: Inference = (known(state, offers_now(state)) if state.users else None) or inference_fit(seen)
     effects = all_effects(seen, fit) if state.users else []
-    left = None
-    if isinstance(fit, Known):
-        terms = [f.name for f in fit.structure.families]
-        left = residual_findings(seen, *field_residuals(seen, fit), terms=terms)
+    left = left_by(seen, fit) if isinstance(fit, Known) else None
     agreed = agreement(seen, fit, effects) if effects else Agreement(0, RATE, [], [])
     checks = check(seen, left)
     waiting = seen.standing == STATES.index(PENDING)
@@ -193,7 +190,7 @@ def assumptions(checks: Checks, state: TrialState | None = None) -> list[tuple[s
         ("Logged probabilities", played),
     ]
     # What a model of the field leaves tells whether effects or noise move; the other two are of the paper's model.
-    own = state is None or state.spec.kind == PAPER
+    own = state is None or state.spec.kind == "paper"
     return found if own else [one for one in found if one[0] not in ("Effects", "Noise")]
 
 

@@ -7,7 +7,6 @@ Shapes: L episodes, H users, D context fields, K arms, M metrics.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -16,21 +15,21 @@ import numpy as np
 from drimed.errors import DrimedError, InputError
 from drimed.evaluation import calibration
 from drimed.evaluation.drift import ContextDrift, EpisodeSums, MeanDrift, Monitor, context_drift
-from drimed.evaluation.residuals import Check, Residuals, check_residuals
-from drimed.findings.described import beside, described
+from drimed.evaluation.residuals import Check
 from drimed.findings.inference import evidence, inference_learner, inference_noise, usable
 from drimed.learning import learned, noise
 from drimed.learning.learned import Noise
-from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick_shared
+from drimed.linear.arrays import FloatArray, IntArray, pick_shared
 from drimed.linear.ridge import one_step_ahead
 from drimed.records import Alarm
-from drimed.trial.gather import Gathered
+from drimed.trial.gather import Gathered, gather
+from drimed.trial.left_over import ALPHA, left_by, residual_findings, wrong_because
+from drimed.trial.model_ranges import known, offers_now
 from drimed.trial.seasons import calendar
+from drimed.trial.trial import Trial
 
-ALPHA = 0.01  # false-alarm rate: the probability that a trial without drift ever raises an alarm
 FEWEST_EPISODES = 3
 CHUNK = 2000  # outcomes that are weighed at a time
-PAPER = "paper"  # the kind of model: one mean for each arm
 
 
 @dataclass(frozen=True)
@@ -65,56 +64,19 @@ def check(seen: Gathered, left: tuple[Check, ...] | None = None) -> Checks:
     return replace(found, alarms=_alarms(seen, found), withdrawn=_withdrawn(seen, found))
 
 
+def withdrawn(trial: Trial) -> str | None:
+    """Which promise of a trial does not hold as it stands, and why; None: there is no sign against any."""
+    with trial.reading() as (ledger, state):
+        seen = gather(ledger, state)
+    model = known(state, offers_now(state)) if state.users else None
+    return check(seen, None if model is None else left_by(seen, model)).withdrawn
+
+
 def _left(seen: Gathered, rows: _Rows) -> tuple[Check, ...]:
     """What the paper's regression leaves. Its prior does not matter: the coefficients are fitted again without it."""
     theta = np.linalg.lstsq(rows.Z.reshape(-1, rows.Z.shape[-1]), rows.w.ravel(), rcond=None)[0]
     design, fitted = rows.X / rows.sd[..., None], np.matvec(rows.X, theta)
     return residual_findings(seen, rows.at, rows.y / rows.sd, design=design, fitted=fitted)
-
-
-def _fixed(seen: Gathered, at: IntArray) -> BoolArray:
-    """Metrics that have one value under each arm, such as a fixed cost: what is left of them is round-off. (M,)"""
-    arm, fixed = seen.arm[at], np.full(seen.vector.shape[1], len(at) > 0)
-    for k in np.unique(arm):
-        y, there = seen.vector[at][arm == k], seen.observed[at][arm == k]
-        fixed &= np.where(there, y, -np.inf).max(0) <= np.where(there, y, np.inf).min(0)
-    return fixed
-
-
-def residual_findings(
-    seen: Gathered,
-    at: IntArray,
-    values: FloatArray,
-    *,
-    design: FloatArray | None = None,
-    fitted: FloatArray | None = None,
-    terms: Collection[str] = (),
-) -> tuple[Check, ...]:
-    """What standardised residuals (len(at), M) of the decisions `at` show; NaN: none for this metric.
-
-    They are independent and standard normal if the model is right, once a design is taken out where one is given.
-    `terms` are the families that the model has ("season", "group", "group x arm", ...): the advice depends on them.
-    """
-    values = np.where(_fixed(seen, at), np.nan, values)
-    people = [seen.state.profiles[int(s)] for s in seen.slot[at]]
-    grouped, known = any(p.group is not None for p in people), beside(seen, at)
-    residuals = Residuals(
-        values=np.where(seen.observed[at], values, np.nan),
-        metrics=tuple(seen.state.problem.metrics),
-        arm=seen.arm[at],
-        user=[p.user for p in people],
-        group=[p.group or p.user for p in people] if grouped else None,
-        season=seen.episode[at],
-        order=seen.number[at],
-        covariates=known.numbers,
-        names=known.names,
-        categories=known.categories,
-        design=design,
-        fitted=fitted,
-        outcomes=seen.vector[at],
-        decision=seen.number[at],
-    )
-    return check_residuals(residuals, model=described(seen.state, terms), alpha=ALPHA)
 
 
 def _contexts(seen: Gathered) -> FloatArray | None:
@@ -193,7 +155,7 @@ def _mean_drift(seen: Gathered, rows: _Rows) -> MeanDrift | None:
 
 def _withdrawn(seen: Gathered, found: Checks) -> str | None:
     """Why the ranges and the promise to users do not hold, by the clearest sign of it."""
-    why = next((c.found for c in found.left if c.alarm and c.serious), None)
+    why = wrong_because(found.left)
     if why is None and found.mean is not None and int(found.mean.alarm) >= 0:
         why = f"the effects themselves have moved (detected in {calendar(seen.state).said(int(found.mean.alarm) + 1)})"
     if why is None:

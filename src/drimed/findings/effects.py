@@ -36,6 +36,7 @@ EVERYBODY = "all users"
 MODEL = "model"  # where an effect comes from, or PROPENSITIES
 POSTERIOR_DRAWS = 4000
 LIKELY = 0.95
+ROUND_OFF = 1e-12  # of an estimate, relative to its likely range: less is nothing
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,8 @@ def named(
 ) -> list[Effect]:
     """The arms of (5, K) ranges by their names."""
     arms = state.problem.arms
+    least = ROUND_OFF * (ranges[4] - ranges[3])
+    ranges = np.concatenate([np.where(np.abs(ranges[:1]) > least, ranges[:1], 0.0), ranges[1:]])
     seen = [None] * len(arms) if seasons is None else seasons.tolist()
     rows = zip(arms, ranges.T.tolist(), times.tolist(), possible.tolist(), seen, strict=False)
     return [

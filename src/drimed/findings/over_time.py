@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from drimed.findings import effects, inference
-from drimed.findings.field_residuals import outcome_rows
 from drimed.findings.inference import Inference
 from drimed.formatting import ENDLESS
 from drimed.learning.field import cells as field_cells
@@ -22,6 +21,7 @@ from drimed.learning.field.cells import FACTORS, Cells
 from drimed.learning.field.contrasts import Known
 from drimed.linear.arrays import FloatArray, IntArray
 from drimed.records import Effect
+from drimed.trial.field_residuals import outcome_rows
 from drimed.trial.gather import Gathered
 from drimed.trial.model_free import REWARD
 from drimed.trial.model_ranges import offers_now

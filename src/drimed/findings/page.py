@@ -83,7 +83,7 @@ def shown(a: Analysis, view: View) -> dict[str, Any]:
         "exact": any(x.source == EXACT for x in a.effects),
         **_varying(a, view),
         "stopping": a.stopping,
-        "stopping_story": [] if a.stopping is None else story(a.stopping),
+        "stopping_story": [] if a.stopping is None else story(a.stopping, withdrawn=bool(a.checks.withdrawn)),
         "stopping_charts": [] if a.stopping is None else stopping.of_rules(a.stopping),
     }
 

@@ -108,8 +108,8 @@ def words(stopping: Stopping | None) -> list[str]:
     return said
 
 
-def story(found: Stopped) -> list[str]:
-    """What happened, in words."""
+def story(found: Stopped, *, withdrawn: bool = False) -> list[str]:
+    """What happened, in words; `withdrawn`: the model is wrong by now, and what it showed before shows nothing."""
     said = [f"{counted(len(found.looks), 'look')} so far."] if found.looks else ["No look was taken yet."]
     first: dict[tuple[str, str, str], Look] = {}
     called = calendar(found.state)
@@ -124,6 +124,15 @@ def story(found: Stopped) -> list[str]:
     ]
     if found.looks and not first:
         said.append("No rule was met.")
+    last = found.looks[-1].claims if found.looks else []
+    said += [
+        f"At the last look {rule} was not met: {why}."
+        for rule, why in {c.rule: c.waits for c in last if c.withdrawn}.items()
+    ]
+    rules = {} if found.state.spec.stopping is None else found.state.spec.stopping.rules
+    for rule in dict.fromkeys(rule for rule, _, _ in first) if withdrawn else ():
+        if rule in rules and rules[rule].evidence == "model":
+            said.append(f"{rule} rests on the model, which is wrong by what is known now: its claim does not hold.")
     for look in found.looks:
         said += [f"The floor ended for {who} after {called.said(look.episode)}." for who in look.floor_ends]
         if look.demands is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from drimed.records.reading import read
@@ -57,6 +58,12 @@ class Effect:
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
         return dict(vars(self))
+
+    @staticmethod
+    def read(data: Mapping[str, Any]) -> Effect:
+        """From JSON data; an end that is not known yet is as far away as can be."""
+        ends = {"low": -inf, "high": inf}
+        return read(Effect, {**data, **{name: end for name, end in ends.items() if data[name] is None}})
 
 
 def unconfirmed(seasons: int | None) -> str:

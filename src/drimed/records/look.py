@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from drimed.records.finding import unconfirmed
 from drimed.records.reading import read
 
 
@@ -25,6 +26,14 @@ class Claim:
     met: bool
     all_arms: bool = False  # distance and met are those of all arms together
     seasons: int | None = None  # that have told of arm and control, where a rule takes no claim from one alone
+    withdrawn: str | None = None  # what shows that the model is wrong, where a rule rests on it and would be met
+
+    @property
+    def waits(self) -> str:
+        """Why it is not met, whatever the range; empty: the range decides."""
+        if self.withdrawn:
+            return f"the model is wrong, so that it shows nothing: {self.withdrawn}"
+        return unconfirmed(self.seasons)
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""

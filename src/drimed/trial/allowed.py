@@ -83,7 +83,7 @@ def own_block(user: str, plot: str, block: str | None, own: Mapping[str, str | N
     """A plot stays in its block."""
     if plot in own and own[plot] != block:
         raise ConflictError(
-            f"plot {plot!r} of user {user!r} is in block {own[plot]!r}, not in {block!r}", ("plots", user)
+            f"plot {plot!r} of user {user!r} is in block {own[plot]!r}, not in {block!r}", ("plots", user, plot)
         )
 
 
@@ -104,14 +104,6 @@ def some_value(decision: int, metrics: Mapping[str, Any], control: Mapping[str, 
         raise InputError(f"decision {decision}: an outcome needs at least one value; or mark it missing", ("outcome",))
 
 
-def both_plots(state: TrialState, decision: int, control: Mapping[str, Any] | None) -> None:
-    """Where outcomes are differences, the control plot's values come with them."""
-    if state.spec.feedback == "difference" and not control:
-        raise InputError(
-            f"decision {decision}: feedback 'difference' needs the control plot's values too", ("control",)
-        )
-
-
 def amendable(story: Story) -> dict[str, Any]:
     """The outcome that can be amended."""
     if story.outcome is None:
@@ -119,16 +111,13 @@ def amendable(story: Story) -> dict[str, Any]:
     return story.outcome
 
 
-def some_left(old: Mapping[str, Any], metrics: Mapping[str, Any], control: Mapping[str, Any] | None) -> None:
-    """An amendment leaves something of an outcome."""
-    if not metrics and (old or not control):
-        raise InputError("an amendment cannot take back every metric; correct them, or leave them", ("outcome",))
-
-
 def incomplete(state: TrialState, story: Story) -> None:
     """Only what is not there can be missing."""
     if state.state_of(story.outcome, missing=True) != MISSING:
-        raise ConflictError(f"decision {story.decision} has its whole outcome; nothing of it is missing")
+        raise ConflictError(
+            f"decision {story.decision} has its whole outcome; nothing of it is missing; if that is not its own, "
+            "take it back first: amend it with empty values"
+        )
 
 
 def known_user(state: TrialState, user: str) -> None:

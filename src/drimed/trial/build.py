@@ -6,6 +6,7 @@ from math import sqrt
 from typing import Any
 
 from drimed.errors import ConfigError
+from drimed.formatting import listed
 from drimed.guards.constraint import Guardrail
 from drimed.learning.field.learner import Field
 from drimed.learning.learner import Learner
@@ -143,6 +144,14 @@ def notes(spec: TrialSpec, d: int, users: int = 0) -> list[str]:
         said.append("there are no users yet; add them before asking")
     if (long := cost.note(spec, users)) is not None:
         said.append(long)
+    rules = {} if spec.stopping is None else spec.stopping.rules
+    on_model = [name for name, rule in rules.items() if rule.evidence == "model"]
+    if on_model and spec.kind == "field" and spec.model is not None and not spec.model.seasons:
+        said.append(
+            f"{listed(on_model)}: without seasons in the model, a rule by the model takes a level that rises or falls "
+            "for an effect of the arms that are given more and more, before any check can notice; leave "
+            '`seasons = false` out of [model], or use evidence = "propensities"'
+        )
     if spec.blinding is not None and spec.seed is not None:
         said.append(
             "whoever knows the seed, or guesses a short one, can tell codes and the arms that will be drawn: leave "

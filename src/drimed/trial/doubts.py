@@ -53,7 +53,7 @@ def of_plots(state: TrialState, places: Sequence[Place]) -> Iterator[Fault]:
             continue
         message = str(UnknownNameError("plot", str(place.plot), own))
         yield Fault(
-            ("plots", place.user),
+            ("plots", place.user, str(place.plot)),
             f"user {place.user!r}: {message}; it becomes a new plot of a new block {place.block!r} if that is right",
         )
 

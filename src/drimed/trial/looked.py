@@ -27,6 +27,7 @@ def record(body: Mapping[str, Any], event: Event | None = None) -> Look:
             met=claim["met"],
             all_arms=claim["arm"] is None,
             seasons=found.get("seasons"),
+            withdrawn=said.get("withdrawn"),
         )
         for said in body["rules"]
         for claim in said["claims"]

@@ -17,11 +17,13 @@ from drimed.evaluation.stopping import OF_ALL_ARMS
 from drimed.records import unconfirmed
 from drimed.trial import model_free, model_ranges
 from drimed.trial.gather import Gathered, gather
+from drimed.trial.left_over import model_is_wrong
 from drimed.trial.parts import StoppingRule
 from drimed.trial.state import TrialState
 from drimed.trial.stopping import DOES, View, called, claim_key, limits, whose
 from drimed.trial.stores.store import Ledger
 
+CHECKS_MODEL = 5  # the first form of trials whose rules by the model are not met where the model is wrong
 Ranges = Mapping[tuple[str, str], tuple[float, float]]  # name of a group or user, and arm -> low, high
 
 
@@ -29,17 +31,23 @@ def look(
     ledger: Ledger, state: TrialState, cause: str, before: Gathered | None = None
 ) -> tuple[dict[str, Any], Gathered | None]:
     """What a look says now, as it is recorded, and what it has gathered; `before` is what an earlier one gathered."""
-    seen = None
-    if beyond_model(state):
-        seen = gather(ledger, state, before if before is not None and before.state.seq <= state.seq else None)
+    before = before if before is not None and before.state.seq <= state.seq else None
+    seen = gather(ledger, state, before) if beyond_model(state) else None
     body = says(state, seen, cause)
+    if state.form >= CHECKS_MODEL and any(map(_met_by_model, body["rules"])):  # only then is the check worth its time
+        seen = gather(ledger, state, before) if seen is None else seen
+        wrong = model_is_wrong(seen)
+        body = body if wrong is None else says(state, seen, cause, wrong)
     return body | {"hash": digest(body)}, seen
 
 
-def says(state: TrialState, seen: Gathered | None, cause: str) -> dict[str, Any]:
-    """What a look says of a state; `seen` is needed by rules that do not rest on the model."""
+def says(state: TrialState, seen: Gathered | None, cause: str, wrong: str | None = None) -> dict[str, Any]:
+    """What a look says of a state; `seen` is needed by rules that do not rest on the model.
+
+    `wrong` is what shows that the model is: no rule that rests on it is met then.
+    """
     rules = {} if state.spec.stopping is None else state.spec.stopping.rules
-    said = [_said(state, seen, name, rule) for name, rule in rules.items()]
+    said = [_said(state, seen, name, rule, wrong) for name, rule in rules.items()]
     bounds = limits(state, cause)
     return {
         "after": state.seq,
@@ -66,7 +74,11 @@ def digest(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _said(state: TrialState, seen: Gathered | None, name: str, rule: StoppingRule) -> dict[str, Any]:
+def _met_by_model(said: Mapping[str, Any]) -> bool:
+    return said["evidence"] == "model" and any(claim["met"] for claim in said["claims"])
+
+
+def _said(state: TrialState, seen: Gathered | None, name: str, rule: StoppingRule, wrong: str | None) -> dict[str, Any]:
     """What one rule says: a claim for each of whom it asks about, and each arm of these or all of them together."""
     view = state.looked.views[name]
     members = {who: _members(state, view, who) for who in view.names}
@@ -90,7 +102,10 @@ def _said(state: TrialState, seen: Gathered | None, name: str, rule: StoppingRul
             claims += [_claim(rule, view, who, arm, [arm], found, told) for arm in view.arms]
     on = model_free.REWARD if rule.metric is None else rule.metric
     asked = {"rule": name, "kind": rule.kind, "on": on, "margin": rule.margin, "better": view.better}
-    return asked | {"evidence": rule.evidence, "alpha": alpha, "claims": claims}
+    said = asked | {"evidence": rule.evidence, "alpha": alpha, "claims": claims}
+    if wrong is None or rule.evidence != "model":
+        return said
+    return said | {"withdrawn": wrong, "claims": [claim | {"met": False} for claim in claims]}
 
 
 def _members(state: TrialState, view: View, who: str) -> list[int]:

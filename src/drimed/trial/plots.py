@@ -44,12 +44,13 @@ def places(state: TrialState, user: str, wanted: Wanted | None = None) -> list[P
     if not given:
         raise InputError(f"no plots of user {user!r} are named; leave the user out, or name some", at)
     if (twice := first_twice([plot for plot, _ in given])) is not None:
-        raise InputError(f"plot {twice!r} of user {user!r} is asked for twice in one call", at)
+        raise InputError(f"plot {twice!r} of user {user!r} is asked for twice in one call", (*at, twice))
     for plot, block in given:
-        _named(plot, at)
+        _named(plot, (*at, plot))
         allowed.own_block(user, plot, block, own)
         if own and plot not in own and (block is None or block in own.values()):
-            raise ConflictError(f"user {user!r}: {UnknownNameError('plot', plot, own)}; new plots need a new block", at)
+            unknown = UnknownNameError("plot", plot, own)
+            raise ConflictError(f"user {user!r}: {unknown}; new plots need a new block", (*at, plot))
     return [Place(user, plot, block) for plot, block in given]
 
 

@@ -202,12 +202,12 @@ def _about(state: TrialState, event: Event, story: Story | None) -> None:
         stays = story.given_up and state.state_of(new, missing=True) == MISSING
         if body.get("missing", True) is not True or ("missing" in body and not stays):
             raise ConflictError("it says that the rest is missing, and nobody had said so")
-        allowed.some_left(allowed.amendable(story)["metrics"], new["metrics"], new["control"])
+        allowed.amendable(story)
     else:
-        _completed(state, story, new)
+        _completed(story, new)
 
 
-def _completed(state: TrialState, story: Story, new: Mapping[str, Any]) -> None:
+def _completed(story: Story, new: Mapping[str, Any]) -> None:
     old = story.outcome or {"metrics": {}, "control": None}
     for part, field in (("metrics", "outcome"), ("control", "control")):
         before = old[part] or {}
@@ -215,7 +215,6 @@ def _completed(state: TrialState, story: Story, new: Mapping[str, Any]) -> None:
         if not set(before) <= set(new[part] or {}):
             raise ConflictError(f"values of decision {story.decision} were taken back: that is an amendment")
     allowed.some_value(story.decision, new["metrics"], new["control"])
-    allowed.both_plots(state, story.decision, new["control"])
 
 
 def _values(state: TrialState, outcome: Any) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from drimed.errors import InputError, UnknownNameError
 from drimed.guards.guard import said
-from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, STATES, Decision, Event, Interval, Member, Page, Status
+from drimed.records import COMPLETE, MISSING, PENDING, STATES, Decision, Event, Interval, Member, Page, Status
 from drimed.trial import events as kinds
 from drimed.trial.build import notes
 from drimed.trial.parts import LARGEST
@@ -38,7 +38,7 @@ class Story:
     """A decision and what is known of its outcome."""
 
     event: Event
-    outcome: dict[str, Any] | None  # {"metrics": ..., "control": ...}
+    outcome: dict[str, Any] | None  # {"metrics": ..., "control": ...}; None: nothing is there, or any more
     given_up: bool  # the outcome was marked as missing, and nothing more came after that
     amendments: int
     state: str  # pending, partial, complete or missing
@@ -51,7 +51,8 @@ class Story:
             if event.seq > state.seq:
                 break
             if event.kind in (kinds.OUTCOME, kinds.AMENDMENT):
-                outcome, given_up = event.body["outcome"], event.body.get("missing", False)
+                told, given_up = event.body["outcome"], event.body.get("missing", False)
+                outcome = told if any(told.values()) else None  # all of it may have been taken back
                 amendments += event.kind == kinds.AMENDMENT
             given_up = given_up or event.kind == kinds.MISSING
         return Story(events[0], outcome, given_up, amendments, state.state_of(outcome, missing=given_up))
@@ -323,7 +324,7 @@ def pending(ledger: Ledger, state: TrialState, before: Pending = NOTHING) -> Pen
         if now in (COMPLETE, MISSING):
             found.pop(number, None)
         else:
-            found[number] = PARTIAL
+            found[number] = now
     return Pending(state.seq, found)
 
 

@@ -38,6 +38,7 @@ class Roster:
     """The parameters of `ask`."""
 
     rows: dict[str, int]  # the users in their order, and where each first stands in the sheet
+    plot_rows: dict[tuple[str, str], int]  # user and plot -> where it stands
     contexts: dict[str, dict[str, Value]]
     enrol: dict[str, dict[str, Any]]
     plots: dict[str, Plots]
@@ -87,7 +88,7 @@ def ask(
             confirm=confirm,
         )
     except DrimedError as error:
-        faults = [_placed(fault, roster.rows, names) for fault in error.faults]
+        faults = [_placed(fault, roster, names) for fault in error.faults]
         if not faults or not all(f.row for f in faults):
             raise
         kind = UnconfirmedError if isinstance(error, UnconfirmedError) else BatchError
@@ -115,7 +116,8 @@ def read(state: TrialState, table: Table, ignore: Iterable[str] = ()) -> Roster:
         except InputError as error:
             errors[row.number] = str(error)
     first = {user: own[0][0] for user, own in found.items()}
-    roster = Roster(first, {}, {}, {}, *(_whole_sheet(table, meant, name, errors) for name in COLUMNS))
+    plot_rows = {(user, one.plot): row for user, own in found.items() for row, one in own if one.plot is not None}
+    roster = Roster(first, plot_rows, {}, {}, {}, *(_whole_sheet(table, meant, name, errors) for name in COLUMNS))
     for user, own in found.items():
         said, plots = _together(state, own, errors)
         if context := {name: value for (part, name), value in said.items() if part == "context"}:
@@ -332,14 +334,15 @@ def _definition(state: TrialState, user: str, said: Mapping[tuple[str, str], Val
     return made
 
 
-def _placed(fault: Fault, rows: Mapping[str, int], names: Sequence[str]) -> Fault:
+def _placed(fault: Fault, roster: Roster, names: Sequence[str]) -> Fault:
     """A fault of `ask` at its row; one that is about no row keeps its path."""
-    user = _user(fault.path, names)
-    if user not in rows:
+    user, last = _user(fault.path, names), str(fault.path[-1]) if len(fault.path) > 2 else "user"
+    if user not in roster.rows:
         return fault
-    message, column = fault.message, str(fault.path[-1]) if len(fault.path) > 2 else "user"
-    said = f"{column} {message}" if message.startswith("must ") else message
-    return replace(fault, path=(), message=said, row=rows[user])
+    of_plot = fault.path[0] == "plots"
+    said = f"{'plot' if of_plot else last} {fault.message}" if fault.message.startswith("must ") else fault.message
+    row = roster.plot_rows.get((user, last), roster.rows[user]) if of_plot else roster.rows[user]
+    return replace(fault, path=(), message=said, row=row)
 
 
 def _user(path: Path, names: Sequence[str]) -> str:

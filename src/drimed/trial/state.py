@@ -244,6 +244,8 @@ class TrialState:
 
     def usable(self, profile: Profile, outcome: Values) -> Outcome | None:
         """An outcome as the policy learns from it, or None while it must wait for more metrics."""
+        if not any(outcome.values()):  # all of it was taken back
+            return None
         if self.spec.feedback == "difference" and self.spec.kind != "paper":
             return self._two_plots(profile, outcome)
         y, there = self.vector(outcome)

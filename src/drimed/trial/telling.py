@@ -53,7 +53,7 @@ def tell(
 
 
 def amend(tx: Transaction, report: Report, reason: str, *, confirm: bool = False, saw: Report | None = None) -> Receipt:
-    """Correct an outcome; the old one stays in the log. None takes a value back.
+    """Correct an outcome; the old one stays in the log. None takes a value back; without any, the decision is pending.
 
     `saw` has the values that the correction is about, as they were read: if one of them has changed since, it is
     refused.
@@ -154,7 +154,6 @@ def _completed(state: TrialState, story: Story, report: Report) -> dict[str, Any
     control = None
     if _has_control_plots(state, report.control):
         before, more = old["control"] or {}, _present(_checked(state, report.control or {}, "control"))
-        allowed.both_plots(state, story.decision, before | more)
         allowed.agrees(story.decision, before, more, "control")
         control = _ordered(state, before | more)
     return {"metrics": _ordered(state, old["metrics"] | new), "control": control}
@@ -162,13 +161,11 @@ def _completed(state: TrialState, story: Story, report: Report) -> dict[str, Any
 
 def _amended(state: TrialState, story: Story, report: Report) -> dict[str, Any]:
     before = allowed.amendable(story)
-    old = before["metrics"]
-    metrics = _present(old | _checked(state, report.outcome, "outcome"))
+    metrics = _present(before["metrics"] | _checked(state, report.outcome, "outcome"))
     control = None
     if _has_control_plots(state, report.control):
         new = _checked(state, report.control or {}, "control")
         control = _ordered(state, _present((before["control"] or {}) | new))
-    allowed.some_left(old, metrics, control)
     return {"metrics": _ordered(state, metrics), "control": control}
 
 
@@ -196,7 +193,7 @@ def _receipt(
 ) -> Receipt:
     """What is known now, and what the policy still waits for."""
     now = state.state_of(outcome, missing=given_up or (result == "already recorded" and story.given_up))
-    if outcome is None:
+    if outcome is None or not any(outcome.values()):
         return Receipt(story.decision, result, now, None, None, [])
     metrics, control = outcome["metrics"], outcome["control"]
     waits: list[str] = []

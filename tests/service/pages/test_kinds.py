@@ -62,4 +62,8 @@ def test_control_plots_are_told_beside_the_others(visitor: Visitor, http: httpx.
     data = {"how": "hand", "y:1:yield": "5", "k:1:yield": "4"}
     assert "1 outcome recorded" in readable(visitor.done(visitor.send("/trials/plots/tell", data)))
     alone = visitor.send("/trials/plots/tell", {"how": "hand", "y:2:yield": "5"})
-    assert "needs the control plot" in readable(alone.text)
+    assert "1 outcome recorded" in readable(visitor.done(alone))
+    assert http.get("/v1/trials/plots/decisions/2").json()["state"] == "partial"
+    beside = visitor.send("/trials/plots/tell", {"how": "hand", "k:2:yield": "4"})
+    assert "1 outcome recorded" in readable(visitor.done(beside))
+    assert http.get("/v1/trials/plots/decisions/2").json()["control"] == {"yield": 4.0}

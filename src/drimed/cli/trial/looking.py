@@ -11,7 +11,6 @@ from drimed.cli.trial import common
 from drimed.cli.trial.common import Address, Dry, Name, Who, Why
 from drimed.errors import InputError
 from drimed.formatting import NOT_KNOWN, amount, listed, short
-from drimed.records import unconfirmed
 from drimed.trial.stores import DEFAULT
 
 if TYPE_CHECKING:
@@ -72,8 +71,8 @@ def show(found: Look, state: TrialState) -> None:
     common.show([_row(claim, _unit(claim, spec)) for claim in found.claims])
     waiting: dict[str, dict[str, None]] = {}
     for claim in found.claims:
-        if why := unconfirmed(claim.seasons):
-            waiting.setdefault(why, {})[claim.arm] = None
+        if claim.waits:
+            waiting.setdefault(claim.waits, {})[claim.arm] = None
     for why, arms in waiting.items():
         common.say(f"no rule is met yet by {listed(list(arms))}: {why}")
     for name, kind in {claim.rule: claim.kind for claim in found.claims if claim.distance is not None}.items():

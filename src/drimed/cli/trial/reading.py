@@ -18,6 +18,7 @@ from drimed.trial.stores import DEFAULT, open_store
 
 if TYPE_CHECKING:
     from drimed.records import Event, Head
+    from drimed.trial.trial import Trial
 
 NOT_PROVED = 2  # exit code where a proof needs something that is not here
 
@@ -31,7 +32,8 @@ def status(
     from drimed.trial.trial import Trial
 
     opened = open_store(store, create=False)
-    found = [Trial.open(n, opened).status() for n in ([name] if name else opened.names())]
+    trials = [Trial.open(n, opened) for n in ([name] if name else opened.names())]
+    found = [trial.status() for trial in trials]
     if as_json:
         plain = [s.plain() for s in found]
         common.say_json(plain[0] if name else plain, indent=1)
@@ -45,6 +47,8 @@ def status(
             for s in found
         ]
     )
+    if name and (wrong := _withdrawn(trials[0])):
+        common.say(wrong, "bold")
     if name and found[0].rules_met:
         common.say(f"stopping rules that are met: {', '.join(found[0].rules_met)}")
     if name and found[0].floor_ended:
@@ -55,6 +59,13 @@ def status(
         common.say("enrolment is open: asking for somebody new enrols them")
     for text in found[0].notes if name else ():
         common.note(text)
+
+
+def _withdrawn(trial: Trial) -> str | None:
+    """Which promise of a trial does not hold; it is a check of all outcomes, and made where a person reads."""
+    from drimed.findings.checks import withdrawn
+
+    return withdrawn(trial)
 
 
 def decisions(
@@ -138,6 +149,8 @@ def why(
     common.say(f"decision {found.id}, {when(found)}: {found.arm} for {found.user}{where}", "bold")
     for sentence in sentences:
         common.say(sentence)
+    if wrong := _withdrawn(trial):
+        common.say(f"By what is known now the range above is no promise. {wrong}")
 
 
 def log(

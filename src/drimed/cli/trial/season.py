@@ -126,7 +126,10 @@ def amend(
     actor: Who = None,
     dry_run: Dry = False,
 ) -> None:
-    """Correct an outcome; the old value stays in the log. `yield=` takes the value back."""
+    """Correct an outcome; the old value stays in the log. `yield=` takes the value back.
+
+    A decision whose values are all taken back is pending again.
+    """
     from drimed.trial.columns import control_plot
 
     trial, plots = common.open_trial(name, store, actor), common.values(control) if control else None
@@ -140,7 +143,9 @@ def amend(
     told = [f"{m} = {v:.12g}" for m, v in (receipt.outcome or {}).items()]
     told += [f"{control_plot(m)} = {v:.12g}" for m, v in (receipt.control or {}).items()]
     result = _done(receipt, dry_run)
-    common.say(f"decision {decision}: {result}, now {', '.join(told)}" + (NOTHING_WRITTEN if dry_run else ""))
+    common.say(
+        f"decision {decision}: {result}, now {', '.join(told) or receipt.state}" + (NOTHING_WRITTEN if dry_run else "")
+    )
 
 
 def missing(

@@ -12,7 +12,7 @@ from drimed.findings.analyse import AT_ALL_TIMES
 from drimed.findings.charts import svg
 from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
 from drimed.findings.effects import MODEL
-from drimed.formatting import amount, counted, measured, short
+from drimed.formatting import amount, counted, measured, short, span
 from drimed.records import Effect
 from drimed.trial.model_free import EXACT
 
@@ -145,8 +145,8 @@ def _table(title: str, rows: Sequence[Row], promise: str) -> Table:
         "arm": [r.label for r in rows],
         "given": [r.times.removeprefix("given ").removesuffix(" given") for r in rows],
         "effect": [short(e.estimate) for e in found],
-        "likely": [f"{short(e.likely_low)} to {short(e.likely_high)}" for e in found],
-        promise: [f"{short(e.low)} to {short(e.high)}" for e in found],
+        "likely": [span(e.likely_low, e.likely_high) for e in found],
+        promise: [span(e.low, e.high) for e in found],
         "from": [_source(r, promise) for r in rows],
         "against control": [r.at_length for r in rows],
     }
@@ -219,8 +219,8 @@ def _marks(row: Row, x: Scale, y: float, promise: str, unit: str) -> Markup:
         parts.append(el("circle", cx=x(e.estimate), cy=y, r=5, class_="dot"))
     parts.append(el("rect", x=x.start, y=y - 14, width=x.end - x.start, height=28, class_="touch"))
     tip = f"{row.label}: {amount(e.estimate, unit)}"
-    tip += f"; likely {short(likely[0])} to {short(likely[1])}" if likely is not None else ""
-    tip += f"; {'without a model, 95 %:' if row.model_free else promise} {short(e.low)} to {short(e.high)}"
+    tip += f"; likely {span(*likely)}" if likely is not None else ""
+    tip += f"; {'without a model, 95 %:' if row.model_free else promise} {span(e.low, e.high)}"
     tip += f"; {row.times}" if row.times else ""
     tip += f"; known {row.note}" if row.note else ""
     tip += f"; {row.at_length}" if e.unconfirmed else ""

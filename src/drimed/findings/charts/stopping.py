@@ -11,7 +11,7 @@ from drimed.findings.charts.course import axes, columns, some
 from drimed.findings.charts.svg import Chart, Key, Table, el
 from drimed.findings.stopping import Stopped, then_of, until
 from drimed.formatting import NOT_KNOWN, amount, measured, short
-from drimed.records import Claim, Look, unconfirmed
+from drimed.records import Claim, Look
 from drimed.trial.seasons import Calendar, calendar
 
 MOST = 12  # charts on a page; a rule for each of many users has more ranges than anybody reads
@@ -99,8 +99,8 @@ def said(claim: Claim, unit: str, then: str = "advise") -> str:
     whole = " for all arms together" if claim.all_arms and claim.distance is not None else ""
     if claim.met:
         away = "the rule is met"
-    elif why := unconfirmed(claim.seasons):
-        away = why
+    elif claim.waits:
+        away = claim.waits
     elif claim.distance is None or claim.distance < 0:
         away = "other arms are not known yet"
     else:
@@ -112,4 +112,4 @@ def _row(i: int, look: Look, claim: Claim, called: Calendar) -> list[str]:
     low, high = (NOT_KNOWN if v is None else short(v) for v in (claim.low, claim.high))
     away = NOT_KNOWN if claim.distance is None else short(max(claim.distance, 0.0))
     return [str(i + 1), called.label(look.episode), str(look.decisions), low, high, short(claim.margin), away,
-            "yes" if claim.met else unconfirmed(claim.seasons) or "no"]  # fmt: skip
+            "yes" if claim.met else claim.waits or "no"]  # fmt: skip

@@ -64,10 +64,24 @@ class DecisionHistory(Decision):
 
 
 @dataclass(frozen=True)
+class OpenEffect(Effect):
+    """An arm against the control; null: this end of the range is not known yet."""
+
+    low: float | None  # type: ignore[assignment]
+    high: float | None  # type: ignore[assignment]
+
+    @staticmethod
+    def of(effect: Effect) -> OpenEffect:
+        """With null in place of numbers that stand for nothing."""
+        ends = {"low": effect.low, "high": effect.high}
+        return OpenEffect(**effect.plain() | {name: end if abs(end) < ENDLESS else None for name, end in ends.items()})
+
+
+@dataclass(frozen=True)
 class Effects:
     """Every arm against the control, user by user."""
 
-    items: list[Effect]
+    items: list[OpenEffect]
     next: str | None  # give it as `after` to get what follows; null: that was all
     events: int  # of the log that this rests on
 
@@ -311,8 +325,9 @@ async def effects(
 ) -> Response:
     """The expected reward of each arm minus the control's, for each user, with its guaranteed and its likely range.
 
-    `limit` counts users. Arms of which nothing is known yet are left out. `seasons` have outcomes of the arm, or of the
-    control if these are fewer: with fewer than 2 nothing should be called better or worse; null: it does not matter.
+    `limit` counts users. Arms of which nothing is known yet are left out; an end of a range that is not known yet is
+    null. `seasons` have outcomes of the arm, or of the control if these are fewer: with fewer than 2 nothing should be
+    called better or worse; null: it does not matter.
     """
     service = service_of(request)
 
@@ -330,7 +345,7 @@ async def effects(
         state, fit = worked.seen.state, worked.fit
     users = [name for name in page.items if name in state.users]
     found = await service.run(lambda: arms_against_control(state, users, fit))
-    known = [effect for effect in found if effect.likely_high < ENDLESS]
+    known = [OpenEffect.of(effect) for effect in found if effect.likely_high < ENDLESS]
     return answer(asdict(Effects(known, page.next, state.seq)))
 
 
