@@ -121,7 +121,7 @@ def _likely(trial: Trial) -> list[int]:
     return [
         state.problem.arm(e.arm)
         for e in all_effects(seen, fit)
-        if e.who == EVERYBODY and e.on == REWARD and e.source == "model" and e.likely_low > 0
+        if e.who == EVERYBODY and e.on == REWARD and e.source == "model" and e.likely > 0
     ]
 
 
