@@ -27,6 +27,7 @@ from drimed.linear.arrays import IntArray
 from drimed.policies.contract import AnyPolicy
 from drimed.policies.registry import make
 from drimed.records import Decision, Report
+from drimed.trial.opened import SNAPSHOT_EVERY
 from drimed.trial.stores import open_store
 from drimed.trial.trial import Trial
 
@@ -68,7 +69,8 @@ class Result:
 
     plan: Plan
     rows: list[Comparison]
-    open_seconds: Spread
+    open_seconds: Spread  # just before the next snapshot
+    fit_seconds: Spread  # of its variances: opening repeats a fit that is at most some fifty events old
 
 
 def run(plan: Plan, tick: Tick) -> Result:
@@ -88,8 +90,9 @@ def run(plan: Plan, tick: Tick) -> Result:
     with tempfile.TemporaryDirectory(prefix="drimed-bench-") as folder:
         ours, theirs = (_trial(Path(folder) / f"{kind}.db", kind, plan, tick) for kind in ("field", "paper"))
         rows.append(_compared("sites: field / paper, ask + tell", ours, theirs, plan, tick))
+        fits = [_until_the_next_snapshot(Path(folder) / "field.db") for _ in range(plan.repeats)]
         seconds = [_opening(Path(folder) / "field.db") for _ in range(plan.repeats)]
-    return Result(plan, rows, Spread.of(seconds))
+    return Result(plan, rows, Spread.of(seconds), Spread.of(fits))
 
 
 def table(result: Result) -> Table:
@@ -105,6 +108,7 @@ def table(result: Result) -> Table:
         ms, beside = row.microseconds.median / 1000, row.plain_microseconds.median / 1000
         view.add_row(row.name, f"{ms:.2f}", f"{beside:.2f}", f"{row.ratio.median:.2f}", row.ratio.range(2))
     view.add_row("opening the field trial", f"{1000 * result.open_seconds.median:.0f}", "", "", "")
+    view.add_row("and fitting its variances again", f"{1000 * result.fit_seconds.median:.0f}", "", "", "")
     return view
 
 
@@ -234,6 +238,27 @@ def _trial(path: Path, kind: str, plan: Plan, tick: Tick) -> Callable[[int], flo
         return (time.process_time() - start) / n
 
     return pairs
+
+
+def _until_the_next_snapshot(path: Path) -> float:
+    """Ask and tell until two events more would bring one, and fit the variances: the seconds of processor time."""
+    store = open_store(f"sqlite:///{path}")
+    without_sync(store)
+    trial, rng = Trial.open("sites", store), streams.generator(2, "benchmark")
+    with store.reading("sites") as ledger:
+        due = ledger.snapshot_seq() + SNAPSHOT_EVERY
+    sites = list(trial.state().users)
+    while trial.state().seq + 2 < due:
+        decision = trial.ask(sites[trial.state().seq % SITES])
+        trial.tell(decision.id, _harvest(decision, rng))
+    state = trial.state()
+    policy: Any = state.policy  # with the field model as its learner
+    evidence = state.settled().evidence
+    start = time.process_time()
+    policy.learner.ready(evidence, variances=True)
+    took = time.process_time() - start
+    store.close()
+    return took
 
 
 def _opening(path: Path) -> float:

@@ -199,6 +199,13 @@ def test_effects_of_two_metrics_are_those_of_the_reward() -> None:
     np.testing.assert_allclose(half[..., 1:], tail * np.sqrt(variance), rtol=1e-5)
 
 
+def test_a_cell_in_which_a_policy_has_no_regret_has_no_ratios(tmp_path: Path) -> None:
+    """Where every arm falls short the control is best: all others would be endless times worse."""
+    told = bench(small("field", "control,uniform", drifts=("barley", "all short")), tmp_path)
+    worst = {row["policy"]: row["worst"] for row in told["ratios"]}
+    assert max(worst.values()) < 100
+
+
 def test_whoever_is_told_variances_after_the_first_season_begins_on_the_control() -> None:
     world = field()
     for told, alone in (("KNOWN", False), ("LATER", True)):

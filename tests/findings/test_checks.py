@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from drimed.evaluation.drift import context_drift
-from drimed.findings.analyse import analyse, assumptions, sentences
+from drimed.findings.analyse import Analysis, analyse, assumptions, sentences
 from drimed.findings.checks import Checks, check
 from drimed.findings.page import report
 from drimed.records import Report
@@ -18,6 +18,7 @@ from drimed.trial.gather import gather
 from drimed.trial.left_over import residual_findings
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
+from tests.findings import field_trials
 
 ARMS, SITES = ("a0", "a1", "a2", "a3"), 6
 LOOKS = (3, 5, 10)  # seasons of twelve decisions
@@ -110,13 +111,61 @@ def test_residuals_of_another_model_are_taken_as_they_are() -> None:
         seen = gather(ledger, state)
     rng = np.random.default_rng(0)
     at = np.arange(len(seen.number))
-    quiet = residual_findings(seen, at, rng.standard_normal((len(at), 2)), kind="field", terms={"season"})
+    quiet = residual_findings(seen, at, rng.standard_normal((len(at), 2)), terms={"season"})
     assert check(seen, quiet).left == quiet
     assert not any(c.alarm for c in quiet)
     shifted = rng.standard_normal((len(at), 2)) + 2 * rng.standard_normal(11)[seen.episode][:, None]
-    loud = check(seen, residual_findings(seen, at, shifted, kind="field", terms={"season"}))
+    loud = check(seen, residual_findings(seen, at, shifted, terms={"season"}))
     assert loud.withdrawn is not None
     assert any("it does not cover this" in a.advice for a in loud.alarms)
+
+
+def people(affects: list[str]) -> Analysis:
+    """240 people once each, 12 at a time; each ten years of age add two deviations to what the new arm does."""
+    rng = np.random.default_rng(4)
+    trial = Trial.create(
+        {
+            "name": "p",
+            "seed": 1,
+            "decisions": "any number",
+            "model": {"kind": "people"},
+            "metrics": {"steps": {}},
+            "arms": {"old": {}, "new": {}},
+            "control": "old",
+            "preference": {"steps": 1.0},
+            "attributes": {
+                "age": {"typical": 50.0, "spread": 10.0, "affects": affects},
+                "sex": {"levels": ["f", "m"], "affects": affects},
+            },
+            "tolerance": {"absolute": 3.0},
+        },
+        MemoryStore(),
+    )
+    for first in range(0, 240, 12):
+        who: dict[str, dict[str, Any]] = {
+            f"p{first + i}": {"age": 50 + 10 * rng.standard_normal(), "sex": "fm"[i % 2]} for i in range(12)
+        }
+        asked = trial.ask(list(who), enrol={user: {"attributes": own} for user, own in who.items()})
+        steps = [10 + 0.2 * (who[d.user]["age"] - 50) * (d.arm == "new") + rng.standard_normal() for d in asked]
+        trial.tell_many([Report(d.id, {"steps": y}) for d, y in zip(asked, steps, strict=True)], confirm=True)
+    return analyse(trial)
+
+
+def test_an_attribute_that_changes_what_an_arm_does_is_noticed_where_the_model_leaves_it_out() -> None:
+    left_out = people(["level"])
+    assert left_out.checks.withdrawn is not None
+    assert "depends on age" in left_out.checks.withdrawn
+    assert any(a.advice.endswith('add "effects" to affects under [attributes.age]') for a in left_out.checks.alarms)
+    assert {"age: arms", "sex: arms"} <= {c.name for c in left_out.checks.left}
+    assert people(["level", "effects"]).checks.withdrawn is None
+
+
+def test_a_discount_raises_no_alarm_where_nothing_moves_and_the_page_says_what_is_not_looked_for() -> None:
+    """Twelve seasons: the first would be expected to scatter 7 times as much as the last."""
+    found = analyse(field_trials.grown(field_trials.FIELD | {"model": {"kind": "field", "discount": 0.7}}, 12))
+    assert not found.checks.alarms
+    said = dict(assumptions(found.checks, found.seen.state))["Model"]
+    assert said.endswith("found nothing. Trends and arms that change were not looked for: the discount is for these.")
 
 
 def test_a_drift_that_cannot_be_told_yet_says_how_many_seasons_it_takes() -> None:

@@ -12,8 +12,9 @@ from drimed.errors import ConfigError, InputError
 from drimed.learning.field import average as field_average
 from drimed.learning.field import cells as field_cells
 from drimed.learning.field import design as field_design
+from drimed.learning.field import likelihood
 from drimed.learning.field.learner import Field, FieldEvidence
-from drimed.learning.field.likelihood import evaluate
+from drimed.learning.field.likelihood import evaluate, posterior
 from drimed.learning.field.model import as_fit
 from drimed.learning.field.structure import Structure
 from drimed.learning.field.terms import Family, factors_of
@@ -71,6 +72,29 @@ def test_elimination_agrees_with_the_covariance_of_all_outcomes(case: Case) -> N
     assert float(found.value) == pytest.approx(value, abs=1e-8)
     np.testing.assert_allclose(found.theta, theta, atol=1e-8)
     np.testing.assert_allclose(found.covariance, covariance, atol=1e-8)
+
+
+def test_nodes_side_by_side_are_nodes_one_by_one_to_the_last_bit(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    structure, _, design, _ = designed(case.name, case.field, case.told)
+    x = np.stack([some_parameters(structure, seed) for seed in range(5)])
+    v, R = structure.parameters.variances(x), structure.parameters.residual(x)
+    v[2, :, 1:] = 0.0  # what is zero at one node is not at the others
+    one_by_one = [evaluate(design, *node) for node in zip(v, R, strict=True)]
+    assert structure.metrics * len(design.family) <= likelihood.MOST_TOGETHER
+    for most in (likelihood.MOST_TOGETHER, 0):
+        monkeypatch.setattr(likelihood, "MOST_TOGETHER", most)
+        for found, single in zip(posterior(design, v, R), zip(*one_by_one, strict=True), strict=True):
+            np.testing.assert_array_equal(found, single)
+
+
+def test_a_pair_of_equal_cells_is_one_cell_whatever_else_there_is(case: Case) -> None:
+    pairs = told(case.field, case.evidence, case.data.part(np.r_[0:20, 0:20]))
+    more = told(case.field, pairs, case.data.part(np.full(3, 20)))
+    few, many = (field_cells.compact(evidence.cells) for evidence in (pairs, more))
+    other = (many.keys == many.keys[many.n == 3]).all(-1)
+    assert few.used == many.used - 1 == (few.n == 2).sum()
+    for a, b in ((few.keys, many.keys), (few.mean, many.mean), (few.scatter, many.scatter)):
+        np.testing.assert_array_equal(a, b[~other])
 
 
 def test_the_gradient_is_that_of_the_value(case: Case) -> None:

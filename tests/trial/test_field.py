@@ -101,6 +101,30 @@ def test_a_whole_life_is_proven_to_the_last_bit_with_snapshots(store: SqlStore, 
     assert contents(Trial.open("t", store).state()) == contents(state)
 
 
+def test_a_fit_that_comes_right_after_a_snapshot_is_in_the_next_one_soon(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opened_trials, "SNAPSHOT_EVERY", 1000)
+    monkeypatch.setattr(opened_trials, "FEWEST_BETWEEN", 20)
+    trial, rng = Trial.create(SPEC, store), np.random.default_rng(0)
+    late = 0
+    for number in range(1, 12):
+        for one in season(trial, number, rng):
+            trial.tell(one.id, harvest(one, rng))
+            state = trial.state()
+            with store.reading("t") as ledger:
+                snapshot = ledger.snapshot()
+            restored = None if snapshot is None else snapshots.restore(state.created, snapshot)
+            if state.seq < (0 if snapshot is None else snapshot.seq) + 20:
+                late += restored is not None and snapshots.fits(restored) != snapshots.fits(state)
+            else:
+                assert restored is not None
+                assert snapshots.fits(restored) == snapshots.fits(state)
+        if number % 2:
+            trial = Trial.open("t", store)
+    assert late, "no fit came right after a snapshot"
+
+
 @KINDS
 def test_numbers_of_people_groups_and_levels_are_those_of_their_first_appearance(store: SqlStore, kind: str) -> None:
     trial = Trial.create(SPEC | {"model": {"kind": kind}}, store)

@@ -5,7 +5,7 @@ Shapes: n rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,16 +27,17 @@ class Candidate:
 
 
 def forward(
-    candidates: list[Candidate], y: FloatArray, threshold: float, model: Space
+    candidates: list[Candidate], ys: Sequence[FloatArray], threshold: float, model: Space
 ) -> tuple[Space, dict[str, tuple[float, float]]]:
     """What was found step by step, and p-value and size of every test: at its turn, or after the last step.
 
-    What a later finding explains is let go in the end: levels of seasons, where they are a trend.
+    A test is made on each of `ys`, and the largest p-value counts: something is found where all of them show it. What a
+    later finding explains is let go in the end: levels of seasons, where they are a trend.
     """
     base, taken, open_ = model, list[Candidate](), list(candidates)
     found = dict[str, tuple[float, float]]()
     while open_:
-        now = {c.name: c.test(y, base) for c in open_}
+        now = {c.name: _agreed(c, ys, base) for c in open_}
         best = min(open_, key=lambda c: np.nan_to_num(now[c.name][0], nan=1.0))
         if not now[best.name][0] < threshold:
             found |= now
@@ -49,11 +50,16 @@ def forward(
         others = model
         for other in taken:
             others = others if other is each else others.and_(other.adds)
-        again = each.test(y, others)
+        again = _agreed(each, ys, others)
         if again[0] >= threshold:  # not where it cannot be told apart from the others
             found[each.name], base = again, others
             taken.remove(each)
     return base, found
+
+
+def _agreed(candidate: Candidate, ys: Sequence[FloatArray], base: Space) -> tuple[float, float]:
+    """The result with the largest p-value; NaN where one cannot tell."""
+    return max((candidate.test(y, base) for y in ys), key=lambda found: np.nan_to_num(found[0], nan=np.inf))
 
 
 def levels(factors: dict[str, IntArray]) -> list[Candidate]:
@@ -97,7 +103,20 @@ def lines(factors: dict[str, IntArray], covariates: dict[str, FloatArray]) -> li
         if "arm" in factors:
             arm = factors["arm"]
             own = Space((), (OwnLines(straight, arm),))
-            made.append(_by_level(f"{name} x arm", own, Space((arm,), (straight,))))
+            made.append(_by_level(f"{name}: arms", own, Space((arm,), (straight,))))
+    return made
+
+
+def categories(factors: dict[str, IntArray], given: dict[str, IntArray]) -> list[Candidate]:
+    """Levels of each category, and of its pairs with the arms; one that names users or groups is looked at as these."""
+    made = []
+    for name, v in given.items():
+        if v.max() == 0 or any(tests.nested(factors[f], v) for f in ("group", "user") if f in factors):
+            continue
+        made.append(_by_level(f"{name}: levels", Space((v,))))
+        if "arm" in factors:
+            arm = factors["arm"]
+            made.append(_by_level(f"{name}: arms", Space((tests.cells(v, arm),)), Space((v, arm))))
     return made
 
 

@@ -1,7 +1,9 @@
 """Tests of residuals that are independent and alike if the model is right: levels, lines, spread, order, tails.
 
-Levels and lines are tested by F on the normal scores of the residuals' ranks, so heavy tails and a wrong overall scale
-do not raise them. Where seasons (or groups, or users) have levels, a line in something that is the same for all rows of
+Levels and lines are tested by F twice, on the residuals and on the normal scores of their ranks, and the larger
+p-value counts. Heavy tails do not raise the second. Ties do not raise the first: of outcomes that take few values,
+all zeros fall into one narrow bundle of residuals, in which the order is that of the predicted means, and ranks would
+make much of it. Where seasons (or groups, or users) have levels, a line in something that is the same for all rows of
 a season is judged by the scatter of the seasons' means around it (`line_between`).
 
 Shapes: n rows, p columns.
@@ -25,6 +27,7 @@ ROWS = 10_000  # that are worked on together
 LEFT = 3  # degrees of freedom that must remain for the noise
 LOST = 1e-6  # columns of which less than this share of their squares is left within levels are the same within them
 RANK = 1e-9  # eigenvalues below this share of the largest belong to columns that say nothing new
+MOST_OUTLIERS = 10  # that are drawn in
 SHORTEST = 4  # rows of a user: with fewer, the sum of products around the circle is the same in every order
 
 
@@ -72,7 +75,8 @@ class Space:
         """The fit to y; of several candidates beside one base, the base is fitted once."""
         kept = self._fits.get(id(y))
         if kept is None:
-            self._fits.clear()
+            if len(self._fits) > 1:  # residuals and their scores
+                self._fits.clear()
             kept = self._fits[id(y)] = y, fit(y, self)  # y itself is kept, so that its id stays its own
         return kept[1]
 
@@ -107,6 +111,20 @@ def nested(a: IntArray | FloatArray, b: IntArray) -> bool:
 def normal_scores(values: FloatArray) -> FloatArray:
     """The normal quantiles of the ranks: (n,)."""
     return np.asarray(ndtri((rankdata(values) - 0.5) / len(values)), np.float64)
+
+
+def tamed(rest: FloatArray, threshold: float) -> FloatArray:
+    """Single outliers drawn in to the size of the next largest, so that one typing error does not hide all else: (n,).
+
+    Where many are as large, as the ones among zeros, nothing changes.
+    """
+    found = rest - rest.mean()
+    for _ in range(MOST_OUTLIERS):
+        p, row = outlier(found)
+        if p >= threshold:
+            break
+        found[row] = np.sign(found[row]) * np.abs(np.delete(found, row)).max()
+    return found
 
 
 def fit(y: FloatArray, space: Space, *, leverage: bool = False) -> Fitted | None:

@@ -20,7 +20,8 @@ LEVEL = 0.95
 RATIO_TO_THE_BEST = (
     "Ratio to the best: a policy's mean regret (what it loses against always giving the best arm) divided by the least "
     "one that any policy has in the same cell, a world of the suite. 1 is the best, 2 has twice its regret. It is the "
-    "geometric mean over all cells; the worst cell is the one with the largest ratio."
+    "geometric mean over the cells in which every policy has some regret; the worst cell is the one with the largest "
+    "ratio."
 )
 SMALLEST_REGRET = 0.01  # of a whole run: below that, ratios compare nothing with nothing
 LEARNERS = ("vector, known noise", "reward, known noise")
@@ -123,9 +124,11 @@ def differences(measured: Measured, reference: PolicySpec) -> list[dict[str, Any
 
 
 def ratios(measured: Measured) -> list[dict[str, Any]]:
-    """Mean regret over the smallest of each cell, as a geometric mean over the cells."""
-    cells, specs = measured.bench.cells, measured.bench.specs
-    best = {cell.label: min(measured.mean_regret(cell, spec) for spec in specs) for cell in cells}
+    """Mean regret over the smallest of each cell, as a geometric mean over the cells where there is one to compare."""
+    specs = measured.bench.specs
+    best = {cell.label: min(measured.mean_regret(cell, spec) for spec in specs) for cell in measured.bench.cells}
+    told = [cell for cell in measured.bench.cells if best[cell.label] > SMALLEST_REGRET]
+    cells = told or measured.bench.cells
     out = []
     for spec in specs:
         found = [measured.mean_regret(cell, spec) / best[cell.label] for cell in cells]

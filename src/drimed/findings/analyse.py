@@ -26,7 +26,7 @@ from drimed.trial import asking, queries
 from drimed.trial.blinding import openings
 from drimed.trial.events import now
 from drimed.trial.gather import Gathered, gather
-from drimed.trial.left_over import ALPHA, PAPER, left_by
+from drimed.trial.left_over import ALPHA, left_by
 from drimed.trial.model_free import REWARD
 from drimed.trial.model_ranges import known, offers_now
 from drimed.trial.seasons import NUMBERED, Calendar, calendar
@@ -185,12 +185,12 @@ def assumptions(checks: Checks, state: TrialState | None = None) -> list[tuple[s
     found = [
         ("Contexts", context),
         ("Effects", mean),
-        ("Model", _left(checks)),
+        ("Model", _left(checks, state)),
         ("Noise", noise),
         ("Logged probabilities", played),
     ]
     # What a model of the field leaves tells whether effects or noise move; the other two are of the paper's model.
-    own = state is None or state.spec.kind == PAPER
+    own = state is None or state.spec.kind == "paper"
     return found if own else [one for one in found if one[0] not in ("Effects", "Noise")]
 
 
@@ -212,14 +212,16 @@ def _contexts(found: ContextDrift, users: int, called: Calendar) -> str:
     )
 
 
-def _left(checks: Checks) -> str:
+def _left(checks: Checks, state: TrialState | None) -> str:
     """What the residuals say of the model of the mean."""
     if not checks.left:
         return "too few outcomes to check this yet."
     found = [c.found for c in checks.left if c.alarm]
     rate = f"(false-alarm rate {100 * ALPHA:g} % in all)"
     made = f"{counted(len(checks.left), 'check')} of what it does not explain of the outcomes {rate}"
-    return f"{made} found this: {'; '.join(found)}." if found else f"{made} found nothing."
+    moves = state is not None and state.spec.model is not None and state.spec.model.discount < 1
+    unseen = " Trends and arms that change were not looked for: the discount is for these." if moves else ""
+    return (f"{made} found this: {'; '.join(found)}." if found else f"{made} found nothing.") + unseen
 
 
 def _own(seen: Gathered, effects: list[Effect]) -> list[Effect]:

@@ -12,12 +12,12 @@ import numpy as np
 from drimed.evaluation.residuals import Check, Residuals, check_residuals
 from drimed.learning.field.contrasts import Known
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+from drimed.trial.described import beside, described
 from drimed.trial.field_residuals import field_residuals
 from drimed.trial.gather import Gathered
 from drimed.trial.model_ranges import known, offers_now
 
 ALPHA = 0.01  # false-alarm rate: the probability that a trial without drift ever raises an alarm
-PAPER = "paper"  # the kind of model: one mean for each arm
 
 
 def wrong_because(left: Collection[Check]) -> str | None:
@@ -34,7 +34,7 @@ def model_is_wrong(seen: Gathered) -> str | None:
 def left_by(seen: Gathered, model: Known) -> tuple[Check, ...]:
     """What a model of the field or of people leaves."""
     terms = [f.name for f in model.structure.families]
-    return residual_findings(seen, *field_residuals(seen, model), kind=seen.state.spec.kind, terms=terms)
+    return residual_findings(seen, *field_residuals(seen, model), terms=terms)
 
 
 def residual_findings(
@@ -44,18 +44,16 @@ def residual_findings(
     *,
     design: FloatArray | None = None,
     fitted: FloatArray | None = None,
-    kind: str = PAPER,
     terms: Collection[str] = (),
 ) -> tuple[Check, ...]:
     """What standardised residuals (len(at), M) of the decisions `at` show; NaN: none for this metric.
 
     They are independent and standard normal if the model is right, once a design is taken out where one is given.
-    `kind` is that of [model], and `terms` are the families that the model has ("season", "group", "group x arm",
-    "covariate", ...): the advice depends on them.
+    `terms` are the families that the model has ("season", "group", "group x arm", ...): the advice depends on them.
     """
     values = np.where(_fixed(seen, at), np.nan, values)
     people = [seen.state.profiles[int(s)] for s in seen.slot[at]]
-    grouped = any(p.group is not None for p in people)
+    grouped, told = any(p.group is not None for p in people), beside(seen, at)
     residuals = Residuals(
         values=np.where(seen.observed[at], values, np.nan),
         metrics=tuple(seen.state.problem.metrics),
@@ -64,14 +62,15 @@ def residual_findings(
         group=[p.group or p.user for p in people] if grouped else None,
         season=seen.episode[at],
         order=seen.number[at],
-        covariates=None if seen.context is None else seen.context[at],
-        names=() if seen.context is None else tuple(seen.state.spec.context),
+        covariates=told.numbers,
+        names=told.names,
+        categories=told.categories,
         design=design,
         fitted=fitted,
         outcomes=seen.vector[at],
         decision=seen.number[at],
     )
-    return check_residuals(residuals, kind=kind, terms=terms, alpha=ALPHA)
+    return check_residuals(residuals, model=described(seen.state, terms), alpha=ALPHA)
 
 
 def _fixed(seen: Gathered, at: IntArray) -> BoolArray:

@@ -37,6 +37,7 @@ class Opened:
         self._actor, self._anchors = actor, anchors
         self._state: TrialState | None = None  # the newest that this process has folded; replaced as a whole
         self._snapshot: int | None = None  # the event after which the last snapshot was taken; None: not known
+        self._fitted = 0  # outcomes at the fit that the last snapshot has
         self._memory = Memory()
 
     @contextmanager
@@ -59,6 +60,8 @@ class Opened:
             if not dry_run and tx.state.seq > state.seq:
                 kept = self._keep_snapshot(state, tx)
         if not dry_run:
+            if kept is not None and kept > state.seq:
+                self._fitted = snapshots.fits(tx.state)
             self._state, self._snapshot = tx.state, kept
             if self._anchors is not None and _ends_something(state, tx.state):
                 anchors.note(self._anchors, Head(self.name, tx.state.seq, tx.state.hash, self.clock()))
@@ -101,7 +104,7 @@ class Opened:
             )  # fmt: skip
             state = None
         if state is None:
-            state, unusable = snapshots.recall(ledger)
+            state, unusable, self._fitted = snapshots.recall(ledger)
             self._snapshot = -SNAPSHOT_EVERY if unusable else None
             return state
         return caught_up(state, ledger)
@@ -112,15 +115,15 @@ class Opened:
         last = tx.ledger.snapshot_seq() if self._snapshot is None else self._snapshot
         if 0 <= last <= seq - due:  # another process may have taken one; one that nobody can use is replaced at once
             last = tx.ledger.snapshot_seq()
-        if seq >= last + due or _is_costly(before, tx.state, last):
+        if seq >= last + due or _is_costly(before, tx.state, last, self._fitted):
             return snapshots.keep(tx, alone=last < 0)
         return last
 
 
-def _is_costly(before: TrialState, after: TrialState, kept: int) -> bool:
-    """Whether something happened that takes long to fold in: arrays that grew, or variances that were fitted."""
-    fitted = snapshots.fits(before) != snapshots.fits(after) and after.seq >= kept + FEWEST_BETWEEN
-    return fitted or before.capacity != after.capacity
+def _is_costly(before: TrialState, after: TrialState, kept: int, fitted: int) -> bool:
+    """Whether what came after the last snapshot takes long to fold in: arrays grew, or variances were fitted."""
+    again = snapshots.fits(after) != fitted and after.seq >= kept + FEWEST_BETWEEN
+    return again or before.capacity != after.capacity
 
 
 def _ends_something(before: TrialState, after: TrialState) -> bool:

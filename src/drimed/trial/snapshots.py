@@ -142,10 +142,12 @@ def fits(state: TrialState) -> int:
     return evidence.fitted if isinstance(evidence, FieldEvidence) else 0
 
 
-def recall(ledger: Ledger) -> tuple[TrialState, bool]:
-    """The state after the ledger's last event, and whether a snapshot there was unusable and should be replaced."""
+def recall(ledger: Ledger) -> tuple[TrialState, bool, int]:
+    """The state after the ledger's last event, whether a snapshot there was unusable and should be replaced, and its
+    fits.
+    """
     state, unusable = nearest(ledger)
-    return caught_up(state, ledger), unusable
+    return caught_up(state, ledger), unusable, fits(state)
 
 
 def outline(ledger: Ledger) -> TrialState:

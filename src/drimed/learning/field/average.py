@@ -14,7 +14,7 @@ import numpy as np
 from drimed.learning.field import nodes as positions
 from drimed.learning.field.cells import GROWS
 from drimed.learning.field.design import Scale
-from drimed.learning.field.likelihood import Design, evaluate, thinned
+from drimed.learning.field.likelihood import Design, posterior, thinned
 from drimed.learning.field.search import curved
 from drimed.learning.field.variances import Parameters
 from drimed.learning.field.variances import learn as most_plausible
@@ -102,9 +102,7 @@ def mixture(means: FloatArray, covariances: FloatArray, core: int) -> tuple[Floa
 def _average(parameters: Parameters, design: Design, scale: Scale, known: Known, *, each: bool) -> Averaged:
     nodes = known[2]
     variance, residual = parameters.variances(nodes), parameters.residual(nodes)
-    # The nodes' axis goes in front of the design's, for the kernel, and back.
-    found = evaluate(design, *(np.moveaxis(a, nodes.ndim - 2, 0) for a in (variance, residual)))
-    means, covariances = (np.moveaxis(a, 0, nodes.ndim - 2) for a in (found.theta, found.covariance))
-    theta, covariance = mixture(means, covariances, 2)
-    own = (means, covariances) if each else (None, None)
+    found = posterior(design, variance, residual)
+    theta, covariance = mixture(found.theta, found.covariance, 2)
+    own = (found.theta, found.covariance) if each else (None, None)
     return Averaged(scale, *known, variance, residual, theta, covariance, *own)

@@ -115,13 +115,11 @@ def compact(cells: Cells, first: int = 0) -> Cells:
     members, N, F = int(np.prod(cells.batch)), cells.n.shape[-1], cells.keys.shape[-1]
     flat = [a.reshape(members * N, *a.shape[len(cells.batch) + 1 :]) for a in _arrays(cells)]
     member = np.repeat(np.arange(members), N)
-    kept = flat[2] > 0
-    keys, pattern, n, mean, scatter = (a[kept] for a in flat)
-    member = member[kept]
     order = [first, *(f for f in range(F) if f != first)]
-    labels = np.column_stack([member, keys[:, order], pattern])
-    sort = np.lexsort([*(mean.T[::-1]), *(labels.T[::-1])])
-    labels, keys, pattern, n, mean, scatter = (a[sort] for a in (labels, keys, pattern, n, mean, scatter))
+    labels = np.column_stack([member, flat[0][:, order], flat[1]])
+    sort = np.lexsort([*(flat[3].T[::-1]), *(labels.T[::-1])])
+    sort = sort[flat[2][sort] > 0]
+    labels, keys, pattern, n, mean, scatter = (a[sort] for a in (labels, *flat))
     starts = np.flatnonzero(np.r_[True, (labels[1:] != labels[:-1]).any(-1)]) if len(n) else np.zeros(0, np.intp)
     which = np.cumsum(np.r_[False, (labels[1:] != labels[:-1]).any(-1)]) if len(n) else starts
     total = np.add.reduceat(n, starts) if len(n) else n
@@ -144,7 +142,15 @@ def _arrays(cells: Cells) -> tuple[Any, Any, Any, Any, Any]:
 
 
 def _sums(array: FloatArray, starts: IntArray) -> FloatArray:
-    return np.add.reduceat(array, starts, axis=0) if len(starts) else array
+    """Of the rows from each start to the next. Pairs alone need no loop over rows of any number: it is slow."""
+    if not len(starts):
+        return array
+    size = np.diff(starts, append=len(array))
+    if size.max() > 2:
+        return np.add.reduceat(array, starts, axis=0)
+    found, pairs = array[starts], np.flatnonzero(size == 2)
+    found[pairs] += array[starts[pairs] + 1]
+    return found
 
 
 def _with_room(cells: Cells, room: int) -> Cells:

@@ -14,6 +14,7 @@ from drimed.learning.field.cells import FACTORS, Cells
 from drimed.learning.field.likelihood import Design
 from drimed.learning.field.terms import Layout
 from drimed.linear.arrays import FloatArray, IntArray
+from drimed.linear.kernel import kernel
 
 # The guess rests on differences between outcomes that share all levels: of block, season, group and user. This many
 # observations of a quarter of the overall variance are added, for trials that have hardly any such differences yet.
@@ -96,13 +97,9 @@ def build(
     """
     covariates = cells.mean.shape[-1] - noise.metrics
     seen = _seen(cells, covariates)
-    mean = (cells.mean - scale.centre[..., None, :]) / scale.unit[..., None, :] * seen
-    both = seen[..., :, None] * seen[..., None, :]
-    unit = scale.unit[..., None, :, None] * scale.unit[..., None, None, :]
-    n = cells.n
-    u = np.concatenate([np.ones((*n.shape, 1)), mean], -1)
-    T = n[..., None, None] * u[..., :, None] * u[..., None, :]
-    T[..., 1:, 1:] += cells.scatter / unit * both
+    centre, unit = scale.centre[..., None, :], scale.unit[..., None, :]
+    ones = np.ones(seen.shape[-1] + 1)
+    T = _moments(cells.n, cells.mean, cells.scatter, seen, centre, unit, ones)
     if weight is not None:
         T *= weight[..., None, None]
     cols = common.columns(cells.keys)
@@ -121,6 +118,20 @@ def build(
         zfamily=own.family,
         touched=np.zeros(max(touched, 1), np.intp),
     )
+
+
+@kernel("void(f8, f8[:], f8[:,:], f8[:], f8[:], f8[:], f8[:], f8[:,:])", "(),(c),(c,c),(c),(c),(c),(u)->(u,u)")
+def _moments(n, mean, scatter, seen, centre, unit, ones, T):  # type: ignore[no-untyped-def]
+    """Sums of products of a cell's values, standardised, with a constant before them."""
+    u = ones.copy()
+    for a in range(len(mean)):
+        u[1 + a] = (mean[a] - centre[a]) / unit[a] * seen[a]
+    for a in range(len(u)):
+        for h in range(len(u)):
+            T[a, h] = n * u[a] * u[h]
+    for a in range(len(mean)):
+        for h in range(len(mean)):
+            T[1 + a, 1 + h] += scatter[a, h] / (unit[a] * unit[h]) * (seen[a] * seen[h])
 
 
 def _seen(cells: Cells, covariates: int) -> FloatArray:

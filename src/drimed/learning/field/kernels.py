@@ -22,13 +22,17 @@ from drimed.learning.field.sums import (
     collected,
     collected_in_order,
     deviations,
+    eliminated,
+    entries,
     forget,
     in_units,
     inside,
     inverses,
+    rows_of,
     take,
+    tell,
 )
-from drimed.learning.field.triangles import inverse_root, product, solved, squared, triangulated, turned
+from drimed.learning.field.triangles import product, solved, triangulated, turned
 from drimed.linear.kernel import kernel
 
 POSTERIOR, GRADIENT, CURVATURE = 0, 1, 2  # what is wanted; the curvature comes with the gradient
@@ -55,6 +59,7 @@ def evaluate(  # type: ignore[no-untyped-def]
     counts = np.zeros((sums.shape[0], 2), np.int64)
     place, zplace = np.full(P, -1, np.int64), np.full(q, -1, np.int64)
     A, taken = np.zeros((D, D + M)), np.empty((nm, nm + M))
+    room, zroom = np.empty((2, slot.shape[0]), np.int64), np.empty((2, zslot.shape[0]), np.int64)
     observed, log_det = np.zeros(M), 0.0
     squares[:] = 0.0
     for cluster in range(L):
@@ -70,48 +75,28 @@ def evaluate(  # type: ignore[no-untyped-def]
                 w = W[group[i], pattern[i]]
                 log_det += T[i, 0, 0] * log_R[group[i], pattern[i]]
                 add_outcomes(T[i], w, observed, squares)
-                add_block(T[i], w, (cols[i], slot, spot), A, D)
-                add_block(T[i], w, (zcols[i], zslot, zplace), S, Q + n)
-                add_cross(T[i], w, (zcols[i], zslot, zplace), (cols[i], slot, place), S, Q)
+                z = entries(zcols[i], zslot, zplace, M, zroom)
+                add_block(T[i], w, entries(cols[i], slot, spot, M, room), A, D)
+                add_block(T[i], w, z, S, Q + n)
+                add_cross(T[i], w, z, entries(cols[i], slot, place, M, room), S, Q)
         in_units(S, Q, Q + n + M, deviations(v, zfamily, theirs, nz))
         log_det += triangulated(S, Q, Q + n + M, 0.0)
         take(S, Q, n, taken, squares)
         forget(place, ours, nt)
         forget(zplace, theirs, nz)
-        for back in range(nt):  # from columns to rows of A
-            t = nt - 1 - back
-            row = M * spot[ours[t]]
-            for m in range(M):
-                ours[M * t + m] = row + m
+        rows_of(ours, nt, spot, M)
         for t in range(n):
-            row = ours[t]
+            row, less = A[ours[t]], taken[t]
             for s in range(t, n):
-                A[row, ours[s]] -= taken[t, s]
+                row[ours[s]] -= less[s]
             for m in range(M):
-                A[row, D + m] -= taken[t, n + m]
+                row[D + m] -= less[n + m]
 
-    dev = deviations(v, family, seen, D // M)
-    in_units(A, D, D + M, dev)
-    log_det += triangulated(A, D, D + M, 0.0)
-    take(A, D, 0, taken, squares)
+    dev, est, V, log = eliminated(A, D, v, family, seen, squares)
+    log_det += log
     value[0] = -0.5 * (observed.sum() * np.log(2.0 * np.pi) + log_det + squares.sum())
-    V = squared(inverse_root(A, D), D)
-    solved(A, D, A, D, D + M)
-    est = np.zeros(D)
-    for a in range(D):
-        for m in range(M):
-            est[a] += A[a, D + m]
     if want == POSTERIOR:
-        theta[:], covariance[:] = 0.0, 0.0
-        for m in range(M):
-            for col in range(P):
-                covariance[m, col, m, col] = v[m, family[col]]
-        for a in range(D):
-            metric, col = a % M, seen[a // M]
-            theta[metric, col] = est[a] * dev[a]
-            for h in range(D // M):
-                for m in range(M):
-                    covariance[metric, col, m, seen[h]] = V[a, M * h + m] * dev[a] * dev[M * h + m]
+        tell(est, V, dev, seen, (v, family), theta, covariance)
         return
 
     grad_v[:], grad_R[:], by_unit[:], second[:] = 0.0, 0.0, 0.0, 0.0
@@ -158,7 +143,7 @@ def evaluate(  # type: ignore[no-untyped-def]
             second_moments((est, X, dev, ours[:n]), (mine, C, zdev), HV, moments, means)
             for i in range(start[at], start[at + 1]):
                 if T[i, 0, 0] > 0.0:
-                    x, z = (cols[i], slot, place), (zcols[i], zslot, zplace)
+                    x, z = entries(cols[i], slot, place, M, room), entries(zcols[i], zslot, zplace, M, zroom)
                     add_squares(T[i], W[group[i], pattern[i]], x, z, n, (means, moments), grad_R[group[i]])
             for t in range(n // M):
                 place[seen[ours[M * t] // M]] = -1
@@ -179,34 +164,38 @@ def evaluate(  # type: ignore[no-untyped-def]
 
 
 @kernel(
-    "void(f8[:,:,:], i8[:], i8[:], i8[:,:], i8[:], i8[:,:], i8[:], i8[:], i8[:], f8[:,:], f8[:,:,:],"
-    " f8[:,:], f8[:,:,:,:], f8[:,:,:,:])",
-    "(n,u,u),(n),(n),(n,e),(e),(n,r),(r),(p),(q),(m,f),(g,m,m)->(m,q),(m,q,m,p),(m,q,m,q)",
+    "void(f8[:,:,:], i8[:], i8[:], i8[:,:], i8[:], i8[:,:], i8[:], i8[:], i8[:], f8[:,:,:], f8[:,:,:,:],"
+    " f8[:,:,:], f8[:,:,:,:,:], f8[:,:,:,:,:])",
+    "(n,u,u),(n),(n),(n,e),(e),(n,r),(r),(p),(q),(b,m,f),(b,g,m,m)->(b,m,q),(b,m,q,m,p),(b,m,q,m,q)",
 )
 def own(  # type: ignore[no-untyped-def]
     T, pattern, group, cols, slot, zcols, zslot, family, zfamily, v, R, shift, gain, noise
 ):  # fmt: skip
-    """One cluster's effects, given theta: drimed.learning.field.likelihood.Own."""
-    P, q, M = family.shape[0], zfamily.shape[0], v.shape[0]
+    """One cluster's effects at each node, given theta: drimed.learning.field.likelihood.Own."""
+    P, q, M = family.shape[0], zfamily.shape[0], v.shape[1]
     Q, n, everywhere, all_own = M * q, M * P, np.arange(P), np.arange(q)
-    W, _ = inverses(R)
-    dev = deviations(v, zfamily, all_own, q)
-    S, N, G = np.zeros((Q, Q + n + M)), np.zeros((Q, Q)), np.zeros((Q, Q))
-    for i in range(T.shape[0]):
-        if T[i, 0, 0] > 0.0:
-            w = W[group[i], pattern[i]]
-            add_block(T[i], w, (zcols[i], zslot, all_own), S, Q + n)
-            add_cross(T[i], w, (zcols[i], zslot, all_own), (cols[i], slot, everywhere), S, Q)
-    in_units(S, Q, Q + n + M, dev)
-    triangulated(S, Q, Q + n + M, 0.0)
-    solved(S, Q, S, Q, Q + n + M)
-    inside(S, Q, N, G)
+    S, N, G = np.empty((Q, Q + n + M)), np.empty((Q, Q)), np.empty((Q, Q))
+    room, zroom = np.empty((2, slot.shape[0]), np.int64), np.empty((2, zslot.shape[0]), np.int64)
     shift[:] = 0.0
-    for a in range(Q):
-        m, col = a % M, a // M
-        for k in range(M):
-            shift[m, col] += dev[a] * S[a, Q + n + k]
-        for h in range(Q):
-            noise[m, col, h % M, h // M] = dev[a] * dev[h] * G[a, h]
-        for h in range(n):
-            gain[m, col, h % M, h // M] = dev[a] * S[a, Q + h]
+    for b in range(v.shape[0]):
+        W, _ = inverses(R[b])
+        dev = deviations(v[b], zfamily, all_own, q)
+        S[:], N[:] = 0.0, 0.0
+        for i in range(T.shape[0]):
+            if T[i, 0, 0] > 0.0:
+                w = W[group[i], pattern[i]]
+                z = entries(zcols[i], zslot, all_own, M, zroom)
+                add_block(T[i], w, z, S, Q + n)
+                add_cross(T[i], w, z, entries(cols[i], slot, everywhere, M, room), S, Q)
+        in_units(S, Q, Q + n + M, dev)
+        triangulated(S, Q, Q + n + M, 0.0)
+        solved(S, Q, S, Q, Q + n + M)
+        inside(S, Q, N, G)
+        for a in range(Q):
+            m, col = a % M, a // M
+            for k in range(M):
+                shift[b, m, col] += dev[a] * S[a, Q + n + k]
+                for h in range(q):
+                    noise[b, m, col, k, h] = dev[a] * dev[M * h + k] * G[a, M * h + k]
+                for h in range(P):
+                    gain[b, m, col, k, h] = dev[a] * S[a, Q + M * h + k]

@@ -23,7 +23,10 @@ from typing import NamedTuple
 import numpy as np
 
 from drimed.learning.field import kernels
+from drimed.learning.field.posterior import posterior as at_nodes
 from drimed.linear.arrays import FloatArray, IntArray
+
+MOST_TOGETHER = 200  # columns of theta, of all metrics: with more, one node after the other is faster
 
 
 class Design(NamedTuple):
@@ -67,6 +70,15 @@ def evaluate(design: Design, v: FloatArray, R: FloatArray) -> Evaluation:
     return Evaluation(value, theta, covariance)
 
 
+def posterior(design: Design, v: FloatArray, R: FloatArray) -> Evaluation:
+    """The same at each of B nodes, v (..., B, M, F) and R (..., B, g, M, M), to the last bit."""
+    if v.shape[-2] * len(design.family) <= MOST_TOGETHER:
+        return Evaluation(*at_nodes(*design, v, R))
+    axis = v.ndim - 3
+    found = evaluate(design, np.moveaxis(v, axis, 0), np.moveaxis(R, axis, 0))
+    return Evaluation(*(np.moveaxis(a, 0, axis) for a in found))
+
+
 def slopes(design: Design, v: FloatArray, R: FloatArray, *, curvature: bool = False) -> Slopes:
     """The likelihood there and its gradient; second derivatives if they are wanted, else zeros."""
     value, _, _, *found = kernels.evaluate(*design, v, R, kernels.CURVATURE if curvature else kernels.GRADIENT)
@@ -102,7 +114,5 @@ def own(design: Design, v: FloatArray, R: FloatArray) -> Own:
 
     One cluster's cells are enough: a decision for a user costs the same whatever the number of users.
     """
-    T, pattern, group = design.T[..., None, :, :, :], design.pattern[..., None, :], design.group[..., None, :]
-    cols, zcols = design.cols[..., None, :, :], design.zcols[..., None, :, :]
-    entries = (cols, design.slot, zcols, design.zslot, design.family, design.zfamily)
-    return Own(*kernels.own(T, pattern, group, *entries, v, R))
+    entries = (design.cols, design.slot, design.zcols, design.zslot, design.family, design.zfamily)
+    return Own(*kernels.own(design.T, design.pattern, design.group, *entries, v, R))

@@ -19,7 +19,7 @@ from drimed.learning.field.average import mixture
 from drimed.learning.field.cells import FACTORS
 from drimed.learning.field.contrasts import LIKELY, NORMAL, Found, Known, chunks, some_of, together
 from drimed.learning.field.design import Scale
-from drimed.learning.field.likelihood import evaluate, own
+from drimed.learning.field.likelihood import own, posterior
 from drimed.learning.offer import Offer, Unit
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
@@ -153,8 +153,7 @@ def _eliminated(known: Known, offers: Offer, cells: field_cells.Cells, seasons: 
     weight = known.learner.discount ** (newest - cells.keys[:, FACTORS.index("season")]).astype(float)
     whole = field_design.build(cells, scale, structure.common, structure.own, noise=noise, weight=weight)
     v, R = learned.variance, learned.residual  # (B, ...)
-    fits = [evaluate(whole, v[b], R[b]) for b in range(len(v))]
-    theta, covariance = np.stack([f.theta for f in fits]), np.stack([f.covariance for f in fits])
+    _, theta, covariance = posterior(whole, v, R)
     theirs = field_own.of_clusters(cells, structure.cluster_place, seasons)
     each = field_design.build(theirs, _widened(scale), structure.common, structure.own, noise=noise)
     seen = _seen(known, offers)

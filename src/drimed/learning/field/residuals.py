@@ -50,26 +50,20 @@ def add_squares(
     gradient: FloatArray,
 ) -> None:
     """Add a cell: (W E[sum e e'] W - n W) / 2, with the effects' moments."""
-    (cols, slot, place), (zcols, zslot, zplace), (mean, second) = x, z, moments
-    M, E, r = W.shape[0], slot.shape[0], zslot.shape[0]
-    first, entries = T.shape[0] - M, 0
-    row, which = np.empty(E + r, np.int64), np.empty(E + r, np.int64)
-    for e in range(E):
-        if cols[e] >= 0:
-            row[entries], which[entries] = M * place[cols[e]], slot[e]
-            entries += 1
-    for e in range(r):
-        if zcols[e] >= 0:
-            row[entries], which[entries] = n + M * zplace[zcols[e]], zslot[e]
-            entries += 1
+    (rows, slots), (zrows, zslots), (mean, second) = x, z, moments
+    M, E = W.shape[0], len(rows)
+    first, count = T.shape[0] - M, E + len(zrows)
+    row, which = np.empty(count, np.int64), np.empty(count, np.int64)
+    for e in range(count):
+        row[e], which[e] = (rows[e], slots[e]) if e < E else (n + zrows[e - E], zslots[e - E])
     squares, half = np.zeros((M, M)), np.zeros((M, M))
     for m in range(M):
         for k in range(m + 1):
             s = T[first + m, first + k]
-            for e in range(entries):
+            for e in range(count):
                 moment, here = T[which[e]], second[row[e] + m]
                 s -= mean[row[e] + m] * moment[first + k] + mean[row[e] + k] * moment[first + m]
-                for h in range(entries):
+                for h in range(count):
                     s += moment[which[h]] * here[row[h] + k]
             squares[m, k] = s
             squares[k, m] = s

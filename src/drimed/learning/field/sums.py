@@ -8,7 +8,7 @@ from drimed.learning.field.triangles import add_row, inverse_root, solved, squar
 from drimed.linear.arrays import FloatArray, IntArray
 from drimed.linear.kernel import helper
 
-Entries = tuple[IntArray, IntArray, IntArray]  # columns of a cell, their slots, and the number of each column
+Entries = tuple[IntArray, IntArray]  # of the columns that a cell has: their first rows in a matrix, and their slots
 
 
 @helper
@@ -46,7 +46,7 @@ def collected(T: FloatArray, cols: IntArray, first: int, end: int, place: IntArr
     for e in range(E):
         for i in range(first, end):
             col = cols[i, e]
-            if T[i, 0, 0] > 0.0 and col >= 0 and place[col] < 0:
+            if col >= 0 and place[col] < 0 and T[i, 0, 0] > 0.0:
                 place[col] = 0
                 sizes[e] += 1
     n = 0
@@ -57,7 +57,7 @@ def collected(T: FloatArray, cols: IntArray, first: int, end: int, place: IntArr
         sizes[e] = 0
         for i in range(first, end):
             col = cols[i, e]
-            if T[i, 0, 0] > 0.0 and col >= 0 and place[col] == 0:
+            if col >= 0 and place[col] == 0 and T[i, 0, 0] > 0.0:
                 place[col], found[n] = -2, col
                 n += 1
     for t in range(n):
@@ -71,15 +71,26 @@ def collected_in_order(
 ) -> int:
     """The same, in an order that was found before: the n columns of `order`."""
     for i in range(first, end):
-        for e in range(cols.shape[1]):
-            if T[i, 0, 0] > 0.0 and cols[i, e] >= 0:
-                place[cols[i, e]] = 0
+        if T[i, 0, 0] > 0.0:
+            for e in range(cols.shape[1]):
+                if cols[i, e] >= 0:
+                    place[cols[i, e]] = 0
     count = 0
     for s in range(n):
         if place[order[s]] == 0:
             place[order[s]], found[count] = count, order[s]
             count += 1
     return count
+
+
+@helper
+def rows_of(found: IntArray, n: int, spot: IntArray, M: int) -> None:
+    """From n columns of theta to their rows of A, M each, in their place."""
+    for back in range(n):
+        t = n - 1 - back
+        row = M * spot[found[t]]
+        for m in range(M):
+            found[M * t + m] = row + m
 
 
 @helper
@@ -113,51 +124,47 @@ def add_outcomes(T: FloatArray, W: FloatArray, observed: FloatArray, squares: Fl
 
 
 @helper
-def add_block(T: FloatArray, W: FloatArray, x: Entries, A: FloatArray, right: int) -> None:
-    """Add a cell to the upper triangle of x x', and to x y, whose columns begin at `right`."""
-    cols, slot, place = x
-    E, M = slot.shape[0], W.shape[0]
-    first = T.shape[0] - M
-    for e in range(E):
-        if cols[e] < 0:
-            continue
-        here = M * place[cols[e]]
-        for m in range(M):
-            for k in range(M):
-                A[here + m, right + k] += W[m, k] * T[slot[e], first + k]
-        for h in range(e, E):
-            if cols[h] < 0:
-                continue
-            there, t = M * place[cols[h]], T[slot[e], slot[h]]
-            row, col = min(here, there), max(here, there)
-            for m in range(M):
-                for k in range(M):
-                    A[row + m, col + k] += W[m, k] * t
+def entries(cols: IntArray, slot: IntArray, place: IntArray, M: int, room: IntArray) -> Entries:
+    """The columns that a cell has, written to `room` (2, E), where `place` numbers them."""
+    rows, slots, n = room[0], room[1], 0
+    for e in range(slot.shape[0]):
+        if cols[e] >= 0:
+            rows[n], slots[n] = M * place[cols[e]], slot[e]
+            n += 1
+    return rows[:n], slots[:n]
 
 
 @helper
-def add_cross(
-    T: FloatArray,
-    W: FloatArray,
-    z: Entries,
-    x: Entries,
-    B: FloatArray,
-    first: int,
-) -> None:
+def add_block(T: FloatArray, W: FloatArray, x: Entries, A: FloatArray, right: int) -> None:
+    """Add a cell to the upper triangle of x x', and to x y, whose columns begin at `right`."""
+    rows, slots = x
+    n, M = len(rows), W.shape[0]
+    first = T.shape[0] - M
+    for e in range(n):
+        here, moment = rows[e], T[slots[e]]
+        for m in range(M):
+            for k in range(M):
+                w, row = W[m, k], A[here + m]
+                row[right + k] += w * moment[first + k]
+                for h in range(e, n):
+                    if rows[h] >= here:
+                        row[rows[h] + k] += w * moment[slots[h]]
+                    else:
+                        A[rows[h] + m, here + k] += w * moment[slots[h]]
+
+
+@helper
+def add_cross(T: FloatArray, W: FloatArray, z: Entries, x: Entries, B: FloatArray, first: int) -> None:
     """Add a cell to z x', whose columns begin at `first`."""
-    (zcols, zslot, zplace), (cols, slot, place) = z, x
+    (zrows, zslots), (rows, slots) = z, x
     M = W.shape[0]
-    for e in range(zslot.shape[0]):
-        if zcols[e] < 0:
-            continue
-        row = M * zplace[zcols[e]]
-        for h in range(slot.shape[0]):
-            if cols[h] < 0:
-                continue
-            col, t = first + M * place[cols[h]], T[zslot[e], slot[h]]
-            for m in range(M):
-                for k in range(M):
-                    B[row + m, col + k] += W[m, k] * t
+    for e in range(len(zrows)):
+        moment = T[zslots[e]]
+        for m in range(M):
+            for k in range(M):
+                w, row = W[m, k], B[zrows[e] + m, first + k :]
+                for h in range(len(rows)):
+                    row[rows[h]] += w * moment[slots[h]]
 
 
 @helper
@@ -195,3 +202,49 @@ def inside(U: FloatArray, Q: int, N: FloatArray, found: FloatArray) -> None:
     solved(U, Q, N, 0, Q)
     turned(N, Q, Q, found)
     solved(U, Q, found, 0, Q)
+
+
+@helper
+def eliminated(
+    A: FloatArray, D: int, v: FloatArray, family: IntArray, seen: IntArray, squares: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+    """Theta of [A | b], which is factored, once the clusters are taken out: prior deviations, and in their units mean
+    and covariance; log det. What theta explains is taken from the squares, and A's last columns are means by metric.
+    """
+    M = v.shape[0]
+    dev = deviations(v, family, seen, D // M)
+    in_units(A, D, D + M, dev)
+    log_det = triangulated(A, D, D + M, 0.0)
+    take(A, D, 0, A, squares)
+    V = squared(inverse_root(A, D), D)
+    solved(A, D, A, D, D + M)
+    est = np.zeros(D)
+    for a in range(D):
+        for m in range(M):
+            est[a] += A[a, D + m]
+    return dev, est, V, log_det
+
+
+@helper
+def tell(
+    est: FloatArray,
+    V: FloatArray,
+    dev: FloatArray,
+    seen: IntArray,
+    prior: tuple[FloatArray, IntArray],
+    theta: FloatArray,
+    covariance: FloatArray,
+) -> None:
+    """Write down theta and its covariance, in units of outcomes; a column that no cell has is as before any data."""
+    v, family = prior
+    M, P, D = theta.shape[0], theta.shape[1], len(est)
+    theta[:], covariance[:] = 0.0, 0.0
+    for m in range(M):
+        for col in range(P):
+            covariance[m, col, m, col] = v[m, family[col]]
+    for a in range(D):
+        metric, col = a % M, seen[a // M]
+        theta[metric, col] = est[a] * dev[a]
+        for h in range(D // M):
+            for m in range(M):
+                covariance[metric, col, m, seen[h]] = V[a, M * h + m] * dev[a] * dev[M * h + m]

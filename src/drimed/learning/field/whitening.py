@@ -2,7 +2,10 @@
 
 All outcomes together are normal with a covariance that the model knows, the long-lasting effects integrated out. Its
 Cholesky factor takes out of each outcome what those before it tell of it, and divides by what is left of its deviation.
-The variances are the most plausible ones, from the same outcomes. Shapes: n outcomes, M metrics.
+The variances are the most plausible ones, from the same outcomes. A discount makes old outcomes count less in these,
+but they do not scatter more: here they count in full.
+
+Shapes: n outcomes, M metrics.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from drimed.errors import InputError
-from drimed.learning.field.cells import FACTORS, Rows
+from drimed.learning.field.cells import Rows
 from drimed.learning.field.learner import Field, FieldEvidence
 from drimed.linear.arrays import FloatArray, IntArray
 
@@ -41,14 +44,12 @@ def residuals(learner: Field, evidence: FieldEvidence, rows: Rows) -> FloatArray
     X, Z = structure.common.rows(rows.keys, z), structure.own.rows(rows.keys, z)
     cluster = rows.keys[:, structure.cluster_place]
     same = cluster[:, None] == cluster
-    season = rows.keys[:, FACTORS.index("season")]
-    weight = learner.discount ** (season.max() - season).astype(float)
     C = np.zeros((n, M, n, M))
     for m in range(M):
         C[:, m, :, m] = (X * v[m, structure.common.family]) @ X.T
         C[:, m, :, m] += same * ((Z * v[m, structure.own.family]) @ Z.T)
     at = np.arange(n)
-    C[at, :, at, :] += R[structure.noise.of(rows.keys)] / weight[:, None, None]
+    C[at, :, at, :] += R[structure.noise.of(rows.keys)]
     flat = there.ravel()
     L = np.linalg.cholesky(C.reshape(n * M, n * M)[np.ix_(flat, flat)])
     found = np.full((n, M), np.nan)
