@@ -47,7 +47,7 @@ def test_a_model_that_is_wrong_is_told_by_the_look_the_status_and_the_why(tmp_pa
     console.width = 400
     shown = line.ok("look", NAME)
     assert "no rule is met yet by" in shown
-    assert "the model is wrong, so that it shows nothing: yield:" in shown
+    assert "the model is wrong and shows nothing (yield:" in shown
     withdrawn = "The ranges and the promise to stay near the control do not hold, because the model is wrong: yield:"
     assert withdrawn in line.ok("status", NAME)
     assert f"By what is known now the range above is no promise. {withdrawn}" in line.ok("why", NAME, "100")

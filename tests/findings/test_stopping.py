@@ -63,7 +63,7 @@ def test_a_rule_by_a_model_that_is_wrong_is_said_not_to_hold(monkeypatch: pytest
     new = drifting(10)
     new.look()
     page = report(analyse(new))
-    assert "At the last look r was not met: the model is wrong, so that it shows nothing: yield:" in page
+    assert "At the last look r was not met: the model is wrong and shows nothing (yield:" in page
     assert "No rule was met." in page
     assert said not in page
 

@@ -184,7 +184,7 @@ def test_a_rule_by_the_model_is_not_met_where_the_model_is_wrong(monkeypatch: py
     assert any(claim["distance"] < 0 and not claim["met"] for claim in last["rules"][0]["claims"])
     assert last["demands"] is None
     (said, *_) = [c for c in trial.look(dry_run=True).claims if c.distance is not None and c.distance < 0]
-    assert f"the model is wrong, so that it shows nothing: {said.withdrawn}" in said_of(said, "")
+    assert f"the model is wrong and shows nothing ({said.withdrawn})" in said_of(said, "")
     proof = verify(trial.store, NAME)
     assert (proof.ok, proof.looks) == (True, len(looks(trial)))
 

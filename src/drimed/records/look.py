@@ -32,7 +32,7 @@ class Claim:
     def waits(self) -> str:
         """Why it is not met, whatever the range; empty: the range decides."""
         if self.withdrawn:
-            return f"the model is wrong, so that it shows nothing: {self.withdrawn}"
+            return f"the model is wrong and shows nothing ({self.withdrawn})"
         return unconfirmed(self.seasons)
 
     def plain(self) -> dict[str, Any]:
