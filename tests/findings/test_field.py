@@ -149,7 +149,7 @@ def test_what_varies_is_found(done: Analysis) -> None:
     assert 6 / 1.5 < found["residual"].deviation < 6 * 1.5
     assert found["season"].says == "seasons differ by"
     assert found["group x arm"].says == "an arm's effect differs between sites by"
-    assert not found["season"].vague
+    assert found["season"].told
 
 
 def test_levels_of_sites_and_seasons_are_those_of_the_control(done: Analysis) -> None:

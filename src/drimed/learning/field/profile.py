@@ -5,6 +5,9 @@ A report of how much something varies must not repeat the prior. So each varianc
 others of its metric are made as likely as they can be, and it stays in the range while that costs little likelihood.
 A range may begin at zero. A variance is not told where the likelihood does not change from zero to nearly the end:
 others take up all that it gives away, as the noise does for people who were seen once.
+One thing is taken for granted about the others, as decisions do: what is crossed, such as an arm's effect that differs
+between seasons, is rarely many times the noise. Without it a season in which nearly all got the same arm might have
+been good for this arm alone.
 Shapes: M metrics, n variances of each: the families', then the residual's; u = M n.
 """
 
@@ -30,6 +33,9 @@ TRIES = 3  # of the line that leads to an end of a range
 FLAT, SHORT = 0.5, 2 * np.log(0.7)  # not told: so little changes from zero to this much below the end of the range
 
 
+CROSSED = ("group x arm", "user x arm", "season x group", "season x arm")
+
+
 class Profile(NamedTuple):
     """Log variances in standardised units: (M, n) each."""
 
@@ -44,16 +50,16 @@ def profile(parameters: Parameters, design: Design, mode: FloatArray, share: flo
     M, u = parameters.metrics, parameters.uncertain
     families = np.arange(u - M).reshape(M, -1)
     own = np.concatenate([families, np.arange(u - M, u)[:, None]], 1)  # (M, n), the coordinate of each variance
-    search = _Search(parameters, design, mode[u:], own)
-    start = np.clip(mode[None, :u], ZERO, MOST)
-    top, least = search.least(start, np.ones((1, u), bool))
-    best, most = top[0, own.ravel()], float(chdtri(1, 1 - share))
+    search, everyone = _Search(parameters, design, mode[u:], own), np.arange(u)
+    top, least = search.least(np.repeat(np.clip(mode[None, :u], ZERO, MOST), u, 0), everyone, held=False)
+    best, most = top[everyone, own.ravel()], float(chdtri(1, 1 - share))
 
     def deviance(t: FloatArray, which: IntArray) -> FloatArray:
         """Twice the log likelihood that is lost where variances number `which`, (members,), are t."""
-        return np.maximum(2 * (search.at(t, which, top[0]) - least), 0.0)
+        x = top[which]
+        x[np.arange(len(which)), own.ravel()[which]] = t
+        return np.maximum(2 * (search.least(x, which, held=True)[1] - least[which]), 0.0)
 
-    everyone = np.arange(u)
     none = deviance(np.full(u, ZERO), everyone)
     high = _end(deviance, np.maximum(best, LEAST_START), MOST, most, everyone)
     low, away = np.full(u, -np.inf), np.flatnonzero(none > most)
@@ -64,38 +70,50 @@ def profile(parameters: Parameters, design: Design, mode: FloatArray, share: flo
 
 @dataclass(frozen=True)
 class _Search:
-    """Where the log likelihood of the variances is highest, at the residual's most plausible shape."""
+    """Where the variances of a metric are most likely, at the residual's most plausible shape."""
 
     parameters: Parameters
     design: Design
     shape: FloatArray  # (p - u,)
     own: IntArray  # (M, n)
 
-    def at(self, t: FloatArray, which: IntArray, start: FloatArray) -> FloatArray:
-        """Minus the log likelihood where variances number `which` are t, and the others of their metric the best."""
-        members, held = np.arange(len(which)), self.own.ravel()[which]
-        free = np.zeros((len(which), len(start)), bool)
+    def least(self, x: FloatArray, which: IntArray, *, held: bool) -> tuple[FloatArray, FloatArray]:
+        """From points x (members, u) for variances number `which` to where minus the log likelihood is least.
+
+        All variances of the same metric move, but for these where they are held. And its value there.
+        """
+        u, members = x.shape[-1], np.arange(len(which))
+        free = np.zeros(x.shape, bool)
         free[members[:, None], self.own[which // self.own.shape[1]]] = True
-        free[members, held] = False
-        x = np.repeat(start[None], len(which), 0)
-        x[members, held] = t
-        return self.least(x, free)[1]
+        free[members, self.own.ravel()[which]] = not held
+        precision = self._precision(self.own.ravel()[which])
+        centre = self.parameters.centre[:u]
 
-    def least(self, x: FloatArray, free: BoolArray) -> tuple[FloatArray, FloatArray]:
-        """From points x (members, u) to where it is least over the coordinates that are free, and its value there."""
-
-        def objective(x: FloatArray, which: IntArray) -> Found:
+        def objective(x: FloatArray, some: IntArray) -> Found:
             full = np.concatenate([x, np.broadcast_to(self.shape, (len(x), len(self.shape)))], -1)
             found = slopes(self.design, self.parameters.variances(full), self.parameters.residual(full), curvature=True)
-            g = -self.parameters.gradient(full, found)[..., : x.shape[-1]]
+            pull = np.matvec(precision[some], x - centre)
+            g = pull - self.parameters.gradient(full, found)[..., :u]
             # What wants to go beyond an end stays there.
-            loose = free[which] & ~((x <= ZERO) & (g > 0)) & ~((x >= MOST) & (g < 0))
-            H = np.where(loose[..., :, None] & loose[..., None, :], -self.parameters.curvature(found), 0.0)
-            return -found.value, np.where(loose, g, 0.0), H + np.eye(x.shape[-1]) * ~loose[..., None, :]
+            loose = free[some] & ~((x <= ZERO) & (g > 0)) & ~((x >= MOST) & (g < 0))
+            H = precision[some] - self.parameters.curvature(found)
+            H = np.where(loose[..., :, None] & loose[..., None, :], H, 0.0) + np.eye(u) * ~loose[..., None, :]
+            return 0.5 * np.vecdot(x - centre, pull) - found.value, np.where(loose, g, 0.0), H
 
-        bounds = np.full(x.shape[-1], ZERO), np.full(x.shape[-1], MOST)
-        x, (value, *_) = descend(objective, x, bounds, NEAR)
+        x, (value, *_) = descend(objective, x, (np.full(u, ZERO), np.full(u, MOST)), NEAR)
         return x, value
+
+    def _precision(self, asked: IntArray) -> FloatArray:
+        """Of what is taken for granted about other variances than those that are asked about: (members, u, u)."""
+        u, M, n = self.own.size, *self.own.shape
+        families = [self.parameters.families[k] for k in self.parameters.learned]
+        weight = np.zeros((len(asked), u))
+        weight[:, : u - M] = [f.spread**-2.0 if f.name in CROSSED else 0.0 for f in families] * M
+        weight[np.arange(len(asked)), asked] = 0.0
+        weight[asked >= u - M] = 0.0  # what is reserved for others would be missing from the noise
+        against = np.eye(u)
+        against[np.arange(u - M), u - M + np.arange(u - M) // max(n - 1, 1)] = -1.0  # relative to the residual's
+        return np.asarray(np.matmul(against.T * weight[:, None, :], against))
 
 
 def _end(

@@ -55,7 +55,11 @@ def components(known: Known) -> list[Component]:
         family = parameters.families[number]
         if family.slopes in (None, indicators) and all(_values(known, name) >= ENOUGH for name in family.by):
             names[i] = family.name
-    sds = [known.unit[:, None] * np.exp(0.5 * x) for x in (found.best, found.low, found.high)]
+    unit = np.repeat(known.unit[:, None], found.best.shape[1], 1)
+    R = parameters.residual(learned.mode)  # (g, M, M), of which a parameter is the scale
+    scale = parameters.uncertain - parameters.metrics + np.arange(parameters.metrics)
+    unit[:, -1] *= np.sqrt(np.diagonal(R, axis1=-2, axis2=-1).mean(0) / np.exp(learned.mode[scale]))
+    sds = [unit * np.exp(0.5 * x) for x in (found.best, found.low, found.high)]
     return [Component(names[i], *(sd[:, i] for sd in sds), found.told[:, i]) for i in sorted(names)]
 
 
