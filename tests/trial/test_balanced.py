@@ -10,9 +10,9 @@ import pytest
 
 from drimed.errors import InputError, SpecError
 from drimed.findings.analyse import analyse
+from drimed.records import Report
 from drimed.trial import events as kinds
 from drimed.trial.model_free import EXACT
-from drimed.trial.telling import Report
 from tests.trial.playing import new, verified
 
 USERS: dict[str, Any] = {f"site {i}": {"blocks": {"A": ["1", "2"], "B": ["3", "4"]}} for i in range(5)}

@@ -49,7 +49,7 @@ TABLES: dict[str, dict[str, str]] = {
         "metric": "the metric that varies, in its unit",
         "family": "what varies: the name of the term of the model",
         "says": "the same in words",
-        "deviation": "how much it varies: the most likely standard deviation, from the outcomes alone",
+        "deviation": "how much it varies: the standard deviation that fits the outcomes best",
         "low": "lower end of the likely range of that deviation; 0: it may be that nothing varies",
         "high": "upper end of the likely range of that deviation",
         "told": "whether the outcomes tell it from what else varies; where they do not, only `high` says something",

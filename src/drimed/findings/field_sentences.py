@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from drimed.findings.effects import EVERYBODY, MODEL
 from drimed.findings.varying import Varies, Varying
-from drimed.formatting import amount, short
+from drimed.formatting import amount, listed, short
 from drimed.records import Effect
 from drimed.trial.model_free import REWARD
 
@@ -69,7 +69,7 @@ def about(v: Varies, unit: str) -> str:
 def untold(some: Sequence[Varies]) -> list[str]:
     """What the outcomes cannot tell from what else varies, in one part of a sentence, or none."""
     parts = [f"how much {v.says.removesuffix(' by')}" for v in some if not v.told]
-    return [f"it cannot be told yet {' and '.join(parts)}"] if parts else []
+    return [f"it cannot be told yet {listed(parts)}"] if parts else []
 
 
 def _rough(value: float) -> str:

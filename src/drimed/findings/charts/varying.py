@@ -47,7 +47,7 @@ def components(found: Varying, metric: str, unit: str, place: int) -> Chart | No
         return None
     rows = [
         _Row(v.says, "", v.deviation if v.told and v.low > 0 else None, v.low, v.high, v.told)
-        for v in sorted(mine, key=lambda v: (not v.told, v.low == 0, -v.deviation if v.low > 0 else -v.high))
+        for v in sorted(mine, key=_order)
     ]
     most = REACH * max((r.estimate for r in rows if r.estimate is not None), default=np.inf)
     high = min(max(r.high for r in rows), most)
@@ -117,9 +117,14 @@ def seasons(found: Varying, metric: str, unit: str, place: int) -> Chart | None:
     return svg.drawn(f"seasons-chart{_number(place)}", title, says, draw, table, [Key(LIKELY, "key-level")])
 
 
+def _order(v: Varies) -> tuple[bool, bool, float]:
+    """The largest first, then what may be nothing, then what cannot be told."""
+    return not v.told, v.low == 0, -v.deviation if v.low > 0 else -v.high
+
+
 def _listed(mine: Sequence[Varies], unit: str) -> str:
     """The largest ones in words."""
-    told = sorted((v for v in mine if v.told), key=lambda v: (v.low == 0, -v.deviation))[:MOST_SAID]
+    told = sorted((v for v in mine if v.told), key=_order)[:MOST_SAID]
     return "; ".join([*(about(v, unit) for v in told), *untold(mine)]) + "."
 
 

@@ -65,7 +65,8 @@ def profile(parameters: Parameters, design: Design, mode: FloatArray, share: flo
     low, away = np.full(u, -np.inf), np.flatnonzero(none > most)
     low[away] = _end(deviance, best[away], ZERO, most, away)
     told = (none > FLAT) | (deviance(np.maximum(high + SHORT, ZERO), everyone) > FLAT)
-    return Profile(*(a.reshape(own.shape) for a in (best, low, high)), told.reshape(own.shape))
+    shape = own.shape
+    return Profile(best.reshape(shape), low.reshape(shape), high.reshape(shape), told.reshape(shape))
 
 
 @dataclass(frozen=True)

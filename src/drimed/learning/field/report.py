@@ -59,8 +59,8 @@ def components(known: Known) -> list[Component]:
     R = parameters.residual(learned.mode)  # (g, M, M), of which a parameter is the scale
     scale = parameters.uncertain - parameters.metrics + np.arange(parameters.metrics)
     unit[:, -1] *= np.sqrt(np.diagonal(R, axis1=-2, axis2=-1).mean(0) / np.exp(learned.mode[scale]))
-    sds = [unit * np.exp(0.5 * x) for x in (found.best, found.low, found.high)]
-    return [Component(names[i], *(sd[:, i] for sd in sds), found.told[:, i]) for i in sorted(names)]
+    best, low, high = (unit * np.exp(0.5 * x) for x in (found.best, found.low, found.high))
+    return [Component(names[i], best[:, i], low[:, i], high[:, i], found.told[:, i]) for i in sorted(names)]
 
 
 def outcomes(known: Known, factor: str) -> FloatArray:
