@@ -5,9 +5,9 @@ A report of how much something varies must not repeat the prior. So each varianc
 others of its metric are made as likely as they can be, and it stays in the range while that costs little likelihood.
 A range may begin at zero. A variance is not told where the likelihood does not change from zero to nearly the end:
 others take up all that it gives away, as the noise does for people who were seen once.
-One thing is taken for granted about the others, as decisions do: what is crossed, such as an arm's effect that differs
-between seasons, is rarely many times the noise. Without it a season in which nearly all got the same arm might have
-been good for this arm alone.
+One thing is taken for granted about the others, if less firmly than for decisions: what is crossed, such as an arm's
+effect that differs between seasons, is rarely many times the noise. Without it a season in which nearly all got the
+same arm might have been good for this arm alone.
 Shapes: M metrics, n variances of each: the families', then the residual's; u = M n.
 """
 
@@ -33,6 +33,7 @@ TRIES = 3  # of the line that leads to an end of a range
 FLAT, SHORT = 0.5, 2 * np.log(0.7)  # not told: so little changes from zero to this much below the end of the range
 
 
+WIDER = 1.5  # what is taken for granted about crossed families, relative to the spread of a decision's prior
 CROSSED = ("group x arm", "user x arm", "season x group", "season x arm")
 
 
@@ -109,7 +110,7 @@ class _Search:
         u, M, n = self.own.size, *self.own.shape
         families = [self.parameters.families[k] for k in self.parameters.learned]
         weight = np.zeros((len(asked), u))
-        weight[:, : u - M] = [f.spread**-2.0 if f.name in CROSSED else 0.0 for f in families] * M
+        weight[:, : u - M] = [(WIDER * f.spread) ** -2.0 if f.name in CROSSED else 0.0 for f in families] * M
         weight[np.arange(len(asked)), asked] = 0.0
         weight[asked >= u - M] = 0.0  # what is reserved for others would be missing from the noise
         against = np.eye(u)
