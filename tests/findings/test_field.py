@@ -14,9 +14,12 @@ import pytest
 
 from drimed.findings import field_worth
 from drimed.findings.analyse import Analysis, analyse, sentences
+from drimed.findings.charts.varying import components
 from drimed.findings.dictionary import TABLES, meanings
 from drimed.findings.effects import EVERYBODY, effects
+from drimed.findings.field_sentences import field_sentences
 from drimed.findings.page import report, write_report
+from drimed.findings.varying import Varies
 from drimed.learning.field.contrasts import Known
 from drimed.records import Report
 from drimed.trial.model_free import REWARD
@@ -149,7 +152,7 @@ def test_what_varies_is_found(done: Analysis) -> None:
     assert 6 / 1.5 < found["residual"].deviation < 6 * 1.5
     assert found["season"].says == "seasons differ by"
     assert found["group x arm"].says == "an arm's effect differs between sites by"
-    assert not found["season"].vague
+    assert found["season"].told
 
 
 def test_levels_of_sites_and_seasons_are_those_of_the_control(done: Analysis) -> None:
@@ -206,6 +209,31 @@ def test_sentences_say_for_whom_and_when(done: Analysis, people: Analysis) -> No
     said = " ".join(sentences(people))
     assert "For the average of these 20 people in an average season" in said
     assert "people differ by about" in said
+
+
+def test_what_may_be_nothing_and_what_cannot_be_told_are_said_so(done: Analysis) -> None:
+    assert done.varying is not None
+    some = [
+        Varies("yield", "group", "sites differ by", 5.21, 3.04, 11.9, told=True),
+        Varies("yield", "group x arm", "an arm's effect differs between sites by", 0.3, 0.0, 4.64, told=True),
+        Varies("yield", "season", "seasons differ by", 2.0, 0.0, 8.0, told=False),
+        Varies("yield", "season x arm", "an arm's effect differs between seasons by", 2.0, 0.0, 8.0, told=False),
+    ]
+    found = replace(done.varying, varies=some)
+    said = (
+        "sites differ by about 5.2 dt (3 to 12); an arm's effect differs between sites by at most 4.6 dt; it cannot be "
+        "told yet how much seasons differ and how much an arm's effect differs between seasons."
+    )
+    assert field_sentences(found, [], [], {"reward": "", "yield": "dt"}) == [f"Yield: {said}"]
+    chart = components(found, "yield", "dt", 0)
+    assert chart is not None
+    assert chart.says == f"yield: {said}"
+    assert [row[1:] for row in chart.table.rows] == [
+        ["5.21", "3.04", "11.9", ""],
+        ["", "0", "4.64", ""],
+        ["", "", "", "cannot be told yet"],
+        ["", "", "", "cannot be told yet"],
+    ]
 
 
 def test_arms_that_nobody_was_given_are_not_judged() -> None:

@@ -295,6 +295,23 @@ def test_steps_between_fits_agree_with_adding_up_anew(case: Case) -> None:
     np.testing.assert_allclose(quick.learned.covariance, anew.learned.covariance, atol=1e-8)
 
 
+def test_an_outcome_of_somebody_new_is_a_step_like_any_other() -> None:
+    """Whoever is in no group is a group of their own, which has no columns; only earlier forms add up anew."""
+    shape, d = Shape(d=3, K=3, M=2, H=40), data("users")
+    keys = d.keys.copy()
+    keys[:, [2, 3]] = np.arange(len(keys))[:, None]  # group and user
+    d = replace(d, keys=keys)
+    found = []
+    for newcomers in (True, False):
+        field = replace(MODELS["users"], seasons=False, growth=10.0, newcomers=newcomers)
+        first = field.ready(told(field, field.start(shape, episodes=6), d.part(np.arange(30))))
+        found.append(field.ready(told(field, first, d.part(np.arange(30, 40)))))
+        assert (found[-1].sizes[3] == first.sizes[3]) == newcomers  # what was added up anew has room for all of them
+    for name in ("theta", "covariance", "each_theta", "each_covariance"):
+        quick, anew = (getattr(evidence.learned, name) for evidence in found)
+        np.testing.assert_allclose(quick, anew, atol=1e-8, err_msg=name)
+
+
 def test_two_futures_of_one_state_do_not_disturb_each_other() -> None:
     """Cells share their arrays with the state they came from."""
     field, evidence = started("one metric")

@@ -239,12 +239,14 @@ def test_many_people_who_are_asked_for_at_once_count_in_what_an_ask_costs() -> N
     assert "asking for fewer people at a time" in note
 
 
-BEFORE_3 = {"tails": False, "pairs": 6, "season_arms": 0.25, "curvature": "differences"}
+BEFORE_5 = {"balanced": False, "newcomers": False}
+BEFORE_4 = BEFORE_5 | {"tails": False}
+BEFORE_3 = BEFORE_4 | {"pairs": 6, "season_arms": 0.25, "curvature": "differences"}
 
 
 @pytest.mark.parametrize(
     ("form", "changes"),
-    [(1, BEFORE_3 | {"still": None}), (2, BEFORE_3), (3, {"tails": False}), (4, {})],
+    [(1, BEFORE_3 | {"still": None}), (2, BEFORE_3), (3, BEFORE_4), (4, BEFORE_5)],
 )
 def test_a_trial_goes_on_learning_in_the_form_that_it_began_with(form: int, changes: dict[str, Any]) -> None:
     spec = spec_of(model={"kind": "field"})

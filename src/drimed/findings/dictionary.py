@@ -49,10 +49,10 @@ TABLES: dict[str, dict[str, str]] = {
         "metric": "the metric that varies, in its unit",
         "family": "what varies: the name of the term of the model",
         "says": "the same in words",
-        "deviation": "how much it varies: a standard deviation",
-        "low": "lower end of the likely range of that deviation",
+        "deviation": "how much it varies: the standard deviation that fits the outcomes best",
+        "low": "lower end of the likely range of that deviation; 0: it may be that nothing varies",
         "high": "upper end of the likely range of that deviation",
-        "learned": "share of this that comes from the data, and not from what is usual",
+        "told": "whether the outcomes tell it from what else varies; where they do not, only `high` says something",
     },
     "levels": {
         "of": "whether the row is of a site or of a season",

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from drimed.findings.effects import EVERYBODY, MODEL
 from drimed.findings.varying import Varies, Varying
-from drimed.formatting import amount, short
+from drimed.formatting import amount, listed, short
 from drimed.records import Effect
 from drimed.trial.model_free import REWARD
 
@@ -49,18 +49,27 @@ def _best(found: Varying, effects: Sequence[Effect], given: Collection[str], uni
 def _varies(found: Varying, units: Mapping[str, str]) -> list[str]:
     said = []
     for metric in dict.fromkeys(v.metric for v in found.varies):
-        mine = {v.family: v for v in found.varies if v.metric == metric and not v.vague}
-        levels = [_about(mine[f], units[metric]) for f in SAID if f in mine and " x " not in f]
-        effects = [_about(mine[f], units[metric]) for f in SAID if f in mine and " x " in f]
-        parts = [", ".join(p) for p in (levels, effects) if p]
+        known = {v.family: v for v in found.varies if v.metric == metric}
+        mine = [known[f] for f in SAID if f in known]
+        levels = [about(v, units[metric]) for v in mine if v.told and " x " not in v.family]
+        effects = [about(v, units[metric]) for v in mine if v.told and " x " in v.family]
+        parts = [*(", ".join(p) for p in (levels, effects) if p), *untold(mine)]
         if parts:
             said.append(f"{metric[:1].upper()}{metric[1:]}: {'; '.join(parts)}.")
     return said
 
 
-def _about(v: Varies, unit: str) -> str:
-    about = f"{_rough(v.deviation)} {unit}" if unit else _rough(v.deviation)
-    return f"{v.says} about {about} ({_rough(v.low)} to {_rough(v.high)})"
+def about(v: Varies, unit: str) -> str:
+    """How much something varies; where it may be nothing, how much at most."""
+    if v.low == 0:
+        return f"{v.says} at most {amount(float(f'{v.high:.2g}'), unit)}"
+    return f"{v.says} about {amount(float(f'{v.deviation:.2g}'), unit)} ({_rough(v.low)} to {_rough(v.high)})"
+
+
+def untold(some: Sequence[Varies]) -> list[str]:
+    """What the outcomes cannot tell from what else varies, in one part of a sentence, or none."""
+    parts = [f"how much {v.says.removesuffix(' by')}" for v in some if not v.told]
+    return [f"it cannot be told yet {listed(parts)}"] if parts else []
 
 
 def _rough(value: float) -> str:

@@ -22,7 +22,6 @@ from drimed.trial.state import TrialState
 
 GRID = 25  # values of a covariate that effects are computed at
 MOST_POOLED = 2000  # users whose own share of what is known is worked out
-LITTLE = 0.3  # share of what is known about a variance below which the data say little
 MOST_SITES = 200  # whose levels are listed
 
 
@@ -45,12 +44,7 @@ class Varies:
     deviation: float
     low: float
     high: float
-    learned: float  # the share of this that comes from the data
-
-    @property
-    def vague(self) -> bool:
-        """Whether the data say little about it yet."""
-        return self.learned < LITTLE
+    told: bool  # whether the outcomes tell it from what else varies
 
 
 @dataclass(frozen=True)
@@ -134,7 +128,7 @@ def _varies(state: TrialState, known: Known, words: Words) -> list[Varies]:
         scale = np.sqrt(2.0) if both else 1.0
         for m, metric in enumerate(state.problem.metrics):
             about, low, high = (float(scale * part[m]) for part in (c.deviation, c.low, c.high))
-            found.append(Varies(metric, c.family, words.family(c.family), about, low, high, float(c.learned[m])))
+            found.append(Varies(metric, c.family, words.family(c.family), about, low, high, bool(c.told[m])))
     return found
 
 

@@ -22,7 +22,7 @@ from drimed.trial.spec import TrialSpec
 
 PRIOR_DEVIATION = 0.5  # of a coefficient, in units of its metric's size
 # How trials of an earlier form learn.
-BEFORE_5: dict[str, Any] = {"balanced": False}
+BEFORE_5: dict[str, Any] = {"balanced": False, "newcomers": False}
 BEFORE_4: dict[str, Any] = BEFORE_5 | {"tails": False}
 BEFORE_3: dict[str, Any] = BEFORE_4 | {"pairs": 6, "season_arms": 0.25, "curvature": "differences"}
 SPREADS = 8  # standard deviations of a measurement that a plausible range has room for

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from markupsafe import Markup
 
 from drimed.findings.charts import svg
 from drimed.findings.charts.course import axes, columns, some
 from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
+from drimed.findings.field_sentences import about, untold
 from drimed.findings.varying import Level, Varies, Varying
 from drimed.formatting import amount, counted, measured, short
 
 REACH = 2.5  # times the largest estimate that is shown of what varies; longer ranges end in an arrow
-VAGUE = "the data say little yet"
+UNTOLD = "cannot be told yet"
 LIKELY = "likely range (95 %)"
 MOST_SAID = 3  # things that vary which the words below a picture name
 BASE = 250.0  # the height of a chart over time
@@ -24,12 +26,17 @@ BASE = 250.0  # the height of a chart over time
 class _Row:
     label: str
     note: str
-    estimate: float
+    estimate: float | None  # None: the range begins at nothing, and says it all
     low: float
     high: float
+    told: bool = True
 
     @property
     def says(self) -> str:
+        if not self.told:
+            return UNTOLD
+        if self.estimate is None:
+            return f"at most {short(self.high)}"
         return f"{short(self.estimate)} ({short(self.low)} to {short(self.high)})"
 
 
@@ -39,15 +46,15 @@ def components(found: Varying, metric: str, unit: str, place: int) -> Chart | No
     if not mine:
         return None
     rows = [
-        _Row(v.says, VAGUE if v.vague else "", v.deviation, v.low, v.high)
-        for v in sorted(mine, key=lambda v: -v.deviation)
+        _Row(v.says, "", v.deviation if v.told and v.low > 0 else None, v.low, v.high, v.told)
+        for v in sorted(mine, key=_order)
     ]
-    most = REACH * max(r.estimate for r in rows)
+    most = REACH * max((r.estimate for r in rows if r.estimate is not None), default=np.inf)
     high = min(max(r.high for r in rows), most)
     table = Table(
         f"How much {measured(metric, unit)} varies",
         ["what", "about", "from", "to", "known"],
-        [[r.label, *_numbers(r), r.note] for r in rows],
+        [[r.label, *(_numbers(r) if r.told else ["", "", ""]), "" if r.told else UNTOLD] for r in rows],
     )
     says = f"{metric}: {_listed(mine, unit)}"
     title = f"What varies, and how much: {metric}"
@@ -110,15 +117,15 @@ def seasons(found: Varying, metric: str, unit: str, place: int) -> Chart | None:
     return svg.drawn(f"seasons-chart{_number(place)}", title, says, draw, table, [Key(LIKELY, "key-level")])
 
 
+def _order(v: Varies) -> tuple[bool, bool, float]:
+    """The largest first, then what may be nothing, then what cannot be told."""
+    return not v.told, v.low == 0, -v.deviation if v.low > 0 else -v.high
+
+
 def _listed(mine: Sequence[Varies], unit: str) -> str:
     """The largest ones in words."""
-    parts = sorted((v for v in mine if not v.vague), key=lambda v: -v.deviation)[:MOST_SAID]
-    if not parts:
-        return VAGUE + "."
-    return (
-        "; ".join(f"{v.says} about {amount(v.deviation, unit)} ({short(v.low)} to {short(v.high)})" for v in parts)
-        + "."
-    )
+    told = sorted((v for v in mine if v.told), key=_order)[:MOST_SAID]
+    return "; ".join([*(about(v, unit) for v in told), *untold(mine)]) + "."
 
 
 def _drawn(
@@ -161,18 +168,17 @@ def _labels(row: _Row, y: float, width: int, left: float, roomy: bool) -> list[M
 
 
 def _mark(row: _Row, x: Scale, y: float) -> Markup:
-    parts = [svg.line(x(row.low), y, x(row.high), y, "thick")]
-    if row.high > x.high:
+    parts = [svg.line(x(row.low), y, x(row.high), y, "thick")] if row.told else []
+    if row.told and row.high > x.high:
         parts.append(svg.path([(x.end - 7, y - 5), (x.end, y), (x.end - 7, y + 5)], "thin arrow"))
-    parts += [
-        el("circle", cx=x(row.estimate), cy=y, r=5, class_="dot"),
-        el("rect", x=x.start, y=y - 12, width=x.end - x.start, height=24, class_="touch"),
-    ]
+    if row.estimate is not None:
+        parts.append(el("circle", cx=x(row.estimate), cy=y, r=5, class_="dot"))
+    parts.append(el("rect", x=x.start, y=y - 12, width=x.end - x.start, height=24, class_="touch"))
     return el("g", *parts, class_="effect open", data_tip=f"{row.label}: {row.says}")
 
 
 def _numbers(row: _Row) -> list[str]:
-    return [short(row.estimate), short(row.low), short(row.high)]
+    return ["" if v is None else short(v) for v in (row.estimate, row.low, row.high)]
 
 
 def _outcomes(found: Varying, level: Level) -> str:

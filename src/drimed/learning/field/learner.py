@@ -81,6 +81,8 @@ class Field:
     # Decisions that are taken together have their arms spread evenly over sites and blocks, and keep their chances.
     # None: where sites decide season after season; people are drawn for one by one.
     balanced: bool | None = None
+    # Somebody new who is in no group has no columns among those that are common, so that their outcomes are steps.
+    newcomers: bool = True
     growth: float = 1.1  # variances are fitted again when there are this many times as many outcomes
     delta: float = 0.01  # the radius at all times may fail with this probability
 
@@ -241,6 +243,8 @@ class Field:
             named["season"] = 1
         if self.kind == "people":
             named["user"] = min(named["user"], named["group"] + 1)
+            if self.newcomers and named["user"] <= named["group"]:  # everybody is a group of their own
+                named["user"] = named["group"] = 1
         return _made(self, tuple(named.values()), metrics)
 
     def _metrics(self, evidence: FieldEvidence) -> int:

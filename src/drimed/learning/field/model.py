@@ -26,7 +26,7 @@ from drimed.learning.field import tails as field_tails
 from drimed.learning.field.average import Averaged
 from drimed.learning.field.cells import Cells, Rows
 from drimed.learning.field.design import UNKNOWN, Scale
-from drimed.learning.field.likelihood import own
+from drimed.learning.field.likelihood import Design, own
 from drimed.learning.field.step import step
 from drimed.learning.field.structure import Structure
 from drimed.learning.field.terms import Layout, Unmet
@@ -88,9 +88,7 @@ def learn(structure: Structure, cells: Cells, *, pairs: int | None, weight: floa
         family = structure.common.family
         start = field_average.before_any_data(structure.parameters, family, scale, cells.batch, pairs=pairs, each=each)
         return cells, start
-    design = field_design.build(
-        cells, scale, structure.common, structure.own, noise=structure.noise, weight=_weights(cells, weight)
-    )
+    design = design_of(structure, cells, scale, weight)
     parameters, curvature = structure.parameters, structure.curvature
     found = field_average.learn(parameters, design, scale, cells.batch, pairs=pairs, each=each, curvature=curvature)
     return cells, found
@@ -99,10 +97,14 @@ def learn(structure: Structure, cells: Cells, *, pairs: int | None, weight: floa
 def learn_again(structure: Structure, cells: Cells, before: Averaged, weight: float = 1.0) -> tuple[Cells, Averaged]:
     """The same with variances and units as they were."""
     cells = field_cells.compact(cells, structure.cluster_place)
-    design = field_design.build(
-        cells, before.scale, structure.common, structure.own, noise=structure.noise, weight=_weights(cells, weight)
+    return cells, field_average.again(structure.parameters, design_of(structure, cells, before.scale, weight), before)
+
+
+def design_of(structure: Structure, cells: Cells, scale: Scale, weight: float) -> Design:
+    """The design of all outcomes, in order, each counting as much as its season says."""
+    return field_design.build(
+        cells, scale, structure.common, structure.own, noise=structure.noise, weight=_weights(cells, weight)
     )
-    return cells, field_average.again(structure.parameters, design, before)
 
 
 def stepped(structure: Structure, cells: Cells, learned: Averaged, start: int) -> Averaged:

@@ -9,17 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import ndtri
 
 from drimed.errors import InputError
 from drimed.learning.field import cells as field_cells
 from drimed.learning.field import design as field_design
 from drimed.learning.field import own as field_own
-from drimed.learning.field.average import mixture
+from drimed.learning.field.average import MOST_CLUSTERS, mixture
 from drimed.learning.field.cells import FACTORS
 from drimed.learning.field.contrasts import LIKELY, NORMAL, Found, Known, chunks, some_of, together
 from drimed.learning.field.design import Scale
-from drimed.learning.field.likelihood import own, posterior
+from drimed.learning.field.likelihood import own, posterior, thinned
+from drimed.learning.field.model import design_of
+from drimed.learning.field.profile import profile
 from drimed.learning.offer import Offer, Unit
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
@@ -32,31 +33,34 @@ class Component:
     """How much the effects of a family vary, as standard deviations in the units of the metrics: (M,) each."""
 
     family: str  # by its name in the model, or RESIDUAL
-    deviation: FloatArray  # the most plausible one
-    low: FloatArray  # the range that holds it with 95 %
+    deviation: FloatArray  # the most likely one
+    low: FloatArray  # the range that holds it with 95 %; 0 where it may be that nothing varies
     high: FloatArray
-    learned: FloatArray  # the share of what is known about it that comes from the data, not from the prior
+    told: BoolArray  # whether the outcomes tell it from what else varies
 
 
 def components(known: Known) -> list[Component]:
-    """Of every family that stands alone and that the data can tell from the others, and of the noise."""
-    parameters, learned = known.structure.parameters, known.evidence.learned
-    M, k = parameters.metrics, len(parameters.learned)
-    deviation = learned.deviation[: M * k].reshape(M, k)
-    reach = np.exp(0.5 * ndtri(0.5 + LIKELY / 2) * deviation)
-    v = parameters.variances(learned.mode)  # (M, families)
-    found = []
-    indicators = known.learner._reading.indicators(known.structure.arms)[0] if known.learner.centred else None
+    """Of every family that stands alone and that the data can tell from the others, and of the noise.
+
+    From the outcomes alone: what decisions take to be likely before any outcome is not in these numbers.
+    """
+    structure, learned = known.structure, known.evidence.learned
+    parameters, weight = structure.parameters, known.learner.discount
+    cells = field_cells.compact(known.evidence.cells, structure.cluster_place)
+    design = design_of(structure, cells, known.scale, weight)
+    found = profile(parameters, thinned(design, MOST_CLUSTERS), learned.mode, LIKELY)
+    indicators = known.learner._reading.indicators(structure.arms)[0] if known.learner.centred else None
+    names = {len(parameters.learned): RESIDUAL}
     for i, number in enumerate(parameters.learned):
         family = parameters.families[number]
         if family.slopes in (None, indicators) and all(_values(known, name) >= ENOUGH for name in family.by):
-            sd = known.unit * np.sqrt(v[:, number])
-            told = 1 - (deviation[:, i] / family.spread) ** 2
-            found.append(Component(family.name, sd, sd / reach[:, i], sd * reach[:, i], np.maximum(told, 0.0)))
-    R = parameters.residual(learned.mode)  # (g, M, M)
-    sd = known.unit * np.sqrt(np.diagonal(R, axis1=-2, axis2=-1).mean(0))
-    reach = np.exp(0.5 * ndtri(0.5 + LIKELY / 2) * learned.deviation[M * k : M * k + M])
-    return [*found, Component(RESIDUAL, sd, sd / reach, sd * reach, np.ones(M))]
+            names[i] = family.name
+    unit = np.repeat(known.unit[:, None], found.best.shape[1], 1)
+    R = parameters.residual(learned.mode)  # (g, M, M), of which a parameter is the scale
+    scale = parameters.uncertain - parameters.metrics + np.arange(parameters.metrics)
+    unit[:, -1] *= np.sqrt(np.diagonal(R, axis1=-2, axis2=-1).mean(0) / np.exp(learned.mode[scale]))
+    best, low, high = (unit * np.exp(0.5 * x) for x in (found.best, found.low, found.high))
+    return [Component(names[i], best[:, i], low[:, i], high[:, i], found.told[:, i]) for i in sorted(names)]
 
 
 def outcomes(known: Known, factor: str) -> FloatArray:

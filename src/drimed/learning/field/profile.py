@@ -1,0 +1,147 @@
+"""What the outcomes alone say about each variance: the most likely value, and a range, by the profile likelihood.
+
+Decisions need a variance even where little is known of it, and take it with a prior (drimed.learning.field.variances).
+A report of how much something varies must not repeat the prior. So each variance is set to many values in turn, the
+others of its metric are made as likely as they can be, and it stays in the range while that costs little likelihood.
+A range may begin at zero. A variance is not told where the likelihood does not change from zero to nearly the end:
+others take up all that it gives away, as the noise does for people who were seen once.
+One thing is taken for granted about the others, if less firmly than for decisions: what is crossed, such as an arm's
+effect that differs between seasons, is rarely many times the noise. Without it a season in which nearly all got the
+same arm might have been good for this arm alone.
+Shapes: M metrics, n variances of each: the families', then the residual's; u = M n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import chdtri
+
+from drimed.learning.field.likelihood import Design, slopes
+from drimed.learning.field.search import Found, descend
+from drimed.learning.field.variances import Parameters
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+
+ZERO = 2 * np.log(0.01)  # a log variance that is as good as none: a hundredth of the noise's deviation
+MOST = 2 * np.log(1e4)  # and one beyond which nobody looks
+LEAST_START = 2 * np.log(0.1)  # below it a variance hardly matters, and a step of its log neither
+NEAR = 0.02  # a gradient at which the likelihood is as good as at its highest: that much, or less, is missing
+TRIES = 3  # of the line that leads to an end of a range
+FLAT, SHORT = 0.5, 2 * np.log(0.7)  # not told: so little changes from zero to this much below the end of the range
+
+
+WIDER = 1.5  # what is taken for granted about crossed families, relative to the spread of a decision's prior
+CROSSED = ("group x arm", "user x arm", "season x group", "season x arm")
+
+
+class Profile(NamedTuple):
+    """Log variances in standardised units: (M, n) each."""
+
+    best: FloatArray
+    low: FloatArray  # minus infinity where zero fits
+    high: FloatArray
+    told: BoolArray
+
+
+def profile(parameters: Parameters, design: Design, mode: FloatArray, share: float) -> Profile:
+    """The range of every variance that holds it with probability `share`; `mode` (p,) is where the search starts."""
+    M, u = parameters.metrics, parameters.uncertain
+    families = np.arange(u - M).reshape(M, -1)
+    own = np.concatenate([families, np.arange(u - M, u)[:, None]], 1)  # (M, n), the coordinate of each variance
+    search, everyone = _Search(parameters, design, mode[u:], own), np.arange(u)
+    top, least = search.least(np.repeat(np.clip(mode[None, :u], ZERO, MOST), u, 0), everyone, held=False)
+    best, most = top[everyone, own.ravel()], float(chdtri(1, 1 - share))
+
+    def deviance(t: FloatArray, which: IntArray) -> FloatArray:
+        """Twice the log likelihood that is lost where variances number `which`, (members,), are t."""
+        x = top[which]
+        x[np.arange(len(which)), own.ravel()[which]] = t
+        return np.maximum(2 * (search.least(x, which, held=True)[1] - least[which]), 0.0)
+
+    none = deviance(np.full(u, ZERO), everyone)
+    high = _end(deviance, np.maximum(best, LEAST_START), MOST, most, everyone)
+    low, away = np.full(u, -np.inf), np.flatnonzero(none > most)
+    low[away] = _end(deviance, best[away], ZERO, most, away)
+    told = (none > FLAT) | (deviance(np.maximum(high + SHORT, ZERO), everyone) > FLAT)
+    shape = own.shape
+    return Profile(best.reshape(shape), low.reshape(shape), high.reshape(shape), told.reshape(shape))
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Where the variances of a metric are most likely, at the residual's most plausible shape."""
+
+    parameters: Parameters
+    design: Design
+    shape: FloatArray  # (p - u,)
+    own: IntArray  # (M, n)
+
+    def least(self, x: FloatArray, which: IntArray, *, held: bool) -> tuple[FloatArray, FloatArray]:
+        """From points x (members, u) for variances number `which` to where minus the log likelihood is least.
+
+        All variances of the same metric move, but for these where they are held. And its value there.
+        """
+        u, members = x.shape[-1], np.arange(len(which))
+        free = np.zeros(x.shape, bool)
+        free[members[:, None], self.own[which // self.own.shape[1]]] = True
+        free[members, self.own.ravel()[which]] = not held
+        precision = self._precision(self.own.ravel()[which])
+        centre = self.parameters.centre[:u]
+
+        def objective(x: FloatArray, some: IntArray) -> Found:
+            full = np.concatenate([x, np.broadcast_to(self.shape, (len(x), len(self.shape)))], -1)
+            found = slopes(self.design, self.parameters.variances(full), self.parameters.residual(full), curvature=True)
+            pull = np.matvec(precision[some], x - centre)
+            g = pull - self.parameters.gradient(full, found)[..., :u]
+            # What wants to go beyond an end stays there.
+            loose = free[some] & ~((x <= ZERO) & (g > 0)) & ~((x >= MOST) & (g < 0))
+            H = precision[some] - self.parameters.curvature(found)
+            H = np.where(loose[..., :, None] & loose[..., None, :], H, 0.0) + np.eye(u) * ~loose[..., None, :]
+            return 0.5 * np.vecdot(x - centre, pull) - found.value, np.where(loose, g, 0.0), H
+
+        x, (value, *_) = descend(objective, x, (np.full(u, ZERO), np.full(u, MOST)), NEAR)
+        return x, value
+
+    def _precision(self, asked: IntArray) -> FloatArray:
+        """Of what is taken for granted about other variances than those that are asked about: (members, u, u)."""
+        u, M, n = self.own.size, *self.own.shape
+        families = [self.parameters.families[k] for k in self.parameters.learned]
+        weight = np.zeros((len(asked), u))
+        weight[:, : u - M] = [(WIDER * f.spread) ** -2.0 if f.name in CROSSED else 0.0 for f in families] * M
+        weight[np.arange(len(asked)), asked] = 0.0
+        weight[asked >= u - M] = 0.0  # what is reserved for others would be missing from the noise
+        against = np.eye(u)
+        against[np.arange(u - M), u - M + np.arange(u - M) // max(n - 1, 1)] = -1.0  # relative to the residual's
+        return np.asarray(np.matmul(against.T * weight[:, None, :], against))
+
+
+def _end(
+    deviance: Callable[[FloatArray, IntArray], FloatArray], best: FloatArray, limit: float, most: float, which: IntArray
+) -> FloatArray:
+    """Where the deviance reaches `most` on the way from the most likely values to a limit: (members,)."""
+    if not len(which):
+        return best
+    root = np.sqrt(most)
+    inside, outside = best, best
+    r_inside, r_outside = np.zeros(len(best)), np.zeros(len(best))  # roots of the deviance, which are nearly lines
+    way, reach = np.sign(limit - best), 1.0
+    while ((r_outside <= root) & (outside != limit)).any():
+        seeking = r_outside <= root
+        inside, r_inside = np.where(seeking, outside, inside), np.where(seeking, r_outside, r_inside)
+        step = outside + way * reach
+        step = np.minimum(step, limit) if limit == MOST else np.maximum(step, limit)
+        outside, reach = np.where(seeking, step, outside), 2 * reach
+        r_outside = np.sqrt(deviance(outside, which))
+    for left in range(TRIES, -1, -1):
+        share = (root - r_inside) / np.maximum(r_outside - r_inside, 1e-9 * root)
+        t = inside + np.clip(share, 0.0, 1.0) * (outside - inside)
+        if not left:
+            break
+        r = np.sqrt(deviance(t, which))
+        beyond = r > root
+        inside, r_inside = np.where(beyond, inside, t), np.where(beyond, r_inside, r)
+        outside, r_outside = np.where(beyond, t, outside), np.where(beyond, r, r_outside)
+    return t
