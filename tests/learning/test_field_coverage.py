@@ -52,7 +52,7 @@ def effects(
             variance = own[..., 1:] + own[..., :1] - 2 * cov[..., 1:, 0]
             found[season] = (mean[..., 1:] - mean[..., :1], np.sqrt(variance))
         if season < max(looks):
-            draws = np.stack([streams.uniforms(s, "policy", 12 * season, 12, 1) for s in range(RUNS)])
+            draws = np.stack([streams.uniforms(s, "policy", 12 * season, 12, 2) for s in range(RUNS)])
             decision = POLICY.decide_together(state, offers(), draws)
             y = world.respond(season, decision.action.reshape(RUNS, SITES, 2)).reshape(RUNS, 2 * SITES)
             state = POLICY.commit_together(state, offers(), decision)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from drimed.environments.field import FieldSetting, FieldWorld
+from drimed.errors import ShapeError
 from drimed.learning.offer import Unit
 from drimed.policies.balanced import evenly
 from drimed.policies.policy import Policy
@@ -63,6 +64,11 @@ def test_a_trial_does_not_depend_on_its_neighbours() -> None:
 def test_plots_of_other_sites_with_the_same_number_of_a_block_are_not_together() -> None:
     found = evenly(uniforms(200, 4, 2), np.array([0, 1, 0, 1]), 5)
     np.testing.assert_allclose(np.abs(found[:, 0] - found[:, 2]), 0.5)
+
+
+def test_too_few_uniforms_are_refused() -> None:
+    with pytest.raises(ShapeError, match="need 2 uniforms each"):
+        evenly(uniforms(N, 1), SITE, BLOCK)
 
 
 def decided(**settings: object) -> tuple[np.ndarray, np.ndarray]:

@@ -118,7 +118,7 @@ def test_one_decision_and_a_whole_episode_see_the_same_belief() -> None:
     policy = Policy(learner=Field(), rule=MED(), guard=Expected(tolerance=Tolerance(relative=0.1, absolute=6.0)))
     state, _ = play(policy, 4)
     state = policy.settle(state)
-    draws = np.full((2, 4, 1), 0.4)
+    draws = np.full((2, 4, 2), 0.4)
     whole = policy.decide_together(state, offers(), draws)
     for user in range(4):
         alone = policy.decide(state, one(user), draws[:, user])
@@ -147,7 +147,7 @@ def test_it_keeps_the_contract_of_policies() -> None:
 def test_a_guard_remembers_an_episode_as_it_does_each_of_its_decisions(guard: Guard) -> None:
     policy = Policy(learner=Field(), rule=MED(), guard=guard)
     state = policy.settle(policy.begin_episode(policy.init(SHAPE, (2,)), offers()))
-    decision = policy.decide_together(state, offers(), np.full((2, 4, 1), 0.4))
+    decision = policy.decide_together(state, offers(), np.full((2, 4, 2), 0.4))
     alone = state
     for user in range(4):
         mine = Decision(decision.action[:, user], decision.probabilities[:, user], decision.reason_code[:, user])

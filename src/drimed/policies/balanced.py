@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from drimed.errors import ShapeError
 from drimed.linear.arrays import FloatArray, IntArray
 
 NEEDED = 2  # uniforms of a decision: where it would lie alone, and its place in the order
@@ -29,6 +30,11 @@ def evenly(draws: FloatArray, site: Any, block: Any) -> FloatArray:
     >>> np.round(evenly(draws, np.array([0, 0, 1, 1]), 0), 2).tolist()
     [0.6, 0.1, 0.85, 0.35]
     """
+    if draws.ndim < 2 or draws.shape[-1] < NEEDED:
+        raise ShapeError(
+            f"decisions that are spread evenly need {NEEDED} uniforms each, (..., n, {NEEDED}); got draws of shape "
+            f"{draws.shape}: take policy.draws_needed(shape) of them"
+        )
     n = draws.shape[-2]
     order = np.argsort(_wish(draws[..., 1], _places(n, site, block)), axis=-1, kind="stable")
     return np.asarray((draws[..., :1, 0] + _rank(order) / n) % 1.0)
