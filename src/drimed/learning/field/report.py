@@ -14,7 +14,7 @@ from drimed.errors import InputError
 from drimed.learning.field import cells as field_cells
 from drimed.learning.field import design as field_design
 from drimed.learning.field import own as field_own
-from drimed.learning.field.average import MOST_CLUSTERS, mixture
+from drimed.learning.field.average import mixture
 from drimed.learning.field.cells import FACTORS
 from drimed.learning.field.contrasts import LIKELY, NORMAL, Found, Known, chunks, some_of, together
 from drimed.learning.field.design import Scale
@@ -25,6 +25,7 @@ from drimed.learning.offer import Offer, Unit
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
 RESIDUAL = "residual"
+MOST_CELLS, FEWEST_CLUSTERS = 2000, 60  # of outcomes that variances are told from: more would tell them no better
 ENOUGH = 2  # values of a factor from which on a family that varies with it can be told from others
 
 
@@ -48,7 +49,9 @@ def components(known: Known) -> list[Component]:
     parameters, weight = structure.parameters, known.learner.discount
     cells = field_cells.compact(known.evidence.cells, structure.cluster_place)
     design = design_of(structure, cells, known.scale, weight)
-    found = profile(parameters, thinned(design, MOST_CLUSTERS), learned.mode, LIKELY)
+    clusters = design.start.shape[-1] - 1
+    most = max(FEWEST_CLUSTERS, MOST_CELLS * clusters // max(cells.used, 1))
+    found = profile(parameters, thinned(design, most), learned.mode, LIKELY)
     indicators = known.learner._reading.indicators(structure.arms)[0] if known.learner.centred else None
     names = {len(parameters.learned): RESIDUAL}
     for i, number in enumerate(parameters.learned):
