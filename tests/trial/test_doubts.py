@@ -130,7 +130,7 @@ def test_a_plot_that_was_not_declared_becomes_a_new_one_only_if_that_is_confirme
 ) -> None:
     trial = new(users=BLOCKS)
     (fault,) = doubted(trial, lambda: trial.ask([user], plots={user: plots}))
-    assert fault.path == ("plots", user)
+    assert fault.path == ("plots", user, said.split("'")[1])
     assert said in fault.message
     given = trial.ask([user], plots={user: plots}, confirm=True)
     assert [d.plot for d in given] == [plot for some in plots.values() for plot in some]

@@ -31,8 +31,8 @@ PATIENCE = 1.5  # seconds that a page waits
 LOGGED = "the service's log has the details"
 MOST = 50  # analyses that are kept, but
 MOST_BYTES = 400e6  # in all, roughly; the newest one stays, however large it is
-SHARE = 0.05  # of a core, in the long run
-BURST = 1.0  # seconds of computing that may be spent at once
+SHARE = 0.1  # of a core, in the long run
+BURST = 5.0  # seconds of computing that may be spent at once
 
 log = logging.getLogger(__name__)
 

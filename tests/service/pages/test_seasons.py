@@ -25,7 +25,7 @@ def test_a_season_is_begun_by_its_name_on_the_page_and_shown_by_it(visitor: Visi
 
 
 def test_what_is_wrong_with_a_season_is_shown_at_its_input(visitor: Visitor) -> None:
-    answer = _ask(visitor, season="x", date="15.3.2026")
+    answer = _ask(visitor, season="x", date="15/3/2026")
     assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY
     assert "a date is written as 2026-03-15" in readable(answer.text)
     assert 'name="date"' in answer.text

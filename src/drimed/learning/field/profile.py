@@ -29,7 +29,7 @@ ZERO = 2 * np.log(0.01)  # a log variance that is as good as none: a hundredth o
 MOST = 2 * np.log(1e4)  # and one beyond which nobody looks
 LEAST_START = 2 * np.log(0.1)  # below it a variance hardly matters, and a step of its log neither
 NEAR = 0.02  # a gradient at which the likelihood is as good as at its highest: that much, or less, is missing
-TRIES = 3  # of the line that leads to an end of a range
+TRIES, CLOSE = 3, 0.02  # of the line that leads to an end of a range; a root of the deviance that is near enough to it
 FLAT, SHORT = 0.5, 2 * np.log(0.7)  # not told: so little changes from zero to this much below the end of the range
 
 
@@ -125,23 +125,31 @@ def _end(
     if not len(which):
         return best
     root = np.sqrt(most)
-    inside, outside = best, best
+    inside, outside = best.copy(), best.copy()
     r_inside, r_outside = np.zeros(len(best)), np.zeros(len(best))  # roots of the deviance, which are nearly lines
     way, reach = np.sign(limit - best), 1.0
-    while ((r_outside <= root) & (outside != limit)).any():
-        seeking = r_outside <= root
-        inside, r_inside = np.where(seeking, outside, inside), np.where(seeking, r_outside, r_inside)
-        step = outside + way * reach
-        step = np.minimum(step, limit) if limit == MOST else np.maximum(step, limit)
-        outside, reach = np.where(seeking, step, outside), 2 * reach
-        r_outside = np.sqrt(deviance(outside, which))
-    for left in range(TRIES, -1, -1):
-        share = (root - r_inside) / np.maximum(r_outside - r_inside, 1e-9 * root)
-        t = inside + np.clip(share, 0.0, 1.0) * (outside - inside)
-        if not left:
-            break
-        r = np.sqrt(deviance(t, which))
+    while len(seeking := np.flatnonzero((r_outside <= root) & (outside != limit))):
+        inside[seeking], r_inside[seeking] = outside[seeking], r_outside[seeking]
+        step = outside[seeking] + way[seeking] * reach
+        outside[seeking] = np.minimum(step, limit) if limit == MOST else np.maximum(step, limit)
+        reach *= 2
+        r_outside[seeking] = np.sqrt(deviance(outside[seeking], which[seeking]))
+    left = np.arange(len(best))
+    for _ in range(TRIES):
+        t = _between(inside, outside, r_inside, r_outside, root)
+        r = np.sqrt(deviance(t[left], which[left]))
         beyond = r > root
-        inside, r_inside = np.where(beyond, inside, t), np.where(beyond, r_inside, r)
-        outside, r_outside = np.where(beyond, t, outside), np.where(beyond, r, r_outside)
-    return t
+        outside[left[beyond]], r_outside[left[beyond]] = t[left[beyond]], r[beyond]
+        inside[left[~beyond]], r_inside[left[~beyond]] = t[left[~beyond]], r[~beyond]
+        left = left[np.abs(r - root) > CLOSE * root]
+        if not len(left):
+            break
+    return _between(inside, outside, r_inside, r_outside, root)
+
+
+def _between(
+    inside: FloatArray, outside: FloatArray, r_inside: FloatArray, r_outside: FloatArray, root: float
+) -> FloatArray:
+    """Where a line between two points reaches the root: (members,)."""
+    share = (root - r_inside) / np.maximum(r_outside - r_inside, 1e-9 * root)
+    return np.asarray(inside + np.clip(share, 0.0, 1.0) * (outside - inside))
