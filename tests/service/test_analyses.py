@@ -84,8 +84,8 @@ def test_without_budget_the_old_analysis_is_shown(store: SqlStore, monkeypatch: 
         trial.ask("north")
         assert await found.get("small", trial.status().hash, 30) is first
         assert len(calls) == 1
-        assert found.budget.wait() == 20.0
-        time[0] = 25.0  # twenty seconds give one second back
+        assert found.budget.wait() == 10.0
+        time[0] = 12.0  # ten seconds give one second back
         second = await found.get("small", trial.status().hash, 30)
         assert second is not None
         assert second is not first
