@@ -163,7 +163,7 @@ def test_the_report_calls_seasons_by_their_names_and_says_when_they_began(trial:
     said = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", re.sub(r"<style.*?</style>", "", page, flags=re.DOTALL)))
     assert "in 3 seasons, from spring 2026 (2026-03-15) to spring 2028 (2028-03-20)" in said
     assert "season began on" in said
-    assert re.search(r"spring 2028 2028-03-20 [012] ", said)
+    assert "spring 2028 2028-03-20 1" in said
     assert "episode" not in said
     with (tmp_path / "r" / "allocation.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

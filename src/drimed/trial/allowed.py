@@ -175,11 +175,12 @@ def new_rules(state: TrialState, new: Stopping) -> None:
     """Stopping rules that fit the trial, and are not those that it has."""
     if new == (state.spec.stopping or Stopping()):
         raise ConflictError("these are the stopping rules that the trial has", ("stopping",))
-    for name in (name for name, rule in new.rules.items() if rule.evidence == "exact" and state.balances):
+    exact = next((name for name, rule in new.rules.items() if rule.evidence == "exact"), None)
+    if exact is not None and state.balances:
         raise InputError(
             "exact ranges need decisions that are drawn one by one, and this trial spreads those of a season evenly: "
             'use evidence = "propensities", or name an exact rule in the file of a new trial',
-            ("stopping", "rules", name, "evidence"),
+            ("stopping", "rules", exact, "evidence"),
         )
     spec = state.spec.model_copy(update={"stopping": new})
     sound(stopping_faults(spec, {name: state.profile(name).definition for name in state.users}))
