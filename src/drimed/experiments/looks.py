@@ -3,7 +3,8 @@
 Effects are those of every arm but the control, at every site, in an average season. `likely` ranges hold at one look,
 those "at all times" at all looks together (drimed.learning.field.ranges). An arm is called better where the lower end
 of a range is above 0, likely (95 %) or certainly (at all times, 99 %), and where more than one season has told of it
-and of the control (drimed.learning.field.confirmed).
+and of the control (drimed.learning.field.confirmed); likely only where that stands among all arms and sites
+(drimed.learning.field.many). Policies that are told the variances need neither.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from scipy.special import ndtri
 
 from drimed.environments.field import FieldWorld
 from drimed.environments.stage import AnyWorld
+from drimed.learning.field import many
 from drimed.learning.field.confirmed import is_confirmed
+from drimed.learning.field.contrasts import Found
+from drimed.learning.field.learner import Field
+from drimed.learning.field.mean_effects import mean_effects
 from drimed.learning.field.ranges import anytime
 from drimed.learning.offer import Offer
 from drimed.linear.arrays import BoolArray, FloatArray
@@ -63,7 +68,7 @@ class Looks:
             found[f"holds.{level:g}"] = _share(np.abs(mean - self._true) <= half)
             found[f"width.{level:g}"] = (2 * half).reshape(len(half), -1).mean(-1)
             if level == LIKELY:
-                said = (mean - half > 0) & self._confirmed(policy.learner, state.evidence)
+                said = (mean - half > 0) & self._may_be_said(policy, state, mean)
                 found["likely.wrong"], found["likely.right"] = self._judged(said)
         return found
 
@@ -89,6 +94,18 @@ class Looks:
         """Of which arms something may be said: (S, I, K - 1)."""
         found = np.broadcast_to(is_confirmed(learner, evidence, self._offers), self._offers.control.shape)
         return np.broadcast_to(found[..., 1:], self._true.shape)
+
+    def _may_be_said(self, policy: Policy, state: Any, mean: FloatArray) -> BoolArray:
+        """The same of what likely ranges say, which must stand among all arms and sites as well: (S, I, K - 1)."""
+        learner, evidence = policy.learner, state.evidence
+        confirmed = self._confirmed(learner, evidence)
+        if not isinstance(learner, Field):
+            return confirmed
+        sites, arms = mean.shape[-2:]
+        found = mean_effects(learner, evidence, self._offers, np.full((sites, 1 + arms), 1 / sites))
+        together = Found(*(column[:, None, 1:] for column in found))
+        alone = np.abs(mean) > policy.effects(state, self._offers, many.level(arms, sites))[1][..., 1:]
+        return confirmed & (alone | many.agrees(mean, together, arms))
 
     def _judged(self, said: BoolArray) -> tuple[BoolArray, BoolArray]:
         """Whether any arm was called better wrongly, and rightly, at any site: (S,) twice."""

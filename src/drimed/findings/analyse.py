@@ -268,7 +268,21 @@ def _better(a: Analysis) -> list[str]:
             said.append(f"For {n:,} of {users}, {which} is {word} better than the control{scope}.")
     said += _unconfirmed(own)
     user = "user" if a.varying is None else a.varying.words.user
-    return said or [f"No arm is likely to be better than the control for any {user} so far."]
+    said = said or [f"No arm is likely to be better than the control for any {user} so far."]
+    return said + _by_chance(a, own)
+
+
+def _by_chance(a: Analysis, own: list[Effect]) -> list[str]:
+    """Which arms look better somewhere, but not for all users together."""
+    found = [x for x in own if x.by_chance and x.estimate > 0]
+    if not found or a.varying is None:
+        return []
+    arms, n = sorted({x.arm for x in found}), len({x.who for x in found})
+    some = f"{n:,} of {a.status.users:,} {a.varying.words.users_noun}" if a.status.users > 1 else "it"
+    return [
+        f"By its range alone, {listed(arms, MOST_NAMED)} would be called better for {some} too; among so many arms and "
+        f"{a.varying.words.users_noun} that may be chance."
+    ]
 
 
 def _unconfirmed(own: list[Effect]) -> list[str]:

@@ -21,8 +21,9 @@ from drimed.errors import InputError
 from drimed.evaluation import effects as linear
 from drimed.findings import field
 from drimed.findings.inference import Inference
+from drimed.learning.field import many
 from drimed.learning.field.confirmed import seasons_of_both
-from drimed.learning.field.contrasts import Known
+from drimed.learning.field.contrasts import Found, Known
 from drimed.learning.offer import Fit, Offer
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.records import Effect
@@ -35,6 +36,7 @@ from drimed.trial.state import TrialState
 EVERYBODY = "all users"
 MODEL = "model"  # where an effect comes from, or PROPENSITIES
 POSTERIOR_DRAWS = 4000
+MOST_USERS = 1000  # whose average is worked out to judge one of them; of more, a user's effect must stand alone
 LIKELY = 0.95
 ROUND_OFF = 1e-12  # of an estimate, relative to its likely range: less is nothing
 
@@ -51,25 +53,37 @@ class Recommendation:
     p_best: float
 
 
-def effects(state: TrialState, users: Sequence[str], fit: Inference | None = None) -> list[Effect]:
+def effects(
+    state: TrialState, users: Sequence[str], fit: Inference | None = None, everybody: Found | None = None
+) -> list[Effect]:
     """Every arm on the reward against the control, user by user. Needs nothing but the state where the policy infers.
 
-    Where it does not, `fit` is the one of an analysis, which has read the log.
+    Where it does not, `fit` is the one of an analysis, which has read the log. `everybody` has the effects of the arms
+    for all users together, (K,); None: they are worked out, unless there are too many users for that.
     """
     if not users:
         return []
     offers = offers_now(state, users)
     found = fit or known(state, offers) or _own_fit(state)
-    ranges = (
-        field.own_ranges(found, offers)
-        if isinstance(found, Known)
-        else _ranges(found, linear.reward_effects(found, offers))
-    )  # (5, H, K)
+    if isinstance(found, Known):
+        own = field.of_users(found, offers)  # (H, K)
+        ranges, stands = field.five(own), _stands(state, own, everybody or _everybody(state), len(state.users))
+    else:
+        ranges, stands = _ranges(found, linear.reward_effects(found, offers)), None
     times, can, seen = given(state, users), available(state, users), _seasons(found, offers)
     return [
         x
         for h, user in enumerate(users)
-        for x in named(state, user, REWARD, ranges[:, h], times[h], can[h], None if seen is None else seen[h, :, 0])
+        for x in named(
+            state,
+            user,
+            REWARD,
+            ranges[:, h],
+            times[h],
+            can[h],
+            None if seen is None else seen[h, :, 0],
+            None if stands is None else stands[h],
+        )
     ]
 
 
@@ -81,14 +95,22 @@ def all_effects(seen: Gathered, fit: Inference) -> list[Effect]:
     times, possible = given(state, names), available(state, names)
     measures, told = [REWARD, *state.problem.metrics], _seasons(fit, offers)
     together: list[list[Effect]] = [[] for _ in measures]
-    for who, some in members.items():
-        can = np.asarray(possible[some].any(0))
-        ranges = group_ranges(state, fit, offers, some, possible)
+    everybody: Found | None = None
+    for who, some in members.items():  # all users are the first
+        can, stands = np.asarray(possible[some].any(0)), None
+        if isinstance(fit, Known):
+            found = field.together(fit, offers, some, possible)
+            everybody = everybody or found
+            compared = 1 if who == EVERYBODY else len(members) - 1
+            ranges, stands = field.five(found), _stands(state, found, everybody, compared)
+        else:
+            ranges = _group_ranges(state, fit, offers, some)
         for i, on in enumerate(measures):
             if i > 0 or who not in state.users:
                 both = None if told is None else told[some, :, i].min(0)
-                together[i] += named(state, who, on, ranges[..., i], times[some].sum(0), can, both)
-    own = effects(state, names, fit)
+                stood = None if stands is None else stands[:, i]
+                together[i] += named(state, who, on, ranges[..., i], times[some].sum(0), can, both, stood)
+    own = effects(state, names, fit, None if everybody is None else field.on_reward(everybody))
     return [
         *together[0],
         *own,
@@ -146,17 +168,36 @@ def named(
     times: IntArray,
     possible: BoolArray,
     seasons: IntArray | None = None,
+    stands: BoolArray | None = None,
 ) -> list[Effect]:
     """The arms of (5, K) ranges by their names."""
     arms = state.problem.arms
     least = ROUND_OFF * (ranges[4] - ranges[3])
     ranges = np.concatenate([np.where(np.abs(ranges[:1]) > least, ranges[:1], 0.0), ranges[1:]])
-    seen = [None] * len(arms) if seasons is None else seasons.tolist()
-    rows = zip(arms, ranges.T.tolist(), times.tolist(), possible.tolist(), seen, strict=False)
+    seen, stood = ([None] * len(arms) if column is None else column.tolist() for column in (seasons, stands))
+    rows = zip(arms, ranges.T.tolist(), times.tolist(), possible.tolist(), seen, stood, strict=False)
     return [
-        Effect(who, arm, on, estimate, low, high, likely_low, likely_high, MODEL, n, can, both)
-        for arm, (estimate, low, high, likely_low, likely_high), n, can, both in rows
+        Effect(who, arm, on, estimate, low, high, likely_low, likely_high, MODEL, n, can, *rest)
+        for arm, (estimate, low, high, likely_low, likely_high), n, can, *rest in rows
     ]
+
+
+def _stands(state: TrialState, found: Found, everybody: Found | None, compared: int) -> BoolArray:
+    """Whether effects of one of so many users or groups stand among all arms and users; in the shape of `found`."""
+    arms = max(1, len(state.problem.arms) - 1)
+    return many.stands(found, everybody, arms, compared)
+
+
+def _everybody(state: TrialState) -> Found | None:
+    """The effects on the reward of all users together: (K,); None where there are many."""
+    if len(state.users) > MOST_USERS:
+        return None
+    offers = offers_now(state)
+    found = known(state, offers)
+    if found is None:
+        return None
+    names = list(state.users)
+    return field.on_reward(field.together(found, offers, range(len(names)), available(state, names)))
 
 
 def _seasons(fit: Inference, offers: Offer) -> IntArray | None:
@@ -174,7 +215,11 @@ def _own_fit(state: TrialState) -> Fit:
 def group_ranges(state: TrialState, fit: Inference, offers: Offer, some: list[int], possible: BoolArray) -> FloatArray:
     """Of some users together, on the reward and each metric; possible is (H, K), of all: (5, K, 1 + M)."""
     if isinstance(fit, Known):
-        return field.group_ranges(fit, offers, some, possible)
+        return field.five(field.together(fit, offers, some, possible))
+    return _group_ranges(state, fit, offers, some)
+
+
+def _group_ranges(state: TrialState, fit: Fit, offers: Offer, some: list[int]) -> FloatArray:
     parts = [_ranges(fit, linear.group_effects(fit, offers, {"": some})[""])]
     for m, size in enumerate(state.problem.sizes):
         parts.append(size * _ranges(fit, linear.group_effects(fit, _metric_offer(offers, m), {"": some})[""]))

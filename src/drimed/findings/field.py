@@ -21,21 +21,21 @@ from drimed.trial.state import TrialState
 AT_ONCE = 64  # users whose posterior is drawn from at a time
 
 
-def own_ranges(found: Known, offers: Offer) -> FloatArray:
-    """Each arm on each user's reward: (5, H, K)."""
-    return five(contrasts.of_users(found, offers))[..., 0]
+def of_users(found: Known, offers: Offer) -> Found:
+    """Each arm on each user's reward: (H, K)."""
+    return on_reward(contrasts.of_users(found, offers))
 
 
-def group_ranges(found: Known, offers: Offer, some: Sequence[int], possible: BoolArray) -> FloatArray:
-    """Each arm for some users together, on the reward and each metric; possible is (H, arms): (5, K, 1 + M)."""
-    return five(_together(found, offers, some, possible))
+def on_reward(found: Found) -> Found:
+    """Of effects on the reward and each metric, those on the reward."""
+    return Found(*(column[..., 0] for column in found))
 
 
 def group_ranges_at(
     found: Known, offers: Offer, some: Sequence[int], possible: BoolArray, alpha: float
 ) -> tuple[FloatArray, FloatArray]:
     """The range at all times of each arm on the reward, for some users together, at another level: (K,) twice."""
-    low, high = _together(found, offers, some, possible).at_all_times(alpha)
+    low, high = together(found, offers, some, possible).at_all_times(alpha)
     return low[:, 0], high[:, 0]
 
 
@@ -48,7 +48,8 @@ def recommended(state: TrialState, found: Known, offers: Offer, draws: int) -> I
         yield linear.recommend(seen.fit, seen.offer, seed=state.seed, draws=draws)
 
 
-def _together(found: Known, offers: Offer, some: Sequence[int], possible: BoolArray) -> Found:
+def together(found: Known, offers: Offer, some: Sequence[int], possible: BoolArray) -> Found:
+    """Each arm for some users together, on the reward and each metric; possible is (H, arms): (K, 1 + M)."""
     can = np.zeros((len(some), found.structure.arms), bool)  # room for arms that are still to come is for nobody
     can[:, : possible.shape[-1]] = possible[list(some)]
     return contrasts.together(found, contrasts.some_of(offers, list(some)), can)

@@ -29,6 +29,8 @@ class Effect:
     available: bool = True
     # With outcomes of the arm, or of the control if these are fewer; None: no season does anything to an arm alone.
     seasons: int | None = None
+    # Whether its likely range says the same allowing for all arms and users that are compared; None: that is not asked.
+    stands: bool | None = None
 
     @property
     def verdict(self) -> str:
@@ -42,8 +44,13 @@ class Effect:
 
     @property
     def likely(self) -> int:
-        """The same by the likely range."""
-        return _way(self.likely_low, self.likely_high) if self.confirmed else 0
+        """The same by the likely range, if that stands among all arms and users that are compared."""
+        return 0 if self.by_chance or not self.confirmed else _way(self.likely_low, self.likely_high)
+
+    @property
+    def by_chance(self) -> bool:
+        """Whether its likely range is on one side of 0, as that of some effect easily is among so many."""
+        return self.confirmed and self.stands is False and _way(self.likely_low, self.likely_high) != 0
 
     @property
     def confirmed(self) -> bool:
@@ -54,6 +61,11 @@ class Effect:
     def unconfirmed(self) -> str:
         """Why it is not judged; empty: it is."""
         return unconfirmed(self.seasons)
+
+    @property
+    def why_open(self) -> str:
+        """Why it is not judged, or open though its likely range is on one side of 0; empty: neither."""
+        return self.unconfirmed or ("open: among so many comparisons it may be chance" if self.by_chance else "")
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""

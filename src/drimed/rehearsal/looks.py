@@ -6,19 +6,18 @@ and the range from the propensities alone. Shapes: S trials, H users who are loo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 
 from drimed.evaluation import effects as linear
-from drimed.learning.field import tails
+from drimed.learning.field import many
 from drimed.learning.field.confirmed import is_confirmed
-from drimed.learning.field.contrasts import ALPHA, LIKELY, NORMAL, Found
-from drimed.learning.field.design import UNKNOWN
+from drimed.learning.field.contrasts import ALPHA, LIKELY
 from drimed.learning.field.learner import Field
-from drimed.learning.field.model import standardised
+from drimed.learning.field.mean_effects import mean_effects
 from drimed.learning.offer import Offer
 from drimed.linear import student
 from drimed.linear.arrays import BoolArray, FloatArray
@@ -26,7 +25,7 @@ from drimed.policies.contract import AnyPolicy
 from drimed.policies.policy import Policy
 
 ONE_SIDE = 0.5 + LIKELY / 2
-Together = tuple[FloatArray, FloatArray, FloatArray, FloatArray]  # mean, likely, low and high of a look: (S, K) each
+Together = tuple[FloatArray, FloatArray, FloatArray, FloatArray, BoolArray]  # mean to stands of a look: (S, K) each
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,7 @@ class Look:
     likely: FloatArray  # (S, K), half of its likely range
     low: FloatArray  # (S, K), of its range at all times
     high: FloatArray  # (S, K)
+    stands: BoolArray  # (S, K), whether its likely range says the same allowing for the number of arms
     confirmed: BoolArray  # (S, K), whether enough seasons have told of arm and control for the model to say anything
 
 
@@ -62,7 +62,8 @@ def look(policy: AnyPolicy, state: Any, offers: Offer) -> Look:
         shape = offers.control.shape
         nothing, endless = np.full(shape, np.nan), np.full(shape, np.inf)
         wide = endless[:, 0]
-        return Look(nothing, endless, nothing[:, 0], wide, -wide, wide, np.ones(wide.shape, bool))
+        all_of_them = np.ones(wide.shape, bool)
+        return Look(nothing, endless, nothing[:, 0], wide, -wide, wide, all_of_them, all_of_them)
     estimate, half = policy.effects(state, offers, ONE_SIDE)
     together = (_field if isinstance(policy.learner, Field) else _regression)(policy, state, offers)
     confirmed = np.broadcast_to(is_confirmed(policy.learner, state.evidence, offers), estimate.shape).all(-2)
@@ -72,33 +73,11 @@ def look(policy: AnyPolicy, state: Any, offers: Offer) -> Look:
 def _field(policy: Policy, state: Any, offers: Offer) -> Together:
     """All users together: the mean of their rows on what lasts."""
     learner: Any = policy.learner
-    evidence = state.evidence
-    structure, learned = learner.structure(evidence), evidence.learned
-    keys, z = learner._reading.asked(offers, max(evidence.season, 0), structure.arms, together=True)
-    scale = learned.scale
-    wide = replace(scale, centre=scale.centre[..., None, :], unit=scale.unit[..., None, :])
-    X = structure.common.rows(keys, standardised(structure, wide, z))  # (..., H, K, P)
-    control, M = offers.control[0], structure.metrics
-    X = X - np.einsum("hk,...hkp->...hp", control, X)[..., None, :]
-    unit = scale.unit[..., structure.covariates :]  # (S, M)
-    p = np.ones((len(control), M)) if offers.preference is None else offers.preference[0]
-    X = np.broadcast_to(X, (len(unit), *X.shape[-3:]))
-    rows = np.einsum("hk,hm,sm,shkp->skmp", weights(offers), p, unit, X)
-    size = rows.shape[-2] * rows.shape[-1]
-    flat = rows.reshape(*rows.shape[:-2], size)
-    mean = np.einsum("ski,si->sk", flat, learned.theta.reshape(-1, size))
-    variance = np.einsum("ski,sij,skj->sk", flat, learned.covariance.reshape(-1, size, size), flat, optimize=True)
-    prior = learned.variance.mean(-3)[..., structure.common.family].reshape(-1, size)
-    before = np.sqrt(np.einsum("ski,si->sk", flat**2, prior))
-    known = scale.known.reshape(-1, 1) > 0
-    blank = np.where(before > 0, UNKNOWN, 0.0)
-    deviation = np.where(known, np.sqrt(np.maximum(variance, 0.0)), blank)
-    freedom = NORMAL
-    if learner.tails:
-        found = tails.of_sums(tails.by_family(structure.common, rows**2), learned.variance, variance)
-        freedom = np.where(known, found, np.inf)
-    low, high = Found(mean, deviation, np.where(known, before, blank), freedom).at_all_times(ALPHA)
-    return mean, student.quantile(ONE_SIDE, freedom) * deviation, low, high
+    found = mean_effects(learner, state.evidence, offers, weights(offers))
+    low, high = found.at_all_times(ALPHA)
+    others = found.mean.shape[-1] - 1
+    half = student.quantile(ONE_SIDE, found.freedom) * found.deviation
+    return found.mean, half, low, high, many.stands(found, found, max(1, others), 1)
 
 
 def _regression(policy: Policy, state: Any, offers: Offer) -> Together:
@@ -106,4 +85,5 @@ def _regression(policy: Policy, state: Any, offers: Offer) -> Together:
     fit = policy.fit(state)
     found = linear.group_effects(fit, offers, {"": range(offers.control.shape[-2])})[""]
     share = np.asarray(ndtri(ONE_SIDE) * fit.noise_bound / fit.radius)[..., None]
-    return found.estimate, share * (found.estimate - found.low), found.low, found.high
+    half = share * (found.estimate - found.low)
+    return found.estimate, half, found.low, found.high, np.ones(half.shape, bool)

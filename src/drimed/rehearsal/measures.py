@@ -144,7 +144,7 @@ def harm_found(record: Record, claim: str) -> BoolArray:
 def _so_far(record: Record, shown: BoolArray, claim: str) -> BoolArray:
     """What is said of each arm by each look; what ranges at all times have shown once stays said: (S, T, K)."""
     said = shown if claim == PROPENSITIES else shown & record.confirmed
-    return said if claim == LIKELY else np.logical_or.accumulate(said, 1)
+    return said & record.stands if claim == LIKELY else np.logical_or.accumulate(said, 1)
 
 
 def power_by_season(record: Record, claim: str) -> list[Number]:

@@ -25,7 +25,20 @@ from drimed.trial.parts import Tolerance
 
 NEGLIGIBLE = 1e-9  # of the largest effect: round-off
 BY_SEASON = ("allocation", "control", "given", "controls", "best", "uniform", "violations", "changed")
-BY_LOOK = ("estimate", "half", "mean", "likely", "low", "high", "confirmed", "free_low", "free_high", "met", "wrong")
+BY_LOOK = (
+    "estimate",
+    "half",
+    "mean",
+    "likely",
+    "low",
+    "high",
+    "stands",
+    "confirmed",
+    "free_low",
+    "free_high",
+    "met",
+    "wrong",
+)
 MOST_LOOKS = 6  # of a design beside the trial's own: it needs no fit to decide, and each look costs one
 
 
@@ -54,6 +67,7 @@ class Record:
     likely: FloatArray  # (S, T, K), half of the likely range
     low: FloatArray  # (S, T, K), of the range at all times
     high: FloatArray  # (S, T, K)
+    stands: BoolArray  # (S, T, K), whether the likely range says the same allowing for the number of arms
     confirmed: BoolArray  # (S, T, K), whether enough seasons have told of an arm for the model to say anything
     free_low: FloatArray  # (S, T, K), of the range from the propensities, at all times
     free_high: FloatArray  # (S, T, K)
@@ -144,6 +158,7 @@ def played(world: World, design: Design, tolerance: Tolerance) -> Record:
         likely=looked("likely"),
         low=looked("low"),
         high=looked("high"),
+        stands=looked("stands"),
         confirmed=looked("confirmed"),
         free_low=free[..., 0],
         free_high=free[..., 1],

@@ -53,7 +53,7 @@ class Row:
     @property
     def at_length(self) -> str:
         """The same, and why it is not judged, if it is not."""
-        return (self.effect.unconfirmed if self.judged else "") or self.verdict
+        return (self.effect.why_open if self.judged else "") or self.verdict
 
     @property
     def look(self) -> str:
@@ -131,6 +131,8 @@ def forest(
         says += f"; and {len(rows) - MOST_SAID} more in the table"
     why = dict.fromkeys(r.at_length for r in rows if r.effect.unconfirmed and r.judged)
     says += "".join(f". {words[:1].upper()}{words[1:]}" for words in why) + "."
+    if any(r.effect.by_chance and r.judged for r in rows):
+        says += " Where a likely range leaves out 0 and the arm is open, that may be chance among so many comparisons."
     keys = [Key(f"range {promise} (95 %)" if promise == AT_ALL_TIMES else f"{promise} range", "key-thin")]
     if any(r.likely is not None for r in rows):
         keys.insert(0, Key("likely range (95 %)", "key-thick"))
@@ -223,7 +225,7 @@ def _marks(row: Row, x: Scale, y: float, promise: str, unit: str) -> Markup:
     tip += f"; {'without a model, 95 %:' if row.model_free else promise} {span(e.low, e.high)}"
     tip += f"; {row.times}" if row.times else ""
     tip += f"; known {row.note}" if row.note else ""
-    tip += f"; {row.at_length}" if e.unconfirmed else ""
+    tip += f"; {row.at_length}" if e.why_open else ""
     return el("g", *parts, class_=f"effect {row.look}", data_tip=tip)
 
 

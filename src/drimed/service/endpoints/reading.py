@@ -327,7 +327,9 @@ async def effects(
 
     `limit` counts users. Arms of which nothing is known yet are left out; an end of a range that is not known yet is
     null. `seasons` have outcomes of the arm, or of the control if these are fewer: with fewer than 2 nothing should be
-    called better or worse; null: it does not matter.
+    called better or worse; null: it does not matter. `stands` says whether the likely range says the same allowing for
+    all arms and users that are compared: where it is false, a range that leaves out 0 may be chance. With more than
+    1,000 users it is true only where the user's own effect stands alone; the report looks at all users together.
     """
     service = service_of(request)
 

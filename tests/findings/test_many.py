@@ -1,0 +1,88 @@
+"""Among many arms and sites some look better by chance: what pages, sentences and charts say then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from drimed.findings.analyse import Analysis, analyse, sentences
+from drimed.findings.charts.forest import Row, forest
+from drimed.findings.effects import effects
+from drimed.records import Effect
+from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.trial import Trial
+from tests.findings.field_trials import FIELD, grown
+from tests.findings.test_confirmed import CLEAR
+
+CHANCE = "open: among so many comparisons it may be chance"
+
+
+@pytest.fixture(scope="module")
+def done() -> Analysis:
+    return analyse(grown(FIELD, 4))
+
+
+def effect(who: str, low: float, high: float, *, stands: bool | None) -> Effect:
+    return Effect(who, "good", "reward", (low + high) / 2, low - 9, high + 9, low, high, seasons=4, stands=stands)
+
+
+def test_a_range_on_one_side_of_zero_says_nothing_where_it_does_not_stand() -> None:
+    for stands, likely in ((True, 1), (None, 1), (False, 0)):
+        assert effect("s0", 0.2, 2.0, stands=stands).likely == likely
+        assert effect("s0", -2.0, -0.2, stands=stands).likely == -likely
+    assert effect("s0", 0.2, 2.0, stands=False).why_open == CHANCE
+    assert not effect("s0", 0.2, 2.0, stands=True).why_open
+    assert not effect("s0", -0.2, 2.0, stands=False).why_open, "it is open by its range"
+    assert "one season only" in replace(effect("s0", 0.2, 2.0, stands=False), seasons=1).why_open
+
+
+def test_what_is_certain_needs_no_other_user() -> None:
+    sure = replace(effect("s0", 0.2, 2.0, stands=False), low=0.1, high=2.1)
+    assert (sure.certain, sure.likely) == (1, 0)
+
+
+def test_sentences_and_charts_say_that_it_may_be_chance(done: Analysis) -> None:
+    users = list(done.seen.state.users)
+    found = [effect(users[0], 0.2, 2.0, stands=False), effect(users[1], -1.0, 2.0, stands=False)]
+    said = sentences(replace(done, effects=found))
+    assert "No arm is likely to be better than the control for any site so far." in said
+    chance = "By its range alone, good would be called better for 1 of 6 sites too; among so many arms and sites"
+    assert any(s.startswith(chance) for s in said)
+    drawn = forest("effects", "Effects", [Row("good", found[0])], on="reward")
+    assert drawn is not None
+    assert "that may be chance among so many comparisons" in drawn.says
+    assert CHANCE in drawn.wide
+    assert ">open</text>" in drawn.wide
+
+
+def test_a_site_is_judged_with_all_sites_together() -> None:
+    """An arm that is clearly better everywhere stands at every site, also at one that is asked about alone."""
+    trial = grown(CLEAR, 3, times=2.0)
+    state, found = trial.state(), analyse(trial)
+    alone = {x.arm: x for x in effects(state, ["s0"])}
+    for x in found.effects:
+        if x.source == "model" and x.arm == "good" and x.on == "reward":
+            assert x.stands
+    report_s0 = {x.arm: x for x in found.own_effects if x.who == "s0"}
+    assert {arm: x.stands for arm, x in alone.items()} == {arm: x.stands for arm, x in report_s0.items()}
+
+
+def test_with_many_users_one_of_them_stands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = grown(CLEAR, 3, times=1.0)
+    state = trial.state()
+    together = effects(state, list(state.users))
+    monkeypatch.setattr("drimed.findings.effects.MOST_USERS", 3)
+    alone = effects(state, list(state.users))
+    for one, other in zip(together, alone, strict=True):
+        assert bool(one.stands) >= bool(other.stands)
+        assert replace(one, stands=None) == replace(other, stands=None)
+
+
+def test_of_the_papers_model_it_is_not_asked() -> None:
+    paper = {k: v for k, v in CLEAR.items() if k not in ("users", "model")}
+    trial = Trial.create(
+        paper | {"model": {"kind": "paper"}, "policy": {"name": "dri_med"}, "users": {"s0": {}, "s1": {}}},
+        MemoryStore(),
+    )
+    assert {x.stands for x in effects(trial.state(), ["s0"])} == {None}

@@ -1,0 +1,60 @@
+"""Many comparisons: Dunnett's bound, and what stands among all arms and users."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import ndtr, ndtri
+
+from drimed.learning.field import many
+from drimed.learning.field.contrasts import Found
+
+
+def found(*mean: float) -> Found:
+    """Effects with a deviation of 1 and normal tails."""
+    shape = (len(mean),)
+    return Found(np.array(mean), np.ones(shape), np.full(shape, 9.0), np.full(shape, np.inf))
+
+
+def test_the_bounds_are_those_of_dunnetts_table() -> None:
+    """One-sided, 5 %, correlation one half, any number of outcomes (Dunnett 1955, table 1a)."""
+    bounds = [float(ndtri(many.level(arms))) for arms in range(1, 10)]
+    np.testing.assert_allclose(bounds, [1.64, 1.92, 2.06, 2.16, 2.23, 2.29, 2.34, 2.38, 2.42], atol=0.006)
+
+
+@pytest.mark.parametrize(("arms", "users"), [(1, 1), (4, 1), (4, 6), (7, 100_000)])
+def test_any_of_them_is_beyond_it_as_often_as_it_says(arms: int, users: int) -> None:
+    """By the integral over the control on a fine grid, and never more often than counted one by one."""
+    bound = float(ndtri(many.level(arms, users)))
+    z = np.linspace(-12, 12, 200_001)
+    density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
+    any_beyond = float(np.trapezoid(density * (1 - ndtr(np.sqrt(2) * bound + z) ** arms), z))
+    assert any_beyond == pytest.approx(many.ALPHA / users, rel=1e-6)
+    assert 1 - many.level(arms, users) >= many.ALPHA / (arms * users) * (1 - 1e-6)
+
+
+def test_more_arms_and_more_users_need_more() -> None:
+    levels = [many.level(arms, users) for arms, users in ((1, 1), (2, 1), (9, 1), (9, 2), (9, 1000))]
+    assert levels == sorted(set(levels))
+
+
+def test_a_user_stands_with_all_users_on_the_same_side_or_alone() -> None:
+    own = found(1.0, -1.0, 2.5, -2.5, 3.5, -3.5)
+    for together, expected in (
+        (2.3, [True, False, True, False, True, True]),
+        (-2.3, [False, True, False, True, True, True]),
+        (2.0, [False, False, False, False, True, True]),
+    ):
+        assert many.stands(own, found(together), 4, 6).tolist() == expected
+    assert many.stands(own, None, 4, 6).tolist() == [False, False, False, False, True, True]
+
+
+def test_uncertain_variances_need_more() -> None:
+    few = Found(np.array([2.2]), np.ones(1), np.ones(1), np.array([6.0]))
+    assert many.stands(found(2.2), None, 4, 1).all()
+    assert not many.stands(few, None, 4, 1).any()
+
+
+def test_an_arm_that_is_the_control_stands_for_nothing() -> None:
+    nothing = Found(np.zeros(1), np.zeros(1), np.zeros(1), np.full(1, np.inf))
+    assert not many.stands(nothing, nothing, 4, 6).any()
