@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import logging
-import time
 import socket
+import time
 from typing import Any
 
 import httpx
