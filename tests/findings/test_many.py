@@ -53,7 +53,7 @@ def test_sentences_and_charts_say_that_it_may_be_chance(done: Analysis) -> None:
     assert drawn is not None
     assert "that may be chance among so many comparisons" in drawn.says
     assert CHANCE in drawn.wide
-    assert ">open</text>" in drawn.wide
+    assert ">open, may be chance</text>" in drawn.wide
 
 
 def test_a_site_is_judged_with_all_sites_together() -> None:
