@@ -21,6 +21,7 @@ import numpy as np
 from scipy.special import chdtri
 
 from drimed.learning.field.likelihood import Design, slopes
+from drimed.learning.field.regrouped import regrouped
 from drimed.learning.field.search import Found, descend
 from drimed.learning.field.variances import Parameters
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
@@ -51,7 +52,7 @@ def profile(parameters: Parameters, design: Design, mode: FloatArray, share: flo
     M, u = parameters.metrics, parameters.uncertain
     families = np.arange(u - M).reshape(M, -1)
     own = np.concatenate([families, np.arange(u - M, u)[:, None]], 1)  # (M, n), the coordinate of each variance
-    search, everyone = _Search(parameters, design, mode[u:], own), np.arange(u)
+    search, everyone = _Search(parameters, regrouped(design), mode[u:], own), np.arange(u)
     top, least = search.least(np.repeat(np.clip(mode[None, :u], ZERO, MOST), u, 0), everyone, held=False)
     best, most = top[everyone, own.ravel()], float(chdtri(1, 1 - share))
 
