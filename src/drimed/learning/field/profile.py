@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import chdtri
 
-from drimed.learning.field.likelihood import Design, slopes
+from drimed.learning.field.likelihood import Design, counts, slopes_of
 from drimed.learning.field.regrouped import regrouped
 from drimed.learning.field.search import Found, descend
 from drimed.learning.field.variances import Parameters
@@ -53,7 +53,9 @@ def profile(parameters: Parameters, design: Design, mode: FloatArray, share: flo
     families = np.arange(u - M).reshape(M, -1)
     own = np.concatenate([families, np.arange(u - M, u)[:, None]], 1)  # (M, n), the coordinate of each variance
     search, everyone = _Search(parameters, regrouped(design), mode[u:], own), np.arange(u)
-    top, least = search.least(np.repeat(np.clip(mode[None, :u], ZERO, MOST), u, 0), everyone, held=False)
+    first, alike = search.alike(everyone)
+    found = search.least(np.repeat(np.clip(mode[None, :u], ZERO, MOST), len(first), 0), first, held=False)
+    top, least = (part[alike] for part in found)
     best, most = top[everyone, own.ravel()], float(chdtri(1, 1 - share))
 
     def deviance(t: FloatArray, which: IntArray) -> FloatArray:
@@ -66,8 +68,9 @@ def profile(parameters: Parameters, design: Design, mode: FloatArray, share: flo
     high = _end(deviance, np.maximum(best, LEAST_START), MOST, most, everyone)
     low, away = np.full(u, -np.inf), np.flatnonzero(none > most)
     low[away] = _end(deviance, best[away], ZERO, most, away)
-    told = (none > FLAT) | (deviance(np.maximum(high + SHORT, ZERO), everyone) > FLAT)
-    shape = own.shape
+    told, shape = none > FLAT, own.shape
+    flat = np.flatnonzero(~told)
+    told[flat] = deviance(np.maximum(high[flat] + SHORT, ZERO), flat) > FLAT
     return Profile(best.reshape(shape), low.reshape(shape), high.reshape(shape), told.reshape(shape))
 
 
@@ -90,13 +93,15 @@ class _Search:
         free[members[:, None], self.own[which // self.own.shape[1]]] = True
         free[members, self.own.ravel()[which]] = not held
         precision = self._precision(self.own.ravel()[which])
-        centre = self.parameters.centre[:u]
+        centre, metric = self.parameters.centre[:u], which // self.own.shape[1]
+        count = counts(self.design, self.parameters.metrics)
 
         def objective(x: FloatArray, some: IntArray) -> Found:
             full = np.concatenate([x, np.broadcast_to(self.shape, (len(x), len(self.shape)))], -1)
-            found = slopes(self.design, self.parameters.variances(full), self.parameters.residual(full), curvature=True)
+            v, R = self.parameters.variances(full), self.parameters.residual(full)
+            found = slopes_of(self.design, v, R, metric[some])
             pull = np.matvec(precision[some], x - centre)
-            g = pull - self.parameters.gradient(full, found)[..., :u]
+            g = pull - self.parameters.gradient_by_unit(found, count)
             # What wants to go beyond an end stays there.
             loose = free[some] & ~((x <= ZERO) & (g > 0)) & ~((x >= MOST) & (g < 0))
             H = precision[some] - self.parameters.curvature(found)
@@ -105,6 +110,13 @@ class _Search:
 
         x, (value, *_) = descend(objective, x, (np.full(u, ZERO), np.full(u, MOST)), NEAR)
         return x, value
+
+    def alike(self, which: IntArray) -> tuple[IntArray, IntArray]:
+        """Some of them for all, and whose is whose: with nothing held, many of a metric are searched for in one way."""
+        taken = self._precision(self.own.ravel()[which]).reshape(len(which), -1)
+        searches = np.column_stack([which // self.own.shape[1], taken])
+        _, first, alike = np.unique(searches, axis=0, return_index=True, return_inverse=True)
+        return which[first], alike
 
     def _precision(self, asked: IntArray) -> FloatArray:
         """Of what is taken for granted about other variances than those that are asked about: (members, u, u)."""

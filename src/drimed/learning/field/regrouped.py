@@ -18,7 +18,7 @@ from drimed.linear.arrays import IntArray
 def regrouped(design: Design) -> Design:
     """Of a single trial: as it is, or with clusters by one of the entries of theta, whatever is least work."""
     labels = design.cols.T
-    others = [_by(design, label) for label in labels if len(np.unique(label)) > 1]
+    others = [by_label(design, label) for label in labels if len(np.unique(label)) > 1]
     return min([design, *others], key=work) if others else design
 
 
@@ -31,7 +31,7 @@ def work(design: Design) -> float:
     return float(((n + Q) ** 3).sum() + (P**3).sum() + (P * np.minimum(Q.sum(), families * P) ** 2).sum())
 
 
-def _by(design: Design, label: IntArray) -> Design:
+def by_label(design: Design, label: IntArray) -> Design:
     """With the cells of the same label (N,) as clusters."""
     order = np.argsort(label, kind="stable")
     _, start, cluster = np.unique(label[order], return_index=True, return_inverse=True)
