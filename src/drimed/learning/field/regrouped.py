@@ -57,20 +57,20 @@ def _clusters(design: Design) -> IntArray:
 
 def _nested(columns: IntArray, cluster: IntArray) -> bool:
     """Whether each column of an entry (N,) occurs in one cluster only."""
-    pairs = np.unique(np.stack([columns, cluster]), axis=1)[0]
-    return len(np.unique(pairs[pairs >= 0])) == int((pairs >= 0).sum())
+    there = columns >= 0
+    return len(np.unique(columns[there])) == len(np.unique(_pairs(columns[there], cluster[there])))
 
 
 def _numbered(columns: IntArray, cluster: IntArray, family: IntArray) -> tuple[IntArray, IntArray]:
     """Columns (N, e) numbered anew in each cluster, entry by entry, and the family of each number."""
-    found, families = np.full_like(columns, -1), [np.zeros(0, np.intp)]
-    base = 0
+    found, families, base = np.full_like(columns, -1), [np.zeros(0, np.intp)], 0
     for e, column in enumerate(columns.T):
         there = np.flatnonzero(column >= 0)
-        pairs, which = np.unique(np.stack([cluster[there], column[there]]), axis=1, return_inverse=True)
-        number = np.arange(pairs.shape[1]) - np.searchsorted(pairs[0], pairs[0])
-        found[there, e] = base + number[which]
+        _, first, which = np.unique(_pairs(column[there], cluster[there]), return_index=True, return_inverse=True)
+        theirs = cluster[there[first]]
+        number = np.arange(len(first)) - np.searchsorted(theirs, theirs)
         width = int(number.max(initial=-1)) + 1
+        found[there, e] = base + number[which]
         families.append(np.repeat(family[column[there[:1]]], width))
         base += width
     return found, np.concatenate(families)
@@ -79,5 +79,10 @@ def _numbered(columns: IntArray, cluster: IntArray, family: IntArray) -> tuple[I
 def _counts(columns: IntArray, cluster: IntArray) -> IntArray:
     """How many columns (N, e) each cluster has: (L,)."""
     cell, e = np.nonzero(columns >= 0)
-    pairs = np.unique(np.stack([cluster[cell], columns[cell, e]]), axis=1)[0]
-    return np.bincount(pairs, minlength=int(cluster.max(initial=0)) + 1)
+    _, first = np.unique(_pairs(columns[cell, e], cluster[cell]), return_index=True)
+    return np.bincount(cluster[cell[first]], minlength=int(cluster.max(initial=0)) + 1)
+
+
+def _pairs(columns: IntArray, cluster: IntArray) -> IntArray:
+    """A number for each pair of a cluster and a column, by the cluster first."""
+    return np.asarray(cluster * (columns.max(initial=0) + 1) + columns)
