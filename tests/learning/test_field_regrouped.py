@@ -87,6 +87,9 @@ def test_ends_of_ranges_are_what_they_were(name: str) -> None:
     structure, _, design, _ = designed(name, field, told(field, evidence, data(name)))
     found = profile(structure.parameters, design, structure.parameters.centre, 0.95)
     np.testing.assert_allclose(found.high[-1], ENDS[name], atol=1e-6)
+    some = profile(structure.parameters, design, structure.parameters.centre, 0.95, asked=[1, len(ENDS[name]) - 1])
+    for part, whole in zip(some, found, strict=True):
+        np.testing.assert_array_equal(part, whole[:, [1, -1]])
 
 
 @pytest.mark.parametrize("metrics", [1, 2])
