@@ -97,6 +97,11 @@ def dask() -> Iterator[DaskOnLoopback]:
     running.stop()
 
 
+@pytest.fixture(scope="module")
+def long_here(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, RunRecord]:
+    return dict(sweep(LONG, tmp_path_factory.mktemp("here"), jobs=1))
+
+
 @THIRD_PARTY_WARNINGS
 def test_a_dask_cluster_gives_the_same_bits(dask: DaskOnLoopback, tmp_path: Path) -> None:
     here = sweep(PLAN, tmp_path / "here", jobs=1)
@@ -105,8 +110,9 @@ def test_a_dask_cluster_gives_the_same_bits(dask: DaskOnLoopback, tmp_path: Path
 
 
 @THIRD_PARTY_WARNINGS
-def test_a_killed_dask_worker_costs_time_and_no_result(dask: DaskOnLoopback, tmp_path: Path) -> None:
-    here = sweep(LONG, tmp_path / "here", jobs=1)
+def test_a_killed_dask_worker_costs_time_and_no_result(
+    dask: DaskOnLoopback, long_here: dict[Any, RunRecord], tmp_path: Path
+) -> None:
     killed: list[int] = []
 
     def kill_one(run: Run, stored: bool) -> None:
@@ -118,11 +124,10 @@ def test_a_killed_dask_worker_costs_time_and_no_result(dask: DaskOnLoopback, tmp
     there = sweep(LONG, tmp_path / "there", cluster=Cluster.parse(f"dask={dask.address}"), on_done=kill_one)
     assert killed
     assert dask.workers[0].wait(timeout=10) == -signal.SIGKILL
-    assert_same(there, here)
+    assert_same(there, long_here)
 
 
-def test_a_killed_process_of_the_pool_costs_time_and_no_result(tmp_path: Path) -> None:
-    here = sweep(LONG, tmp_path / "here", jobs=1)
+def test_a_killed_process_of_the_pool_costs_time_and_no_result(long_here: dict[Any, RunRecord], tmp_path: Path) -> None:
     killed: list[int] = []
 
     def kill_one(run: Run, stored: bool) -> None:
@@ -137,7 +142,7 @@ def test_a_killed_process_of_the_pool_costs_time_and_no_result(tmp_path: Path) -
 
     there = sweep(LONG, tmp_path / "there", jobs=2, on_done=kill_one)
     assert killed, "no worker process was found to kill"
-    assert_same(there, here)
+    assert_same(there, long_here)
 
 
 @THIRD_PARTY_WARNINGS

@@ -15,6 +15,7 @@ from drimed.cli.experiments import reproduce as command
 from drimed.cli.main import app
 from drimed.errors import ConfigError, UnknownNameError
 from drimed.experiments.claims import CLAIMS
+from drimed.experiments.figures import Figure
 from drimed.experiments.measure import reproduce
 from drimed.experiments.paper import DRIFTS, PARTS, Reproduction
 from drimed.experiments.sweep import seed_blocks
@@ -76,8 +77,11 @@ def test_figures_come_as_png_and_pdf_and_stand_inside_the_page(small: tuple[Path
     assert not re.search(r"(src|href)=\"(?!data:|#)", page), "the page must not load anything from elsewhere"
 
 
-def test_a_second_run_repeats_nothing_and_says_the_same(small: tuple[Path, dict[str, Any]]) -> None:
+def test_a_second_run_repeats_nothing_and_says_the_same(
+    small: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     out, before = small
+    monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)  # drawing takes longest; the first run's stay there
     stored: list[bool] = []
     small_again = Reproduction(seeds=8, episodes=30)
     reproduce(small_again, out, jobs=1, on_done=lambda _, was_stored: stored.append(was_stored))

@@ -8,6 +8,7 @@ over theta and the effects of all clusters. Those of two clusters depend on each
 of G B, C is G + h V h' within a cluster and h V h' between two. So theta's effects are rows of the unit matrix, sums
 run over pairs of rows, and what is different within a cluster is added by `add_local`. Of a family that has more rows
 than theta has columns, only the sum of h h' counts: as many rows as theta has columns, with that sum, stand for them.
+Rows of matrices run over metrics last: those `bent`, from a first one in steps, are of all metrics or of a single one.
 """
 
 from __future__ import annotations
@@ -21,16 +22,18 @@ from drimed.linear.kernel import helper
 
 @helper
 def add_local(
-    C: FloatArray, G: FloatArray, mean: FloatArray, columns: IntArray, family: IntArray, Q: int, M: int, H: FloatArray
-) -> None:
+    C: FloatArray, G: FloatArray, mean: FloatArray, own: tuple[IntArray, IntArray], Q: int, M: int,
+    bent: tuple[int, int], H: FloatArray,
+) -> None:  # fmt: skip
     """Within one cluster: what is there beside h V h'."""
+    (columns, family), (first, step) = own, bent
     F = H.shape[0] // M
     unit_of = np.empty(Q, np.int64)
     for a in range(Q):
         unit_of[a] = a % M * F + family[columns[a // M]]
-    for a in range(Q):
+    for a in range(first, Q, step):
         here = unit_of[a]
-        for h in range(Q):
+        for h in range(first, Q, step):
             there = unit_of[h]
             low, unit = C[a, h] - G[a, h], 1.0 if a == h else 0.0
             of_both = unit - C[a, h]
@@ -45,32 +48,33 @@ def add_common(
     own: tuple[IntArray, IntArray],
     clusters: tuple[FloatArray, IntArray, IntArray, FloatArray],
     M: int,
+    bent: tuple[int, int],
     H: FloatArray,
 ) -> None:
     """Theta, and all clusters by way of theta."""
-    (family, seen), (zfamily, columns) = theirs, own
+    (family, seen), (zfamily, columns), (first, step) = theirs, own, bent
     D, units = V.shape[0], H.shape[0]
     F = units // M
     unit_of = np.empty(D, np.int64)
     pull = np.zeros((units, D))  # of the means of each family's effects
-    for a in range(D):
+    for a in range(first, D, step):
         unit_of[a] = a % M * F + family[seen[a // M]]
         pull[unit_of[a], a] = est[a]
         H[unit_of[a], unit_of[a]] += 0.5 - V[a, a] - est[a] * est[a]
-    rows, unit = gathered(clusters, zfamily, columns, D, M, pull)
+    rows, unit = gathered(clusters, (zfamily, columns), D, M, bent, pull)
     n = len(unit)
     VX, XT, squares = np.empty((n, D)), np.empty((D, n)), np.empty(n)
     product(rows, 0, n, D, V, D, VX)
     turned(rows, n, D, XT)
     half = np.zeros((units, units))  # of pairs in one of their two orders
-    for a in range(D):
+    for a in range(first, D, step):
         sums = half[unit_of[a]]
-        for h in range(a):
+        for h in range(first, a, step):
             sums[unit_of[h]] += V[a, h] * V[a, h]
         sums[unit_of[a]] += 0.5 * V[a, a] * V[a, a]
     for i in range(n):
         sums = half[unit[i]]
-        for a in range(D):
+        for a in range(first, D, step):
             sums[unit_of[a]] += VX[i, a] * VX[i, a]
         squares[i:] = 0.0
         for a in range(D):
@@ -93,19 +97,19 @@ def add_common(
 @helper
 def gathered(
     clusters: tuple[FloatArray, IntArray, IntArray, FloatArray],
-    zfamily: IntArray,
-    columns: IntArray,
+    own: tuple[IntArray, IntArray],
     D: int,
     M: int,
+    bent: tuple[int, int],
     pull: FloatArray,
 ) -> tuple[FloatArray, IntArray]:
     """The rows of all clusters' effects on theta, (n, D), and the family of each; their means are taken from `pull`."""
-    sums, touched, counts, mean = clusters
+    (sums, touched, counts, mean), (zfamily, columns), (first, step) = clusters, own, bent
     units = pull.shape[0]
     F, L = units // M, counts.shape[0]
     size = np.zeros(units, np.int64)
     for at in range(L):
-        for a in range(M * counts[at, 1]):
+        for a in range(first, M * counts[at, 1], step):
             size[a % M * F + zfamily[columns[at, a // M]]] += 1
     n = 0
     for u in range(units):
@@ -119,7 +123,7 @@ def gathered(
         i = n
         for at in range(L):
             Q = M * counts[at, 1]
-            for a in range(Q):
+            for a in range(first, Q, step):
                 if a % M * F + zfamily[columns[at, a // M]] != u:
                     continue
                 full[:] = 0.0

@@ -66,7 +66,7 @@ class Slopes(NamedTuple):
 
 def evaluate(design: Design, v: FloatArray, R: FloatArray) -> Evaluation:
     """The posterior of theta at variances v (..., M, F) and residual covariances R (..., g, M, M)."""
-    value, theta, covariance, *_ = kernels.evaluate(*design, v, R, kernels.POSTERIOR)
+    value, theta, covariance, *_ = kernels.evaluate(*design, v, R, kernels.POSTERIOR, kernels.ALL)
     return Evaluation(value, theta, covariance)
 
 
@@ -81,8 +81,21 @@ def posterior(design: Design, v: FloatArray, R: FloatArray) -> Evaluation:
 
 def slopes(design: Design, v: FloatArray, R: FloatArray, *, curvature: bool = False) -> Slopes:
     """The likelihood there and its gradient; second derivatives if they are wanted, else zeros."""
-    value, _, _, *found = kernels.evaluate(*design, v, R, kernels.CURVATURE if curvature else kernels.GRADIENT)
+    want = kernels.CURVATURE if curvature else kernels.GRADIENT
+    value, _, _, *found = kernels.evaluate(*design, v, R, want, kernels.ALL)
     return Slopes(value, *found)
+
+
+def slopes_of(design: Design, v: FloatArray, R: FloatArray, metric: IntArray) -> Slopes:
+    """The same, with second derivatives of one metric's variances alone; zeros for those with respect to R."""
+    value, _, _, *found = kernels.evaluate(*design, v, R, kernels.CURVATURE, metric)
+    return Slopes(value, *found)
+
+
+def counts(design: Design, metrics: int) -> FloatArray:
+    """How many outcomes of each metric a single trial has, as they are weighted: (M,)."""
+    there = (design.pattern[:, None] >> np.arange(metrics)) & 1
+    return np.asarray(design.T[:, 0, 0] @ there)
 
 
 def thinned(design: Design, most: int) -> Design:

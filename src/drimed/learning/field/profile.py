@@ -8,19 +8,20 @@ others take up all that it gives away, as the noise does for people who were see
 One thing is taken for granted about the others, if less firmly than for decisions: what is crossed, such as an arm's
 effect that differs between seasons, is rarely many times the noise. Without it a season in which nearly all got the
 same arm might have been good for this arm alone.
-Shapes: M metrics, n variances of each: the families', then the residual's; u = M n.
+Shapes: M metrics, n variances of each: the families', then the residual's; u = M n; s of them that are asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import chdtri
 
-from drimed.learning.field.likelihood import Design, slopes
+from drimed.learning.field.likelihood import Design, counts, slopes_of
+from drimed.learning.field.regrouped import regrouped
 from drimed.learning.field.search import Found, descend
 from drimed.learning.field.variances import Parameters
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
@@ -38,7 +39,7 @@ CROSSED = ("group x arm", "user x arm", "season x group", "season x arm")
 
 
 class Profile(NamedTuple):
-    """Log variances in standardised units: (M, n) each."""
+    """Log variances in standardised units: (M, s) each."""
 
     best: FloatArray
     low: FloatArray  # minus infinity where zero fits
@@ -46,14 +47,23 @@ class Profile(NamedTuple):
     told: BoolArray
 
 
-def profile(parameters: Parameters, design: Design, mode: FloatArray, share: float) -> Profile:
-    """The range of every variance that holds it with probability `share`; `mode` (p,) is where the search starts."""
+def profile(
+    parameters: Parameters, design: Design, mode: FloatArray, share: float, asked: Sequence[int] | None = None
+) -> Profile:
+    """The range of each variance that holds it with probability `share`; `mode` (p,) is where the search starts.
+
+    `asked` are the numbers of those that are asked for, of each metric; None: all.
+    """
     M, u = parameters.metrics, parameters.uncertain
     families = np.arange(u - M).reshape(M, -1)
     own = np.concatenate([families, np.arange(u - M, u)[:, None]], 1)  # (M, n), the coordinate of each variance
-    search, everyone = _Search(parameters, design, mode[u:], own), np.arange(u)
-    top, least = search.least(np.repeat(np.clip(mode[None, :u], ZERO, MOST), u, 0), everyone, held=False)
-    best, most = top[everyone, own.ravel()], float(chdtri(1, 1 - share))
+    search, some = _Search(parameters, regrouped(design), mode[u:], own), slice(None) if asked is None else list(asked)
+    everyone = np.arange(u).reshape(M, -1)[:, some].ravel()  # numbers of variances, (M s,)
+    first, alike = search.alike(everyone)
+    found = search.least(np.repeat(np.clip(mode[None, :u], ZERO, MOST), len(first), 0), first, held=False)
+    top, least = np.empty((u, u)), np.empty(u)
+    top[everyone], least[everyone] = (part[alike] for part in found)
+    best, most = top[everyone, own.ravel()[everyone]], float(chdtri(1, 1 - share))
 
     def deviance(t: FloatArray, which: IntArray) -> FloatArray:
         """Twice the log likelihood that is lost where variances number `which`, (members,), are t."""
@@ -61,12 +71,14 @@ def profile(parameters: Parameters, design: Design, mode: FloatArray, share: flo
         x[np.arange(len(which)), own.ravel()[which]] = t
         return np.maximum(2 * (search.least(x, which, held=True)[1] - least[which]), 0.0)
 
-    none = deviance(np.full(u, ZERO), everyone)
+    none = deviance(np.full(len(everyone), ZERO), everyone)
     high = _end(deviance, np.maximum(best, LEAST_START), MOST, most, everyone)
-    low, away = np.full(u, -np.inf), np.flatnonzero(none > most)
-    low[away] = _end(deviance, best[away], ZERO, most, away)
-    told = (none > FLAT) | (deviance(np.maximum(high + SHORT, ZERO), everyone) > FLAT)
-    shape = own.shape
+    low, away = np.full(len(everyone), -np.inf), np.flatnonzero(none > most)
+    low[away] = _end(deviance, best[away], ZERO, most, everyone[away])
+    told, shape = none > FLAT, (M, -1)
+    flat = np.flatnonzero(~told)
+    if len(flat):
+        told[flat] = deviance(np.maximum(high[flat] + SHORT, ZERO), everyone[flat]) > FLAT
     return Profile(best.reshape(shape), low.reshape(shape), high.reshape(shape), told.reshape(shape))
 
 
@@ -89,13 +101,15 @@ class _Search:
         free[members[:, None], self.own[which // self.own.shape[1]]] = True
         free[members, self.own.ravel()[which]] = not held
         precision = self._precision(self.own.ravel()[which])
-        centre = self.parameters.centre[:u]
+        centre, metric = self.parameters.centre[:u], which // self.own.shape[1]
+        count = counts(self.design, self.parameters.metrics)
 
         def objective(x: FloatArray, some: IntArray) -> Found:
             full = np.concatenate([x, np.broadcast_to(self.shape, (len(x), len(self.shape)))], -1)
-            found = slopes(self.design, self.parameters.variances(full), self.parameters.residual(full), curvature=True)
+            v, R = self.parameters.variances(full), self.parameters.residual(full)
+            found = slopes_of(self.design, v, R, metric[some])
             pull = np.matvec(precision[some], x - centre)
-            g = pull - self.parameters.gradient(full, found)[..., :u]
+            g = pull - self.parameters.gradient_by_unit(found, count)
             # What wants to go beyond an end stays there.
             loose = free[some] & ~((x <= ZERO) & (g > 0)) & ~((x >= MOST) & (g < 0))
             H = precision[some] - self.parameters.curvature(found)
@@ -104,6 +118,13 @@ class _Search:
 
         x, (value, *_) = descend(objective, x, (np.full(u, ZERO), np.full(u, MOST)), NEAR)
         return x, value
+
+    def alike(self, which: IntArray) -> tuple[IntArray, IntArray]:
+        """Some of them for all, and whose is whose: with nothing held, many of a metric are searched for in one way."""
+        taken = self._precision(self.own.ravel()[which]).reshape(len(which), -1)
+        searches = np.column_stack([which // self.own.shape[1], taken])
+        _, first, alike = np.unique(searches, axis=0, return_index=True, return_inverse=True)
+        return which[first], alike
 
     def _precision(self, asked: IntArray) -> FloatArray:
         """Of what is taken for granted about other variances than those that are asked about: (members, u, u)."""

@@ -51,19 +51,21 @@ def components(known: Known) -> list[Component]:
     design = design_of(structure, cells, known.scale, weight)
     clusters = design.start.shape[-1] - 1
     most = max(FEWEST_CLUSTERS, MOST_CELLS * clusters // max(cells.used, 1))
-    found = profile(parameters, thinned(design, most), learned.mode, LIKELY)
     indicators = known.learner._reading.indicators(structure.arms)[0] if known.learner.centred else None
     names = {len(parameters.learned): RESIDUAL}
     for i, number in enumerate(parameters.learned):
         family = parameters.families[number]
         if family.slopes in (None, indicators) and all(_values(known, name) >= ENOUGH for name in family.by):
             names[i] = family.name
-    unit = np.repeat(known.unit[:, None], found.best.shape[1], 1)
+    asked = sorted(names)  # the residual is the last
+    found = profile(parameters, thinned(design, most), learned.mode, LIKELY, asked)
+    unit = np.repeat(known.unit[:, None], len(asked), 1)
     R = parameters.residual(learned.mode)  # (g, M, M), of which a parameter is the scale
     scale = parameters.uncertain - parameters.metrics + np.arange(parameters.metrics)
     unit[:, -1] *= np.sqrt(np.diagonal(R, axis1=-2, axis2=-1).mean(0) / np.exp(learned.mode[scale]))
     best, low, high = (unit * np.exp(0.5 * x) for x in (found.best, found.low, found.high))
-    return [Component(names[i], best[:, i], low[:, i], high[:, i], found.told[:, i]) for i in sorted(names)]
+    parts = zip(asked, best.T, low.T, high.T, found.told.T, strict=True)
+    return [Component(names[i], *of_metrics) for i, *of_metrics in parts]
 
 
 def outcomes(known: Known, factor: str) -> FloatArray:

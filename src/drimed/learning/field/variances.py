@@ -109,6 +109,12 @@ class Parameters:
             parts.append((found.grad_R * scaled).sum(-1).reshape(*x.shape[:-1], -1))
         return np.concatenate(parts, -1)
 
+    def gradient_by_unit(self, found: Slopes, count: FloatArray) -> FloatArray:
+        """The same of the variances alone, by way of each metric's unit, of `count` (M,) outcomes: (..., k)."""
+        residual = 0.5 * (found.squares.sum(-1) - count) - found.grad_v.sum(-1)
+        first = found.grad_v[..., self.learned]
+        return np.concatenate([first.reshape(*first.shape[:-2], -1), residual], -1)
+
     def curvature(self, found: Slopes) -> FloatArray:
         """Second derivatives of the log likelihood, given the residual's shape: (..., k, k).
 
