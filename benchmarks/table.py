@@ -58,6 +58,8 @@ COLUMNS = {
     "width.0.99": "{:.1f}",
     "likely.wrong": "{:.3f}",
     "likely.right": "{:.3f}",
+    "likely_together.wrong": "{:.3f}",
+    "likely_together.right": "{:.3f}",
     "held_at_all_times": "{:.4f}",
     "times_as_wide": "{:.2f}",
     "certainly.wrong": "{:.3f}",

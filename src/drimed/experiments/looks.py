@@ -68,16 +68,30 @@ class Looks:
             found[f"holds.{level:g}"] = _share(np.abs(mean - self._true) <= half)
             found[f"width.{level:g}"] = (2 * half).reshape(len(half), -1).mean(-1)
             if level == LIKELY:
-                said = (mean - half > 0) & self._may_be_said(policy, state, mean)
-                found["likely.wrong"], found["likely.right"] = self._judged(said)
+                found |= self._called(policy, state, mean, half)
         return found
+
+    def _called(self, policy: Policy, state: Any, mean: FloatArray, half: FloatArray) -> dict[str, Any]:
+        """What is said by likely ranges, at a site and of all sites together, allowing for many comparisons."""
+        learner, evidence = policy.learner, state.evidence
+        said, true = (mean - half > 0) & self._confirmed(learner, evidence), self._true
+        if not isinstance(learner, Field):
+            return _judged("likely", said, true)
+        sites, arms = mean.shape[-2:]
+        average = mean_effects(learner, evidence, self._offers, np.full((sites, 1 + arms), 1 / sites))
+        together = Found(*(column[:, None, 1:] for column in average))
+        alone = np.abs(mean) > policy.effects(state, self._offers, many.level(arms, sites))[1][..., 1:]
+        at_sites = _judged("likely", said & (alone | many.agrees(mean, together, arms)), true)
+        of_all = (together.likely[0] > 0) & many.stands(together, together, arms, 1)
+        of_all &= self._confirmed(learner, evidence)[:, :1]
+        return at_sites | _judged("likely_together", of_all, true.mean(-2, keepdims=True))
 
     def _at_all_times(self, learner: Any, evidence: Any) -> dict[str, Any]:
         mean, variance, prior = contrasts(learner, evidence, self._offers)
         low, high = anytime(mean, variance, prior, 1 - LIKELY)
         self._held &= (low <= self._true) & (self._true <= high)
         surely = (anytime(mean, variance, prior, 1 - CERTAIN)[0] > 0) & self._confirmed(learner, evidence)
-        wrong, right = self._judged(surely)
+        wrong, right = _judged("certainly", surely, self._true).values()
         self._certain |= wrong
         told = np.isfinite(low) & np.isfinite(high)
         ratio = np.where(told, high - low, 0.0) / (2 * Z_LIKELY * np.sqrt(variance))
@@ -94,23 +108,6 @@ class Looks:
         """Of which arms something may be said: (S, I, K - 1)."""
         found = np.broadcast_to(is_confirmed(learner, evidence, self._offers), self._offers.control.shape)
         return np.broadcast_to(found[..., 1:], self._true.shape)
-
-    def _may_be_said(self, policy: Policy, state: Any, mean: FloatArray) -> BoolArray:
-        """The same of what likely ranges say, which must stand among all arms and sites as well: (S, I, K - 1)."""
-        learner, evidence = policy.learner, state.evidence
-        confirmed = self._confirmed(learner, evidence)
-        if not isinstance(learner, Field):
-            return confirmed
-        sites, arms = mean.shape[-2:]
-        found = mean_effects(learner, evidence, self._offers, np.full((sites, 1 + arms), 1 / sites))
-        together = Found(*(column[:, None, 1:] for column in found))
-        alone = np.abs(mean) > policy.effects(state, self._offers, many.level(arms, sites))[1][..., 1:]
-        return confirmed & (alone | many.agrees(mean, together, arms))
-
-    def _judged(self, said: BoolArray) -> tuple[BoolArray, BoolArray]:
-        """Whether any arm was called better wrongly, and rightly, at any site: (S,) twice."""
-        wrong, right = said & (self._true <= 0), said & (self._true > 0)
-        return np.asarray(wrong.any((-2, -1))), np.asarray(right.any((-2, -1)))
 
 
 def contrasts(learner: Any, evidence: Any, offers: Offer) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -129,3 +126,9 @@ def contrasts(learner: Any, evidence: Any, offers: Offer) -> tuple[FloatArray, F
 
 def _share(held: BoolArray) -> FloatArray:
     return np.asarray(held.reshape(len(held), -1).mean(-1))
+
+
+def _judged(claim: str, said: BoolArray, true: FloatArray) -> dict[str, BoolArray]:
+    """Whether any arm was called better wrongly, and rightly, anywhere: (S,) twice."""
+    wrong, right = said & (true <= 0), said & (true > 0)
+    return {f"{claim}.wrong": np.asarray(wrong.any((-2, -1))), f"{claim}.right": np.asarray(right.any((-2, -1)))}
