@@ -38,6 +38,6 @@ def test_the_example_of_the_page_stops_by_its_rule() -> None:
     """Ten times the effect: superiority is found long before the end."""
     spec, worlds = scenarios.load(DOCS.parent / "examples" / "three_arms" / "trial.toml")
     assert set(worlds) == {"differences", "no-difference"}
-    strong = worlds["differences"].model_copy(update={"effects": {"B": {"event": -0.5}}, "seasons": 5})
+    strong = worlds["differences"].model_copy(update={"effects": {"B": {"event": -0.5}}, "seasons": 10})
     record = rehearse(Plan(spec, {"s": strong}, (designs.own(spec),), trials=2), None, jobs=1)["s", designs.OWN]
-    assert (record.played < 5).all()
+    assert (record.played < 10).all()

@@ -122,6 +122,10 @@ BY_MODEL = {"kind": "superiority", "evidence": "model"}
         ({"tolerance": {"relative": 0.1}}, "the tolerance has no absolute part"),
         ({"users": {}}, "there are no users yet"),
         (UNSEASONED | {"stopping": {"rules": {"r": BY_MODEL}}}, "r: without seasons in the model, a rule by the model"),
+        (
+            {"model": {"kind": "people", "seasons": False}, "stopping": {"rules": {"r": BY_MODEL}}},
+            "r: without seasons in the model, a rule by the model",
+        ),
     ],
 )
 def test_what_a_person_should_know_before_the_start_is_said(changes: dict[str, Any], said: str) -> None:
@@ -134,6 +138,7 @@ def test_a_sound_trial_needs_no_note() -> None:
     assert notes(spec_of(), 6) == []
     assert notes(spec_of(**UNSEASONED, stopping={"rules": {"r": BY_MODEL | {"evidence": "propensities"}}}), 6) == []
     assert notes(spec_of(model={"kind": "field"}, stopping={"rules": {"r": BY_MODEL}}), 6) == []
+    assert notes(spec_of(**UNSEASONED, stopping={"rules": {"r": BY_MODEL}, "seasons": 1}), 6) == []
     assert notes(spec_of(tolerance={}, policy={"name": "dri_med", "guard": "budget"}), 6) == []
 
 

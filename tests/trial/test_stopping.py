@@ -14,7 +14,7 @@ from drimed.findings.charts.stopping import said as said_of
 from drimed.formatting import short
 from drimed.records import Report, unconfirmed
 from drimed.trial import events as kinds
-from drimed.trial import snapshots
+from drimed.trial import snapshots, stopping_faults
 from drimed.trial.looks import digest
 from drimed.trial.spec import TrialSpec
 from drimed.trial.stores.memory import MemoryStore
@@ -157,10 +157,21 @@ DRIFTING: dict[str, Any] = {
 }
 
 
+def unseasoned(**changes: Any) -> dict[str, Any]:
+    """A file with a rule that ends its trial by a model without seasons."""
+    return {name: value for name, value in (SPEC | DRIFTING | changes).items() if value is not None}
+
+
+def begun_earlier(data: Mapping[str, Any], store: Store | None = None) -> Trial:
+    """A trial from the time when such a file was not refused."""
+    with pytest.MonkeyPatch.context() as earlier:
+        earlier.setattr(stopping_faults, "season_faults", lambda _: ())
+        return Trial.create(TrialSpec.read(data), store or MemoryStore())
+
+
 def drifting(seasons: int, store: Store | None = None) -> Trial:
     """Arms that do nothing, and a level that rises from season to season, which the model is told not to expect."""
-    data = {name: value for name, value in (SPEC | DRIFTING).items() if value is not None}
-    trial, rng = Trial.create(TrialSpec.read(data), store or MemoryStore()), np.random.default_rng(0)
+    trial, rng = begun_earlier(unseasoned(), store), np.random.default_rng(0)
     for season in range(1, seasons + 1):
         decided = trial.ask(episode=season)
         told = {d.id: {"yield": 20 + 0.6 * season + float(rng.standard_normal())} for d in decided}
@@ -187,6 +198,61 @@ def test_a_rule_by_the_model_is_not_met_where_the_model_is_wrong(monkeypatch: py
     assert f"the model is wrong and shows nothing ({said.withdrawn})" in said_of(said, "")
     proof = verify(trial.store, NAME)
     assert (proof.ok, proof.looks) == (True, len(looks(trial)))
+
+
+ONCE = {"rules": DRIFTING["stopping"]["rules"], "seasons": 1}
+
+
+@pytest.mark.parametrize("kind", ["field", "people"])
+@pytest.mark.parametrize("then", ["stop", "pause"])
+def test_a_rule_that_ends_a_trial_by_a_model_without_seasons_is_refused(kind: str, then: str) -> None:
+    rule = {"kind": "superiority", "evidence": "model", "then": then}
+    data = unseasoned(model={"kind": kind, "seasons": False}, stopping={"rules": {"r": rule}})
+    with pytest.raises(SpecError) as refused:
+        TrialSpec.read(data)
+    (fault,) = refused.value.faults
+    assert fault.path == ("stopping", "rules", "r", "evidence")
+    assert f'"{then}" by the model needs a model with seasons, and [model] says seasons = false' in fault.message
+    assert 'evidence = "propensities"' in fault.message
+    assert ("centred = true" in fault.message) == (kind == "people")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": {"kind": "field"}},
+        {"model": {"kind": "people", "seasons": False, "centred": True}},
+        {"stopping": {"rules": {"r": {"kind": "superiority", "then": "stop"}}}},
+        {"stopping": {"rules": {"r": {"kind": "superiority", "evidence": "model"}}}},
+        {"stopping": ONCE},
+    ],
+    ids=["seasons", "centred", "propensities", "advice", "one season"],
+)
+def test_what_the_refusal_proposes_is_let_in(changes: dict[str, Any]) -> None:
+    TrialSpec.read(unseasoned(**changes))
+
+
+def test_a_trial_that_began_with_such_a_rule_goes_on_and_may_keep_it() -> None:
+    store = MemoryStore()
+    began = begun_earlier(unseasoned(stopping=DRIFTING["stopping"] | {"seasons": 40}), store)
+    trial = Trial.open(began.name, store)
+    trial.add_arm("third")
+    trial.ask(episode=1)
+    same: dict[str, Any] = DRIFTING["stopping"]["rules"]
+    other = {"harmful": {"kind": "harm", "evidence": "model", "then": "pause"}}
+    trial.change_rules({"rules": same, "looks": "by hand"}, reason="as long as it takes")
+    with pytest.raises(SpecError, match=r"harmful.*needs a model with seasons"):
+        trial.change_rules({"rules": same | other}, reason="one more")
+    assert verify(store, NAME).ok
+    with_other = list(trial.log())
+    body = with_other[-1].body | {"stopping": {"rules": same | other}}
+    assert verify(stored(chained([*with_other[:-1], with_body(with_other[-1], body)])), NAME).ok, "as earlier logs may"
+
+
+def test_a_trial_of_one_season_keeps_to_it_while_its_rule_ends_it_by_the_model() -> None:
+    trial = Trial.create(TrialSpec.read(unseasoned(stopping=ONCE)), MemoryStore())
+    with pytest.raises(SpecError, match="needs a model with seasons"):
+        trial.change_rules({"rules": ONCE["rules"]}, reason="more seasons")
 
 
 def test_exact_evidence_is_wider_and_claims_nothing_once_an_outcome_leaves_its_range() -> None:

@@ -72,6 +72,11 @@ def withdrawn(trial: Trial) -> str | None:
     return check(seen, None if model is None else left_by(seen, model)).withdrawn
 
 
+def no_promise(withdrawn: str) -> str:
+    """What stands below the range of one decision, when the promise of its trial is withdrawn."""
+    return f"By what is known now the range above is no promise. {withdrawn}"
+
+
 def _left(seen: Gathered, rows: _Rows) -> tuple[Check, ...]:
     """What the paper's regression leaves. Its prior does not matter: the coefficients are fitted again without it."""
     theta = np.linalg.lstsq(rows.Z.reshape(-1, rows.Z.shape[-1]), rows.w.ravel(), rcond=None)[0]

@@ -146,7 +146,7 @@ def notes(spec: TrialSpec, d: int, users: int = 0) -> list[str]:
         said.append(long)
     rules = {} if spec.stopping is None else spec.stopping.rules
     on_model = [name for name, rule in rules.items() if rule.evidence == "model"]
-    if on_model and spec.kind == "field" and spec.model is not None and not spec.model.seasons:
+    if on_model and spec.blames_arms:
         said.append(
             f"{listed(on_model)}: without seasons in the model, a rule by the model takes a level that rises or falls "
             "for an effect of the arms that are given more and more, before any check can notice; leave "

@@ -92,6 +92,13 @@ class TrialSpec(Part):
         return self.stopping is not None and any(rule.evidence == "exact" for rule in self.stopping.rules.values())
 
     @property
+    def blames_arms(self) -> bool:
+        """Whether its model takes what a season did for effects of the arms that were given more often in it."""
+        if self.model is None or self.kind == "paper" or self.model.seasons or self.model.centred:
+            return False
+        return self.stopping is None or self.stopping.seasons != 1
+
+    @property
     def kind(self) -> str:
         """Of the model: field, people or paper."""
         return "paper" if self.model is None else self.model.kind
@@ -129,6 +136,7 @@ class TrialSpec(Part):
         from drimed.trial.name_faults import first_faults, tidied
         from drimed.trial.partly import rest_faults
         from drimed.trial.sentences import readable
+        from drimed.trial.stopping_faults import season_faults
 
         if isinstance(data, Mapping):  # what a rehearsal assumes of the world is in the file, but not of the trial
             data = {name: part for name, part in data.items() if name != "scenarios"}
@@ -141,7 +149,7 @@ class TrialSpec(Part):
             raise SpecError([*readable(error), *rest_faults(data, error)]) from None
         if spec.model is None:
             raise SpecError([Fault(("model",), "must be a table of fields, got None")])
-        faults = [*first_faults(spec), *cross_faults(spec)]
+        faults = [*first_faults(spec), *cross_faults(spec), *season_faults(spec)]
         if faults:
             raise SpecError(faults)
         return spec

@@ -11,8 +11,14 @@ from urllib.parse import parse_qsl, urlsplit
 import httpx
 import pytest
 
+from drimed.findings.checks import no_promise, withdrawn
+from drimed.service import analyses
+from drimed.service.analyses import Analyses
 from drimed.trial import queries, template
 from tests.service.pages.visiting import Visitor, readable
+from tests.service.serving import Running
+from tests.trial.forging import NAME
+from tests.trial.test_stopping import drifting
 from tests.trial.trials import SMALL
 
 BUSY = "/trials/busy"
@@ -43,6 +49,26 @@ def test_a_trial_that_has_just_begun_has_a_page(visitor: Visitor) -> None:
     page = readable(visitor.look("/trials/small"))
     assert "No decisions yet." in page
     assert "What would be decided next" in page
+
+
+def test_the_page_of_a_decision_says_that_the_promise_is_withdrawn(
+    visitor: Visitor, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong, one = withdrawn(drifting(10, running.service.store)), f"/trials/{NAME}/decisions/100"
+    begun: list[str] = []
+    assert wrong is not None
+    with monkeypatch.context() as spent:
+        spent.setattr(analyses.Budget, "any_left", lambda _: False)
+        spent.setattr(Analyses, "_analyse", lambda _, name: begun.append(name))
+        assert "no promise" not in visitor.look(one)
+    assert begun == [], "nothing costly for the page of a decision alone, when the budget is spent"
+    visitor.look(f"/trials/{NAME}")
+    assert no_promise(wrong) in readable(visitor.look(one))
+
+
+def test_the_page_of_a_decision_says_nothing_of_it_where_the_model_holds(visitor: Visitor, season: list[int]) -> None:
+    visitor.look(BUSY)
+    assert "no promise" not in visitor.look(f"{BUSY}/decisions/{season[0]}")
 
 
 @pytest.mark.usefixtures("season")

@@ -150,7 +150,9 @@ def why(
     for sentence in sentences:
         common.say(sentence)
     if wrong := _withdrawn(trial):
-        common.say(f"By what is known now the range above is no promise. {wrong}")
+        from drimed.findings.checks import no_promise
+
+        common.say(no_promise(wrong))
 
 
 def log(

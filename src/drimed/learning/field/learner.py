@@ -66,7 +66,7 @@ class Field:
     seasons: bool = True  # outcomes shift from season to season
     noise: str = "common"  # common: one residual covariance; arm: each arm scales it
     discount: float = 1.0  # an outcome counts so much for each season that has passed since
-    centred: bool = False  # effects by centred arms: right under any baseline, but absolute levels are not known
+    centred: bool = False  # effects by centred arms: nearly right under any baseline; levels are not known
     reference: int | None = None  # an arm that the effects of the others are measured against; None: all alike
     # What each metric is taken to vary by after some outcomes that are all alike; 0: half of its level. None: nothing
     # is known of the arms as long as a metric has not varied.

@@ -231,7 +231,9 @@ def centred_families(
     """Effects of arms as slopes on centred indicators of the arms, `arms`, and on their products with covariates.
 
     An indicator minus the arm's probability has mean zero whatever else shifts the outcome, so a baseline that is
-    modelled wrongly does not bias the effects (Greenewald et al. 2017).
+    modelled wrongly does not bias the effects (Greenewald et al. 2017), as far as the weights of outcomes do not depend
+    on the arms that were drawn. Where users have effects of their own they do, and some of the bias stays
+    (benchmarks/centring.py).
     """
     found = []
     for f in families:

@@ -11,9 +11,10 @@ from starlette.responses import Response
 
 from drimed.errors import ConflictError, DrimedError, InputError
 from drimed.findings.charts import allocation, forest
+from drimed.findings.checks import no_promise
 from drimed.formatting import number, short
 from drimed.records import Decision, Effect, Event, Receipt, Report, Status
-from drimed.service import observing
+from drimed.service import analyses, observing
 from drimed.service.pages import forms, telling
 from drimed.service.pages.forms import NO_ERRORS, FormErrors
 from drimed.service.pages.plan import control, reward
@@ -193,8 +194,20 @@ async def _page(visit: Visit, errors: FormErrors = NO_ERRORS, *, saw: str = "", 
             return {"s": queries.status(state), **_recorded(state, found, events[1:], saw), **more}
 
     shown = await visit.service.read(visit.trial, look)
+    if not visit.blinded:
+        shown["no_promise"] = await _no_promise(visit, shown["s"])
     template, tab = ("decision_blinded.html", "tell") if visit.blinded else ("decision.html", "log")
     return visit.page(template, status, tab=tab, errors=errors, **shown)
+
+
+async def _no_promise(visit: Visit, status: Status) -> str | None:
+    """That the promise is withdrawn, by the newest analysis that is there: only the first one is waited for."""
+    kept = analyses.Analyses.of(visit.request)
+    patience = analyses.PATIENCE if kept.known(visit.trial) is None else 0.0
+    worked = await kept.get(visit.trial, status.hash, patience, needed=False)
+    if worked is None or worked.analysis is None or worked.analysis.checks.withdrawn is None:
+        return None
+    return no_promise(worked.analysis.checks.withdrawn)
 
 
 def _recorded(state: TrialState, found: Decision, events: Sequence[Event], saw: str) -> dict[str, Any]:
