@@ -400,7 +400,8 @@ def test_wrong_input_is_refused() -> None:
 def test_centred_effects_are_right_under_a_baseline_that_the_model_does_not_have() -> None:
     """The baseline jumps by 20 and the better-paid times get arm 1 more often; the effect is 1.
 
-    An estimate of 1,500 outcomes has a deviation of 10 / sqrt(1500 * .16) = .65; three of them are allowed.
+    The level follows the chances, so that an estimate of 1,500 outcomes has a deviation of 1 / sqrt(1500 * .16) = .065,
+    without that of .65 (noise 10 where the jump is not known); three of them are allowed.
     """
     rng = np.random.default_rng(5)
     high = rng.random(1500) < 0.5
@@ -412,22 +413,23 @@ def test_centred_effects_are_right_under_a_baseline_that_the_model_does_not_have
     )
     outcome = Outcome(vector=y[:, None], probabilities=np.stack([1 - p, p], -1))
     found = {}
-    for centred in (True, False):
-        field = Field(kind="people", seasons=False, centred=centred)
+    for name, centred, chances in (("centred", True, True), ("without chances", True, False), ("not", False, True)):
+        field = Field(kind="people", seasons=False, centred=centred, chances=chances)
         known = field.ready(field.add(field.start(Shape(d=2, K=2, M=1, H=30), episodes=1), offer, arm, outcome))
         asked = replace(offer, unit=Unit(user=np.array([99]), group=np.array([0])))
         mean = field.beliefs(known, asked, together=True).mean[0, :, 0]
-        found[centred] = float(mean[1] - mean[0])
-    assert found[True] == pytest.approx(1.0, abs=2.0)
-    assert found[False] > 8
+        found[name] = float(mean[1] - mean[0])
+    assert found["centred"] == pytest.approx(1.0, abs=0.2)
+    assert found["without chances"] == pytest.approx(1.0, abs=2.0)
+    assert found["not"] > 8
 
 
 @pytest.mark.parametrize("spread", [False, True], ids=["one by one", "spread evenly"])
-def test_little_of_a_course_is_taken_for_an_effect_in_small_trials(spread: bool) -> None:
+def test_nothing_of_a_course_is_taken_for_an_effect_in_small_trials(spread: bool) -> None:
     """Eight people, ten times each: chances of 0.8 and 0.2 follow everybody's own course, and the arms do nothing.
 
-    Without centring the effect is off by 2.6, with it by 0.4 (python -m benchmarks.centring). The mean of 120 trials
-    has a standard error of 0.08, so that a quarter of 2.6 is missed once in a thousand times.
+    Without centring the effect is off by 2.6. The mean of 120 trials with it has a standard error of 0.05, and may be
+    off by four of them; where levels do not follow the chances it is off by 0.4 (python -m benchmarks.centring).
     """
     rng, (S, T, U) = np.random.default_rng(7), (120, 10, 8)
     course = np.linspace(-4, 4, T)[:, None] * rng.normal(size=(S, 1, U)) + 2 * rng.normal(size=(S, 1, U))
@@ -447,4 +449,4 @@ def test_little_of_a_course_is_taken_for_an_effect_in_small_trials(spread: bool)
         mean = field.beliefs(known, asked, together=True).mean[:, 0, :, 0]
         found[centred] = float((mean[:, 1] - mean[:, 0]).mean())
     assert found[False] > 2
-    assert abs(found[True]) < found[False] / 4
+    assert abs(found[True]) < 0.2

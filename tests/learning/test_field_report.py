@@ -182,7 +182,9 @@ def test_components_are_of_all_families_that_stand_alone(case: Case) -> None:
     found = {c.family: c for c in report.components(case.known)}
     parameters = case.known.structure.parameters
     names = [parameters.families[number].name for number in parameters.learned]
-    assert list(found) == [n for n in names if "covariate" not in n and n != "attribute"] + [report.RESIDUAL]
+    assert list(found) == [n for n in names if "covariate" not in n and n not in ("attribute", "chance")] + [
+        report.RESIDUAL
+    ]
     for c in found.values():
         assert c.deviation.shape == c.low.shape == c.high.shape == c.told.shape == (parameters.metrics,)
         assert (c.low < c.high).all()

@@ -22,9 +22,11 @@ from drimed.trial.spec import TrialSpec
 
 PRIOR_DEVIATION = 0.5  # of a coefficient, in units of its metric's size
 # How trials of an earlier form learn.
-BEFORE_5: dict[str, Any] = {"balanced": False, "newcomers": False}
+BEFORE_6: dict[str, Any] = {"chances": False}
+BEFORE_5: dict[str, Any] = BEFORE_6 | {"balanced": False, "newcomers": False}
 BEFORE_4: dict[str, Any] = BEFORE_5 | {"tails": False}
 BEFORE_3: dict[str, Any] = BEFORE_4 | {"pairs": 6, "season_arms": 0.25, "curvature": "differences"}
+BEFORE = {3: BEFORE_3, 4: BEFORE_4, 5: BEFORE_5, 6: BEFORE_6}
 SPREADS = 8  # standard deviations of a measurement that a plausible range has room for
 
 
@@ -63,7 +65,7 @@ def _field(spec: TrialSpec, form: int) -> AnyPolicy:
     if model.centred:
         learner["centred"] = True
     if form < FORM:
-        learner |= BEFORE_3 if form < 3 else BEFORE_4 if form < 4 else BEFORE_5
+        learner |= next(changes for before, changes in BEFORE.items() if form < before)
     if form >= 2:
         learner["still"] = tuple(_still(metric) for metric in spec.metrics.values())
     return make(name, **(learner | _implied(spec, plain.traits) | settings))

@@ -66,7 +66,7 @@ class Field:
     seasons: bool = True  # outcomes shift from season to season
     noise: str = "common"  # common: one residual covariance; arm: each arm scales it
     discount: float = 1.0  # an outcome counts so much for each season that has passed since
-    centred: bool = False  # effects by centred arms: nearly right under any baseline; levels are not known
+    centred: bool = False  # effects by centred arms: right under any baseline; levels are not known
     reference: int | None = None  # an arm that the effects of the others are measured against; None: all alike
     # What each metric is taken to vary by after some outcomes that are all alike; 0: half of its level. None: nothing
     # is known of the arms as long as a metric has not varied.
@@ -83,6 +83,8 @@ class Field:
     balanced: bool | None = None
     # Somebody new who is in no group has no columns among those that are common, so that their outcomes are steps.
     newcomers: bool = True
+    # Where arms are centred, levels may follow the chances that arms had: what chances follow is then no effect.
+    chances: bool = True
     growth: float = 1.1  # variances are fitted again when there are this many times as many outcomes
     delta: float = 0.01  # the radius at all times may fail with this probability
 
@@ -234,7 +236,8 @@ class Field:
 
     @cached_property
     def _reading(self) -> Reading:
-        return Reading(_parsed(self.covariates), _parsed(self.categories), self.attributes, self.centred)
+        parsed = _parsed(self.covariates), _parsed(self.categories)
+        return Reading(*parsed, self.attributes, self.centred, self.chances)
 
     def _structure(self, sizes: IntArray, metrics: int) -> Structure:
         named = dict(zip(self._reading.factors, sizes.tolist(), strict=True))
@@ -275,7 +278,9 @@ def _made(learner: Field, sizes: tuple[int, ...], metrics: int) -> Structure:
     else:
         families = field_families(reading.terms, named, seasons=learner.seasons, season_arms=learner.season_arms)
     return Structure(
-        families=centred_families(families, *reading.indicators(arms)) if learner.centred else families,
+        families=centred_families(families, *reading.indicators(arms), reading.followed(arms))
+        if learner.centred
+        else families,
         factors=reading.factors,
         sizes=sizes,
         cluster="user" if people else "season",

@@ -40,6 +40,7 @@ class Reading:
     categories: Roles
     attributes: int
     centred: bool
+    chances: bool
 
     @cached_property
     def factors(self) -> tuple[str, ...]:
@@ -64,8 +65,8 @@ class Reading:
         )
 
     def plain(self, arms: int) -> int:
-        """How many covariates are made of indicators."""
-        return arms * (1 + len(self.terms.effects)) if self.centred else 0
+        """How many covariates are made of indicators and chances."""
+        return arms * (1 + len(self.terms.effects) + self.chances) if self.centred else 0
 
     def width(self, arms: int) -> int:
         """c."""
@@ -75,8 +76,13 @@ class Reading:
         """The numbers of the centred arms, and of their products with each covariate that changes effects."""
         start = len(self.covariates) + self.attributes
         places = np.arange(start, start + self.plain(arms)).reshape(-1, arms).tolist()
-        products = {covariate: tuple(at) for covariate, at in zip(self.terms.effects, places[1:], strict=True)}
+        products = {covariate: tuple(at) for covariate, at in zip(self.terms.effects, places[1:], strict=False)}
         return tuple(places[0]), products
+
+    def followed(self, arms: int) -> tuple[int, ...]:
+        """The numbers of the arms' chances, where levels may follow them."""
+        width = self.width(arms)
+        return tuple(range(width - arms, width)) if self.centred and self.chances else ()
 
     def asked(self, offer: Offer, season: int, arms: int, *, together: bool) -> tuple[IntArray, FloatArray]:
         """The factors and covariates of all arms of each offer: (..., H, K, F) and (..., H, K, c)."""
@@ -90,7 +96,7 @@ class Reading:
         keys[..., FACTORS.index("arm")] = np.arange(arms)
         if self.attributes:
             z[..., len(self.covariates) :] = self._attributes(offer)
-        return keys, self._with_arms(z, np.eye(arms)) if self.centred else z
+        return keys, self._with_arms(z, np.eye(arms), np.zeros(arms)) if self.centred else z
 
     def told(
         self, offer: Offer, action: IntArray, outcome: Outcome, season: int, arms: int, *, together: bool
@@ -126,7 +132,7 @@ class Reading:
         if self.centred:
             if p is None:
                 raise InputError("centring needs the probabilities of the decision: give them with its outcome")
-            z = self._with_arms(z, np.eye(p.shape[-1])[arm] - p)
+            z = self._with_arms(z, np.eye(p.shape[-1])[arm] - p, p)
         return Told(keys, z, y, observed)
 
     def _of_unit(self, unit: Unit, season: int, arm: IntArray) -> tuple[IntArray, FloatArray]:
@@ -152,9 +158,10 @@ class Reading:
             )
         return offer.attributes
 
-    def _with_arms(self, z: FloatArray, centred: FloatArray) -> FloatArray:
-        arms = np.broadcast_to(centred, (*z.shape[:-1], centred.shape[-1]))
-        return np.concatenate([z, arms, *(z[..., i, None] * arms for i in self.terms.effects)], -1)
+    def _with_arms(self, z: FloatArray, centred: FloatArray, chances: FloatArray) -> FloatArray:
+        arms, p = (np.broadcast_to(a, (*z.shape[:-1], a.shape[-1])) for a in (centred, chances))
+        followed = [p] if self.chances else []
+        return np.concatenate([z, arms, *(z[..., i, None] * arms for i in self.terms.effects), *followed], -1)
 
 
 def _unit_of(offer: Offer, *, together: bool) -> Unit:

@@ -226,14 +226,17 @@ def people_families(terms: Terms, sizes: dict[str, int], *, seasons: bool = True
 
 
 def centred_families(
-    families: tuple[Family, ...], arms: tuple[int, ...], products: dict[int, tuple[int, ...]]
+    families: tuple[Family, ...],
+    arms: tuple[int, ...],
+    products: dict[int, tuple[int, ...]],
+    chances: tuple[int, ...] = (),
 ) -> tuple[Family, ...]:
     """Effects of arms as slopes on centred indicators of the arms, `arms`, and on their products with covariates.
 
     An indicator minus the arm's probability has mean zero whatever else shifts the outcome, so a baseline that is
     modelled wrongly does not bias the effects (Greenewald et al. 2017), as far as the weights of outcomes do not depend
-    on the arms that were drawn. Where users have effects of their own they do, and some of the bias stays
-    (benchmarks/centring.py).
+    on the arms that were drawn. Where users have effects of their own they do, which matters as far as the baseline
+    goes with the arms' `chances`. So the level may follow these: a slope on each of them (benchmarks/centring.py).
     """
     found = []
     for f in families:
@@ -242,7 +245,7 @@ def centred_families(
             continue
         slopes = arms if f.slopes is None else tuple(i for covariate in f.slopes for i in products[covariate])
         found.append(replace(f, by=tuple(name for name in f.by if name != "arm"), slopes=slopes))
-    return tuple(found)
+    return (*found, Family("chance", slopes=chances)) if chances else tuple(found)
 
 
 def _common(terms: Terms, slope: float, slope_spread: float) -> tuple[Family, ...]:

@@ -89,4 +89,4 @@ def _people(state: TrialState, model: Model) -> Iterator[str]:
         named = f"{', '.join(first)} and {last} change" if first else f"{last} changes"
         yield f"How {named} an arm's effect may differ from person to person."
     if model.centred:
-        yield "Little of a course that a person's outcomes take by themselves is taken for an effect (action-centred)."
+        yield "Nothing of a course that a person's outcomes take by themselves is taken for an effect (action-centred)."
