@@ -129,6 +129,26 @@ def test_a_snapshot_of_the_older_form_is_there_and_not_used(store: SqlStore, nam
         assert contents(snapshots.recall(ledger)[0]) == contents(caught_up(at_start(ledger), ledger))
 
 
+@pytest.mark.parametrize("form", [3, 4, 5])
+def test_trials_of_each_earlier_form_are_reproduced_exactly_and_go_on(form: int, tmp_path: Path) -> None:
+    """`kept/formN.db.gz` are SQLite stores without snapshots, by the version that wrote this form last."""
+    file = tmp_path / "store.db"
+    file.write_bytes(gzip.decompress((KEPT / f"form{form}.db.gz").read_bytes()))
+    kept = open_store(str(file), create=False)
+    names = kept.names()
+    assert len(names) >= 2
+    for name in names:
+        trial = Trial.open(name, kept)
+        before = trial.state().counts.decisions
+        assert trial.state().form == form
+        trial.open_episode()
+        given = trial.ask()
+        assert given
+        proof = verify(kept, name)
+        assert (proof.faults, proof.exact) == ([], before + len(given))
+    kept.close()
+
+
 def counted(state: TrialState) -> dict[str, int]:
     return {s: getattr(state.counts, s) for s in ("pending", "partial", "complete", "missing")}
 
