@@ -47,7 +47,7 @@ def test_sentences_and_charts_say_that_it_may_be_chance(done: Analysis) -> None:
     found = [effect(users[0], 0.2, 2.0, stands=False), effect(users[1], -1.0, 2.0, stands=False)]
     said = sentences(replace(done, effects=found))
     assert "No arm is likely to be better than the control for any site so far." in said
-    chance = "By its range alone, good would be called better for 1 of 6 sites too; among so many arms and sites"
+    chance = "By the range alone, good would be called better for 1 of 6 sites; among so many arms and sites"
     assert any(s.startswith(chance) for s in said)
     drawn = forest("effects", "Effects", [Row("good", found[0])], on="reward")
     assert drawn is not None

@@ -278,11 +278,10 @@ def _by_chance(a: Analysis, own: list[Effect]) -> list[str]:
     if not found or a.varying is None:
         return []
     arms, n = sorted({x.arm for x in found}), len({x.who for x in found})
-    some = f"{n:,} of {a.status.users:,} {a.varying.words.users_noun}" if a.status.users > 1 else "it"
-    return [
-        f"By its range alone, {listed(arms, MOST_NAMED)} would be called better for {some} too; among so many arms and "
-        f"{a.varying.words.users_noun} that may be chance."
-    ]
+    who = a.varying.words.users_noun
+    some, many = (f" for {n:,} of {a.status.users:,} {who}", f"arms and {who}") if a.status.users > 1 else ("", "arms")
+    named = listed(arms, MOST_NAMED)
+    return [f"By the range alone, {named} would be called better{some}; among so many {many} that may be chance."]
 
 
 def _unconfirmed(own: list[Effect]) -> list[str]:
