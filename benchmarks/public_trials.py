@@ -6,7 +6,7 @@ Variances are learned, so before there are data the model believes what trials a
 on average over trials, never in each: ranges hold too often where arms differ little and too rarely where they differ
 much. Deviations relative to the residual's, estimated by marginal likelihood: barley, 6 sites, 48 years; maize, 4
 sites, 3 years; soybean, 4 sites, 2 years, four traits. Beside the default policy stands the same that is told all
-variances.
+variances, from the start or after the first season, before which nobody can know the scale of outcomes.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from drimed.policies.registry import make
 RESIDUAL = 10.0
 TOLERANCE = Tolerance(relative=0.0, absolute=6.0)
 BLOCK = 64  # fields at a time
+LEARNED, KNOWN, LATER = VARIANCES = ("learned", "known", "known, later")
 RATIOS = {  # block, season, site, arm, site x arm, season x arm
     "barley": (1.73, 1.21, 1.16, 0.65, 0.23, 0.40),
     "maize": (1.29, 0.58, 1.65, 0.52, 0.47, 0.35),
@@ -56,18 +57,19 @@ def deviations(trial: str) -> Deviations:
     )
 
 
-def policy(known: Deviations | None) -> Policy:
+def policy(known: Deviations | None, *, from_start: bool = True) -> Policy:
     """As live field trials have it; or told all variances."""
     made = make("field_med", relative=TOLERANCE.relative, absolute=TOLERANCE.absolute, ties="shared")
     if not isinstance(made, Policy):
         raise TypeError("field_med is learner x rule x guard")
-    return made if known is None else replace(made, learner=Known(known, correlation=0.0))
+    return made if known is None else replace(made, learner=Known(known, 0.0, from_start))
 
 
-def measured(trial: str, seeds: range, seasons: int, *, told: bool) -> list[dict[str, Any]]:
+def measured(trial: str, seeds: range, seasons: int, variances: str) -> list[dict[str, Any]]:
     """How things stand after some seasons."""
     size = deviations(trial)
-    setting, one = FieldSetting(seasons=seasons, deviations=size), policy(size if told else None)
+    one = policy(None if variances == LEARNED else size, from_start=variances == KNOWN)
+    setting = FieldSetting(seasons=seasons, deviations=size)
     blocks = [seeds[i : i + BLOCK] for i in range(0, len(seeds), BLOCK)]
     records = [simulate(one, FieldWorld(setting, block), tolerance=TOLERANCE) for block in blocks]
     return list(staged(RunRecord.concatenate(records))["after"])
@@ -83,16 +85,16 @@ def main() -> None:
     seeds = range(given.first, given.first + given.instances)
     print(f"| trial | variances | seasons | {' | '.join(title for title, _ in SHOWN.values())} |")
     print("|---" * (3 + len(SHOWN)) + "|", flush=True)
-    found: dict[tuple[bool, int], list[dict[str, Any]]] = {}
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for trial in RATIOS:
-        for told in (False, True):
-            for look in measured(trial, seeds, given.seasons, told=told):
-                found.setdefault((told, look["seasons"]), []).append(look)
-                _print(trial, told, look)
+        for variances in VARIANCES:
+            for look in measured(trial, seeds, given.seasons, variances):
+                found.setdefault((variances, look["seasons"]), []).append(look)
+                _print(trial, variances, look)
     for season in AFTER:
-        for told in (False, True):
-            if looks := found.get((told, season)):
-                _print("**average**", told, {"seasons": season} | _average(looks))
+        for variances in VARIANCES:
+            if looks := found.get((variances, season)):
+                _print("**average**", variances, {"seasons": season} | _average(looks))
 
 
 def _average(looks: list[dict[str, Any]]) -> dict[str, float]:
@@ -105,9 +107,9 @@ def _average(looks: list[dict[str, Any]]) -> dict[str, float]:
     return found
 
 
-def _print(trial: str, told: bool, look: dict[str, Any]) -> None:
+def _print(trial: str, variances: str, look: dict[str, Any]) -> None:
     cells = [f"{form.format(look[name])} ± {form.format(look[f'{name}.error'])}" for name, (_, form) in SHOWN.items()]
-    print(f"| {trial} | {'known' if told else 'learned'} | {look['seasons']} | {' | '.join(cells)} |", flush=True)
+    print(f"| {trial} | {variances} | {look['seasons']} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":
