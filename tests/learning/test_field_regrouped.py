@@ -10,7 +10,7 @@ import pytest
 from drimed.learning.field import cells as field_cells
 from drimed.learning.field import profile as field_profile
 from drimed.learning.field.learner import Field
-from drimed.learning.field.likelihood import counts, slopes, slopes_of
+from drimed.learning.field.likelihood import counts, slopes
 from drimed.learning.field.model import design_of
 from drimed.learning.field.profile import Profile, profile
 from drimed.learning.field.regrouped import by_label, regrouped, work
@@ -70,7 +70,8 @@ def test_one_metric_s_slopes_are_its_part_of_all_slopes(name: str) -> None:
     parameters, x, M = structure.parameters, somewhere(structure), METRICS[name]
     v, R = parameters.variances(x), parameters.residual(x)
     whole = slopes(design, v, R, curvature=True)
-    some = slopes_of(design, np.repeat(v[None], M, 0), np.repeat(R[None], M, 0), np.arange(M))
+    each = np.repeat(v[None], M, 0), np.repeat(R[None], M, 0)
+    some = slopes(design, *each, curvature=True, metric=np.arange(M))
     gradient, H = parameters.gradient(x, whole)[: parameters.uncertain], parameters.curvature(whole)
     by_unit, bent = parameters.gradient_by_unit(some, counts(design, M)), parameters.curvature(some)
     learned = len(parameters.learned)

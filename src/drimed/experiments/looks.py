@@ -73,8 +73,9 @@ class Looks:
 
     def _called(self, policy: Policy, state: Any, mean: FloatArray, half: FloatArray) -> dict[str, Any]:
         """What is said by likely ranges, at a site and of all sites together, allowing for many comparisons."""
-        learner, evidence = policy.learner, state.evidence
-        said, true = (mean - half > 0) & self._confirmed(learner, evidence), self._true
+        learner, evidence, true = policy.learner, state.evidence, self._true
+        confirmed = self._confirmed(learner, evidence)
+        said = (mean - half > 0) & confirmed
         if not isinstance(learner, Field):
             return _judged("likely", said, true)
         sites, arms = mean.shape[-2:]
@@ -82,8 +83,7 @@ class Looks:
         together = Found(*(column[:, None, 1:] for column in average))
         alone = np.abs(mean) > policy.effects(state, self._offers, many.level(arms, sites))[1][..., 1:]
         at_sites = _judged("likely", said & (alone | many.agrees(mean, together, arms)), true)
-        of_all = (together.likely[0] > 0) & many.stands(together, together, arms, 1)
-        of_all &= self._confirmed(learner, evidence)[:, :1]
+        of_all = (together.likely[0] > 0) & many.stands(together, together, arms, 1) & confirmed[:, :1]
         return at_sites | _judged("likely_together", of_all, true.mean(-2, keepdims=True))
 
     def _at_all_times(self, learner: Any, evidence: Any) -> dict[str, Any]:

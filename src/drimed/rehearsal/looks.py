@@ -19,7 +19,6 @@ from drimed.learning.field.contrasts import ALPHA, LIKELY
 from drimed.learning.field.learner import Field
 from drimed.learning.field.mean_effects import mean_effects
 from drimed.learning.offer import Offer
-from drimed.linear import student
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.policies.contract import AnyPolicy
 from drimed.policies.policy import Policy
@@ -76,8 +75,7 @@ def _field(policy: Policy, state: Any, offers: Offer) -> Together:
     found = mean_effects(learner, state.evidence, offers, weights(offers))
     low, high = found.at_all_times(ALPHA)
     others = found.mean.shape[-1] - 1
-    half = student.quantile(ONE_SIDE, found.freedom) * found.deviation
-    return found.mean, half, low, high, many.stands(found, found, max(1, others), 1)
+    return found.mean, found.beyond(ONE_SIDE), low, high, many.stands(found, found, max(1, others), 1)
 
 
 def _regression(policy: Policy, state: Any, offers: Offer) -> Together:

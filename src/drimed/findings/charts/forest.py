@@ -46,11 +46,11 @@ class Row:
         if not self.judged and not self.model_free:
             return "not judged"
         way, sure = self._way
-        if not way and self.effect.by_chance:
+        if way:
+            return _words(way, self.better) + (", " + sure if sure else "")
+        if self.effect.by_chance:
             return "open, may be chance"
-        if not way:
-            return "open" if self.effect.confirmed else "one season only" if self.effect.seasons else "not judged"
-        return _words(way, self.better) + (", " + sure if sure else "")
+        return "open" if self.effect.confirmed else "one season only" if self.effect.seasons else "not judged"
 
     @property
     def at_length(self) -> str:

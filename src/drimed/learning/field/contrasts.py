@@ -42,8 +42,12 @@ class Found(NamedTuple):
     @property
     def likely(self) -> tuple[FloatArray, FloatArray]:
         """The range that holds it with 95 %, at one look."""
-        half = student.quantile(0.5 + LIKELY / 2, self.freedom) * self.deviation
+        half = self.beyond(0.5 + LIKELY / 2)
         return self.mean - half, self.mean + half
+
+    def beyond(self, level: float) -> FloatArray:
+        """How far from its mean it reaches this level of its distribution."""
+        return student.quantile(level, self.freedom) * self.deviation
 
     def at_all_times(self, alpha: float = ALPHA) -> tuple[FloatArray, FloatArray]:
         """The range that holds it at all looks together but for alpha; UNKNOWN where nothing is known."""

@@ -79,16 +79,15 @@ def posterior(design: Design, v: FloatArray, R: FloatArray) -> Evaluation:
     return Evaluation(*(np.moveaxis(a, 0, axis) for a in found))
 
 
-def slopes(design: Design, v: FloatArray, R: FloatArray, *, curvature: bool = False) -> Slopes:
-    """The likelihood there and its gradient; second derivatives if they are wanted, else zeros."""
+def slopes(
+    design: Design, v: FloatArray, R: FloatArray, *, curvature: bool = False, metric: IntArray | int = kernels.ALL
+) -> Slopes:
+    """The likelihood there and its gradient; second derivatives if they are wanted, else zeros.
+
+    Of a single `metric` (...), second derivatives are those of its variances, and all with respect to R are zeros.
+    """
     want = kernels.CURVATURE if curvature else kernels.GRADIENT
-    value, _, _, *found = kernels.evaluate(*design, v, R, want, kernels.ALL)
-    return Slopes(value, *found)
-
-
-def slopes_of(design: Design, v: FloatArray, R: FloatArray, metric: IntArray) -> Slopes:
-    """The same, with second derivatives of one metric's variances alone; zeros for those with respect to R."""
-    value, _, _, *found = kernels.evaluate(*design, v, R, kernels.CURVATURE, metric)
+    value, _, _, *found = kernels.evaluate(*design, v, R, want, metric)
     return Slopes(value, *found)
 
 

@@ -15,7 +15,6 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from drimed.learning.field.contrasts import Found
-from drimed.linear import student
 from drimed.linear.arrays import BoolArray, FloatArray
 
 ALPHA = 0.05  # the chance that any of them is called better, if none is and the estimates are normal
@@ -39,19 +38,18 @@ def level(arms: int, users: int = 1) -> float:
     return float(ndtr(brentq(excess, 0.0, LARGEST)))
 
 
-def beyond(found: Found, arms: int, users: int = 1) -> FloatArray:
+def side(found: Found, arms: int, users: int = 1) -> FloatArray:
     """1 where it is above 0 allowing for so many arms and users, -1 where it is below, else 0."""
-    bound = student.quantile(level(arms, users), found.freedom) * found.deviation
-    return np.sign(found.mean) * (np.abs(found.mean) > bound)
+    return np.sign(found.mean) * (np.abs(found.mean) > found.beyond(level(arms, users)))
 
 
 def stands(own: Found, everybody: Found | None, arms: int, users: int) -> BoolArray:
     """Whether what an effect's own range says stands among all comparisons; everybody's effects broadcast to own."""
-    alone = beyond(own, arms, users) != 0
+    alone = side(own, arms, users) != 0
     return alone if everybody is None else alone | agrees(own.mean, everybody, arms)
 
 
 def agrees(mean: FloatArray, everybody: Found, arms: int) -> BoolArray:
     """Whether an estimate is on the side of 0 on which all users together are, allowing for so many arms."""
-    together = beyond(everybody, arms)
+    together = side(everybody, arms)
     return np.asarray((together != 0) & (together == np.sign(mean)))

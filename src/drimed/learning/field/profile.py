@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import chdtri
 
-from drimed.learning.field.likelihood import Design, counts, slopes_of
+from drimed.learning.field.likelihood import Design, counts, slopes
 from drimed.learning.field.regrouped import regrouped
 from drimed.learning.field.search import Found, descend
 from drimed.learning.field.variances import Parameters
@@ -107,7 +107,7 @@ class _Search:
         def objective(x: FloatArray, some: IntArray) -> Found:
             full = np.concatenate([x, np.broadcast_to(self.shape, (len(x), len(self.shape)))], -1)
             v, R = self.parameters.variances(full), self.parameters.residual(full)
-            found = slopes_of(self.design, v, R, metric[some])
+            found = slopes(self.design, v, R, curvature=True, metric=metric[some])
             pull = np.matvec(precision[some], x - centre)
             g = pull - self.parameters.gradient_by_unit(found, count)
             # What wants to go beyond an end stays there.

@@ -76,7 +76,8 @@ class Reading:
         """The numbers of the centred arms, and of their products with each covariate that changes effects."""
         start = len(self.covariates) + self.attributes
         places = np.arange(start, start + self.plain(arms)).reshape(-1, arms).tolist()
-        products = {covariate: tuple(at) for covariate, at in zip(self.terms.effects, places[1:], strict=False)}
+        effects = self.terms.effects
+        products = {i: tuple(at) for i, at in zip(effects, places[1 : 1 + len(effects)], strict=True)}
         return tuple(places[0]), products
 
     def followed(self, arms: int) -> tuple[int, ...]:
