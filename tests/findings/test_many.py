@@ -40,6 +40,10 @@ def test_a_range_on_one_side_of_zero_says_nothing_where_it_does_not_stand() -> N
 def test_what_is_certain_needs_no_other_user() -> None:
     sure = replace(effect("s0", 0.2, 2.0, stands=False), low=0.1, high=2.1)
     assert (sure.certain, sure.likely) == (1, 0)
+    assert not sure.why_open
+    drawn = forest("effects", "Effects", [Row("good", sure)], on="reward")
+    assert drawn is not None
+    assert "chance" not in drawn.says + drawn.wide
 
 
 def test_sentences_and_charts_say_that_it_may_be_chance(done: Analysis) -> None:

@@ -45,12 +45,13 @@ class Effect:
     @property
     def likely(self) -> int:
         """The same by the likely range, if that stands among all arms and users that are compared."""
-        return 0 if self.by_chance or not self.confirmed else _way(self.likely_low, self.likely_high)
+        return _way(self.likely_low, self.likely_high) if self.confirmed and self.stands is not False else 0
 
     @property
     def by_chance(self) -> bool:
-        """Whether its likely range is on one side of 0, as that of some effect easily is among so many."""
-        return self.confirmed and self.stands is False and _way(self.likely_low, self.likely_high) != 0
+        """Whether it is open though its likely range is on one side of 0, as that of one among so many easily is."""
+        open_ = self.confirmed and self.stands is False and not self.certain
+        return open_ and _way(self.likely_low, self.likely_high) != 0
 
     @property
     def confirmed(self) -> bool:
