@@ -166,15 +166,15 @@ def test_looks_tell_holding_ranges_from_others_and_right_words_from_wrong_ones()
         state = policy.observe(state, stage.offered, action, stage.outcomes(action))
     state = policy.settle(state)
     offers = world.offers(np.arange(2))
-    mean, variance, prior = contrasts(policy.learner, state.evidence, offers)
-    assert (variance < prior).all()
+    mean, deviation, prior, _ = contrasts(policy.learner, state.evidence, offers)
+    assert (deviation < prior).all()
     here = Looks(offers, mean).taken(policy, state)
     assert (here["look.holds.0.95"] == 1).all()
     assert (here["look.held_at_all_times"] == 1).all()
-    there = Looks(offers, mean - 100 * np.sqrt(variance)).taken(policy, state)
+    there = Looks(offers, mean - 100 * deviation).taken(policy, state)
     assert (there["look.holds.0.99"] == 0).all()
     said = Looks(offers, np.full(mean.shape, -1.0)).taken(policy, state)
-    called = (mean - 1.959964 * np.sqrt(variance) > 0).any((-2, -1))
+    called = (mean - 1.959964 * deviation > 0).any((-2, -1))
     np.testing.assert_array_equal(said["look.likely.wrong"][:, 0], called)
     assert (said["look.likely.right"] == 0).all()
     assert not Looks(offers, mean).taken(make("uniform"), make("uniform").init(world.shape, (4,)))
@@ -190,13 +190,10 @@ def test_effects_of_two_metrics_are_those_of_the_reward() -> None:
     state = policy.settle(policy.observe(state, stage.offered, action, stage.outcomes(action)))
     assert isinstance(policy, Policy)
     offers = world.offers(np.arange(3))
-    mean, variance, _ = contrasts(policy.learner, state.evidence, offers)
+    mean, deviation, _, freedom = contrasts(policy.learner, state.evidence, offers)
     estimate, half = policy.effects(state, offers, 0.975)
     np.testing.assert_allclose(estimate[..., 1:], mean, rtol=1e-6, atol=1e-6)
-    learner: Any = policy.learner
-    freedom = learner.beliefs(state.evidence, offers, together=True).freedom
-    tail = np.asarray(student.quantile(0.975, freedom))[..., None]
-    np.testing.assert_allclose(half[..., 1:], tail * np.sqrt(variance), rtol=1e-5)
+    np.testing.assert_allclose(half[..., 1:], student.quantile(0.975, freedom) * deviation, rtol=1e-5)
 
 
 def test_a_cell_in_which_a_policy_has_no_regret_has_no_ratios(tmp_path: Path) -> None:

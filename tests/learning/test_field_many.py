@@ -1,41 +1,86 @@
-"""Many comparisons: Dunnett's bound, and what stands among all arms and users."""
+"""Many comparisons: Dunnett's bound, what speaks for a difference, and what stands among all arms and users."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
+from scipy.stats import norm
 
 from drimed.learning.field import many
 from drimed.learning.field.contrasts import Found
+from drimed.learning.field.many import Compared
+from tests.learning.field_models import METRICS, MODELS, asked, data, started, told
 
 
-def found(*mean: float) -> Found:
-    """Effects with a deviation of 1 and normal tails."""
+def found(*mean: float, apart: float = 0.0) -> Compared:
+    """Effects with a deviation of 1 and normal tails; outcomes do not differ, so that Dunnett's bound is left."""
     shape = (len(mean),)
-    return Found(np.array(mean), np.ones(shape), np.full(shape, 9.0), np.full(shape, np.inf))
+    effects = Found(np.array(mean), np.ones(shape), np.full(shape, 9.0), np.full(shape, np.inf))
+    return Compared(effects, np.array(apart))
 
 
 def test_the_bounds_are_those_of_dunnetts_table() -> None:
     """One-sided, 5 %, correlation one half, any number of outcomes (Dunnett 1955, table 1a)."""
-    bounds = [float(ndtri(many.level(arms))) for arms in range(1, 10)]
+    bounds = [many.dunnett(arms) for arms in range(1, 10)]
     np.testing.assert_allclose(bounds, [1.64, 1.92, 2.06, 2.16, 2.23, 2.29, 2.34, 2.38, 2.42], atol=0.006)
 
 
 @pytest.mark.parametrize(("arms", "users"), [(1, 1), (4, 1), (4, 6), (7, 100_000)])
 def test_any_of_them_is_beyond_it_as_often_as_it_says(arms: int, users: int) -> None:
     """By the integral over the control on a fine grid, and never more often than counted one by one."""
-    bound = float(ndtri(many.level(arms, users)))
+    bound = many.dunnett(arms, users)
     z = np.linspace(-12, 12, 200_001)
     density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
     any_beyond = float(np.trapezoid(density * (1 - ndtr(np.sqrt(2) * bound + z) ** arms), z))
     assert any_beyond == pytest.approx(many.ALPHA / users, rel=1e-6)
-    assert 1 - many.level(arms, users) >= many.ALPHA / (arms * users) * (1 - 1e-6)
+    assert ndtr(-bound) >= many.ALPHA / (arms * users) * (1 - 1e-6)
 
 
 def test_more_arms_and_more_users_need_more() -> None:
-    levels = [many.level(arms, users) for arms, users in ((1, 1), (2, 1), (9, 1), (9, 2), (9, 1000))]
-    assert levels == sorted(set(levels))
+    pairs = ((1, 1), (2, 1), (9, 1), (9, 2), (9, 1000))
+    bounds = [many.dunnett(arms, users) for arms, users in pairs]
+    assert bounds == sorted(set(bounds))
+    bounds = [float(many.bound(np.array(5.0), arms * users)) for arms, users in pairs]
+    assert bounds == sorted(set(bounds))
+
+
+@pytest.mark.parametrize("known", [0.3, 8.0, 1000.0])
+@pytest.mark.parametrize("comparisons", [1, 4, 24])
+def test_at_the_bound_no_difference_is_less_plausible_by_as_much_as_there_are_comparisons(
+    known: float, comparisons: int
+) -> None:
+    """The density of an effect at 0 if one outcome of each arm were all that is known, and as it is."""
+    z = float(many.bound(np.array(known), comparisons))
+    assert norm.pdf(0, scale=np.sqrt(1 + known)) / norm.pdf(0, loc=z) == pytest.approx(comparisons, rel=1e-9)
+
+
+def test_the_more_is_known_the_more_deviations_are_needed() -> None:
+    """Outcomes that differ by a tenth of what is open ask for Dunnett's bound, by ten times as much for more."""
+    assert many.stands(found(2.2, apart=0.1), None, 4, 1).all()
+    assert not many.stands(found(2.2, 2.7, apart=10.0), None, 4, 1).any()
+    assert many.stands(found(2.75, apart=10.0), None, 4, 1).all(), "the root of 2 log 4 + log 101 is 2.72"
+    assert many.stands(found(1.0), found(2.2, apart=0.1), 4, 6).all()
+    assert not many.stands(found(1.0), found(2.2, apart=10.0), 4, 6).any()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_outcomes_are_apart_by_the_noise_of_both(name: str) -> None:
+    """On the reward by each user's preference, on metrics by their own noise; of people it is not asked."""
+    field, evidence = started(name)
+    evidence = field.ready(told(field, evidence, data(name)))
+    preference = np.array([[1.0], [-2.0]]) * np.linspace(1.0, 0.5, METRICS[name])
+    deviations = many.apart(field, evidence, preference)
+    assert deviations.shape == (2, 1 + METRICS[name])
+    if field.kind == "people":
+        assert (deviations == 0).all()
+        return
+    np.testing.assert_allclose(deviations[1], deviations[0] * np.array([2.0] + [1.0] * METRICS[name]))
+    np.testing.assert_allclose(many.together(deviations)[0], deviations[0, 0] * np.sqrt(2.5))
+    if field.noise == "common" and not field._reading.noisy:
+        R = asked(field, evidence).residual[0, 0]
+        np.testing.assert_allclose(deviations[0, 1:], np.sqrt(2 * np.diag(R)))
+        np.testing.assert_allclose(deviations[0, 0], np.sqrt(2 * preference[0] @ R @ preference[0]))
 
 
 def test_a_user_stands_with_all_users_on_the_same_side_or_alone() -> None:
@@ -50,11 +95,11 @@ def test_a_user_stands_with_all_users_on_the_same_side_or_alone() -> None:
 
 
 def test_uncertain_variances_need_more() -> None:
-    few = Found(np.array([2.2]), np.ones(1), np.ones(1), np.array([6.0]))
+    few = Compared(Found(np.array([2.2]), np.ones(1), np.ones(1), np.array([6.0])), np.zeros(1))
     assert many.stands(found(2.2), None, 4, 1).all()
     assert not many.stands(few, None, 4, 1).any()
 
 
 def test_an_arm_that_is_the_control_stands_for_nothing() -> None:
-    nothing = Found(np.zeros(1), np.zeros(1), np.zeros(1), np.full(1, np.inf))
+    nothing = Compared(Found(np.zeros(1), np.zeros(1), np.zeros(1), np.full(1, np.inf)), np.full(1, 3.0))
     assert not many.stands(nothing, nothing, 4, 6).any()

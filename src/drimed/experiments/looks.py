@@ -20,6 +20,7 @@ from drimed.learning.field import many
 from drimed.learning.field.confirmed import is_confirmed
 from drimed.learning.field.contrasts import Found
 from drimed.learning.field.learner import Field
+from drimed.learning.field.many import Compared
 from drimed.learning.field.mean_effects import mean_effects
 from drimed.learning.field.ranges import anytime
 from drimed.learning.offer import Offer
@@ -55,12 +56,13 @@ class Looks:
         """One look, at a state that was settled: name -> (S, 1), none from a policy that learns no noise."""
         if not isinstance(policy, Policy) or policy.learner.weighting != "learned":
             return {}
-        found = self._likely(policy, state)
-        if hasattr(policy.learner, "beliefs"):
-            found |= self._at_all_times(policy.learner, state.evidence)
+        own = contrasts(policy.learner, state.evidence, self._offers) if hasattr(policy.learner, "beliefs") else None
+        found = self._likely(policy, state, own)
+        if own is not None:
+            found |= self._at_all_times(policy.learner, state.evidence, own)
         return {LOOKS + name: np.asarray(values, np.float64)[:, None] for name, values in found.items()}
 
-    def _likely(self, policy: Policy, state: Any) -> dict[str, Any]:
+    def _likely(self, policy: Policy, state: Any, own: Found | None) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for level in LEVELS:
             mean, half = policy.effects(state, self._offers, 0.5 + level / 2)
@@ -68,33 +70,32 @@ class Looks:
             found[f"holds.{level:g}"] = _share(np.abs(mean - self._true) <= half)
             found[f"width.{level:g}"] = (2 * half).reshape(len(half), -1).mean(-1)
             if level == LIKELY:
-                found |= self._called(policy, state, mean, half)
+                found |= self._called(policy.learner, state.evidence, own, mean - half > 0)
         return found
 
-    def _called(self, policy: Policy, state: Any, mean: FloatArray, half: FloatArray) -> dict[str, Any]:
+    def _called(self, learner: Any, evidence: Any, own: Found | None, beyond: BoolArray) -> dict[str, Any]:
         """What is said by likely ranges, at a site and of all sites together, allowing for many comparisons."""
-        learner, evidence, true = policy.learner, state.evidence, self._true
-        confirmed = self._confirmed(learner, evidence)
-        said = (mean - half > 0) & confirmed
-        if not isinstance(learner, Field):
+        true, confirmed = self._true, self._confirmed(learner, evidence)
+        said = beyond & confirmed
+        if own is None or not isinstance(learner, Field):
             return _judged("likely", said, true)
-        sites, arms = mean.shape[-2:]
+        sites, arms = true.shape[-2:]
         average = mean_effects(learner, evidence, self._offers, np.full((sites, 1 + arms), 1 / sites))
-        together = Found(*(column[:, None, 1:] for column in average))
-        alone = np.abs(mean) > policy.effects(state, self._offers, many.level(arms, sites))[1][..., 1:]
-        at_sites = _judged("likely", said & (alone | many.agrees(mean, together, arms)), true)
-        of_all = (together.likely[0] > 0) & many.stands(together, together, arms, 1) & confirmed[:, :1]
+        together = Compared(Found(*(column[:, None, 1:] for column in average.found)), average.apart[:, None])
+        stands = many.stands(Compared(own, average.apart[:, None]), together, arms, sites)
+        at_sites = _judged("likely", said & stands, true)
+        of_all = (together.found.likely[0] > 0) & many.stands(together, None, arms, 1) & confirmed[:, :1]
         return at_sites | _judged("likely_together", of_all, true.mean(-2, keepdims=True))
 
-    def _at_all_times(self, learner: Any, evidence: Any) -> dict[str, Any]:
-        mean, variance, prior = contrasts(learner, evidence, self._offers)
+    def _at_all_times(self, learner: Any, evidence: Any, own: Found) -> dict[str, Any]:
+        mean, variance, prior = own.mean, own.deviation**2, own.prior**2
         low, high = anytime(mean, variance, prior, 1 - LIKELY)
         self._held &= (low <= self._true) & (self._true <= high)
         surely = (anytime(mean, variance, prior, 1 - CERTAIN)[0] > 0) & self._confirmed(learner, evidence)
         wrong, right = _judged("certainly", surely, self._true).values()
         self._certain |= wrong
         told = np.isfinite(low) & np.isfinite(high)
-        ratio = np.where(told, high - low, 0.0) / (2 * Z_LIKELY * np.sqrt(variance))
+        ratio = np.where(told, high - low, 0.0) / (2 * Z_LIKELY * own.deviation)
         pairs = zip(ratio, told, strict=True)
         middle = np.array([np.median(r[there]) if there.any() else np.nan for r, there in pairs])
         return {
@@ -110,18 +111,20 @@ class Looks:
         return np.broadcast_to(found[..., 1:], self._true.shape)
 
 
-def contrasts(learner: Any, evidence: Any, offers: Offer) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Effects on the reward against the first arm, with variances after and before the data: (S, I, K - 1) each."""
+def contrasts(learner: Any, evidence: Any, offers: Offer) -> Found:
+    """Effects on the reward against the first arm: (S, I, K - 1)."""
     belief = learner.beliefs(evidence, offers, together=True)
     p = np.ones(belief.mean.shape[-1]) if offers.preference is None else offers.preference  # (S, I, M)
     mean = np.matvec(belief.mean, p)  # (S, I, K)
 
-    def variance(covariance: FloatArray) -> FloatArray:
+    def deviation(covariance: FloatArray) -> FloatArray:
         table = np.einsum("...m,...kmln,...n->...kl", p, covariance, p)
         own = np.diagonal(table, axis1=-2, axis2=-1)
-        return np.asarray(own[..., 1:] + own[..., :1] - 2 * table[..., 1:, 0])
+        return np.sqrt(own[..., 1:] + own[..., :1] - 2 * table[..., 1:, 0])
 
-    return mean[..., 1:] - mean[..., :1], variance(belief.covariance), variance(belief.prior)
+    effect = mean[..., 1:] - mean[..., :1]
+    freedom = np.broadcast_to(belief.freedom[..., None], effect.shape)
+    return Found(effect, deviation(belief.covariance), deviation(belief.prior), freedom)
 
 
 def _share(held: BoolArray) -> FloatArray:

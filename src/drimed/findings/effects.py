@@ -23,7 +23,8 @@ from drimed.findings import field
 from drimed.findings.inference import Inference
 from drimed.learning.field import many
 from drimed.learning.field.confirmed import seasons_of_both
-from drimed.learning.field.contrasts import Found, Known
+from drimed.learning.field.contrasts import Known
+from drimed.learning.field.many import Compared
 from drimed.learning.offer import Fit, Offer
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.records import Effect
@@ -54,7 +55,7 @@ class Recommendation:
 
 
 def effects(
-    state: TrialState, users: Sequence[str], fit: Inference | None = None, everybody: Found | None = None
+    state: TrialState, users: Sequence[str], fit: Inference | None = None, everybody: Compared | None = None
 ) -> list[Effect]:
     """Every arm on the reward against the control, user by user. Needs nothing but the state where the policy infers.
 
@@ -67,7 +68,7 @@ def effects(
     found = fit or known(state, offers) or _own_fit(state)
     if isinstance(found, Known):
         own = field.of_users(found, offers)  # (H, K)
-        ranges, stands = field.five(own), _stands(state, own, everybody or _everybody(state), len(state.users))
+        ranges, stands = field.five(own.found), _stands(state, own, everybody or _everybody(state), len(state.users))
     else:
         ranges, stands = _ranges(found, linear.reward_effects(found, offers)), None
     times, can, seen = given(state, users), available(state, users), _seasons(found, offers)
@@ -95,14 +96,14 @@ def all_effects(seen: Gathered, fit: Inference) -> list[Effect]:
     times, possible = given(state, names), available(state, names)
     measures, told = [REWARD, *state.problem.metrics], _seasons(fit, offers)
     together: list[list[Effect]] = [[] for _ in measures]
-    everybody: Found | None = None
+    everybody: Compared | None = None
     for who, some in members.items():  # all users are the first
         can, stands = np.asarray(possible[some].any(0)), None
         if isinstance(fit, Known):
-            found = field.together(fit, offers, some, possible)
+            found = field.compared(fit, offers, some, possible)
             everybody = everybody or found
-            compared = 1 if who == EVERYBODY else len(members) - 1
-            ranges, stands = field.five(found), _stands(state, found, everybody, compared)
+            others = 1 if who == EVERYBODY else len(members) - 1
+            ranges, stands = field.five(found.found), _stands(state, found, everybody, others)
         else:
             ranges = _group_ranges(state, fit, offers, some)
         for i, on in enumerate(measures):
@@ -182,13 +183,12 @@ def named(
     ]
 
 
-def _stands(state: TrialState, found: Found, everybody: Found | None, compared: int) -> BoolArray:
+def _stands(state: TrialState, found: Compared, everybody: Compared | None, users: int) -> BoolArray:
     """Whether effects of one of so many users or groups stand among all arms and users; in the shape of `found`."""
-    arms = max(1, len(state.problem.arms) - 1)
-    return many.stands(found, everybody, arms, compared)
+    return many.stands(found, everybody, max(1, len(state.problem.arms) - 1), users)
 
 
-def _everybody(state: TrialState) -> Found | None:
+def _everybody(state: TrialState) -> Compared | None:
     """The effects on the reward of all users together: (K,); None where there are many."""
     if len(state.users) > MOST_USERS:
         return None
@@ -197,7 +197,7 @@ def _everybody(state: TrialState) -> Found | None:
     if found is None:
         return None
     names = list(state.users)
-    return field.on_reward(field.together(found, offers, range(len(names)), available(state, names)))
+    return field.on_reward(field.compared(found, offers, range(len(names)), available(state, names)))
 
 
 def _seasons(fit: Inference, offers: Offer) -> IntArray | None:

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from drimed.evaluation import effects as linear
-from drimed.learning.field import contrasts
+from drimed.learning.field import contrasts, many
 from drimed.learning.field.contrasts import Found, Known
+from drimed.learning.field.many import Compared
 from drimed.learning.offer import Offer
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.trial.state import TrialState
@@ -21,14 +22,24 @@ from drimed.trial.state import TrialState
 AT_ONCE = 64  # users whose posterior is drawn from at a time
 
 
-def of_users(found: Known, offers: Offer) -> Found:
+def of_users(found: Known, offers: Offer) -> Compared:
     """Each arm on each user's reward: (H, K)."""
-    return on_reward(contrasts.of_users(found, offers))
+    return on_reward(Compared(contrasts.of_users(found, offers), _apart(found, offers)[:, None, :]))
 
 
-def on_reward(found: Found) -> Found:
+def on_reward(effects: Compared) -> Compared:
     """Of effects on the reward and each metric, those on the reward."""
-    return Found(*(column[..., 0] for column in found))
+    return Compared(Found(*(column[..., 0] for column in effects.found)), effects.apart[..., 0])
+
+
+def compared(found: Known, offers: Offer, some: Sequence[int], possible: BoolArray) -> Compared:
+    """Each arm for some users together, as `together` has it, to be compared with others: (K, 1 + M)."""
+    part = contrasts.some_of(offers, list(some))
+    return Compared(together(found, offers, some, possible), many.together(_apart(found, part)))
+
+
+def _apart(found: Known, offers: Offer) -> FloatArray:
+    return many.apart(found.learner, found.evidence, contrasts.preferences(found, offers))
 
 
 def group_ranges_at(

@@ -72,10 +72,11 @@ def look(policy: AnyPolicy, state: Any, offers: Offer) -> Look:
 def _field(policy: Policy, state: Any, offers: Offer) -> Together:
     """All users together: the mean of their rows on what lasts."""
     learner: Any = policy.learner
-    found = mean_effects(learner, state.evidence, offers, weights(offers))
+    effects = mean_effects(learner, state.evidence, offers, weights(offers))
+    found = effects.found
     low, high = found.at_all_times(ALPHA)
     others = found.mean.shape[-1] - 1
-    return found.mean, found.beyond(ONE_SIDE), low, high, many.stands(found, found, max(1, others), 1)
+    return found.mean, found.beyond(ONE_SIDE), low, high, many.stands(effects, None, max(1, others), 1)
 
 
 def _regression(policy: Policy, state: Any, offers: Offer) -> Together:

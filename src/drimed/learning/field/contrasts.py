@@ -45,7 +45,7 @@ class Found(NamedTuple):
         half = self.beyond(0.5 + LIKELY / 2)
         return self.mean - half, self.mean + half
 
-    def beyond(self, level: float) -> FloatArray:
+    def beyond(self, level: FloatArray | float) -> FloatArray:
         """How far from its mean it reaches this level of its distribution."""
         return student.quantile(level, self.freedom) * self.deviation
 
@@ -165,7 +165,7 @@ def together(known: Known, offers: Offer, possible: BoolArray) -> Found:
     weight = np.where(possible.any(0), possible, True).astype(float)
     weight /= weight.sum(0)
     total: FloatArray | float = 0.0
-    p = _preference(known, offers)
+    p = preferences(known, offers)
     for at, part in chunks(offers):
         rows = worth(known, effect_rows(known, part), p[at, None, :])
         total = total + np.einsum("hk,hkomp->komp", weight[at], rows)
@@ -201,7 +201,7 @@ def some_of(offers: Offer, at: slice | IntArray | Sequence[int]) -> Offer:
 
 def _of_users(known: Known, offers: Offer) -> Found:
     belief = known.learner.beliefs(known.evidence, offers, together=True)
-    p = _preference(known, offers)
+    p = preferences(known, offers)
     K = belief.mean.shape[-2]
     D = np.eye(K) - offers.control[:, None, :]  # (H, K, K)
     mean = np.matmul(D, belief.mean)  # (H, K, M)
@@ -222,7 +222,8 @@ def _asked(learner: Field, evidence: FieldEvidence, offers: Offer) -> tuple[IntA
     return learner._reading.asked(offers, max(evidence.season, 0), arms, together=True)
 
 
-def _preference(known: Known, offers: Offer) -> FloatArray:
+def preferences(known: Known, offers: Offer) -> FloatArray:
+    """Of each user: (H, M)."""
     M, H = known.structure.metrics, len(offers.control)
     if offers.preference is None and M > 1:
         raise InputError(f"an offer with {M} metrics needs a preference")

@@ -2,19 +2,28 @@
 
 A likely range is right for one effect, not for all of them at once. So an arm is called likely better (or worse) for a
 user only if, besides the user's own range, one of two things holds. It is better for all users together, allowing for
-the number of arms: Dunnett's bound for estimates that share a control, one-sided at 5 %. Or it is better for this user
-allowing for the number of arms and of users. Shapes: any.
+the number of arms; or for this user, allowing for the number of arms and of users. Allowing for them means two bounds.
+
+Dunnett's is for estimates that share a control, one-sided at 5 %, at one look at a trial with fixed shares. Where sites
+decide season after season, shares follow what was seen: an arm that was lucky is given more, and the control, which
+looks too low by then, less. So "no difference" must also have become less plausible, by a factor of as many as there
+are comparisons: its density at 0, against that with one outcome of each arm (as in Schwarz's criterion). This bound
+grows with what is known, and so does the share of wrong words without it. Where people come, shares stay closer to even
+and it is not needed; docs/benchmark.md has both. Shapes: any.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from drimed.learning.field.contrasts import Found
+from drimed.learning.field.learner import Field, FieldEvidence
+from drimed.learning.offer import quadratic
 from drimed.linear.arrays import BoolArray, FloatArray
 
 ALPHA = 0.05  # the chance that any of them is called better, if none is and the estimates are normal
@@ -22,12 +31,37 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(101)
 LARGEST = 12.0  # deviations within which a bound is looked for
 
 
-@cache
-def level(arms: int, users: int = 1) -> float:
-    """Where one of so many estimates, all against one control, must lie in its own distribution (Dunnett).
+class Compared(NamedTuple):
+    """Effects that are compared with 0."""
 
-    >>> from scipy.special import ndtri
-    >>> [round(float(ndtri(level(arms))), 2) for arms in (1, 2, 4, 9)]
+    found: Found
+    apart: FloatArray  # the deviation of one outcome from another, as `apart` has it; broadcasts to what was found
+
+
+def apart(learner: Field, evidence: FieldEvidence, preference: FloatArray) -> FloatArray:
+    """The deviation of one outcome from another under one arm, on each user's reward and each metric: (..., H, 1 + M).
+
+    Preferences are (H, M). 0 where people come: their effects need Dunnett's bound alone.
+    """
+    structure, learned = learner.structure(evidence), evidence.learned
+    unit = learned.scale.unit[..., structure.covariates :]  # (..., M)
+    R = structure.parameters.residual(learned.mode).mean(-3) * unit[..., None] * unit[..., None, :]
+    reward = quadratic(R[..., None, None, :, :], preference)  # (..., H, 1)
+    metrics = np.diagonal(R, axis1=-2, axis2=-1)[..., None, :]
+    variance = np.concatenate([reward, np.broadcast_to(metrics, (*reward.shape[:-1], metrics.shape[-1]))], -1)
+    return np.asarray(np.sqrt(2 * variance) * (learner.kind == "field"))
+
+
+def together(apart: FloatArray) -> FloatArray:
+    """The same of users together, as of an average one: (..., H, 1 + M) -> (..., 1 + M)."""
+    return np.sqrt(np.mean(apart**2, -2))
+
+
+@cache
+def dunnett(arms: int, users: int = 1) -> float:
+    """How many deviations from 0 one of so many estimates must be, all against one control.
+
+    >>> [round(dunnett(arms), 2) for arms in (1, 2, 4, 9)]
     [1.64, 1.92, 2.16, 2.42]
     """
 
@@ -35,21 +69,36 @@ def level(arms: int, users: int = 1) -> float:
         chance = -np.expm1(arms * log_ndtr(np.sqrt(2) * bound + NODES))  # that any is beyond it, given the control
         return float(WEIGHTS @ chance / WEIGHTS.sum()) - ALPHA / users
 
-    return float(ndtr(brentq(excess, 0.0, LARGEST)))
+    return float(brentq(excess, 0.0, LARGEST))
 
 
-def side(found: Found, arms: int, users: int = 1) -> FloatArray:
+def bound(known: FloatArray, comparisons: int) -> FloatArray:
+    """How many deviations from 0 make "no difference" less plausible by a factor of so many comparisons.
+
+    What is known of an effect is how many times as large its variance is by one outcome of each arm alone.
+
+    >>> np.round(bound(np.array([0.0, 10.0, 100.0]), 4), 2).tolist()
+    [1.67, 2.27, 2.72]
+    """
+    return np.sqrt(2 * np.log(comparisons) + np.log1p(known))
+
+
+def side(effects: Compared, arms: int, users: int = 1) -> FloatArray:
     """1 where it is above 0 allowing for so many arms and users, -1 where it is below, else 0."""
-    return np.sign(found.mean) * (np.abs(found.mean) > found.beyond(level(arms, users)))
+    found = effects.found
+    there = found.deviation > 0
+    known = np.where(there, effects.apart, 0.0) ** 2 / np.where(there, found.deviation, 1.0) ** 2
+    deviations = np.maximum(dunnett(arms, users), bound(known, arms * users))
+    return np.sign(found.mean) * (np.abs(found.mean) > found.beyond(ndtr(deviations)))
 
 
-def stands(own: Found, everybody: Found | None, arms: int, users: int) -> BoolArray:
+def stands(own: Compared, everybody: Compared | None, arms: int, users: int) -> BoolArray:
     """Whether what an effect's own range says stands among all comparisons; everybody's effects broadcast to own."""
     alone = side(own, arms, users) != 0
-    return alone if everybody is None else alone | agrees(own.mean, everybody, arms)
+    return alone if everybody is None else alone | agrees(own.found.mean, everybody, arms)
 
 
-def agrees(mean: FloatArray, everybody: Found, arms: int) -> BoolArray:
+def agrees(mean: FloatArray, everybody: Compared, arms: int) -> BoolArray:
     """Whether an estimate is on the side of 0 on which all users together are, allowing for so many arms."""
-    together = side(everybody, arms)
-    return np.asarray((together != 0) & (together == np.sign(mean)))
+    of_all = side(everybody, arms)
+    return np.asarray((of_all != 0) & (of_all == np.sign(mean)))

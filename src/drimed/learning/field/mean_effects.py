@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from drimed.learning.field import tails
+from drimed.learning.field import many, tails
 from drimed.learning.field.contrasts import NORMAL, Found
 from drimed.learning.field.design import UNKNOWN
 from drimed.learning.field.learner import Field
+from drimed.learning.field.many import Compared
 from drimed.learning.field.model import standardised
 from drimed.learning.offer import Offer
 from drimed.linear.arrays import FloatArray
 
 
-def mean_effects(learner: Field, evidence: Any, offers: Offer, weights: FloatArray) -> Found:
+def mean_effects(learner: Field, evidence: Any, offers: Offer, weights: FloatArray) -> Compared:
     """On the reward and on what lasts, over users with these weights (H, K): (S, K)."""
     structure, learned = learner.structure(evidence), evidence.learned
     keys, z = learner._reading.asked(offers, max(evidence.season, 0), structure.arms, together=True)
@@ -45,4 +46,5 @@ def mean_effects(learner: Field, evidence: Any, offers: Offer, weights: FloatArr
     if learner.tails:
         found = tails.of_sums(tails.by_family(structure.common, rows**2), learned.variance, variance)
         freedom = np.where(known, found, np.inf)
-    return Found(mean, deviation, np.where(known, before, blank), freedom)
+    apart = many.together(many.apart(learner, evidence, p))[..., :1]
+    return Compared(Found(mean, deviation, np.where(known, before, blank), freedom), apart)
