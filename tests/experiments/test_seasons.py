@@ -22,6 +22,7 @@ from drimed.experiments.rivals.described import by_name
 from drimed.experiments.simulate import RunRecord, simulate
 from drimed.experiments.suites import Benchmark, suite
 from drimed.guards.margin import Tolerance
+from drimed.learning.field import many
 from drimed.learning.learner import Learner
 from drimed.learning.offer import Outcome, Shape
 from drimed.linear import student
@@ -155,7 +156,7 @@ def test_nothing_is_called_better_after_one_season() -> None:
         assert [float(one[name].max()) for one in said] == [0.0, 1.0]
 
 
-def test_looks_tell_holding_ranges_from_others_and_right_words_from_wrong_ones() -> None:
+def test_looks_tell_holding_ranges_from_others_and_right_words_from_wrong_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     world = field(seeds=range(4), sites=2)
     policy = PolicySpec.parse(GUARDED).build()
     assert isinstance(policy, Policy)
@@ -177,6 +178,9 @@ def test_looks_tell_holding_ranges_from_others_and_right_words_from_wrong_ones()
     called = (mean - 1.959964 * deviation > 0).any((-2, -1))
     np.testing.assert_array_equal(said["look.likely.wrong"][:, 0], called)
     assert (said["look.likely.right"] == 0).all()
+    monkeypatch.setattr(many, "bound", lambda known, _: np.where(known > 0, 99.0, 0.0))
+    said = Looks(offers, np.full(mean.shape, -1.0)).taken(policy, state)
+    assert (said["look.likely.wrong"] == 0).all(), "what is known counts"
     assert not Looks(offers, mean).taken(make("uniform"), make("uniform").init(world.shape, (4,)))
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from drimed.findings.analyse import Analysis, analyse, sentences
 from drimed.findings.charts.forest import Row, forest
 from drimed.findings.effects import effects
+from drimed.learning.field import many
 from drimed.records import Effect
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
-from tests.findings.field_trials import FIELD, grown
+from tests.findings.field_trials import FIELD, PEOPLE, grown
 from tests.findings.test_confirmed import CLEAR
 
 CHANCE = "open: among so many comparisons it may be chance"
@@ -81,6 +83,7 @@ def test_with_many_users_one_of_them_stands_alone(monkeypatch: pytest.MonkeyPatc
     for one, other in zip(together, alone, strict=True):
         assert bool(one.stands) >= bool(other.stands)
         assert replace(one, stands=None) == replace(other, stands=None)
+    assert [x.stands for x in together] != [x.stands for x in alone]
 
 
 def test_of_the_papers_model_it_is_not_asked() -> None:
@@ -90,3 +93,30 @@ def test_of_the_papers_model_it_is_not_asked() -> None:
         MemoryStore(),
     )
     assert {x.stands for x in effects(trial.state(), ["s0"])} == {None}
+
+
+def test_what_is_known_counts_for_users_groups_and_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a bound that nothing reaches where single outcomes tell anything, nothing stands; people have none."""
+    monkeypatch.setattr(many, "bound", lambda known, _: np.where(known > 0, 99.0, 0.0))
+    found = [x for x in analyse(grown(CLEAR, 3, times=3.0)).effects if x.source == "model"]
+    assert {x.who for x in found} == {"all users", "a", "b", "s0", "s1", "s2", "s3"}
+    assert {x.on for x in found} == {"reward", "yield", "cost"}
+    assert not any(x.stands for x in found)
+    people = [x for x in analyse(grown(PEOPLE, 4, times=3.0)).effects if x.source == "model" and x.arm == "good"]
+    assert any(x.stands for x in people)
+
+
+def test_users_and_groups_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two arms besides the control, for all users, one of two groups, or one of four users."""
+    counted = set()
+
+    def count(arms: int, users: int = 1) -> float:
+        counted.add((arms, users))
+        return 2.0
+
+    monkeypatch.setattr(many, "dunnett", count)
+    trial = grown(CLEAR, 2)
+    effects(trial.state(), ["s0"])
+    assert counted == {(2, 1), (2, 4)}
+    analyse(trial)
+    assert counted == {(2, 1), (2, 2), (2, 4)}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from drimed.findings.analyse import analyse
+from drimed.learning.field import many
 from drimed.records import Report
 from drimed.rehearsal.designs import own
 from drimed.rehearsal.people import Crowd
@@ -48,6 +49,11 @@ TRIALS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "blocks, floors": (PLOTS | {"floors": {"control": 0.2, "shrink": 0.1}}, {"effects": {"new": {"yield": 9}}}),
     "plots, budget": (PLOTS | {"policy": {"name": "dri_med", "guard": "budget"}}, {"effects": {"new": {"yield": 20}}}),
     "control plots": ({"feedback": "difference"}, {"effects": {"new": {"yield": 15.0}}}),
+    "own and drawn controls, an arm that one cannot get, noise by arm": (
+        {"model": {"noise": "arm"}, "users": {"north": {"control": {"old": 0.5, "other": 0.5}}, "west": {},
+                                              "south": {"arms": ["old", "new"], "preference": {"yield": 3.0}}}},
+        {"effects": {"new": {"yield": 15.0}}},
+    ),
     "paper": (PAPER, {"effects": {"new": {"yield": 15.0}}}),
     "paper, control plots": (PAPER | {"feedback": "difference"}, {"effects": {"new": {"yield": 15.0}}}),
     "late": ({"floors": {"control": 0.3, "count": "user"}}, {"effects": {"new": {"yield": 15.0}}, "delay": 2}),
@@ -137,3 +143,16 @@ def test_what_a_rehearsal_claims_is_what_the_report_of_a_live_trial_shows(name: 
         assert look.confirmed[s, arms].tolist() == [e.confirmed for e in shown]
         assert look.stands[s, arms].tolist() == [e.stands is not False for e in shown]
         assert len(arms) > 1
+
+
+def test_a_rehearsal_allows_for_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a bound that nothing reaches where single outcomes tell anything, no arm stands."""
+    spec = TrialSpec.read(PLAIN | PLOTS)
+    scenario = {"effects": {"new": {"yield": 40.0}}, "noise": {"yield": 4.0}}
+    look = rehearsed(spec, scenario, 4)[1][-1].look
+    assert look is not None
+    assert look.stands[:, 1].all()
+    monkeypatch.setattr(many, "bound", lambda known, _: np.where(known > 0, 99.0, 0.0))
+    look = rehearsed(spec, scenario, 4)[1][-1].look
+    assert look is not None
+    assert not look.stands.any()

@@ -81,8 +81,9 @@ class Looks:
             return _judged("likely", said, true)
         sites, arms = true.shape[-2:]
         average = mean_effects(learner, evidence, self._offers, np.full((sites, 1 + arms), 1 / sites))
-        together = Compared(Found(*(column[:, None, 1:] for column in average.found)), average.apart[:, None])
-        stands = many.stands(Compared(own, average.apart[:, None]), together, arms, sites)
+        alone = average.single[:, None, 1:]  # of a site as of all of them: they share the control and the noise
+        together = Compared(Found(*(column[:, None, 1:] for column in average.found)), alone)
+        stands = many.stands(Compared(own, alone), together, arms, sites)
         at_sites = _judged("likely", said & stands, true)
         of_all = (together.found.likely[0] > 0) & many.stands(together, None, arms, 1) & confirmed[:, :1]
         return at_sites | _judged("likely_together", of_all, true.mean(-2, keepdims=True))

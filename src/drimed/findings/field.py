@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from drimed.evaluation import effects as linear
-from drimed.learning.field import contrasts, many
+from drimed.learning.field import contrasts, single
 from drimed.learning.field.contrasts import Found, Known
 from drimed.learning.field.many import Compared
 from drimed.learning.offer import Offer
@@ -24,22 +24,21 @@ AT_ONCE = 64  # users whose posterior is drawn from at a time
 
 def of_users(found: Known, offers: Offer) -> Compared:
     """Each arm on each user's reward: (H, K)."""
-    return on_reward(Compared(contrasts.of_users(found, offers), _apart(found, offers)[:, None, :]))
+    noise, p = single.noise(found.learner, found.evidence, offers), contrasts.preferences(found, offers)
+    return on_reward(Compared(contrasts.of_users(found, offers), single.of_users(noise, p, offers.control)))
 
 
 def on_reward(effects: Compared) -> Compared:
     """Of effects on the reward and each metric, those on the reward."""
-    return Compared(Found(*(column[..., 0] for column in effects.found)), effects.apart[..., 0])
+    return Compared(Found(*(column[..., 0] for column in effects.found)), effects.single[..., 0])
 
 
 def compared(found: Known, offers: Offer, some: Sequence[int], possible: BoolArray) -> Compared:
     """Each arm for some users together, as `together` has it, to be compared with others: (K, 1 + M)."""
-    part = contrasts.some_of(offers, list(some))
-    return Compared(together(found, offers, some, possible), many.together(_apart(found, part)))
-
-
-def _apart(found: Known, offers: Offer) -> FloatArray:
-    return many.apart(found.learner, found.evidence, contrasts.preferences(found, offers))
+    part, can = _some(found, offers, some, possible)
+    noise, p = single.noise(found.learner, found.evidence, part), contrasts.preferences(found, part)
+    alone = single.together(noise, p, part.control, contrasts.weights(can))
+    return Compared(contrasts.together(found, part, can), alone)
 
 
 def group_ranges_at(
@@ -61,9 +60,14 @@ def recommended(state: TrialState, found: Known, offers: Offer, draws: int) -> I
 
 def together(found: Known, offers: Offer, some: Sequence[int], possible: BoolArray) -> Found:
     """Each arm for some users together, on the reward and each metric; possible is (H, arms): (K, 1 + M)."""
+    return contrasts.together(found, *_some(found, offers, some, possible))
+
+
+def _some(found: Known, offers: Offer, some: Sequence[int], possible: BoolArray) -> tuple[Offer, BoolArray]:
+    """Some of the users, and which arms they can get."""
     can = np.zeros((len(some), found.structure.arms), bool)  # room for arms that are still to come is for nobody
     can[:, : possible.shape[-1]] = possible[list(some)]
-    return contrasts.together(found, contrasts.some_of(offers, list(some)), can)
+    return contrasts.some_of(offers, list(some)), can
 
 
 def five(found: Found) -> FloatArray:

@@ -162,14 +162,19 @@ def together(known: Known, offers: Offer, possible: BoolArray) -> Found:
     The mean over those who can get the arm, `possible` (H, K), or over all of them where nobody can. For people it is
     the average person: what is a user's own is averaged out.
     """
-    weight = np.where(possible.any(0), possible, True).astype(float)
-    weight /= weight.sum(0)
+    weight = weights(possible)
     total: FloatArray | float = 0.0
     p = preferences(known, offers)
     for at, part in chunks(offers):
         rows = worth(known, effect_rows(known, part), p[at, None, :])
         total = total + np.einsum("hk,hkomp->komp", weight[at], rows)
     return known.of(np.asarray(total))
+
+
+def weights(possible: BoolArray) -> FloatArray:
+    """Of each user in the mean effect of an arm: (H, K), over those who can get it, or over all where nobody can."""
+    weight = np.where(possible.any(0), possible, True).astype(np.float64)
+    return np.asarray(weight / weight.sum(0))
 
 
 def chunks(offers: Offer) -> Iterator[tuple[slice, Offer]]:

@@ -22,8 +22,6 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from drimed.learning.field.contrasts import Found
-from drimed.learning.field.learner import Field, FieldEvidence
-from drimed.learning.offer import quadratic
 from drimed.linear.arrays import BoolArray, FloatArray
 
 ALPHA = 0.05  # the chance that any of them is called better, if none is and the estimates are normal
@@ -35,26 +33,8 @@ class Compared(NamedTuple):
     """Effects that are compared with 0."""
 
     found: Found
-    apart: FloatArray  # the deviation of one outcome from another, as `apart` has it; broadcasts to what was found
-
-
-def apart(learner: Field, evidence: FieldEvidence, preference: FloatArray) -> FloatArray:
-    """The deviation of one outcome from another under one arm, on each user's reward and each metric: (..., H, 1 + M).
-
-    Preferences are (H, M). 0 where people come: their effects need Dunnett's bound alone.
-    """
-    structure, learned = learner.structure(evidence), evidence.learned
-    unit = learned.scale.unit[..., structure.covariates :]  # (..., M)
-    R = structure.parameters.residual(learned.mode).mean(-3) * unit[..., None] * unit[..., None, :]
-    reward = quadratic(R[..., None, None, :, :], preference)  # (..., H, 1)
-    metrics = np.diagonal(R, axis1=-2, axis2=-1)[..., None, :]
-    variance = np.concatenate([reward, np.broadcast_to(metrics, (*reward.shape[:-1], metrics.shape[-1]))], -1)
-    return np.asarray(np.sqrt(2 * variance) * (learner.kind == "field"))
-
-
-def together(apart: FloatArray) -> FloatArray:
-    """The same of users together, as of an average one: (..., H, 1 + M) -> (..., 1 + M)."""
-    return np.sqrt(np.mean(apart**2, -2))
+    # Their deviations with one outcome of each arm (drimed.learning.field.single); 0 where Dunnett's bound is enough.
+    single: FloatArray
 
 
 @cache
@@ -87,7 +67,7 @@ def side(effects: Compared, arms: int, users: int = 1) -> FloatArray:
     """1 where it is above 0 allowing for so many arms and users, -1 where it is below, else 0."""
     found = effects.found
     there = found.deviation > 0
-    known = np.where(there, effects.apart, 0.0) ** 2 / np.where(there, found.deviation, 1.0) ** 2
+    known = np.where(there, effects.single, 0.0) ** 2 / np.where(there, found.deviation, 1.0) ** 2
     deviations = np.maximum(dunnett(arms, users), bound(known, arms * users))
     return np.sign(found.mean) * (np.abs(found.mean) > found.beyond(ndtr(deviations)))
 

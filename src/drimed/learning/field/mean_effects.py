@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from drimed.learning.field import many, tails
+from drimed.learning.field import single, tails
 from drimed.learning.field.contrasts import NORMAL, Found
 from drimed.learning.field.design import UNKNOWN
 from drimed.learning.field.learner import Field
@@ -46,5 +46,6 @@ def mean_effects(learner: Field, evidence: Any, offers: Offer, weights: FloatArr
     if learner.tails:
         found = tails.of_sums(tails.by_family(structure.common, rows**2), learned.variance, variance)
         freedom = np.where(known, found, np.inf)
-    apart = many.together(many.apart(learner, evidence, p))[..., :1]
-    return Compared(Found(mean, deviation, np.where(known, before, blank), freedom), apart)
+    noise = single.noise(learner, evidence, offers)
+    alone = single.together(noise, p, control, weights)[..., 0]
+    return Compared(Found(mean, deviation, np.where(known, before, blank), freedom), alone)

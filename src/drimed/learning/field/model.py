@@ -141,14 +141,22 @@ def belief(
         if structure.cluster == "user":
             sizes = sizes + field_tails.squares(structure.own, structure.own.rows(keys, z))
         freedom = field_tails.freedom(sizes, learned.variance, field_tails.centred_variance(cov))
-    R = structure.parameters.residual(learned.mode)[..., None, :, :, :]  # (..., 1, g, M, M)
-    if structure.noise.count > 1:
-        group = structure.noise.of(keys)[..., None, None]  # (..., H, K, 1, 1)
-        lead = np.broadcast_shapes(R.shape[:-3], group.shape[:-3])
-        R = np.broadcast_to(R, (*lead, *R.shape[-3:]))
-        R = np.take_along_axis(R, np.broadcast_to(group, (*lead, *group.shape[-3:])), -3)
-    R = np.broadcast_to(R, (*mean.shape, mean.shape[-1]))
+    R = np.broadcast_to(residual(structure, learned, keys), (*mean.shape, mean.shape[-1]))
     return _in_units(structure, scale, mean, cov, prior, R, freedom)
+
+
+def residual(structure: Structure, learned: Averaged, keys: IntArray) -> FloatArray:
+    """Covariances of single outcomes with keys (..., H, K, F), as most plausible: (..., H, K, M, M).
+
+    H and K are 1 where the noise is common to all.
+    """
+    R = structure.parameters.residual(learned.mode)[..., None, :, :, :]  # (..., 1, g, M, M)
+    if structure.noise.count == 1:
+        return R
+    group = structure.noise.of(keys)[..., None, None]  # (..., H, K, 1, 1)
+    lead = np.broadcast_shapes(R.shape[:-3], group.shape[:-3])
+    R = np.broadcast_to(R, (*lead, *R.shape[-3:]))
+    return np.take_along_axis(R, np.broadcast_to(group, (*lead, *group.shape[-3:])), -3)
 
 
 def as_fit(belief: Belief, pulls: FloatArray, round: int, delta: float) -> Fit:
