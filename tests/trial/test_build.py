@@ -244,7 +244,8 @@ def test_many_people_who_are_asked_for_at_once_count_in_what_an_ask_costs() -> N
     assert "asking for fewer people at a time" in note
 
 
-BEFORE_6 = {"chances": False}
+BEFORE_7 = {"ranges": None}
+BEFORE_6 = BEFORE_7 | {"chances": False}
 BEFORE_5 = BEFORE_6 | {"balanced": False, "newcomers": False}
 BEFORE_4 = BEFORE_5 | {"tails": False}
 BEFORE_3 = BEFORE_4 | {"pairs": 6, "season_arms": 0.25, "curvature": "differences"}
@@ -252,7 +253,7 @@ BEFORE_3 = BEFORE_4 | {"pairs": 6, "season_arms": 0.25, "curvature": "difference
 
 @pytest.mark.parametrize(
     ("form", "changes"),
-    [(1, BEFORE_3 | {"still": None}), (2, BEFORE_3), (3, BEFORE_4), (4, BEFORE_5), (5, BEFORE_6)],
+    [(1, BEFORE_3 | {"still": None}), (2, BEFORE_3), (3, BEFORE_4), (4, BEFORE_5), (5, BEFORE_6), (6, BEFORE_7)],
 )
 def test_a_trial_goes_on_learning_in_the_form_that_it_began_with(form: int, changes: dict[str, Any]) -> None:
     spec = spec_of(model={"kind": "field"})

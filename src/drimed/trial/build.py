@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from math import inf, sqrt
 from typing import Any
 
 from drimed.errors import ConfigError
@@ -22,11 +22,12 @@ from drimed.trial.spec import TrialSpec
 
 PRIOR_DEVIATION = 0.5  # of a coefficient, in units of its metric's size
 # How trials of an earlier form learn.
-BEFORE_6: dict[str, Any] = {"chances": False}
+BEFORE_7: dict[str, Any] = {"ranges": None}
+BEFORE_6: dict[str, Any] = BEFORE_7 | {"chances": False}
 BEFORE_5: dict[str, Any] = BEFORE_6 | {"balanced": False, "newcomers": False}
 BEFORE_4: dict[str, Any] = BEFORE_5 | {"tails": False}
 BEFORE_3: dict[str, Any] = BEFORE_4 | {"pairs": 6, "season_arms": 0.25, "curvature": "differences"}
-BEFORE = {3: BEFORE_3, 4: BEFORE_4, 5: BEFORE_5, 6: BEFORE_6}
+BEFORE = {3: BEFORE_3, 4: BEFORE_4, 5: BEFORE_5, 6: BEFORE_6, 7: BEFORE_7}
 SPREADS = 8  # standard deviations of a measurement that a plausible range has room for
 
 
@@ -56,6 +57,7 @@ def _field(spec: TrialSpec, form: int) -> AnyPolicy:
         "noise": model.noise,
         "discount": model.discount,
         "seasons": model.seasons,
+        "ranges": tuple(_ends(metric) for metric in spec.metrics.values()),
         "delta": spec.delta,
     }
     if model.balanced is not None:
@@ -74,6 +76,11 @@ def _field(spec: TrialSpec, form: int) -> AnyPolicy:
 def _still(metric: Metric) -> float:
     """What a metric is taken to vary by while all of its outcomes are alike; 0: half of its level."""
     return 0.0 if metric.range is None else (metric.range[1] - metric.range[0]) / SPREADS
+
+
+def _ends(metric: Metric) -> tuple[float, float]:
+    """Of its range; infinite where it has none."""
+    return (-inf, inf) if metric.range is None else (float(metric.range[0]), float(metric.range[1]))
 
 
 def _implied(spec: TrialSpec, plain: Traits) -> dict[str, Any]:

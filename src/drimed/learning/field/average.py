@@ -48,10 +48,13 @@ class Averaged:
 
 def learn(
     parameters: Parameters, design: Design, scale: Scale, batch: tuple[int, ...], *, pairs: int | None, each: bool,
-    curvature: str = "exact",
+    curvature: str = "exact", pair: FloatArray | None = None,
 ) -> Averaged:  # fmt: skip
-    """Fit variances and everything else, averaged over a design, or over `pairs` of draws; 0 stays at the mode."""
-    found = most_plausible(parameters, thinned(design, MOST_CLUSTERS), batch, curvature)
+    """Fit variances and everything else, averaged over a design, or over `pairs` of draws; 0 stays at the mode.
+
+    `pair` is what residuals count besides the outcomes, see drimed.learning.field.alike.
+    """
+    found = most_plausible(parameters, thinned(design, MOST_CLUSTERS), batch, curvature, pair)
     known = _nodes(parameters, found.x, found.hessian, pairs)
     return _average(parameters, design, scale, known, each=each)
 

@@ -62,12 +62,12 @@ def measure(cells: Cells, covariates: int, plain: int = 0, still: tuple[float, .
     `still` has for each metric how much it is taken to vary while it has not done so, after some outcomes (0: by half
     of its level); None: as long as it has not varied, nothing is known.
     """
-    seen = _seen(cells, covariates)  # (..., N, C)
-    weight = cells.n[..., None] * seen
+    there = seen(cells, covariates)  # (..., N, C)
+    weight = cells.n[..., None] * there
     total = weight.sum(-2)
     centre = (weight * cells.mean).sum(-2) / np.maximum(total, 1.0)
-    off = (cells.mean - centre[..., None, :]) * seen
-    own = np.diagonal(cells.scatter, axis1=-2, axis2=-1) * seen
+    off = (cells.mean - centre[..., None, :]) * there
+    own = np.diagonal(cells.scatter, axis1=-2, axis2=-1) * there
     squares = (own + weight * off**2).sum(-2)
     variance = squares / np.maximum(total - 1, 1.0)
     places = [FACTORS.index(f) for f in ("season", "block", "group", "user")]
@@ -96,10 +96,10 @@ def build(
     `weight` (..., N) is how much an outcome of each cell counts; None: one.
     """
     covariates = cells.mean.shape[-1] - noise.metrics
-    seen = _seen(cells, covariates)
+    there = seen(cells, covariates)
     centre, unit = scale.centre[..., None, :], scale.unit[..., None, :]
-    ones = np.ones(seen.shape[-1] + 1)
-    T = _moments(cells.n, cells.mean, cells.scatter, seen, centre, unit, ones)
+    ones = np.ones(there.shape[-1] + 1)
+    T = _moments(cells.n, cells.mean, cells.scatter, there, centre, unit, ones)
     if weight is not None:
         T *= weight[..., None, None]
     cols = common.columns(cells.keys)
@@ -134,7 +134,7 @@ def _moments(n, mean, scatter, seen, centre, unit, ones, T):  # type: ignore[no-
             T[1 + a, 1 + h] += scatter[a, h] / (unit[a] * unit[h]) * (seen[a] * seen[h])
 
 
-def _seen(cells: Cells, covariates: int) -> FloatArray:
+def seen(cells: Cells, covariates: int) -> FloatArray:
     """1 where a value is there, 0 where a metric is missing or the cell is empty: (..., N, C)."""
     M = cells.mean.shape[-1] - covariates
     metrics = (cells.pattern[..., None] >> np.arange(M)) & 1

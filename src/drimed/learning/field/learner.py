@@ -71,6 +71,9 @@ class Field:
     # What each metric is taken to vary by after some outcomes that are all alike; 0: half of its level. None: nothing
     # is known of the arms as long as a metric has not varied.
     still: tuple[float, ...] | None = None
+    # Between which ends each metric lies; infinite: anywhere. Outcomes that take two values or one then count as little
+    # as they say (drimed.learning.field.alike). None: as in trials of earlier forms, and where outcomes are continuous.
+    ranges: tuple[tuple[float, float], ...] | None = None
     curvature: str = "exact"  # of the variances' posterior; differences: of gradients, as in trials of earlier forms
     # How often arms' effects change from season to season, before any data: their variance relative to the residual's.
     season_arms: float = SEASON_ARMS
@@ -290,6 +293,7 @@ def _made(learner: Field, sizes: tuple[int, ...], metrics: int) -> Structure:
         reference=learner.reference,
         still=learner.still,
         curvature=learner.curvature,
+        ranges=learner.ranges,
     )
 
 

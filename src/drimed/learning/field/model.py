@@ -18,6 +18,7 @@ import numpy as np
 from scipy.special import chdtri
 
 from drimed.errors import InputError, ShapeError
+from drimed.learning.field import alike
 from drimed.learning.field import average as field_average
 from drimed.learning.field import cells as field_cells
 from drimed.learning.field import design as field_design
@@ -89,9 +90,18 @@ def learn(structure: Structure, cells: Cells, *, pairs: int | None, weight: floa
         start = field_average.before_any_data(structure.parameters, family, scale, cells.batch, pairs=pairs, each=each)
         return cells, start
     design = design_of(structure, cells, scale, weight)
-    parameters, curvature = structure.parameters, structure.curvature
-    found = field_average.learn(parameters, design, scale, cells.batch, pairs=pairs, each=each, curvature=curvature)
+    found = field_average.learn(
+        structure.parameters, design, scale, cells.batch, pairs=pairs, each=each, curvature=structure.curvature,
+        pair=_pair(structure, cells, scale),
+    )  # fmt: skip
     return cells, found
+
+
+def _pair(structure: Structure, cells: Cells, scale: Scale) -> FloatArray | None:
+    if structure.ranges is None:
+        return None
+    still = np.array(structure.still or (0.0,) * structure.metrics)
+    return alike.pair(cells, scale, structure.covariates, structure.ranges, still)
 
 
 def learn_again(structure: Structure, cells: Cells, before: Averaged, weight: float = 1.0) -> tuple[Cells, Averaged]:

@@ -30,6 +30,7 @@ class Structure:
     reference: int | None = None  # an arm that the effects of the others are measured against; None: all alike
     still: tuple[float, ...] | None = None  # what each metric is taken to vary by while it does not; see `measure`
     curvature: str = "exact"  # of the variances' posterior; see `variances.learn`
+    ranges: tuple[tuple[float, float], ...] | None = None  # of the metrics; None: as if outcomes were never alike
 
     def __post_init__(self) -> None:
         if self.cluster not in CLUSTERS:

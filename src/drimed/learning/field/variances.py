@@ -153,41 +153,64 @@ class Learned:
     hessian: FloatArray  # (..., p, p), of minus the log posterior
 
 
-def log_posterior(parameters: Parameters, design: Design, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Minus the log of likelihood times prior, and its gradient: (..., p) -> (...), (..., p)."""
-    return _posterior(parameters, slopes(design, parameters.variances(x), parameters.residual(x)), x)
+def log_posterior(
+    parameters: Parameters, design: Design, x: FloatArray, pair: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Minus the log of likelihood times prior, and its gradient: (..., p) -> (...), (..., p).
+
+    `pair` (..., M) has for each metric the sum of squares of two outcomes that its residual counts besides, or 0.
+    """
+    return _posterior(parameters, slopes(design, parameters.variances(x), parameters.residual(x)), x, pair)
 
 
 def log_posterior_curved(
-    parameters: Parameters, design: Design, x: FloatArray
+    parameters: Parameters, design: Design, x: FloatArray, pair: FloatArray | None = None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """The same, and its second derivatives: (..., p, p). Where the residual's shape is concerned, by differences."""
     found = slopes(design, parameters.variances(x), parameters.residual(x), curvature=True)
-    value, g = _posterior(parameters, found, x)
+    value, g = _posterior(parameters, found, x, pair)
     k, p = parameters.uncertain, parameters.size
     H = np.empty((*x.shape, p))
     H[..., :k, :k] = parameters.precision[:k, :k] - parameters.curvature(found)
+    if pair is not None:
+        at = np.arange(k - parameters.metrics, k)
+        H[..., at, at] += 0.5 * pair * np.exp(-x[..., at])
     if k < p:
         axes = NUDGE * np.eye(p)[k:].reshape(p - k, *(1,) * (x.ndim - 1), p)
-        rows = np.moveaxis((log_posterior(parameters, design, x + axes)[1] - g) / NUDGE, 0, -2)
+        rows = np.moveaxis((log_posterior(parameters, design, x + axes, pair)[1] - g) / NUDGE, 0, -2)
         H[..., k:, :], H[..., :k, k:] = rows, np.swapaxes(rows[..., :k], -1, -2)
     return value, g, H
 
 
-def _posterior(parameters: Parameters, found: Slopes, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _posterior(
+    parameters: Parameters, found: Slopes, x: FloatArray, pair: FloatArray | None
+) -> tuple[FloatArray, FloatArray]:
     off = x - parameters.centre
     pull = np.matvec(parameters.precision, off)
-    return -found.value + 0.5 * np.vecdot(off, pull), pull - parameters.gradient(x, found)
+    value, g = -found.value + 0.5 * np.vecdot(off, pull), pull - parameters.gradient(x, found)
+    if pair is not None:  # one degree of freedom
+        at = slice(parameters.uncertain - parameters.metrics, parameters.uncertain)
+        residual, counts = x[..., at], pair > 0
+        squares = pair * np.exp(-residual)
+        value = value + 0.5 * (counts * residual + squares).sum(-1)
+        g[..., at] += 0.5 * (counts - squares)
+    return value, g
 
 
-def learn(parameters: Parameters, design: Design, batch: tuple[int, ...], curvature: str = "exact") -> Learned:
+def learn(
+    parameters: Parameters, design: Design, batch: tuple[int, ...], curvature: str = "exact",
+    pair: FloatArray | None = None,
+) -> Learned:  # fmt: skip
     """The most plausible parameters of each member."""
     members = int(np.prod(batch))
     flat = _flatten(design, batch, members)
+    besides = None if pair is None else pair.reshape(members, parameters.metrics)
     tell = log_posterior_curved if curvature == "exact" else log_posterior
 
     def objective(x: FloatArray, which: IntArray) -> Found:
-        return tell(parameters, flat if len(which) == members else _choose(flat, which), x)
+        if len(which) == members:
+            return tell(parameters, flat, x, besides)
+        return tell(parameters, _choose(flat, which), x, None if besides is None else besides[which])
 
     p, everyone = parameters.size, np.arange(members)
     x = np.repeat(parameters.centre[None], members, 0)
@@ -197,7 +220,7 @@ def learn(parameters: Parameters, design: Design, batch: tuple[int, ...], curvat
     H = curved(known[0] if known else _differences(objective, x, everyone))
     for left in range(POLISH, 0, -1):
         x = np.clip(x - np.clip(np.linalg.solve(H, g[..., None])[..., 0], -0.1, 0.1), *bounds)
-        g = log_posterior(parameters, flat, x)[1] if left > 1 else g
+        g = log_posterior(parameters, flat, x, besides)[1] if left > 1 else g
     return Learned(x.reshape(*batch, p), H.reshape(*batch, p, p))
 
 
