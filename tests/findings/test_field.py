@@ -171,6 +171,28 @@ def test_levels_of_sites_and_seasons_are_those_of_the_control(done: Analysis) ->
         assert abs(v.estimate - truth[v.name]) < 2 * (v.high - v.low)
 
 
+@pytest.mark.parametrize("kind", ["field", "people"])
+def test_levels_of_seasons_follow_their_own_rain(kind: str) -> None:
+    """It is the same at all sites and shifts outcomes by 15 for each spread; nothing else differs between seasons."""
+    rains = [240.0, 390.0, 270.0, 330.0, 360.0, 210.0]
+    users: dict[str, Any] = {f"s{i}": {} for i in range(12)}
+    spec = FIELD | {"model": {"kind": kind}, "metrics": {"yield": {"unit": "dt"}}, "users": users, "preference": {"yield": 1.0}}  # fmt: skip  # noqa: E501
+    rng = np.random.default_rng(2)
+    trial = Trial.create(spec, MemoryStore())
+    for rain in rains:
+        trial.open_episode({user: {"rain": rain} for user in users})
+        y = {g.id: 60 + (rain - 300) / 4 + EFFECT[g.arm] + 2 * rng.standard_normal() for g in trial.ask()}
+        trial.tell_many([Report(i, {"yield": value}) for i, value in y.items()], confirm=True)
+    found = analyse(trial)
+    assert found.varying is not None
+    shown = [v.estimate for v in found.varying.seasons]
+    # With noise of 2 a season's 12 outcomes tell its level to about 1; at typical rain the levels are all about 60.
+    np.testing.assert_allclose(shown, [60 + (rain - 300) / 4 for rain in rains], atol=4)
+    page = report(found)
+    assert "Expected yield in each season with its own rain under the control" in page
+    assert "beyond what rain explains, seasons differ by" in " ".join(sentences(found))
+
+
 def test_a_covariate_that_changes_an_effect_has_a_line(done: Analysis) -> None:
     assert done.varying is not None
     lines = {(x.covariate, x.arm): x for x in done.varying.lines if x.on == "yield"}
@@ -203,12 +225,16 @@ def test_sentences_say_for_whom_and_when(done: Analysis, people: Analysis) -> No
     assert re.search(
         r"For \d of 6 sites, good is (likely|certainly) better than the control in an average season\.", said
     )
-    assert re.search(r"Yield: seasons differ by about [\d.]+ dt \([\d.]+ to [\d.]+\)", said)
+    number = r"about [\d.]+ dt \([\d.]+ to [\d.]+\)"
+    assert re.search(
+        rf"Yield, as standard deviations: .*beyond what rain and soil explain, seasons differ by {number}", said
+    )
     assert "(at all times: " in said
     assert "guaranteed" not in said
     said = " ".join(sentences(people))
     assert "For the average of these 20 people in an average season" in said
-    assert "people differ by about" in said
+    assert re.search("Steps, as standard deviations: (seasons .*, )?people differ by about", said)
+    assert "beyond" not in said, "there are no covariates"
 
 
 def test_what_may_be_nothing_and_what_cannot_be_told_are_said_so(done: Analysis) -> None:
@@ -219,12 +245,15 @@ def test_what_may_be_nothing_and_what_cannot_be_told_are_said_so(done: Analysis)
         Varies("yield", "season", "seasons differ by", 2.0, 0.0, 8.0, told=False),
         Varies("yield", "season x arm", "an arm's effect differs between seasons by", 2.0, 0.0, 8.0, told=False),
     ]
-    found = replace(done.varying, varies=some)
+    found = replace(done.varying, varies=some, words=replace(done.varying.words, covariates=()))
     said = (
         "sites differ by about 5.2 dt (3 to 12); an arm's effect differs between sites by at most 4.6 dt; it cannot be "
         "told yet how much seasons differ and how much an arm's effect differs between seasons."
     )
-    assert field_sentences(found, [], [], {"reward": "", "yield": "dt"}) == [f"Yield: {said}"]
+    assert field_sentences(found, [], [], {"reward": "", "yield": "dt"}) == [f"Yield, as standard deviations: {said}"]
+    assert field_sentences(replace(found, varies=some[2:]), [], [], {"reward": "", "yield": "dt"}) == [
+        "Yield: it cannot be told yet how much seasons differ and how much an arm's effect differs between seasons."
+    ], "no number, no unit of it"
     chart = components(found, "yield", "dt", 0)
     assert chart is not None
     assert chart.says == f"yield: {said}"
@@ -233,6 +262,23 @@ def test_what_may_be_nothing_and_what_cannot_be_told_are_said_so(done: Analysis)
         ["", "0", "4.64", ""],
         ["", "", "", "cannot be told yet"],
         ["", "", "", "cannot be told yet"],
+    ]
+
+
+def test_what_covariates_do_is_said_where_it_is_clear_and_all_else_is_beyond_it(done: Analysis) -> None:
+    """An effect that is other on sand than on loam is none that differs between sites."""
+    assert done.varying is not None
+    on_soil = "an arm's effect differs between levels of soil by"
+    some = [
+        Varies("yield", "category 0", "levels of soil differ by", 0.7, 0.0, 8.6, told=True),
+        Varies("yield", "category 0 x arm", on_soil, 0.37, 0.19, 0.86, told=True),
+        Varies("yield", "group", "sites differ by", 5.21, 3.04, 11.9, told=True),
+        Varies("yield", "group x arm", "an arm's effect differs between sites by", 0.04, 0.0, 0.2, told=True),
+    ]
+    assert field_sentences(replace(done.varying, varies=some), [], [], {"reward": "", "yield": "dt"}) == [
+        "Yield, as standard deviations: an arm's effect differs between levels of soil by about 0.37 dt (0.19 to "
+        "0.86); beyond what rain and soil explain, sites differ by about 5.2 dt (3 to 12); an arm's effect differs "
+        "between sites by at most 0.2 dt."
     ]
 
 

@@ -237,6 +237,32 @@ def test_levels_of_seasons_agree_with_brute_force(case: Case) -> None:
             assert found.deviation[season, m] == pytest.approx(deviation, rel=1e-3)
 
 
+def test_a_season_is_shown_as_its_outcomes_met_it(case: Case) -> None:
+    """A covariate and a category as each of its outcomes had them: the mean over these, for all users alike."""
+    known, d = case.known, data(case.name)
+    offers = offers_of(known.learner, known.structure.metrics, groups=(0, 1, 2, 3))
+    reading = known.learner._reading
+    numbers, categories = [0][: len(reading.covariates)], [0][: len(reading.categories)]
+    seasons, found = report.season_levels(known, offers, numbers, categories)
+    assert offers.unit is not None
+    for season in (0, 4):
+        wanted = []
+        for i in np.flatnonzero(d.of("season") == season):
+            unit = offers.unit
+            if numbers:
+                assert unit.covariates is not None
+                z = unit.covariates.copy()
+                z[:, 0] = d.z[i, 0]
+                unit = replace(unit, covariates=z)
+            if categories:
+                unit = replace(unit, levels=np.full((4, 1), d.levels[i]))
+            wanted.append(report.season_levels(known, replace(offers, unit=unit))[1].mean[season])
+        np.testing.assert_allclose(found.mean[season], np.mean(wanted, 0), rtol=1e-9)
+    assert seasons.tolist() == list(range(6))
+    plain = report.season_levels(known, offers)[1].mean
+    assert np.allclose(plain, found.mean) == (not numbers and not categories)
+
+
 def test_a_line_along_a_covariate_is_the_effect_at_each_value() -> None:
     name = "two metrics, one covariate, noise by arm"
     field, evidence = started(name)

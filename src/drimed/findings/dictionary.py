@@ -51,7 +51,8 @@ TABLES: dict[str, dict[str, str]] = {
         "metric": "the metric that varies, in its unit",
         "family": "what varies: the name of the term of the model",
         "says": "the same in words",
-        "deviation": "how much it varies: the standard deviation that fits the outcomes best",
+        "deviation": "how much it varies beyond what covariates explain, but for rows of a covariate itself: the "
+        "standard deviation that fits the outcomes best",
         "low": "lower end of the likely range of that deviation; 0: it may be that nothing varies",
         "high": "upper end of the likely range of that deviation",
         "told": "whether the outcomes tell it from what else varies; where they do not, only `high` says something",
@@ -61,7 +62,8 @@ TABLES: dict[str, dict[str, str]] = {
         "metric": "the metric, in its unit",
         "name": "the site or season",
         "outcomes": "how many outcomes there are of it",
-        "estimate": "what is expected there under the control",
+        "estimate": "what is expected there under the control: at a site with a typical context, in a "
+        "season with its own",
         "low": "lower end of its likely range",
         "high": "upper end of its likely range",
     },

@@ -10,6 +10,7 @@ from drimed.formatting import amount, listed, short
 from drimed.records import Effect
 from drimed.trial.model_free import REWARD
 
+CATEGORY = "category "  # how the names of families begin that tell levels of a category apart
 SAID = ("season", "group", "user", "group x arm", "user x arm", "season x arm")  # what a reader should know first
 
 
@@ -47,15 +48,22 @@ def _best(found: Varying, effects: Sequence[Effect], given: Collection[str], uni
 
 
 def _varies(found: Varying, units: Mapping[str, str]) -> list[str]:
+    """What covariates do comes first, where it is clear; all else is what they leave."""
     said = []
+    beyond = f"beyond {found.words.explained}, " if found.words.explained else ""
     for metric in dict.fromkeys(v.metric for v in found.varies):
         known = {v.family: v for v in found.varies if v.metric == metric}
         mine = [known[f] for f in SAID if f in known]
+        clear = [
+            about(v, units[metric]) for v in known.values() if v.family.startswith(CATEGORY) and v.told and v.low > 0
+        ]
         levels = [about(v, units[metric]) for v in mine if v.told and " x " not in v.family]
         effects = [about(v, units[metric]) for v in mine if v.told and " x " in v.family]
-        parts = [*(", ".join(p) for p in (levels, effects) if p), *untold(mine)]
+        left = beyond + "; ".join(", ".join(p) for p in (levels, effects) if p) if levels or effects else ""
+        parts = [*([", ".join(clear)] if clear else []), *([left] if left else []), *untold(mine)]
         if parts:
-            said.append(f"{metric[:1].upper()}{metric[1:]}: {'; '.join(parts)}.")
+            told = ", as standard deviations" if clear or left else ""
+            said.append(f"{metric[:1].upper()}{metric[1:]}{told}: {'; '.join(parts)}.")
     return said
 
 

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drimed.formatting import counted
+from drimed.formatting import counted, listed
 from drimed.learning.field.cells import FACTORS
 from drimed.learning.field.contrasts import Known
 from drimed.learning.field.report import RESIDUAL
+from drimed.trial.covariates import Covariate
 from drimed.trial.state import TrialState
 
 MOSTLY = 0.5  # share of what is known that is most of it
+MOST_NAMED = 4  # covariates
+SHIFTS = {"level", "effects"}  # roles of covariates that explain outcomes
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class Words:
     groups: int
     seasons: int | None  # with outcomes; None: the model has none
     categories: tuple[str, ...]
+    covariates: tuple[str, ...] = ()  # all that shift outcomes or change effects
+    contexts: tuple[tuple[str, str], ...] = ()  # those of them that are not a user's own, and what is typical of each
 
     @property
     def user(self) -> str:
@@ -66,6 +71,26 @@ class Words:
     def scope(self) -> str:
         """For whom and when statements hold, at the end of a sentence."""
         return f" in an average {self.season}" if self.seasons is not None else ""
+
+    @property
+    def typical_context(self) -> str:
+        """What levels of sites are shown at, after `scope`."""
+        return f" with {listed([typical for _, typical in self.contexts])}" if self.contexts else ""
+
+    @property
+    def own_context(self) -> str:
+        """What levels of seasons are shown at, after `season`."""
+        return f" with its own {listed([name for name, _ in self.contexts])}" if self.contexts else ""
+
+    @property
+    def explained(self) -> str:
+        """What is not counted in how much something varies.
+
+        >>> Words(False, False, True, 6, 6, 3, (), ("ph", "rain")).explained
+        'what ph and rain explain'
+        """
+        explain = "explains" if len(self.covariates) == 1 else "explain"
+        return f"what {listed(self.covariates, MOST_NAMED)} {explain}" if self.covariates else ""
 
     @property
     def whole_scope(self) -> str:
@@ -124,6 +149,8 @@ class Words:
 def words_of(state: TrialState, known: Known) -> Words:
     """The words that fit a trial."""
     profiles = [state.profile(user) for user in state.users]
+    numbers, categories = state.problem.covariates.counted
+    explaining = [c for c in (*numbers, *categories) if SHIFTS & set(c.roles.split())]
     cells = known.evidence.cells.live()
     seasons = len(np.unique(cells.keys[cells.n > 0, FACTORS.index("season")]))
     return Words(
@@ -133,5 +160,12 @@ def words_of(state: TrialState, known: Known) -> Words:
         users=len(profiles),
         groups=len({p.person.group for p in profiles}),
         seasons=seasons if known.learner.seasons else None,
-        categories=tuple(c.name for c in state.problem.covariates.counted[1]),
+        categories=tuple(c.name for c in categories),
+        covariates=tuple(c.name for c in explaining),
+        contexts=tuple((c.name, _typical(c)) for c in explaining if c.name in state.spec.context),
     )
+
+
+def _typical(c: Covariate) -> str:
+    """Of a category its first level, which stands for it where none is given."""
+    return f"typical {c.name}" if c.levels is None else f"{c.name} {c.recorded(c.typical)!r}"

@@ -150,11 +150,15 @@ def _sites(state: TrialState, known: Known, offers: Offer) -> list[Level]:
 
 
 def _seasons(state: TrialState, known: Known, offers: Offer) -> list[Level]:
+    """Each in its own context: what a season's rain has done is part of its level."""
     if not known.learner.seasons:
         return []
-    numbers, found = report.season_levels(known, offers)
+    contexts = (
+        [i for i, c in enumerate(some) if c.name in state.spec.context] for some in state.problem.covariates.counted
+    )
+    seasons, found = report.season_levels(known, offers, *contexts)
     counts = report.outcomes(known, "season").sum(-1)
-    return _levels(state, [label(state, int(s) + 1) for s in numbers], [int(counts[s]) for s in numbers], found)
+    return _levels(state, [label(state, int(s) + 1) for s in seasons], [int(counts[s]) for s in seasons], found)
 
 
 def _levels(state: TrialState, names: list[str], outcomes: list[int], found: Found) -> list[Level]:

@@ -67,16 +67,16 @@ def sites(found: Varying, metric: str, unit: str, place: int) -> Chart | None:
     mine = [v for v in found.sites if v.metric == metric]
     if not mine:
         return None
-    noun = found.words.group
+    noun, scope = found.words.group, f"{found.words.scope}{found.words.typical_context}"
     rows = [_Row(v.name, _outcomes(found, v), v.estimate, v.low, v.high) for v in mine]
     table = Table(
-        f"{measured(metric, unit)} at each {noun} under its control{found.words.scope}",
+        f"{measured(metric, unit)} at each {noun} under its control{scope}",
         [noun, f"{found.words.outcome}s", metric, "from", "to"],
         [[v.name, f"{v.outcomes:,}", *_numbers(r)] for v, r in zip(mine, rows, strict=True)],
     )
     most, least = max(mine, key=lambda v: v.estimate), min(mine, key=lambda v: v.estimate)
     says = (
-        f"Expected {metric} under the control{found.words.scope}: from {amount(least.estimate, unit)} at {least.name} "
+        f"Expected {metric} under the control{scope}: from {amount(least.estimate, unit)} at {least.name} "
         f"to {amount(most.estimate, unit)} at {most.name}."
     )
     ends = svg.spread([v for r in rows for v in (r.low, r.high)])
@@ -92,7 +92,7 @@ def seasons(found: Varying, metric: str, unit: str, place: int) -> Chart | None:
     at = some(len(mine))
     shown = [mine[i] for i in at]
     ends = svg.spread([v for x in shown for v in (x.low, x.high)])
-    noun = found.words.season
+    noun, own = found.words.season, found.words.own_context
 
     def draw(width: int) -> tuple[float, list[Markup]]:
         made, x, y, edges = axes(width, ends, BASE, [v.name for v in shown], noun)
@@ -104,13 +104,13 @@ def seasons(found: Varying, metric: str, unit: str, place: int) -> Chart | None:
         return 296.0, made + columns(x, tips, edges, BASE)
 
     table = Table(
-        f"{measured(metric, unit)} in each {noun} under the control, averaged over all {found.words.users_noun}",
+        f"{measured(metric, unit)} in each {noun}{own} under the control, averaged over all {found.words.users_noun}",
         [noun, "outcomes", metric, "from", "to"],
         [[v.name, f"{v.outcomes:,}", *(short(e) for e in (v.estimate, v.low, v.high))] for v in shown],
     )
     most, least = max(mine, key=lambda v: v.estimate), min(mine, key=lambda v: v.estimate)
     says = (
-        f"Expected {metric} under the control, averaged over all {found.words.users_noun}: from "
+        f"Expected {metric} in each {noun}{own} under the control, averaged over all {found.words.users_noun}: from "
         f"{amount(least.estimate, unit)} in {noun} {least.name} to {amount(most.estimate, unit)} in {noun} {most.name}."
     )
     title = f"Levels of {noun}s: {metric} under the control"

@@ -5,7 +5,7 @@ Shapes: H users, K arms, M metrics, P columns of theta, q of a cluster's own eff
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -83,13 +83,26 @@ def levels(known: Known, offers: Offer, members: Sequence[Sequence[int]]) -> Fou
     return _in_units(known, np.stack([_control_rows(known, some_of(offers, some)) for some in members]))
 
 
-def season_levels(known: Known, offers: Offer) -> tuple[IntArray, Found]:
-    """The seasons with outcomes, and the mean outcome of all users under their own controls in each: (L,), (L, M)."""
+def season_levels(
+    known: Known, offers: Offer, numbers: Sequence[int] = (), categories: Sequence[int] = ()
+) -> tuple[IntArray, Found]:
+    """The seasons with outcomes, and the mean outcome of all users under their own controls in each: (L,), (L, M).
+
+    The covariates `numbers` and the `categories` are in each season as its outcomes had them, all others as offered.
+    """
     cells = field_cells.compact(known.evidence.cells, known.structure.cluster_place)
     seasons = np.unique(cells.keys[cells.n > 0, FACTORS.index("season")])
-    if known.structure.cluster == "season":
-        return seasons, _eliminated(known, offers, cells, seasons)
-    rows = [_control_rows(known, offers, season=int(season)) for season in seasons]
+    eliminated = known.structure.cluster == "season"
+    met = [
+        list(_met(cells, int(season), _seen(known, offers) if eliminated else offers, numbers, categories))
+        for season in seasons
+    ]
+    if eliminated:
+        return seasons, _eliminated(known, met, cells, seasons)
+    rows = [
+        _mixed((share, _control_rows(known, part, season=int(season))) for share, part in parts)
+        for season, parts in zip(seasons, met, strict=True)
+    ]
     return seasons, _in_units(known, np.stack(rows))
 
 
@@ -154,7 +167,38 @@ def _in_units(known: Known, rows: FloatArray) -> Found:
     return found._replace(mean=known.centre + found.mean)
 
 
-def _eliminated(known: Known, offers: Offer, cells: field_cells.Cells, seasons: IntArray) -> Found:
+def _met(
+    cells: field_cells.Cells, season: int, offers: Offer, numbers: Sequence[int], categories: Sequence[int]
+) -> Iterator[tuple[float, Offer]]:
+    """The offers in the contexts of a season's outcomes: numbers at their mean, levels with their shares."""
+    if not numbers and not categories:
+        yield 1.0, offers
+        return
+    theirs = cells.at(np.flatnonzero((cells.keys[:, FACTORS.index("season")] == season) & (cells.n > 0)))
+    unit = _unit(offers)
+    if numbers:
+        z = np.array(unit.covariates)
+        z[..., list(numbers)] = np.average(theirs.mean[:, list(numbers)], axis=0, weights=theirs.n)
+        unit = replace(unit, covariates=z)
+    if not categories:
+        yield 1.0, replace(offers, unit=unit)
+        return
+    places = [len(FACTORS) + i for i in categories]
+    seen, which = np.unique(theirs.keys[:, places], axis=0, return_inverse=True)
+    for values, n in zip(seen, np.bincount(which.ravel(), theirs.n), strict=True):
+        levels = np.array(unit.levels)
+        levels[..., list(categories)] = values
+        yield float(n / theirs.n.sum()), replace(offers, unit=replace(unit, levels=levels))
+
+
+def _mixed(rows: Iterable[tuple[float, FloatArray]]) -> FloatArray:
+    """Rows with their shares as one."""
+    return np.sum([share * row for share, row in rows], axis=0)
+
+
+def _eliminated(
+    known: Known, met: Sequence[Sequence[tuple[float, Offer]]], cells: field_cells.Cells, seasons: IntArray
+) -> Found:
     """Levels of seasons whose effects are not in theta: each from its own cells, given theta, at every draw."""
     structure, learned, scale = known.structure, known.evidence.learned, known.scale
     noise = structure.noise
@@ -165,17 +209,17 @@ def _eliminated(known: Known, offers: Offer, cells: field_cells.Cells, seasons: 
     _, theta, covariance = posterior(whole, v, R)
     theirs = field_own.of_clusters(cells, structure.cluster_place, seasons)
     each = field_design.build(theirs, _widened(scale), structure.common, structure.own, noise=noise)
-    seen = _seen(known, offers)
-    X = _control_rows(replace(known, layout=structure.common), seen)
-    Z = _own_rows(known, seen)
+    lasting = replace(known, layout=structure.common)
+    X = np.stack([_mixed((share, _control_rows(lasting, part)) for share, part in parts) for parts in met])  # (L, P)
+    Z = np.stack([_mixed((share, _own_rows(known, part)) for share, part in parts) for parts in met])  # (L, q)
     effects = own(each, v[None], R[None])
-    found = field_own.belief(effects, X[None, None, None], Z[None, None, None], theta[None], covariance[None])
+    found = field_own.belief(effects, X[:, None, None], Z[:, None, None], theta[None], covariance[None])
     mean, cov = mixture(*found, 2)  # (L, 1, M), (L, 1, M, 1, M)
     variance = np.diagonal(cov[:, 0, :, 0, :], axis1=-2, axis2=-1)
     nodes = v.mean(0)
-    prior = (X**2) @ nodes[:, structure.common.family].T + (Z**2) @ nodes[:, structure.own.family].T
+    prior = (X**2) @ nodes[:, structure.common.family].T + (Z**2) @ nodes[:, structure.own.family].T  # (L, M)
     deviation, before = known.unit * np.sqrt(np.maximum(variance, 0.0)), known.unit * np.sqrt(prior)
-    return Found(known.centre + known.unit * mean[:, 0], deviation, np.broadcast_to(before, deviation.shape), NORMAL)
+    return Found(known.centre + known.unit * mean[:, 0], deviation, before, NORMAL)
 
 
 def _seen(known: Known, offers: Offer) -> Offer:
