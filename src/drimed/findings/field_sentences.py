@@ -37,7 +37,7 @@ def _best(found: Varying, effects: Sequence[Effect], given: Collection[str], uni
     best = max(arms, key=lambda x: x.estimate)
     seen = found.words.seen(best.seasons)
     more = "more" if best.estimate >= 0 else "less"
-    clear = best.likely != 0
+    clear = bool(best.certain or best.likely)
     earns = "earns" if clear else "is estimated to earn"
     still = "" if clear else ", which is still open" if best.confirmed else ", which another season must confirm"
     return [
