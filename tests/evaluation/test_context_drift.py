@@ -114,6 +114,25 @@ def test_the_size_of_a_drift_is_told() -> None:
     assert found.p_value[:, 20].max() < 0.05
 
 
+@pytest.mark.parametrize("fields", [1, 2])
+def test_a_past_that_does_not_vary_is_no_unit(fields: int) -> None:
+    """As in the second of seasons whose users share their rain: until the past varies, a deviation is 1."""
+    season = (np.array([430.0, 560.0, 380.0, 470.0]) - 450) / 100
+    C = np.broadcast_to(season[:, None, None], (4, 7, fields))
+    found = context_drift(C)
+    assert found.shift[1] == pytest.approx(1.3)
+    assert found.shift[2] == pytest.approx(1.15 / 0.65)  # the past has two seasons, each 0.65 from their mean
+    assert found.borrowed.tolist() == [False, True, False, False]
+
+
+def test_a_field_that_does_not_vary_does_not_count_as_a_deviation_of_another() -> None:
+    each = 0.01 * np.random.default_rng(0).standard_normal((3, 7, 1))
+    season = np.broadcast_to(np.array([0.3, 0.1 + 0.2, 1.3])[:, None, None], each.shape)
+    found = context_drift(np.concatenate([each, season], -1))
+    assert found.shift[2] == pytest.approx(1.0, abs=0.02), "it moved by 1; the other has hardly any spread"
+    assert not context_drift(normal(runs=3)).borrowed.any()
+
+
 def test_one_episode_has_no_past_to_differ_from() -> None:
     found = context_drift(normal()[:, :1])
     assert (found.p_value == 1).all()

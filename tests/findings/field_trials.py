@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,17 +40,25 @@ PEOPLE: dict[str, Any] = {
 
 
 def grown(
-    spec: dict[str, Any], seasons: int, *, seed: int = 1, slope: float = 0.0, untold: str = "", times: float = 1.0
+    spec: dict[str, Any],
+    seasons: int,
+    *,
+    seed: int = 1,
+    slope: float = 0.0,
+    untold: str = "",
+    times: float = 1.0,
+    rains: Sequence[float] = (),
 ) -> Trial:
     """Levels of users and seasons 9 apart, noise 6; `slope`: what the good arm gains with a spread of rain.
 
-    Effects are so many `times` as large as `EFFECT` says.
+    Effects are so many `times` as large as `EFFECT` says. `rains` are those of the seasons, which all users share.
     """
     rng = np.random.default_rng(seed)
     trial = Trial.create(spec, MemoryStore())
     level = dict(zip(spec["users"], drawn("level", seasons, seed, len(spec["users"])), strict=True))
-    for year in drawn("year", seasons, seed):
+    for n, year in enumerate(drawn("year", seasons, seed)):
         rain = {user: {"rain": 300 + 60 * rng.standard_normal()} for user in spec["users"]}
+        rain = {user: {"rain": rains[n]} for user in rain} if rains else rain
         trial.open_episode(rain if spec.get("context") else None)
         reports = []
         for given in trial.ask():

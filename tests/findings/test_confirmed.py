@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,14 @@ def test_after_two_seasons_it_is_said(two: Analysis) -> None:
     page = report(two)
     assert re.search(JUDGED, page)
     assert WHY not in page
+
+
+def test_the_summary_counts_the_seasons_of_the_arm_and_not_those_of_the_trial(two: Analysis) -> None:
+    newer = [replace(x, seasons=1) if x.arm == "good" else x for x in two.effects]
+    best = next(s for s in sentences(replace(two, effects=newer)) if "good is estimated to earn" in s)
+    assert "which another season must confirm" in best
+    assert best.endswith("; compared in 1 season).")
+    assert any(s.endswith("; compared in 2 seasons).") for s in sentences(two) if "good earns" in s)
 
 
 def test_seasons_of_the_whole_trial_count_for_a_user_who_was_there_in_one() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from drimed.findings.analyse import Analysis, analyse, sentences
 from drimed.findings.charts.forest import Row, forest
-from drimed.findings.effects import effects
+from drimed.findings.effects import EVERYBODY, effects
 from drimed.learning.field import many
 from drimed.records import Effect
 from drimed.trial.stores.memory import MemoryStore
@@ -60,6 +60,14 @@ def test_sentences_and_charts_say_that_it_may_be_chance(done: Analysis) -> None:
     assert "that may be chance among so many comparisons" in drawn.says
     assert CHANCE in drawn.wide
     assert ">open, may be chance</text>" in drawn.wide
+
+
+def test_the_summary_calls_what_is_certain_clear_though_its_likely_range_does_not_stand(done: Analysis) -> None:
+    open_ = effect(EVERYBODY, 0.2, 2.0, stands=False)
+    for found, words in ((open_, "is estimated to earn"), (replace(open_, low=0.1, high=2.1), "earns")):
+        said = next(s for s in sentences(replace(done, effects=[found])) if s.startswith("For the average of"))
+        assert f"good {words} 1.1 more than the control" in said
+        assert ("still open" in said) == (found.certain == 0)
 
 
 def test_a_site_is_judged_with_all_sites_together() -> None:

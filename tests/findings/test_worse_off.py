@@ -91,3 +91,21 @@ def test_the_worst_case_of_a_single_user_is_told_beside_what_its_tolerance_allow
     beyond = worse_off.said(_analysis([5.0, -9.0], half=4.0))
     assert any(s.endswith("site 1: −13; beyond what its tolerance allows, −10.") for s in beyond)
     assert not any("single user" in s for s in worse_off.said(_analysis([5.0, 6.0], half=4.0))), "nobody can have lost"
+
+
+def test_the_worst_case_that_is_told_is_the_lowest_of_all_users_whatever_each_is_allowed() -> None:
+    a = _analysis([-301.0, -201.0, 9.0], half=4.0, unit="EUR")
+    a.course.by_user.allowed[:] = -16000.0, -15000.0, -16000.0
+    assert min(worse_off.worse_off(a), key=lambda x: x.low or 0.0).user == "site 0"
+    worst = [s for s in worse_off.said(a) if "orst case of a single user" in s or s.startswith("That of")]
+    assert len(worst) == 1
+    assert worst[0].endswith("is that of site 0: −305 EUR; its tolerance allows −16,000 EUR.")
+
+
+def test_another_user_whose_worst_case_is_beyond_its_tolerance_is_told_too() -> None:
+    a = _analysis([-301.0, -201.0, 9.0], half=4.0, unit="EUR")
+    a.course.by_user.allowed[:] = -16000.0, -150.0, -150.0
+    said = worse_off.said(a)
+    at = next(i for i, s in enumerate(said) if "worst case of a single user" in s)
+    assert "site 0: −305 EUR; its tolerance allows −16,000 EUR." in said[at]
+    assert said[at + 1] == "That of site 1, −205 EUR, is beyond what its tolerance allows, −150 EUR."

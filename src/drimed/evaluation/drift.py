@@ -38,10 +38,11 @@ from drimed.errors import ConfigError, ShapeError
 from drimed.evaluation import exchangeable
 from drimed.learning.offer import Offer
 from drimed.linear import checks
-from drimed.linear.arrays import FloatArray, IntArray
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
 FEWEST_SEASONS = 10  # below, hardly any drift can be told from seasons that differ at random
 FEWEST_SCORES = 3  # of earlier seasons, before a single season is judged by their scatter
+ROUND_OFF = 1e-10  # of the size of contexts: a spread below it is none
 EDGE = 1e-12  # ranks are kept this far from 0 and 1: a normal score stays finite
 GUARANTEES = ("every", "average")
 
@@ -56,6 +57,7 @@ class ContextDrift:
     """What each episode shows."""
 
     shift: FloatArray  # (..., L), distance of the mean context from that of the past, in its standard deviations
+    borrowed: BoolArray  # (..., L), whether the past had none in some coordinate, so that 1 was taken for it
     scale: FloatArray  # (..., L), mean length of contexts over that of the past
     p_value: FloatArray  # (..., L), of this episode against the scatter of those before, for that episode alone
     evidence: FloatArray  # (..., L), log of an e-value against "no drift so far"
@@ -75,6 +77,9 @@ class ContextDrift:
 
 def context_drift(contexts: Any, *, alpha: float = 0.05, seed: int = 0) -> ContextDrift:
     """Test contexts (..., L, H, D) episode by episode: each coordinate, and the length.
+
+    A coordinate in which the past does not vary, as after one episode whose users share it, counts in its own unit:
+    have it such that 1 is a usual deviation.
 
     >>> rng = np.random.default_rng(0)
     >>> calm = rng.standard_normal((30, 10, 2))
@@ -143,20 +148,24 @@ def first(crossed: Any) -> IntArray:
     return np.where(hit.any(-1), hit.argmax(-1), -1)
 
 
-def _sizes(C: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _sizes(C: FloatArray) -> tuple[FloatArray, BoolArray, FloatArray]:
     L = C.shape[-3]
-    mean = C.mean(-2)  # (..., L, D)
     length = np.linalg.norm(C, axis=-1).mean(-1)  # (..., L)
+    size = np.abs(C).max((-3, -2))[..., None, :]  # (..., 1, D)
+    C = C - C[..., :1, :1, :]  # neither distances nor spreads change, and less of them is round-off
+    mean = C.mean(-2)  # (..., L, D)
     earlier = np.arange(1, L)
     past_mean = np.cumsum(mean, -2)[..., :-1, :] / earlier[:, None]
     past_square = np.cumsum((C**2).mean(-2), -2)[..., :-1, :] / earlier[:, None]
-    spread = np.sqrt(np.maximum(past_square - past_mean**2, 0.0).sum(-1))
+    variance = np.maximum(past_square - past_mean**2, 0.0)
+    varies = np.sqrt(variance) > ROUND_OFF * size
     past_length = np.cumsum(length, -1)[..., :-1] / earlier
     moved = np.linalg.norm(mean[..., 1:, :] - past_mean, axis=-1)
-    shift, scale = np.zeros(length.shape), np.ones(length.shape)
-    shift[..., 1:] = moved / np.where(spread > 0, spread, 1.0)
+    shift, borrowed, scale = np.zeros(length.shape), np.zeros(length.shape, bool), np.ones(length.shape)
+    shift[..., 1:] = moved / np.sqrt(np.where(varies, variance, 1.0).sum(-1))
+    borrowed[..., 1:] = ~varies.all(-1)
     scale[..., 1:] = length[..., 1:] / np.where(past_length > 0, past_length, 1.0)
-    return shift, scale
+    return shift, borrowed, scale
 
 
 @final

@@ -27,9 +27,10 @@ TABLES: dict[str, dict[str, str]] = {
         "decisions": "how often the arm was given here",
         "available": "whether anybody here can get the arm now",
         "seasons": "how many have outcomes of the arm, or of the control if these are fewer; with fewer than 2 the arm "
-        "is not judged; empty: it does not matter in this model",
+        "is not judged; empty: it does not matter in this model, or for what rests on the propensities alone",
         "stands": "whether what the likely range says stands allowing for all arms and users that are compared; where "
-        "it does not, it may be chance and the arm is open; empty: the paper's model, where this is not asked",
+        "it does not, it may be chance and the arm is open; empty: the paper's model or the propensities alone, where "
+        "this is not asked",
         "own_share": "share of what is known about the effect that comes from outcomes here; empty: not worked out",
         "own_outcomes": "how many outcomes of the arm there are here; empty: not worked out",
     },

@@ -36,14 +36,14 @@ def _best(found: Varying, effects: Sequence[Effect], given: Collection[str], uni
     if not arms:
         return []
     best = max(arms, key=lambda x: x.estimate)
-    seen = f"; {found.words.seen}" if found.words.seen else ""
+    seen = found.words.seen(best.seasons)
     more = "more" if best.estimate >= 0 else "less"
-    clear = best.likely != 0
+    clear = bool(best.certain or best.likely)
     earns = "earns" if clear else "is estimated to earn"
     still = "" if clear else ", which is still open" if best.confirmed else ", which another season must confirm"
     return [
         f"{found.words.whole_scope}, {best.arm} {earns} {amount(abs(best.estimate), unit)} {more} than the control"
-        f"{still} (likely {short(best.likely_low)} to {short(best.likely_high)}{seen})."
+        f"{still} (likely {short(best.likely_low)} to {short(best.likely_high)}{f'; {seen}' if seen else ''})."
     ]
 
 

@@ -99,9 +99,15 @@ class Words:
         who = f"For the average of these {n}" if self.users > 1 else f"For this {self.user}"
         return f"{who}{self.scope}"
 
-    @property
-    def seen(self) -> str:
-        """How many seasons that rests on."""
+    def seen(self, compared: int | None) -> str:
+        """How many seasons an effect rests on: in which its arm was compared, or (None: that does not matter) all.
+
+        >>> words = Words(False, False, True, 6, 6, 3, ())
+        >>> words.seen(1), words.seen(None)
+        ('compared in 1 season', '3 seasons with outcomes')
+        """
+        if compared is not None:
+            return f"compared in {counted(compared, self.season)}"
         return "" if self.seasons is None else f"{counted(self.seasons, self.season)} with outcomes"
 
     def rests(self, own: float, here: int, anywhere: int, others: str) -> str:

@@ -79,17 +79,22 @@ def _losers(a: Analysis, everybody: list[Off], unit: str) -> str:
 
 
 def _worst_user(a: Analysis, everybody: list[Off], unit: str) -> list[str]:
-    """The user who may have lost most, by what the tolerance allows; nothing where nobody can have lost anything."""
-    known = [(x.low - x.allowed, x.low, x) for x in everybody if x.low is not None and x.low < CLEARLY * x.allowed]
+    """The user who may have lost most, and who else most beyond the tolerance; nothing where nobody can have lost."""
+    known = [(x.low, x) for x in everybody if x.low is not None and x.low < CLEARLY * x.allowed]
     if a.checks.withdrawn or len(everybody) < 2 or not known:
         return []
-    _, low, x = min(known, key=lambda one: one[0])
+    low, x = min(known, key=lambda one: one[0])
     user = "user" if a.varying is None else a.varying.words.user
     over = "its tolerance allows" if low >= x.allowed else "beyond what its tolerance allows,"
-    return [
+    said = [
         f"The worst case of a single {user}, all decisions together, is that of {x.user}: {amount(low, unit)}; {over} "
         f"{amount(x.allowed, unit)}."
     ]
+    low, other = min(known, key=lambda one: one[0] - one[1].allowed)
+    if low < other.allowed and other is not x:
+        beyond = f"is beyond what its tolerance allows, {amount(other.allowed, unit)}"
+        said.append(f"That of {other.user}, {amount(low, unit)}, {beyond}.")
+    return said
 
 
 def _worst_case(a: Analysis, unit: str) -> list[str]:

@@ -46,7 +46,8 @@ class Decision:
     propensity: float | None  # None: the policy's own draw has no closed form, or it is not shown
     reason: str  # what the guard did
     share: float | None  # how much of the policy's own proposal the guard kept
-    effects: dict[str, Interval] | None  # arms against the control, as estimated then; none where nothing was known
+    # Arms against the control, as estimated then, each end at the trial's confidence; none where nothing was known.
+    effects: dict[str, Interval] | None
     context: dict[str, float | str] | None
     unavailable: list[str]
     state_version: int  # the event up to which the log was known

@@ -53,6 +53,15 @@ def guard_did(decision: Decision, near: str = NEAR) -> str:
     return words.get(decision.reason, decision.reason)
 
 
+def both_ends(confidence: float) -> str:
+    """At which level a range holds, each end of which is a one-sided bound at the trial's confidence.
+
+    >>> both_ends(0.95), both_ends(0.99)
+    ('90 %', '98 %')
+    """
+    return f"{100 * (2 * confidence - 1):g} %"
+
+
 def at_most(relative: float, absolute: float, what: str, unit: str) -> str:
     """How far something may fall short of the control's.
 
@@ -108,8 +117,8 @@ def why_this_arm(
 ) -> list[str]:
     """What the arm was estimated to bring, how it came to be drawn, and what the guard did: a sentence each.
 
-    `confidence` is that of the trial, whose ranges the decision has; `unit` is that of the reward; of `unknown` arms
-    there was no outcome yet, so that what the model says of them rests on nothing. `protects` is what the guard
+    `confidence` is that of the trial, at which each end of a range holds; `unit` is that of the reward; of `unknown`
+    arms there was no outcome yet, so that what the model says of them rests on nothing. `protects` is what the guard
     certifies (`drimed.guards.guard`).
 
     >>> from drimed.records import Decision, Interval
@@ -118,7 +127,7 @@ def why_this_arm(
     ...     propensity=0.97, reason=REASONS[0], share=1.0, effects=effects, context=None, unavailable=[],
     ...     state_version=9, time="", actor="")
     >>> print(*why_this_arm(decision, confidence=0.99, unit="EUR"), sep="\\n")
-    new is estimated to bring 126 EUR more than the control (99 % range: 20 to 232), the most of all arms.
+    new is estimated to bring 126 EUR more than the control (98 % range: 20 to 232), the most of all arms.
     It was drawn with a chance of 97 %.
     The guard changed nothing: the chances are those that the policy proposed.
     """
@@ -189,7 +198,7 @@ def _drawn(d: Decision) -> str:
 
 
 def _against(e: Interval, confidence: float | str, unit: str) -> str:
-    level = "range at all times" if confidence == "anytime" else f"{100 * float(confidence):g} % range"
+    level = "range at all times" if confidence == "anytime" else f"{both_ends(float(confidence))} range"
     return f"{_more(e.estimate, unit)} than the control ({level}: {short(e.low)} to {short(e.high)})"
 
 

@@ -290,6 +290,8 @@ def test_the_story_of_a_decision_is_whole(visitor: Visitor, http: httpx.Client) 
     assert "Why this arm?" in said
     assert re.search(r"It was drawn with a chance of|No other arm had a chance", said), said
     assert "guard" in said
+    assert "98 % range" in said, "each end holds at 99 %"
+    assert "the range is at the trial's confidence, 99 % at each end." in said
     assert re.search(r"corrected: yield [\d.]+ → 5.25 scale off local", said), said
     assert re.search(r"recorded as event \d+ hash [0-9a-f]{64}", said)
     assert re.search(r"the state after event \d+", said)

@@ -105,6 +105,8 @@ def contexts(analysis: Analysis) -> Chart | None:
         f"Distance of the mean context from that of earlier {when.word}s; largest in {when.said(most)}: "
         f"{short(shift[most])} standard deviations."
     )
+    if found.borrowed.any():
+        says += " As long as a field is the same in all earlier contexts, its spread in the trial file is the unit."
     return svg.drawn("context-chart", "How far contexts moved, in standard deviations", says, draw, table)
 
 

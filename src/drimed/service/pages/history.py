@@ -33,7 +33,7 @@ from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 from drimed.trial.tried import untried
-from drimed.trial.why import in_words, possible
+from drimed.trial.why import both_ends, in_words, possible
 
 CHANGES = tuple(k for k in kinds.KINDS if k not in (kinds.DECISION, kinds.OUTCOME, kinds.SNAPSHOT))
 WISHES = (kinds.PREFERENCE, kinds.CONTROL)
@@ -248,10 +248,11 @@ def _charts(state: TrialState, d: Decision, new: Collection[str]) -> dict[str, A
         for arm, e in estimated.items()
         if arm not in unknown
     ]
-    level = "anytime" if confidence == "anytime" else f"{100 * float(confidence):g} %"
+    level = "anytime" if confidence == "anytime" else both_ends(float(confidence))
+    each = "for all decisions at once" if confidence == "anytime" else f"{100 * float(confidence):g} % at each end"
     title = "Estimated effect of each arm against this user's control"
     return {
-        "level": level,
+        "confidence": each,
         "unknown": [] if d.effects is None else unknown,
         "probabilities": allocation.probabilities(d.probabilities, d.arm),
         "effects": forest.forest("then-chart", title, then, on="reward", unit=state.spec.reward.unit, promise=level),
