@@ -25,6 +25,15 @@ def short(value: float) -> str:
     return (f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}").replace("-", "−")
 
 
+def known(value: float) -> str:
+    """A number, or that it is not known.
+
+    >>> known(-26.21), known(1e50)
+    ('−26.2', 'not known yet')
+    """
+    return NOT_KNOWN if abs(value) >= ENDLESS else short(value)
+
+
 def span(low: float, high: float) -> str:
     """A range.
 

@@ -248,6 +248,37 @@ def test_arms_that_nobody_was_given_are_not_judged() -> None:
     assert all("not judged" in row for row in rows)
 
 
+def test_where_only_the_control_has_outcomes_nothing_is_recommended(tmp_path: Path) -> None:
+    trial = grown(FIELD, 1)
+    found = analyse(trial)
+    assert found.given == {"old"}
+    assert [r.effect.arm for r in found.recommendations] == ["old"] * 6
+    assert all(r.p_best < 0.9 for r in found.recommendations)  # of all arms, also of those that nobody was given
+    page = write_report(trial, tmp_path).read_text(encoding="utf-8")
+    assert "There is nothing to recommend yet: of the arms that can be given, only the control has outcomes." in page
+    assert "best so far" not in page
+    rows = list(csv.DictReader((tmp_path / "recommendations.csv").read_text(encoding="utf-8").splitlines()))
+    assert {(row["arm"], row["effect"], row["lead"], row["runner_up"]) for row in rows} == {("old", "0.0", "", "")}
+
+
+def test_an_arm_without_outcomes_is_not_recommended_however_good_it_is_estimated_to_be() -> None:
+    trial = grown(FIELD, 8)
+    trial.add_arm("new")
+    trial.retire_arm("good", reason="dear")
+    trial.retire_arm("bad", reason="poor")
+    found = analyse(trial)
+    new = [x.estimate for x in found.own_effects if x.arm == "new"]
+    assert max(new) > 0  # as arms have done here on average
+    assert {(r.effect.arm, r.alone) for r in found.recommendations} == {("old", True)}
+
+
+def test_a_range_that_is_not_known_yet_is_said_so_wherever_it_stands(done: Analysis) -> None:
+    open_ = [replace(r, effect=replace(r.effect, low=-1e50, high=1e50)) for r in done.recommendations]
+    page = report(replace(done, recommendations=open_))
+    assert "∞" not in page
+    assert page.count("not known yet") == len(open_)
+
+
 def test_before_any_outcome_the_page_makes_no_claim() -> None:
     trial = Trial.create(FIELD, MemoryStore())
     one = Trial.create(FIELD, MemoryStore())

@@ -19,7 +19,7 @@ from drimed.findings.inference import Inference, inference_fit
 from drimed.findings.over_time import Past, over_time
 from drimed.findings.stopping import Stopped, stopped
 from drimed.findings.varying import Varying, varying
-from drimed.formatting import amount, counted, listed, short
+from drimed.formatting import amount, counted, listed, short, span
 from drimed.learning.field.contrasts import Known
 from drimed.records import PENDING, STATES, Decision, Effect, Opening, Status
 from drimed.trial import asking, queries
@@ -106,7 +106,7 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
         fit=fit,
         course=course(seen, fit),
         effects=effects,
-        recommendations=recommendations(state, fit, _own(seen, effects)) if effects else [],
+        recommendations=recommendations(seen, fit, _own(seen, effects)) if effects else [],
         checks=replace(checks, alarms=[*checks.alarms, *agreed.alarms]),
         oldest_pending=int(np.min(seen.episode[waiting])) if waiting.any() else None,
         next=upcoming,
@@ -314,4 +314,4 @@ def _gain(a: Analysis) -> str:
     if a.checks.withdrawn:
         return f"{worth}, without a guarantee."
     each = f"{amount(abs(gain) / n, unit)} for each"
-    return f"{worth} ({a.promise}: {short(low)} to {short(high)}), {each}; {a.course.verdict}."
+    return f"{worth} ({a.promise}: {span(low, high)}), {each}; {a.course.verdict}."

@@ -49,9 +49,14 @@ class Recommendation:
     user: str
     control: str  # arms of the control, by name
     effect: Effect  # of the recommended arm
-    lead: float  # over the next best arm
-    runner_up: str
-    p_best: float
+    lead: float  # over the next best arm with outcomes; infinite where there is none
+    runner_up: str  # the arm itself where there is none
+    p_best: float  # of all arms, those without outcomes too
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is nothing to compare it with: no other arm that the user can get has outcomes."""
+        return self.runner_up == self.effect.arm
 
 
 def effects(
@@ -120,13 +125,16 @@ def all_effects(seen: Gathered, fit: Inference) -> list[Effect]:
     ]
 
 
-def recommendations(state: TrialState, fit: Inference, own: Sequence[Effect]) -> list[Recommendation]:
-    """The best arm for each user; `own` are the effects of all users in their order."""
+def recommendations(seen: Gathered, fit: Inference, own: Sequence[Effect]) -> list[Recommendation]:
+    """The best arm for each user, of the control and the arms with outcomes; `own` are all users' effects in order."""
+    state = seen.state
     arms, offers = state.problem.arms, offers_now(state)
+    among = offers.control > 0  # (H, K)
+    among[:, np.unique(seen.arm[seen.told])] = True
     parts = (
-        field.recommended(state, fit, offers, POSTERIOR_DRAWS)
+        field.recommended(state, fit, offers, POSTERIOR_DRAWS, among)
         if isinstance(fit, Known)
-        else [linear.recommend(fit, offers, seed=state.seed, draws=POSTERIOR_DRAWS)]
+        else [linear.recommend(fit, offers, seed=state.seed, draws=POSTERIOR_DRAWS, among=among)]
     )
     best = [row for b in parts for row in zip(b.arm, b.margin, b.runner_up, b.best, strict=True)]
     return [

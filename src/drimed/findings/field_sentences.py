@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from drimed.findings.effects import EVERYBODY, MODEL
 from drimed.findings.varying import Varies, Varying
-from drimed.formatting import amount, listed, short
+from drimed.formatting import amount, listed, short, span
 from drimed.records import Effect
 from drimed.trial.model_free import REWARD
 
@@ -42,7 +42,7 @@ def _best(found: Varying, effects: Sequence[Effect], given: Collection[str], uni
     still = "" if clear else ", which is still open" if best.confirmed else ", which another season must confirm"
     return [
         f"{found.words.whole_scope}, {best.arm} {earns} {amount(abs(best.estimate), unit)} {more} than the control"
-        f"{still} (likely {short(best.likely_low)} to {short(best.likely_high)}{seen})."
+        f"{still} (likely {span(best.likely_low, best.likely_high)}{seen})."
     ]
 
 

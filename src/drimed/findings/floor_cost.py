@@ -13,7 +13,7 @@ import numpy as np
 
 from drimed.findings.course import summed
 from drimed.findings.inference import Inference
-from drimed.formatting import amount, counted, percent, short
+from drimed.formatting import amount, counted, percent, short, span
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.rules.floors import KEPT
 from drimed.trial.gather import Gathered
@@ -50,7 +50,7 @@ class FloorCost:
         said = [
             f"Floors were in force for {under}{until}. Against what would have been played without them they are "
             f"estimated to have {worth} {amount(abs(self.loss), self.unit)} of reward in all ({promise}: "
-            f"{short(ends[0])} to {short(ends[1])}), {amount(abs(self.loss) / self.decisions, self.unit)} in each of "
+            f"{span(*ends)}), {amount(abs(self.loss) / self.decisions, self.unit)} in each of "
             "these decisions."
         ]
         more = "more" if self.control >= 0 else "fewer"

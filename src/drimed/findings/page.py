@@ -22,9 +22,9 @@ from drimed.findings.charts.svg import Chart
 from drimed.findings.dictionary import meanings
 from drimed.findings.effects import EVERYBODY, MODEL, Recommendation, better, groups
 from drimed.findings.stopping import story
-from drimed.findings.undecided import undecided
+from drimed.findings.undecided import NOTHING_YET, undecided
 from drimed.findings.upcoming import upcoming
-from drimed.formatting import ENDLESS, amount, counted, measured, moment, percent, short
+from drimed.formatting import ENDLESS, amount, counted, measured, moment, percent, short, span
 from drimed.learning.field.contrasts import ALPHA, Known
 from drimed.outputs import replacing
 from drimed.records import Effect
@@ -68,6 +68,7 @@ def shown(a: Analysis, view: View) -> dict[str, Any]:
         "effects": [c for i, on in enumerate(view.on) if (c := _effects(a, view.who, on, i)) is not None],
         "undecided": undecided(a),
         "recommendations": [r for r in a.recommendations if r.user in some] if _known(a) else [],
+        "nothing_yet": NOTHING_YET if all(r.alone for r in a.recommendations) else "",
         "over_time": [c for on in view.on[:1] if (c := over_time.over_time(a, on, unit[on])) is not None],
         "reward": course.reward(a),
         "worse_off": worse_off.worse_off(a, some) if len(a.seen.state.users) > 1 else [],
@@ -95,7 +96,7 @@ def environment(*packages: str) -> Environment:
         loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     made.filters |= {"short": short, "moment": moment, "percent": percent}
-    made.globals |= {"counted": counted, "amount": amount}
+    made.globals |= {"counted": counted, "amount": amount, "span": span}
     return made
 
 
@@ -270,7 +271,8 @@ def _flat(r: Recommendation) -> dict[str, Any]:
     found = {"effect_low": e.low, "effect_high": e.high, "likely_low": e.likely_low, "likely_high": e.likely_high}
     ends = {name: "" if _endless(end) else end for name, end in found.items()}
     own = {"user": r.user, "arm": e.arm, "control": r.control, "effect": e.estimate}
-    return own | ends | {"lead": r.lead, "runner_up": r.runner_up, "p_best": r.p_best}
+    next_best = {"lead": "", "runner_up": ""} if r.alone else {"lead": r.lead, "runner_up": r.runner_up}
+    return own | ends | next_best | {"p_best": r.p_best}
 
 
 def _allocation(analysis: Analysis) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from drimed.findings.analyse import Analysis
 from drimed.findings.charts import panels, svg
 from drimed.findings.charts.panels import Curve, Ground
 from drimed.findings.charts.svg import Chart, Key, Table
-from drimed.formatting import amount, counted, measured, short
+from drimed.formatting import amount, counted, measured, short, span
 from drimed.records import Effect
 from drimed.trial.seasons import calendar
 
@@ -47,7 +47,7 @@ def over_time(analysis: Analysis, on: str, unit: str) -> Chart | None:
         title,
         ["arm", f"after {word}", "effect", "likely"],
         [
-            [arm, names[i], short(x.estimate), f"{short(x.likely_low)} to {short(x.likely_high)}"]
+            [arm, names[i], short(x.estimate), span(x.likely_low, x.likely_high)]
             for arm in arms
             for i, x in courses[arm]
         ],
