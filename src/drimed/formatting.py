@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
 NOT_KNOWN = "not known yet"  # in place of a number or a range that rests on nothing
@@ -112,6 +112,15 @@ def counted(n: int, what: str) -> str:
     ('1 user', '0 users', '1,200 decisions')
     """
     return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def marked(arm: str, retired: Collection[str]) -> str:
+    """An arm's name, and whether it is retired.
+
+    >>> marked("late", ["late"]), marked("early", ["late"])
+    ('late (retired)', 'early')
+    """
+    return f"{arm} (retired)" if arm in retired else arm
 
 
 def listed(names: Sequence[str], most: int = 5, last: str = " and ") -> str:

@@ -353,3 +353,40 @@ def test_a_control_plot_is_taken_out_of_the_plot_beside_it() -> None:
     good = next(x for x in found.effects if (x.who, x.on, x.arm) == (EVERYBODY, "yield", "good"))
     assert abs(good.estimate - 12) < 5
     assert found.checks.left
+
+
+def test_an_arm_that_is_retired_keeps_what_was_found_about_it_and_is_marked(tmp_path: Path) -> None:
+    spec = FIELD | {"users": FIELD["users"] | {"s0": FIELD["users"]["s0"] | {"arms": ["old", "bad"]}}}
+    trial = grown(spec, 8, times=2.0)
+    before = analyse(trial)
+    trial.retire_arm("good", reason="too dear")
+    found = analyse(trial)
+    numbers = [replace(x, available=True) for x in found.effects]
+    assert numbers == [replace(x, available=True) for x in before.effects]  # also of all together: of the same users
+
+    page = write_report(trial, tmp_path).read_text(encoding="utf-8")
+    verdicts = _verdicts(page)
+    assert {name.replace(" (retired)", ""): said for name, said in verdicts.items()} == _verdicts(report(before))
+    assert verdicts["good (retired)"] == verdicts["s1: good (retired)"] == "more, certainly"
+    assert verdicts["s0: good (retired)"] == "not judged"  # it could never get it
+    assert "good" not in verdicts
+    assert "good (retired, given" in page
+    assert ">retired, given" in page  # below its name in the pictures
+    said = sentences(found)
+    assert any("good (retired) earns" in s for s in said)
+    assert any("at least one arm" not in s and "good (retired) is certainly better" in s for s in said)
+
+    rows = list(csv.DictReader((tmp_path / "effects.csv").read_text(encoding="utf-8").splitlines()))
+    assert {(row["arm"], row["retired"]) for row in rows} == {("old", "False"), ("good", "True"), ("bad", "False")}
+    assert "good" not in {r.effect.arm for r in found.recommendations}
+
+
+def _verdicts(page: str) -> dict[str, str]:
+    """By the model, of the first chart of all users and of the chart of each one."""
+    rows = re.findall(r"<tr><th scope=\"row\">([^<]*)</th>(.*?)</tr>", page, re.S)
+    cells = [(name, re.findall(r"<td[^>]*>([^<]*)</td>", rest)) for name, rest in rows]
+    found: dict[str, str] = {}
+    for name, row in cells:
+        if "model" in row:
+            found.setdefault(name, row[row.index("model") + 1])
+    return found

@@ -98,14 +98,14 @@ def all_effects(seen: Gathered, fit: Inference) -> list[Effect]:
     state = seen.state
     names, offers = list(state.users), offers_now(state)
     members = groups(state)
-    times, possible = given(state, names), available(state, names)
+    times, possible, could = given(state, names), available(state, names), available(state, names, retired=True)
     measures, told = [REWARD, *state.problem.metrics], _seasons(fit, offers)
     together: list[list[Effect]] = [[] for _ in measures]
     everybody: Compared | None = None
     for who, some in members.items():  # all users are the first
         can, stands = np.asarray(possible[some].any(0)), None
         if isinstance(fit, Known):
-            found = field.compared(fit, offers, some, possible)
+            found = field.compared(fit, offers, some, could)
             everybody = everybody or found
             others = 1 if who == EVERYBODY else len(members) - 1
             ranges, stands = field.five(found.found), _stands(state, found, everybody, others)
@@ -205,7 +205,7 @@ def _everybody(state: TrialState) -> Compared | None:
     if found is None:
         return None
     names = list(state.users)
-    return field.on_reward(field.compared(found, offers, range(len(names)), available(state, names)))
+    return field.on_reward(field.compared(found, offers, range(len(names)), available(state, names, retired=True)))
 
 
 def _seasons(fit: Inference, offers: Offer) -> IntArray | None:
@@ -248,12 +248,14 @@ def given(state: TrialState, users: Sequence[str]) -> IntArray:
     return np.array([p + [0] * (K - len(p)) for p in pulls], np.intp).reshape(len(users), K)
 
 
-def available(state: TrialState, users: Sequence[str]) -> BoolArray:
-    """Whether each of these users can get each arm now: (H, K)."""
+def available(state: TrialState, users: Sequence[str], *, retired: bool = False) -> BoolArray:
+    """Whether each of these users can get each arm now, or (`retired`) could if no arm had been retired: (H, K)."""
     arms = state.problem.arms
     found = np.ones((len(users), len(arms)), bool)
     for h, user in enumerate(users):
         excluded, allowed = set(state.excluded(user)), state.profile(user).allowed
+        if retired:
+            excluded -= set(state.retired)
         found[h] = [arm not in excluded and (allowed is None or bool(allowed[a])) for a, arm in enumerate(arms)]
     return found
 

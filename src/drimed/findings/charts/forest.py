@@ -34,6 +34,7 @@ class Row:
     single: bool = False  # there is one range only, and the number of decisions is not known
     judged: bool = True  # whether the model stands that its ranges rest on, and enough is known
     note: str = ""  # where what is known about it comes from
+    retired: bool = False  # whether the arm is not given any more
 
     @property
     def model_free(self) -> bool:
@@ -73,11 +74,26 @@ class Row:
         return f"given {counted(self.effect.decisions, 'time')}" if self.effect.decisions else "never given"
 
     @property
+    def name(self) -> str:
+        """Its label where nothing stands below it."""
+        return f"{self.label} (retired)" if self.retired else self.label
+
+    @property
     def under(self) -> str:
         """What stands below its name."""
-        if self.model_free:
-            return "without the model, exact" if self.effect.source == EXACT else "without the model"
-        return self.note or self.times
+        return self._besides(self._source if self.model_free else self.note or self.times)
+
+    @property
+    def beside(self) -> str:
+        """What stands beside its name in the words."""
+        return self._besides(self._source if self.model_free else self.times)
+
+    @property
+    def _source(self) -> str:
+        return "without the model, exact" if self.effect.source == EXACT else "without the model"
+
+    def _besides(self, said: str) -> str:
+        return ", ".join(filter(None, ["retired" if self.retired else "", said]))
 
     @property
     def likely(self) -> tuple[float, float] | None:
@@ -125,8 +141,7 @@ def forest(
         return bottom + (44 if roomy else 60), made + _ways(measured(on, unit), better, bottom + 36, left, right, roomy)
 
     says = "; ".join(
-        f"{r.label}{f' ({said})' if (said := r.under if r.model_free else r.times) else ''}: "
-        f"{amount(r.effect.estimate, unit)}, {r.verdict}"
+        f"{r.label}{f' ({r.beside})' if r.beside else ''}: {amount(r.effect.estimate, unit)}, {r.verdict}"
         for r in rows[:MOST_SAID]
     )
     if len(rows) > MOST_SAID:
@@ -146,7 +161,7 @@ def forest(
 def _table(title: str, rows: Sequence[Row], promise: str) -> Table:
     found = [r.effect for r in rows]
     columns = {
-        "arm": [r.label for r in rows],
+        "arm": [r.name for r in rows],
         "given": [r.times.removeprefix("given ").removesuffix(" given") for r in rows],
         "effect": [short(e.estimate) for e in found],
         "likely": [span(e.likely_low, e.likely_high) for e in found],
@@ -222,7 +237,7 @@ def _marks(row: Row, x: Scale, y: float, promise: str, unit: str) -> Markup:
     if not row.model_free and inside:
         parts.append(el("circle", cx=x(e.estimate), cy=y, r=5, class_="dot"))
     parts.append(el("rect", x=x.start, y=y - 14, width=x.end - x.start, height=28, class_="touch"))
-    tip = f"{row.label}: {amount(e.estimate, unit)}"
+    tip = f"{row.name}: {amount(e.estimate, unit)}"
     tip += f"; likely {span(*likely)}" if likely is not None else ""
     tip += f"; {'without a model, 95 %:' if row.model_free else promise} {span(e.low, e.high)}"
     tip += f"; {row.times}" if row.times else ""

@@ -30,7 +30,7 @@ def over_time(analysis: Analysis, on: str, unit: str) -> Chart | None:
     word, what = called.word, measured(on, unit)
     curves = [
         Curve(
-            name=arm,
+            name=analysis.named(arm),
             at=[float(i) for i, _ in courses[arm]],
             places=[f"after {word} {names[i]}" for i, _ in courses[arm]],
             estimate=[x.estimate for _, x in courses[arm]],
@@ -47,12 +47,12 @@ def over_time(analysis: Analysis, on: str, unit: str) -> Chart | None:
         title,
         ["arm", f"after {word}", "effect", "likely"],
         [
-            [arm, names[i], short(x.estimate), span(x.likely_low, x.likely_high)]
+            [analysis.named(arm), names[i], short(x.estimate), span(x.likely_low, x.likely_high)]
             for arm in arms
             for i, x in courses[arm]
         ],
     )
-    says = "; ".join(_said(arm, courses[arm], names, unit) for arm in arms) + "."
+    says = "; ".join(_said(analysis.named(arm), courses[arm], names, unit) for arm in arms) + "."
     keys = [Key("effect against control", "key-dot"), Key("likely range (95 %)", "key-level")]
     return svg.drawn("over-time-chart", title, says, panels.drawing(curves, ground), table, keys)
 
