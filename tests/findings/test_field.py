@@ -371,7 +371,7 @@ def test_an_arm_that_is_retired_keeps_what_was_found_about_it_and_is_marked(tmp_
     assert verdicts["s0: good (retired)"] == "not judged"  # it could never get it
     assert "good" not in verdicts
     assert "good (retired, given" in page
-    assert ">retired, given" in page  # below its name in the pictures
+    assert ">s1: good (retired)</text>" in page  # in the pictures
     said = sentences(found)
     assert any("good (retired) earns" in s for s in said)
     assert any("at least one arm" not in s and "good (retired) is certainly better" in s for s in said)

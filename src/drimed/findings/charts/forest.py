@@ -20,6 +20,8 @@ REACH = 4.0  # widths of the likely ranges that are shown on either side; longer
 BOLD = 7.7  # units that a bold letter takes, roughly
 MOST_SAID = 8  # effects that the words below a picture name
 
+RETIRED = " (retired)"
+
 Better = Literal["higher", "lower"]
 
 
@@ -75,24 +77,20 @@ class Row:
 
     @property
     def name(self) -> str:
-        """Its label where nothing stands below it."""
-        return f"{self.label} (retired)" if self.retired else self.label
+        """Its label, and whether the arm is retired."""
+        return f"{self.label}{RETIRED}" if self.retired else self.label
 
     @property
     def under(self) -> str:
         """What stands below its name."""
-        return self._besides(self._source if self.model_free else self.note or self.times)
+        if self.model_free:
+            return "without the model, exact" if self.effect.source == EXACT else "without the model"
+        return self.note or self.times
 
     @property
     def beside(self) -> str:
-        """What stands beside its name in the words."""
-        return self._besides(self._source if self.model_free else self.times)
-
-    @property
-    def _source(self) -> str:
-        return "without the model, exact" if self.effect.source == EXACT else "without the model"
-
-    def _besides(self, said: str) -> str:
+        """What stands in brackets behind its label, in words."""
+        said = self.under if self.model_free else self.times
         return ", ".join(filter(None, ["retired" if self.retired else "", said]))
 
     @property
@@ -209,16 +207,23 @@ def _labels(row: Row, y: float, width: int, left: float, right: float, roomy: bo
         room = int((left - 20) / svg.TEXT)
         up = 4 if row.under else -4
         return [
-            svg.text(left - 14, y - up, row.label, look=look, anchor="end", most=room),
+            svg.text(left - 14, y - up, _fitting(row, room), look=look, anchor="end", most=room),
             *([svg.text(left - 14, y + 12, row.under, look="label", anchor="end", most=room)] if row.under else []),
             svg.text(right + 12, y + 4, row.verdict, look=f"tick verdict {row.look}"),
         ]
     room = int((width - 40 - BOLD * len(row.verdict)) / svg.TEXT)
     return [
-        svg.text(left, y - (30 if row.times else 14), row.label, look=look, most=room),
+        svg.text(left, y - (30 if row.times else 14), _fitting(row, room), look=look, most=room),
         *([svg.text(left, y - 14, row.under, look="label")] if row.under else []),
         svg.text(width - 14, y - (30 if row.times else 14), row.verdict, look=f"tick verdict {row.look}", anchor="end"),
     ]
+
+
+def _fitting(row: Row, room: int) -> str:
+    """Its name in so many letters, as far as the mark of a retired arm is concerned: that is never cut off."""
+    if not row.retired or len(row.name) <= room:
+        return row.name
+    return f"{row.label[: max(1, room - len(RETIRED) - 1)]}…{RETIRED}"
 
 
 def _marks(row: Row, x: Scale, y: float, promise: str, unit: str) -> Markup:
