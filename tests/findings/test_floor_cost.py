@@ -104,8 +104,7 @@ def test_floors_that_changed_no_chance_cost_nothing_also_where_nothing_is_known_
     trial.open_episode({user: {"rain": 300.0} for user in FIELD["users"]})
     given = trial.ask()
     assert {d.arm for d in given} == {"old"}  # in the first season the guard certifies nothing else
-    for n, d in enumerate(given[:2]):
-        trial.tell(d.id, {"yield": 50.0 + n, "cost": 20.0 + n})
+    trial.tell(given[0].id, {"yield": 50.0, "cost": 20.0})  # one outcome tells no variance: every range is endless
     cost = analyse(trial).floor_cost
     assert cost is not None
     assert cost.loss == cost.low == cost.high == cost.control == 0
