@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
 NOT_KNOWN = "not known yet"  # in place of a number or a range that rests on nothing
@@ -23,6 +23,15 @@ def short(value: float) -> str:
     if abs(value) >= ENDLESS:
         return "−∞" if value < 0 else "∞"
     return (f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}").replace("-", "−")
+
+
+def known(value: float) -> str:
+    """A number, or that it is not known.
+
+    >>> known(-26.21), known(1e50)
+    ('−26.2', 'not known yet')
+    """
+    return NOT_KNOWN if abs(value) >= ENDLESS else short(value)
 
 
 def span(low: float, high: float) -> str:
@@ -103,6 +112,15 @@ def counted(n: int, what: str) -> str:
     ('1 user', '0 users', '1,200 decisions')
     """
     return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def marked(arm: str, retired: Collection[str]) -> str:
+    """An arm's name, and whether it is retired.
+
+    >>> marked("late", ["late"]), marked("early", ["late"])
+    ('late (retired)', 'early')
+    """
+    return f"{arm} (retired)" if arm in retired else arm
 
 
 def listed(names: Sequence[str], most: int = 5, last: str = " and ") -> str:

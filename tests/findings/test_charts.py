@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,6 +62,12 @@ def test_effects_say_how_often_each_arm_was_given() -> None:
             assert f">{said}</text>" in picture
     unknown = effects(row(1.0, -0.5, 1.5))
     assert "given" not in unknown.table.columns
+
+
+def test_a_retired_arm_is_marked_however_long_its_name_is() -> None:
+    one = replace(row(1, -1, 3), retired=True, label="a new variety of winter barley with a very long name")
+    drawn = re.findall(r"<text[^>]*>([^<]*)", str(effects(one).wide))
+    assert [said for said in drawn if said.startswith("a new variety") and said.endswith("… (retired)")]
 
 
 def test_arms_that_were_never_given_do_not_set_the_range() -> None:

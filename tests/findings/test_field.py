@@ -295,6 +295,37 @@ def test_arms_that_nobody_was_given_are_not_judged() -> None:
     assert all("not judged" in row for row in rows)
 
 
+def test_where_only_the_control_has_outcomes_nothing_is_recommended(tmp_path: Path) -> None:
+    trial = grown(FIELD, 1)
+    found = analyse(trial)
+    assert found.given == {"old"}
+    assert [r.effect.arm for r in found.recommendations] == ["old"] * 6
+    assert all(r.p_best < 0.9 for r in found.recommendations)  # of all arms, also of those that nobody was given
+    page = write_report(trial, tmp_path).read_text(encoding="utf-8")
+    assert "There is nothing to recommend yet: of the arms that can be given, only the control has outcomes." in page
+    assert "best so far" not in page
+    rows = list(csv.DictReader((tmp_path / "recommendations.csv").read_text(encoding="utf-8").splitlines()))
+    assert {(row["arm"], row["effect"], row["lead"], row["runner_up"]) for row in rows} == {("old", "0.0", "", "")}
+
+
+def test_an_arm_without_outcomes_is_not_recommended_however_good_it_is_estimated_to_be() -> None:
+    trial = grown(FIELD, 8)
+    trial.add_arm("new")
+    trial.retire_arm("good", reason="dear")
+    trial.retire_arm("bad", reason="poor")
+    found = analyse(trial)
+    new = [x.estimate for x in found.own_effects if x.arm == "new"]
+    assert max(new) > 0  # as arms have done here on average
+    assert {(r.effect.arm, r.alone) for r in found.recommendations} == {("old", True)}
+
+
+def test_a_range_that_is_not_known_yet_is_said_so_wherever_it_stands(done: Analysis) -> None:
+    open_ = [replace(r, effect=replace(r.effect, low=-1e50, high=1e50)) for r in done.recommendations]
+    page = report(replace(done, recommendations=open_))
+    assert "∞" not in page
+    assert page.count("not known yet") == len(open_)
+
+
 def test_before_any_outcome_the_page_makes_no_claim() -> None:
     trial = Trial.create(FIELD, MemoryStore())
     one = Trial.create(FIELD, MemoryStore())
@@ -369,3 +400,40 @@ def test_a_control_plot_is_taken_out_of_the_plot_beside_it() -> None:
     good = next(x for x in found.effects if (x.who, x.on, x.arm) == (EVERYBODY, "yield", "good"))
     assert abs(good.estimate - 12) < 5
     assert found.checks.left
+
+
+def test_an_arm_that_is_retired_keeps_what_was_found_about_it_and_is_marked(tmp_path: Path) -> None:
+    spec = FIELD | {"users": FIELD["users"] | {"s0": FIELD["users"]["s0"] | {"arms": ["old", "bad"]}}}
+    trial = grown(spec, 8, times=2.0)
+    before = analyse(trial)
+    trial.retire_arm("good", reason="too dear")
+    found = analyse(trial)
+    numbers = [replace(x, available=True) for x in found.effects]
+    assert numbers == [replace(x, available=True) for x in before.effects]  # also of all together: of the same users
+
+    page = write_report(trial, tmp_path).read_text(encoding="utf-8")
+    verdicts = _verdicts(page)
+    assert {name.replace(" (retired)", ""): said for name, said in verdicts.items()} == _verdicts(report(before))
+    assert verdicts["good (retired)"] == verdicts["s1: good (retired)"] == "more, certainly"
+    assert verdicts["s0: good (retired)"] == "not judged"  # it could never get it
+    assert "good" not in verdicts
+    assert "good (retired, given" in page
+    assert ">s1: good (retired)</text>" in page  # in the pictures
+    said = sentences(found)
+    assert any("good (retired) earns" in s for s in said)
+    assert any("at least one arm" not in s and "good (retired) is certainly better" in s for s in said)
+
+    rows = list(csv.DictReader((tmp_path / "effects.csv").read_text(encoding="utf-8").splitlines()))
+    assert {(row["arm"], row["retired"]) for row in rows} == {("old", "False"), ("good", "True"), ("bad", "False")}
+    assert "good" not in {r.effect.arm for r in found.recommendations}
+
+
+def _verdicts(page: str) -> dict[str, str]:
+    """By the model, of the first chart of all users and of the chart of each one."""
+    rows = re.findall(r"<tr><th scope=\"row\">([^<]*)</th>(.*?)</tr>", page, re.S)
+    cells = [(name, re.findall(r"<td[^>]*>([^<]*)</td>", rest)) for name, rest in rows]
+    found: dict[str, str] = {}
+    for name, row in cells:
+        if "model" in row:
+            found.setdefault(name, row[row.index("model") + 1])
+    return found

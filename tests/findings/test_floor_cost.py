@@ -15,6 +15,7 @@ from drimed.trial.events import DECISION
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
+from tests.findings.field_trials import FIELD
 from tests.trial.floored import MEANS, SPEC, played
 
 
@@ -93,6 +94,21 @@ def test_a_cost_that_is_round_off_is_no_number() -> None:
         below={"late": 20}, possible={"late": 20},
     )  # fmt: skip
     assert cost.says("at all times") == [
-        "Floors were in force for 20 decisions in 1 season. They changed nothing that counts.",
+        "Floors were in force for 20 decisions in 1 season. They changed nothing that counts, and cost nothing.",
         "The guard could not certify the whole floor of every arm: late in 100 % of them.",
     ]
+
+
+def test_floors_that_changed_no_chance_cost_nothing_also_where_nothing_is_known_yet() -> None:
+    trial = Trial.create(FIELD | {"floors": {"control": 0.1, "arms": 0.03}}, MemoryStore())
+    trial.open_episode({user: {"rain": 300.0} for user in FIELD["users"]})
+    given = trial.ask()
+    assert {d.arm for d in given} == {"old"}  # in the first season the guard certifies nothing else
+    trial.tell(given[0].id, {"yield": 50.0, "cost": 20.0})  # one outcome tells no variance: every range is endless
+    cost = analyse(trial).floor_cost
+    assert cost is not None
+    assert cost.loss == cost.low == cost.high == cost.control == 0
+    said = cost.says("at all times")[0]
+    assert (
+        said == "Floors were in force for 12 decisions in 1 season. They changed nothing that counts, and cost nothing."
+    )

@@ -5,13 +5,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from drimed.findings.effects import Recommendation
 from drimed.findings.undecided import MOST_NAMED, undecided
 from drimed.records import Effect
 
 
-def _analysis(chances: list[float], withdrawn: str | None = None, seasons: int | None = None) -> Any:
+def _analysis(
+    chances: list[float], withdrawn: str | None = None, seasons: int | None = None, runner_up: str = "old"
+) -> Any:
     best = Effect("", "new", "reward", 1.0, 0.5, 1.5, 0.7, 1.3, seasons=seasons)
-    found = [SimpleNamespace(user=f"u{i}", effect=best, runner_up="old", p_best=p) for i, p in enumerate(chances)]
+    found = [Recommendation(f"u{i}", "old", best, 0.5, runner_up, p) for i, p in enumerate(chances)]
     return SimpleNamespace(recommendations=found, checks=SimpleNamespace(withdrawn=withdrawn), varying=None)
 
 
@@ -36,3 +39,7 @@ def test_what_one_season_alone_has_told_decides_nothing() -> None:
         "season (u0: new or old)."
     )
     assert str(undecided(_analysis([0.99], seasons=2))).startswith("Nobody is undecided")
+
+
+def test_who_has_nothing_to_compare_with_waits_for_outcomes_of_another_arm() -> None:
+    assert str(undecided(_analysis([0.2], runner_up="new"))).endswith("(u0: new or an arm without outcomes).")

@@ -145,18 +145,25 @@ def _distinct(x: FloatArray, available: BoolArray | None) -> tuple[IntArray, Int
     return first, again.reshape(-1)
 
 
-def recommend(fit: Fit, offer: Offer, *, seed: int, draws: int = 10_000) -> Recommendation:
-    """The arm of largest estimated reward for each user, with its lead over the next."""
+def recommend(
+    fit: Fit, offer: Offer, *, seed: int, draws: int = 10_000, among: BoolArray | None = None
+) -> Recommendation:
+    """The arm of largest estimated reward for each user, with its lead over the next.
+
+    Both are chosen `among` these available arms, (..., K); None: all. The chance of being best is against all of them.
+    """
     p = best_probabilities(fit, offer, seed=seed, draws=draws)
     against_control = reward_effects(fit, offer)
     fit = _aligned(fit, offer)
-    x = offer.features
-    arm: IntArray = np.asarray(_allowed(fit.mean(x), offer.available).argmax(-1))
+    x, possible = offer.features, offer.available
+    if among is not None:
+        possible = among if possible is None else among & possible
+    arm: IntArray = np.asarray(_allowed(fit.mean(x), possible).argmax(-1))
     lead = _of(fit, pick(np.broadcast_to(x, (*arm.shape, *x.shape[-2:])), arm)[..., None, :] - x)  # (..., K)
     K = x.shape[-2]
     other = np.arange(K) != arm[..., None]
-    if offer.available is not None:
-        other = other & offer.available
+    if possible is not None:
+        other = other & possible
     gap = np.where(other, lead.estimate, np.inf)
     second = np.where(other.any(-1), gap.argmin(-1), arm)
     return Recommendation(

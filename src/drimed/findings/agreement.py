@@ -197,7 +197,7 @@ def _by_model(seen: Gathered, fit: Inference, some: list[int], arm: str, alpha: 
     if not isinstance(fit, Known):
         return None
     state = seen.state
-    can = available(state, list(state.users))
+    can = available(state, list(state.users), retired=True)
     low, high = field.group_ranges_at(fit, offers_now(state), some, can, alpha)
     k = state.problem.arm(arm)
     return float(low[k]), float(high[k])

@@ -12,15 +12,16 @@ from drimed.evaluation.drift import FEWEST_SEASONS, ContextDrift
 from drimed.findings.agreement import RATE, Agreement, agreement
 from drimed.findings.checks import FEWEST_EPISODES, Checks, check
 from drimed.findings.course import Course, course
-from drimed.findings.effects import MODEL, Recommendation, all_effects, recommendations
+from drimed.findings.effects import MODEL, Recommendation, all_effects, available, groups, recommendations
 from drimed.findings.field_sentences import field_sentences
 from drimed.findings.floor_cost import FloorCost, floor_cost
 from drimed.findings.inference import Inference, inference_fit
 from drimed.findings.over_time import Past, over_time
 from drimed.findings.stopping import Stopped, stopped
 from drimed.findings.varying import Varying, varying
-from drimed.formatting import amount, counted, listed, short
+from drimed.formatting import amount, counted, listed, marked, short, span
 from drimed.learning.field.contrasts import Known
+from drimed.linear.arrays import BoolArray
 from drimed.records import PENDING, STATES, Decision, Effect, Opening, Status
 from drimed.trial import asking, queries
 from drimed.trial.blinding import openings
@@ -86,6 +87,23 @@ class Analysis:
         arms = self.seen.state.problem.arms
         return {arms[a] for a in np.unique(self.seen.arm)}
 
+    @cached_property
+    def _could(self) -> dict[str, BoolArray]:
+        """The arms that a user, a group or all users could get if none had been retired: (K,) each."""
+        state = self.seen.state
+        can = available(state, list(state.users), retired=True)
+        members = groups(state) | {user: [h] for h, user in enumerate(state.users)}
+        return {who: np.asarray(can[some].any(0)) for who, some in members.items()}
+
+    def known(self, effect: Effect) -> bool:
+        """Whether the arm was given, and those whom this is about can get it, or could until it was retired."""
+        possible = effect.available or bool(self._could[effect.who][self.seen.state.problem.arm(effect.arm)])
+        return possible and effect.arm in self.given
+
+    def named(self, arm: str) -> str:
+        """An arm, and whether it is retired."""
+        return marked(arm, self.seen.state.retired)
+
 
 def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
     """Read all of the trial, or what has changed in it since `before`, and work everything out."""
@@ -106,7 +124,7 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
         fit=fit,
         course=course(seen, fit),
         effects=effects,
-        recommendations=recommendations(state, fit, _own(seen, effects)) if effects else [],
+        recommendations=recommendations(seen, fit, _own(seen, effects)) if effects else [],
         checks=replace(checks, alarms=[*checks.alarms, *agreed.alarms]),
         oldest_pending=int(np.min(seen.episode[waiting])) if waiting.any() else None,
         next=upcoming,
@@ -134,7 +152,11 @@ def sentences(a: Analysis) -> list[str]:
         f"Arms given so far: {_shares(a)}.",
     ]
     if a.seen.told.any():
-        said += [*field_sentences(a.varying, a.effects, a.given, units(a.seen.state)), *_better(a), _gain(a)]
+        said += [
+            *field_sentences(a.varying, a.effects, a.given, units(a.seen.state), a.seen.state.retired),
+            *_better(a),
+            _gain(a),
+        ]
     if not a.checks.alarms:
         said.append("No check of the assumptions has raised an alarm.")
     return said
@@ -255,18 +277,19 @@ def _better(a: Analysis) -> list[str]:
         return ["Which arm is better is not judged while the model is wrong: the estimates below are descriptions."]
     own = [x for x in a.own_effects if _possible(a, x)]
     sure = [x for x in own if x.certain > 0]
-    certain = {x.who for x in sure}
+    offered = [x for x in own if x.arm not in a.seen.state.retired]
+    certain = {x.who for x in sure if x.arm not in a.seen.state.retired}
     likely = [x for x in own if x.likely > 0 and x.who not in certain]
     said = []
     for found, word in ((sure, "certainly"), (likely, "likely")):
         if found:
-            arms, n = sorted({x.arm for x in found}), len({x.who for x in found})
+            arms, n = sorted({a.named(x.arm) for x in found}), len({x.who for x in found})
             which = arms[0] if len(arms) == 1 else f"at least one arm ({', '.join(arms)})"
             users, scope = counted(a.status.users, "user"), ""
             if a.varying is not None:
                 users, scope = f"{a.status.users:,} {a.varying.words.users_noun}", a.varying.words.scope
             said.append(f"For {n:,} of {users}, {which} is {word} better than the control{scope}.")
-    said += _unconfirmed(own)
+    said += _unconfirmed(offered)
     user = "user" if a.varying is None else a.varying.words.user
     said = said or [f"No arm is likely to be better than the control for any {user} so far."]
     return said + _by_chance(a, own)
@@ -277,7 +300,7 @@ def _by_chance(a: Analysis, own: list[Effect]) -> list[str]:
     found = [x for x in own if x.by_chance and x.estimate > 0]
     if not found or a.varying is None:
         return []
-    arms, n = sorted({x.arm for x in found}), len({x.who for x in found})
+    arms, n = sorted({a.named(x.arm) for x in found}), len({x.who for x in found})
     who = a.varying.words.users_noun
     some, many = (f" for {n:,} of {a.status.users:,} {who}", f"arms and {who}") if a.status.users > 1 else ("", "arms")
     named = listed(arms, MOST_NAMED)
@@ -294,11 +317,14 @@ def _unconfirmed(own: list[Effect]) -> list[str]:
 
 
 def _possible(a: Analysis, effect: Effect) -> bool:
-    """Whether the user may get the arm, in this episode or a later one; a field model needs to have seen it."""
+    """Whether the user may get the arm, in this episode or a later one, or might until it was retired.
+
+    A retired arm must have been given, and any arm where the model is of the field.
+    """
     state = a.seen.state
-    if a.varying is not None and effect.arm not in a.given:
+    if (a.varying is not None or effect.arm in state.retired) and effect.arm not in a.given:
         return False
-    mask = state.problem.available(state.profile(effect.who), state.retired)
+    mask = state.problem.available(state.profile(effect.who), ())
     return mask is None or bool(mask[state.problem.arm(effect.arm)])
 
 
@@ -314,4 +340,4 @@ def _gain(a: Analysis) -> str:
     if a.checks.withdrawn:
         return f"{worth}, without a guarantee."
     each = f"{amount(abs(gain) / n, unit)} for each"
-    return f"{worth} ({a.promise}: {short(low)} to {short(high)}), {each}; {a.course.verdict}."
+    return f"{worth} ({a.promise}: {span(low, high)}), {each}; {a.course.verdict}."

@@ -49,9 +49,14 @@ class Recommendation:
     user: str
     control: str  # arms of the control, by name
     effect: Effect  # of the recommended arm
-    lead: float  # over the next best arm
-    runner_up: str
-    p_best: float
+    lead: float  # over the next best arm with outcomes; infinite where there is none
+    runner_up: str  # the arm itself where there is none
+    p_best: float  # of all arms, those without outcomes too
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is nothing to compare it with: no other arm that the user can get has outcomes."""
+        return self.runner_up == self.effect.arm
 
 
 def effects(
@@ -93,14 +98,14 @@ def all_effects(seen: Gathered, fit: Inference) -> list[Effect]:
     state = seen.state
     names, offers = list(state.users), offers_now(state)
     members = groups(state)
-    times, possible = given(state, names), available(state, names)
+    times, possible, could = given(state, names), available(state, names), available(state, names, retired=True)
     measures, told = [REWARD, *state.problem.metrics], _seasons(fit, offers)
     together: list[list[Effect]] = [[] for _ in measures]
     everybody: Compared | None = None
     for who, some in members.items():  # all users are the first
         can, stands = np.asarray(possible[some].any(0)), None
         if isinstance(fit, Known):
-            found = field.compared(fit, offers, some, possible)
+            found = field.compared(fit, offers, some, could)
             everybody = everybody or found
             others = 1 if who == EVERYBODY else len(members) - 1
             ranges, stands = field.five(found.found), _stands(state, found, everybody, others)
@@ -120,13 +125,16 @@ def all_effects(seen: Gathered, fit: Inference) -> list[Effect]:
     ]
 
 
-def recommendations(state: TrialState, fit: Inference, own: Sequence[Effect]) -> list[Recommendation]:
-    """The best arm for each user; `own` are the effects of all users in their order."""
+def recommendations(seen: Gathered, fit: Inference, own: Sequence[Effect]) -> list[Recommendation]:
+    """The best arm for each user, of the control and the arms with outcomes; `own` are all users' effects in order."""
+    state = seen.state
     arms, offers = state.problem.arms, offers_now(state)
+    among = offers.control > 0  # (H, K)
+    among[:, np.unique(seen.arm[seen.told])] = True
     parts = (
-        field.recommended(state, fit, offers, POSTERIOR_DRAWS)
+        field.recommended(state, fit, offers, POSTERIOR_DRAWS, among)
         if isinstance(fit, Known)
-        else [linear.recommend(fit, offers, seed=state.seed, draws=POSTERIOR_DRAWS)]
+        else [linear.recommend(fit, offers, seed=state.seed, draws=POSTERIOR_DRAWS, among=among)]
     )
     best = [row for b in parts for row in zip(b.arm, b.margin, b.runner_up, b.best, strict=True)]
     return [
@@ -197,7 +205,7 @@ def _everybody(state: TrialState) -> Compared | None:
     if found is None:
         return None
     names = list(state.users)
-    return field.on_reward(field.compared(found, offers, range(len(names)), available(state, names)))
+    return field.on_reward(field.compared(found, offers, range(len(names)), available(state, names, retired=True)))
 
 
 def _seasons(fit: Inference, offers: Offer) -> IntArray | None:
@@ -240,12 +248,14 @@ def given(state: TrialState, users: Sequence[str]) -> IntArray:
     return np.array([p + [0] * (K - len(p)) for p in pulls], np.intp).reshape(len(users), K)
 
 
-def available(state: TrialState, users: Sequence[str]) -> BoolArray:
-    """Whether each of these users can get each arm now: (H, K)."""
+def available(state: TrialState, users: Sequence[str], *, retired: bool = False) -> BoolArray:
+    """Whether each of these users can get each arm now, or (`retired`) could if no arm had been retired: (H, K)."""
     arms = state.problem.arms
     found = np.ones((len(users), len(arms)), bool)
     for h, user in enumerate(users):
         excluded, allowed = set(state.excluded(user)), state.profile(user).allowed
+        if retired:
+            excluded -= set(state.retired)
         found[h] = [arm not in excluded and (allowed is None or bool(allowed[a])) for a, arm in enumerate(arms)]
     return found
 

@@ -49,13 +49,16 @@ def group_ranges_at(
     return low[:, 0], high[:, 0]
 
 
-def recommended(state: TrialState, found: Known, offers: Offer, draws: int) -> Iterable[linear.Recommendation]:
-    """The best arm for each user, a few users at a time."""
+def recommended(
+    state: TrialState, found: Known, offers: Offer, draws: int, among: BoolArray
+) -> Iterable[linear.Recommendation]:
+    """The best arm for each user among some, (H, K), a few users at a time."""
     settled = state.settled()
     for first in range(0, len(offers.control), AT_ONCE):
-        part = contrasts.some_of(offers, slice(first, first + AT_ONCE))
+        some = slice(first, first + AT_ONCE)
+        part = contrasts.some_of(offers, some)
         seen = found.learner.see(found.evidence, part, settled.pulls, settled.round, together=True)
-        yield linear.recommend(seen.fit, seen.offer, seed=state.seed, draws=draws)
+        yield linear.recommend(seen.fit, seen.offer, seed=state.seed, draws=draws, among=among[some])
 
 
 def together(found: Known, offers: Offer, some: Sequence[int], possible: BoolArray) -> Found:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from drimed.findings.effects import EVERYBODY, MODEL
 from drimed.findings.varying import Varies, Varying
-from drimed.formatting import amount, listed, short
+from drimed.formatting import amount, listed, marked, short, span
 from drimed.records import Effect
 from drimed.trial.model_free import REWARD
 
@@ -15,36 +15,51 @@ SAID = ("season", "group", "user", "group x arm", "user x arm", "season x arm") 
 
 
 def field_sentences(
-    found: Varying | None, effects: Sequence[Effect], given: Collection[str], units: Mapping[str, str]
+    found: Varying | None,
+    effects: Sequence[Effect],
+    given: Collection[str],
+    units: Mapping[str, str],
+    retired: Collection[str] = (),
 ) -> list[str]:
     """The best arm for all users together, and what varies most; `units` are those of the reward and the metrics."""
     if found is None:
         return []
-    return [*_best(found, effects, given, units[REWARD]), *_varies(found, units)]
+    return [*_best(found, effects, given, units[REWARD], retired), *_varies(found, units)]
 
 
-def _best(found: Varying, effects: Sequence[Effect], given: Collection[str], unit: str) -> list[str]:
-    """Of the arms that were given to anybody."""
+def _best(
+    found: Varying, effects: Sequence[Effect], given: Collection[str], unit: str, retired: Collection[str]
+) -> list[str]:
+    """Of the arms that were given to anybody; where that one is retired, also the best of those that are not."""
     arms = [
         x
         for x in effects
         if (x.who, x.on, x.source) == (EVERYBODY, REWARD, MODEL)
         and x.arm in given
-        and x.available
+        and (x.available or x.arm in retired)
         and not x.estimate == x.low == x.high == 0
     ]
     if not arms:
         return []
     best = max(arms, key=lambda x: x.estimate)
+    offered = [x for x in arms if x.arm not in retired]
+    said = [_earns(found, best, unit, marked(best.arm, retired))]
+    if best.arm in retired and offered:
+        best = max(offered, key=lambda x: x.estimate)
+        said.append(_earns(found, best, unit, best.arm))
+    return said
+
+
+def _earns(found: Varying, best: Effect, unit: str, name: str) -> str:
     seen = found.words.seen(best.seasons)
     more = "more" if best.estimate >= 0 else "less"
     clear = bool(best.certain or best.likely)
     earns = "earns" if clear else "is estimated to earn"
     still = "" if clear else ", which is still open" if best.confirmed else ", which another season must confirm"
-    return [
-        f"{found.words.whole_scope}, {best.arm} {earns} {amount(abs(best.estimate), unit)} {more} than the control"
-        f"{still} (likely {short(best.likely_low)} to {short(best.likely_high)}{f'; {seen}' if seen else ''})."
-    ]
+    return (
+        f"{found.words.whole_scope}, {name} {earns} {amount(abs(best.estimate), unit)} {more} than the control"
+        f"{still} (likely {span(best.likely_low, best.likely_high)}{f'; {seen}' if seen else ''})."
+    )
 
 
 def _varies(found: Varying, units: Mapping[str, str]) -> list[str]:

@@ -13,13 +13,13 @@ import numpy as np
 
 from drimed.findings.course import summed
 from drimed.findings.inference import Inference
-from drimed.formatting import amount, counted, percent, short
+from drimed.formatting import amount, counted, percent, short, span
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.rules.floors import KEPT
 from drimed.trial.gather import Gathered
 from drimed.trial.seasons import NUMBERED, Calendar
 
-NOTHING = 1e-9  # of reward in a decision: round-off, or a chance that no draw will ever show
+NOTHING = 1e-9  # of reward in a decision, or of a chance: round-off, or what no draw will ever show
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class FloorCost:
         under = f"{counted(self.decisions, 'decision')} in {counted(self.episodes, called.word)}"
         until = "" if self.running else f", the last in {called.said(self.last)}"
         if max(abs(self.loss), abs(self.low), abs(self.high)) < NOTHING * self.decisions:
-            said = [f"Floors were in force for {under}{until}. They changed nothing that counts."]
+            said = [f"Floors were in force for {under}{until}. They changed nothing that counts, and cost nothing."]
             return [*said, *self._held()]
         worth = "cost" if self.loss >= 0 else "brought"
         ends = sorted((self.low, self.high) if self.loss >= 0 else (-self.low, -self.high))
         said = [
             f"Floors were in force for {under}{until}. Against what would have been played without them they are "
             f"estimated to have {worth} {amount(abs(self.loss), self.unit)} of reward in all ({promise}: "
-            f"{short(ends[0])} to {short(ends[1])}), {amount(abs(self.loss) / self.decisions, self.unit)} in each of "
+            f"{span(*ends)}), {amount(abs(self.loss) / self.decisions, self.unit)} in each of "
             "these decisions."
         ]
         more = "more" if self.control >= 0 else "fewer"
@@ -72,7 +72,8 @@ def floor_cost(seen: Gathered, fit: Inference) -> FloorCost | None:
     p = seen.probabilities / seen.total[:, None]
     other = seen.without / np.maximum(seen.without.sum(-1, keepdims=True), KEPT)
     weights = np.where(floored[:, None], other - p, 0.0)
-    found = summed(seen, fit, weights)
+    changed = bool((np.abs(weights) > NOTHING).any())
+    found = summed(seen, fit, weights) if changed else None  # nothing times what is not known yet is nothing
     mine = _controls(seen)
     arms = seen.state.problem.arms
     least, available = seen.floor[:, 1:], seen.offered & (seen.floor[:, 1:] > 0)
@@ -83,9 +84,9 @@ def floor_cost(seen: Gathered, fit: Inference) -> FloorCost | None:
         episodes=len(episodes),
         last=int(episodes[-1]),
         running=bool(floored[-1]),
-        loss=float(found.value[-1]),
-        low=float(found.low[-1]),
-        high=float(found.high[-1]),
+        loss=0.0 if found is None else float(found.value[-1]),
+        low=0.0 if found is None else float(found.low[-1]),
+        high=0.0 if found is None else float(found.high[-1]),
         control=float(-(weights * mine).sum()),
         below=dict(zip(arms, below.sum(0).tolist(), strict=True)),
         possible=dict(zip(arms, available.sum(0).tolist(), strict=True)),

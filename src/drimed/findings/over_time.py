@@ -84,9 +84,9 @@ def _at(seen: Gathered, fit: Inference, episode: int) -> Past:
     state = seen.state
     names, measures = list(state.users), [REWARD, *state.problem.metrics]
     given = effects.given(state, names).sum(0)
-    can = effects.available(state, names)
-    ranges = effects.group_ranges(state, fit, offers_now(state), list(range(len(names))), can)  # (5, K, 1 + M)
-    anybody, who = np.asarray(can.any(0)), effects.EVERYBODY
+    could = effects.available(state, names, retired=True)
+    ranges = effects.group_ranges(state, fit, offers_now(state), list(range(len(names))), could)  # (5, K, 1 + M)
+    anybody, who = np.asarray(effects.available(state, names).any(0)), effects.EVERYBODY
     found = [effects.named(state, who, on, ranges[..., i], given, anybody) for i, on in enumerate(measures)]
     return Past(episode, [x for part in found for x in part])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from importlib import resources
@@ -22,9 +22,10 @@ from drimed.findings.charts.svg import Chart
 from drimed.findings.dictionary import meanings
 from drimed.findings.effects import EVERYBODY, MODEL, Recommendation, better, groups
 from drimed.findings.stopping import story
-from drimed.findings.undecided import undecided
+from drimed.findings.undecided import NOTHING_YET, undecided
 from drimed.findings.upcoming import upcoming
-from drimed.formatting import ENDLESS, amount, counted, measured, moment, percent, short
+from drimed.findings.varying import Varying
+from drimed.formatting import ENDLESS, amount, counted, measured, moment, percent, short, span
 from drimed.learning.field.contrasts import ALPHA, Known
 from drimed.outputs import replacing
 from drimed.records import Effect
@@ -68,6 +69,7 @@ def shown(a: Analysis, view: View) -> dict[str, Any]:
         "effects": [c for i, on in enumerate(view.on) if (c := _effects(a, view.who, on, i)) is not None],
         "undecided": undecided(a),
         "recommendations": [r for r in a.recommendations if r.user in some] if _known(a) else [],
+        "nothing_yet": NOTHING_YET if all(r.alone for r in a.recommendations) else "",
         "over_time": [c for on in view.on[:1] if (c := over_time.over_time(a, on, unit[on])) is not None],
         "reward": course.reward(a),
         "worse_off": worse_off.worse_off(a, some) if len(a.seen.state.users) > 1 else [],
@@ -95,7 +97,7 @@ def environment(*packages: str) -> Environment:
         loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     made.filters |= {"short": short, "moment": moment, "percent": percent}
-    made.globals |= {"counted": counted, "amount": amount}
+    made.globals |= {"counted": counted, "amount": amount, "span": span}
     return made
 
 
@@ -164,12 +166,17 @@ def _varying(a: Analysis, view: View) -> dict[str, Any]:
         "field": found.words,
         "varies": [c for metric in metrics if (c := varying.components(found, *metric)) is not None],
         "levels": [c for c in levels if c is not None],
-        "covariates": covariates.covariates(found, REWARD, state.spec.reward.unit),
+        "covariates": covariates.covariates(_marked(a, found), REWARD, state.spec.reward.unit),
         "by_site": _by_site(a, view),
         "levels_title": " and ".join(
             f"{noun}s" for noun, part in ((found.words.group, found.sites), (found.words.season, found.seasons)) if part
         ).capitalize(),
     }
+
+
+def _marked(a: Analysis, found: Varying) -> Varying:
+    """With the arms that are retired named so."""
+    return replace(found, lines=[replace(line, arm=a.named(line.arm)) for line in found.lines])
 
 
 def _by_site(a: Analysis, view: View) -> Chart | None:
@@ -195,12 +202,12 @@ def _known(a: Analysis) -> bool:
 
 
 def _row(a: Analysis, effect: Effect, good: Better | None, label: str) -> Row:
-    stands = a.checks.withdrawn is None
+    stands, retired = a.checks.withdrawn is None, effect.arm in a.seen.state.retired
     if a.varying is None:
-        return Row(label, effect, good, judged=stands)
+        return Row(label, effect, good, judged=stands, retired=retired)
     rests = a.varying.rests.get((effect.who, effect.arm)) if effect.on == REWARD and effect.source == MODEL else None
-    judged = stands and effect.available and effect.arm in a.given
-    return Row(label, effect, good, judged=judged, note="" if rests is None else rests.says)
+    note = "" if rests is None else rests.says
+    return Row(label, effect, good, judged=stands and a.known(effect), note=note, retired=retired)
 
 
 def _effects(a: Analysis, who: str, on: str, place: int) -> Chart | None:
@@ -250,6 +257,7 @@ def _sourced(a: Analysis, effect: Effect) -> dict[str, Any]:
     plain = {name: "" if _endless(value) else value for name, value in effect.plain().items()}
     if effect.likely_high >= ENDLESS:
         plain["estimate"] = ""
+    plain["retired"] = effect.arm in a.seen.state.retired
     if a.varying is None:
         return plain
     rests = a.varying.rests.get((effect.who, effect.arm)) if effect.on == REWARD and effect.source == MODEL else None
@@ -270,7 +278,8 @@ def _flat(r: Recommendation) -> dict[str, Any]:
     found = {"effect_low": e.low, "effect_high": e.high, "likely_low": e.likely_low, "likely_high": e.likely_high}
     ends = {name: "" if _endless(end) else end for name, end in found.items()}
     own = {"user": r.user, "arm": e.arm, "control": r.control, "effect": e.estimate}
-    return own | ends | {"lead": r.lead, "runner_up": r.runner_up, "p_best": r.p_best}
+    next_best = {"lead": "", "runner_up": ""} if r.alone else {"lead": r.lead, "runner_up": r.runner_up}
+    return own | ends | next_best | {"p_best": r.p_best}
 
 
 def _allocation(analysis: Analysis) -> list[dict[str, Any]]:

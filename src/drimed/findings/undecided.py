@@ -7,6 +7,8 @@ from drimed.findings.effects import LIKELY
 from drimed.formatting import percent
 
 MOST_NAMED = 8  # users in one sentence
+NOTHING_YET = "There is nothing to recommend yet: of the arms that can be given, only the control has outcomes."
+UNTRIED = "an arm without outcomes"
 
 
 def undecided(a: Analysis) -> str | None:
@@ -21,7 +23,7 @@ def undecided(a: Analysis) -> str | None:
         least += " and is known from more than one season"
     if not open_:
         return f"Nobody is undecided: for each {total} one arm has {least}."
-    named = "; ".join(f"{r.user}: {r.effect.arm} or {r.runner_up}" for r in open_[:MOST_NAMED])
+    named = "; ".join(f"{r.user}: {r.effect.arm} or {UNTRIED if r.alone else r.runner_up}" for r in open_[:MOST_NAMED])
     more = f"; and {len(open_) - MOST_NAMED:,} more" if len(open_) > MOST_NAMED else ""
     some = (
         f"{len(open_):,} of {n:,} {users} {'is' if len(open_) == 1 else 'are'} undecided"

@@ -173,7 +173,7 @@ def _levels(state: TrialState, names: list[str], outcomes: list[int], found: Fou
 def _lines(state: TrialState, known: Known, offers: Offer) -> list[Line]:
     """Of every covariate that may change the effects of arms, and of arms with outcomes."""
     numbers, categories = state.problem.covariates.counted
-    possible = _room(known, available(state, list(state.users)))
+    possible = _room(known, available(state, list(state.users), retired=True))
     seen = report.outcomes(known, "arm").sum(0)
     made: list[tuple[str, list[float], list[str] | None, Found]] = []
     for i, c in enumerate(numbers):

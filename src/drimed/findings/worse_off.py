@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from drimed.findings.analyse import Analysis
-from drimed.formatting import amount, listed
+from drimed.formatting import ENDLESS, amount, listed
 
 MOST_NAMED = 5  # users in one sentence
 CLEARLY = 1e-9  # of the limit: less than that is round-off
@@ -80,7 +80,8 @@ def _losers(a: Analysis, everybody: list[Off], unit: str) -> str:
 
 def _worst_user(a: Analysis, everybody: list[Off], unit: str) -> list[str]:
     """The user who may have lost most, and who else most beyond the tolerance; nothing where nobody can have lost."""
-    known = [(x.low, x) for x in everybody if x.low is not None and x.low < CLEARLY * x.allowed]
+    lows = [(x.low, x) for x in everybody if x.low is not None and x.low > -ENDLESS]
+    known = [(low, x) for low, x in lows if low < CLEARLY * x.allowed]
     if a.checks.withdrawn or len(everybody) < 2 or not known:
         return []
     low, x = min(known, key=lambda one: one[0])
@@ -99,7 +100,7 @@ def _worst_user(a: Analysis, everybody: list[Off], unit: str) -> list[str]:
 
 def _worst_case(a: Analysis, unit: str) -> list[str]:
     low, limit = float(a.course.gain_low[-1]), float(a.course.allowed[-1])
-    if a.checks.withdrawn or low >= 0:
+    if a.checks.withdrawn or low >= 0 or low <= -ENDLESS:
         return []
     if low >= limit:
         return [

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from drimed.findings.analyse import AT_ALL_TIMES, GUARANTEED, Analysis
 from drimed.findings.charts import svg
 from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
-from drimed.formatting import amount, short
+from drimed.formatting import amount, known, short, span
 from drimed.trial.seasons import calendar
 
 MOST_POINTS = 150  # episodes that are drawn and listed; of more, every so many
@@ -49,13 +49,13 @@ def reward(analysis: Analysis) -> Chart | None:
         if len(at) <= 60:
             made += [el("circle", cx=x(i), cy=y(v), r=3.2, class_="gain-dot") for i, v in enumerate(gain)]
         tips = [
-            f"{when.said(i)}: {amount(gain[i], unit)} ({promise} {short(low[i])} to {short(high[i])}); "
+            f"{when.said(i)}: {amount(gain[i], unit)} ({promise} {span(low[i], high[i])}); "
             f"the tolerance allows {short(allowed[i])}"
             for i in range(len(at))
         ]
         return 296.0, made + columns(x, tips, frame, 250.0)
 
-    rows = [[when.labels[i], *(short(v[i]) for v in (gain, low, high, allowed))] for i in range(len(at))]
+    rows = [[when.labels[i], *(known(v[i]) for v in (gain, low, high, allowed))] for i in range(len(at))]
     in_unit = f", in {unit}" if unit else ""
     table = Table(
         f"Expected reward of what was given against the control's, added up to the end of each {when.word}{in_unit}",
@@ -64,8 +64,8 @@ def reward(analysis: Analysis) -> Chart | None:
     )
     judged = "the guarantee does not hold, because the model is wrong" if analysis.checks.withdrawn else c.verdict
     says = (
-        f"After {when.said(-1)}: {amount(gain[-1], unit)} against the control's reward, {promise} {short(low[-1])} to "
-        f"{short(high[-1])}. The tolerance allows {amount(allowed[-1], unit)}: {judged}."
+        f"After {when.said(-1)}: {amount(gain[-1], unit)} against the control's reward, {promise} "
+        f"{span(low[-1], high[-1])}. The tolerance allows {amount(allowed[-1], unit)}: {judged}."
     )
     if min(low) < bottom or max(high) > top:
         says += " This range extends beyond the chart; the table has it in full."

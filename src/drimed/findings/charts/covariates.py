@@ -8,7 +8,7 @@ from drimed.findings.charts import panels, svg
 from drimed.findings.charts.panels import Curve, Ground
 from drimed.findings.charts.svg import Chart, Key, Table
 from drimed.findings.varying import Line, Varying
-from drimed.formatting import amount, measured, short
+from drimed.formatting import amount, measured, short, span
 
 LISTED = 5  # values of a covariate that the table has
 
@@ -52,10 +52,7 @@ def _chart(found: Varying, lines: Sequence[Line], on: str, unit: str, place: int
 def _rows(line: Line) -> list[list[str]]:
     n = len(line.values)
     at = range(n) if line.levels is not None else sorted({round(i * (n - 1) / (LISTED - 1)) for i in range(LISTED)})
-    return [
-        [line.arm, _value(line, i), short(line.estimate[i]), f"{short(line.low[i])} to {short(line.high[i])}"]
-        for i in at
-    ]
+    return [[line.arm, _value(line, i), short(line.estimate[i]), span(line.low[i], line.high[i])] for i in at]
 
 
 def _said(line: Line, unit: str) -> str:

@@ -20,6 +20,8 @@ REACH = 4.0  # widths of the likely ranges that are shown on either side; longer
 BOLD = 7.7  # units that a bold letter takes, roughly
 MOST_SAID = 8  # effects that the words below a picture name
 
+RETIRED = " (retired)"
+
 Better = Literal["higher", "lower"]
 
 
@@ -34,6 +36,7 @@ class Row:
     single: bool = False  # there is one range only, and the number of decisions is not known
     judged: bool = True  # whether the model stands that its ranges rest on, and enough is known
     note: str = ""  # where what is known about it comes from
+    retired: bool = False  # whether the arm is not given any more
 
     @property
     def model_free(self) -> bool:
@@ -73,11 +76,22 @@ class Row:
         return f"given {counted(self.effect.decisions, 'time')}" if self.effect.decisions else "never given"
 
     @property
+    def name(self) -> str:
+        """Its label, and whether the arm is retired."""
+        return f"{self.label}{RETIRED}" if self.retired else self.label
+
+    @property
     def under(self) -> str:
         """What stands below its name."""
         if self.model_free:
             return "without the model, exact" if self.effect.source == EXACT else "without the model"
         return self.note or self.times
+
+    @property
+    def beside(self) -> str:
+        """What stands in brackets behind its label, in words."""
+        said = self.under if self.model_free else self.times
+        return ", ".join(filter(None, ["retired" if self.retired else "", said]))
 
     @property
     def likely(self) -> tuple[float, float] | None:
@@ -125,8 +139,7 @@ def forest(
         return bottom + (44 if roomy else 60), made + _ways(measured(on, unit), better, bottom + 36, left, right, roomy)
 
     says = "; ".join(
-        f"{r.label}{f' ({said})' if (said := r.under if r.model_free else r.times) else ''}: "
-        f"{amount(r.effect.estimate, unit)}, {r.verdict}"
+        f"{r.label}{f' ({r.beside})' if r.beside else ''}: {amount(r.effect.estimate, unit)}, {r.verdict}"
         for r in rows[:MOST_SAID]
     )
     if len(rows) > MOST_SAID:
@@ -146,7 +159,7 @@ def forest(
 def _table(title: str, rows: Sequence[Row], promise: str) -> Table:
     found = [r.effect for r in rows]
     columns = {
-        "arm": [r.label for r in rows],
+        "arm": [r.name for r in rows],
         "given": [r.times.removeprefix("given ").removesuffix(" given") for r in rows],
         "effect": [short(e.estimate) for e in found],
         "likely": [span(e.likely_low, e.likely_high) for e in found],
@@ -194,16 +207,23 @@ def _labels(row: Row, y: float, width: int, left: float, right: float, roomy: bo
         room = int((left - 20) / svg.TEXT)
         up = 4 if row.under else -4
         return [
-            svg.text(left - 14, y - up, row.label, look=look, anchor="end", most=room),
+            svg.text(left - 14, y - up, _fitting(row, room), look=look, anchor="end", most=room),
             *([svg.text(left - 14, y + 12, row.under, look="label", anchor="end", most=room)] if row.under else []),
             svg.text(right + 12, y + 4, row.verdict, look=f"tick verdict {row.look}"),
         ]
     room = int((width - 40 - BOLD * len(row.verdict)) / svg.TEXT)
     return [
-        svg.text(left, y - (30 if row.times else 14), row.label, look=look, most=room),
+        svg.text(left, y - (30 if row.times else 14), _fitting(row, room), look=look, most=room),
         *([svg.text(left, y - 14, row.under, look="label")] if row.under else []),
         svg.text(width - 14, y - (30 if row.times else 14), row.verdict, look=f"tick verdict {row.look}", anchor="end"),
     ]
+
+
+def _fitting(row: Row, room: int) -> str:
+    """Its name in so many letters, as far as the mark of a retired arm is concerned: that is never cut off."""
+    if not row.retired or len(row.name) <= room:
+        return row.name
+    return f"{row.label[: max(1, room - len(RETIRED) - 1)]}…{RETIRED}"
 
 
 def _marks(row: Row, x: Scale, y: float, promise: str, unit: str) -> Markup:
@@ -222,7 +242,7 @@ def _marks(row: Row, x: Scale, y: float, promise: str, unit: str) -> Markup:
     if not row.model_free and inside:
         parts.append(el("circle", cx=x(e.estimate), cy=y, r=5, class_="dot"))
     parts.append(el("rect", x=x.start, y=y - 14, width=x.end - x.start, height=28, class_="touch"))
-    tip = f"{row.label}: {amount(e.estimate, unit)}"
+    tip = f"{row.name}: {amount(e.estimate, unit)}"
     tip += f"; likely {span(*likely)}" if likely is not None else ""
     tip += f"; {'without a model, 95 %:' if row.model_free else promise} {span(e.low, e.high)}"
     tip += f"; {row.times}" if row.times else ""

@@ -6,7 +6,7 @@ from drimed.findings.analyse import Analysis
 from drimed.findings.charts import panels, svg
 from drimed.findings.charts.panels import Curve, Ground
 from drimed.findings.charts.svg import Chart, Key, Table
-from drimed.formatting import amount, counted, measured, short
+from drimed.formatting import amount, counted, measured, short, span
 from drimed.records import Effect
 from drimed.trial.seasons import calendar
 
@@ -30,7 +30,7 @@ def over_time(analysis: Analysis, on: str, unit: str) -> Chart | None:
     word, what = called.word, measured(on, unit)
     curves = [
         Curve(
-            name=arm,
+            name=analysis.named(arm),
             at=[float(i) for i, _ in courses[arm]],
             places=[f"after {word} {names[i]}" for i, _ in courses[arm]],
             estimate=[x.estimate for _, x in courses[arm]],
@@ -47,12 +47,12 @@ def over_time(analysis: Analysis, on: str, unit: str) -> Chart | None:
         title,
         ["arm", f"after {word}", "effect", "likely"],
         [
-            [arm, names[i], short(x.estimate), f"{short(x.likely_low)} to {short(x.likely_high)}"]
+            [analysis.named(arm), names[i], short(x.estimate), span(x.likely_low, x.likely_high)]
             for arm in arms
             for i, x in courses[arm]
         ],
     )
-    says = "; ".join(_said(arm, courses[arm], names, unit) for arm in arms) + "."
+    says = "; ".join(_said(analysis.named(arm), courses[arm], names, unit) for arm in arms) + "."
     keys = [Key("effect against control", "key-dot"), Key("likely range (95 %)", "key-level")]
     return svg.drawn("over-time-chart", title, says, panels.drawing(curves, ground), table, keys)
 
