@@ -160,3 +160,30 @@ def test_outcomes_go_back_to_their_plots(field: Trial) -> None:
         sheets.tell(tx, Table.of([told[0] | {"plot": "A2"}, *told[1:]]))
     with field.writing() as tx:
         assert len(sheets.tell(tx, Table.of(told))) == 4
+
+
+def test_a_context_that_was_decided_with_cannot_be_corrected_by_asking_again(field: Trial) -> None:
+    ask(field, SEASON, episode=1)
+    before = field.state().hash
+    other = SEASON.replace("450", "300").replace("steep", "flat")
+    with pytest.raises(BatchError) as refused:
+        ask(field, other, episode=1)
+    again = "a context cannot be changed after the decision: give"
+    assert str(refused.value).splitlines() == [
+        f"row 2: decision 1 for user 'north', plot 'A1' was taken with rain 450, and 300 came now; {again} 450 again, "
+        "or none",
+        f"row 5: decision 4 for user 'south' was taken with slope 'steep', and 'flat' came now; {again} 'steep' again, "
+        "or none",
+    ]
+    assert field.state().hash == before
+
+
+def test_a_context_may_be_given_again_as_another_text_for_it_or_left_empty(field: Trial) -> None:
+    ask(field, SEASON, episode=1)
+    for text in (SEASON.replace("450", "450.0"), "user,plot,rain,slope\nnorth,A1,,\nnorth,B1,,\nsouth,,,\n"):
+        assert all(d.repeated and d.context is not None for d in ask(field, text, episode=1))
+    with pytest.raises(BatchError, match=r"row 2: column 'rain' is empty"):
+        ask(field, "user,rain,slope\nsouth,,steep\n", episode=1)
+    with pytest.raises(BatchError, match=r"row 2: user 'south' has no context in season 2"):
+        ask(field, "user,rain,slope\nsouth,,\n", episode=2)
+    assert field.state().episode.number == 1

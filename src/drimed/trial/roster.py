@@ -16,6 +16,7 @@ from drimed.records import Decision, Fault, Path
 from drimed.trial import asking, sheets
 from drimed.trial.columns import ATTRIBUTE, CONTEXT, SHEET, Column, Columns, marks_of, refuse_split_decimals, usual
 from drimed.trial.names import folded, tidy
+from drimed.trial.numbers import plot_key
 from drimed.trial.plots import places
 from drimed.trial.seasons import COLUMNS, iso
 from drimed.trial.sheets import Cells
@@ -285,7 +286,8 @@ def _together(
             errors[i] = f"plot {row.plot!r} of user {user!r} is in the sheet twice"
         plots[row.plot] = row.block
     first = own[0][0]
-    for name in state.problem.fields:
+    repeats = all(part != "context" for part, _ in said) and all(_decided(state, row) for _, row in own)
+    for name in () if repeats else state.problem.fields:
         if ("context", name) not in said:
             errors.setdefault(first, f"column {name!r} is empty")
     if user in state.users and ("", "group") in said:
@@ -294,6 +296,14 @@ def _together(
             where = "no group" if mine is None else f"group {mine!r}"
             errors[first] = f"user {user!r} is in {where}, the sheet says {said['', 'group']!r}"
     return said, _in_blocks(state, user, plots, own, errors)
+
+
+def _decided(state: TrialState, row: _Row) -> bool:
+    """Whether all that a row asks for was decided in the season that is open."""
+    if row.user not in state.users:
+        return False
+    keys = [plot_key(row.user, row.plot)] if row.plot else [place.key for place in places(state, row.user)]
+    return all(key in state.episode.asked for key in keys)
 
 
 def _in_blocks(
