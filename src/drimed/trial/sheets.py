@@ -72,6 +72,12 @@ def tell(
     for row, report in reports.items():
         if report.decision in recorded and (wrong := _misplaced(told[row], recorded[report.decision])):
             errors[row] = wrong
+    first: dict[int, int] = {}  # decision -> its row
+    for row, report in reports.items():
+        if first.setdefault(report.decision, row) != row:
+            errors[row] = (
+                f"decision {report.decision} has an outcome in row {first[report.decision]} too; tell each once"
+            )
     refuse(errors)
     if not reports:
         wanted = ", ".join(columns.named(METRIC, name) for name in columns.metrics)
