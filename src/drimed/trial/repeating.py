@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from drimed.errors import BatchError, ConflictError
 from drimed.records import Decision, Event, Fault
 from drimed.trial import events as kinds
-from drimed.trial.covariates import Values, alike, shown
+from drimed.trial.covariates import alike, shown
 from drimed.trial.numbers import plot_key
 from drimed.trial.plots import Wanted, places
 from drimed.trial.queries import context_of, record, stories
@@ -20,7 +21,7 @@ def answered(
     key: str,
     users: Sequence[str] | None,
     plots: Mapping[str, Wanted],
-    contexts: Mapping[str, Values],
+    contexts: Mapping[str, Any],
 ) -> list[Decision]:
     """What this request was answered with before: its own decisions, and those that stood in its episode."""
     found = {_key(e): e for e in tx.ledger.of_request(key) if e.kind == kinds.DECISION}
@@ -46,7 +47,7 @@ def answered(
     return [known[k] for k in keys]
 
 
-def refuse_other_contexts(state: TrialState, taken: Iterable[Decision], contexts: Mapping[str, Values]) -> None:
+def refuse_other_contexts(state: TrialState, taken: Iterable[Decision], contexts: Mapping[str, Any]) -> None:
     """A context that comes again with its decision is the recorded one: it cannot be corrected afterwards."""
     faults: dict[tuple[str, str], Fault] = {}
     for decision in taken:
