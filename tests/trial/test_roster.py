@@ -187,3 +187,35 @@ def test_a_context_may_be_given_again_as_another_text_for_it_or_left_empty(field
     with pytest.raises(BatchError, match=r"row 2: user 'south' has no context in season 2"):
         ask(field, "user,rain,slope\nsouth,,\n", episode=2)
     assert field.state().episode.number == 1
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "said"),
+    [
+        (
+            "rain",
+            ("450.0", "999"),
+            "row 3: decision 4 is for user 'south' with rain 600, the sheet says '999'; was one",
+        ),
+        ("slope", ("steep", ""), "row 2: decision 1 is for user 'north' with slope 'flat', the sheet says 'steep'"),
+        ("ph", ("", "6.1"), "row 3: decision 4 is for user 'south' with ph 7, the sheet says '6.1'"),
+        ("soil", ("loam", "loam"), "row 2: decision 1 is for user 'north' with soil 'sand', the sheet says 'loam'"),
+        ("rain", ("wet", ""), "row 2: .* with rain 450, the sheet says 'wet'"),
+    ],
+)
+def test_an_outcome_beside_what_another_decision_was_taken_with_is_refused(
+    field: Trial, column: str, cells: tuple[str, str], said: str
+) -> None:
+    ask(field, SEASON, episode=1)
+    before = field.state().hash
+    with field.writing() as tx, pytest.raises(BatchError, match=said):
+        sheets.tell(tx, read(f"decision,{column},yield\n1,{cells[0]},7\n4,{cells[1]},8\n"))
+    assert field.state().hash == before
+
+
+def test_what_was_known_before_a_decision_may_stay_beside_its_outcome(field: Trial) -> None:
+    given = ask(field, SEASON.replace("600", "612.34567890123"), episode=1)
+    text = "decision;rain;slope;ph;soil;yield\n1;450,0;flat;;sand;7,5\n4;612,3456789;steep;7;loam;8,5\n2;;-;6,10;;6,5\n"
+    with field.writing() as tx:
+        assert [r.decision for r in sheets.tell(tx, read(text))] == [1, 4, 2]
+    assert given[3].context == {"rain": 612.34567890123, "slope": "steep"}
