@@ -219,3 +219,32 @@ def test_what_was_known_before_a_decision_may_stay_beside_its_outcome(field: Tri
     with field.writing() as tx:
         assert [r.decision for r in sheets.tell(tx, read(text))] == [1, 4, 2]
     assert given[3].context == {"rain": 612.34567890123, "slope": "steep"}
+
+
+def test_nobody_chooses_an_arm_with_a_sheet(field: Trial) -> None:
+    before = field.state().hash
+    text = "user,plot,rain,slope,arm\nnorth,A1,450,flat,\nnorth,B1,450,flat,new\nsouth,,600,steep,old\n"
+    with pytest.raises(BatchError) as refused:
+        ask(field, text, episode=1)
+    assert str(refused.value).splitlines() == [
+        "row 3: the sheet says arm 'new', and the trial draws the arm: take the column out",
+        "row 4: the sheet says arm 'old', and the trial draws the arm: take the column out",
+    ]
+    assert field.state().hash == before
+    assert len(ask(field, text, episode=1, ignore=["arm"])) == 3
+    assert len(ask(field, "user,rain,slope,arm\nsouth,600,steep,\n", episode=2)) == 1
+
+
+def test_the_sheet_of_decisions_may_be_asked_with_again_with_the_arms_that_they_have(field: Trial) -> None:
+    given = ask(field, SEASON, episode=1)
+    text = csv_text(sheets.to_fill_in(field.state(), given))
+    assert [(d.id, d.repeated) for d in ask(field, text, episode=1)] == [(d.id, True) for d in given]
+    arm, other = ("old", "new") if given[3].arm == "old" else ("new", "old")
+    row = f"south,600,steep,{other}\n"
+    with pytest.raises(
+        BatchError, match=f"row 2: decision 4 for user 'south' has arm '{arm}', the sheet says '{other}'"
+    ):
+        ask(field, "user,rain,slope,arm\n" + row, episode=1)
+    with pytest.raises(BatchError, match=r"row 2: the sheet says arm .* the trial draws the arm"):
+        ask(field, text, episode=2)
+    assert field.state().episode.number == 1

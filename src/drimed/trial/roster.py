@@ -7,7 +7,7 @@ enrolment those who are new join, with the attributes, the cohort, the group and
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -45,6 +45,7 @@ class Roster:
     plots: dict[str, Plots]
     season: str | None = None  # that the sheet is for, if it says so
     date: str | None = None  # when it begins
+    arms: dict[tuple[str, str | None], tuple[int, str]] = field(default_factory=dict)  # user, plot -> row, what it says
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class _Row:
     plot: str | None
     block: str | None
     said: dict[tuple[str, str], Value]  # ("context", "rain") -> 400.0
+    arm: str | None
 
 
 def ask(
@@ -69,13 +71,14 @@ def ask(
 ) -> list[Decision]:
     """Decide for those in the sheet, or only for some of them; what is wrong is told with its row.
 
-    A column `season` (and `date`) says what `season` says, if that is not given.
+    A column `season` (and `date`) says what `season` says, if that is not given. Arms may stand beside decisions that
+    were taken before, as in a sheet of decisions; nobody can choose one.
     """
     roster = read(tx.state, table, ignore)
     names = list(roster.rows) if users is None else [asking.known_name(tx.state, user) for user in users]
     asked, known = set(names), tx.state.users
     try:
-        return asking.ask(
+        made = asking.ask(
             tx,
             names,
             # A season is opened with everybody's context, also where only some are asked for.
@@ -94,6 +97,8 @@ def ask(
             raise
         kind = UnconfirmedError if isinstance(error, UnconfirmedError) else BatchError
         raise kind(faults) from None
+    _refuse_arms(roster, made)
+    return made
 
 
 def read(state: TrialState, table: Table, ignore: Iterable[str] = ()) -> Roster:
@@ -119,6 +124,7 @@ def read(state: TrialState, table: Table, ignore: Iterable[str] = ()) -> Roster:
     first = {user: own[0][0] for user, own in found.items()}
     plot_rows = {(user, one.plot): row for user, own in found.items() for row, one in own if one.plot is not None}
     roster = Roster(first, plot_rows, {}, {}, {}, *(_whole_sheet(table, meant, name, errors) for name in COLUMNS))
+    roster.arms.update({(user, o.plot): (row, o.arm) for user, own in found.items() for row, o in own if o.arm})
     for user, own in found.items():
         said, plots = _together(state, own, errors)
         if context := {name: value for (part, name), value in said.items() if part == "context"}:
@@ -129,6 +135,21 @@ def read(state: TrialState, table: Table, ignore: Iterable[str] = ()) -> Roster:
             roster.plots[user] = plots
     refuse(errors)
     return roster
+
+
+def _refuse_arms(roster: Roster, made: Iterable[Decision]) -> None:
+    """An arm in a sheet is that of a decision which was taken before; what was drawn just now is not told."""
+    errors: dict[int, str] = {}
+    for decision in made:
+        row, arm = roster.arms.get((decision.user, decision.plot)) or roster.arms.get((decision.user, None), (0, ""))
+        if arm and not decision.repeated:
+            errors[row] = f"the sheet says arm {arm!r}, and the trial draws the arm: take the column out"
+        elif arm and arm != tidy(decision.arm):
+            errors[row] = (
+                f"decision {decision.id} for user {decision.user!r} has arm {decision.arm!r}, the sheet says {arm!r}; "
+                "the trial draws the arm: take the column out"
+            )
+    refuse(errors)
 
 
 def _whole_sheet(table: Table, found: Mapping[str, Column], name: str, errors: dict[int, str]) -> str | None:
@@ -258,7 +279,7 @@ def _row(state: TrialState, cells: Cells, marks: Marks) -> _Row:
     plot, block = (_text(cells, name) for name in ("plot", "block"))
     if block is not None and plot is None:
         raise InputError("column 'plot' is missing or empty: a block has plots, each with a row of its own")
-    return _Row(user, plot, block, said)
+    return _Row(user, plot, block, said, None if is_missing(cells.get(sheets.ARM)) else _text(cells, "arm"))
 
 
 def _text(cells: Cells, name: str) -> str | None:
