@@ -7,7 +7,7 @@ enrolment those who are new join, with the attributes, the cohort, the group and
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -43,9 +43,9 @@ class Roster:
     contexts: dict[str, dict[str, Value]]
     enrol: dict[str, dict[str, Any]]
     plots: dict[str, Plots]
+    arms: dict[tuple[str, str | None], tuple[int, str]]  # user and plot -> row, and what it says
     season: str | None = None  # that the sheet is for, if it says so
     date: str | None = None  # when it begins
-    arms: dict[tuple[str, str | None], tuple[int, str]] = field(default_factory=dict)  # user, plot -> row, what it says
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ def read(state: TrialState, table: Table, ignore: Iterable[str] = ()) -> Roster:
             errors[row.number] = str(error)
     first = {user: own[0][0] for user, own in found.items()}
     plot_rows = {(user, one.plot): row for user, own in found.items() for row, one in own if one.plot is not None}
-    roster = Roster(first, plot_rows, {}, {}, {}, *(_whole_sheet(table, meant, name, errors) for name in COLUMNS))
-    roster.arms.update({(user, o.plot): (row, o.arm) for user, own in found.items() for row, o in own if o.arm})
+    arms = {(user, one.plot): (row, one.arm) for user, own in found.items() for row, one in own if one.arm}
+    roster = Roster(first, plot_rows, {}, {}, {}, arms, *(_whole_sheet(table, meant, name, errors) for name in COLUMNS))
     for user, own in found.items():
         said, plots = _together(state, own, errors)
         if context := {name: value for (part, name), value in said.items() if part == "context"}:
