@@ -53,3 +53,22 @@ def test_a_request_is_answered_as_it_was_also_in_a_later_episode() -> None:
         assert [g.id for g in trial.ask(key="all")] == [g.id for g in first]
         assert [g.id for g in trial.ask(["north", "south", "west"], key="all")] == [g.id for g in first]
     refused(trial, lambda: trial.ask(["south", "lake"], key="all"), ConflictError, "for other users")
+
+
+def test_a_request_that_is_repeated_with_another_context_is_refused() -> None:
+    trial = new(context={"rain": {"typical": 500.0, "spread": 100.0}}, decisions="any number")
+    first = trial.ask("north", context={"rain": 999}, key="k")
+    with nothing_written(trial):
+        assert trial.ask("north", context={"rain": 999.0}, key="k").id == first.id
+        assert trial.ask("north", key="k").id == first.id
+    refused(trial, lambda: trial.ask("north", context={"rain": 300}, key="k"), ConflictError, "with rain 999, and 300")
+
+
+def test_a_decision_that_stands_is_not_returned_for_another_context() -> None:
+    trial = new(context={"rain": {"typical": 500.0, "spread": 100.0}})
+    first = trial.ask("north", context={"rain": 999})
+    with nothing_written(trial):
+        assert [g.id for g in (trial.ask("north"), trial.ask("north", context={"rain": 999.0}))] == [first.id] * 2
+    rain = {"rain": 300.0}
+    refused(trial, lambda: trial.ask("north", context=rain), ConflictError, "a context cannot be changed after")
+    refused(trial, lambda: trial.ask(["south", "north"], contexts={"south": rain, "north": rain}), ConflictError, "999")

@@ -160,3 +160,91 @@ def test_outcomes_go_back_to_their_plots(field: Trial) -> None:
         sheets.tell(tx, Table.of([told[0] | {"plot": "A2"}, *told[1:]]))
     with field.writing() as tx:
         assert len(sheets.tell(tx, Table.of(told))) == 4
+
+
+def test_a_context_that_was_decided_with_cannot_be_corrected_by_asking_again(field: Trial) -> None:
+    ask(field, SEASON, episode=1)
+    before = field.state().hash
+    other = SEASON.replace("450", "300").replace("steep", "flat")
+    with pytest.raises(BatchError) as refused:
+        ask(field, other, episode=1)
+    again = "a context cannot be changed after the decision: give"
+    assert str(refused.value).splitlines() == [
+        f"row 2: decision 1 for user 'north', plot 'A1' was taken with rain 450, and 300 came now; {again} 450 again, "
+        "or none",
+        f"row 5: decision 4 for user 'south' was taken with slope 'steep', and 'flat' came now; {again} 'steep' again, "
+        "or none",
+    ]
+    assert field.state().hash == before
+
+
+def test_a_context_may_be_given_again_as_another_text_for_it_or_left_empty(field: Trial) -> None:
+    ask(field, SEASON, episode=1)
+    for text in (SEASON.replace("450", "450.0"), "user,plot,rain,slope\nnorth,A1,,\nnorth,B1,,\nsouth,,,\n"):
+        assert all(d.repeated and d.context is not None for d in ask(field, text, episode=1))
+    with pytest.raises(BatchError, match=r"row 2: column 'rain' is empty"):
+        ask(field, "user,rain,slope\nsouth,,steep\n", episode=1)
+    with pytest.raises(BatchError, match=r"row 2: user 'south' has no context in season 2"):
+        ask(field, "user,rain,slope\nsouth,,\n", episode=2)
+    assert field.state().episode.number == 1
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "said"),
+    [
+        (
+            "rain",
+            ("450.0", "999"),
+            "row 3: decision 4 is for user 'south' with rain 600, the sheet says '999'; was one",
+        ),
+        ("slope", ("steep", ""), "row 2: decision 1 is for user 'north' with slope 'flat', the sheet says 'steep'"),
+        ("ph", ("", "6.1"), "row 3: decision 4 is for user 'south' with ph 7, the sheet says '6.1'"),
+        ("soil", ("loam", "loam"), "row 2: decision 1 is for user 'north' with soil 'sand', the sheet says 'loam'"),
+        ("rain", ("wet", ""), "row 2: .* with rain 450, the sheet says 'wet'"),
+    ],
+)
+def test_an_outcome_beside_what_another_decision_was_taken_with_is_refused(
+    field: Trial, column: str, cells: tuple[str, str], said: str
+) -> None:
+    ask(field, SEASON, episode=1)
+    before = field.state().hash
+    with field.writing() as tx, pytest.raises(BatchError, match=said):
+        sheets.tell(tx, read(f"decision,{column},yield\n1,{cells[0]},7\n4,{cells[1]},8\n"))
+    assert field.state().hash == before
+
+
+def test_what_was_known_before_a_decision_may_stay_beside_its_outcome(field: Trial) -> None:
+    given = ask(field, SEASON.replace("600", "612.34567890123"), episode=1)
+    text = "decision;rain;slope;ph;soil;yield\n1;450,0;flat;;sand;7,5\n4;612,3456789;steep;7;loam;8,5\n2;;-;6,10;;6,5\n"
+    with field.writing() as tx:
+        assert [r.decision for r in sheets.tell(tx, read(text))] == [1, 4, 2]
+    assert given[3].context == {"rain": 612.34567890123, "slope": "steep"}
+
+
+def test_nobody_chooses_an_arm_with_a_sheet(field: Trial) -> None:
+    before = field.state().hash
+    text = "user,plot,rain,slope,arm\nnorth,A1,450,flat,\nnorth,B1,450,flat,new\nsouth,,600,steep,old\n"
+    with pytest.raises(BatchError) as refused:
+        ask(field, text, episode=1)
+    assert str(refused.value).splitlines() == [
+        "row 3: the sheet says arm 'new', and the trial draws the arm: take the column out",
+        "row 4: the sheet says arm 'old', and the trial draws the arm: take the column out",
+    ]
+    assert field.state().hash == before
+    assert len(ask(field, text, episode=1, ignore=["arm"])) == 3
+    assert len(ask(field, "user,rain,slope,arm\nsouth,600,steep,\n", episode=2)) == 1
+
+
+def test_the_sheet_of_decisions_may_be_asked_with_again_with_the_arms_that_they_have(field: Trial) -> None:
+    given = ask(field, SEASON, episode=1)
+    text = csv_text(sheets.to_fill_in(field.state(), given))
+    assert [(d.id, d.repeated) for d in ask(field, text, episode=1)] == [(d.id, True) for d in given]
+    arm, other = ("old", "new") if given[3].arm == "old" else ("new", "old")
+    row = f"south,600,steep,{other}\n"
+    with pytest.raises(
+        BatchError, match=f"row 2: decision 4 for user 'south' has arm '{arm}', the sheet says '{other}'"
+    ):
+        ask(field, "user,rain,slope,arm\n" + row, episode=1)
+    with pytest.raises(BatchError, match=r"row 2: the sheet says arm .* the trial draws the arm"):
+        ask(field, text, episode=2)
+    assert field.state().episode.number == 1

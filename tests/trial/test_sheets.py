@@ -107,3 +107,13 @@ def test_columns_of_others_are_passed_over_when_named(trial: Trial) -> None:
     with pytest.raises(BatchError, match="unknown column 'plot'"):
         tell(trial, rows)
     assert tell(trial, rows, ignore=["plot"])[0].result == "recorded"
+
+
+def test_a_decision_that_comes_twice_is_told_with_both_of_its_rows(trial: Trial) -> None:
+    trial.ask()
+    before = trial.status().events
+    rows = [{"decision": n, "yield": value} for n, value in (("2", "5"), ("1", "5"), ("1", ""), ("2", "6"))]
+    with pytest.raises(BatchError) as refused:
+        tell(trial, rows)
+    assert str(refused.value) == "row 5: decision 2 has an outcome in row 2 too; tell each once"
+    assert trial.status().events == before

@@ -279,7 +279,7 @@ def test_many_outcomes_are_told_together_or_not_at_all() -> None:
         trial.tell_many([reports[0], Report(9, WHOLE), Report(1, {"yield": float("nan")})])
     assert [f.path[:2] for f in error.value.faults] == [("reports", 1), ("reports", 2)]
     assert [f.path[2:] for f in error.value.faults] == [("decision",), ("outcome", "yield")]
-    refused(trial, lambda: trial.tell_many([reports[0], reports[0]]), InputError, "reported twice in one call")
+    refused(trial, lambda: trial.tell_many([reports[0], reports[0]]), InputError, "decision 3 is reported twice")
     with nothing_written(trial):
         shown = trial.tell_many(reports, dry_run=True)
     assert trial.tell_many(reports) == shown

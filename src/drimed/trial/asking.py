@@ -25,7 +25,7 @@ from drimed.trial.numbers import block_key, plot_key
 from drimed.trial.plots import Place, Wanted, places
 from drimed.trial.problem import Profile
 from drimed.trial.queries import Story, record
-from drimed.trial.repeating import answered, recorded
+from drimed.trial.repeating import answered, recorded, refuse_other_contexts
 from drimed.trial.seasons import Season
 from drimed.trial.state import TrialState, as_vector
 from drimed.trial.transaction import Transaction
@@ -74,7 +74,7 @@ def ask(
     users = None if users is None else [known_name(tx.state, user) for user in users]
     if key is not None:
         kinds.storable("key", key, kinds.LONGEST_KEY)
-        if before := answered(tx, key, users, plots):
+        if before := answered(tx, key, users, plots, contexts):
             return before
     allowed.running(tx.state)
     start = tx.state
@@ -91,6 +91,8 @@ def ask(
         raise InputError(f"user {twice!r} is asked for twice in one call", ("users",))
     wanted = [place for user in names for place in places(state, user, plots.get(user))]
     standing = {p.key: state.episode.asked[p.key] for p in wanted if p.key in state.episode.asked}
+    found = {plot_key(d.user, d.plot): d for d in recorded(tx, standing.values())}
+    refuse_other_contexts(state, found.values(), contexts)
     known = {u: _context(state, u, contexts.get(u)) for u in {p.user for p in wanted if p.key not in standing}}
     questions = [_question(state, p, known[p.user], unavailable) for p in wanted if p.key not in standing]
     opened = state.episode.number != start.episode.number
@@ -101,7 +103,6 @@ def ask(
         *doubts.of_plots(start, [p for p in wanted if p.key not in standing]),
     ]
     doubts.settle(asked_about, confirm=confirm)
-    found = {plot_key(d.user, d.plot): d for d in recorded(tx, standing.values())}
     return _answers(tx, wanted, found, _decided(tx, questions, key))
 
 

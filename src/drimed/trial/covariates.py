@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import isclose
 from typing import Any
 
 import numpy as np
@@ -131,6 +132,26 @@ class Covariates:
         scale = np.array([c.typical for c in fields]), np.array([c.spread for c in fields])
         numbers = [i for i in used if fields[i].levels is None]
         return numbers, scale, [i for i in used if fields[i].levels is not None]
+
+
+def alike(one: float | str, other: float | str) -> bool:
+    """Whether two values are one, as far as spreadsheets keep the digits of numbers.
+
+    >>> alike(430.0, 430), alike(412.34567890123, 412.3456789), alike(430.0, 431.0), alike("sand", "loam")
+    (True, True, False, False)
+    """
+    if isinstance(one, str) or isinstance(other, str):
+        return one == other
+    return isclose(one, other, rel_tol=1e-8)
+
+
+def shown(value: float | str) -> str:
+    """A value in a message.
+
+    >>> shown(430.0), shown("sand")
+    ('430', "'sand'")
+    """
+    return repr(value) if isinstance(value, str) else f"{value:.12g}"
 
 
 def number(what: str, value: object, field: Path = ()) -> float:

@@ -7,7 +7,10 @@ make no twins.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from typing import TypeVar
+
+T = TypeVar("T", bound=Hashable)
 
 # Characters without a shape of their own that are not of a category that says so.
 _INVISIBLE = frozenset(
@@ -49,9 +52,9 @@ def hidden(name: str) -> str | None:
     return None
 
 
-def first_twice(names: Iterable[str]) -> str | None:
-    """The first name that comes again."""
-    seen: set[str] = set()
+def first_twice(names: Iterable[T]) -> T | None:
+    """The first name or number that comes again."""
+    seen: set[T] = set()
     for name in names:
         if name in seen:
             return name

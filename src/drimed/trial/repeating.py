@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from drimed.errors import ConflictError
-from drimed.records import Decision, Event
+from drimed.errors import BatchError, ConflictError
+from drimed.records import Decision, Event, Fault
 from drimed.trial import events as kinds
+from drimed.trial.covariates import alike, shown
 from drimed.trial.numbers import plot_key
 from drimed.trial.plots import Wanted, places
-from drimed.trial.queries import record, stories
+from drimed.trial.queries import context_of, record, stories
+from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
 
 
-def answered(tx: Transaction, key: str, users: Sequence[str] | None, plots: Mapping[str, Wanted]) -> list[Decision]:
+def answered(
+    tx: Transaction,
+    key: str,
+    users: Sequence[str] | None,
+    plots: Mapping[str, Wanted],
+    contexts: Mapping[str, Any],
+) -> list[Decision]:
     """What this request was answered with before: its own decisions, and those that stood in its episode."""
     found = {_key(e): e for e in tx.ledger.of_request(key) if e.kind == kinds.DECISION}
     if not found:
@@ -34,7 +43,32 @@ def answered(tx: Transaction, key: str, users: Sequence[str] | None, plots: Mapp
             f"request {key!r} was made before, for other users; give each request its own key", ("key",)
         )
     known = {plot_key(d.user, d.plot): d for d in recorded(tx, [int(whole[k].decision or 0) for k in keys])}
+    refuse_other_contexts(state, known.values(), contexts)
     return [known[k] for k in keys]
+
+
+def refuse_other_contexts(state: TrialState, taken: Iterable[Decision], contexts: Mapping[str, Any]) -> None:
+    """A context that comes again with its decision is the recorded one: it cannot be corrected afterwards."""
+    faults: dict[tuple[str, str], Fault] = {}
+    for decision in taken:
+        given, recorded = contexts.get(decision.user), decision.context or {}
+        if given is None:
+            continue
+        whole = {**recorded, **given} if isinstance(given, Mapping) else given
+        vector = state.problem.covariates.context(whole, ("contexts", decision.user))
+        for name, value in ({} if vector is None else context_of(state, vector.tolist())).items():
+            if not alike(recorded[name], value):
+                was, where = shown(recorded[name]), "" if decision.plot is None else f", plot {decision.plot!r}"
+                message = (
+                    f"decision {decision.id} for user {decision.user!r}{where} was taken with {name} {was}, "
+                    f"and {shown(value)} came now; a context cannot be changed after the decision: "
+                    f"give {was} again, or none"
+                )
+                faults.setdefault((decision.user, name), Fault(("contexts", decision.user, name), message))
+    if len(faults) > 1:
+        raise BatchError(faults.values())
+    for fault in faults.values():
+        raise ConflictError(fault.message, fault.path)
 
 
 def _key(event: Event) -> str:

@@ -16,6 +16,7 @@ from drimed.records import Decision, Fault, Path
 from drimed.trial import asking, sheets
 from drimed.trial.columns import ATTRIBUTE, CONTEXT, SHEET, Column, Columns, marks_of, refuse_split_decimals, usual
 from drimed.trial.names import folded, tidy
+from drimed.trial.numbers import plot_key
 from drimed.trial.plots import places
 from drimed.trial.seasons import COLUMNS, iso
 from drimed.trial.sheets import Cells
@@ -42,6 +43,7 @@ class Roster:
     contexts: dict[str, dict[str, Value]]
     enrol: dict[str, dict[str, Any]]
     plots: dict[str, Plots]
+    arms: dict[tuple[str, str | None], tuple[int, str]]  # user and plot -> row, and what it says
     season: str | None = None  # that the sheet is for, if it says so
     date: str | None = None  # when it begins
 
@@ -52,6 +54,7 @@ class _Row:
     plot: str | None
     block: str | None
     said: dict[tuple[str, str], Value]  # ("context", "rain") -> 400.0
+    arm: str | None
 
 
 def ask(
@@ -68,13 +71,14 @@ def ask(
 ) -> list[Decision]:
     """Decide for those in the sheet, or only for some of them; what is wrong is told with its row.
 
-    A column `season` (and `date`) says what `season` says, if that is not given.
+    A column `season` (and `date`) says what `season` says, if that is not given. Arms may stand beside decisions that
+    were taken before, as in a sheet of decisions; nobody can choose one.
     """
     roster = read(tx.state, table, ignore)
     names = list(roster.rows) if users is None else [asking.known_name(tx.state, user) for user in users]
     asked, known = set(names), tx.state.users
     try:
-        return asking.ask(
+        made = asking.ask(
             tx,
             names,
             # A season is opened with everybody's context, also where only some are asked for.
@@ -93,6 +97,8 @@ def ask(
             raise
         kind = UnconfirmedError if isinstance(error, UnconfirmedError) else BatchError
         raise kind(faults) from None
+    _refuse_arms(roster, made)
+    return made
 
 
 def read(state: TrialState, table: Table, ignore: Iterable[str] = ()) -> Roster:
@@ -117,7 +123,8 @@ def read(state: TrialState, table: Table, ignore: Iterable[str] = ()) -> Roster:
             errors[row.number] = str(error)
     first = {user: own[0][0] for user, own in found.items()}
     plot_rows = {(user, one.plot): row for user, own in found.items() for row, one in own if one.plot is not None}
-    roster = Roster(first, plot_rows, {}, {}, {}, *(_whole_sheet(table, meant, name, errors) for name in COLUMNS))
+    arms = {(user, one.plot): (row, one.arm) for user, own in found.items() for row, one in own if one.arm}
+    roster = Roster(first, plot_rows, {}, {}, {}, arms, *(_whole_sheet(table, meant, name, errors) for name in COLUMNS))
     for user, own in found.items():
         said, plots = _together(state, own, errors)
         if context := {name: value for (part, name), value in said.items() if part == "context"}:
@@ -128,6 +135,21 @@ def read(state: TrialState, table: Table, ignore: Iterable[str] = ()) -> Roster:
             roster.plots[user] = plots
     refuse(errors)
     return roster
+
+
+def _refuse_arms(roster: Roster, made: Iterable[Decision]) -> None:
+    """An arm in a sheet is that of a decision which was taken before; what was drawn just now is not told."""
+    errors: dict[int, str] = {}
+    for decision in made:
+        row, arm = roster.arms.get((decision.user, decision.plot)) or roster.arms.get((decision.user, None), (0, ""))
+        if arm and not decision.repeated:
+            errors[row] = f"the sheet says arm {arm!r}, and the trial draws the arm: take the column out"
+        elif arm and arm != tidy(decision.arm):
+            errors[row] = (
+                f"decision {decision.id} for user {decision.user!r} has arm {decision.arm!r}, the sheet says {arm!r}; "
+                "the trial draws the arm: take the column out"
+            )
+    refuse(errors)
 
 
 def _whole_sheet(table: Table, found: Mapping[str, Column], name: str, errors: dict[int, str]) -> str | None:
@@ -257,7 +279,7 @@ def _row(state: TrialState, cells: Cells, marks: Marks) -> _Row:
     plot, block = (_text(cells, name) for name in ("plot", "block"))
     if block is not None and plot is None:
         raise InputError("column 'plot' is missing or empty: a block has plots, each with a row of its own")
-    return _Row(user, plot, block, said)
+    return _Row(user, plot, block, said, None if is_missing(cells.get(sheets.ARM)) else _text(cells, "arm"))
 
 
 def _text(cells: Cells, name: str) -> str | None:
@@ -285,7 +307,8 @@ def _together(
             errors[i] = f"plot {row.plot!r} of user {user!r} is in the sheet twice"
         plots[row.plot] = row.block
     first = own[0][0]
-    for name in state.problem.fields:
+    repeats = all(part != "context" for part, _ in said) and all(_decided(state, row) for _, row in own)
+    for name in () if repeats else state.problem.fields:
         if ("context", name) not in said:
             errors.setdefault(first, f"column {name!r} is empty")
     if user in state.users and ("", "group") in said:
@@ -294,6 +317,14 @@ def _together(
             where = "no group" if mine is None else f"group {mine!r}"
             errors[first] = f"user {user!r} is in {where}, the sheet says {said['', 'group']!r}"
     return said, _in_blocks(state, user, plots, own, errors)
+
+
+def _decided(state: TrialState, row: _Row) -> bool:
+    """Whether all that a row asks for was decided in the season that is open."""
+    if row.user not in state.users:
+        return False
+    keys = [plot_key(row.user, row.plot)] if row.plot else [place.key for place in places(state, row.user)]
+    return all(key in state.episode.asked for key in keys)
 
 
 def _in_blocks(

@@ -6,6 +6,7 @@ Every error names its row, and then nothing of the sheet is used.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -14,7 +15,9 @@ from drimed.errors import BatchError, InputError
 from drimed.records import PENDING, Decision, Fault, Receipt, Report
 from drimed.trial import queries, telling
 from drimed.trial.columns import (
+    ATTRIBUTE,
     CODE,
+    CONTEXT,
     CONTROL,
     METRIC,
     NOTE,
@@ -24,6 +27,7 @@ from drimed.trial.columns import (
     marks_of,
     refuse_split_decimals,
 )
+from drimed.trial.covariates import alike, shown
 from drimed.trial.names import tidy
 from drimed.trial.state import TrialState
 from drimed.trial.tables.cells import POINT, Marks, is_missing, number, text
@@ -45,9 +49,9 @@ def tell(
     """Report the outcomes of a sheet with a column `decision` and one for each metric, all or none.
 
     Empty cells are still to come, and rows without any outcome are passed over, so that the sheet of `ask` can be
-    filled in bit by bit; a sheet without any outcome is refused. The columns that `ask` wrote may stay; a user, a plot
-    or an arm that is not the decision's is an error: somebody has sorted one column alone. Somebody who is `blinded`
-    sends no arms: they could try which one is not refused.
+    filled in bit by bit; a sheet without any outcome is refused. The columns that `ask` wrote may stay; a user, a plot,
+    an arm or a context that is not the decision's is an error: somebody has sorted one column alone. Somebody who is
+    `blinded` sends no arms: they could try which one is not refused.
     """
     columns, ignore = Columns.of(tx.state.problem), set(ignore)
     found = columns.read(table, ignore)
@@ -70,8 +74,17 @@ def tell(
             errors[row] = str(error)
     recorded = {d.id: d for d in queries.decisions(tx.ledger, tx.state, [r.decision for r in reports.values()])}
     for row, report in reports.items():
-        if report.decision in recorded and (wrong := _misplaced(told[row], recorded[report.decision])):
+        if report.decision in recorded and (
+            wrong := _misplaced(told[row], recorded[report.decision])
+            or _other(tx.state, told[row], recorded[report.decision])
+        ):
             errors[row] = wrong
+    first: dict[int, int] = {}  # decision -> its row
+    for row, report in reports.items():
+        if first.setdefault(report.decision, row) != row:
+            errors[row] = (
+                f"decision {report.decision} has an outcome in row {first[report.decision]} too; tell each once"
+            )
     refuse(errors)
     if not reports:
         wanted = ", ".join(columns.named(METRIC, name) for name in columns.metrics)
@@ -168,6 +181,33 @@ def _misplaced(cells: Cells, recorded: Decision) -> str | None:
                 "without the others?"
             )
     return None
+
+
+def _other(state: TrialState, cells: Cells, recorded: Decision) -> str | None:
+    """What a row says about the context or the user that is not so; an empty cell says nothing."""
+    known = {CONTEXT: recorded.context or {}, ATTRIBUTE: state.profile(recorded.user).definition.attributes or {}}
+    for column, cell in cells.items():
+        if column.part not in known or is_missing(cell):
+            continue
+        truth = known[column.part].get(column.name)
+        if truth is None or not _reads_as(cell, truth):
+            had = f"{column.name} {shown(truth)}" if truth is not None else f"no {column.name}"
+            return (
+                f"decision {recorded.id} is for user {recorded.user!r} with {had}, the sheet says {cell!r}; was one "
+                "column sorted without the others?"
+            )
+    return None
+
+
+def _reads_as(cell: Any, truth: float | str) -> bool:
+    """Whether a cell can be read as what is recorded, with either decimal mark."""
+    if isinstance(truth, str):
+        return tidy(text(cell)) == tidy(truth)
+    for mark in ".,":
+        with suppress(InputError):
+            if alike(number("", cell, Marks(comma=True, seen=frozenset(mark))), truth):
+                return True
+    return False
 
 
 def to_fill_in(state: TrialState, decisions: Iterable[Decision]) -> list[Record]:

@@ -18,6 +18,7 @@ from drimed.trial import events as kinds
 from drimed.trial.columns import control_plot
 from drimed.trial.covariates import number
 from drimed.trial.events import Draft
+from drimed.trial.names import first_twice
 from drimed.trial.queries import Story, unknown_decision, whole
 from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
@@ -32,8 +33,8 @@ def tell(
 ) -> list[Receipt]:
     """Record all of the outcomes or, if one is refused, none; `doubts` about them must be confirmed too."""
     reports = [replace(r, decision=whole(r.decision)) for r in reports]
-    if len({r.decision for r in reports}) < len(reports):
-        raise InputError("one decision is reported twice in one call; report each once", ("reports",))
+    if (twice := first_twice([r.decision for r in reports])) is not None:
+        raise InputError(f"decision {twice} is reported twice in one call; report each once", ("reports",))
     known = _stories(tx, [r.decision for r in reports])
     outcomes = _merged(tx, known, reports)
     if not confirm:

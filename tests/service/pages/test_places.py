@@ -52,6 +52,18 @@ def test_a_context_that_is_a_category_is_chosen_from_its_levels(visitor: Visitor
     assert "user 'south' needs a value for slope" in readable(refused.text)
 
 
+def test_another_context_is_refused_for_a_decision_that_stands_unless_the_form_showed_it(
+    visitor: Visitor, http: httpx.Client
+) -> None:
+    opened, given = {"rain": 450.0, "slope": "flat"}, {"rain": 500.0, "slope": "flat"}
+    http.post(f"/v1{F}/episodes", json={"contexts": {"south": opened}}).raise_for_status()
+    http.post(f"/v1{F}/ask", json={"user": "south", "context": given}).raise_for_status()
+    form = {"how": "hand", "episode": "1", "user": "1:south", "c:1:rain": "450.0", "c:1:slope": "flat"}
+    assert "Nothing new was decided" in readable(visitor.done(visitor.send(f"{F}/ask", form)))
+    refused = visitor.send(f"{F}/ask", form | {"c:1:rain": "300"})
+    assert "was taken with rain 500, and 300 came now" in readable(refused.text)
+
+
 def test_somebody_new_is_asked_for_with_a_small_form(visitor: Visitor, http: httpx.Client) -> None:
     assert "Ask for one" in readable(visitor.look(f"{P}/ask"))
     new = {

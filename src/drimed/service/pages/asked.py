@@ -9,7 +9,7 @@ from typing import Any
 from drimed.errors import BatchError, InputError, UnknownNameError
 from drimed.records import Fault
 from drimed.service.pages.route import Visit, whole
-from drimed.trial import asking, plots, roster
+from drimed.trial import asking, plots, queries, roster
 from drimed.trial.names import tidy
 from drimed.trial.state import TrialState
 from drimed.trial.tables.cells import TYPED
@@ -44,7 +44,8 @@ def typed(visit: Visit, state: TrialState) -> Typed:
         decided = not begins and name in state.users and _decided(state, name, asked.plots.get(name))
         if not decided or any(texts.values()):
             found, wrong = _values(state, name, "contexts", texts)
-            if found:
+            # What the form showed of the season is nobody's word about a decision that was taken with another context.
+            if found and not (decided and found == _opened_with(state, name)):
                 asked.contexts[name] = found
             faults += wrong
             missing = [field for field, text in texts.items() if not text]
@@ -94,6 +95,11 @@ def _values(state: TrialState, name: str, part: str, texts: Mapping[str, str]) -
 
 def _decided(state: TrialState, name: str, wanted: Any) -> bool:
     return all(place.key in state.episode.asked for place in plots.places(state, name, wanted))
+
+
+def _opened_with(state: TrialState, name: str) -> dict[str, Any] | None:
+    there = state.episode.contexts.get(name)
+    return None if there is None else queries.context_of(state, there)
 
 
 def place(visit: Visit, fault: Fault) -> str:
