@@ -42,14 +42,14 @@ def _said(decision: Decision, confidence: float | str = 0.99, unit: str = "") ->
 def test_the_best_arm_is_said_to_be_best_with_its_range_in_the_unit_of_the_reward() -> None:
     said = _said(CHOSEN, unit="EUR/ha")
     assert "new is estimated to bring 126 EUR/ha more than the control (98 % range: 20 to 232), the most of all" in said
-    assert "It was drawn with a chance of 90 %." in said
+    assert "new was drawn with a chance of 90 %." in said
     assert "The guard changed nothing" in said
 
 
 def test_an_arm_that_is_not_estimated_best_names_the_one_that_is() -> None:
     said = _said(replace(CHOSEN, arm="other", propensity=0.05))
     assert "other is estimated to bring 8 less than the control (98 % range: −30 to 14)" in said
-    assert "new, 126 more, is estimated best. It was drawn" in said
+    assert "new, 126 more, is estimated best. other was drawn" in said
     assert "new was likelier, with 90 %" in said
 
 

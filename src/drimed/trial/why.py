@@ -128,7 +128,7 @@ def why_this_arm(
     ...     state_version=9, time="", actor="")
     >>> print(*why_this_arm(decision, confidence=0.99, unit="EUR"), sep="\\n")
     new is estimated to bring 126 EUR more than the control (98 % range: 20 to 232), the most of all arms.
-    It was drawn with a chance of 97 %.
+    new was drawn with a chance of 97 %.
     The guard changed nothing: the chances are those that the policy proposed.
     """
     allowed = ALLOWED[protects].format(near=near) if protects in ALLOWED else ""
@@ -190,7 +190,7 @@ def _drawn(d: Decision) -> str:
         return "The probabilities of this policy have no closed form, so its chance is not known."
     if d.propensity == 1:
         return "No other arm had a chance."
-    said = f"It was drawn with a chance of {percent(d.propensity)}"
+    said = f"{d.arm} was drawn with a chance of {percent(d.propensity)}"
     likeliest = max(d.probabilities, key=lambda arm: d.probabilities[arm])
     if percent(d.probabilities[likeliest]) != percent(d.propensity) and d.probabilities[likeliest] > d.propensity:
         return f"{said}; {likeliest} was likelier, with {percent(d.probabilities[likeliest])}."

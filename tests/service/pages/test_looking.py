@@ -288,7 +288,7 @@ def test_the_story_of_a_decision_is_whole(visitor: Visitor, http: httpx.Client) 
     said = readable(visitor.look(f"{BUSY}/decisions/9"))
     assert f"Decision 9: {told['arm']} for site 0" in said
     assert "Why this arm?" in said
-    assert re.search(r"It was drawn with a chance of|No other arm had a chance", said), said
+    assert re.search(r"was drawn with a chance of|No other arm had a chance", said), said
     assert "guard" in said
     assert "98 % range" in said, "each end holds at 99 %"
     assert "the range is at the trial's confidence, 99 % at each end." in said
