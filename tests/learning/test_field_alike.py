@@ -51,6 +51,7 @@ def test_a_pair_of_the_two_values_is_counted_whatever_they_are(*, merged: bool) 
 def test_more_than_two_values_count_alone() -> None:
     assert pair(cells_of(0.0, 1.0, 0.5), YES_OR_NO) == 0
     assert pair(cells_of(1.0, 2.0, 3.0, 2.0)) == 0
+    assert pair(cells_of(1.0, 2.0)) == 0, "no value has come twice"
     both = field_cells.add(cells_of(0.0, 1.0), Rows(np.zeros((1, 6), np.intp), np.ones(1, np.intp), np.full((1, 1), 2)))
     assert pair(field_cells.compact(both)) == 0
 

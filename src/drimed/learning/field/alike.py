@@ -36,6 +36,7 @@ def pair(cells: Cells, scale: Scale, covariates: int, ranges: tuple[Range, ...],
     n = cells.n[..., None]
     two = n * (mean - low[..., None, :]) * (high[..., None, :] - mean)  # the scatter that two values would have
     few = (~there | (np.abs(squares - two) <= ROUND_OFF * n * apart[..., None, :] ** 2)).all(-2)
+    few &= (n * there).sum(-2) > 2  # any two outcomes have two values
     level = np.maximum(np.abs(low), np.abs(high))
     constant = (apart <= ROUND_OFF * level) & (~there | (squares <= n * (ROUND_OFF * level[..., None, :]) ** 2)).all(-2)
     first, last = (np.array([ends[i] for ends in ranges]) for i in (0, 1))
