@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
+RETIRED = " (retired)"  # behind the name of an arm
 NOT_KNOWN = "not known yet"  # in place of a number or a range that rests on nothing
 ENDLESS = 1e40  # no outcome and no sum of them is so large: nothing is known
 NOTHING = 1e-40  # and none is so small: what is left of numbers that cancel, or a chance that is none
@@ -120,7 +121,7 @@ def marked(arm: str, retired: Collection[str]) -> str:
     >>> marked("late", ["late"]), marked("early", ["late"])
     ('late (retired)', 'early')
     """
-    return f"{arm} (retired)" if arm in retired else arm
+    return f"{arm}{RETIRED}" if arm in retired else arm
 
 
 def listed(names: Sequence[str], most: int = 5, last: str = " and ") -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from drimed.evaluation import effects as linear
-from drimed.learning.field import many
+from drimed.learning.field import contrasts, many
 from drimed.learning.field.confirmed import is_confirmed
 from drimed.learning.field.contrasts import ALPHA, LIKELY
 from drimed.learning.field.learner import Field
@@ -45,11 +45,10 @@ def weights(offers: Offer, some: BoolArray | None = None) -> FloatArray:
     """Of each user in the mean effect of an arm: (H, K), over those who can get it, or over `some` (H,) of them."""
     control = offers.control[0]
     mine = np.ones(len(control), bool) if some is None else some
-    possible = np.broadcast_to(mine[:, None], control.shape).astype(np.float64)
-    if offers.available is not None:
-        possible *= offers.available[0]
-    possible[:, ~possible.any(0)] = mine[:, None]
-    return np.asarray(possible / possible.sum(0))
+    possible = np.ones(control.shape, bool) if offers.available is None else offers.available[0]
+    found = np.zeros(control.shape)
+    found[mine] = contrasts.weights(possible[mine])
+    return found
 
 
 def look(policy: AnyPolicy, state: Any, offers: Offer) -> Look:

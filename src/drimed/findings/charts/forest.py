@@ -12,15 +12,13 @@ from drimed.findings.analyse import AT_ALL_TIMES
 from drimed.findings.charts import svg
 from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
 from drimed.findings.effects import MODEL
-from drimed.formatting import amount, counted, measured, short, span
+from drimed.formatting import RETIRED, amount, counted, measured, short, span
 from drimed.records import Effect
 from drimed.trial.model_free import EXACT
 
 REACH = 4.0  # widths of the likely ranges that are shown on either side; longer guaranteed ranges end in an arrow
 BOLD = 7.7  # units that a bold letter takes, roughly
 MOST_SAID = 8  # effects that the words below a picture name
-
-RETIRED = " (retired)"
 
 Better = Literal["higher", "lower"]
 

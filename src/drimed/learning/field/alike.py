@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from drimed.learning.field.cells import Cells
-from drimed.learning.field.design import HALF, Scale, seen
+from drimed.learning.field.design import Scale, assumed, seen
 from drimed.linear.arrays import FloatArray
 
 PAIR = 0.5  # sum of squares of two outcomes that are 1 apart
@@ -41,9 +41,7 @@ def pair(cells: Cells, scale: Scale, covariates: int, ranges: tuple[Range, ...],
     constant = (apart <= ROUND_OFF * level) & (~there | (squares <= n * (ROUND_OFF * level[..., None, :]) ** 2)).all(-2)
     first, last = (np.array([ends[i] for ends in ranges]) for i in (0, 1))
     at_an_end = (np.abs(low - first) <= ROUND_OFF * level) | (np.abs(low - last) <= ROUND_OFF * level)
-    assumed = np.where(still > 0, still, np.where(level > 0, HALF * level, 1.0))
-    with np.errstate(invalid="ignore"):
-        unseen = np.where(at_an_end, last - first, assumed)
+    unseen = np.where(at_an_end, last - first, assumed(still, level))
     distance = np.where(constant, unseen, np.where(few, apart, 0.0))
     unit = scale.unit[..., covariates:]
     return np.asarray(PAIR * (distance / unit) ** 2)

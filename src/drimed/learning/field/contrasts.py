@@ -151,9 +151,13 @@ def effect_rows(known: Known, offers: Offer) -> FloatArray:
 
 def worth(known: Known, rows: FloatArray, preference: FloatArray) -> FloatArray:
     """Rows (..., P) on the reward and on each metric, in their units: (..., 1 + M, M, P)."""
-    M = known.structure.metrics
-    weights = np.concatenate([preference[..., None, :], np.broadcast_to(np.eye(M), (*preference.shape, M))], -2)
-    return (weights * known.unit)[..., None] * rows[..., None, None, :]
+    return (on(preference) * known.unit)[..., None] * rows[..., None, None, :]
+
+
+def on(preference: FloatArray) -> FloatArray:
+    """How each user's reward, and each metric, weighs the metrics: (..., M) -> (..., 1 + M, M)."""
+    M = preference.shape[-1]
+    return np.concatenate([preference[..., None, :], np.broadcast_to(np.eye(M), (*preference.shape, M))], -2)
 
 
 def together(known: Known, offers: Offer, possible: BoolArray) -> Found:

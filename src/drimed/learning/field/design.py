@@ -80,12 +80,16 @@ def measure(cells: Cells, covariates: int, plain: int = 0, still: tuple[float, .
     varies = unit > 1e-10 * np.abs(centre)
     if still is not None:
         level = np.abs(centre[..., covariates:])
-        assumed = np.where(np.array(still) > 0, still, np.where(level > 0, HALF * level, 1.0))
         constant = ~varies[..., covariates:] & (total[..., covariates:] >= FEWEST)
-        unit[..., covariates:] = np.where(constant, assumed, unit[..., covariates:])
+        unit[..., covariates:] = np.where(constant, assumed(np.array(still), level), unit[..., covariates:])
         varies[..., covariates:] |= constant
     known = varies[..., covariates:].all(-1).astype(np.float64)
     return Scale(centre, np.where(varies, unit, 1.0), known)
+
+
+def assumed(still: FloatArray, level: FloatArray) -> FloatArray:
+    """How much a metric at this level is taken to vary that has not done so: (..., M)."""
+    return np.where(still > 0, still, np.where(level > 0, HALF * level, 1.0))
 
 
 def build(

@@ -93,10 +93,8 @@ def season_levels(
     cells = field_cells.compact(known.evidence.cells, known.structure.cluster_place)
     seasons = np.unique(cells.keys[cells.n > 0, FACTORS.index("season")])
     eliminated = known.structure.cluster == "season"
-    met = [
-        list(_met(cells, int(season), _seen(known, offers) if eliminated else offers, numbers, categories))
-        for season in seasons
-    ]
+    seen = _seen(known, offers) if eliminated else offers
+    met = [list(_met(cells, int(season), seen, numbers, categories)) for season in seasons]
     if eliminated:
         return seasons, _eliminated(known, met, cells, seasons)
     rows = [

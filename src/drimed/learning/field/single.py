@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from drimed.learning.field.contrasts import on
 from drimed.learning.field.learner import Field, FieldEvidence
 from drimed.learning.field.model import residual
 from drimed.learning.offer import Offer
@@ -16,18 +17,18 @@ from drimed.linear.arrays import FloatArray
 
 def of_users(noise: FloatArray, preference: FloatArray, control: FloatArray) -> FloatArray:
     """Of each arm against the user's own control: (..., H, K, 1 + M)."""
-    on = _on(preference)
-    variance = np.einsum("hom,...hkmn,hon->...hko", on, noise, on, optimize=True)
+    weighs = on(preference)
+    variance = np.einsum("hom,...hkmn,hon->...hko", weighs, noise, weighs, optimize=True)
     share = control[..., None]
     return np.sqrt((1 - 2 * share) * variance + (share**2 * variance).sum(-2, keepdims=True))
 
 
 def together(noise: FloatArray, preference: FloatArray, control: FloatArray, weights: FloatArray) -> FloatArray:
     """The same for users together, who count with weights (H, K): (..., K, 1 + M)."""
-    on = _on(preference)
-    contrast = -np.einsum("hk,hom,hj->komj", weights, on, control, optimize=True)  # on arm j, in the effect of k
+    weighs = on(preference)
+    contrast = -np.einsum("hk,hom,hj->komj", weights, weighs, control, optimize=True)  # on arm j, in the effect of k
     arms = np.arange(weights.shape[-1])
-    contrast[arms, ..., arms] += np.einsum("hk,hom->kom", weights, on)
+    contrast[arms, ..., arms] += np.einsum("hk,hom->kom", weights, weighs)
     mean = noise.mean(-4)  # (..., K, M, M)
     return np.sqrt(np.einsum("komj,...jmn,konj->...ko", contrast, mean, contrast, optimize=True))
 
@@ -46,9 +47,3 @@ def noise(learner: Field, evidence: FieldEvidence, offers: Offer) -> FloatArray:
     found = residual(structure, learned, keys) * unit[..., None] * unit[..., None, :]
     lead = np.broadcast_shapes(found.shape[:-2], keys.shape[:-1])
     return np.broadcast_to(found, (*lead, *found.shape[-2:]))
-
-
-def _on(preference: FloatArray) -> FloatArray:
-    """How each user's reward, and each metric, weighs the metrics: (H, 1 + M, M)."""
-    H, M = preference.shape
-    return np.concatenate([preference[:, None, :], np.broadcast_to(np.eye(M), (H, M, M))], -2)
