@@ -65,9 +65,8 @@ def policy(known: Deviations | None, *, from_start: bool = True) -> Policy:
     return made if known is None else replace(made, learner=Known(known, 0.0, from_start))
 
 
-def measured(trial: str, seeds: range, seasons: int, variances: str) -> list[dict[str, Any]]:
-    """How things stand after some seasons."""
-    size = deviations(trial)
+def measured_in(size: Deviations, seeds: range, seasons: int, variances: str) -> list[dict[str, Any]]:
+    """How things stand after some seasons in fields with these deviations."""
     one = policy(None if variances == LEARNED else size, from_start=variances == KNOWN)
     setting = FieldSetting(seasons=seasons, deviations=size)
     blocks = [seeds[i : i + BLOCK] for i in range(0, len(seeds), BLOCK)]
@@ -83,18 +82,30 @@ def main() -> None:
     parser.add_argument("--seasons", type=int, default=10)
     given = parser.parse_args()
     seeds = range(given.first, given.first + given.instances)
-    print(f"| trial | variances | seasons | {' | '.join(title for title, _ in SHOWN.values())} |")
-    print("|---" * (3 + len(SHOWN)) + "|", flush=True)
+    print(head(SHOWN), flush=True)
     found: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for trial in RATIOS:
         for variances in VARIANCES:
-            for look in measured(trial, seeds, given.seasons, variances):
+            for look in measured_in(deviations(trial), seeds, given.seasons, variances):
                 found.setdefault((variances, look["seasons"]), []).append(look)
-                _print(trial, variances, look)
+                print(row(trial, variances, look, SHOWN), flush=True)
     for season in AFTER:
         for variances in VARIANCES:
             if looks := found.get((variances, season)):
-                _print("**average**", variances, {"seasons": season} | _average(looks))
+                average = {"seasons": season} | _average(looks)
+                print(row("**average**", variances, average, SHOWN), flush=True)
+
+
+def head(shown: dict[str, tuple[str, str]]) -> str:
+    """Of a table with these columns."""
+    titles = ["trial", "variances", "seasons", *(title for title, _ in shown.values())]
+    return f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|"
+
+
+def row(trial: str, variances: str, look: dict[str, Any], shown: dict[str, tuple[str, str]]) -> str:
+    """Of that table: means and their standard errors."""
+    cells = [f"{form.format(look[name])} ± {form.format(look[f'{name}.error'])}" for name, (_, form) in shown.items()]
+    return f"| {trial} | {variances} | {look['seasons']} | {' | '.join(cells)} |"
 
 
 def _average(looks: list[dict[str, Any]]) -> dict[str, float]:
@@ -105,11 +116,6 @@ def _average(looks: list[dict[str, Any]]) -> dict[str, float]:
         errors = np.array([look[f"{name}.error"] for look in looks])
         found[f"{name}.error"] = float(np.sqrt((errors**2).sum()) / len(looks))
     return found
-
-
-def _print(trial: str, variances: str, look: dict[str, Any]) -> None:
-    cells = [f"{form.format(look[name])} ± {form.format(look[f'{name}.error'])}" for name, (_, form) in SHOWN.items()]
-    print(f"| {trial} | {variances} | {look['seasons']} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

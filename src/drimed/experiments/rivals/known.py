@@ -17,6 +17,16 @@ from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
 LEAST_VARIANCE = 1e-12  # relative to the residual's: a family of variance 0 on a log scale
 
+# What the deviations of a field are called there, by the family of the model that has them.
+DEVIATIONS = {
+    "arm": "arm",
+    "group": "site",
+    "group x arm": "site_arm",
+    "season": "season",
+    "season x group": "block",
+    "season x arm": "season_arm",
+}
+
 
 @final
 @dataclass(frozen=True)
@@ -103,8 +113,7 @@ class Known:
     def parameters(self, parameters: Parameters) -> FloatArray:
         """The true variances as the model's parameters: (p,)."""
         d, M = self.deviations, parameters.metrics
-        known = {"arm": d.arm, "group": d.site, "group x arm": d.site_arm, "season": d.season,
-                 "season x group": d.block, "season x arm": d.season_arm}  # fmt: skip
+        known = {family: getattr(d, name) for family, name in DEVIATIONS.items()}
         shares = [(known[parameters.families[k].name] / d.residual) ** 2 for k in parameters.learned]
         root = np.linalg.cholesky(np.eye(M) * (1 - self.correlation) + self.correlation)
         sds, below = np.diagonal(root), np.tril_indices(M, -1)
