@@ -19,10 +19,11 @@ import numpy as np
 from drimed import streams
 from drimed.environments.stage import Stage
 from drimed.errors import ConfigError
-from drimed.learning.offer import Offer, Outcome, Shape, Unit
+from drimed.learning.offer import Floor, Offer, Outcome, Shape, Unit
 from drimed.linear.arrays import FloatArray, IntArray
 
 RANGE = 100.0  # the range that a trialist would declare for a metric; learners are told outcomes in units of it
+CONTROL_FLOOR = 0.05  # the least chance of the control in every decision, as in the template of a trial
 DEPARTURE = 0.5  # arms differ from each other by less than levels do from zero: half as much, before any data
 
 
@@ -65,6 +66,7 @@ class FieldSetting:
     advantage: float = 0.0  # added to the last arm everywhere
     shortfall: float = 0.0  # taken from every arm but the control everywhere
     trend: float = 0.0  # by which the level rises from season to season
+    floor: float = CONTROL_FLOOR  # under the control; 0: none
 
     def __post_init__(self) -> None:
         for name in ("arms", "sites", "plots", "seasons", "metrics"):
@@ -72,6 +74,8 @@ class FieldSetting:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 <= self.correlation < 1:
             raise ConfigError(f"correlation must be in [0, 1), got {self.correlation}")
+        if not 0 <= self.floor < 1:
+            raise ConfigError(f"floor must be in [0, 1), got {self.floor}")
 
 
 def maps_by_name(arms: int, metrics: int) -> FloatArray:
@@ -129,6 +133,7 @@ class FieldWorld:
             preference=np.broadcast_to(preference, (*lead, s.metrics)),
             user=sites,
             unit=Unit(user=sites, group=sites),
+            floor=Floor(control=np.full(lead, s.floor), arms=np.zeros(lead)) if s.floor else None,
         )
 
     @property
