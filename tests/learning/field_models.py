@@ -20,12 +20,16 @@ from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
 SIZES = {"season": 6, "block": 4, "group": 4, "user": 5, "arm": 3}
 LEVEL = 100.0  # flat enough, and small enough for brute force to keep its digits
-METRICS = {"one metric": 1, "two metrics, one covariate, noise by arm": 2, "users": 2, "centred": 1, "everything": 1}
+METRICS = {
+    "one metric": 1, "two metrics, one covariate, noise by arm": 2, "users": 2, "centred": 1, "some in no group": 1,
+    "everything": 1,
+}  # fmt: skip
 MODELS: dict[str, Field] = {
     "one metric": Field(),
     "two metrics, one covariate, noise by arm": Field(covariates=1, noise="arm"),
     "users": Field(kind="people", covariates=2, reference=0),
     "centred": Field(kind="people", covariates=1, centred=True),
+    "some in no group": Field(kind="people", covariates=1),
     "everything": Field(covariates=("level noise",), categories=("level effects",), attributes=1, discount=0.8),
 }
 
@@ -54,6 +58,8 @@ def data(name: str, n: int = 40, seed: int = 0) -> Data:
     keys[:4, FACTORS.index("group")] = np.arange(4)
     keys[:4, FACTORS.index("block")] = np.arange(4)
     keys[:6, FACTORS.index("season")] = np.arange(6)
+    if name == "some in no group":  # one of them is in a group of several, and two are in none
+        keys[:, FACTORS.index("group")] = np.array([0, -1, 1, 0, -1])[keys[:, FACTORS.index("user")]]
     M = METRICS[name]
     y = 5 * rng.normal(size=(n, M)) + 3 * keys[:, FACTORS.index("arm"), None] + 100
     observed = rng.random((n, M)) < 0.8

@@ -199,7 +199,9 @@ def test_those_who_join_change_nothing_for_the_others_and_need_no_new_fit(case: 
     known = field.ready(case.told)
     new = Unit(user=7, group=6, block=0, levels=np.array([5]), covariates=np.full(2, 0.3))
     before = field.beliefs(known, offer_of(field, new), together=False)
-    wider = replace(known, seen=np.maximum(known.seen, [1, 1, 7, 8, 1, 1, 6][: len(known.seen)]), stepped=-1)
+    wider = replace(
+        known, seen=np.maximum(known.seen, [1, 1, 7, 8, 1, 1, *[6] * len(field._reading.categories), 0]), stepped=-1
+    )
     after = field.beliefs(field.ready(wider, variances=False), offer_of(field, new), together=False)
     np.testing.assert_allclose(before.mean, after.mean, rtol=1e-8)
     np.testing.assert_allclose(before.covariance, after.covariance, rtol=1e-6, atol=1e-7)

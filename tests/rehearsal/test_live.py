@@ -40,6 +40,11 @@ TWO = {
     "guardrails": [{"metric": "yield", "relative": 0.2, "absolute": 1.0}],
 }  # fmt: skip
 PLOTS = {"users": {u: {"blocks": {"A": ["1", "2"], "B": ["3"]}} for u in ("north", "south")}}
+MIXED: dict[str, Any] = {
+    "model": {"kind": "people"},
+    "enrolment": "closed",
+    "users": {f"p{i}": {"group": "ab"[i % 2]} if 1 < i < 6 else {} for i in range(9)},
+}
 PAPER = {"model": {"kind": "paper"}}
 KNOWN: dict[str, Any] = PAPER | {"noise": {"kind": "known", "sd": {"yield": 16.0}}}
 
@@ -53,6 +58,10 @@ TRIALS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"model": {"noise": "arm"}, "users": {"north": {"control": {"old": 0.5, "other": 0.5}}, "west": {},
                                               "south": {"arms": ["old", "new"], "preference": {"yield": 3.0}}}},
         {"effects": {"new": {"yield": 15.0}}},
+    ),
+    "people of whom some are in no group": (MIXED, {"effects": {"new": {"yield": 15.0}}}),
+    "people, spread evenly": (
+        MIXED | {"model": {"kind": "people", "balanced": True}}, {"effects": {"new": {"yield": 15.0}}},
     ),
     "paper": (PAPER, {"effects": {"new": {"yield": 15.0}}}),
     "paper, control plots": (PAPER | {"feedback": "difference"}, {"effects": {"new": {"yield": 15.0}}}),
@@ -122,7 +131,9 @@ def test_a_live_trial_with_the_same_draws_takes_the_rehearsed_decisions(
     assert len(given) > 1  # a trial that stays on its control would show nothing
 
 
-@pytest.mark.parametrize("name", ["sites", "two metrics, contexts, guardrail", "paper", "lost"])
+@pytest.mark.parametrize(
+    "name", ["sites", "two metrics, contexts, guardrail", "people of whom some are in no group", "paper", "lost"]
+)
 def test_what_a_rehearsal_claims_is_what_the_report_of_a_live_trial_shows(name: str) -> None:
     """Of all users together at the end: estimates, likely ranges and ranges at all times, to 1e-5."""
     more, scenario = TRIALS[name]

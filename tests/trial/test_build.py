@@ -253,7 +253,7 @@ BEFORE_3 = BEFORE_4 | {"pairs": 6, "season_arms": 0.25, "curvature": "difference
 
 @pytest.mark.parametrize(
     ("form", "changes"),
-    [(1, BEFORE_3 | {"still": None}), (2, BEFORE_3), (3, BEFORE_4), (4, BEFORE_5), (5, BEFORE_6), (6, BEFORE_7)],
+    list(enumerate([BEFORE_3 | {"still": None}, BEFORE_3, BEFORE_4, BEFORE_5, BEFORE_6, BEFORE_7, {}], 1)),
 )
 def test_a_trial_goes_on_learning_in_the_form_that_it_began_with(form: int, changes: dict[str, Any]) -> None:
     spec = spec_of(model={"kind": "field"})

@@ -129,7 +129,7 @@ def test_a_snapshot_of_the_older_form_is_there_and_not_used(store: SqlStore, nam
         assert contents(snapshots.recall(ledger)[0]) == contents(caught_up(at_start(ledger), ledger))
 
 
-@pytest.mark.parametrize("form", [3, 4, 5, 6])
+@pytest.mark.parametrize("form", [3, 4, 5, 6, 7])
 def test_trials_of_each_earlier_form_are_reproduced_exactly_and_go_on(form: int, tmp_path: Path) -> None:
     """`kept/formN.db.gz` are SQLite stores without snapshots, by the version that wrote this form last."""
     file = tmp_path / "store.db"

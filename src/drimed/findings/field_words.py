@@ -164,7 +164,7 @@ def words_of(state: TrialState, known: Known) -> Words:
         grouped=any(p.group is not None for p in profiles),
         plots=any(p.definition.block_of() for p in profiles),
         users=len(profiles),
-        groups=len({p.person.group for p in profiles}),
+        groups=state.numbers.places,
         seasons=seasons if known.learner.seasons else None,
         categories=tuple(c.name for c in categories),
         covariates=tuple(c.name for c in explaining),

@@ -138,7 +138,7 @@ def _sites(state: TrialState, known: Known, offers: Offer) -> list[Level]:
     people = [state.profile(user).person for user in state.users]
     names = {number: key for key, number in state.numbers.groups.items()}
     for h, person in enumerate(people):
-        kind, name = names[person.group].split("/", 1)
+        kind, name = names.get(person.group, "user/").split("/", 1)
         if kind == "group" or state.spec.kind == "field":
             members.setdefault(name, []).append(h)
     if not 1 < len(members) <= MOST_SITES:

@@ -36,11 +36,11 @@ class Shape:
 class Unit:
     """Where a decision is taken: what a learner that tells sites, blocks and people apart must know of it.
 
-    Numbers count from 0 in the order of appearance, -1 is unknown; one each, or arrays with the users' axis.
+    Numbers count from 0 in the order of appearance, -1 is unknown or none; one each, or arrays with the users' axis.
     """
 
     user: int | IntArray  # the person or place, whatever its preference and control are now
-    group: int | IntArray  # the site, farm or clinic; a user that has none is a group of its own
+    group: int | IntArray  # the site, farm or clinic; a site of a field that has none is a group of its own
     block: int | IntArray = 0  # a part of the season: plots of one block share its luck; 0 where there are none
     levels: IntArray | None = None  # (..., n), of the categorical attributes and context fields
     covariates: FloatArray | None = None  # (..., c), of the numerical ones: (value - typical) / spread

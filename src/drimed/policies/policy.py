@@ -244,7 +244,9 @@ class Policy:
         if not self.balances:
             return draws[..., 0]
         where = offers.unit or Unit(user=offers.user, group=offers.user)
-        return balanced.evenly(draws, where.group, where.block)
+        group = np.asarray(where.group)
+        site = np.where(group < 0, group.max() + 1 + where.user, group)  # somebody in no group is a site alone
+        return balanced.evenly(draws, site, where.block)
 
     def _decide(self, state: State, seen: Seen, draws: FloatArray, u: FloatArray | None = None) -> Decision:
         """Draw an arm by `u`, where it is given instead of the first of the draws."""

@@ -57,8 +57,11 @@ class Crowd:
     @cached_property
     def groups(self) -> list[str]:
         """The names of the groups by their numbers; a user without one is a group of its own."""
-        found = {p.person.group: p.group or p.user for p in self.state.profiles.values()}
-        return [found[g] for g in sorted(found)]
+        return [name for _, name in self._places]
+
+    def group_of(self, profile: Profile) -> int:
+        """The number of somebody's group; -1: nobody in particular."""
+        return -1 if profile.person.number < 0 else self._places[_place(profile)]
 
     def profiles(self, season: int) -> list[Profile]:
         """Of the decisions of a season: (n,)."""
@@ -70,7 +73,13 @@ class Crowd:
 
     def group(self, season: int) -> IntArray:
         """The number of the group of each decision: (n,)."""
-        return np.array([self.state.profile(p.user).person.group for p in self.seasons[season]])
+        return np.array([self.group_of(p) for p in self.profiles(season)])
+
+    @cached_property
+    def _places(self) -> dict[tuple[bool, str], int]:
+        """Numbers of groups, and of users who are in none, in the order of appearance."""
+        found = dict.fromkeys(_place(p) for p in self.state.profiles.values())
+        return {place: number for number, place in enumerate(found)}
 
     def block(self, season: int) -> IntArray:
         """The number of the block of each decision, 0 for none: (n,)."""
@@ -95,6 +104,11 @@ def started(spec: TrialSpec, seed: int = 0) -> TrialState:
     draft = Draft(CREATED, beginning(spec.plain(), seed))
     (created,) = chain([draft], seq=0, hash="", time="1970-01-01T00:00:00Z", actor="rehearsal")
     return TrialState.start(created)
+
+
+def _place(profile: Profile) -> tuple[bool, str]:
+    """Whether somebody is in a group, and its name or their own."""
+    return profile.group is not None, profile.group or profile.user
 
 
 def _drawn(spec: TrialSpec, rng: np.random.Generator) -> dict[str, float | str] | None:

@@ -191,7 +191,7 @@ class World:
     def effects(self) -> FloatArray:
         """Of each arm for those who are looked at, at the end, on the reward and on each metric: (S, H, K, 1 + M)."""
         s, looked = self.setting, self.crowd.looked_at
-        group = np.array([p.person.group for p in looked])
+        group = np.array([self.crowd.group_of(p) for p in looked])
         found = self.lasting[:, np.maximum(group, 0)]
         if self.past is not None and (group < 0).any():
             found = np.where((group < 0)[:, None, None], self.past.lasting.mean(0), found)

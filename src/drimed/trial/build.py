@@ -66,8 +66,7 @@ def _field(spec: TrialSpec, form: int) -> AnyPolicy:
         learner["balanced"] = False  # exact ranges need decisions of which none tells anything about another's draw
     if model.centred:
         learner["centred"] = True
-    if form < FORM:
-        learner |= next(changes for before, changes in BEFORE.items() if form < before)
+    learner |= next((changes for before, changes in BEFORE.items() if form < before), {})
     if form >= 2:
         learner["still"] = tuple(_still(metric) for metric in spec.metrics.values())
     return make(name, **(learner | _implied(spec, plain.traits) | settings))

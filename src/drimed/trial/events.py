@@ -22,13 +22,14 @@ _WRITER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), ensure_ascii=
 START = ""  # what the first event of a trial is chained to
 
 # The kinds of events.
-# How new trials draw, learn and look. 6: outcomes that are alike are taken to vary as little as they do. 5: also, where
-# arms are centred, levels do not follow their chances. 4: also, every decision drawn by itself; stopping rules speak of
-# arms that one season alone has told of; everything is added up anew at the first outcome of somebody new. 3: also,
-# effects taken as normal, however uncertain the variances. 2: also, variances averaged over twelve draws, their
+# How new trials draw, learn and look. 7: people in no group are groups of their own, with columns of what is common for
+# each as soon as others share one. 6: also, outcomes that are alike are taken to vary as little as they do. 5: also,
+# where arms are centred, levels do not follow their chances. 4: also, every decision drawn by itself; stopping rules
+# speak of arms that one season alone has told of; everything is added up anew at the first outcome of somebody new. 3:
+# also, effects taken as normal, however uncertain the variances. 2: also, variances averaged over twelve draws, their
 # curvature by differences, and arms taken to change more between seasons. 1, or none: also, nothing is known of arms
 # while a metric has not varied.
-FORM = 7
+FORM = 8
 CREATED, EPISODE, DECISION = "created", "episode", "decision"
 OUTCOME, AMENDMENT, MISSING = "outcome", "amendment", "missing"
 USER, PREFERENCE, CONTROL, ARM, RETIRED = "user", "preference", "control", "arm", "retired"

@@ -41,7 +41,7 @@ def _covariates(state: TrialState) -> Iterator[str]:
 
 def _varying(state: TrialState) -> Iterator[str]:
     """What has a level and effects of its own, and what a season shares."""
-    users, groups = len(state.users), len(state.numbers.groups)
+    users, groups = len(state.users), state.numbers.places
     seasons = state.spec.model is not None and state.spec.model.seasons
     field = state.spec.kind == "field"
     for factor, there in (("group", field or 1 < groups < users), ("user", not field or users > groups)):

@@ -16,7 +16,7 @@ Newcomer = tuple[str, str | None, Values]  # name, group, attributes
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody, or some place, in numbers; -1 is unknown."""
+    """Somebody, or some place, in numbers; -1 is unknown, or no group."""
 
     number: int
     group: int
@@ -38,6 +38,7 @@ class Numbers:
     groups: Layers[str, int] = field(default_factory=Layers)
     blocks: Layers[str, int] = field(default_factory=Layers)  # "user/block" -> from 1; 0 is no block
     levels: Layers[str, Layers[str, int]] = field(default_factory=Layers)  # category -> level -> its number
+    alone: int = 0  # how many are in no group
 
     @staticmethod
     def start(covariates: Covariates) -> Numbers:
@@ -45,18 +46,33 @@ class Numbers:
         declared = ((c.name, c.levels) for c in covariates.attributes.values() if c.levels is not None)
         return Numbers(levels=Layers({name: Layers({t: i for i, t in enumerate(texts)}) for name, texts in declared}))
 
-    def joined(self, covariates: Covariates, newcomers: Iterable[Newcomer], first: int) -> tuple[Numbers, list[Person]]:
-        """With those who are new, numbered on from `first`: a user without a group is a group of its own."""
+    @property
+    def places(self) -> int:
+        """How many groups there are if whoever is in none counts as one."""
+        return len(self.groups) + self.alone
+
+    def joined(
+        self, covariates: Covariates, newcomers: Iterable[Newcomer], first: int, *, alone: bool
+    ) -> tuple[Numbers, list[Person]]:
+        """With those who are new, numbered on from `first`.
+
+        A user without a group is in none where somebody may be `alone`, and elsewhere a group of its own.
+        """
         groups: dict[str, int] = {}
         levels = {category: (known, dict[str, int]()) for category, known in self.levels.items()}
         people = []
         for number, (name, group, values) in enumerate(newcomers, first):
-            key = f"user/{name}" if group is None else f"group/{group}"
             levels_of = tuple([_number(*levels[category], text) for category, text in covariates.texts(values)])
-            group_of = _number(self.groups, groups, key)
+            key = f"user/{name}" if group is None else f"group/{group}"
+            group_of = -1 if group is None and alone else _number(self.groups, groups, key)
             people.append(Person(number, group_of, levels_of, covariates.numbers(values)))
         more = ((category, known.with_items(new.items())) for category, (known, new) in levels.items() if new)
-        grown = replace(self, groups=self.groups.with_items(groups.items()), levels=self.levels.with_items(more))
+        grown = replace(
+            self,
+            groups=self.groups.with_items(groups.items()),
+            levels=self.levels.with_items(more),
+            alone=self.alone + sum(person.group < 0 for person in people),
+        )
         return grown, people
 
     def with_blocks(self, keys: Iterable[str]) -> Numbers:

@@ -35,7 +35,7 @@ from drimed.trial.stores.store import Ledger, Snapshot
 from drimed.trial.transaction import Transaction
 from drimed.trial.unlikely import Spread
 
-FORM = 4  # of what follows: a snapshot of another form is not used, and the log is folded from its start
+FORM = 5  # of what follows: a snapshot of another form is not used, and the log is folded from its start
 
 _CHANGES = tuple(
     kind

@@ -31,6 +31,7 @@ from drimed.trial.spec import TrialSpec
 from drimed.trial.stopping import Looked, has_floor, views
 from drimed.trial.unlikely import Spread
 
+KNOWS_ALONE = 8  # the first form of trials in which people may be in no group
 Values = Mapping[str, Any]  # an outcome: {"metrics": ..., "control": ...}
 
 
@@ -184,7 +185,8 @@ class TrialState:
         new = {name: user for name, user in reversed(users) if name not in self.users}  # each as it joined
         names = [name for name in dict.fromkeys(name for name, _ in users) if name in new]
         joining = ((name, self.spec.group_of(new[name]), new[name].attributes or {}) for name in names)
-        numbers, people = self.numbers.joined(problem.covariates, joining, len(self.users))
+        alone = self.spec.kind == "people" and self.form >= KNOWS_ALONE
+        numbers, people = self.numbers.joined(problem.covariates, joining, len(self.users), alone=alone)
         known = dict(zip(names, people, strict=True))
         profiles = [
             problem.profile(name, user, slot, known[name] if name in known else self.profile(name).person)

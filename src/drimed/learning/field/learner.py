@@ -42,8 +42,8 @@ class FieldEvidence:
 
     cells: Cells
     learned: Averaged
-    sizes: IntArray  # (F,), how many values of each factor have columns in `learned`
-    seen: IntArray  # (F,), and how many were seen in outcomes
+    sizes: IntArray  # (F + 1,), how many values of each factor have columns in `learned`; 1 if some are in no group
+    seen: IntArray  # (F + 1,), and how many were seen in outcomes
     fitted: int  # outcomes when the variances were last fitted, of the member that had most
     stepped: int  # how many of the cells are in `learned`; -1: it must be computed again
     season: int  # of the present episode, from 0; -1 before the first
@@ -84,7 +84,7 @@ class Field:
     # Decisions that are taken together have their arms spread evenly over sites and blocks, and keep their chances.
     # None: where sites decide season after season; people are drawn for one by one.
     balanced: bool | None = None
-    # Somebody new who is in no group has no columns among those that are common, so that their outcomes are steps.
+    # Where everybody is a group of their own, groups have no columns, so that outcomes of somebody new are steps.
     newcomers: bool = True
     # Where arms are centred, levels may follow the chances that arms had: what chances follow is then no effect.
     chances: bool = True
@@ -137,10 +137,11 @@ class Field:
 
     def start(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> FieldEvidence:
         """No outcomes, in a later season."""
-        sizes = np.ones(len(self._reading.factors), np.intp)
+        sizes = np.ones(len(self._reading.factors) + 1, np.intp)
         sizes[FACTORS.index("arm")] = shape.K
+        sizes[FACTORS.index("group")] = sizes[-1] = 0  # nobody was seen, in a group or in none
         structure = self._structure(sizes, shape.M)
-        cells = field_cells.init(structure.covariates + shape.M, batch, factors=len(sizes))
+        cells = field_cells.init(structure.covariates + shape.M, batch, factors=len(structure.factors))
         _, learned = learn(structure, cells, pairs=self.pairs)
         return FieldEvidence(cells, learned, sizes, sizes, 0, 0, episodes - 1)
 
@@ -154,7 +155,9 @@ class Field:
     ) -> FieldEvidence:
         """Count outcomes in, of any season and in any order."""
         for rows in self._rows(evidence, offer, action, outcome, late):
-            seen = np.maximum(evidence.seen, 1 + rows.keys.reshape(-1, rows.keys.shape[-1]).max(0))
+            keys = rows.keys.reshape(-1, rows.keys.shape[-1])
+            most, alone = 1 + keys.max(0), keys[:, FACTORS.index("group")].min() < 0
+            seen = np.maximum(evidence.seen, np.append(most, alone))
             evidence = replace(evidence, cells=field_cells.add(evidence.cells, rows), seen=seen)
         return evidence
 
@@ -243,15 +246,18 @@ class Field:
         return Reading(*parsed, self.attributes, self.centred, self.chances)
 
     def _structure(self, sizes: IntArray, metrics: int) -> Structure:
-        named = dict(zip(self._reading.factors, sizes.tolist(), strict=True))
+        *counts, alone = sizes.tolist()
+        named = dict(zip(self._reading.factors, counts, strict=True))
+        people, grouped = self.kind == "people", named["group"] > 0
+        named["group"] = max(named["group"], 1)
         # How many clusters there are does not matter, so that it must not make a new structure.
-        if self.kind == "field" or not self.seasons:
+        if not people or not self.seasons:
             named["season"] = 1
-        if self.kind == "people":
+        if people:
             named["user"] = min(named["user"], named["group"] + 1)
-            if self.newcomers and named["user"] <= named["group"]:  # everybody is a group of their own
+            if self.newcomers and (named["user"] <= named["group"] or not grouped):  # nobody shares a group
                 named["user"] = named["group"] = 1
-        return _made(self, tuple(named.values()), metrics)
+        return _made(self, tuple(named.values()), metrics, alone=bool(people and grouped and alone))
 
     def _metrics(self, evidence: FieldEvidence) -> int:
         arms = int(evidence.sizes[FACTORS.index("arm")])
@@ -271,13 +277,13 @@ class Field:
 
 
 @lru_cache(maxsize=4096)
-def _made(learner: Field, sizes: tuple[int, ...], metrics: int) -> Structure:
+def _made(learner: Field, sizes: tuple[int, ...], metrics: int, *, alone: bool) -> Structure:
     """The structure for so many values of each factor."""
     reading = learner._reading
     named = dict(zip(reading.factors, sizes, strict=True))
     people, arms = learner.kind == "people", named["arm"]
     if people:
-        families = people_families(reading.terms, named, seasons=learner.seasons)
+        families = people_families(reading.terms, named, seasons=learner.seasons, alone=alone)
     else:
         families = field_families(reading.terms, named, seasons=learner.seasons, season_arms=learner.season_arms)
     return Structure(
@@ -294,6 +300,7 @@ def _made(learner: Field, sizes: tuple[int, ...], metrics: int) -> Structure:
         still=learner.still,
         curvature=learner.curvature,
         ranges=learner.ranges,
+        alone=alone,
     )
 
 

@@ -69,9 +69,10 @@ def components(known: Known) -> list[Component]:
 
 
 def outcomes(known: Known, factor: str) -> FloatArray:
-    """How many outcomes there are for each value of a factor and each arm: (n, K)."""
+    """How many outcomes there are for each value of a factor and each arm: (n, K); no group has no number."""
     cells = known.evidence.cells.live()
     places = FACTORS.index(factor), FACTORS.index("arm")
+    cells = cells.at(np.flatnonzero(cells.keys[:, places[0]] >= 0))
     value, arm = (cells.keys[:, place] for place in places)
     found = np.zeros((int(value.max(initial=-1)) + 1, known.structure.arms))
     np.add.at(found, (value, arm), cells.n)

@@ -31,6 +31,7 @@ class Structure:
     still: tuple[float, ...] | None = None  # what each metric is taken to vary by while it does not; see `measure`
     curvature: str = "exact"  # of the variances' posterior; see `variances.learn`
     ranges: tuple[tuple[float, float], ...] | None = None  # of the metrics; None: as if outcomes were never alike
+    alone: bool = False  # some users are in a group, and others in none
 
     def __post_init__(self) -> None:
         if self.cluster not in CLUSTERS:
@@ -77,4 +78,4 @@ class Structure:
         return Parameters(families, self.metrics, self.noise.count)
 
     def _layout(self, *, own: bool) -> Layout:
-        return Layout(self.families, self.factors, self.cluster, self.sizes, self.reference, own)
+        return Layout(self.families, self.factors, self.cluster, self.sizes, self.reference, own, self.alone)

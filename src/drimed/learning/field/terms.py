@@ -3,6 +3,9 @@
 A family has one coefficient for each combination of its factors (and covariate, if it is a family of slopes), and one
 variance for each metric. Families that contain the cluster factor belong to a cluster and are eliminated; the others
 last and make up theta.
+
+Somebody in no group differs from what is common by as much as a group does and a person does besides: to belong nowhere
+makes nobody more typical. What a group would have is then nobody else's, so it is eliminated with the person's own.
 """
 
 from __future__ import annotations
@@ -56,6 +59,7 @@ class Layout:
     sizes: tuple[int, ...]  # how many values of each factor have columns
     reference: int | None  # an arm without effects of its own: the others are measured against it
     own: bool  # columns of a cluster's effects, or of theta
+    alone: bool = False  # some clusters are in no group: families of groups are in both, by whether there is a group
 
     def __post_init__(self) -> None:
         for f in self.families:
@@ -66,7 +70,7 @@ class Layout:
     @cached_property
     def members(self) -> tuple[int, ...]:
         """The numbers of the families that are laid out here."""
-        return tuple(k for k, f in enumerate(self.families) if (self.cluster in f.by) == self.own and f.slopes != ())
+        return tuple(k for k, f in enumerate(self.families) if self._is_here(f) and f.slopes != ())
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
@@ -109,6 +113,8 @@ class Layout:
     def unmet(self, keys: IntArray, covariates: FloatArray) -> list[Unmet]:
         """What the arms of an offer, the last axis but one, have no columns for yet."""
         outside = self._outside(keys)
+        if self.alone:  # what a group would have is among the own effects
+            outside = outside & ~(self._in_none(keys)[..., None] & self._by_group)
         if not outside.any():
             return []
         if self.reference is not None:
@@ -124,19 +130,43 @@ class Layout:
     def _outside(self, keys: IntArray) -> BoolArray:
         """Whether each family has no column for a decision: (..., F) -> (..., families)."""
         beyond = (keys < 0) | (keys >= np.array(self.sizes))
-        return np.asarray(np.matmul(beyond, self._uses))
+        outside = np.asarray(np.matmul(beyond, self._uses))
+        if self.own and self.alone:
+            outside |= ~self._in_none(keys)[..., None] & self._by_group
+        return outside
+
+    def _in_none(self, keys: IntArray) -> BoolArray:
+        """Whether decisions are for somebody in no group: (..., F) -> (...)."""
+        return np.asarray(keys[..., self.factors.index("group")] < 0)
+
+    def _is_here(self, family: Family) -> bool:
+        if self.cluster in family.by:
+            return self.own
+        return not self.own or (self.alone and "group" in family.by)
+
+    def _apart(self, k: int) -> list[int]:
+        """The numbers of the factors that tell a family's columns apart: within a cluster, neither it nor its group."""
+        by = self.families[k].by
+        one = () if not self.own else (self.cluster,) if self.cluster in by else ("group",)
+        return [self.factors.index(name) for name in by if name not in one]
 
     @cached_property
     def _uses(self) -> BoolArray:
         """Which factors tell a family's columns apart: (F, families)."""
         uses = np.zeros((len(self.factors), len(self.members)), bool)
         for i, k in enumerate(self.members):
-            uses[[self.factors.index(name) for name in self.families[k].by if name != self.cluster], i] = True
+            uses[self._apart(k), i] = True
         return uses
 
     @cached_property
     def _by_arm(self) -> BoolArray:
         return np.array(["arm" in self.families[k].by for k in self.members], bool)
+
+    @cached_property
+    def _by_group(self) -> BoolArray:
+        """Families that somebody in no group has among the own effects."""
+        by = [self.families[k].by for k in self.members]
+        return np.array(["group" in names and self.cluster not in names for names in by], bool)
 
     @cached_property
     def _places(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
@@ -147,16 +177,14 @@ class Layout:
         slots = [len(self._slots(k)) for k in self.members]
         for i, k in enumerate(self.members):
             step = slots[i]
-            for name in reversed(self.families[k].by):
-                if name != self.cluster:
-                    strides[self.factors.index(name), i] = step
-                    step *= self.sizes[self.factors.index(name)]
+            for factor in reversed(self._apart(k)):
+                strides[factor, i] = step
+                step *= self.sizes[factor]
         bases = np.cumsum([0, *self.widths[:-1]])
         return strides, bases, np.repeat(np.arange(len(slots)), slots), np.concatenate([np.arange(n) for n in slots])
 
     def _combinations(self, k: int) -> int:
-        by = [self.factors.index(name) for name in self.families[k].by if name != self.cluster]
-        return int(np.prod([self.sizes[i] for i in by], dtype=np.intp))
+        return int(np.prod([self.sizes[i] for i in self._apart(k)], dtype=np.intp))
 
     def _slots(self, k: int) -> IntArray:
         slopes = self.families[k].slopes
@@ -213,9 +241,14 @@ def field_families(
     )
 
 
-def people_families(terms: Terms, sizes: dict[str, int], *, seasons: bool = True) -> tuple[Family, ...]:
-    """Many users, each with a level, effects of arms, and effects of arms that change with covariates, of their own."""
-    grouped = 1 < sizes["group"] < sizes["user"]
+def people_families(
+    terms: Terms, sizes: dict[str, int], *, seasons: bool = True, alone: bool = False
+) -> tuple[Family, ...]:
+    """Many users, each with a level, effects of arms, and effects of arms that change with covariates, of their own.
+
+    Where some are in a group and others `alone`, a single group is enough for groups to differ.
+    """
+    grouped = sizes["group"] < sizes["user"] and (alone or sizes["group"] > 1)
     return (
         *_common(terms, 1.0, slope_spread=1.5),
         *(_varying("group") if grouped else ()),

@@ -78,8 +78,7 @@ def _people(state: TrialState, model: Model) -> Iterator[str]:
         "Each person has a level of their own, and effects of the arms of their own, around what all have in common. "
         "Somebody new begins with what all have in common."
     )
-    groups = len(state.numbers.groups)
-    if 1 < groups < len(state.users):
+    if 1 < state.numbers.places < len(state.users):
         yield "Groups, such as sites or clinics, differ in the same two ways."
     if model.seasons:
         yield "Outcomes of all may shift from season to season."
