@@ -148,6 +148,12 @@ def notes(spec: TrialSpec, d: int, users: int = 0) -> list[str]:
             "certified unless the tolerance covers most of the metrics' range, and the trial may stay on the control; "
             'describe the arms by attributes, or use guard = "expected"'
         )
+    kept = spec.floors is not None and spec.floors.control > 0
+    if spec.kind == "field" and traits.tolerance is not None and not kept and not users:  # fixed once it has begun
+        said.append(
+            "nothing keeps the control in this trial: once an arm looks better, the control is hardly given any more, "
+            "and an arm that was only lucky is not found out; `[floors] control = 0.05` keeps it"
+        )
     if not spec.users and not users and not spec.enrols:
         said.append("there are no users yet; add them before asking")
     if (long := cost.note(spec, users)) is not None:
