@@ -20,9 +20,10 @@ from drimed.findings.effects import EVERYBODY, effects
 from drimed.findings.field_sentences import field_sentences
 from drimed.findings.page import report, write_report
 from drimed.findings.varying import Varies
-from drimed.learning.field.contrasts import Known
+from drimed.learning.field.contrasts import Found, Known
 from drimed.records import Report
 from drimed.trial.model_free import REWARD
+from drimed.trial.model_ranges import offers_now
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 from tests.findings.field_trials import ARMS, EFFECT, FIELD, PEOPLE, drawn, grown
@@ -135,6 +136,33 @@ def test_what_each_user_gained_adds_up_and_is_the_whole_where_there_is_one(
     one = field_worth.worth(alone, a.fit).total
     assert one.value[-1] == pytest.approx(mine.gain[user])
     assert one.low[-1] == pytest.approx(mine.low[user], rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["field", "people"])
+def test_what_a_user_gained_has_the_range_of_the_effects_that_make_it_up(kind: str) -> None:
+    """Without contexts: of one decision that of its effect, of several that of the sum in the same belief."""
+    a = analyse(grown({k: v for k, v in FIELD.items() if k != "context"} if kind == "field" else PEOPLE, 2))
+    assert isinstance(a.fit, Known)
+    mine, own = a.course.by_user, {(x.who, x.arm): x for x in a.own_effects}
+    assert mine.low is not None
+    assert mine.high is not None
+    offers, single = offers_now(a.seen.state), 0
+    belief = a.fit.learner.beliefs(a.fit.evidence, offers, together=True)
+    for h, user in enumerate(a.seen.state.users):
+        given = a.seen.arm[a.seen.user == h]
+        others = [ARMS[k] for k in given if ARMS[k] != "old"]
+        if len(others) == 1:
+            effect, single = own[user, others[0]], single + 1
+            assert [mine.low[h], mine.high[h]] == pytest.approx([effect.low, effect.high], rel=1e-6)
+        if others:
+            w = np.zeros_like(offers.control[h])
+            np.add.at(w, given, 1.0)
+            w = w - len(given) * offers.control[h]
+            p = np.ones(1) if offers.preference is None else offers.preference[h]
+            C, C0 = (np.einsum("k,m,kmln,l,n->", w, p, c[h], w, p) for c in (belief.covariance, belief.prior))
+            ends = Found(mine.gain[h], np.sqrt(C), np.sqrt(C0), np.asarray(np.inf)).at_all_times()
+            assert [mine.low[h], mine.high[h]] == pytest.approx(np.array(ends).tolist(), rel=1e-6)
+    assert single, "somebody got the control but once"
 
 
 def _is_column(a: Analysis, name: str) -> bool:
