@@ -69,11 +69,14 @@ def effects(
     """
     if not users:
         return []
+    together = state.spec.kind != "paper" and everybody is None and len(state.users) <= MOST_USERS
     offers = offers_now(state, users)
-    found = fit or known(state, offers) or _own_fit(state)
+    all_offers = offers_now(state) if together else offers
+    found = fit or known(state, all_offers) or _own_fit(state)
     if isinstance(found, Known):
+        everybody = _everybody(state, found, all_offers) if together else everybody
         own = field.of_users(found, offers)  # (H, K)
-        ranges, stands = field.five(own.found), _stands(state, own, everybody or _everybody(state), len(state.users))
+        ranges, stands = field.five(own.found), many.stands(own, everybody, compared(state), len(state.users))
     else:
         ranges, stands = _ranges(found, linear.reward_effects(found, offers)), None
     times, can, seen = given(state, users), available(state, users), _seasons(found, offers)
@@ -102,13 +105,14 @@ def all_effects(seen: Gathered, fit: Inference) -> list[Effect]:
     measures, told = [REWARD, *state.problem.metrics], _seasons(fit, offers)
     together: list[list[Effect]] = [[] for _ in measures]
     everybody: Compared | None = None
+    arms = compared(state)
     for who, some in members.items():  # all users are the first
         can, stands = np.asarray(possible[some].any(0)), None
         if isinstance(fit, Known):
             found = field.compared(fit, offers, some, could)
             everybody = everybody or found
             others = 1 if who == EVERYBODY else len(members) - 1
-            ranges, stands = field.five(found.found), _stands(state, found, everybody, others)
+            ranges, stands = field.five(found.found), many.stands(found, everybody, arms, others)
         else:
             ranges = _group_ranges(state, fit, offers, some)
         for i, on in enumerate(measures):
@@ -191,19 +195,16 @@ def named(
     ]
 
 
-def _stands(state: TrialState, found: Compared, everybody: Compared | None, users: int) -> BoolArray:
-    """Whether effects of one of so many users or groups stand among all arms and users; in the shape of `found`."""
-    return many.stands(found, everybody, max(1, len(state.problem.arms) - 1), users)
+def compared(state: TrialState) -> int:
+    """How many arms of this trial are compared with somebody's control; those that are retired were."""
+    profiles, K = [state.profile(user) for user in state.users], len(state.problem.arms)
+    kinds = {(p.control.tobytes(), p.allowed is None or p.allowed.tobytes()): p for p in profiles}  # most are alike
+    can = [np.ones(K, bool) if p.allowed is None else p.allowed[:K] for p in kinds.values()]
+    return many.compared(np.array([p.control[:K] for p in kinds.values()]), np.array(can))
 
 
-def _everybody(state: TrialState) -> Compared | None:
-    """The effects on the reward of all users together: (K,); None where there are many."""
-    if len(state.users) > MOST_USERS:
-        return None
-    offers = offers_now(state)
-    found = known(state, offers)
-    if found is None:
-        return None
+def _everybody(state: TrialState, found: Known, offers: Offer) -> Compared:
+    """The effects on the reward of all users together, by their offers: (K,)."""
     names = list(state.users)
     return field.on_reward(field.compared(found, offers, range(len(names)), available(state, names, retired=True)))
 
