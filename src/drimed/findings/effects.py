@@ -101,7 +101,7 @@ def all_effects(seen: Gathered, fit: Inference) -> list[Effect]:
     state = seen.state
     names, offers = list(state.users), offers_now(state)
     members = groups(state)
-    times, possible, could = given(state, names), available(state, names), available(state, names, retired=True)
+    times, possible, could = given(state, names), available(state, names), may_get(state, names)
     measures, told = [REWARD, *state.problem.metrics], _seasons(fit, offers)
     together: list[list[Effect]] = [[] for _ in measures]
     everybody: Compared | None = None
@@ -199,14 +199,14 @@ def compared(state: TrialState) -> int:
     """How many arms of this trial are compared with somebody's control; those that are retired were."""
     profiles, K = [state.profile(user) for user in state.users], len(state.problem.arms)
     kinds = {(p.control.tobytes(), p.allowed is None or p.allowed.tobytes()): p for p in profiles}  # most are alike
-    can = [np.ones(K, bool) if p.allowed is None else p.allowed[:K] for p in kinds.values()]
-    return many.compared(np.array([p.control[:K] for p in kinds.values()]), np.array(can))
+    control = np.array([p.control[:K] for p in kinds.values()])
+    return many.compared(control, may_get(state, [p.user for p in kinds.values()]))
 
 
 def _everybody(state: TrialState, found: Known, offers: Offer) -> Compared:
     """The effects on the reward of all users together, by their offers: (K,)."""
     names = list(state.users)
-    return field.on_reward(field.compared(found, offers, range(len(names)), available(state, names, retired=True)))
+    return field.on_reward(field.compared(found, offers, range(len(names)), may_get(state, names)))
 
 
 def _seasons(fit: Inference, offers: Offer) -> IntArray | None:
@@ -249,15 +249,24 @@ def given(state: TrialState, users: Sequence[str]) -> IntArray:
     return np.array([p + [0] * (K - len(p)) for p in pulls], np.intp).reshape(len(users), K)
 
 
-def available(state: TrialState, users: Sequence[str], *, retired: bool = False) -> BoolArray:
-    """Whether each of these users can get each arm now, or (`retired`) could if no arm had been retired: (H, K)."""
-    arms = state.problem.arms
-    found = np.ones((len(users), len(arms)), bool)
-    for h, user in enumerate(users):
-        excluded, allowed = set(state.excluded(user)), state.profile(user).allowed
-        if retired:
-            excluded -= set(state.retired)
-        found[h] = [arm not in excluded and (allowed is None or bool(allowed[a])) for a, arm in enumerate(arms)]
+def available(state: TrialState, users: Sequence[str]) -> BoolArray:
+    """Whether each of these users can get each arm now: (H, K)."""
+    arms, found = state.problem.arms, may_get(state, users)
+    for row, user in zip(found, users, strict=True):
+        excluded = set(state.excluded(user))
+        row &= [arm not in excluded for arm in arms]
+    return found
+
+
+def may_get(state: TrialState, users: Sequence[str]) -> BoolArray:
+    """Whether each of these users may get each arm, in this season or another, or might until it was retired: (H, K).
+
+    What is known of an arm does not change when it is closed for a season, and stopping rules look at the same users.
+    """
+    found = np.ones((len(users), len(state.problem.arms)), bool)
+    for row, user in zip(found, users, strict=True):
+        allowed = state.profile(user).allowed
+        row &= True if allowed is None else allowed[: len(row)]
     return found
 
 
