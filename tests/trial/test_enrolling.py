@@ -93,7 +93,7 @@ def test_one_bad_description_refuses_the_whole_request_and_enrols_nobody(
     refused(trial, lambda: trial.ask(["carl", "ann", "bob"], enrol={"carl": ANN} | enrol), error, match)
 
 
-@pytest.mark.parametrize("age", [1e308, -1e31, 10**400])
+@pytest.mark.parametrize("age", [1e308, -1e31, pytest.param(10**400, id="400 digits")])
 def test_a_number_that_is_too_large_is_called_so_and_not_no_number(age: float) -> None:
     trial = opened()
     words = (
