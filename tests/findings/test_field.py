@@ -20,9 +20,10 @@ from drimed.findings.effects import EVERYBODY, effects
 from drimed.findings.field_sentences import field_sentences
 from drimed.findings.page import report, write_report
 from drimed.findings.varying import Varies
-from drimed.learning.field.contrasts import Known
+from drimed.learning.field.contrasts import Found, Known
 from drimed.records import Report
 from drimed.trial.model_free import REWARD
+from drimed.trial.model_ranges import offers_now
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
 from tests.findings.field_trials import ARMS, EFFECT, FIELD, PEOPLE, drawn, grown
@@ -135,6 +136,33 @@ def test_what_each_user_gained_adds_up_and_is_the_whole_where_there_is_one(
     one = field_worth.worth(alone, a.fit).total
     assert one.value[-1] == pytest.approx(mine.gain[user])
     assert one.low[-1] == pytest.approx(mine.low[user], rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["field", "people"])
+def test_what_a_user_gained_has_the_range_of_the_effects_that_make_it_up(kind: str) -> None:
+    """Without contexts: of one decision that of its effect, of several that of the sum in the same belief."""
+    a = analyse(grown({k: v for k, v in FIELD.items() if k != "context"} if kind == "field" else PEOPLE, 2))
+    assert isinstance(a.fit, Known)
+    mine, own = a.course.by_user, {(x.who, x.arm): x for x in a.own_effects}
+    assert mine.low is not None
+    assert mine.high is not None
+    offers, single = offers_now(a.seen.state), 0
+    belief = a.fit.learner.beliefs(a.fit.evidence, offers, together=True)
+    for h, user in enumerate(a.seen.state.users):
+        given = a.seen.arm[a.seen.user == h]
+        others = [ARMS[k] for k in given if ARMS[k] != "old"]
+        if len(others) == 1:
+            effect, single = own[user, others[0]], single + 1
+            assert [mine.low[h], mine.high[h]] == pytest.approx([effect.low, effect.high], rel=1e-6)
+        if others:
+            w = np.zeros_like(offers.control[h])
+            np.add.at(w, given, 1.0)
+            w = w - len(given) * offers.control[h]
+            p = np.ones(1) if offers.preference is None else offers.preference[h]
+            C, C0 = (np.einsum("k,m,kmln,l,n->", w, p, c[h], w, p) for c in (belief.covariance, belief.prior))
+            ends = Found(mine.gain[h], np.sqrt(C), np.sqrt(C0), np.asarray(np.inf)).at_all_times()
+            assert [mine.low[h], mine.high[h]] == pytest.approx(np.array(ends).tolist(), rel=1e-6)
+    assert single, "somebody got the control but once"
 
 
 def _is_column(a: Analysis, name: str) -> bool:
@@ -251,8 +279,8 @@ def test_what_may_be_nothing_and_what_cannot_be_told_are_said_so(done: Analysis)
         "sites differ by about 5.2 dt (3 to 12); an arm's effect differs between sites by at most 4.6 dt; it cannot be "
         "told yet how much seasons differ and how much an arm's effect differs between seasons."
     )
-    assert field_sentences(found, [], [], {"reward": "", "yield": "dt"}) == [f"Yield, as standard deviations: {said}"]
-    assert field_sentences(replace(found, varies=some[2:]), [], [], {"reward": "", "yield": "dt"}) == [
+    assert field_sentences(found, [], {"reward": "", "yield": "dt"}) == [f"Yield, as standard deviations: {said}"]
+    assert field_sentences(replace(found, varies=some[2:]), [], {"reward": "", "yield": "dt"}) == [
         "Yield: it cannot be told yet how much seasons differ and how much an arm's effect differs between seasons."
     ], "no number, no unit of it"
     chart = components(found, "yield", "dt", 0)
@@ -276,7 +304,7 @@ def test_what_covariates_do_is_said_where_it_is_clear_and_all_else_is_beyond_it(
         Varies("yield", "group", "sites differ by", 5.21, 3.04, 11.9, told=True),
         Varies("yield", "group x arm", "an arm's effect differs between sites by", 0.04, 0.0, 0.2, told=True),
     ]
-    assert field_sentences(replace(done.varying, varies=some), [], [], {"reward": "", "yield": "dt"}) == [
+    assert field_sentences(replace(done.varying, varies=some), [], {"reward": "", "yield": "dt"}) == [
         "Yield, as standard deviations: an arm's effect differs between levels of soil by about 0.37 dt (0.19 to "
         "0.86); beyond what rain and soil explain, sites differ by about 5.2 dt (3 to 12); an arm's effect differs "
         "between sites by at most 0.2 dt."
@@ -426,6 +454,25 @@ def test_an_arm_that_is_retired_keeps_what_was_found_about_it_and_is_marked(tmp_
     rows = list(csv.DictReader((tmp_path / "effects.csv").read_text(encoding="utf-8").splitlines()))
     assert {(row["arm"], row["retired"]) for row in rows} == {("old", "False"), ("good", "True"), ("bad", "False")}
     assert "good" not in {r.effect.arm for r in found.recommendations}
+
+
+def test_an_arm_that_is_closed_for_a_season_keeps_what_was_found_about_it() -> None:
+    """In charts and sentences alike, for each site that may get it in other seasons and for all of them together."""
+    spec = FIELD | {"users": FIELD["users"] | {"s0": FIELD["users"]["s0"] | {"arms": ["old", "bad"]}}}
+    trial = grown(spec, 8, times=2.0)
+    contexts = {user: {"rain": 300.0} for user in spec["users"]}
+    trial.open_episode(contexts)
+    before = analyse(trial)
+    closed = {user: ["good"] for user in spec["users"] if user != "s0"}
+    shut = grown(spec, 8, times=2.0)
+    shut.open_episode(contexts, unavailable=closed)
+    found = analyse(shut)
+    assert {x.who for x in found.own_effects if x.arm == "good" and not x.available} == set(spec["users"])
+    assert [replace(x, available=True) for x in found.effects] == [replace(x, available=True) for x in before.effects]
+    verdicts = _verdicts(report(found))
+    assert verdicts == _verdicts(report(before))
+    assert (verdicts["good"], verdicts["s1: good"], verdicts["s0: good"]) == ("more, certainly",) * 2 + ("not judged",)
+    assert sentences(found) == sentences(before)
 
 
 def _verdicts(page: str) -> dict[str, str]:

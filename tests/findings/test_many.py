@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from drimed.findings.analyse import Analysis, analyse, sentences
 from drimed.findings.charts.forest import Row, forest
 from drimed.findings.effects import EVERYBODY, effects
-from drimed.learning.field import many
+from drimed.learning.field import contrasts, many
 from drimed.records import Effect
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
@@ -128,3 +129,32 @@ def test_users_and_groups_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counted == {(2, 1), (2, 4)}
     analyse(trial)
     assert counted == {(2, 1), (2, 2), (2, 4)}
+
+
+def test_an_arm_that_is_only_the_control_of_some_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three arms, of which two are controls: all three are compared with one."""
+    counted, dunnett = set(), many.dunnett
+
+    def count(arms: int, users: int = 1) -> float:
+        counted.add(arms)
+        return dunnett(arms, users)
+
+    users = {user: CLEAR["users"][user] | {"control": "bad" if i else "old"} for i, user in enumerate(CLEAR["users"])}
+    trial = grown(CLEAR | {"users": users}, 2)
+    monkeypatch.setattr(many, "dunnett", count)
+    effects(trial.state(), ["s0"])
+    analyse(trial)
+    assert counted == {3}
+
+
+def test_what_is_known_is_laid_out_once_for_effects_of_some_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, know = [], contrasts.know
+
+    def counted(learner: Any, evidence: Any, offers: Any) -> contrasts.Known:
+        calls.append(len(offers.control))
+        return know(learner, evidence, offers)
+
+    state = grown(CLEAR, 2).state()
+    monkeypatch.setattr(contrasts, "know", counted)
+    effects(state, ["s0", "s2"])
+    assert calls == [4], "for all users, of whom two were asked about"

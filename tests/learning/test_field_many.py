@@ -36,6 +36,17 @@ def test_any_of_them_is_beyond_it_as_often_as_it_says(arms: int, users: int) -> 
     assert ndtr(-bound) >= many.ALPHA / (arms * users) * (1 - 1e-6)
 
 
+def test_arms_that_are_somebodys_only_control_count_where_others_have_another() -> None:
+    old, new, drawn = np.eye(4)[0], np.eye(4)[1], np.array([0.5, 0.0, 0.5, 0.0])
+    assert many.compared(np.array([old, old, old])) == 3
+    assert many.compared(np.array([old, new])) == 4
+    assert many.compared(np.array([drawn])) == 4, "half of the time the other arm: each of the two may be better"
+    may = np.array([[True, True, True, True], [False, True, True, True]])
+    assert many.compared(np.array([old, new]), may) == 3, "whoever has another control cannot get the old arm"
+    assert many.compared(np.broadcast_to(np.array([old, new]), (5, 2, 4)), np.array([may] * 5)) == 3
+    assert many.compared(np.ones((2, 1))) == 1, "one arm alone"
+
+
 def test_more_arms_and_more_users_need_more() -> None:
     pairs = ((1, 1), (2, 1), (9, 1), (9, 2), (9, 1000))
     bounds = [many.dunnett(arms, users) for arms, users in pairs]

@@ -93,6 +93,33 @@ def test_one_bad_description_refuses_the_whole_request_and_enrols_nobody(
     refused(trial, lambda: trial.ask(["carl", "ann", "bob"], enrol={"carl": ANN} | enrol), error, match)
 
 
+@pytest.mark.parametrize("age", [1e308, -1e31, pytest.param(10**400, id="400 digits")])
+def test_a_number_that_is_too_large_is_called_so_and_not_no_number(age: float) -> None:
+    trial = opened()
+    words = (
+        r"enrol.bob.attributes.age: is too large to compute with, correct it: must be a number of at most 1e\+30, got"
+    )
+    refused(trial, lambda: trial.ask("bob", attributes={"age": age, "sex": "m"}), SpecError, words)
+    wrong = r"enrol.bob.attributes.age: must be a finite number, or left out if it is not known, got nan"
+    refused(trial, lambda: trial.ask("bob", attributes={"age": float("nan"), "sex": "m"}), SpecError, wrong)
+
+
+def test_what_a_mistyped_cohort_lacks_is_not_complained_of() -> None:
+    """Preference and control come from the cohort; what the user says itself is checked all the same."""
+    own = {name: value for name, value in OPEN.items() if name not in ("preference", "control")}
+    own["cohorts"] = {"adults": {"preference": {"yield": 2.0}, "control": "old"}}
+    trial = Trial.create(own, MemoryStore())
+    with pytest.raises(SpecError) as error:
+        trial.ask("bob", attributes={"sex": "m"}, cohort="adult")
+    assert [(f.field, f.message) for f in error.value.faults] == [
+        ("enrol.bob.cohort", "unknown cohort 'adult'; did you mean 'adults'? Known: adults")
+    ]
+    both = {"attributes": {"sex": "m"}, "cohort": "adult", "arms": ["new"], "control": "old"}
+    with pytest.raises(SpecError) as error:
+        trial.ask(["bob"], enrol={"bob": both})
+    assert [f.field for f in error.value.faults] == ["enrol.bob.cohort", "enrol.bob.arms"]
+
+
 def test_a_bad_name_is_refused() -> None:
     trial = opened()
     refused(trial, lambda: trial.ask("a/b", attributes={"sex": "m"}), SpecError, "must be a name")

@@ -102,8 +102,8 @@ def test_a_range_is_called_by_the_level_of_both_its_ends_together() -> None:
     assert "(99.8 % range: 20 to 232)" in _said(CHOSEN, 0.999)
 
 
-def test_ranges_at_all_times_are_called_so() -> None:
-    assert "(range at all times: 20 to 232)" in _said(CHOSEN, "anytime")
+def test_the_range_of_the_guard_is_not_called_that_of_one_effect_at_all_times() -> None:
+    assert "(range for all decisions at once: 20 to 232)" in _said(CHOSEN, "anytime")
 
 
 def test_an_arm_that_the_user_can_never_get_is_not_spoken_of() -> None:

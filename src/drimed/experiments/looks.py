@@ -79,8 +79,8 @@ class Looks:
         said = beyond & confirmed
         if own is None or not isinstance(learner, Field):
             return _judged("likely", said, true)
-        sites, arms = true.shape[-2:]
-        average = mean_effects(learner, evidence, self._offers, np.full((sites, 1 + arms), 1 / sites))
+        sites, arms = true.shape[-2], many.compared(self._offers.control)
+        average = mean_effects(learner, evidence, self._offers, np.full((sites, 1 + true.shape[-1]), 1 / sites))
         alone = average.single[:, None, 1:]  # of a site as of all of them: they share the control and the noise
         together = Compared(Found(*(column[:, None, 1:] for column in average.found)), alone)
         stands = many.stands(Compared(own, alone), together, arms, sites)

@@ -17,7 +17,7 @@ import numpy as np
 
 from drimed.evaluation import running, scores
 from drimed.findings import field
-from drimed.findings.effects import EVERYBODY, MODEL, available, groups
+from drimed.findings.effects import EVERYBODY, MODEL, available, groups, may_get
 from drimed.findings.inference import Inference
 from drimed.formatting import amount, counted, listed, short
 from drimed.learning.field.contrasts import Known
@@ -197,7 +197,7 @@ def _by_model(seen: Gathered, fit: Inference, some: list[int], arm: str, alpha: 
     if not isinstance(fit, Known):
         return None
     state = seen.state
-    can = available(state, list(state.users), retired=True)
+    can = may_get(state, list(state.users))
     low, high = field.group_ranges_at(fit, offers_now(state), some, can, alpha)
     k = state.problem.arm(arm)
     return float(low[k]), float(high[k])

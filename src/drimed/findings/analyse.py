@@ -12,7 +12,7 @@ from drimed.evaluation.drift import FEWEST_SEASONS, ContextDrift
 from drimed.findings.agreement import RATE, Agreement, agreement
 from drimed.findings.checks import FEWEST_EPISODES, Checks, check
 from drimed.findings.course import Course, course
-from drimed.findings.effects import MODEL, Recommendation, all_effects, available, groups, recommendations
+from drimed.findings.effects import MODEL, Recommendation, all_effects, groups, may_get, recommendations
 from drimed.findings.field_sentences import field_sentences
 from drimed.findings.floor_cost import FloorCost, floor_cost
 from drimed.findings.inference import Inference, inference_fit
@@ -88,17 +88,22 @@ class Analysis:
         return {arms[a] for a in np.unique(self.seen.arm)}
 
     @cached_property
-    def _could(self) -> dict[str, BoolArray]:
-        """The arms that a user, a group or all users could get if none had been retired: (K,) each."""
+    def _may_get(self) -> dict[str, BoolArray]:
+        """The arms that a user, a group or all users may get, in any season, or might until they were retired: (K,)."""
         state = self.seen.state
-        can = available(state, list(state.users), retired=True)
+        may = may_get(state, list(state.users))
         members = groups(state) | {user: [h] for h, user in enumerate(state.users)}
-        return {who: np.asarray(can[some].any(0)) for who, some in members.items()}
+        return {who: np.asarray(may[some].any(0)) for who, some in members.items()}
 
     def known(self, effect: Effect) -> bool:
-        """Whether the arm was given, and those whom this is about can get it, or could until it was retired."""
-        possible = effect.available or bool(self._could[effect.who][self.seen.state.problem.arm(effect.arm)])
-        return possible and effect.arm in self.given
+        """Whether something may be said of the arm: those whom this is about may get it, or might until it was retired.
+
+        A retired arm must have been given, and any arm where the model is of the field: the paper's model knows arms by
+        their description too.
+        """
+        needed = self.varying is not None or effect.arm in self.seen.state.retired
+        may = bool(self._may_get[effect.who][self.seen.state.problem.arm(effect.arm)])
+        return may and (effect.arm in self.given or not needed)
 
     def named(self, arm: str) -> str:
         """An arm, and whether it is retired."""
@@ -153,7 +158,7 @@ def sentences(a: Analysis) -> list[str]:
     ]
     if a.seen.told.any():
         said += [
-            *field_sentences(a.varying, a.effects, a.given, units(a.seen.state), a.seen.state.retired),
+            *field_sentences(a.varying, list(filter(a.known, a.effects)), units(a.seen.state), a.seen.state.retired),
             *_better(a),
             _gain(a),
         ]
@@ -275,7 +280,7 @@ def _better(a: Analysis) -> list[str]:
     """For how many users some arm is better than the control."""
     if a.checks.withdrawn:
         return ["Which arm is better is not judged while the model is wrong: the estimates below are descriptions."]
-    own = [x for x in a.own_effects if _possible(a, x)]
+    own = [x for x in a.own_effects if a.known(x)]
     sure = [x for x in own if x.certain > 0]
     offered = [x for x in own if x.arm not in a.seen.state.retired]
     certain = {x.who for x in sure if x.arm not in a.seen.state.retired}
@@ -314,18 +319,6 @@ def _unconfirmed(own: list[Effect]) -> list[str]:
         if x.unconfirmed and not x.estimate == x.low == x.high == 0 and x.arm not in waiting.get(x.unconfirmed, ()):
             waiting.setdefault(x.unconfirmed, []).append(x.arm)
     return [f"Not judged yet: {listed(arms, MOST_NAMED)} ({why})." for why, arms in waiting.items()]
-
-
-def _possible(a: Analysis, effect: Effect) -> bool:
-    """Whether the user may get the arm, in this episode or a later one, or might until it was retired.
-
-    A retired arm must have been given, and any arm where the model is of the field.
-    """
-    state = a.seen.state
-    if (a.varying is not None or effect.arm in state.retired) and effect.arm not in a.given:
-        return False
-    mask = state.problem.available(state.profile(effect.who), ())
-    return mask is None or bool(mask[state.problem.arm(effect.arm)])
 
 
 def _gain(a: Analysis) -> str:

@@ -69,11 +69,14 @@ def effects(
     """
     if not users:
         return []
+    together = state.spec.kind != "paper" and everybody is None and len(state.users) <= MOST_USERS
     offers = offers_now(state, users)
-    found = fit or known(state, offers) or _own_fit(state)
+    all_offers = offers_now(state) if together else offers
+    found = fit or known(state, all_offers) or _own_fit(state)
     if isinstance(found, Known):
+        everybody = _everybody(state, found, all_offers) if together else everybody
         own = field.of_users(found, offers)  # (H, K)
-        ranges, stands = field.five(own.found), _stands(state, own, everybody or _everybody(state), len(state.users))
+        ranges, stands = field.five(own.found), many.stands(own, everybody, compared(state), len(state.users))
     else:
         ranges, stands = _ranges(found, linear.reward_effects(found, offers)), None
     times, can, seen = given(state, users), available(state, users), _seasons(found, offers)
@@ -98,17 +101,18 @@ def all_effects(seen: Gathered, fit: Inference) -> list[Effect]:
     state = seen.state
     names, offers = list(state.users), offers_now(state)
     members = groups(state)
-    times, possible, could = given(state, names), available(state, names), available(state, names, retired=True)
+    times, possible, could = given(state, names), available(state, names), may_get(state, names)
     measures, told = [REWARD, *state.problem.metrics], _seasons(fit, offers)
     together: list[list[Effect]] = [[] for _ in measures]
     everybody: Compared | None = None
+    arms = compared(state)
     for who, some in members.items():  # all users are the first
         can, stands = np.asarray(possible[some].any(0)), None
         if isinstance(fit, Known):
             found = field.compared(fit, offers, some, could)
             everybody = everybody or found
             others = 1 if who == EVERYBODY else len(members) - 1
-            ranges, stands = field.five(found.found), _stands(state, found, everybody, others)
+            ranges, stands = field.five(found.found), many.stands(found, everybody, arms, others)
         else:
             ranges = _group_ranges(state, fit, offers, some)
         for i, on in enumerate(measures):
@@ -191,21 +195,18 @@ def named(
     ]
 
 
-def _stands(state: TrialState, found: Compared, everybody: Compared | None, users: int) -> BoolArray:
-    """Whether effects of one of so many users or groups stand among all arms and users; in the shape of `found`."""
-    return many.stands(found, everybody, max(1, len(state.problem.arms) - 1), users)
+def compared(state: TrialState) -> int:
+    """How many arms of this trial are compared with somebody's control; those that are retired were."""
+    profiles, K = [state.profile(user) for user in state.users], len(state.problem.arms)
+    kinds = {(p.control.tobytes(), p.allowed is None or p.allowed.tobytes()): p for p in profiles}  # most are alike
+    control = np.array([p.control[:K] for p in kinds.values()])
+    return many.compared(control, may_get(state, [p.user for p in kinds.values()]))
 
 
-def _everybody(state: TrialState) -> Compared | None:
-    """The effects on the reward of all users together: (K,); None where there are many."""
-    if len(state.users) > MOST_USERS:
-        return None
-    offers = offers_now(state)
-    found = known(state, offers)
-    if found is None:
-        return None
+def _everybody(state: TrialState, found: Known, offers: Offer) -> Compared:
+    """The effects on the reward of all users together, by their offers: (K,)."""
     names = list(state.users)
-    return field.on_reward(field.compared(found, offers, range(len(names)), available(state, names, retired=True)))
+    return field.on_reward(field.compared(found, offers, range(len(names)), may_get(state, names)))
 
 
 def _seasons(fit: Inference, offers: Offer) -> IntArray | None:
@@ -248,15 +249,24 @@ def given(state: TrialState, users: Sequence[str]) -> IntArray:
     return np.array([p + [0] * (K - len(p)) for p in pulls], np.intp).reshape(len(users), K)
 
 
-def available(state: TrialState, users: Sequence[str], *, retired: bool = False) -> BoolArray:
-    """Whether each of these users can get each arm now, or (`retired`) could if no arm had been retired: (H, K)."""
-    arms = state.problem.arms
-    found = np.ones((len(users), len(arms)), bool)
-    for h, user in enumerate(users):
-        excluded, allowed = set(state.excluded(user)), state.profile(user).allowed
-        if retired:
-            excluded -= set(state.retired)
-        found[h] = [arm not in excluded and (allowed is None or bool(allowed[a])) for a, arm in enumerate(arms)]
+def available(state: TrialState, users: Sequence[str]) -> BoolArray:
+    """Whether each of these users can get each arm now: (H, K)."""
+    arms, found = state.problem.arms, may_get(state, users)
+    for row, user in zip(found, users, strict=True):
+        excluded = set(state.excluded(user))
+        row &= [arm not in excluded for arm in arms]
+    return found
+
+
+def may_get(state: TrialState, users: Sequence[str]) -> BoolArray:
+    """Whether each of these users may get each arm, in this season or another, or might until it was retired: (H, K).
+
+    What is known of an arm does not change when it is closed for a season, and stopping rules look at the same users.
+    """
+    found = np.ones((len(users), len(state.problem.arms)), bool)
+    for row, user in zip(found, users, strict=True):
+        allowed = state.profile(user).allowed
+        row &= True if allowed is None else allowed[: len(row)]
     return found
 
 

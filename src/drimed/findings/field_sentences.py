@@ -17,27 +17,24 @@ SAID = ("season", "group", "user", "group x arm", "user x arm", "season x arm") 
 def field_sentences(
     found: Varying | None,
     effects: Sequence[Effect],
-    given: Collection[str],
     units: Mapping[str, str],
     retired: Collection[str] = (),
 ) -> list[str]:
-    """The best arm for all users together, and what varies most; `units` are those of the reward and the metrics."""
+    """The best arm for all users together, and what varies most.
+
+    `effects` are those of which something may be said, and `units` those of the reward and the metrics.
+    """
     if found is None:
         return []
-    return [*_best(found, effects, given, units[REWARD], retired), *_varies(found, units)]
+    return [*_best(found, effects, units[REWARD], retired), *_varies(found, units)]
 
 
-def _best(
-    found: Varying, effects: Sequence[Effect], given: Collection[str], unit: str, retired: Collection[str]
-) -> list[str]:
-    """Of the arms that were given to anybody; where that one is retired, also the best of those that are not."""
+def _best(found: Varying, effects: Sequence[Effect], unit: str, retired: Collection[str]) -> list[str]:
+    """Of all arms; where that one is retired, also the best of those that are not."""
     arms = [
         x
         for x in effects
-        if (x.who, x.on, x.source) == (EVERYBODY, REWARD, MODEL)
-        and x.arm in given
-        and (x.available or x.arm in retired)
-        and not x.estimate == x.low == x.high == 0
+        if (x.who, x.on, x.source) == (EVERYBODY, REWARD, MODEL) and not x.estimate == x.low == x.high == 0
     ]
     if not arms:
         return []

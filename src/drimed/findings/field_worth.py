@@ -1,7 +1,10 @@
 """What decisions were worth against the control, by a model that tells sites, seasons and people apart.
 
-A sum over decisions is one combination of effects: its range is computed as a whole. Each decision counts in the
-context that it was taken in, for the person that it was taken for, in an average season.
+A sum over decisions is one combination of effects: its range is that of drimed.learning.field.ranges with the sum's own
+prior and posterior, and for a single decision it is the range of the arm's effect. Which combination it is changes with
+every decision. So the range fails with 5 % at each look, given all that was seen by then; at all looks together only
+that of a combination does which stays the same. Each decision counts in the context that it was taken in, for the
+person that it was taken for, in an average season.
 Shapes: n decisions, L episodes, U different offers, K arms, M metrics, P columns of theta, q of a user's own effects.
 """
 
@@ -13,12 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from drimed.learning.field import contrasts
-from drimed.learning.field import design as field_design
-from drimed.learning.field import own as field_own
+from drimed.findings.people_sums import Decided, Spread, spreads
 from drimed.learning.field.contrasts import NORMAL, Found, Known
-from drimed.learning.field.design import Scale
-from drimed.learning.field.likelihood import own
 from drimed.learning.field.model import Belief, standardised
 from drimed.learning.offer import Offer
 from drimed.linear.arrays import FloatArray, IntArray
@@ -54,7 +53,7 @@ def worth(seen: Gathered, known: Known) -> Worth:
     for at, there, offers in _pieces(seen):
         _judge(seen, known, offers, at, there, (control, mixed, mixed_high, drawn))
         sums.add(at, there, offers, np.eye(known.structure.arms)[seen.arm[at]] - offers.control[there])
-    return Worth(control, mixed, mixed_high, drawn, sums.by_episode(drawn), sums.by_user(drawn))
+    return Worth(control, mixed, mixed_high, drawn, *sums.found(drawn))
 
 
 def summed(seen: Gathered, known: Known, weights: FloatArray) -> Summed:
@@ -65,7 +64,7 @@ def summed(seen: Gathered, known: Known, weights: FloatArray) -> Summed:
         wanted[:, : weights.shape[-1]] = weights[at]
         value[at] = (wanted * _rewards(known, offers)[0][there]).sum(-1)
         sums.add(at, there, offers, wanted)
-    return sums.by_episode(value)
+    return sums.found(value)[0]
 
 
 class _Sums:
@@ -95,30 +94,29 @@ class _Sums:
             Z = np.einsum("nk,nkq->nq", wanted, known.structure.own.rows(keys, standard)[there])
             self.own[at] = weight[:, :, None] * Z[:, None, :]
 
-    def by_episode(self, value: FloatArray) -> Summed:
-        """To the end of each episode, with the value of each decision (n,)."""
-        place = self.seen.episode - 1
-        rows, extra = self._with_own(self.rows, place)
-        return self._of(np.bincount(place, value, len(rows)).cumsum(), rows.cumsum(0), extra.cumsum(-1))
+    def found(self, value: FloatArray) -> tuple[Summed, Summed | None]:
+        """To the end of each episode, and over the decisions of each user, with the value of each decision (n,)."""
+        place, user = self.seen.episode - 1, self.seen.user
+        by_episode, by_user = self._spreads(place)
+        total = _summed(np.bincount(place, value, len(self.rows)).cumsum(), by_episode)
+        if self.users is None or by_user is None:
+            return total, None
+        return total, _summed(np.bincount(user, value, len(self.users)).astype(np.float64), by_user)
 
-    def by_user(self, value: FloatArray) -> Summed | None:
-        """Over the decisions of each user."""
-        if self.users is None:
-            return None
-        rows, extra = self._with_own(self.users, self.seen.user)
-        return self._of(np.bincount(self.seen.user, value, len(rows)).astype(np.float64), rows, extra)
-
-    def _with_own(self, rows: FloatArray, place: IntArray) -> tuple[FloatArray, FloatArray]:
-        """With what users have of their own by way of theta, and the variance of the rest, now and before any data."""
-        rows, extra = rows.copy(), np.zeros((2, len(rows)))
+    def _spreads(self, place: IntArray) -> tuple[Spread, Spread | None]:
         if self.known.structure.cluster == "user" and len(self.own):
-            _add_own(self.seen, self.known, self.own, place, rows, extra)
-        return rows, extra
+            number = np.array([self.seen.state.profiles[int(s)].person.number for s in self.seen.slot])
+            return spreads(self.known, Decided(self.seen.user, number, place, self.own), self.rows, self.users)
+        return _spread(self.known, self.rows.cumsum(0)), None if self.users is None else _spread(self.known, self.users)
 
-    def _of(self, value: FloatArray, rows: FloatArray, extra: FloatArray) -> Summed:
-        found = self.known.of(rows)
-        deviation, prior = (np.sqrt(d**2 + more) for d, more in zip((found.deviation, found.prior), extra, strict=True))
-        return Summed(value, *Found(value, deviation, prior, NORMAL).at_all_times())
+
+def _spread(known: Known, rows: FloatArray) -> Spread:
+    found = known.of(rows)
+    return Spread(found.deviation, found.prior)
+
+
+def _summed(value: FloatArray, spread: Spread) -> Summed:
+    return Summed(value, *Found(value, *spread, NORMAL).at_all_times())
 
 
 def _pieces(seen: Gathered) -> Iterator[tuple[IntArray, IntArray, Offer]]:
@@ -164,38 +162,3 @@ def _rewards(known: Known, offers: Offer) -> tuple[FloatArray, Belief, FloatArra
     belief = known.learner.beliefs(known.evidence, offers, together=True)
     p = offers.preference if offers.preference is not None else np.ones((len(offers.control), 1))
     return np.einsum("ukm,um->uk", belief.mean, p), belief, p
-
-
-def _add_own(seen: Gathered, known: Known, Z: FloatArray, place: IntArray, rows: FloatArray, extra: FloatArray) -> None:
-    """What users have of their own: by way of theta, and besides it; Z is (n, M, q), `place` the row of each decision.
-
-    With the variances as they are most plausible.
-    """
-    structure = known.structure
-    x = known.evidence.learned.mode
-    v, R = structure.parameters.variances(x), structure.parameters.residual(x)
-    before = v[:, structure.own.family]  # (M, q)
-    places = contrasts.places(structure.common, known.layout)
-    number = np.array([seen.state.profiles[int(s)].person.number for s in seen.slot])
-    order = np.argsort(number, kind="stable")
-    users, starts = np.unique(number[order], return_index=True)
-    ends = np.append(starts[1:], len(order))
-    for first in range(0, len(users), AT_ONCE):
-        some = slice(first, first + AT_ONCE)
-        theirs = field_own.of_clusters(known.evidence.cells, structure.cluster_place, users[some])
-        scale = _widened(known.scale)
-        design = field_design.build(theirs, scale, structure.common, structure.own, noise=structure.noise)
-        effects = own(design, v[None, None], R[None, None])
-        for h, (start, end) in enumerate(zip(starts[some], ends[some], strict=True)):
-            at = order[start:end]  # one user's decisions, in their order
-            added = np.zeros((len(at), *rows.shape[1:]))
-            added[..., places] = -np.einsum("nmq,mqop->nop", Z[at], effects.gain[h, 0])
-            np.add.at(rows, place[at], added)
-            total = Z[at].cumsum(0)  # (decisions, M, q)
-            flat, noise = total.reshape(len(at), -1), effects.noise[h, 0].reshape(Z[0].size, -1)
-            for part, spread in enumerate(((flat @ noise * flat).sum(-1), (total**2 * before).sum((1, 2)))):
-                np.add.at(extra[part], place[at], np.diff(spread, prepend=0.0))
-
-
-def _widened(scale: Scale) -> Scale:
-    return Scale(scale.centre[None], scale.unit[None], scale.known[None])

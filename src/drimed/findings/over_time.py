@@ -84,7 +84,7 @@ def _at(seen: Gathered, fit: Inference, episode: int) -> Past:
     state = seen.state
     names, measures = list(state.users), [REWARD, *state.problem.metrics]
     given = effects.given(state, names).sum(0)
-    could = effects.available(state, names, retired=True)
+    could = effects.may_get(state, names)
     ranges = effects.group_ranges(state, fit, offers_now(state), list(range(len(names))), could)  # (5, K, 1 + M)
     anybody, who = np.asarray(effects.available(state, names).any(0)), effects.EVERYBODY
     found = [effects.named(state, who, on, ranges[..., i], given, anybody) for i, on in enumerate(measures)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drimed.findings.effects import EVERYBODY, available, groups
+from drimed.findings.effects import EVERYBODY, groups, may_get
 from drimed.findings.field_words import Words, words_of
 from drimed.learning.field import pooling, report
 from drimed.learning.field.contrasts import Found, Known
@@ -173,7 +173,7 @@ def _levels(state: TrialState, names: list[str], outcomes: list[int], found: Fou
 def _lines(state: TrialState, known: Known, offers: Offer) -> list[Line]:
     """Of every covariate that may change the effects of arms, and of arms with outcomes."""
     numbers, categories = state.problem.covariates.counted
-    possible = _room(known, available(state, list(state.users), retired=True))
+    possible = _room(known, may_get(state, list(state.users)))
     seen = report.outcomes(known, "arm").sum(0)
     made: list[tuple[str, list[float], list[str] | None, Found]] = []
     for i, c in enumerate(numbers):

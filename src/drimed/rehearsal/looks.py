@@ -74,8 +74,8 @@ def _field(policy: Policy, state: Any, offers: Offer) -> Together:
     effects = mean_effects(learner, state.evidence, offers, weights(offers))
     found = effects.found
     low, high = found.at_all_times(ALPHA)
-    others = found.mean.shape[-1] - 1
-    return found.mean, found.beyond(ONE_SIDE), low, high, many.stands(effects, None, max(1, others), 1)
+    arms = many.compared(offers.control, offers.available)
+    return found.mean, found.beyond(ONE_SIDE), low, high, many.stands(effects, None, arms, 1)
 
 
 def _regression(policy: Policy, state: Any, offers: Offer) -> Together:

@@ -17,7 +17,8 @@ import numpy as np
 from drimed.errors import InputError, UnknownNameError
 from drimed.linear.arrays import FloatArray, IntArray
 from drimed.records import Fault, Path
-from drimed.trial.parts import LARGEST, Attribute, ContextField
+from drimed.trial.parts import LARGEST, TOO_LARGE, Attribute, ContextField
+from drimed.trial.sentences import short
 from drimed.trial.spec import TrialSpec
 
 Values = Mapping[str, float | str]
@@ -161,8 +162,8 @@ def number(what: str, value: object, field: Path = ()) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f"{what} must be a finite number, got {value!r}", field)
     if not -LARGEST <= value <= LARGEST:
-        wanted = f"a number of at most {LARGEST:g}" if abs(value) < np.inf else "a finite number"
-        raise InputError(f"{what} must be {wanted}, got {value!r}", field)
+        wrong = TOO_LARGE if abs(value) < np.inf else "must be a finite number"
+        raise InputError(f"{what} {wrong}, got {short(value)}", field)
     return float(value)
 
 

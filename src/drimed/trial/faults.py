@@ -15,7 +15,7 @@ from drimed.records import Fault, Path
 from drimed.rules.floors import Floors
 from drimed.trial.build import build_policy
 from drimed.trial.model_faults import model_faults, place_faults
-from drimed.trial.parts import LARGEST, Arm, ArmNoise, Cohort, Control, User
+from drimed.trial.parts import LARGEST, TOO_LARGE, Arm, ArmNoise, Cohort, Control, User
 from drimed.trial.problem import Problem
 from drimed.trial.sentences import short
 from drimed.trial.spec import TrialSpec
@@ -42,6 +42,12 @@ def cross_faults(spec: TrialSpec) -> list[Fault]:
 
 def user_faults(spec: TrialSpec, user: User, at: Path) -> Iterator[Fault]:
     """What is wrong with one user, in the file or added later."""
+    if user.cohort is not None and user.cohort not in spec.cohorts:
+        # Whatever else may be missing may be what the cohort has.
+        yield Fault((*at, "cohort"), str(UnknownNameError("cohort", user.cohort, spec.cohorts)))
+        yield from _default_faults(spec, user, user.control, at)
+        yield from place_faults(user, at)
+        return
     known = spec.resolved(user)
     if known.preference is None:
         yield Fault(at, "needs a preference (weights of metrics), here or as `preference` for all users")
@@ -52,7 +58,7 @@ def user_faults(spec: TrialSpec, user: User, at: Path) -> Iterator[Fault]:
         for arm in _support(user.control):
             if arm not in known.arms:
                 yield Fault((*at, "control"), f"must be among the arms of its cohort; {arm!r} is not")
-    yield from place_faults(spec, user, at)
+    yield from place_faults(user, at)
 
 
 def _default_faults(spec: TrialSpec, given: Cohort, control: Control | None, at: Path) -> Iterator[Fault]:
@@ -232,7 +238,7 @@ def _setting_faults(spec: TrialSpec) -> Iterator[Fault]:
         elif not isinstance(value, str | int | float) or (isinstance(value, float) and not abs(value) < np.inf):
             yield Fault(at, f"must be a finite number, a text, true or false, got {short(value)}")
         elif not isinstance(value, str) and abs(value) > LARGEST:
-            yield Fault(at, f"must be a number of at most {LARGEST:g}, got {short(value)}")
+            yield Fault(at, f"{TOO_LARGE}, got {short(value)}")
         elif _is_of_the_wrong_kind(name, setting, value):
             kind = "a number" if isinstance(value, str) else "a text"
             yield Fault(at, f"must be {kind}, got {short(value)}")

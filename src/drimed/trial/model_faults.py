@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 
-from drimed.errors import UnknownNameError
 from drimed.learning.learner import Learner
 from drimed.records import Fault, Path
 from drimed.trial.covariates import Covariates
@@ -31,10 +30,8 @@ def model_faults(spec: TrialSpec) -> Iterator[Fault]:
         yield from covariates.faults(user.attributes or {}, ("users", name, "attributes"))
 
 
-def place_faults(spec: TrialSpec, user: User, at: Path) -> Iterator[Fault]:
-    """What is wrong with a user's cohort, blocks and plots."""
-    if user.cohort is not None and user.cohort not in spec.cohorts:
-        yield Fault((*at, "cohort"), str(UnknownNameError("cohort", user.cohort, spec.cohorts)))
+def place_faults(user: User, at: Path) -> Iterator[Fault]:
+    """What is wrong with a user's blocks and plots."""
     if user.blocks is not None and user.plots is not None:
         yield Fault((*at, "plots"), "give blocks with their plots, or plots, not both")
     where = "plots" if user.blocks is None else "blocks"

@@ -39,6 +39,7 @@ def _whole(value: str) -> str:
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\s/,;\"'=+@-][^/,;\"'\x00-\x1f]*$")]
 # No unit of measurement makes a number larger or smaller than this; powers of it must stay within a double.
 LARGEST, SMALLEST = 1e30, 1e-30
+TOO_LARGE = f"is too large to compute with, correct it: must be a number of at most {LARGEST:g}"
 LONGEST_LEVEL = 100  # characters of a category's level
 PAPER = 'write [model] kind = "paper"'  # what to do about a file that only the paper's model can follow
 Finite = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
@@ -66,8 +67,10 @@ def _looks(value: object) -> object:
 def _value(value: object) -> object:
     if isinstance(value, str) and 0 < len(value) <= LONGEST_LEVEL:
         return _whole(value)
-    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST:
-        return float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if abs(value) <= LARGEST:
+            return float(value)
+        raise ValueError(TOO_LARGE if value - value == 0 else "must be a finite number, or left out if it is not known")
     raise ValueError(f"must be a number, or a text of at most {LONGEST_LEVEL} characters for a category")
 
 

@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from drimed.errors import UnknownNameError
 from drimed.records import Fault, Path
-from drimed.trial.parts import ARM, LARGEST, SHARES
+from drimed.trial.parts import ARM, SHARES, TOO_LARGE
 from drimed.trial.spec import TrialSpec
 
 # What each of pydantic's findings means to somebody who writes a trial file.
@@ -57,7 +57,7 @@ def _sentence(found: ErrorDetails, kind: type[_Model]) -> Fault:
     elif what == "value_error":
         words = found["msg"].removeprefix("Value error, ")
     elif what == "float_type" and isinstance(found["input"], int) and not isinstance(found["input"], bool):
-        words = f"must be a number of at most {LARGEST:g}"
+        words = TOO_LARGE
     elif path == ("guardrails",):
         words = "must be a list: one table under [[guardrails]] for each"
     elif path == ("policy",):

@@ -198,7 +198,8 @@ def _drawn(d: Decision) -> str:
 
 
 def _against(e: Interval, confidence: float | str, unit: str) -> str:
-    level = "range at all times" if confidence == "anytime" else f"{both_ends(float(confidence))} range"
+    # What the guard decided on, for all arms together: not the range at all times of this one effect.
+    level = "range for all decisions at once" if confidence == "anytime" else f"{both_ends(float(confidence))} range"
     return f"{_more(e.estimate, unit)} than the control ({level}: {short(e.low)} to {short(e.high)})"
 
 

@@ -37,6 +37,20 @@ class Compared(NamedTuple):
     single: FloatArray
 
 
+def compared(control: FloatArray, possible: BoolArray | None = None) -> int:
+    """How many arms are compared with a control, of users with these controls (..., K), who may get `possible` ones.
+
+    An arm that is the only control of everybody is compared with nothing. Where controls differ it is, for the others;
+    and where they are drawn among several arms, each of these has an effect against the draw, and a verdict.
+
+    >>> one, other, drawn = [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.5, 0.5, 0.0]
+    >>> [compared(np.array(controls)) for controls in ([one, one], [one, other], [drawn])]
+    [2, 3, 3]
+    """
+    others = control < 1 if possible is None else (control < 1) & possible
+    return max(1, int(others.reshape(-1, others.shape[-1]).any(0).sum()))
+
+
 @cache
 def dunnett(arms: int, users: int = 1) -> float:
     """How many deviations from 0 one of so many estimates must be, all against one control.

@@ -1,5 +1,8 @@
 """The mean effect of each arm over users, in a batch of trials: what `contrasts.together` says of one.
 
+That has each metric besides the reward, and columns for users whom nobody has seen, some users at a time; one way for
+both would change last digits of deviations. A test compares the two (tests/rehearsal/test_live.py).
+
 Shapes: S trials, H users, K arms, M metrics, P columns of theta.
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from drimed.formatting import number, short
+from drimed.formatting import listed, number, short
 from drimed.trial.parts import Model
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
@@ -82,10 +82,14 @@ def _people(state: TrialState, model: Model) -> Iterator[str]:
         yield "Groups, such as sites or clinics, differ in the same two ways."
     if model.seasons:
         yield "Outcomes of all may shift from season to season."
-    effects = [c.name for c in state.problem.covariates.counted[0] if "effects" in c.roles]
-    if effects:
-        *first, last = effects
-        named = f"{', '.join(first)} and {last} change" if first else f"{last} changes"
+    known = state.problem.covariates
+    numbers = [c.name for c in known.counted[0] if "effects" in c.roles]  # categories do the same to everybody
+    if changing := [name for name in numbers if name in known.fields]:
+        named = f"{listed(changing)} {'change' if len(changing) > 1 else 'changes'}"
         yield f"How {named} an arm's effect may differ from person to person."
+    if lasting := [name for name in numbers if name in known.attributes]:
+        # A person has one value of it: a slope of their own is one more effect of their own, times that value.
+        said = f"The more unusual somebody's {listed(lasting)} {'are' if len(lasting) > 1 else 'is'}"
+        yield f"{said}, the more may their effects of the arms be their own."
     if model.centred:
         yield "Nothing of a course that a person's outcomes take by themselves is taken for an effect (action-centred)."
