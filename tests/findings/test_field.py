@@ -258,7 +258,7 @@ def test_sentences_say_for_whom_and_when(done: Analysis, people: Analysis) -> No
     assert re.search(
         rf"Yield, as standard deviations: .*beyond what rain and soil explain, seasons differ by {number}", said
     )
-    assert "(at all times: " in said
+    assert "(range at this look: " in said
     assert "guaranteed" not in said
     said = " ".join(sentences(people))
     assert "For the average of these 20 people in an average season" in said

@@ -41,6 +41,7 @@ MOST_NAMED = 8  # arms in one sentence
 NO_CONTEXTS = f"a drift can be looked for when the same users have contexts in {FEWEST_EPISODES} seasons or more."
 LEAST_SHARE = 0.005  # of the decisions, for an arm to be named
 GUARANTEED, NOT_GUARANTEED, AT_ALL_TIMES = "guaranteed", "not guaranteed", "at all times"  # the long ranges
+AT_THIS_LOOK = "range at this look"  # those of sums over decisions, in models of the field
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,11 @@ class Analysis:
         if self.checks.withdrawn:
             return NOT_GUARANTEED
         return GUARANTEED if self.varying is None else AT_ALL_TIMES
+
+    @property
+    def promise_of_sums(self) -> str:
+        """The same of sums over decisions: in models of the field a range at all times is for what stays the same."""
+        return AT_THIS_LOOK if self.promise == AT_ALL_TIMES else self.promise
 
     @cached_property
     def given(self) -> set[str]:
@@ -333,4 +339,4 @@ def _gain(a: Analysis) -> str:
     if a.checks.withdrawn:
         return f"{worth}, without a guarantee."
     each = f"{amount(abs(gain) / n, unit)} for each"
-    return f"{worth} ({a.promise}: {span(low, high)}), {each}; {a.course.verdict}."
+    return f"{worth} ({a.promise_of_sums}: {span(low, high)}), {each}; {a.course.verdict}."

@@ -31,7 +31,7 @@ class ByUser:
 
     decisions: IntArray
     gain: FloatArray  # expected reward of the arms that were given, minus the control's, as estimated now
-    low: FloatArray | None  # at all times, for each user by itself; None: not worked out
+    low: FloatArray | None  # for each user by itself; None: not worked out
     high: FloatArray | None
     allowed: FloatArray  # minus the tolerance
     shortfalls: IntArray  # decisions expected to fall below the tolerance
@@ -45,7 +45,7 @@ class Course:
     allocation: IntArray  # (L, K), decisions by arm
     held: IntArray  # (L,), choices that the guard changed
     gain: FloatArray  # (L,), expected reward of the arms that were given so far, minus the control's, as estimated
-    gain_low: FloatArray  # (L,), at all times at once
+    gain_low: FloatArray  # (L,), guaranteed at all times by the paper's model; at this look by those of the field
     gain_high: FloatArray  # (L,)
     allowed: FloatArray  # (L,), minus the tolerance so far: below it the promise is broken
     expected_shortfalls: int  # decisions expected to fall below the tolerance, judged by the estimate as it is now

@@ -31,7 +31,7 @@ class Summed(NamedTuple):
     """A combination of the arms' rewards, added up: to the end of each episode, or over the decisions of each user."""
 
     value: FloatArray  # (L,) or (H,)
-    low: FloatArray  # at all times
+    low: FloatArray  # at this look
     high: FloatArray
 
 

@@ -31,7 +31,7 @@ class FloorCost:
     last: int  # the last of these
     running: bool  # whether the last decision had one
     loss: float  # in the unit of the reward
-    low: float  # at all times
+    low: float  # as sums over decisions have it
     high: float
     control: float  # decisions that the control got in expectation, beyond what it would have had
     below: dict[str, int]  # decisions in which the guard certified less than its floor for this arm

@@ -19,7 +19,7 @@ class Off:
     user: str
     decisions: int
     gain: float
-    low: float | None  # at all times; None: not worked out
+    low: float | None  # as sums over decisions have it; None: not worked out
     high: float | None
     allowed: float
     shortfalls: int  # decisions expected to be below the tolerance

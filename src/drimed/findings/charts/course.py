@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from drimed.findings.analyse import AT_ALL_TIMES, GUARANTEED, Analysis
+from drimed.findings.analyse import AT_THIS_LOOK, GUARANTEED, Analysis
 from drimed.findings.charts import svg
 from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
 from drimed.formatting import amount, known, short, span
@@ -32,7 +32,7 @@ def reward(analysis: Analysis) -> Chart | None:
     at = some(len(c.episode))
     when = When.of(analysis, at)
     gain, allowed, low, high = (v[at].tolist() for v in (c.gain, c.allowed, c.gain_low, c.gain_high))
-    promise, unit = analysis.promise, analysis.seen.state.spec.reward.unit
+    promise, unit = analysis.promise_of_sums, analysis.seen.state.spec.reward.unit
     bottom, top = _window([0.0, *gain, *allowed], [*low, *high])
 
     def draw(width: int) -> tuple[float, list[Markup]]:
@@ -69,7 +69,7 @@ def reward(analysis: Analysis) -> Chart | None:
     )
     if min(low) < bottom or max(high) > top:
         says += " This range extends beyond the chart; the table has it in full."
-    names = {GUARANTEED: "guaranteed at all times", AT_ALL_TIMES: "range at all times (95 %)"}
+    names = {GUARANTEED: "guaranteed at all times", AT_THIS_LOOK: "range at this look (95 %)"}
     band = names.get(promise, f"{promise} range")
     looks = {"reward minus control's": "gain", band: "band", "the tolerance allows": "allowed"}
     keys = [Key(name, f"key-{look}") for name, look in looks.items()]
