@@ -69,9 +69,20 @@ def test_mobile_health_responds_with_baseline_effect_and_noise(setting: str) -> 
     assert (((idle - linear) ** 2).mean() < 2.0) == (setting != "nonlinear")
 
 
+def test_the_control_keeps_its_floor_in_every_decision() -> None:
+    sites = np.arange(6)
+    kept, none = (FieldWorld(FieldSetting(floor=floor), [1]).offers(sites).floor for floor in (0.05, 0.0))
+    assert none is None
+    assert kept is not None
+    assert np.all(kept.control == 0.05)
+    assert not kept.arms.any()
+
+
 def test_wrong_settings_are_refused() -> None:
     with pytest.raises(ConfigError, match="sites must be at least 1"):
         FieldSetting(sites=0)
+    with pytest.raises(ConfigError, match=r"floor must be in \[0, 1\), got 1"):
+        FieldSetting(floor=1.0)
     with pytest.raises(ConfigError, match="block must be a standard deviation"):
         Deviations(block=-1.0)
     with pytest.raises(ConfigError, match="setting must be one of"):

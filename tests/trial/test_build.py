@@ -17,6 +17,7 @@ from drimed.trial.build import build_policy, notes
 from drimed.trial.problem import Problem
 from drimed.trial.spec import TrialSpec
 
+KEPT: dict[str, Any] = {"floors": {"control": 0.05}}  # the control stays in the trial
 KNOWN = {"kind": "known", "sd": {"yield": 0.5, "cost": 5.0}}
 
 
@@ -121,7 +122,12 @@ BY_MODEL = {"kind": "superiority", "evidence": "model"}
         ({"policy": {"name": "published_dri_med"}, "noise": KNOWN}, "only discourages decisions below the control"),
         ({"tolerance": {"relative": 0.1}}, "the tolerance has no absolute part"),
         ({"users": {}}, "there are no users yet"),
-        (UNSEASONED | {"stopping": {"rules": {"r": BY_MODEL}}}, "r: without seasons in the model, a rule by the model"),
+        (
+            UNSEASONED | KEPT | {"stopping": {"rules": {"r": BY_MODEL}}},
+            "r: without seasons in the model, a rule by the model",
+        ),
+        ({"model": {"kind": "field"}}, "`[floors] control = 0.05` keeps it"),
+        ({"model": {"kind": "field"}, "floors": {"arms": 0.05}}, "nothing keeps the control in this trial"),
         (
             {"model": {"kind": "people", "seasons": False}, "stopping": {"rules": {"r": BY_MODEL}}},
             "r: without seasons in the model, a rule by the model",
@@ -136,9 +142,10 @@ def test_what_a_person_should_know_before_the_start_is_said(changes: dict[str, A
 
 def test_a_sound_trial_needs_no_note() -> None:
     assert notes(spec_of(), 6) == []
-    assert notes(spec_of(**UNSEASONED, stopping={"rules": {"r": BY_MODEL | {"evidence": "propensities"}}}), 6) == []
-    assert notes(spec_of(model={"kind": "field"}, stopping={"rules": {"r": BY_MODEL}}), 6) == []
-    assert notes(spec_of(**UNSEASONED, stopping={"rules": {"r": BY_MODEL}, "seasons": 1}), 6) == []
+    by_chances = {"rules": {"r": BY_MODEL | {"evidence": "propensities"}}}
+    assert notes(spec_of(**UNSEASONED, **KEPT, stopping=by_chances), 6) == []
+    assert notes(spec_of(model={"kind": "field"}, **KEPT, stopping={"rules": {"r": BY_MODEL}}), 6) == []
+    assert notes(spec_of(**UNSEASONED, **KEPT, stopping={"rules": {"r": BY_MODEL}, "seasons": 1}), 6) == []
     assert notes(spec_of(tolerance={}, policy={"name": "dri_med", "guard": "budget"}), 6) == []
 
 
@@ -216,7 +223,11 @@ def test_an_attribute_without_any_scale_is_noted() -> None:
     spec = spec_of(model={"kind": "people"}, users={}, attributes={"age": {}, "sex": {"levels": []}})
     (note,) = notes(spec, 4)
     assert note.startswith("attribute 'age' has no typical value or spread")
-    assert notes(spec_of(model={"kind": "field"}, users={"a": {"attributes": {"age": 30.0}}}), 4) == []
+    assert notes(spec_of(model={"kind": "field"}, **KEPT, users={"a": {"attributes": {"age": 30.0}}}), 4) == []
+
+
+def test_a_control_that_nothing_keeps_is_not_held_against_a_trial_that_has_begun() -> None:
+    assert notes(spec_of(model={"kind": "field"}), 4, users=1) == []
 
 
 def test_a_field_trial_with_too_many_sites_is_told_of_the_other_model() -> None:
