@@ -30,9 +30,10 @@ programs:
 	done
 
 # Each process takes half of what another has left, so that tests that share something stay together. Hundreds of
-# them start commands: without bytecode, which some machines forbid, each would compile all of drimed again.
+# them start commands: without bytecode, which some machines forbid, each would compile all of drimed again. All cores
+# are taken: threads of BLAS beside them would only wait for each other.
 test: setup programs
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal
+	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 # With -j these run side by side; types take longest and begin.
 check: types docs lint imports
