@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup programs run test check docs packages bench torture pictures format clean
+.PHONY: setup programs run test check lint types imports docs packages bench torture pictures format clean
 
 setup: $(STAMP)
 
@@ -29,15 +29,24 @@ programs:
 	    echo "no $$program here: tests that need it are skipped"; \
 	done
 
+# Each process takes half of what another has left, so that tests that share something stay together. Hundreds of
+# them start commands: without bytecode, which some machines forbid, each would compile all of drimed again. All cores
+# are taken: threads of BLAS beside them would only wait for each other.
 test: setup programs
-	$(BIN)/python -m pytest -n auto
+	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-check: setup
+# With -j these run side by side; types take longest and begin.
+check: types docs lint imports
+
+lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: setup
 	$(BIN)/mypy
+
+imports: setup
 	$(BIN)/lint-imports
-	$(MAKE) --no-print-directory docs
 
 # The documentation as a site that needs no network: out/site/index.html. A warning is an error.
 docs: setup

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import ndtr
-from scipy.stats import f
+from scipy.special import ndtr, ndtri
+from scipy.stats import f, kurtosistest, rankdata
 
 from drimed.errors import ConfigError, ShapeError
 from drimed.evaluation import residual_tests, residual_words
@@ -231,6 +231,15 @@ def test_the_f_test_is_that_of_two_regressions() -> None:
 
     (small, few), (large, more) = rss(a), rss(a, b)
     assert p == pytest.approx(f.sf((small - large) / (more - few) / (large / (60 - more)), more - few, 60 - more))
+
+
+@pytest.mark.parametrize("n", [8, 30, 500])
+def test_tails_and_ranks_are_those_of_scipy(n: int) -> None:
+    """Which is not used, because it takes most of a second to load."""
+    rng = np.random.default_rng(n)
+    for x in (rng.standard_normal(n), rng.standard_t(3, n), rng.random(n), rng.integers(0, 4, n).astype(float)):
+        assert residual_tests.heavy(x)[0] == pytest.approx(kurtosistest(x, alternative="greater").pvalue, rel=1e-9)
+        np.testing.assert_array_equal(residual_tests.normal_scores(x), ndtri((rankdata(x) - 0.5) / n))
 
 
 def said(name: str, **has: Any) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from drimed.errors import InputError
-from drimed.rehearsal import designs, history, scenarios
+from drimed.rehearsal import designs, history, run, scenarios
 from drimed.rehearsal.designs import OWN
 from drimed.rehearsal.find import Goal, find
 from drimed.rehearsal.measures import (
@@ -67,6 +67,17 @@ def test_neither_processes_nor_an_interruption_change_any_number(tmp_path: Path)
     assert told == [(50, 60), (60, 60)]
     assert kept.exists()
     assert same(whole, again["better", OWN])
+
+
+def test_a_rehearsal_is_kept_under_the_keys_that_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that start after somebody has changed the code see another fingerprint of it."""
+    keys = [block.key() for block in plan().blocks("better", designs.own(SPEC))]
+
+    def then_changed(*_: int) -> None:
+        monkeypatch.setattr(run, "digest", lambda: "changed")
+
+    rehearse(plan(), tmp_path, jobs=1, on_done=then_changed)
+    assert sorted(path.stem for path in tmp_path.glob("*.npz")) == sorted(keys)
 
 
 def test_another_seed_is_another_rehearsal_and_the_same_one_is_not() -> None:

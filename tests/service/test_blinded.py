@@ -222,16 +222,17 @@ def world(app: FastAPI, spec: dict[str, Any], *, more: bool) -> Iterator[World]:
             made.browser.close()
 
 
-@pytest.fixture(params=OTHERS)
-def worlds(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[World, World]]:
+@pytest.fixture
+def worlds(tmp_path: Path) -> Iterator[dict[str, World]]:
+    """The one that the others are compared with comes first."""
     with modules_as_before(), ExitStack() as stack:
-        made = []
-        for name, spec in (("one", ONE), ("other", OTHERS[request.param])):
+        made = {}
+        for name, spec in ({"one": ONE} | OTHERS).items():
             app = create_app(Settings(store=str(tmp_path / f"{name}.db"), rate=0))
-            opened = world(app, spec, more=name == "other")
-            made.append(next(opened))
+            opened = world(app, spec, more=name != "one")
+            made[name] = next(opened)
             stack.callback(next, opened, None)
-        yield made[0], made[1]
+        yield made
 
 
 def every_route(among: Iterable[BaseRoute], prefix: str = "") -> Iterator[tuple[str, str, str | None]]:
@@ -259,30 +260,31 @@ def addresses(path: str) -> Iterator[str]:
         yield path.format(**{n: quote(value) for n, value in filled.items()})
 
 
-def test_every_address_answers_the_same_bytes_whatever_arms_were_given(worlds: tuple[World, World]) -> None:
-    one, other = worlds
-    assert one.arms != other.arms
-    heard: list[list[tuple[str, str]]] = [[], []]
+def test_every_address_answers_the_same_bytes_whatever_arms_were_given(worlds: dict[str, World]) -> None:
+    one = worlds["one"]
+    assert all(worlds[name].arms != one.arms for name in OTHERS)
+    heard: dict[str, list[tuple[str, str]]] = {name: [] for name in worlds}
     for method, path, _ in ROUTES:
         for address in addresses(path):
             for what, answers in _asked(method, path, address, worlds):
-                assert answers[0] == answers[1], (method, address, what)
-                assert answers[0][0] < 500, (method, address, what)
-                for texts, (_, headers, text) in zip(heard, answers, strict=True):
-                    texts.append((f"{method} {address} {what}", f"{headers} {text}"))
-    assert len(heard[0]) > 500
-    for texts, own in zip(heard, worlds, strict=True):
+                for name in OTHERS:
+                    assert answers["one"] == answers[name], (name, method, address, what)
+                assert answers["one"][0] < 500, (method, address, what)
+                for name, (_, headers, text) in answers.items():
+                    heard[name].append((f"{method} {address} {what}", f"{headers} {text}"))
+    assert len(heard["one"]) > 500
+    for name, own in worlds.items():
         secret = re.compile("|".join(map(re.escape, sorted(own.secrets))))
-        for what, text in texts:
+        for what, text in heard[name]:
             told = set(secret.findall(text)) - set(secret.findall(what))  # what came with a form is shown again
-            assert not told, what
+            assert not told, (name, what)
         assert Trial.open(NAME, own.running.service.store).status().complete > 5  # the forms and bodies did something
 
 
 def _asked(
-    method: str, path: str, address: str, worlds: tuple[World, World]
-) -> Iterator[tuple[object, list[tuple[int, dict[str, str], str]]]]:
-    """Each question or form with both answers; where the first is refused for its role, few more."""
+    method: str, path: str, address: str, worlds: dict[str, World]
+) -> Iterator[tuple[object, dict[str, tuple[int, dict[str, str], str]]]]:
+    """Each question or form with all answers; where the first is refused for its role, few more."""
     if method == "GET":
         tries: list[Any] = ["", *QUERIES]
     else:
@@ -290,19 +292,19 @@ def _asked(
     for i, what in enumerate(tries):
         for _ in range(2 if tries is BODIES else 1):  # the second time the first answer comes again
             if method == "GET":
-                answers = [w.ask("GET", address + (f"?{what}" if what else "")) for w in worlds]
+                answers = {name: w.ask("GET", address + (f"?{what}" if what else "")) for name, w in worlds.items()}
             elif tries is BODIES:
                 key = {"Idempotency-Key": f"{address} {i}"}
-                answers = [w.ask(method, address, json=what, headers=key) for w in worlds]
+                answers = {name: w.ask(method, address, json=what, headers=key) for name, w in worlds.items()}
             else:
-                answers = [w.send(address, what) for w in worlds]
+                answers = {name: w.send(address, what) for name, w in worlds.items()}
             yield what, answers
-        if i == FEW and {answer[0] for answer in answers} == {403}:
+        if i == FEW and {answer[0] for answer in answers.values()} == {403}:
             return
 
 
-def test_what_is_open_to_the_blinded_is_this_and_no_more(worlds: tuple[World, World]) -> None:
-    one, _ = worlds
+def test_what_is_open_to_the_blinded_is_this_and_no_more(worlds: dict[str, World]) -> None:
+    one = worlds["one"]
     for method, path, _ in ROUTES:
         if (method, path) in PUBLIC:
             continue

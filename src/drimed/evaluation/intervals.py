@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
-from scipy.special import ndtri
-from scipy.stats import poisson
+from scipy.special import ndtri, pdtr
 
 from drimed import streams
 from drimed.errors import ConfigError, InputError, ShapeError
@@ -24,7 +23,7 @@ from drimed.evaluation.running import Lower
 from drimed.linear import checks
 from drimed.linear.arrays import FloatArray, outer
 
-_POISSON = poisson.cdf(np.arange(12), 1.0)  # a draw of 12 or more has probability 1e-9
+_POISSON = pdtr(np.arange(12), 1.0)  # a draw of 12 or more has probability 1e-9
 NO_VARIANCE = 1e-13  # relative to the squared size of the terms: what sums in double precision leave of a variance of 0
 _ROWS = 4096  # of the bootstrap at a time: bounded memory for any number of resamples
 

@@ -30,7 +30,8 @@ from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.linear.kernel import kernel
 
 TUNED_AT = 200.0  # squared scales: where V has this size the boundary is lowest
-DOUBLINGS, HALVINGS = 100, 60  # of the search for the boundary: past any size, then to 18 digits
+LAST_STEP = 1e-8  # relative: after a step of Newton's as small as this the boundary is exact but for round-off,
+STEPS = 30  # which for squares beyond 1e9 is larger than that; from where the search begins it takes five
 
 
 def boundary(V: Any, alpha: float, *, scale: float = 1.0, tuned_at: float = TUNED_AT) -> FloatArray:
@@ -46,22 +47,20 @@ def boundary(V: Any, alpha: float, *, scale: float = 1.0, tuned_at: float = TUNE
     b = np.asarray(V, np.float64) / scale**2 + a
     start = a * np.log(a) - gammaln(a) - np.log(gammainc(a, a)) - a + gammaln(b)
 
-    def too_small(s: FloatArray) -> BoolArray:
+    # What the mixture exceeds is convex in S: Newton's first step leads beyond the root, and all others down to it.
+    s = np.sqrt(2 * b * need) + need
+    moving = np.ones(s.shape, bool)
+    for _ in range(STEPS):
         y = s + b
-        return np.asarray(start + np.log(gammainc(b, y)) - b * np.log(y) + y < need)
-
-    high = np.sqrt(b * need) + need
-    for _ in range(DOUBLINGS):
-        more = too_small(high)
-        if not more.any():
+        below = gammainc(b, y)
+        excess = start + np.log(below) - b * np.log(y) + y - need
+        slope = s / y + np.exp((b - 1) * np.log(y) - y - gammaln(b)) / below
+        step = np.where(moving, excess / slope, 0.0)  # what has arrived stays, whatever is computed beside it
+        s = s - step
+        moving = np.abs(step) > LAST_STEP * s
+        if not moving.any():
             break
-        high = np.where(more, 2 * high, high)
-    low = np.zeros_like(high)
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        more = too_small(middle)
-        low, high = np.where(more, middle, low), np.where(more, high, middle)
-    return scale * high
+    return np.asarray(scale * s, np.float64)
 
 
 @final

@@ -49,7 +49,7 @@ class _Own(threading.local):
     spent = Spent()
 
 
-_OWN, _SAID = _Own(), threading.Event()
+_OWN, _SAID, _THREADS = _Own(), threading.Event(), threading.Lock()
 _HELPERS: dict[Any, bool] = {}  # function -> whether Numba knows it
 
 
@@ -77,7 +77,7 @@ class Kernel:
             )(self._body)
             return compiled.ufunc  # the NumPy ufunc without Numba's wrapper
 
-        with _one_at_a_time():
+        with _one_at_a_time(f"{self._body.__module__}.{self._body.__name__}"):
             if self._compiled is not None:  # by another thread, while this one waited
                 return self._compiled
             _register(self._body)
@@ -165,18 +165,20 @@ def _register(body: Any) -> None:
 
 
 @contextlib.contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    """Held by one process of this user at a time.
+def _one_at_a_time(kernel: str) -> Iterator[None]:
+    """Held by one thread of a process, and for this kernel by one process of this user at a time.
 
     A cached gufunc is two files that call each other by names which differ from process to process. Two processes that
-    wrote them at the same time would leave a pair that does not fit, and crash whoever loads it.
+    wrote them at the same time would leave a pair that does not fit, and crash whoever loads it. Other kernels have
+    files of their own: they are compiled or loaded meanwhile.
     """
-    try:
-        import fcntl
-    except ImportError:  # not a POSIX system: do not start several processes before the first has compiled
-        yield
-        return
-    path = Path(tempfile.gettempdir()) / f"drimed-kernels-{os.getuid()}.lock"
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    with _THREADS:
+        try:
+            import fcntl
+        except ImportError:  # not a POSIX system: do not start several processes before the first has compiled
+            yield
+            return
+        path = Path(tempfile.gettempdir()) / f"drimed-kernels-{os.getuid()}-{zlib.crc32(kernel.encode()):08x}.lock"
+        with path.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield

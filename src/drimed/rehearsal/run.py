@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -114,8 +114,8 @@ def rehearse(
     """Play what is not stored yet, and return all of it; `on_done` is told how many trials are done of how many."""
     if jobs == 0 or jobs < -1:
         raise ConfigError(f"jobs must be a positive number or -1 for all cores, got {jobs}")
-    wanted = {(s, d.name): plan.blocks(s, d) for s in plan.scenarios for d in plan.designs}
-    everything = {b.key(): b for some in wanted.values() for b in some}
+    wanted = {(s, d.name): {b.key(): b for b in plan.blocks(s, d)} for s in plan.scenarios for d in plan.designs}
+    everything = {key: block for some in wanted.values() for key, block in some.items()}
     found: dict[str, Record] = {}
     total = sum(len(b.seeds) for b in everything.values())
 
@@ -129,19 +129,19 @@ def rehearse(
         for key in everything:
             if (path := store / f"{key}.npz").exists():
                 done(key, Record.load(path))
-    todo = [b for key, b in everything.items() if key not in found]
+    todo = {key: block for key, block in everything.items() if key not in found}
     for key, record in _computed(todo, jobs, cluster):
         if store is not None:
             record.save(store / f"{key}.npz")
         done(key, record)
-    return {name: Record.joined([found[b.key()] for b in some]) for name, some in wanted.items()}
+    return {name: Record.joined([found[key] for key in some]) for name, some in wanted.items()}
 
 
-def _computed(todo: Sequence[Block], jobs: int, cluster: Cluster | None) -> Iterator[tuple[str, Record]]:
+def _computed(todo: Mapping[str, Block], jobs: int, cluster: Cluster | None) -> Iterator[tuple[str, Record]]:
     processes = (os.cpu_count() or 1) if jobs == -1 else jobs
     if cluster is None and min(processes, len(todo)) <= 1:
-        for block in todo:
-            yield _run(block)
+        for key, block in todo.items():
+            yield _run(key, block)
         return
     try:
         from joblib import Parallel, delayed
@@ -152,11 +152,12 @@ def _computed(todo: Sequence[Block], jobs: int, cluster: Cluster | None) -> Iter
         run = Parallel(batch_size=1) if whole else Parallel(
             return_as="generator_unordered", batch_size=1, pre_dispatch="all"
         )  # fmt: skip
-        yield from run(delayed(_run)(block) for block in todo)
+        yield from run(delayed(_run)(key, block) for key, block in todo.items())
 
 
-def _run(block: Block) -> tuple[str, Record]:
-    return block.key(), block.run()
+def _run(key: str, block: Block) -> tuple[str, Record]:
+    """With the key it came with: where the code has changed meanwhile, another process would find another."""
+    return key, block.run()
 
 
 @cache

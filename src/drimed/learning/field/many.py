@@ -18,7 +18,6 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from drimed.learning.field.contrasts import Found
@@ -58,6 +57,7 @@ def dunnett(arms: int, users: int = 1) -> float:
     >>> [round(dunnett(arms), 2) for arms in (1, 2, 4, 9)]
     [1.64, 1.92, 2.16, 2.42]
     """
+    from scipy.optimize import brentq  # here, because it takes a quarter of a second that most commands do not need
 
     def excess(bound: float) -> float:
         chance = -np.expm1(arms * log_ndtr(np.sqrt(2) * bound + NODES))  # that any is beyond it, given the control
