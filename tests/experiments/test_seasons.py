@@ -271,12 +271,14 @@ def test_suites_with_cells_of_their_own_run_and_continue(name: str, policies: st
     assert page.count("data:image/png;base64,") == (3 if name == "field" else 2)
 
 
-def test_sites_and_seasons_are_to_choose() -> None:
-    plan = small("field", "control", sites=4, episodes=7)
+def test_sites_seasons_and_the_floor_are_to_choose() -> None:
+    plan = small("field", "control", changes={"sites": 4, "floor": 0.1}, episodes=7)
     world = next(iter(plan.plan().values())).scenario.world([0])
     assert (world.shape.H, world.episodes) == (4, 7)
+    assert isinstance(world, FieldWorld)
+    assert world.setting.floor == 0.1
     with pytest.raises(ConfigError, match="has no sites to choose"):
-        small("mhealth", "control", sites=4)
+        small("mhealth", "control", changes={"sites": 4})
     with pytest.raises(UnknownNameError, match="did you mean 'barley'"):
         small("field", "control", drifts=("barly",))
 

@@ -77,6 +77,9 @@ def bench(
         int | None, typer.Option("--episodes", "--seasons", help="Episodes L. Default: the suite's.")
     ] = None,
     sites: Annotated[int | None, typer.Option(help="Sites of a field. Default: the suite's.")] = None,
+    floor: Annotated[
+        float | None, typer.Option(help="Least chance of the control in a field; 0: none. Default: the suite's.")
+    ] = None,
     drifts: Annotated[
         str | None,
         typer.Option("--drifts", "--cells", help="Drifts, or cells, separated by commas. Default: the suite's."),
@@ -127,7 +130,7 @@ def bench(
             relative=chosen.tolerance.relative if relative is None else relative,
             absolute=chosen.tolerance.absolute if absolute is None else absolute,
         ),
-        sites=sites,
+        changes={k: v for k, v in (("sites", sites), ("floor", floor)) if v is not None},
     )
     for spec in benchmark.specs:
         if spec.note():

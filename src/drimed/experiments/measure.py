@@ -62,7 +62,7 @@ def bench(
             "instances": benchmark.instances,
             "instance seed": benchmark.instance_seed,
             "episodes": benchmark.episodes,
-            **({} if benchmark.sites is None else {"sites": benchmark.sites}),
+            **benchmark.changes,
             "tolerance": f"{benchmark.tolerance.relative:g} |control| + {benchmark.tolerance.absolute:g}",
             **_effort(plan, records, start),
         },

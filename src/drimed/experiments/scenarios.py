@@ -142,9 +142,9 @@ class FieldScenario:
         """The same for so many seasons."""
         return replace(self, setting=replace(self.setting, seasons=episodes))
 
-    def having(self, sites: int) -> FieldScenario:
-        """The same with so many sites."""
-        return replace(self, setting=replace(self.setting, sites=sites))
+    def having(self, **changes: float) -> FieldScenario:
+        """The same with another number of sites, or another floor."""
+        return replace(self, setting=replace(self.setting, **changes))
 
     def world(self, seeds: Sequence[int]) -> FieldWorld:
         """A field for each seed."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from drimed.environments.drift import DRIFTS
@@ -49,11 +50,11 @@ class Suite:
         """The drifts and cells that may be chosen from."""
         return [*DRIFTS, *(cell.label for cell in self.special)]
 
-    def cells(self, drifts: tuple[str, ...], episodes: int, sites: int | None = None) -> list[Cell]:
+    def cells(self, drifts: tuple[str, ...], episodes: int, changes: Mapping[str, float] | None = None) -> list[Cell]:
         """The scenarios under these drifts; where the number of episodes is varied, it stays as it is."""
         cells = self.special or [Cell(label=drift, scenario=self.scenario.under(drift)) for drift in drifts]
         return [
-            c if c.axis == "L" else replace(c, scenario=_sized(c.scenario, episodes, sites))
+            c if c.axis == "L" else replace(c, scenario=_sized(c.scenario, episodes, changes or {}))
             for c in cells
             if c.label in drifts or c.scenario.drift in drifts
         ]
@@ -70,7 +71,7 @@ class Benchmark:
     instance_seed: int
     episodes: int
     tolerance: Tolerance
-    sites: int | None = None  # of fields; None: the suite's
+    changes: Mapping[str, float] = MappingProxyType({})  # settings of fields that differ from the suite's
 
     def __post_init__(self) -> None:
         for name in ("instances", "episodes"):
@@ -81,8 +82,8 @@ class Benchmark:
         for drift in self.drifts:
             if drift not in self.suite.choices:
                 raise UnknownNameError("drift" if drift not in self.suite.drifts else "cell", drift, self.suite.choices)
-        if self.sites is not None and not isinstance(self.suite.scenario, FieldScenario):
-            raise ConfigError(f"suite {self.suite.id} has no sites to choose; `field` has")
+        if self.changes and not isinstance(self.suite.scenario, FieldScenario):
+            raise ConfigError(f"suite {self.suite.id} has no {min(self.changes)} to choose; `field` has")
         if not self.cells:
             raise ConfigError(f"suite {self.suite.id} has no cell under {', '.join(self.drifts)}")
         texts = [spec.text for spec in self.specs]
@@ -93,7 +94,7 @@ class Benchmark:
     @property
     def cells(self) -> list[Cell]:
         """The scenarios."""
-        return self.suite.cells(self.drifts, self.episodes, self.sites)
+        return self.suite.cells(self.drifts, self.episodes, self.changes)
 
     def plan(self) -> dict[tuple[str, str], Run]:
         """(cell label, policy): the run."""
@@ -107,9 +108,9 @@ class Benchmark:
         }
 
 
-def _sized(scenario: AnyScenario, episodes: int, sites: int | None) -> AnyScenario:
-    if sites is not None and isinstance(scenario, FieldScenario):
-        scenario = scenario.having(sites)
+def _sized(scenario: AnyScenario, episodes: int, changes: Mapping[str, float]) -> AnyScenario:
+    if changes and isinstance(scenario, FieldScenario):
+        scenario = scenario.having(**changes)
     return scenario.lasting(episodes)
 
 
