@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from drimed.environments.field import FieldSetting, FieldWorld
 from drimed.environments.instance import (
@@ -142,7 +142,7 @@ class FieldScenario:
         """The same for so many seasons."""
         return replace(self, setting=replace(self.setting, seasons=episodes))
 
-    def having(self, **changes: float) -> FieldScenario:
+    def having(self, **changes: Any) -> FieldScenario:
         """The same with another number of sites, or another floor."""
         return replace(self, setting=replace(self.setting, **changes))
 

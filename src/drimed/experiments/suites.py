@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from drimed.environments.drift import DRIFTS
@@ -50,7 +49,7 @@ class Suite:
         """The drifts and cells that may be chosen from."""
         return [*DRIFTS, *(cell.label for cell in self.special)]
 
-    def cells(self, drifts: tuple[str, ...], episodes: int, changes: Mapping[str, float] | None = None) -> list[Cell]:
+    def cells(self, drifts: tuple[str, ...], episodes: int, changes: Mapping[str, Any] | None = None) -> list[Cell]:
         """The scenarios under these drifts; where the number of episodes is varied, it stays as it is."""
         cells = self.special or [Cell(label=drift, scenario=self.scenario.under(drift)) for drift in drifts]
         return [
@@ -71,7 +70,7 @@ class Benchmark:
     instance_seed: int
     episodes: int
     tolerance: Tolerance
-    changes: Mapping[str, float] = MappingProxyType({})  # settings of fields that differ from the suite's
+    changes: Mapping[str, Any] = field(default_factory=dict)  # settings of fields that differ from the suite's
 
     def __post_init__(self) -> None:
         for name in ("instances", "episodes"):
@@ -108,7 +107,7 @@ class Benchmark:
         }
 
 
-def _sized(scenario: AnyScenario, episodes: int, changes: Mapping[str, float]) -> AnyScenario:
+def _sized(scenario: AnyScenario, episodes: int, changes: Mapping[str, Any]) -> AnyScenario:
     if changes and isinstance(scenario, FieldScenario):
         scenario = scenario.having(**changes)
     return scenario.lasting(episodes)
