@@ -172,7 +172,11 @@ def test_a_missing_number_is_refused_unless_a_typical_value_was_declared() -> No
             "must be a number",
         ),
         ({"users": users_of({"wet": True})}, "users.u0.attributes.wet", "must be a number, or a text"),
-        ({"users": users_of({"ph": float("nan")})}, "users.u0.attributes.ph", "must be a number, or a text"),
+        (
+            {"users": users_of({"ph": float("nan")})},
+            "users.u0.attributes.ph",
+            "must be a finite number, or left out if it is not known, got nan",
+        ),
         ({"attributes": {"sex": {"levels": ["f", "m", "f"]}}, "users": {}}, "attributes.sex.levels", "must differ"),
         ({"attributes": {"sex": {"levels": [], "spread": 2.0}}, "users": {}}, "attributes.sex.spread", "levels only"),
         (

@@ -28,6 +28,8 @@ from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger, Snapshot, Store, checked
 
 ROUND_OFF = 1e-9  # another processor or library may differ in the last digits of a probability
+# The end of an exact range is searched for, and with millions of decisions in it the search itself loses digits.
+ROUND_OFF_OF_LOOKS = 1e-7
 MOST_FAULTS = 100
 
 
@@ -236,7 +238,7 @@ class _Check:
         body, self.seen = look(self.ledger, state, event.body["cause"], self.seen)
         self.looks += 1
         said = {name: value for name, value in body.items() if name != "hash"}
-        off = [name for name in said if not _close(said[name], event.body.get(name))]
+        off = [name for name in said if not _close(said[name], event.body.get(name), ROUND_OFF_OF_LOOKS)]
         if off or set(body) != set(event.body):
             self._fault(f"the look of event {event.seq} is not reproduced: {', '.join(off) or 'its fields'} differ")
 
@@ -260,13 +262,13 @@ def _holds(event: Event, hash: str) -> bool:
         return False
 
 
-def _close(one: Any, other: Any) -> bool:
+def _close(one: Any, other: Any, within: float = ROUND_OFF) -> bool:
     if isinstance(one, float) and isinstance(other, float):
-        return bool(np.isclose(one, other, rtol=ROUND_OFF, atol=ROUND_OFF))
+        return bool(np.isclose(one, other, rtol=within, atol=within))
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(_close(a, b) for a, b in zip(one, other, strict=True))
+        return len(one) == len(other) and all(_close(a, b, within) for a, b in zip(one, other, strict=True))
     if isinstance(one, dict) and isinstance(other, dict):
-        return set(one) == set(other) and all(_close(value, other[name]) for name, value in one.items())
+        return set(one) == set(other) and all(_close(value, other[name], within) for name, value in one.items())
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     return bool(one == other)
