@@ -6,7 +6,7 @@ Before there are data the model believes that the variances of a trial, relative
 prior says. Here every trial draws its variances from that prior. Then ranges must hold as often as they say, whoever
 decides and however few the seasons are: what is off is the computation's doing. (In fields like single public trials,
 benchmarks/public_trials.py, it may be the prior's.) And no learner can know more of such a trial beforehand, so the
-regret beside a policy that is told the variances is the price of not knowing them.
+regret beside a policy that is told the variances is, for this rule and guard, the price of not knowing them.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from drimed.learning.field.terms import Family, Terms, field_families
 RELATIVE = "regret, relative"
 
 
-def believed(setting: FieldSetting) -> dict[str, Family]:
+def believed() -> dict[str, Family]:
     """The families whose variances a field has, by the name of their deviation."""
-    sizes = {"user": setting.sites, "group": setting.sites, "block": 1}
+    sites = FieldSetting().sites
+    sizes = {"user": sites, "group": sites, "block": 1}
     return {DEVIATIONS[f.name]: f for f in field_families(Terms(), sizes) if f.name in DEVIATIONS}
 
 
-def drawn(number: int, setting: FieldSetting) -> Deviations:
+def drawn(number: int) -> Deviations:
     """The deviations of a trial, from the model's prior."""
-    families = believed(setting)
+    families = believed()
     normal = streams.generator(number, "deviations").standard_normal(len(families))
     ratios = {
         name: np.sqrt(f.centre * np.exp(f.spread * z)) for (name, f), z in zip(families.items(), normal, strict=True)
@@ -54,8 +55,7 @@ def main() -> None:
     for variances in VARIANCES:
         found: dict[int, list[dict[str, Any]]] = {}
         for trial in range(given.trials):
-            setting = FieldSetting(seasons=given.seasons)
-            size = drawn(given.first + trial, setting)
+            size = drawn(given.first + trial)
             start = given.first + trial * given.each
             for look in measured_in(size, range(start, start + given.each), given.seasons, variances):
                 # Trials whose arms differ most would make up most of the mean: so each by how much its arms differ.

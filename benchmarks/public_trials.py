@@ -27,6 +27,7 @@ from drimed.policies.registry import make
 
 RESIDUAL = 10.0
 TOLERANCE = Tolerance(relative=0.0, absolute=6.0)
+FLOOR = 0.05  # under the control, as in the template of a trial
 BLOCK = 64  # fields at a time
 LEARNED, KNOWN, LATER = VARIANCES = ("learned", "known", "known, later")
 RATIOS = {  # block, season, site, arm, site x arm, season x arm
@@ -68,7 +69,7 @@ def policy(known: Deviations | None, *, from_start: bool = True) -> Policy:
 def measured_in(size: Deviations, seeds: range, seasons: int, variances: str) -> list[dict[str, Any]]:
     """How things stand after some seasons in fields with these deviations."""
     one = policy(None if variances == LEARNED else size, from_start=variances == KNOWN)
-    setting = FieldSetting(seasons=seasons, deviations=size)
+    setting = FieldSetting(seasons=seasons, deviations=size, floor=FLOOR)
     blocks = [seeds[i : i + BLOCK] for i in range(0, len(seeds), BLOCK)]
     records = [simulate(one, FieldWorld(setting, block), tolerance=TOLERANCE) for block in blocks]
     return list(staged(RunRecord.concatenate(records))["after"])

@@ -7,16 +7,14 @@ import pytest
 from benchmarks.drawn_trials import believed, drawn
 from benchmarks.public_trials import LEARNED, measured_in
 
-from drimed.environments.field import FieldSetting
-
 TRIALS, EACH = 96, 4
 
 
 def test_deviations_are_spread_as_the_prior_says() -> None:
     """The largest of twelve standardised moments of 400 draws is beyond 4 in one seed of a thousand."""
-    setting, families = FieldSetting(), believed(FieldSetting())
+    families = believed()
     assert set(families) == {"arm", "site", "site_arm", "season", "block", "season_arm"}
-    found = [drawn(i, setting) for i in range(400)]
+    found = [drawn(i) for i in range(400)]
     for name, f in families.items():
         logs = np.array([2 * np.log(getattr(d, name) / d.residual) for d in found])
         z = (logs - np.log(f.centre)) / f.spread
@@ -26,10 +24,10 @@ def test_deviations_are_spread_as_the_prior_says() -> None:
 
 @pytest.fixture(scope="module")
 def after() -> dict[int, list[dict[str, float]]]:
-    setting, found = FieldSetting(seasons=5), {3: [], 5: []}  # type: FieldSetting, dict[int, list[dict[str, float]]]
+    found: dict[int, list[dict[str, float]]] = {3: [], 5: []}
     for trial in range(TRIALS):
         seeds = range(EACH * trial, EACH * (trial + 1))
-        for look in measured_in(drawn(trial, setting), seeds, setting.seasons, LEARNED):
+        for look in measured_in(drawn(trial), seeds, 5, LEARNED):
             found[look["seasons"]].append(look)
     return found
 

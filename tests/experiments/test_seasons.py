@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.public_trials import FLOOR
 
 from drimed.environments.field import RANGE, Deviations, FieldSetting, FieldWorld
 from drimed.environments.mhealth import MobileHealth
@@ -19,6 +20,7 @@ from drimed.experiments.measure import bench
 from drimed.experiments.rivals import KNOWN, OWN, SITES
 from drimed.experiments.rivals.apart import Apart, _rounds
 from drimed.experiments.rivals.described import by_name
+from drimed.experiments.scenarios import FieldScenario
 from drimed.experiments.simulate import RunRecord, simulate
 from drimed.experiments.suites import Benchmark, suite
 from drimed.guards.margin import Tolerance
@@ -29,6 +31,8 @@ from drimed.linear import student
 from drimed.policies.composing import PolicySpec, parse_list
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make
+from drimed.trial import template
+from drimed.trial.spec import TrialSpec
 
 RIVALS = "drimed.experiments.rivals"
 PROMISE = "relative=0+absolute=6"
@@ -281,6 +285,13 @@ def test_sites_seasons_and_the_floor_are_to_choose() -> None:
         small("mhealth", "control", changes={"sites": 4})
     with pytest.raises(UnknownNameError, match="did you mean 'barley'"):
         small("field", "control", drifts=("barly",))
+
+
+def test_fields_keep_the_control_as_the_template_of_a_trial_does() -> None:
+    floors = TrialSpec.parse(template()).floors
+    assert floors is not None
+    cells = [cell.scenario for cell in suite("field").special]
+    assert {cell.setting.floor for cell in cells if isinstance(cell, FieldScenario)} == {floors.control} == {FLOOR}
 
 
 @pytest.mark.parametrize("text", ["field_med", "people_med"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -18,7 +19,6 @@ from drimed.errors import UnknownNameError
 if TYPE_CHECKING:
     from drimed.experiments.run import Run
 
-    Done = Callable[[Run, bool], None]  # a run, and whether it was kept from before
 
 T = TypeVar("T")
 FRESH_SEED = 20_000  # instances that were used for nothing else
@@ -59,8 +59,7 @@ def reproduce(
 
     console = Console()
     runs = len(seed_blocks(reproduction.plan().values()))
-    run = lambda done: measure(reproduction, out, jobs=jobs, on_done=done)  # noqa: E731
-    results, last = _measured(console, runs, out, run)
+    results, last = _measured(console, runs, out, partial(measure, reproduction, out, jobs=jobs))
     table = Table("statement", "holds?")
     for claim in results["claims"]:
         mark = {True: "[green]yes[/]", False: "[red]no[/]", None: "[dim]not measured[/]"}[claim["holds"]]
@@ -141,8 +140,7 @@ def bench(
 
     target = out or Path("out/bench") / chosen.id
     runs = len(seed_blocks(benchmark.plan().values()))
-    run = lambda done: measure(benchmark, target, jobs=jobs, cluster=where, on_done=done)  # noqa: E731
-    results, last = _measured(console, runs, target, run)
+    results, last = _measured(console, runs, target, partial(measure, benchmark, target, jobs=jobs, cluster=where))
     table = Table(Column("policy", overflow="fold"), "ratio to the best", "worst cell")
     for row in results["ratios"]:
         table.add_row(row["policy"], f"{row['geometric_mean']:.2f}", f"{row['worst']:.2f}")
@@ -151,8 +149,11 @@ def bench(
     console.print(last)
 
 
-def _measured(console: Console, runs: int, out: Path, measure: Callable[[Done], T]) -> tuple[T, str]:
-    """The results, measured under a progress bar, and a last line; Ctrl-C ends without a traceback."""
+def _measured(console: Console, runs: int, out: Path, measure: Callable[..., T]) -> tuple[T, str]:
+    """The results, measured under a progress bar, and a last line; Ctrl-C ends without a traceback.
+
+    `measure` tells its `on_done` of every run, and whether it was kept from before.
+    """
     start, reused = time.perf_counter(), 0
 
     def done(run: Run, stored: bool) -> None:
@@ -165,7 +166,7 @@ def _measured(console: Console, runs: int, out: Path, measure: Callable[[Done], 
     try:
         with Progress(text, BarColumn(), MofNCompleteColumn(), *times, console=console) as progress:
             bar = progress.add_task("runs", total=runs)
-            found = measure(done)
+            found = measure(on_done=done)
     except KeyboardInterrupt:
         console.print(f"interrupted; finished runs are kept in {out / 'runs'}: run the same command again to continue")
         raise typer.Exit(130) from None

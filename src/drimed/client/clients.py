@@ -212,7 +212,7 @@ class AsyncClient(Methods):
         cursor: str | None = None
         while True:
             search = {"kinds": kinds, "user": user, "newest_first": newest_first, "limit": page}
-            found = await self.log_page(trial, cursor=cursor, **search)  # type: ignore[arg-type]
+            found = await self.log_page(trial, cursor=cursor, **search)  # type: ignore[arg-type]  # of several types
             for event in found.items:
                 yield event
             if (cursor := found.next) is None:

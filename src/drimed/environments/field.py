@@ -23,7 +23,6 @@ from drimed.learning.offer import Floor, Offer, Outcome, Shape, Unit
 from drimed.linear.arrays import FloatArray, IntArray
 
 RANGE = 100.0  # the range that a trialist would declare for a metric; learners are told outcomes in units of it
-CONTROL_FLOOR = 0.05  # the least chance of the control in every decision, as in the template of a trial
 DEPARTURE = 0.5  # arms differ from each other by less than levels do from zero: half as much, before any data
 
 
@@ -66,7 +65,7 @@ class FieldSetting:
     advantage: float = 0.0  # added to the last arm everywhere
     shortfall: float = 0.0  # taken from every arm but the control everywhere
     trend: float = 0.0  # by which the level rises from season to season
-    floor: float = CONTROL_FLOOR  # under the control; 0: none
+    floor: float = 0.0  # the least chance of the control in every decision
 
     def __post_init__(self) -> None:
         for name in ("arms", "sites", "plots", "seasons", "metrics"):

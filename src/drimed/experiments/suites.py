@@ -49,11 +49,11 @@ class Suite:
         """The drifts and cells that may be chosen from."""
         return [*DRIFTS, *(cell.label for cell in self.special)]
 
-    def cells(self, drifts: tuple[str, ...], episodes: int, changes: Mapping[str, Any] | None = None) -> list[Cell]:
+    def cells(self, drifts: tuple[str, ...], episodes: int, changes: Mapping[str, Any]) -> list[Cell]:
         """The scenarios under these drifts; where the number of episodes is varied, it stays as it is."""
         cells = self.special or [Cell(label=drift, scenario=self.scenario.under(drift)) for drift in drifts]
         return [
-            c if c.axis == "L" else replace(c, scenario=_sized(c.scenario, episodes, changes or {}))
+            c if c.axis == "L" else replace(c, scenario=_sized(c.scenario, episodes, changes))
             for c in cells
             if c.label in drifts or c.scenario.drift in drifts
         ]
@@ -108,7 +108,7 @@ class Benchmark:
 
 
 def _sized(scenario: AnyScenario, episodes: int, changes: Mapping[str, Any]) -> AnyScenario:
-    if changes and isinstance(scenario, FieldScenario):
+    if isinstance(scenario, FieldScenario):
         scenario = scenario.having(**changes)
     return scenario.lasting(episodes)
 
@@ -133,11 +133,11 @@ def _paper(*, scenario: Any = None, vary: Any = None, drifts: Any = DRIFTS) -> d
     return {"scenario": base, "special": cells, "drifts": tuple(drifts)}
 
 
-def _field(*, cells: Any) -> dict[str, Any]:
-    """Of fields: each cell changes some sizes."""
+def _field(*, cells: Any, floor: float) -> dict[str, Any]:
+    """Of fields: each cell changes some sizes, and all of them keep the control."""
     found = []
     for label, told in cells.items():
-        changed = told | {"deviations": Deviations(**told.get("deviations", {}))}
+        changed = {"floor": floor} | told | {"deviations": Deviations(**told.get("deviations", {}))}
         found.append(Cell(label=label, scenario=FieldScenario(setting=FieldSetting(**changed))))
     return {"scenario": found[0].scenario, "special": tuple(found), "drifts": tuple(cells)}
 

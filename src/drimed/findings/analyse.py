@@ -102,7 +102,7 @@ class Analysis:
         return {who: np.asarray(may[some].any(0)) for who, some in members.items()}
 
     def known(self, effect: Effect) -> bool:
-        """Whether something may be said of the arm: those whom this is about may get it, or might until it was retired.
+        """Whether something may be said of the arm: its users may get it, or could until it was retired.
 
         A retired arm must have been given, and any arm where the model is of the field: the paper's model knows arms by
         their description too.
