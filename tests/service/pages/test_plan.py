@@ -49,7 +49,7 @@ def test_only_slopes_of_a_persons_own_are_said_to_differ_from_person_to_person(k
         return
     assert said == [
         "How rain and wind change an arm's effect may differ from person to person.",
-        "The more unusual somebody's age is, the more may their effects of the arms be their own.",
+        "People whose age is unusual may respond to the arms less like everybody else.",
     ]
     assert isinstance(state.policy, Policy)
     assert isinstance(state.policy.learner, Field)

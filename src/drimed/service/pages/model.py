@@ -89,7 +89,7 @@ def _people(state: TrialState, model: Model) -> Iterator[str]:
         yield f"How {named} an arm's effect may differ from person to person."
     if lasting := [name for name in numbers if name in known.attributes]:
         # A person has one value of it: a slope of their own is one more effect of their own, times that value.
-        said = f"The more unusual somebody's {listed(lasting)} {'are' if len(lasting) > 1 else 'is'}"
-        yield f"{said}, the more may their effects of the arms be their own."
+        are = "are" if len(lasting) > 1 else "is"
+        yield f"People whose {listed(lasting)} {are} unusual may respond to the arms less like everybody else."
     if model.centred:
         yield "Nothing of a course that a person's outcomes take by themselves is taken for an effect (action-centred)."
