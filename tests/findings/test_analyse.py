@@ -149,7 +149,6 @@ def test_the_sentences_leave_out_arms_that_a_user_cannot_get() -> None:
 
 
 def test_a_quiet_trial_raises_no_alarm(done: Analysis) -> None:
-    assert done.checks.context is not None
     assert done.checks.mean is not None
     assert done.checks.residual is not None
     assert done.checks.calibration is not None
@@ -161,12 +160,6 @@ def test_a_mean_that_moves_raises_the_alarm() -> None:
     assert any("effects themselves have moved" in a.what and (a.episode or 0) >= 20 for a in found.alarms)
     assert any(a.what.startswith("yield under good scatters more than assumed") for a in found.alarms)
     assert not any(a.what.startswith("cost") for a in found.alarms)
-
-
-def test_contexts_that_move_are_told_and_are_no_alarm() -> None:
-    found = analyse(play(SPEC, 20, wet=1.5))
-    assert not any("contexts" in a.what for a in found.checks.alarms)
-    assert "they drift (noticed in season" in dict(assumptions(found.checks))["Contexts"]
 
 
 def test_noise_that_is_larger_than_said_raises_the_alarm() -> None:
@@ -342,5 +335,3 @@ def test_a_model_of_the_field_is_not_said_to_lack_outcomes_for_checks_of_another
     about = dict(assumptions(found.checks, found.seen.state))
     assert not {"Effects", "Noise"} & set(about)
     assert "does not explain" in about["Model"]
-    bare = analyse(grown(FIELD | {"context": {}}, 1))
-    assert dict(assumptions(bare.checks, bare.seen.state))["Contexts"] == "none are recorded."

@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-from drimed.findings.analyse import analyse
-from drimed.findings.charts import course, forest, svg
+from drimed.findings.charts import forest, svg
 from drimed.findings.charts.forest import Row
 from drimed.findings.charts.svg import Chart
 from drimed.findings.page import style
 from drimed.formatting import short
 from drimed.records import Effect
-from tests.findings.field_trials import FIELD, grown
 
 
 def effects(*rows: Row) -> Chart:
@@ -137,14 +135,3 @@ def _luminance(colour: str) -> float:
 def _parts(colour: str) -> list[int]:
     digits = colour[1:] if len(colour) > 4 else "".join(2 * d for d in colour[1:])
     return [int(digits[i : i + 2], 16) for i in (0, 2, 4)]
-
-
-def test_contexts_that_sites_share_move_by_the_spread_of_the_trial_file_until_seasons_differ() -> None:
-    made = course.contexts(analyse(grown(FIELD, 3, rains=(290.1, 350.1, 320.1))))
-    assert made is not None
-    assert [cells[1] for cells in made.table.rows] == ["0", "1", "0"]  # 60 mm, of a spread of 60; then their mean
-    assert "largest in season 2: 1 standard deviations." in made.says
-    assert made.says.endswith("its spread in the trial file is the unit.")
-    own = course.contexts(analyse(grown(FIELD, 3)))
-    assert own is not None
-    assert "spread" not in own.says

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.evaluation.drift import context_drift
 from drimed.findings.analyse import Analysis, analyse, assumptions, sentences
 from drimed.findings.checks import Checks, check
 from drimed.findings.page import report
@@ -166,13 +165,3 @@ def test_a_discount_raises_no_alarm_where_nothing_moves_and_the_page_says_what_i
     assert not found.checks.alarms
     said = dict(assumptions(found.checks, found.seen.state))["Model"]
     assert said.endswith("found nothing. Trends and arms that change were not looked for: the discount is for these.")
-
-
-def test_a_drift_that_cannot_be_told_yet_says_how_many_seasons_it_takes() -> None:
-    _, found = grown("calm", 1, LOOKS[0])
-    assert "10 seasons or more" not in dict(assumptions(found[LOOKS[0]]))["Contexts"]
-    three = context_drift(np.random.default_rng(0).standard_normal((3, 5, 1)))
-    said = dict(assumptions(replace(found[LOOKS[0]], context=three, context_users=5)))["Contexts"]
-    assert said == (
-        "after 3 seasons a drift cannot be told from seasons that differ by chance; that takes 10 seasons or more."
-    )

@@ -39,7 +39,7 @@ def test_the_page_stands_alone_and_shows_everything(tmp_path: Path) -> None:
         assert f">{heading}</h2>" in page
     charts = re.findall(r'<div class="plot" id="([^"]+)"', page)
     on = ["effects-chart", "effects-chart-2", "effects-chart-3"]  # the reward, yield, cost
-    assert charts == [*on, "over-time-chart", "reward-chart", "allocation-chart", "context-chart", "evidence-chart"]
+    assert charts == [*on, "over-time-chart", "reward-chart", "allocation-chart", "evidence-chart"]
     for picture in re.findall(r"<svg class=\"chart.*?</svg>", page, re.S):
         assert ET.fromstring(picture).find("title") is not None
     assert {p.name for p in (tmp_path / "r").iterdir()} == {

@@ -8,13 +8,11 @@ from functools import cached_property
 import numpy as np
 
 from drimed.errors import DrimedError
-from drimed.evaluation.drift import FEWEST_SEASONS, ContextDrift
 from drimed.findings.agreement import RATE, Agreement, agreement
-from drimed.findings.checks import FEWEST_EPISODES, Checks, check
+from drimed.findings.checks import Checks, check
 from drimed.findings.course import Course, course
 from drimed.findings.effects import MODEL, Recommendation, all_effects, groups, may_get, recommendations
 from drimed.findings.field_sentences import field_sentences
-from drimed.findings.floor_cost import FloorCost, floor_cost
 from drimed.findings.inference import Inference, inference_fit
 from drimed.findings.over_time import Past, over_time
 from drimed.findings.stopping import Stopped, stopped
@@ -38,7 +36,6 @@ from drimed.trial.trial import Trial
 
 BYTES_EACH = 500  # of memory: an effect, or an arm of a decision
 MOST_NAMED = 8  # arms in one sentence
-NO_CONTEXTS = f"a drift can be looked for when the same users have contexts in {FEWEST_EPISODES} seasons or more."
 LEAST_SHARE = 0.005  # of the decisions, for an arm to be named
 GUARANTEED, NOT_GUARANTEED, AT_ALL_TIMES = "guaranteed", "not guaranteed", "at all times"  # the long ranges
 AT_THIS_LOOK = "range at this look"  # those of sums over decisions, in models of the field
@@ -59,7 +56,6 @@ class Analysis:
     next: list[Decision]  # what the policy would decide now, without the arms that it would draw
     why_not_next: str | None  # if it would decide nothing
     agreement: Agreement  # of the model with what is known without it
-    floor_cost: FloorCost | None = None  # None: no decision had a floor
     openings: list[Opening] = field(default_factory=list)  # of the code
     stopping: Stopped | None = None  # the stopping rules and what looks found
     varying: Varying | None = None  # sites, seasons and people, where the model tells them apart
@@ -141,8 +137,7 @@ def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
         next=upcoming,
         why_not_next=why,
         agreement=agreed,
-        floor_cost=floor_cost(seen, fit),
-        varying=varying(state, fit) if isinstance(fit, Known) else None,
+        varying=varying(seen, fit) if isinstance(fit, Known) else None,
         past=over_time(seen, fit, effects),
         openings=opened,
         stopping=looked,
@@ -193,15 +188,11 @@ def assumptions(checks: Checks, state: TrialState | None = None) -> list[tuple[s
     """What was checked, and what was found, in the words of a trial."""
     called = NUMBERED if state is None else calendar(state)
     few, rate = "too few outcomes to check this yet.", f"(false-alarm rate {100 * ALPHA:g} %)"
-    context, mean, noise, played = NO_CONTEXTS, few, few, "cannot be checked: they are not known for all decisions."
+    mean, noise, played = few, few, "cannot be checked: they are not known for all decisions."
     if state is not None and not state.counts.decisions:
         played = "there are no decisions yet."
     if state is not None and state.counts.decisions and not state.counts.complete:
         played = few
-    if state is not None and not state.spec.context:
-        context = "none are recorded."
-    if checks.context is not None:
-        context = _contexts(checks.context, checks.context_users, called)
     if checks.mean is not None:
         mean = (
             f"no sign that what an arm does has changed since the trial began {rate}."
@@ -216,7 +207,6 @@ def assumptions(checks: Checks, state: TrialState | None = None) -> list[tuple[s
         fits = "arms were given as often as they say" if p >= ALPHA else "arms were not given as often as they say"
         played = f"{fits} (p = {short(p)})."
     found = [
-        ("Contexts", context),
         ("Effects", mean),
         ("Model", _left(checks, state)),
         ("Noise", noise),
@@ -225,24 +215,6 @@ def assumptions(checks: Checks, state: TrialState | None = None) -> list[tuple[s
     # What a model of the field leaves tells whether effects or noise move; the other two are of the paper's model.
     own = state is None or state.spec.kind == "paper"
     return found if own else [one for one in found if one[0] not in ("Effects", "Noise")]
-
-
-def _contexts(found: ContextDrift, users: int, called: Calendar) -> str:
-    """Whether the contexts drift, as far as can be told."""
-    if found.alarm >= 0:
-        return (
-            f"they drift (noticed in {called.said(int(found.alarm) + 1)}). This is no fault: arms are chosen for the "
-            "contexts as they are. Effects stay right as long as they do not drift too."
-        )
-    if not found.enough:
-        return (
-            f"after {counted(len(found.shift), called.word)} a drift cannot be told from seasons that differ by "
-            f"chance; that takes {FEWEST_SEASONS} seasons or more."
-        )
-    return (
-        f"no drift found: those of {counted(users, 'user')} differ from season to season no more than by chance "
-        f"(false-alarm rate {100 * ALPHA:g} %)."
-    )
 
 
 def _left(checks: Checks, state: TrialState | None) -> str:

@@ -1,4 +1,4 @@
-"""Do the assumptions hold? Drifting contexts, moving effects, what the model leaves, wrong noise, wrong propensities.
+"""Do the assumptions hold? Moving effects, what the model leaves, wrong noise, wrong propensities.
 
 Where a check shows that the ranges and the promise to users rest on something false, `Checks.withdrawn` says so.
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from drimed.errors import DrimedError, InputError
 from drimed.evaluation import calibration
-from drimed.evaluation.drift import ContextDrift, EpisodeSums, MeanDrift, Monitor, context_drift
+from drimed.evaluation.drift import EpisodeSums, MeanDrift, Monitor
 from drimed.evaluation.residuals import Check
 from drimed.findings.inference import evidence, inference_learner, inference_noise, usable
 from drimed.learning import learned, noise
@@ -36,8 +36,6 @@ CHUNK = 2000  # outcomes that are weighed at a time
 class Checks:
     """What was checked; None where there is too little to say."""
 
-    context: ContextDrift | None
-    context_users: int  # users whose contexts are known in every episode
     mean: MeanDrift | None
     residual: calibration.ResidualCheck | None
     calibration: calibration.Calibration | None
@@ -48,8 +46,6 @@ class Checks:
 
 def check(seen: Gathered, left: tuple[Check, ...] | None = None) -> Checks:
     """Check everything that can be; `left` is what `residual_findings` says of a model other than the paper's."""
-    contexts = _contexts(seen)
-    drift = None if contexts is None else context_drift(contexts, alpha=ALPHA, seed=seen.state.seed)
     rows = _rows(seen) if seen.state.spec.kind == "paper" else None
     mean, residual, propensities = None, None, None
     if rows is not None:
@@ -59,8 +55,7 @@ def check(seen: Gathered, left: tuple[Check, ...] | None = None) -> Checks:
         propensities = calibration.calibration_of(seen.logs())
     if left is None:
         left = () if rows is None else _left(seen, rows)
-    users = 0 if contexts is None else contexts.shape[1]
-    found = Checks(drift, users, mean, residual, propensities, left, [])
+    found = Checks(mean, residual, propensities, left, [])
     return replace(found, alarms=_alarms(seen, found), withdrawn=_withdrawn(seen, found))
 
 
@@ -82,24 +77,6 @@ def _left(seen: Gathered, rows: _Rows) -> tuple[Check, ...]:
     theta = np.linalg.lstsq(rows.Z.reshape(-1, rows.Z.shape[-1]), rows.w.ravel(), rcond=None)[0]
     design, fitted = rows.X / rows.sd[..., None], np.matvec(rows.X, theta)
     return residual_findings(seen, rows.at, rows.y / rows.sd, design=design, fitted=fitted)
-
-
-def _contexts(seen: Gathered) -> FloatArray | None:
-    """Contexts of the users who were asked in every episode: (L, H, D)."""
-    L = seen.state.episode.number
-    if seen.context is None or L < FEWEST_EPISODES:
-        return None
-    # The first decision of each user in each episode, by its place; users in the order in which they came.
-    key = seen.user * L + seen.episode - 1
-    at, first = np.unique(key, return_index=True)
-    asked = np.bincount(at // L, minlength=len(seen.state.users))
-    whole = [h for h in dict.fromkeys(seen.user[np.sort(first)].tolist()) if asked[h] == L]
-    if not whole:
-        return None
-    fields = seen.state.spec.context.values()
-    wanted = np.array(whole)[None, :] * L + np.arange(L)[:, None]  # (L, H)
-    raw = seen.context[first[np.searchsorted(at, wanted)]]
-    return (raw - np.array([f.typical for f in fields])) / np.array([f.spread for f in fields])
 
 
 @dataclass(frozen=True)
@@ -169,7 +146,7 @@ def _withdrawn(seen: Gathered, found: Checks) -> str | None:
 
 
 def _alarms(seen: Gathered, found: Checks) -> list[Alarm]:
-    alarms = []  # contexts that drift are no alarm: trials are made for that, and what was found is told
+    alarms = []
     if found.mean is not None and int(found.mean.alarm) >= 0:
         advice = "ranges assume that they do not: look at recent seasons alone, and consider a discount"
         alarms.append(Alarm("the effects themselves have moved", int(found.mean.alarm) + 1, advice))

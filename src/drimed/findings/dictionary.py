@@ -32,7 +32,6 @@ TABLES: dict[str, dict[str, str]] = {
         "it does not, it may be chance and the arm is open; empty: the paper's model or the propensities alone, where "
         "this is not asked",
         "retired": "whether the arm was retired: it is not given any more, and what was found about it stays",
-        "own_share": "share of what is known about the effect that comes from outcomes here; empty: not worked out",
         "own_outcomes": "how many outcomes of the arm there are here; empty: not worked out",
     },
     "recommendations": {

@@ -13,7 +13,6 @@ from drimed.learning.field.report import RESIDUAL
 from drimed.trial.covariates import Covariate
 from drimed.trial.state import TrialState
 
-MOSTLY = 0.5  # share of what is known that is most of it
 MOST_NAMED = 4  # covariates
 SHIFTS = {"level", "effects"}  # roles of covariates that explain outcomes
 
@@ -110,20 +109,16 @@ class Words:
             return f"compared in {counted(compared, self.season)}"
         return "" if self.seasons is None else f"{counted(self.seasons, self.season)} with outcomes"
 
-    def rests(self, own: float, here: int, anywhere: int, others: str) -> str:
-        """Where what is known about an effect comes from.
+    def rests(self, here: int, anywhere: int, others: str) -> str:
+        """Outcomes that an effect rests on, here and elsewhere.
 
         >>> words = Words(False, False, True, 6, 6, 3, ())
-        >>> words.rests(0.2, 2, 9, words.other_users)
-        'mostly from other sites: 2 outcomes here'
+        >>> words.rests(2, 9, words.other_users)
+        '2 outcomes here, 7 from other sites'
         """
-        n = counted(here, self.outcome)
         if not anywhere:
             return "never given"
-        if not here:
-            return f"from {others}: no {self.outcome} with it here"
-        whose = "their" if self.people else "its"
-        return f"mostly from {whose} own {n}" if own >= MOSTLY else f"mostly from {others}: {n} here"
+        return f"{counted(here, self.outcome)} here, {anywhere - here:,} from {others}"
 
     def family(self, name: str) -> str:
         """What varies in a family, up to the number."""

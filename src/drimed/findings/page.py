@@ -77,12 +77,11 @@ def shown(a: Analysis, view: View) -> dict[str, Any]:
         "in_unit": f", in {unit[REWARD]}" if unit[REWARD] else "",
         "by_user": view.by_user,
         "allocation": allocation.by_user(a, view.users) if view.by_user else allocation.by_arm(a),
-        "drift": [c for c in (course.contexts(a), course.evidence(a)) if c is not None],
+        "drift": [c for c in (course.evidence(a),) if c is not None],
         "foreseen": True,
         "upcoming": upcoming([d for d in a.next if d.user in some], a.seen.state.problem.arms),
         "promise": a.promise,
         "promise_of_sums": a.promise_of_sums,
-        "floor_cost": [] if a.floor_cost is None else a.floor_cost.says(a.promise_of_sums, called),
         "exact": any(x.source == EXACT for x in a.effects),
         **_varying(a, view),
         "stopping": a.stopping,
@@ -262,11 +261,7 @@ def _sourced(a: Analysis, effect: Effect) -> dict[str, Any]:
     if a.varying is None:
         return plain
     rests = a.varying.rests.get((effect.who, effect.arm)) if effect.on == REWARD and effect.source == MODEL else None
-    known = (
-        {"own_share": "", "own_outcomes": ""}
-        if rests is None
-        else {"own_share": rests.own, "own_outcomes": rests.outcomes}
-    )
+    known = {"own_outcomes": ""} if rests is None else {"own_outcomes": rests.outcomes}
     return plain | known
 
 

@@ -11,17 +11,18 @@ import numpy as np
 
 from drimed.findings.effects import EVERYBODY, groups, may_get
 from drimed.findings.field_words import Words, words_of
-from drimed.learning.field import pooling, report
+from drimed.learning.field import report
 from drimed.learning.field.contrasts import Found, Known
 from drimed.learning.offer import Offer
-from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.linear.arrays import BoolArray
+from drimed.trial.gather import Gathered
 from drimed.trial.model_free import REWARD
 from drimed.trial.model_ranges import offers_now
 from drimed.trial.seasons import label
 from drimed.trial.state import TrialState
 
 GRID = 25  # values of a covariate that effects are computed at
-MOST_POOLED = 2000  # users whose own share of what is known is worked out
+MOST_COUNTED = 2000  # users whose own outcomes are counted
 MOST_SITES = 200  # whose levels are listed
 
 
@@ -29,7 +30,6 @@ MOST_SITES = 200  # whose levels are listed
 class Rests:
     """Where what is known about an effect comes from."""
 
-    own: float  # the share of its information that comes from outcomes here
     outcomes: int  # of this arm, here
     says: str
 
@@ -102,8 +102,9 @@ class Varying:
     rests: dict[tuple[str, str], Rests]  # (user or group, arm) -> of its effect on the reward
 
 
-def varying(state: TrialState, known: Known) -> Varying:
+def varying(seen: Gathered, known: Known) -> Varying:
     """Worked out for all users as they are now."""
+    state = seen.state
     offers = offers_now(state)
     words = words_of(state, known)
     told = bool(known.evidence.cells.count > 0) and bool(known.scale.known.all())
@@ -116,7 +117,7 @@ def varying(state: TrialState, known: Known) -> Varying:
         sites=_sites(state, known, offers) if levels else [],
         seasons=_seasons(state, known, offers) if levels else [],
         lines=_lines(state, known, offers),
-        rests=_rests(state, known, offers, words),
+        rests=_rests(seen, words),
     )
 
 
@@ -201,30 +202,24 @@ def _unit(state: TrialState, covariate: str) -> str:
     return "" if declared is None else declared.unit
 
 
-def _rests(state: TrialState, known: Known, offers: Offer, words: Words) -> dict[tuple[str, str], Rests]:
+def _rests(seen: Gathered, words: Words) -> dict[tuple[str, str], Rests]:
+    """Outcomes of each arm, by user and by group."""
+    state, arms = seen.state, seen.state.problem.arms
     names = list(state.users)
-    if not 1 < len(names) <= MOST_POOLED:
+    if not 1 < len(names) <= MOST_COUNTED:
         return {}
-    whole = report.outcomes(known, "arm").sum(0)
-    found = _named(state, names, pooling.of_users(known, offers), whole, words.other_users, words)
-    sites = {who: some for who, some in groups(state).items() if who != EVERYBODY and who not in state.users}
-    if len(sites) > 1:
-        pooled = pooling.of_groups(known, offers, list(sites.values()))
-        found |= _named(state, list(sites), pooled, whole, words.other_groups, words)
-    return found
-
-
-def _named(
-    state: TrialState, names: list[str], found: pooling.Pooling | None, whole: FloatArray, others: str, words: Words
-) -> dict[tuple[str, str], Rests]:
-    if found is None:
-        return {}
+    counts = np.zeros((len(names), len(arms)), np.intp)  # (H, K)
+    np.add.at(counts, (seen.user[seen.told], seen.arm[seen.told]), 1)
+    control = np.array([state.profile(name).control[: len(arms)] == 1 for name in names])  # (H, K)
+    members = {name: ([h], words.other_users) for h, name in enumerate(names)}
+    sites = {who: some for who, some in groups(state).items() if who != EVERYBODY and who not in members}
+    members |= {who: (some, words.other_groups) for who, some in sites.items() if len(sites) > 1}
     rests = {}
-    for i, who in enumerate(names):
-        for k, arm in enumerate(state.problem.arms):
-            own, n = float(found.own[i, k]), int(found.outcomes[i, k])
-            if not np.isnan(own):
-                rests[who, arm] = Rests(own, n, words.rests(own, n, int(whole[k]), others))
+    for who, (some, others) in members.items():
+        for k, arm in enumerate(arms):
+            if not control[some, k].all():
+                n = int(counts[some, k].sum())
+                rests[who, arm] = Rests(n, words.rests(n, int(counts[:, k].sum()), others))
     return rests
 
 

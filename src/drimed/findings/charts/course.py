@@ -1,4 +1,4 @@
-"""The course of a trial: reward against the control's, how far contexts moved, and whether effects did.
+"""The course of a trial: reward against the control's, and whether effects moved.
 
 Shapes: L episodes.
 """
@@ -75,39 +75,6 @@ def reward(analysis: Analysis) -> Chart | None:
     keys = [Key(name, f"key-{look}") for name, look in looks.items()]
     title = f"Reward so far, added up over all decisions, against what the control would have earned{in_unit}"
     return svg.drawn("reward-chart", title, says, draw, table, keys)
-
-
-def contexts(analysis: Analysis) -> Chart | None:
-    """How far the contexts of each episode are from those before."""
-    found = analysis.checks.context
-    if found is None:
-        return None
-    at = some(len(found.shift))
-    when = When.of(analysis, at)
-    shift = [float(v) if math.isfinite(v) else 0.0 for v in found.shift[at]]
-
-    def draw(width: int) -> tuple[float, list[Markup]]:
-        made, x, y, frame = axes(width, (0.0, max(*shift, 1.0) * 1.08), 150.0, *when)
-        wide = max(1.0, min(40.0, (frame[1] - frame[0]) / len(at) * 0.8))
-        for i, v in enumerate(shift):
-            box = {"x": x(i) - wide / 2, "y": y(v), "width": wide, "height": y(0) - y(v)}
-            tip = f"{when.said(i)}: {short(v)} standard deviations"
-            made.append(el("rect", **box, class_="s0 bar", data_tip=tip))
-        return 196.0, made
-
-    table = Table(
-        "Move of the contexts against the past",
-        [when.word, "standard deviations"],
-        [[when.labels[i], short(v)] for i, v in enumerate(shift)],
-    )
-    most = int(np.argmax(shift))
-    says = (
-        f"Distance of the mean context from that of earlier {when.word}s; largest in {when.said(most)}: "
-        f"{short(shift[most])} standard deviations."
-    )
-    if found.borrowed.any():
-        says += " As long as a field is the same in all earlier contexts, its spread in the trial file is the unit."
-    return svg.drawn("context-chart", "How far contexts moved, in standard deviations", says, draw, table)
 
 
 def evidence(analysis: Analysis) -> Chart | None:
