@@ -225,7 +225,7 @@ def _trial(path: Path, kind: str, plan: Plan, tick: Tick) -> Callable[[int], flo
     rng = streams.generator(1, "benchmark")
     for _ in range(plan.decisions // SITES):
         trial.open_episode()
-        trial.tell_many([Report(d.id, _harvest(d, rng)) for d in trial.ask()])
+        trial.tell_many([Report(d.id, _harvest(d, rng)) for d in trial.ask_many()])
         tick()
     trial.open_episode()
     sites = list(trial.state().users)

@@ -53,7 +53,7 @@ def grow(trial: Trial, decisions: int, tick: Any = None) -> None:
         rng = np.random.default_rng(done)
         rain = rng.normal(450, 120, len(users)).round(1).tolist()
         contexts = {user: {"rain": r} for user, r in zip(users, rain, strict=True)}
-        given = trial.ask(contexts=contexts, episode=trial.state().episode.number + 1)
+        given = trial.ask_many(contexts=contexts, episode=trial.state().episode.number + 1)
         told = rng.random(len(given)) >= WAITING
         noise = rng.normal(0.0, (0.8, 0.3), (len(given), 2)).round(2)
         trial.tell_many(

@@ -102,7 +102,7 @@ def live(store: SqlStore, there: Outcomes, s: int) -> tuple[Trial, list[list[int
     for season, (y, beside, comes) in enumerate(there.drawn):
         try:
             trial.open_episode(there.contexts[season][s])
-            decisions = trial.ask()
+            decisions = trial.ask_many()
         except HaltedError:
             break
         given.append([arms.index(d.arm) for d in decisions])

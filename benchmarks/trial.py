@@ -246,7 +246,7 @@ def _episodes(kind: str, address: str, plan: Plan, tick: Tick) -> tuple[Comparis
     store = open_store(address)
     trial = Trial.create(_spec("episodes", USERS), store)
     users = list(trial.state().users)
-    trial.tell_many([Report(d.id, _outcome(d)) for d in trial.ask()])
+    trial.tell_many([Report(d.id, _outcome(d)) for d in trial.ask_many()])
     few = max(5, plan.pairs // 10)
 
     def one() -> float:
@@ -254,11 +254,11 @@ def _episodes(kind: str, address: str, plan: Plan, tick: Tick) -> tuple[Comparis
         return _each(few, lambda: trial.ask(users[next(numbers)]))
 
     def everybody() -> float:
-        return _each(1, trial.ask)
+        return _each(1, trial.ask_many)
 
     found = in_turn({kind: everybody}, one, plan.repeats, tick)
     name = f"{USERS} users at once / one ask, {kind}"
-    alone, together = _processor(one, few), _processor(lambda: _each(few, trial.ask), few)
+    alone, together = _processor(one, few), _processor(lambda: _each(few, trial.ask_many), few)
     share = _share(f"{USERS} users, {kind}", together, alone, (1, 1), MOST_SINGLE_ASKS)
     store.close()
     return Comparison.of(name, found[kind], lambda p: p.seconds / p.plain), share
@@ -287,7 +287,7 @@ def _long(address: str, plan: Plan, tick: Tick) -> Length:
     episodes, memory = plan.decisions // USERS, list[float]()
     for _ in range(episodes):
         trial.open_episode()
-        trial.tell_many([Report(d.id, _outcome(d)) for d in trial.ask()])
+        trial.tell_many([Report(d.id, _outcome(d)) for d in trial.ask_many()])
         memory.append(_megabytes())
         tick()
     status = trial.status()

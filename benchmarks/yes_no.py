@@ -59,7 +59,7 @@ def play(kind: str, world: Mapping[str, float], seed: int) -> Played:
     short = []
     for season in range(1, SEASONS + 1):
         people = [f"p{season}.{i}" for i in range(15)]
-        given = trial.ask(None if kind == "field" else people, episode=season)
+        given = trial.ask_many(None if kind == "field" else people, episode=season)
         short += [sum(p * effect[arm] for arm, p in d.probabilities.items()) < -TOLERANCE - 1e-9 for d in given]
         outcomes = [Report(d.id, {"alive": float(rng.random() < world[d.arm])}) for d in given]
         trial.tell_many(outcomes, confirm=True)

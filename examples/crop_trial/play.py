@@ -29,7 +29,7 @@ def main() -> None:
     countryside = Countryside(spec)
     for season in range(trial.status().episode + 1, chosen.seasons + 1):
         drought = countryside.drought(season)
-        decisions = trial.ask(contexts={farm: {"drought": days} for farm, days in drought.items()}, episode=season)
+        decisions = trial.ask_many(contexts={farm: {"drought": days} for farm, days in drought.items()}, episode=season)
         harvest = [Report(d.id, countryside.outcome(d, season)) for d in decisions]
         np.random.default_rng(season).shuffle(harvest)  # farms report in any order
         trial.tell_many(harvest, confirm=True)

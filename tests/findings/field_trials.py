@@ -61,7 +61,7 @@ def grown(
         rain = {user: {"rain": rains[n]} for user in rain} if rains else rain
         trial.open_episode(rain if spec.get("context") else None)
         reports = []
-        for given in trial.ask():
+        for given in trial.ask_many():
             wet = (rain[given.user]["rain"] - 300) / 60
             y = 60 + level[given.user] + year + times * EFFECT[given.arm] + 6 * rng.standard_normal()
             y += slope * wet * (given.arm == "good")

@@ -38,7 +38,7 @@ def played(spec: dict[str, Any], episodes: int) -> Trial:
     trial, rng = Trial.create(spec, MemoryStore()), np.random.default_rng(1)
     for _ in range(episodes):
         trial.open_episode()
-        trial.tell_many([Report(d.id, {"cured": float(rng.random() < CHANCE[d.arm])}) for d in trial.ask()])
+        trial.tell_many([Report(d.id, {"cured": float(rng.random() < CHANCE[d.arm])}) for d in trial.ask_many()])
     return trial
 
 

@@ -48,7 +48,7 @@ def play(spec: dict[str, Any], episodes: int, *, seed: int = 3, shift: int | Non
         rain = {u: {"rain": 5 + 2 * rng.standard_normal() + wet * episode} for u in spec["users"]}
         trial.open_episode(rain if spec.get("context") else None, confirm=True)
         reports = []
-        for g in trial.ask():
+        for g in trial.ask_many():
             moved = shift is not None and episode >= shift and g.arm != "old"
             y = YIELD[g.arm] + (-4.0 if moved else 0.0) + 0.5 * rng.standard_normal()
             reports.append(Report(g.id, {"yield": y, "cost": COST[g.arm] + 3 * rng.standard_normal()}))
@@ -222,7 +222,7 @@ def test_effects_say_which_arms_a_user_cannot_get_now() -> None:
 def test_learned_noise_and_missing_outcomes_are_reported_honestly() -> None:
     trial = play(SPEC | {"noise": {}}, 6)
     trial.open_episode({u: {"rain": 5.0} for u in SPEC["users"]})
-    given = trial.ask()
+    given = trial.ask_many()
     trial.mark_missing(given[0].id, reason="lost")
     trial.tell(given[1].id, {"yield": 5.0})
     found = analyse(trial)
@@ -264,7 +264,7 @@ def changes(trial: Trial) -> Iterator[None]:
     wet = {"rain": 5.0}
     trial.open_episode(dict.fromkeys(SPEC["users"], wet))
     yield
-    given = trial.ask()
+    given = trial.ask_many()
     yield
     trial.tell(given[0].id, {"yield": 5.0})
     trial.mark_missing(given[1].id, reason="hail")
@@ -278,7 +278,7 @@ def changes(trial: Trial) -> Iterator[None]:
     trial.change_preference("u0", {"yield": 1.0, "cost": -1.0}, reason="prices")
     yield
     trial.open_episode(dict.fromkeys((*SPEC["users"], "u6"), wet))
-    late = trial.ask()
+    late = trial.ask_many()
     trial.tell_many([Report(g.id, {"yield": 5.0, "cost": 25.0}) for g in late])
     yield
 

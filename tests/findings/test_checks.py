@@ -48,7 +48,7 @@ def grown(world: str, seed: int, seasons: int = LOOKS[-1]) -> tuple[Trial, dict[
     for season in range(1, seasons + 1):
         trial.open_episode()
         reports = []
-        for given in trial.ask():
+        for given in trial.ask_many():
             a, s = ARMS.index(given.arm), int(given.user[1:]) % SITES
             shift = {"calm": 0.0, "seasons": 17 * year[season], "sites": 10 * site[s, a], "trend": 3.0 * season}[world]
             y = arm[a] + 10 * rng.standard_normal(2) + shift
@@ -144,7 +144,7 @@ def people(affects: list[str]) -> Analysis:
         who: dict[str, dict[str, Any]] = {
             f"p{first + i}": {"age": 50 + 10 * rng.standard_normal(), "sex": "fm"[i % 2]} for i in range(12)
         }
-        asked = trial.ask(list(who), enrol={user: {"attributes": own} for user, own in who.items()})
+        asked = trial.ask_many(list(who), enrol={user: {"attributes": own} for user, own in who.items()})
         steps = [10 + 0.2 * (who[d.user]["age"] - 50) * (d.arm == "new") + rng.standard_normal() for d in asked]
         trial.tell_many([Report(d.id, {"steps": y}) for d, y in zip(asked, steps, strict=True)], confirm=True)
     return analyse(trial)

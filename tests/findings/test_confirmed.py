@@ -102,7 +102,7 @@ def test_an_arm_that_came_later_waits_for_its_second_season_alone() -> None:
     trial.add_arm("new")
     trial.open_episode()
     reports = []
-    for i, given in enumerate(trial.ask()):
+    for i, given in enumerate(trial.ask_many()):
         level = {"new": 160.0, "good": 120.0, "bad": 20.0}.get(given.arm, 60.0)
         reports.append(Report(given.id, {"yield": level + i % 3, "cost": 20.0 + i % 2}))
     trial.tell_many(reports, confirm=True)
@@ -120,7 +120,7 @@ def test_a_metric_that_one_season_alone_has_told_of_is_not_judged() -> None:
         trial.open_episode()
         told = [
             Report(d.id, {"yield": {"good": 120.0, "bad": 20.0}.get(d.arm, 60.0) + i % 3})
-            for i, d in enumerate(trial.ask())
+            for i, d in enumerate(trial.ask_many())
         ]
         cost = [Report(r.decision, {"cost": 20.0 + i % 4}) for i, r in enumerate(told)]
         trial.tell_many(told, confirm=True)

@@ -65,7 +65,7 @@ def test_users_with_other_controls_and_levels_have_the_right_effects() -> None:
         trial.open_episode()
         year = 15 * rng.standard_normal()
         reports = []
-        for given in trial.ask():
+        for given in trial.ask_many():
             high = 60.0 * (int(given.user[1]) >= 3)
             y = 60 + high + year + EFFECT[given.arm] + 4 * rng.standard_normal()
             reports.append(Report(given.id, {"yield": y, "cost": 20 + rng.standard_normal()}))
@@ -209,7 +209,7 @@ def test_levels_of_seasons_follow_their_own_rain(kind: str) -> None:
     trial = Trial.create(spec, MemoryStore())
     for rain in rains:
         trial.open_episode({user: {"rain": rain} for user in users})
-        y = {g.id: 60 + (rain - 300) / 4 + EFFECT[g.arm] + 2 * rng.standard_normal() for g in trial.ask()}
+        y = {g.id: 60 + (rain - 300) / 4 + EFFECT[g.arm] + 2 * rng.standard_normal() for g in trial.ask_many()}
         trial.tell_many([Report(i, {"yield": value}) for i, value in y.items()], confirm=True)
     found = analyse(trial)
     assert found.varying is not None
@@ -357,7 +357,7 @@ def test_before_any_outcome_the_page_makes_no_claim() -> None:
     trial = Trial.create(FIELD, MemoryStore())
     one = Trial.create(FIELD, MemoryStore())
     one.open_episode({user: {"rain": 300.0} for user in FIELD["users"]})
-    one.tell(one.ask(["s0"])[0].id, {"yield": 50.0, "cost": 20.0})
+    one.tell(one.ask_many(["s0"])[0].id, {"yield": 50.0, "cost": 20.0})
     assert "There is nothing to compare yet." in report(analyse(one))
     for a in (analyse(trial), analyse(one), analyse(grown(FIELD, 1, untold="s0"))):
         page = report(a)
@@ -419,7 +419,7 @@ def test_a_control_plot_is_taken_out_of_the_plot_beside_it() -> None:
         trial.open_episode()
         block = {f"s{i}": 30 * rng.standard_normal() for i in range(6)}
         reports = []
-        for given in trial.ask():
+        for given in trial.ask_many():
             y, beside = (60 + block[given.user] + e + 4 * rng.standard_normal() for e in (EFFECT[given.arm], 0.0))
             reports.append(Report(given.id, {"yield": y, "cost": 1 + rng.random()}, {"yield": beside, "cost": 1.5}))
         trial.tell_many(reports, confirm=True)

@@ -114,7 +114,9 @@ def all_survive(kind: str, count: int, seed: int) -> list[Decision]:
     found: list[Decision] = []
     while len(found) < count:
         episode = 1 + len(found) // 4
-        given = trial.ask(None, episode=episode) if kind == "field" else [trial.ask(f"p{len(found)}", episode=episode)]
+        given = (
+            trial.ask_many(None, episode=episode) if kind == "field" else [trial.ask(f"p{len(found)}", episode=episode)]
+        )
         for d in given:
             trial.tell(d.id, {"alive": 1.0})
         found += given

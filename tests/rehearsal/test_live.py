@@ -120,7 +120,7 @@ def test_a_live_trial_with_the_same_draws_takes_the_rehearsed_decisions(
         waiting: list[tuple[int, list[Report]]] = []
         for season in played:
             trial.open_episode(contexts(world, season.number, s))
-            decisions = trial.ask()
+            decisions = trial.ask_many()
             assert [arms.index(d.arm) for d in decisions] == season.action[s].tolist()
             live = np.array([list(d.probabilities.values()) for d in decisions])
             np.testing.assert_allclose(live, season.probabilities[s], atol=1e-6)
@@ -145,7 +145,7 @@ def test_what_a_rehearsal_claims_is_what_the_report_of_a_live_trial_shows(name: 
         trial = Trial.create(spec.plain() | {"seed": seed}, MemoryStore())
         for season in played:
             trial.open_episode(contexts(world, season.number, s))
-            trial.tell_many(reports(spec, season, s, [d.id for d in trial.ask()]), confirm=True)
+            trial.tell_many(reports(spec, season, s, [d.id for d in trial.ask_many()]), confirm=True)
         shown = [e for e in analyse(trial).effects if (e.who, e.on, e.source) == ("all users", "reward", "model")]
         arms = [list(spec.arms).index(e.arm) for e in shown]
         found = [look.mean, look.mean - look.likely, look.mean + look.likely, look.low, look.high]

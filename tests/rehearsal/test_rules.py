@@ -124,7 +124,9 @@ def lived(spec: TrialSpec, world: World, seasons: list[Season], s: int) -> tuple
         try:
             trial.open_episode(contexts(world, season.number, s))
             asked = [place.user for place in crowd.seasons[season.number]] if spec.enrols else None
-            decisions = trial.ask(asked, enrol={u: crowd.state.profile(u).definition for u in asked or ()})
+            decisions = trial.ask_many(
+                asked, enrol={u: crowd.state.profile(u).definition.model_dump(exclude_none=True) for u in asked or ()}
+            )
         except ConflictError:  # it was stopped, or has no room for so many decisions
             return trial, season.number
         assert [arms.index(d.arm) for d in decisions] == season.action[s].tolist()

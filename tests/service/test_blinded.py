@@ -196,7 +196,7 @@ def played(running: Running, spec: dict[str, Any], *, more: bool) -> list[str]:
         away = {"site 2": [list(spec["arms"])[-1]]} if more else {}
         clock.seconds = 100 * season
         trial.open_episode(contexts, unavailable=away)
-        arms += [d.arm for d in trial.ask()]
+        arms += [d.arm for d in trial.ask_many()]
         for number in range(6 * season - 5, 6 * season - 1) if season == 1 else ():
             trial.tell(number, {"yield": 4.0 + number / 10, "cost": 1.0}, actor="bob")
         if season == 1:

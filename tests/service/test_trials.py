@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from drimed.errors import UnknownNameError
-from drimed.records import Decision
+from drimed.records import AskRequest, Decision
 from drimed.service import trials
 from drimed.service.answers import Reply
 from drimed.service.trials import Trials
@@ -64,7 +64,7 @@ def test_only_so_many_trials_are_kept_in_memory(tmp_path: Path, monkeypatch: pyt
         Trial.create(SMALL | {"name": f"t{i}"}, store)
     for _ in range(2):
         for i in range(4):
-            kept.write(f"t{i}", lambda tx: Reply(200, bytes(len(asking.ask(tx, None)))), actor="a")
+            kept.write(f"t{i}", lambda tx: Reply(200, bytes(len(asking.ask(tx, AskRequest())))), actor="a")
             assert kept.read(f"t{i}", lambda t: t.status().decisions) == 2
     assert len(kept._known) == 2
     with pytest.raises(UnknownNameError):

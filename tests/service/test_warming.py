@@ -28,7 +28,8 @@ warming.warm()
 before = kernel.spent()
 trial = Trial.create(tomllib.loads(template()), MemoryStore())
 for season in range(3):
-    given = trial.ask(contexts={user: {"rain": 400.0 + season} for user in trial.state().users}, episode=season + 1)
+    rain = {user: {"rain": 400.0 + season} for user in trial.state().users}
+    given = trial.ask_many(contexts=rain, episode=season + 1)
     for d in given:
         trial.tell(d.id, {"yield": 8.0 + d.id % 3, "leaching": 30.0 + d.id % 5})
 analyse(trial)

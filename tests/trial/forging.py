@@ -45,7 +45,7 @@ def recorded(store: Store, spec: dict[str, Any] = WHOLE) -> Log:
     trial = Trial.create(spec, store, actor="ann", clock=Clock())
     rain = {"rain": 450.0}
     trial.open_episode(dict.fromkeys(SPEC["users"], rain), unavailable={"north": ["newer"]})
-    first = trial.ask(["north", "south"], unavailable=["new"])
+    first = trial.ask_many(["north", "south"], unavailable=["new"])
     trial.tell(first[0].id, {"yield": 5.0})
     trial.tell(first[0].id, {"cost": 1.0}, actor="bob")
     trial.mark_missing(first[1].id, reason="hail")
@@ -63,7 +63,7 @@ def recorded(store: Store, spec: dict[str, Any] = WHOLE) -> Log:
     trial.pause(reason="holidays")
     trial.tell(second.id, outcome(second.id, second.arm))
     trial.resume(reason="back")
-    trial.ask(["west", "north"], key="two", actor="bob")
+    trial.ask_many(["west", "north"], key="two", actor="bob")
     trial.retire_arm("newer", reason="withdrawn")
     trial.ask("south", context={"rain": 300.0})
     trial.reveal(first[0].id, reason="the crop burned")
@@ -196,7 +196,7 @@ def _call(trial: Trial, events: Log) -> None:
             contexts = {str(e.user): dict(zip(fields, e.body["context"], strict=True)) for e in events}
             standing = trial.state().excluded
             extra = {a for e in events for a in e.body["unavailable"]} - set(standing(user))
-            trial.ask(
+            trial.ask_many(
                 [str(e.user) for e in events], contexts=contexts, unavailable=sorted(extra), key=event.request,
                 actor=actor,
             )  # fmt: skip

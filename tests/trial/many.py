@@ -42,7 +42,7 @@ def made(store: Store, episodes: int, **options: Any) -> Trial:
 def grow(trial: Trial, episodes: int) -> None:
     """Some more episodes."""
     for _ in range(episodes):
-        given = trial.ask(episode=trial.state().episode.number + 1)
+        given = trial.ask_many(episode=trial.state().episode.number + 1)
         told = []
         for d in given:
             dose = int(d.arm.removeprefix("dose ")) / ARMS

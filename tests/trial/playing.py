@@ -44,7 +44,7 @@ def play(trial: Trial, rounds: int, *, seed: int = 0) -> list[Decision]:
     given = []
     for _ in range(rounds):
         trial.open_episode()
-        for one in trial.ask():
+        for one in trial.ask_many():
             given.append(one)
             y, c = 5 + (one.arm == "new") + rng.normal(0, 0.5), 10 + rng.normal(0, 1)
             if one.id % 5:

@@ -35,7 +35,7 @@ def joined(trial: Trial, people: range, who: str, *, seed: int = 0) -> list[Deci
         names = {f"p{i}": WHO[who](i) for i in range(first, min(first + 5, people.stop))}
         for enrol in (names, None):
             trial.open_episode()
-            given = trial.ask(list(names), enrol=enrol)
+            given = trial.ask_many(list(names), enrol=enrol)
             y = [float(rng.normal(10.0 * (d.arm == "new") + 4 * (int(d.user[1:]) % 3), 3.0)) for d in given]
             trial.tell_many([Report(d.id, {"steps": one}) for d, one in zip(given, y, strict=True)], confirm=True)
             found += given

@@ -88,9 +88,9 @@ def test_a_file_in_trouble_does_not_stop_a_trial(tmp_path: Path, caplog: pytest.
 def test_a_file_gets_what_it_does_not_have_yet(tmp_path: Path) -> None:
     file, store = tmp_path / "anchors.txt", MemoryStore()
     trial = Trial.create(SMALL, store)
-    trial.ask()
+    trial.ask_many()
     trial.open_episode()
-    trial.ask()
+    trial.ask_many()
 
     def add() -> list[int]:
         known = anchors.load(file) if file.exists() else []
@@ -116,6 +116,6 @@ def test_a_line_that_is_none_is_refused_with_its_number(line: str, tmp_path: Pat
 def test_where_a_log_stands() -> None:
     store = MemoryStore()
     trial = Trial.create(SMALL, store)
-    trial.ask()
+    trial.ask_many()
     head, status = trial.head(), trial.status()
     assert (head.trial, head.event, head.hash) == ("small", status.events, status.hash)

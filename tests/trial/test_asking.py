@@ -32,11 +32,11 @@ def test_a_decision_carries_all_that_is_known_of_it() -> None:
 
 def test_everybody_some_or_one_are_asked_in_one_transaction_from_one_state() -> None:
     trial = new()
-    first = trial.ask(["west", "north"])
+    first = trial.ask_many(["west", "north"])
     assert [g.user for g in first] == ["west", "north"]
     assert [g.id for g in first] == [1, 2]
     assert len({g.state_version for g in first}) == 1
-    rest = trial.ask()
+    rest = trial.ask_many()
     assert [(g.user, g.id, g.repeated) for g in rest] == [("north", 2, True), ("south", 3, False), ("west", 1, True)]
 
 
@@ -45,7 +45,7 @@ def test_together_or_apart_without_news_the_same_is_decided() -> None:
     for trial in (together, apart):
         play(trial, 4)
         trial.open_episode()
-    at_once = together.ask()
+    at_once = together.ask_many()
     for i, user in enumerate(("north", "south", "west")):
         one = apart.ask(user)
         assert one.arm == at_once[i].arm
@@ -71,7 +71,7 @@ def test_asking_again_in_an_episode_gives_the_same_decision() -> None:
 def test_any_number_of_decisions_may_be_asked_for_if_the_file_says_so() -> None:
     trial = new(decisions="any number")
     assert [trial.ask("north").id for _ in range(3)] == [1, 2, 3]
-    assert [g.id for g in trial.ask()] == [4, 5, 6]
+    assert [g.id for g in trial.ask_many()] == [4, 5, 6]
     verified(trial)
 
 
@@ -79,13 +79,13 @@ def test_any_number_of_decisions_may_be_asked_for_if_the_file_says_so() -> None:
     ("ask", "error", "match"),
     [
         (lambda t: t.ask("nroth"), UnknownNameError, "unknown user 'nroth'; did you mean 'north'"),
-        (lambda t: t.ask(["north", "nroth"]), UnknownNameError, "unknown user 'nroth'"),
-        (lambda t: t.ask(["north", "north"]), InputError, "'north' is asked for twice"),
-        (lambda t: t.ask([]), InputError, "nobody to decide for"),
+        (lambda t: t.ask_many(["north", "nroth"]), UnknownNameError, "unknown user 'nroth'"),
+        (lambda t: t.ask_many(["north", "north"]), InputError, "'north' is asked for twice"),
+        (lambda t: t.ask_many([]), InputError, "nobody to decide for"),
         (lambda t: t.ask("north", context={"rain": 3.0}), UnknownNameError, "unknown context field 'rain'"),
         (lambda t: t.ask("north", contexts={"north": {}}), InputError, "give `context` when asking for one user"),
-        (lambda t: t.ask(["north"], context={}), InputError, "`contexts` when asking for several"),
-        (lambda t: t.ask(contexts={"nroth": {}}), UnknownNameError, "unknown user 'nroth'"),
+        (lambda t: t.ask_many(["north"], context={}), InputError, "`contexts` when asking for several"),
+        (lambda t: t.ask_many(contexts={"nroth": {}}), UnknownNameError, "unknown user 'nroth'"),
         (lambda t: t.ask("north", unavailable=["nwe"]), UnknownNameError, "unknown arm 'nwe'; did you mean 'new'"),
         (lambda t: t.ask("north", unavailable="new"), InputError, "must be a list of arms, got the text 'new'"),
         (lambda t: t.ask("north", unavailable=["old"]), ConflictError, "arm 'old' is the control of user 'north'"),
@@ -96,7 +96,7 @@ def test_a_question_that_makes_no_sense_is_refused_even_as_the_first(
 ) -> None:
     trial = new()
     refused(trial, lambda: ask(trial), error, match)
-    trial.ask()
+    trial.ask_many()
     trial.open_episode()
     refused(trial, lambda: ask(trial), error, match)
 
@@ -116,9 +116,9 @@ def test_a_dry_run_writes_nothing_and_shows_all_that_is_then_decided_but_the_arm
     if rounds:
         trial.open_episode()
     with nothing_written(trial):
-        shown = trial.ask(dry_run=True)
+        shown = trial.ask_many(dry_run=True)
         one = trial.ask("south", dry_run=True)
-    decided = trial.ask()
+    decided = trial.ask_many()
 
     assert [undrawn(g) for g in decided] == [replace(g, time="") for g in shown]
     assert (one.user, one.effects) == (shown[1].user, shown[1].effects)

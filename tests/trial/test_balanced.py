@@ -24,7 +24,7 @@ RANGED = {"metrics": {"yield": {"range": [0.0, 12.0]}}, "preference": {"yield": 
 def test_two_arms_of_one_half_share_every_block() -> None:
     trial = new(**HALVES)
     for season in range(3):
-        given = trial.ask(episode=season + 1)
+        given = trial.ask_many(episode=season + 1)
         assert {d.propensity for d in given} == {0.5}
         for i in range(5):
             for block in "AB":
@@ -34,7 +34,7 @@ def test_two_arms_of_one_half_share_every_block() -> None:
 
 def test_a_place_that_is_asked_for_alone_is_drawn_alone() -> None:
     trial = new(**HALVES)
-    given = [trial.ask("site 0", plots={"site 0": [plot]}, episode=season) for season in range(1, 30) for plot in "12"]
+    given = [trial.ask("site 0", plot=plot, episode=season) for season in range(1, 30) for plot in "12"]
     pairs = Counter(len({a.arm, b.arm}) for a, b in zip(given[::2], given[1::2], strict=True))
     assert pairs[1] > 5  # of 29: both plots of a block have the same arm in half of the seasons
     verified(trial)
@@ -46,7 +46,7 @@ def test_trials_of_an_earlier_form_draw_as_they_did(monkeypatch: pytest.MonkeyPa
     before = new(**HALVES)
     assert not before.state().balances
     assert now.state().balances
-    arms = [[d.arm for d in trial.ask()] for trial in (before, now)]
+    arms = [[d.arm for d in trial.ask_many()] for trial in (before, now)]
     assert arms[0] != arms[1]
     verified(before)
 
@@ -69,7 +69,7 @@ def test_exact_ranges_are_left_out_where_decisions_are_spread_evenly() -> None:
     for model in ({"kind": "field"}, {"kind": "field", "balanced": False}):
         trial = new(**HALVES, **RANGED, model=model)
         for season in range(1, 25):
-            given = trial.ask(episode=season)
+            given = trial.ask_many(episode=season)
             y = [(10.0 if d.arm == "new" else 1.0) + rng.random() for d in given]
             trial.tell_many([Report(d.id, {"yield": one}) for d, one in zip(given, y, strict=True)])
         sources.append({x.source for x in analyse(trial).effects})

@@ -37,7 +37,7 @@ def made(**changes: Any) -> Trial:
 
 def played(trial: Trial, rounds: int = 4) -> Trial:
     for _ in range(rounds):
-        trial.tell_many([Report(d.id, outcome(d.id, d.arm)) for d in trial.ask()])
+        trial.tell_many([Report(d.id, outcome(d.id, d.arm)) for d in trial.ask_many()])
     return trial
 
 
@@ -54,9 +54,9 @@ def test_nothing_that_a_dry_run_shows_depends_on_what_will_be_drawn(
     given, shown = [], []
     for seed in range(6):
         trial = made(seed=seed, users=plots, **changes)
-        found = trial.ask(dry_run=True) + trial.preview()
+        found = trial.ask_many(dry_run=True) + trial.preview()
         shown.append([replace(d, time="") for d in found])
-        given.append(tuple(d.arm for d in trial.ask()))
+        given.append(tuple(d.arm for d in trial.ask_many()))
     assert all(some == shown[0] for some in shown)
     assert len(set(given)) > 1 or changes["policy"]["name"] == "dri_med"  # which begins with the control
     assert {(d.arm, d.propensity, d.code) for some in shown for d in some} == {("", None, None)}
@@ -78,7 +78,7 @@ def test_a_dry_run_draws_with_a_seed_of_its_own_every_time() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streams, "uniforms", noted)
         for _ in range(3):
-            trial.ask(dry_run=True)
+            trial.ask_many(dry_run=True)
     assert len(seeds) == 3
     assert trial.state().seed not in seeds
 
@@ -86,7 +86,7 @@ def test_a_dry_run_draws_with_a_seed_of_its_own_every_time() -> None:
 def test_a_decision_that_stands_is_shown_with_its_arm_in_a_dry_run() -> None:
     trial = Trial.create(SMALL, MemoryStore())
     first = trial.ask("north")
-    assert [d.arm for d in trial.ask(dry_run=True)] == [first.arm, ""]
+    assert [d.arm for d in trial.ask_many(dry_run=True)] == [first.arm, ""]
 
 
 # Codes
@@ -192,7 +192,7 @@ def test_a_field_that_is_added_to_a_record_is_not_shown_to_the_blinded(kind: typ
 
 def test_a_sheet_for_the_blinded_has_no_column_of_arms_and_one_that_has_is_refused_whatever_it_says() -> None:
     trial = made()
-    given = trial.ask()
+    given = trial.ask_many()
     state = trial.state()
     rows = sheets.decision_rows(Columns.of(state.problem), [blinding.blinded(state, d) for d in given], ["yield"])
     assert list(rows[0]) == ["decision", "episode", "user", "yield"]

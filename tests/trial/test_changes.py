@@ -26,7 +26,7 @@ def test_users_and_arms_may_join_while_the_trial_runs() -> None:
     trial.add_arm("fourth")
     trial.add_arm("fifth", Arm(about="the fourth, with more water"))
     trial.open_episode()
-    given = trial.ask()
+    given = trial.ask_many()
     assert [g.user for g in given] == ["north", "south", "west", "east", "centre"]
     assert set(given[0].probabilities) == {"old", "new", "third", "fourth", "fifth"}
     play(trial, 5, seed=1)
@@ -120,7 +120,7 @@ def test_a_changed_preference_changes_what_is_wanted_and_not_what_was_measured()
     assert [r.reward for r in trial.decisions()] == rewards
     assert np.array_equal(trial.state().policy.theta(trial.state().settled()), theta)
     trial.open_episode()
-    before, after = trial.ask(["south", "north"])
+    before, after = trial.ask_many(["south", "north"])
     assert before.effects is not None
     assert after.effects is not None
     assert before.effects["new"].estimate != after.effects["new"].estimate
@@ -144,10 +144,10 @@ def test_a_user_may_get_another_control_and_the_old_decisions_keep_theirs() -> N
     trial = Trial.create(SMALL, store)
     for _ in range(3):
         trial.open_episode()
-        trial.tell_many([Report(g.id, {"yield": 5.0}) for g in trial.ask()])
+        trial.tell_many([Report(g.id, {"yield": 5.0}) for g in trial.ask_many()])
     trial.change_control("north", "new", reason="practice has changed")
     trial.open_episode()
-    north, south = trial.ask(["north", "south"])
+    north, south = trial.ask_many(["north", "south"])
     assert north.effects is not None
     assert south.effects is not None
     assert north.effects["new"].estimate == 0 == south.effects["old"].estimate

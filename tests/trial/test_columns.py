@@ -46,7 +46,7 @@ NAMES = [
 @pytest.mark.parametrize(("metric", "field"), NAMES)
 def test_a_sheet_that_is_written_is_read_back_as_it_was_meant(metric: str, field: str) -> None:
     trial = older(metric, field)
-    given, columns = trial.ask(), Columns.of(trial.state().problem)
+    given, columns = trial.ask_many(), Columns.of(trial.state().problem)
     written = csv_text(sheets.decision_rows(columns, given, [metric]))
     with pytest.raises(InputError, match="no outcomes"):  # the contexts of an unedited sheet are no outcomes
         tell(trial, read(written))
@@ -79,14 +79,14 @@ def test_a_name_that_may_mean_two_things_is_refused_with_what_to_write(
     metric: str, field: str, text: str, said: str
 ) -> None:
     trial = older(metric, field)
-    trial.ask()
+    trial.ask_many()
     with pytest.raises(InputError, match=said):
         tell(trial, read(text))
 
 
 def test_the_sheet_of_an_earlier_version_in_which_a_context_stands_for_the_decision_is_refused() -> None:
     trial = older("yield", "decision")
-    trial.ask()
+    trial.ask_many()
     with pytest.raises(InputError, match="column 'decision' may be"):
         tell(trial, read("decision,episode,user,arm,propensity,reason,yield\n2.0,1,south,old,1,x,5\n"))
 

@@ -32,7 +32,7 @@ def test_the_difference_to_the_control_plot_is_what_is_learned_from() -> None:
         arms = []
         for _ in range(10):
             trial.open_episode()
-            for g in trial.ask():
+            for g in trial.ask_many():
                 arms.append(g.arm)
                 effect = {"old": 0.0, "new": 1.0, "third": -1.0}[g.arm]
                 plot, other = rng.normal(0, 0.25, 2).round(3)
@@ -96,7 +96,10 @@ def play_paired(trial: Trial) -> None:
     for _ in range(4):
         trial.open_episode()
         trial.tell_many(
-            [Report(g.id, {"yield": 5.0, "cost": 1.0}, {"yield": 4.0 + g.id % 3, "cost": 1.0}) for g in trial.ask()]
+            [
+                Report(g.id, {"yield": 5.0, "cost": 1.0}, {"yield": 4.0 + g.id % 3, "cost": 1.0})
+                for g in trial.ask_many()
+            ]
         )
 
 

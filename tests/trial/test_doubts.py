@@ -31,14 +31,14 @@ def contexts(**values: float) -> dict[str, dict[str, float]]:
 def test_a_context_far_from_what_is_typical_is_refused_until_it_is_confirmed(rain: float) -> None:
     """Typical is 500, with a spread of 100: from ten spreads on it is asked about."""
     trial = rainy()
-    (fault,) = doubted(trial, lambda: trial.ask(contexts=contexts(south=rain), episode=1))
+    (fault,) = doubted(trial, lambda: trial.ask_many(contexts=contexts(south=rain), episode=1))
     assert fault.path == ("contexts", "south", "rain")
     assert fault.message == (
         f"user 'south': rain {rain:g} is far from 500, which is typical by the trial file, with a spread of 100"
     )
     assert doubted(trial, lambda: trial.open_episode(contexts(south=rain))) == (fault,)
-    assert doubted(trial, lambda: trial.ask(["south"], contexts={"south": {"rain": rain}})) == (fault,)
-    given = trial.ask(contexts=contexts(south=rain), episode=1, confirm=True)
+    assert doubted(trial, lambda: trial.ask_many(["south"], contexts={"south": {"rain": rain}})) == (fault,)
+    given = trial.ask_many(contexts=contexts(south=rain), episode=1, confirm=True)
     assert [d.context for d in given] == [{"rain": 500.0}, {"rain": rain}, {"rain": 500.0}]
     verified(trial)
 
@@ -72,7 +72,7 @@ def test_what_is_wrong_cannot_be_confirmed() -> None:
     trial = rainy()
     for confirm in (False, True):
         words: dict[str, Any] = {"contexts": contexts(north=-9999.0) | {"west": {}}, "episode": 1, "confirm": confirm}
-        refused(trial, lambda words=words: trial.ask(**words), InputError, "context 'rain' is missing")  # type: ignore[misc]
+        refused(trial, lambda words=words: trial.ask_many(**words), InputError, "context 'rain' is missing")  # type: ignore[misc]
 
 
 def joining() -> Trial:
@@ -129,12 +129,12 @@ def test_a_plot_that_was_not_declared_becomes_a_new_one_only_if_that_is_confirme
     user: str, plots: dict[str, list[str]], said: str
 ) -> None:
     trial = new(users=BLOCKS)
-    (fault,) = doubted(trial, lambda: trial.ask([user], plots={user: plots}))
+    (fault,) = doubted(trial, lambda: trial.ask_many([user], plots={user: plots}))
     assert fault.path == ("plots", user, said.split("'")[1])
     assert said in fault.message
-    given = trial.ask([user], plots={user: plots}, confirm=True)
+    given = trial.ask_many([user], plots={user: plots}, confirm=True)
     assert [d.plot for d in given] == [plot for some in plots.values() for plot in some]
-    again = trial.ask([user], plots={user: plots})
+    again = trial.ask_many([user], plots={user: plots})
     assert all(d.repeated for d in again)
     verified(trial)
 
@@ -142,13 +142,13 @@ def test_a_plot_that_was_not_declared_becomes_a_new_one_only_if_that_is_confirme
 def test_a_mistyped_plot_in_a_block_that_is_known_is_refused_whoever_confirms_it() -> None:
     trial = new(users=BLOCKS)
     for plots in ({"north": {"A": ["11"]}}, {"north": ["11"]}, {"south": ["11"]}):
-        ask = lambda plots=plots: trial.ask(list(plots), plots=plots, confirm=True)  # noqa: E731
+        ask = lambda plots=plots: trial.ask_many(list(plots), plots=plots, confirm=True)  # noqa: E731
         refused(trial, ask, ConflictError, "unknown plot '11'")
 
 
 def test_somebody_without_declared_plots_brings_them_with_the_request() -> None:
     trial = new(users=BLOCKS)
-    assert [d.plot for d in trial.ask(["west"], plots={"west": {"A": ["7"]}})] == ["7"]
+    assert [d.plot for d in trial.ask_many(["west"], plots={"west": {"A": ["7"]}})] == ["7"]
 
 
 def test_a_level_that_the_file_does_not_list_is_asked_about_once() -> None:

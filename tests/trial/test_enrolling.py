@@ -52,7 +52,7 @@ def test_asking_for_somebody_new_enrols_them_with_the_decision_in_one_transactio
 def test_several_join_in_the_order_in_which_they_are_asked_for() -> None:
     trial = opened()
     join(trial, "ann")
-    given = trial.ask(["bob", "ann", "eve"], enrol={"bob": {"attributes": {"sex": "m"}}, "eve": ANN})
+    given = trial.ask_many(["bob", "ann", "eve"], enrol={"bob": {"attributes": {"sex": "m"}}, "eve": ANN})
     assert [d.user for d in given] == ["bob", "ann", "eve"]
     people = [trial.state().profile(u).person for u in ("ann", "bob", "eve")]
     assert [p.number for p in people] == [0, 1, 2]
@@ -90,7 +90,7 @@ def test_one_bad_description_refuses_the_whole_request_and_enrols_nobody(
 ) -> None:
     trial = opened()
     join(trial, "ann")
-    refused(trial, lambda: trial.ask(["carl", "ann", "bob"], enrol={"carl": ANN} | enrol), error, match)
+    refused(trial, lambda: trial.ask_many(["carl", "ann", "bob"], enrol={"carl": ANN} | enrol), error, match)
 
 
 @pytest.mark.parametrize("age", [1e308, -1e31, pytest.param(10**400, id="400 digits")])
@@ -116,7 +116,7 @@ def test_what_a_mistyped_cohort_lacks_is_not_complained_of() -> None:
     ]
     both = {"attributes": {"sex": "m"}, "cohort": "adult", "arms": ["new"], "control": "old"}
     with pytest.raises(SpecError) as error:
-        trial.ask(["bob"], enrol={"bob": both})
+        trial.ask_many(["bob"], enrol={"bob": both})
     assert [f.field for f in error.value.faults] == ["enrol.bob.cohort", "enrol.bob.arms"]
 
 
@@ -128,7 +128,7 @@ def test_a_bad_name_is_refused() -> None:
 def test_faults_of_all_who_join_are_reported_at_once() -> None:
     trial = opened()
     with pytest.raises(SpecError) as error:
-        trial.ask(["a", "b"], enrol={"a": {"attributes": {"sex": 3.0}}, "b": {}})
+        trial.ask_many(["a", "b"], enrol={"a": {"attributes": {"sex": 3.0}}, "b": {}})
     assert [f.field for f in error.value.faults] == ["enrol.a.attributes.sex", "enrol.b.attributes.sex"]
 
 
@@ -166,9 +166,9 @@ def test_a_dry_run_shows_the_decision_and_enrols_nobody() -> None:
         trial = opened(policy=policy)
         many = [f"p{i}" for i in range(20)]  # more than the arrays of the guard have room for
         enrol = dict.fromkeys(many, ANN)
-        shown = trial.ask(many, enrol=enrol, dry_run=True)
+        shown = trial.ask_many(many, enrol=enrol, dry_run=True)
         assert kinds_of(trial) == [kinds.CREATED]
-        given = trial.ask(many, enrol=enrol)
+        given = trial.ask_many(many, enrol=enrol)
         assert [d.probabilities for d in shown] == [d.probabilities for d in given]
         assert [d.id for d in shown] == [d.id for d in given]
         verified(trial)

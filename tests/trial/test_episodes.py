@@ -59,8 +59,8 @@ def test_contexts_come_with_the_episode_or_with_the_question() -> None:
     refused(
         trial, lambda: trial.ask("west"), InputError, "'west' has no context in season 1; expected rain: give it with"
     )
-    refused(trial, trial.ask, InputError, "'west' has no context")
-    assert trial.ask(["west"], contexts={"west": {"rain": 1}})[0].context == {"rain": 1.0}
+    refused(trial, trial.ask_many, InputError, "'west' has no context")
+    assert trial.ask_many(["west"], contexts={"west": {"rain": 1}})[0].context == {"rain": 1.0}
     trial.open_episode()
     refused(trial, lambda: trial.ask("north"), InputError, "'north' has no context in season 2")
     verified(trial)
@@ -90,7 +90,7 @@ def test_a_context_that_cannot_be_used_is_refused_wherever_it_comes(context: Any
     trial = rainy()
     refused(trial, lambda: trial.open_episode({"north": context}), InputError, match)
     refused(trial, lambda: trial.ask("north", context=context), InputError, match)
-    refused(trial, lambda: trial.ask(["north"], contexts={"north": context}), InputError, match)
+    refused(trial, lambda: trial.ask_many(["north"], contexts={"north": context}), InputError, match)
 
 
 def test_an_empty_context_is_no_context_where_none_is_declared() -> None:
@@ -104,7 +104,7 @@ def test_the_published_algorithms_need_everybodys_context_when_an_episode_opens(
     refused(trial, lambda: trial.ask("north", context={"rain": 3}), InputError, "needs every user's context")
     refused(trial, lambda: trial.open_episode({"north": {"rain": 3}}), InputError, "'south' has none")
     trial.open_episode({u: {"rain": 3} for u in ("north", "south", "west")})
-    trial.ask()
+    trial.ask_many()
     verified(trial)
 
 
@@ -116,7 +116,7 @@ NEXT = 2
 def test_a_question_for_the_next_episode_opens_it_with_its_contexts_in_one_transaction() -> None:
     trial = rainy()
     contexts = {u: {"rain": 400.0 + i} for i, u in enumerate(("north", "south", "west"))}
-    given = trial.ask(contexts=contexts, episode=1)
+    given = trial.ask_many(contexts=contexts, episode=1)
     assert [(g.episode, g.context) for g in given] == [(1, c) for c in contexts.values()]
     assert [e.kind for e in trial.log()] == ["created", "episode", "decision", "decision", "decision"]
     assert len({e.time for e in list(trial.log())[1:]}) == 1
@@ -133,8 +133,8 @@ def test_it_decides_what_opening_and_asking_decide() -> None:
     for trial in (one, two):
         play(trial, 3)
     two.open_episode()
-    assert [(g.arm, g.probabilities, g.episode) for g in one.ask(episode=4)] == [
-        (g.arm, g.probabilities, g.episode) for g in two.ask(episode=4)
+    assert [(g.arm, g.probabilities, g.episode) for g in one.ask_many(episode=4)] == [
+        (g.arm, g.probabilities, g.episode) for g in two.ask_many(episode=4)
     ]
     assert contents(one.state())["learned"] == contents(two.state())["learned"]
 
@@ -153,17 +153,17 @@ def test_a_question_for_the_open_episode_opens_nothing() -> None:
     ("ask", "error", "match"),
     [
         (lambda t, n: t.ask("nroth", episode=n), UnknownNameError, "unknown user 'nroth'"),
-        (lambda t, n: t.ask(contexts={"nroth": {"rain": 1}}, episode=n), UnknownNameError, "unknown user 'nroth'"),
+        (lambda t, n: t.ask_many(contexts={"nroth": {"rain": 1}}, episode=n), UnknownNameError, "unknown user 'nroth'"),
         (lambda t, n: t.ask("north", episode=n), InputError, f"'north' has no context in season {NEXT}"),
         (
-            lambda t, n: t.ask(contexts={"north": {"rain": 1}, "south": {"rain": 1}}, episode=n),
+            lambda t, n: t.ask_many(contexts={"north": {"rain": 1}, "south": {"rain": 1}}, episode=n),
             InputError,
             f"'west' has no context in season {NEXT}",
         ),
         (lambda t, n: t.ask("north", context={"rain": "wet"}, episode=n), InputError, "must be a finite number"),
         (lambda t, n: t.ask("north", context={"wind": 1}, episode=n), InputError, "context"),
-        (lambda t, n: t.ask(["north", "north"], episode=n), InputError, "asked for twice"),
-        (lambda t, n: t.ask([], episode=n), InputError, "nobody to decide for"),
+        (lambda t, n: t.ask_many(["north", "north"], episode=n), InputError, "asked for twice"),
+        (lambda t, n: t.ask_many([], episode=n), InputError, "nobody to decide for"),
         (
             lambda t, n: t.ask("north", context={"rain": 1}, unavailable=["old"], episode=n),
             ConflictError,
@@ -214,26 +214,28 @@ def test_a_dry_run_of_the_next_episode_shows_all_that_is_then_decided_but_the_ar
     trial = rainy()
     contexts = {u: {"rain": 300.0} for u in ("north", "south", "west")}
     for n in range(1, opened + 1):
-        trial.tell_many([Report(g.id, {"yield": 5.0, "cost": 9.0}) for g in trial.ask(contexts=contexts, episode=n)])
+        trial.tell_many(
+            [Report(g.id, {"yield": 5.0, "cost": 9.0}) for g in trial.ask_many(contexts=contexts, episode=n)]
+        )
     with nothing_written(trial):
-        shown = trial.ask(contexts=contexts, episode=opened + 1, dry_run=True)
+        shown = trial.ask_many(contexts=contexts, episode=opened + 1, dry_run=True)
         one = trial.ask("west", context={"rain": 300.0}, episode=opened + 1, dry_run=True)
     assert trial.state().episode.number == opened
-    decided = trial.ask(contexts=contexts, episode=opened + 1)
+    decided = trial.ask_many(contexts=contexts, episode=opened + 1)
     assert [replace(g, time="") for g in shown] == [replace(g, time="", arm="", propensity=None) for g in decided]
     assert (one.episode, one.user, one.effects) == (opened + 1, "west", shown[2].effects)
 
 
 def test_a_repeated_request_is_answered_whatever_episode_is_open_by_then() -> None:
     trial = new()
-    first = trial.ask(key="season 1", episode=1)
+    first = trial.ask_many(key="season 1", episode=1)
     with nothing_written(trial):
-        assert [g.id for g in trial.ask(key="season 1", episode=1)] == [g.id for g in first]
-    trial.ask(key="season 2", episode=2)
+        assert [g.id for g in trial.ask_many(key="season 1", episode=1)] == [g.id for g in first]
+    trial.ask_many(key="season 2", episode=2)
     trial.open_episode(number=3)
     with nothing_written(trial):
-        again = trial.ask(key="season 1", episode=1)
-        later = trial.ask(key="season 2", episode=2)
+        again = trial.ask_many(key="season 1", episode=1)
+        later = trial.ask_many(key="season 2", episode=2)
     assert [(g.id, g.episode, g.repeated) for g in again] == [(g.id, 1, True) for g in first]
     assert {g.episode for g in later} == {2}
     verified(trial)
@@ -242,6 +244,6 @@ def test_a_repeated_request_is_answered_whatever_episode_is_open_by_then() -> No
 def test_the_first_of_two_equal_questions_opens_the_episode_and_both_are_answered_alike() -> None:
     trial = new()
     other = Trial.open("t", trial.store)
-    first = trial.ask(episode=1)
-    assert [(g.id, g.repeated) for g in other.ask(episode=1)] == [(g.id, True) for g in first]
+    first = trial.ask_many(episode=1)
+    assert [(g.id, g.repeated) for g in other.ask_many(episode=1)] == [(g.id, True) for g in first]
     assert [e.kind for e in trial.log()].count("episode") == 1

@@ -42,7 +42,7 @@ def test_an_export_is_read_back_as_a_log(tmp_path: Path, form: str) -> None:
 def test_the_open_bandit_arrays_hold_whole_decisions_only(tmp_path: Path) -> None:
     trial = play(SPEC, 5)
     trial.open_episode({u: {"rain": 5.0} for u in SPEC["users"]})
-    trial.ask()
+    trial.ask_many()
     assert write(trial, tmp_path / "f.npz") == 30
     with np.load(tmp_path / "f.npz") as stored:
         assert int(stored["n_rounds"]) == 30
@@ -106,7 +106,7 @@ def test_the_open_bandit_arrays_hold_a_category_by_its_level(tmp_path: Path) -> 
 
 def test_the_line_of_r_follows_the_model() -> None:
     patients = Trial.create(PATIENTS, MemoryStore())
-    patients.ask(["p1", "p2"], enrol={p: {"attributes": {"sex": "f"}, "group": "clinic"} for p in ("p1", "p2")})
+    patients.ask_many(["p1", "p2"], enrol={p: {"attributes": {"sex": "f"}, "group": "clinic"} for p in ("p1", "p2")})
     line = lme4.line(patients.state(), "score") or ""
     assert "(1 | user) + (1 | user:action)" in line
     assert "(0 + attribute_age | user:action)" in line
@@ -138,7 +138,7 @@ def test_r_fits_the_line_to_the_export_as_it_is(tmp_path: Path) -> None:
     trial = Trial.create(field, MemoryStore())
     for season in range(1, 7):
         year = rng.normal(0, 0.5)
-        given = trial.ask(episode=season)
+        given = trial.ask_many(episode=season)
         trial.tell_many([Report(d.id, {"yield": 5 + year + (d.arm == "new") + rng.normal(0, 0.3)}) for d in given])
     write(trial, tmp_path / "log.csv")
     line = lme4.line(trial.state(), "yield")

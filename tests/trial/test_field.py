@@ -55,7 +55,7 @@ def season(trial: Trial, number: int, rng: np.random.Generator, *newcomers: str)
         u: {"rain": float(rng.normal(400, 100)), "sky": ["sun", "cloud"][int(rng.integers(2))]} for u in users
     }
     enrol = {u: {"attributes": {"ph": float(rng.normal(6.5, 0.5)), "soil": f"soil of {u}"}} for u in newcomers}
-    return trial.ask(users, enrol=enrol, contexts=weather, episode=number)
+    return trial.ask_many(users, enrol=enrol, contexts=weather, episode=number)
 
 
 def harvest(given: Decision, rng: np.random.Generator) -> dict[str, float]:
@@ -193,9 +193,9 @@ def test_the_control_plot_may_come_later_and_in_the_end_the_same_is_known() -> N
     for season in range(1, 4):
         values = {
             d.id: ({"yield": 5.0 + d.id % 4, "cost": 2.0 + d.id % 3}, {"yield": 4.0 + d.id % 2, "cost": 3.0})
-            for d in once.ask(episode=season)
+            for d in once.ask_many(episode=season)
         }
-        late.ask(episode=season)
+        late.ask_many(episode=season)
         if season == 1:
             first = values
             late.tell_many([Report(n, plot) for n, (plot, _) in values.items()], confirm=True)
@@ -220,7 +220,7 @@ def test_sites_with_control_plots_may_have_different_controls() -> None:
     rng = np.random.default_rng(0)
     for _ in range(4):
         trial.open_episode()
-        for one in trial.ask():
+        for one in trial.ask_many():
             control = trial.state().spec.resolved(trial.state().profile(one.user).definition).control
             assert isinstance(control, str)
             plot, other = (5 + EFFECTS[a] / 3 + rng.normal(0, 0.2) for a in (one.arm, control))

@@ -120,9 +120,9 @@ def test_reading_in_small_portions_changes_nothing(changes: dict[str, Any], monk
 
 def test_decisions_of_one_question_stay_together_in_portions_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     trial = new(decisions="any number")
-    trial.ask()
+    trial.ask_many()
     trial.ask("north")
-    trial.ask()
+    trial.ask_many()
     sizes = []
     for chunk in (1, 2, 5, 100):
         monkeypatch.setattr(folding, "CHUNK", chunk)
@@ -137,7 +137,7 @@ def crowd(trial: Trial, n: int) -> None:
 
 
 CHANGES: dict[str, Callable[[Trial], object]] = {
-    "ask": lambda t: t.ask(),
+    "ask": lambda t: t.ask_many(),
     "tell": lambda t: t.tell(5, {"yield": 5.0, "cost": 1.0}),
     "amend": lambda t: t.amend(1, {"yield": 5.0}, reason="typo"),
     "an amendment that costs digits": lambda t: (
@@ -179,8 +179,8 @@ def test_what_is_shown_in_a_dry_run_is_not_kept() -> None:
     trial = new()
     play(trial, 2)
     held, before = trial.state(), contents(trial.state())
-    trial.ask(dry_run=True)
-    trial.ask(episode=3, dry_run=True)
+    trial.ask_many(dry_run=True)
+    trial.ask_many(episode=3, dry_run=True)
     trial.tell_many([Report(5, {"yield": 5.0})], dry_run=True)
     trial.preview()
     assert trial.state() is held
@@ -235,7 +235,7 @@ def test_a_decision_is_learned_from_with_the_profile_that_it_was_made_for() -> N
     """Preferences that change between decision and outcome change neither its reward nor its features."""
     early, late = new(policy={"name": "oful"}), new(policy={"name": "oful"})
     for trial in (early, late):
-        trial.ask()
+        trial.ask_many()
     early.tell_many([Report(i, {"yield": 5.0 + i, "cost": 9.0}) for i in (1, 2, 3)])
     for trial in (early, late):
         trial.change_preference("north", {"yield": 7.0}, reason="prices")
@@ -251,7 +251,7 @@ def theta(state: TrialState) -> Any:
 def test_an_arm_that_joins_leaves_a_snapshot_so_that_nobody_folds_the_whole_past_again() -> None:
     store = MemoryStore()
     trial = Trial.create(SMALL, store)
-    trial.ask()
+    trial.ask_many()
     trial.add_arm("late")
     with store.reading("small") as ledger:
         assert ledger.snapshot_seq() == ledger.seq - 1  # and the hash of it is the last event

@@ -142,7 +142,7 @@ def test_trials_of_each_earlier_form_are_reproduced_exactly_and_go_on(form: int,
         before = trial.state().counts.decisions
         assert trial.state().form == form
         trial.open_episode()
-        given = trial.ask()
+        given = trial.ask_many()
         assert given
         proof = verify(kept, name)
         assert (proof.faults, proof.exact) == ([], before + len(given))
@@ -160,9 +160,9 @@ def decided(trial: Trial, before: list[Decision]) -> Decision:
         return next(d for d in before if d.state == "pending")
     contexts: dict[str, Any] = {u: dict.fromkeys(state.problem.fields, 500.0) for u in state.users}
     if state.spec.decisions == "any number":
-        given = trial.ask(list(state.users), contexts=contexts)
+        given = trial.ask_many(list(state.users), contexts=contexts)
     else:
-        given = trial.ask(contexts=contexts, episode=state.episode.number + 1)
+        given = trial.ask_many(contexts=contexts, episode=state.episode.number + 1)
         assert {d.episode for d in given} == {state.episode.number + 1}
     assert [d.id for d in given] == list(range(len(before) + 1, len(before) + 1 + len(given)))
     return given[0]

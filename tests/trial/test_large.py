@@ -126,7 +126,7 @@ def test_an_export_of_a_trial_that_was_set_back_says_so() -> None:
 
 def test_the_columns_are_the_same_before_and_after_anything_happened(tmp_path: Path) -> None:
     trial = Trial.create(many.spec(), MemoryStore())
-    trial.ask()
+    trial.ask_many()
     first = list(Export.of(trial).columns)
     trial.tell_many([])
     many.grow(trial, 1)
@@ -143,7 +143,7 @@ def test_what_is_pending_is_the_same_at_first_sight_and_step_by_step(partial: bo
     trial = Trial.create(many.spec(), MemoryStore())
     found = queries.NOTHING
     for i in range(3):
-        given = trial.ask(episode=i + 1)
+        given = trial.ask_many(episode=i + 1)
         trial.tell(given[0].id, {"yield": 5.0, "cost": 2.0})
         if partial:
             trial.tell(given[1].id, {"yield": 5.0})
@@ -159,7 +159,7 @@ def test_what_is_pending_is_the_same_at_first_sight_and_step_by_step(partial: bo
 
 def test_first_sight_of_what_is_pending_reads_no_decision(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = Trial.create(many.spec(), store)
-    given = trial.ask()
+    given = trial.ask_many()
     trial.tell(given[0].id, {"yield": 5.0, "cost": 2.0})
     with trial.reading() as (ledger, state):
         monkeypatch.setattr(type(ledger), "events", lambda *_, **__: pytest.fail("events were read"))

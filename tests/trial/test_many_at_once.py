@@ -30,7 +30,7 @@ def played(seasons: int = 4) -> Trial:
     trial = Trial.create(TrialSpec.read(SPEC), MemoryStore())
     rng = np.random.default_rng(0)
     for _ in range(seasons):
-        for d in trial.ask():
+        for d in trial.ask_many():
             trial.tell(d.id, {"yield": {"old": 1.0, "new": 3.0, "other": 0.0}[d.arm] + float(rng.standard_normal())})
         trial.open_episode()
     return trial

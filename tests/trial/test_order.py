@@ -145,7 +145,7 @@ def decided(changes: dict[str, Any]) -> Trial:
     trial = new_trial(changes)
     for episode in range(1, EPISODES + 1):
         open_next(trial, episode)
-        trial.ask()
+        trial.ask_many()
     return trial
 
 

@@ -40,38 +40,38 @@ EVERYWHERE = [
 
 def test_every_plot_gets_a_decision_of_its_own_and_keeps_it_in_the_season() -> None:
     trial = planted()
-    given = trial.ask()
+    given = trial.ask_many()
     assert places(given) == EVERYWHERE
     assert [d.id for d in given] == list(range(1, 8))
     assert dict(trial.state().episode.asked)["north/3"] == 3
-    assert [(d.id, d.repeated) for d in trial.ask(["north"])] == [(i, True) for i in (1, 2, 3, 4)]
+    assert [(d.id, d.repeated) for d in trial.ask_many(["north"])] == [(i, True) for i in (1, 2, 3, 4)]
     trial.open_episode()
-    assert [d.id for d in trial.ask(["south"])] == [8, 9]
+    assert [d.id for d in trial.ask_many(["south"])] == [8, 9]
     verified(trial)
 
 
 def test_some_plots_may_be_asked_for_and_the_others_later() -> None:
     trial = planted()
-    assert places(trial.ask(["north"], plots={"north": ["3", "1"]})) == [("north", "3", "B"), ("north", "1", "A")]
-    one = trial.ask("north", plots={"north": ["4"]})
+    assert places(trial.ask_many(["north"], plots={"north": ["3", "1"]})) == [("north", "3", "B"), ("north", "1", "A")]
+    one = trial.ask("north", plot="4")
     assert (one.id, one.plot, one.block) == (3, "4", "B")
-    rest = trial.ask(["north"])
+    rest = trial.ask_many(["north"])
     assert [(d.id, d.repeated) for d in rest] == [(2, True), (4, False), (1, True), (3, True)]
     verified(trial)
 
 
 def test_plots_that_nobody_declared_may_come_with_the_request() -> None:
     trial = planted()
-    given = trial.ask(["west"], plots={"west": {"A": ["7"], "B": ["8", "9"]}})
+    given = trial.ask_many(["west"], plots={"west": {"A": ["7"], "B": ["8", "9"]}})
     assert places(given) == [("west", "7", "A"), ("west", "8", "B"), ("west", "9", "B")]
-    assert places(trial.ask(["west"])) == [("west", None, None)]  # the whole of it is another place
+    assert places(trial.ask_many(["west"])) == [("west", None, None)]  # the whole of it is another place
     verified(trial)
 
 
 def test_blocks_are_numbered_in_the_order_in_which_decisions_name_them() -> None:
     trial = planted()
-    trial.ask(["west"], plots={"west": {"Z": ["1"]}})
-    trial.ask()
+    trial.ask_many(["west"], plots={"west": {"Z": ["1"]}})
+    trial.ask_many()
     assert dict(trial.state().numbers.blocks) == {"west/Z": 1, "north/A": 2, "north/B": 3}
     assert dict(Trial.open("t", trial.store).state().numbers.blocks) == dict(trial.state().numbers.blocks)
 
@@ -91,7 +91,7 @@ def test_blocks_are_numbered_in_the_order_in_which_decisions_name_them() -> None
 )
 def test_plots_that_cannot_be_meant_are_refused(plots: Any, error: type[DrimedError], match: str) -> None:
     trial = planted()
-    refused(trial, lambda: trial.ask(["north"], plots=plots), error, match)
+    refused(trial, lambda: trial.ask_many(["north"], plots=plots), error, match)
 
 
 def test_asking_for_one_user_with_several_plots_says_how_to_ask() -> None:
@@ -101,14 +101,14 @@ def test_asking_for_one_user_with_several_plots_says_how_to_ask() -> None:
 
 def test_a_repeated_request_gets_its_plots_again() -> None:
     trial = planted()
-    first = trial.ask(["north", "west"], key="k")
-    assert [d.id for d in trial.ask(["north", "west"], key="k")] == [d.id for d in first]
-    refused(trial, lambda: trial.ask(["north"], plots={"north": ["1"]}, key="k"), ConflictError, "for other users")
+    first = trial.ask_many(["north", "west"], key="k")
+    assert [d.id for d in trial.ask_many(["north", "west"], key="k")] == [d.id for d in first]
+    refused(trial, lambda: trial.ask_many(["north"], plots={"north": ["1"]}, key="k"), ConflictError, "for other users")
 
 
 def test_any_number_of_decisions_means_for_each_plot() -> None:
     trial = planted(decisions="any number")
-    assert [len(trial.ask(["north"])) for _ in range(2)] == [4, 4]
+    assert [len(trial.ask_many(["north"])) for _ in range(2)] == [4, 4]
     assert trial.status().decisions == 8
     verified(trial)
 
@@ -117,14 +117,14 @@ def test_a_preview_shows_every_plot_and_writes_nothing() -> None:
     trial = planted()
     shown = trial.preview()
     assert places(shown) == EVERYWHERE
-    given = trial.ask()
+    given = trial.ask_many()
     assert [d.probabilities for d in shown] == [d.probabilities for d in given]
     assert {d.arm for d in shown} == {""}
 
 
 def test_a_search_finds_plots_and_blocks() -> None:
     trial = planted()
-    trial.ask()
+    trial.ask_many()
     with trial.reading() as (ledger, state):
         found = search(ledger, state, Search(user="north", block="B")).decisions
         assert [d.plot for d in found] == ["4", "3"]
@@ -133,7 +133,7 @@ def test_a_search_finds_plots_and_blocks() -> None:
 
 def test_a_guard_that_keeps_an_account_of_each_user_charges_it_for_every_plot() -> None:
     trial = planted(policy={"name": "dri_med", "guard": "budget"}, model={"kind": "paper"})
-    given = trial.ask()
+    given = trial.ask_many()
     assert places(given) == EVERYWHERE
     accounts = trial.state().learned.guard.decisions
     assert accounts[:3].tolist() == [4, 2, 1]

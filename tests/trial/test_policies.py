@@ -45,7 +45,7 @@ def test_guardrails_of_the_file_bind() -> None:
         for _ in range(20):
             trial.open_episode()
             trial.tell_many(
-                [Report(g.id, dict(zip(("yield", "cost"), outcomes[g.arm], strict=True))) for g in trial.ask()]
+                [Report(g.id, dict(zip(("yield", "cost"), outcomes[g.arm], strict=True))) for g in trial.ask_many()]
             )
         trial.open_episode()
         shares[len(rails)] = trial.ask("north").probabilities["new"]
@@ -94,7 +94,7 @@ def test_a_metric_that_never_varies_does_not_stop_a_trial(kind: str, users: int,
     trial = new(users={f"u{i}": {} for i in range(users)}, model={"kind": kind}, tolerance={"absolute": 30.0})
     for _ in range(seasons):
         trial.open_episode()
-        given = trial.ask()
+        given = trial.ask_many()
         trial.tell_many([Report(g.id, {"yield": float(rng.normal(5, 1)), "cost": 1.0}) for g in given])
     assert trial.ask("u0").propensity is not None
 
@@ -104,5 +104,5 @@ def test_everything_constant_does_not_stop_a_trial(kind: str, users: int, season
     trial = new(users={f"u{i}": {} for i in range(users)}, model={"kind": kind}, tolerance={"absolute": 30.0})
     for _ in range(seasons):
         trial.open_episode()
-        trial.tell_many([Report(g.id, {"yield": 5.0, "cost": 1.0}) for g in trial.ask()])
+        trial.tell_many([Report(g.id, {"yield": 5.0, "cost": 1.0}) for g in trial.ask_many()])
     assert trial.ask("u0").propensity is not None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from drimed.records import Report
+from drimed.records import AskRequest, Report, TellRequest
 from drimed.trial import asking, queries, snapshots, telling
 from drimed.trial.fold import at_start, caught_up
 from drimed.trial.stores import open_store
@@ -47,14 +47,14 @@ def elsewhere(task: Callable[[], Any]) -> Any:
 
 def test_a_reader_sees_one_moment_while_others_write(store: Store) -> None:
     trial = Trial.create(SMALL, store)
-    given = trial.ask()
+    given = trial.ask_many()
     with trial.reading() as (ledger, state):
         before = contents(state)
 
         def write() -> None:
             trial.tell(given[0].id, {"yield": 5.0})
             trial.open_episode()
-            trial.ask()
+            trial.ask_many()
 
         elsewhere(write)
         assert [(d.id, d.state) for d in queries.decisions(ledger, state)] == [(1, "pending"), (2, "pending")]
@@ -65,13 +65,13 @@ def test_a_reader_sees_one_moment_while_others_write(store: Store) -> None:
 def test_an_older_state_tells_of_decisions_as_it_knows_them(store: Store) -> None:
     """Also where the ledger has gone on since."""
     trial = Trial.create(SMALL, store)
-    trial.ask()
+    trial.ask_many()
     old = trial.state()
     trial.tell(1, {"yield": 5.0})
     trial.amend(1, {"yield": 6.0}, reason="typo")
     trial.mark_missing(2, reason="hail")
     trial.open_episode()
-    trial.ask()
+    trial.ask_many()
     with store.reading("small") as ledger:
         assert [(d.id, d.state, d.outcome) for d in queries.decisions(ledger, old)] == [
             (1, "pending", None),
@@ -84,18 +84,18 @@ def test_an_older_state_tells_of_decisions_as_it_knows_them(store: Store) -> Non
 @pytest.mark.parametrize("shared", [True, False], ids=["one object", "two objects"])
 def test_a_reader_never_waits_for_a_writer(store: Store, shared: bool) -> None:
     trial = Trial.create(SMALL, store)
-    trial.ask()
+    trial.ask_many()
     reader = trial if shared else Trial.open("small", store)
     before = contents(trial.state())
     with trial.writing() as tx:
-        telling.tell(tx, [Report(1, {"yield": 5.0})])
+        telling.tell(tx, TellRequest(reports=[Report(1, {"yield": 5.0})]))
         asking.open_episode(tx)
-        asking.ask(tx, None)
+        asking.ask(tx, AskRequest())
         assert elsewhere(lambda: contents(reader.state())) == before
         assert elsewhere(reader.status).decisions == 2
         assert elsewhere(lambda: reader.decision(1)).state == "pending"
         assert [d.state for d in elsewhere(lambda: list(reader.decisions()))] == ["pending", "pending"]
-        assert elsewhere(lambda: [d.repeated for d in reader.ask(dry_run=True)]) == [True, True]
+        assert elsewhere(lambda: [d.repeated for d in reader.ask_many(dry_run=True)]) == [True, True]
         assert elsewhere(lambda: verify(store, "small")).ok
         assert elsewhere(lambda: Trial.open("small", store)).status().decisions == 2
     status = reader.status()
@@ -104,12 +104,12 @@ def test_a_reader_never_waits_for_a_writer(store: Store, shared: bool) -> None:
 
 def test_what_a_failed_transaction_did_was_never_there(store: Store) -> None:
     trial = Trial.create(SMALL, store)
-    trial.ask()
+    trial.ask_many()
     held = trial.state()
 
     def fail() -> None:
         with trial.writing() as tx:
-            telling.tell(tx, [Report(1, {"yield": 5.0})])
+            telling.tell(tx, TellRequest(reports=[Report(1, {"yield": 5.0})]))
             assert tx.state.counts.complete == 1
             raise RuntimeError
 

@@ -13,21 +13,21 @@ def test_a_repeated_request_is_answered_and_not_repeated() -> None:
     with nothing_written(trial):
         again = trial.ask("north", key="mail 17")
     assert (again.id, again.repeated) == (first.id, True)
-    many = trial.ask(["south", "west"], key="mail 18")
+    many = trial.ask_many(["south", "west"], key="mail 18")
     with nothing_written(trial):
-        assert [g.id for g in trial.ask(["west", "south"], key="mail 18")] == [many[1].id, many[0].id]
-        assert [g.id for g in trial.ask(key="mail 18")] == [many[0].id, many[1].id]
+        assert [g.id for g in trial.ask_many(["west", "south"], key="mail 18")] == [many[1].id, many[0].id]
+        assert [g.id for g in trial.ask_many(key="mail 18")] == [many[0].id, many[1].id]
     refused(trial, lambda: trial.ask("south", key="mail 17"), ConflictError, "was made before, for other users")
-    refused(trial, lambda: trial.ask(["north", "south"], key="mail 17"), ConflictError, "for other users")
+    refused(trial, lambda: trial.ask_many(["north", "south"], key="mail 17"), ConflictError, "for other users")
 
 
 def test_a_repeated_request_for_everybody_holds_those_who_had_been_asked_before() -> None:
     trial = new()
     trial.ask("south")
-    whole = trial.ask(key="k")
+    whole = trial.ask_many(key="k")
     with nothing_written(trial):
-        again = trial.ask(key="k")
-        assert [g.id for g in trial.ask(["north", "south", "west"], key="k")] == [g.id for g in whole]
+        again = trial.ask_many(key="k")
+        assert [g.id for g in trial.ask_many(["north", "south", "west"], key="k")] == [g.id for g in whole]
     assert [g.id for g in again] == [g.id for g in whole]
 
 
@@ -44,15 +44,15 @@ def test_a_request_is_answered_as_it_was_also_in_a_later_episode() -> None:
     trial = new()
     trial.open_episode()
     trial.ask("north")
-    first = trial.ask(key="all")
+    first = trial.ask_many(key="all")
     trial.add_user("lake", {})
     trial.ask("lake")
-    assert [g.user for g in trial.ask(key="all")] == ["north", "south", "west"], "somebody joined"
+    assert [g.user for g in trial.ask_many(key="all")] == ["north", "south", "west"], "somebody joined"
     trial.open_episode()
     with nothing_written(trial):
-        assert [g.id for g in trial.ask(key="all")] == [g.id for g in first]
-        assert [g.id for g in trial.ask(["north", "south", "west"], key="all")] == [g.id for g in first]
-    refused(trial, lambda: trial.ask(["south", "lake"], key="all"), ConflictError, "for other users")
+        assert [g.id for g in trial.ask_many(key="all")] == [g.id for g in first]
+        assert [g.id for g in trial.ask_many(["north", "south", "west"], key="all")] == [g.id for g in first]
+    refused(trial, lambda: trial.ask_many(["south", "lake"], key="all"), ConflictError, "for other users")
 
 
 def test_a_request_that_is_repeated_with_another_context_is_refused() -> None:
@@ -71,4 +71,6 @@ def test_a_decision_that_stands_is_not_returned_for_another_context() -> None:
         assert [g.id for g in (trial.ask("north"), trial.ask("north", context={"rain": 999.0}))] == [first.id] * 2
     rain = {"rain": 300.0}
     refused(trial, lambda: trial.ask("north", context=rain), ConflictError, "a context cannot be changed after")
-    refused(trial, lambda: trial.ask(["south", "north"], contexts={"south": rain, "north": rain}), ConflictError, "999")
+    refused(
+        trial, lambda: trial.ask_many(["south", "north"], contexts={"south": rain, "north": rain}), ConflictError, "999"
+    )

@@ -141,12 +141,12 @@ def test_the_plots_of_somebody_new_are_theirs_from_then_on() -> None:
     text = "user,plot,block,rain,slope,ph,soil\nwest,1,W,450,flat,6,sand\nwest,2,W,450,flat,,\n"
     ask(trial, text, episode=1)
     contexts: dict[str, dict[str, float | str]] = {"west": {"rain": 500.0, "slope": "flat"}}
-    assert [d.plot for d in trial.ask(["west"], contexts=contexts, episode=2)] == ["1", "2"]
+    assert [d.plot for d in trial.ask_many(["west"], contexts=contexts, episode=2)] == ["1", "2"]
 
 
 def test_some_users_of_a_sheet_may_be_asked_for_while_all_contexts_open_the_season(field: Trial) -> None:
     assert [d.user for d in ask(field, SEASON, users=["south"], episode=1)] == ["south"]
-    assert [d.user for d in field.ask(["north"])] == ["north"] * 3
+    assert [d.user for d in field.ask_many(["north"])] == ["north"] * 3
 
 
 def test_outcomes_go_back_to_their_plots(field: Trial) -> None:

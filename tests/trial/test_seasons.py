@@ -11,7 +11,7 @@ import pytest
 
 from drimed.errors import ConflictError, DrimedError, InputError
 from drimed.findings.page import write_report
-from drimed.records import Report
+from drimed.records import AskRequest, Report
 from drimed.trial import asking, export, seasons
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
@@ -42,9 +42,9 @@ def _open(trial: Trial, name: str | None, date: str | None = None, number: int |
 
 def test_a_season_is_opened_by_its_name_and_decisions_carry_it(trial: Trial) -> None:
     with trial.writing() as tx:
-        (first,) = asking.ask(tx, ["north"], season="spring 2026", date="2026-03-15")
-        (same,) = asking.ask(tx, ["south"], season="Spring 2026")
-        (second,) = asking.ask(tx, ["north"], season="autumn 2026")
+        (first,) = asking.ask(tx, AskRequest(users=["north"], season="spring 2026", date="2026-03-15"))
+        (same,) = asking.ask(tx, AskRequest(users=["south"], season="Spring 2026"))
+        (second,) = asking.ask(tx, AskRequest(users=["north"], season="autumn 2026"))
     assert [(d.episode, d.season) for d in (first, same, second)] == [
         (1, "spring 2026"), (1, "spring 2026"), (2, "autumn 2026"),
     ]  # fmt: skip
@@ -119,9 +119,9 @@ def test_a_date_with_dots_is_kept_as_any_other(trial: Trial, date: str) -> None:
     assert trial.state().seasons[1].date == "2026-03-15"
     with trial.writing() as tx:
         for same in ("2026-03-15", date):
-            asking.ask(tx, ["north"], season="spring", date=same)
+            asking.ask(tx, AskRequest(users=["north"], season="spring", date=same))
         with pytest.raises(InputError, match="2026-03-14 is before season 'spring'"):
-            asking.ask(tx, ["north"], season="summer", date="14.03.2026")
+            asking.ask(tx, AskRequest(users=["north"], season="summer", date="14.03.2026"))
     assert verify(trial.store, trial.name).ok
 
 
@@ -138,7 +138,7 @@ def test_a_sheet_may_write_dates_with_dots(tmp_path: Path) -> None:
 def test_a_date_cannot_be_changed_by_asking_again(trial: Trial) -> None:
     def ask(**when: str) -> None:
         with trial.writing() as tx:
-            asking.ask(tx, ["north"], **when)  # type: ignore[arg-type]
+            asking.ask(tx, AskRequest(users=["north"], **when))
 
     ask(season="1998", date="1998-03-20")
     ask(season="1998", date="1998-03-20")
@@ -158,7 +158,7 @@ def test_a_season_does_not_begin_before_an_earlier_one(trial: Trial) -> None:
 def test_the_report_calls_seasons_by_their_names_and_says_when_they_began(trial: Trial, tmp_path: Path) -> None:
     for name, date in (("spring 2026", "2026-03-15"), (None, None), ("spring 2028", "2028-03-20")):
         _open(trial, name, date)
-        trial.tell_many([Report(d.id, {"yield": 5.0 + d.id % 3}) for d in trial.ask()])
+        trial.tell_many([Report(d.id, {"yield": 5.0 + d.id % 3}) for d in trial.ask_many()])
     page = write_report(trial, tmp_path / "r").read_text(encoding="utf-8")
     said = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", re.sub(r"<style.*?</style>", "", page, flags=re.DOTALL)))
     assert "in 3 seasons, from spring 2026 (2026-03-15) to spring 2028 (2028-03-20)" in said
@@ -175,5 +175,5 @@ def test_the_report_calls_seasons_by_their_names_and_says_when_they_began(trial:
 @pytest.mark.parametrize("form", [".csv", ".json", ".parquet"])
 def test_an_export_with_seasons_may_be_written_over(trial: Trial, tmp_path: Path, form: str) -> None:
     _open(trial, "spring 2026", "2026-03-15")
-    trial.ask()
+    trial.ask_many()
     assert [export.write(trial, tmp_path / f"t{form}") for _ in range(2)] == [2, 2]

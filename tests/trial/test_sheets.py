@@ -68,7 +68,7 @@ def test_a_column_that_is_not_there_is_named_once_with_those_that_are(trial: Tri
 
 
 def test_the_sheet_of_ask_is_filled_in_bit_by_bit(trial: Trial) -> None:
-    rows = records(csv_text(sheets.decision_rows(Columns.of(trial.state().problem), trial.ask())))
+    rows = records(csv_text(sheets.decision_rows(Columns.of(trial.state().problem), trial.ask_many())))
     rows[1]["yield"] = "5.5"
     assert [t.decision for t in tell(trial, rows)] == [2]
     rows[0]["yield"] = "4.5"
@@ -92,7 +92,7 @@ def test_the_sheet_of_ask_is_filled_in_bit_by_bit(trial: Trial) -> None:
     ],
 )
 def test_a_wrong_row_is_named_and_nothing_is_written(trial: Trial, change: dict[str, str], said: str) -> None:
-    rows = records(csv_text(sheets.decision_rows(Columns.of(trial.state().problem), trial.ask())))
+    rows = records(csv_text(sheets.decision_rows(Columns.of(trial.state().problem), trial.ask_many())))
     for row in rows:
         row["yield"] = "5"
     rows[0] = {k: v for k, v in (rows[0] | change).items() if v}
@@ -110,7 +110,7 @@ def test_columns_of_others_are_passed_over_when_named(trial: Trial) -> None:
 
 
 def test_a_decision_that_comes_twice_is_told_with_both_of_its_rows(trial: Trial) -> None:
-    trial.ask()
+    trial.ask_many()
     before = trial.status().events
     rows = [{"decision": n, "yield": value} for n, value in (("2", "5"), ("1", "5"), ("1", ""), ("2", "6"))]
     with pytest.raises(BatchError) as refused:

@@ -149,7 +149,7 @@ def test_a_whole_episode_at_once_gives_the_simulators_decisions(
     trial = live(policy, it, store)
     for episode in range(EPISODES):
         trial.open_episode(contexts(block, episode))
-        given = trial.ask()
+        given = trial.ask_many()
         arms, probabilities = arms_and_probabilities(given)
         assert np.array_equal(arms, log.action[episode, :, 0])
         np.testing.assert_allclose(probabilities, log.probabilities[episode, :, 0], rtol=0, atol=1e-9)

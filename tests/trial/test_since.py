@@ -30,7 +30,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     trial = Trial.create(SPEC | KNOWN | RAIN, store, clock=Clock())
     for season in range(1, 9):
         contexts = {user: {"rain": 400.0 + 10 * season} for user in trial.state().users}
-        for i, decision in enumerate(trial.ask(contexts=contexts, episode=season, key=f"season {season}")):
+        for i, decision in enumerate(trial.ask_many(contexts=contexts, episode=season, key=f"season {season}")):
             trial.tell(decision.id, {"yield": 5.0 + 0.1 * i, "cost": 1.0})
     store.close()
     return made

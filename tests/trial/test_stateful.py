@@ -113,9 +113,9 @@ class Life(RuleBasedStateMachine):
         episode = None if ahead is None else self.episode + ahead
         in_order = episode is None or max(1, self.episode) <= episode <= self.episode + 1
         if not self.may_decide() or not in_order:
-            self.refused(lambda: self.trial.ask(who, dry_run=dry_run, episode=episode))
+            self.refused(lambda: self.trial.ask_many(who, dry_run=dry_run, episode=episode))
             return
-        given = self.trial.ask(who, unavailable=sorted(excluded), dry_run=dry_run, episode=episode)
+        given = self.trial.ask_many(who, unavailable=sorted(excluded), dry_run=dry_run, episode=episode)
         opens = self.episode == 0 or ahead == 1
         asked, away = ({}, set[str]()) if opens else (self.asked, self.away)
         assert [g.user for g in given] == names

@@ -39,7 +39,7 @@ def state(trial: Trial) -> str:
         assert one.decision(1).state == found
         assert [d.state for d in one.decisions()] == [found]
         assert [row["state"] for row in records(one)] == [found]
-        (again,) = one.ask(["north"])
+        (again,) = one.ask_many(["north"])
         assert (again.repeated, again.state) == (True, found)
     return found
 

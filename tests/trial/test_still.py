@@ -32,7 +32,7 @@ def _trial(level: float = 1.0, **cost: object) -> Trial:
 
 def _season(trial: Trial, number: int, level: float = 1.0) -> list[str]:
     rng = np.random.default_rng(number)
-    given = trial.ask(None, episode=number)
+    given = trial.ask_many(None, episode=number)
     grown = 6 + rng.normal() + 0.6 * rng.normal(size=len(given))
     trial.tell_many(
         [

@@ -47,7 +47,7 @@ def play(trial: Trial, seasons: int, means: Mapping[str, float] = MEANS, seed: i
     rng = np.random.default_rng(seed)
     for _ in range(seasons):
         try:
-            decided = trial.ask(episode=trial.state().episode.number + 1)
+            decided = trial.ask_many(episode=trial.state().episode.number + 1)
         except HaltedError:
             break
         for d in decided:
@@ -79,7 +79,7 @@ def test_a_trial_is_stopped_by_its_rule_and_says_why(store: Store, evidence: str
     assert the_claim(looks(trial)[-1])["met"]
     assert not any(the_claim(body)["met"] for body in looks(trial)[:-1])
     with pytest.raises(ConflictError, match="stopping rule 'r' is met: new for all users"):
-        trial.ask()
+        trial.ask_many()
     with pytest.raises(ConflictError, match="stopping rule 'r' is met"):
         trial.open_episode()
     proof = verify(trial.store, NAME)
@@ -173,7 +173,7 @@ def drifting(seasons: int, store: Store | None = None) -> Trial:
     """Arms that do nothing, and a level that rises from season to season, which the model is told not to expect."""
     trial, rng = begun_earlier(unseasoned(), store), np.random.default_rng(0)
     for season in range(1, seasons + 1):
-        decided = trial.ask(episode=season)
+        decided = trial.ask_many(episode=season)
         told = {d.id: {"yield": 20 + 0.6 * season + float(rng.standard_normal())} for d in decided}
         trial.tell_many([Report(number, outcome) for number, outcome in told.items()])
     return trial
@@ -237,7 +237,7 @@ def test_a_trial_that_began_with_such_a_rule_goes_on_and_may_keep_it() -> None:
     began = begun_earlier(unseasoned(stopping=DRIFTING["stopping"] | {"seasons": 40}), store)
     trial = Trial.open(began.name, store)
     trial.add_arm("third")
-    trial.ask(episode=1)
+    trial.ask_many(episode=1)
     same: dict[str, Any] = DRIFTING["stopping"]["rules"]
     other = {"harmful": {"kind": "harm", "evidence": "model", "then": "pause"}}
     trial.change_rules({"rules": same, "looks": "by hand"}, reason="as long as it takes")
@@ -262,7 +262,7 @@ def test_exact_evidence_is_wider_and_claims_nothing_once_an_outcome_leaves_its_r
     trial.look()
     said = {name: the_claim(looks(trial)[-1], name)["ranges"][0] for name in rules}
     assert said["exact"]["low"] < said["asymptotic"]["low"] < 4.0 < said["asymptotic"]["high"] < said["exact"]["high"]
-    decided = trial.ask(episode=16)
+    decided = trial.ask_many(episode=16)
     trial.tell(decided[0].id, {"yield": 21.0, "cost": 1.0}, confirm=True)
     trial.look()
     after = {name: the_claim(looks(trial)[-1], name)["ranges"][0] for name in rules}
@@ -335,7 +335,7 @@ def test_a_cost_is_better_when_it_is_lower() -> None:
     rng = np.random.default_rng(1)
     for _ in range(60):
         try:
-            decided = trial.ask(episode=trial.state().episode.number + 1)
+            decided = trial.ask_many(episode=trial.state().episode.number + 1)
         except HaltedError:
             break
         for d in decided:
@@ -405,11 +405,11 @@ def test_the_largest_number_of_seasons_and_of_decisions_is_kept() -> None:
     trial = play(create({"seasons": 3}), 10)
     assert (trial.state().status, trial.state().episode.number) == ("stopped", 3)
     with pytest.raises(ConflictError, match="the largest number of seasons, 3, is reached"):
-        trial.ask()
+        trial.ask_many()
     few = create({"decisions": 4}, decisions="any number")
     with pytest.raises(ConflictError, match="may have 4 decisions and has 0: 4 are left, and 6 were asked for"):
-        few.ask()
-    few.ask(["u0", "u1", "u2", "u3"])
+        few.ask_many()
+    few.ask_many(["u0", "u1", "u2", "u3"])
     with pytest.raises(HaltedError, match="the largest number of decisions, 4, is reached"):
         few.ask("u4")
     assert few.state().status == "stopped"
@@ -427,7 +427,7 @@ def test_a_dry_run_that_would_end_the_trial_says_so_and_records_nothing() -> Non
     trial = play(create({"seasons": 2}), 2)
     events = trial.state().seq
     with pytest.raises(HaltedError, match="largest number of seasons"):
-        trial.ask(episode=3, dry_run=True)
+        trial.ask_many(episode=3, dry_run=True)
     assert trial.state().seq == events
     assert trial.state().status == "running"
 

@@ -21,7 +21,7 @@ WHOLE = {"yield": 5.0, "cost": 9.0}
 
 def asked(**changes: Any) -> Trial:
     trial = new(**changes)
-    trial.ask()
+    trial.ask_many()
     return trial
 
 
@@ -344,7 +344,7 @@ def test_a_typo_by_far_can_be_put_right() -> None:
 def test_telling_is_kept_by_another_view_of_the_store() -> None:
     store = MemoryStore()
     trial = Trial.create(new().state().spec, store)
-    trial.ask()
+    trial.ask_many()
     trial.tell(1, {"yield": 5.0})
     other = Trial.open("t", store)
     other.tell(1, {"cost": 9.0})

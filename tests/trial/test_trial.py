@@ -58,7 +58,7 @@ def test_two_views_of_one_trial_see_each_other() -> None:
 
 def test_the_status_counts() -> None:
     trial = new(about="maize")
-    given = [trial.ask(), trial.open_episode(), trial.ask()]
+    given = [trial.ask_many(), trial.open_episode(), trial.ask_many()]
     assert given[1] == 2
     trial.tell(1, {"yield": 5.0})
     trial.tell(2, {"yield": 5.0, "cost": 1.0})

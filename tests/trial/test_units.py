@@ -25,7 +25,7 @@ FARM: dict[str, Any] = SMALL | {
 @pytest.fixture
 def trial() -> Trial:
     made = Trial.create(FARM, MemoryStore())
-    made.ask(contexts={"north": {"rain": 450.0}, "south": {"rain": 600.0}})
+    made.ask_many(contexts={"north": {"rain": 450.0}, "south": {"rain": 600.0}})
     return made
 
 
@@ -71,7 +71,7 @@ def test_one_metric_under_two_headings_is_refused(trial: Trial) -> None:
 def test_a_metric_whose_name_has_brackets_is_itself() -> None:
     named = {"metrics": {"yield": {"unit": "t/ha"}, "yield (kg)": {}}, "preference": {"yield": 1.0}}
     trial = Trial.create(SMALL | named, MemoryStore())
-    trial.ask()
+    trial.ask_many()
     assert told(trial, "yield (kg)") == {"yield (kg)": 8.7}
 
 

@@ -20,7 +20,7 @@ FAR = {"yield": 50.0, "cost": 9.0}  # the range of yield is 0 to 10
 
 def asked(**changes: Any) -> Trial:
     trial = new(**changes)
-    trial.ask()
+    trial.ask_many()
     return trial
 
 

@@ -69,7 +69,7 @@ def one_episode(address: str, name: str, worker: str, n: int, barrier: Any, resu
 
     def task(trial: Trial) -> list[tuple[int, str, str]]:
         trial.open_episode(number=n)
-        return [(given.id, given.user, given.arm) for given in trial.ask()]
+        return [(given.id, given.user, given.arm) for given in trial.ask_many()]
 
     _report(task, address, name, worker, barrier, results)
 

@@ -21,11 +21,12 @@ from drimed.records.fault import Doubt, Fault, Path
 from drimed.records.finding import ENOUGH_SEASONS, Alarm, Checks, Effect, unconfirmed
 from drimed.records.look import Claim, Limit, Look
 from drimed.records.reading import Page, read
+from drimed.records.request import LONGEST_KEY, AmendRequest, AskRequest, Context, Plots, TellRequest
 from drimed.records.status import Member, Status
 
 __all__ = [
-    "COMPLETE", "ENOUGH_SEASONS", "LISTS", "MISSING", "PARTIAL", "PENDING", "STATES", "Alarm", "Checks", "Claim",
-    "Decision", "Doubt", "Effect", "Event", "Fault", "Head", "Interval", "Kept", "Limit", "Look", "Member", "Opening",
-    "Page", "Path", "Proof", "Receipt", "Report", "Status", "cut_lists", "quoted", "read", "read_body", "unconfirmed",
-    "whole_text",
+    "COMPLETE", "ENOUGH_SEASONS", "LISTS", "LONGEST_KEY", "MISSING", "PARTIAL", "PENDING", "STATES", "Alarm",
+    "AmendRequest", "AskRequest", "Checks", "Claim", "Context", "Decision", "Doubt", "Effect", "Event", "Fault",
+    "Head", "Interval", "Kept", "Limit", "Look", "Member", "Opening", "Page", "Path", "Plots", "Proof", "Receipt",
+    "Report", "Status", "TellRequest", "cut_lists", "quoted", "read", "read_body", "unconfirmed", "whole_text",
 ]  # fmt: skip

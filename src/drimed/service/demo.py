@@ -47,7 +47,7 @@ def fill(store: Store, seasons: int = SEASONS) -> Trial:
     for season in range(1, seasons + 1):
         dry = drought(spec, season)
         contexts = {farm: {"drought": days} for farm, days in dry.items()}
-        given = trial.ask(contexts=contexts, season=str(FIRST_YEAR + season), date=f"{FIRST_YEAR + season}-04-15")
+        given = trial.ask_many(contexts=contexts, season=str(FIRST_YEAR + season), date=f"{FIRST_YEAR + season}-04-15")
         harvest = [Report(d.id, outcome(spec, d, season)) for d in given]
         if season == 3:
             lost = harvest.pop()

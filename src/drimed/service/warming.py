@@ -46,7 +46,7 @@ def warm() -> float:
     for kind in KINDS:
         trial = Trial.create(SPEC | {"model": {"kind": kind}}, MemoryStore())
         for season in range(1, SEASONS + 1):
-            told = [Report(d.id, _outcome(d.id)) for d in trial.ask(list(SPEC["users"]), episode=season)]
+            told = [Report(d.id, _outcome(d.id)) for d in trial.ask_many(list(SPEC["users"]), episode=season)]
             trial.tell_many(told)
         analyse(trial)
     return kernel.spent().since(before).clock

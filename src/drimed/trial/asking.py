@@ -15,14 +15,13 @@ from drimed.guards.guard import RECORDED
 from drimed.guards.guard import Decision as Drawn
 from drimed.learning.offer import Floor
 from drimed.linear.arrays import BoolArray, FloatArray
-from drimed.records import Decision, Event, Path
+from drimed.records import LONGEST_KEY, AskRequest, Context, Decision, Event, Path
 from drimed.trial import allowed, doubts, enrolling, looking, seasons
 from drimed.trial import events as kinds
-from drimed.trial.enrolling import Definition
 from drimed.trial.events import Draft
 from drimed.trial.names import first_twice, tidy
 from drimed.trial.numbers import block_key, plot_key
-from drimed.trial.plots import Place, Wanted, places
+from drimed.trial.plots import Place, places
 from drimed.trial.problem import Profile
 from drimed.trial.queries import Story, record
 from drimed.trial.repeating import answered, recorded, refuse_other_contexts
@@ -30,7 +29,6 @@ from drimed.trial.seasons import Season
 from drimed.trial.state import TrialState, as_vector
 from drimed.trial.transaction import Transaction
 
-Context = Mapping[str, float | str]
 T = TypeVar("T")
 
 NUMBERS_AT_ONCE = 4_000_000  # of tables of arms by arms, some twenty of which are held for each user: below a gigabyte
@@ -48,32 +46,19 @@ class Question:
     block: str | None = None
 
 
-def ask(
-    tx: Transaction,
-    users: Sequence[str] | None,
-    *,
-    contexts: Mapping[str, Context] | None = None,
-    enrol: Mapping[str, Definition] | None = None,
-    plots: Mapping[str, Wanted] | None = None,
-    unavailable: Sequence[str] = (),
-    episode: int | None = None,
-    season: str | None = None,
-    date: str | None = None,
-    key: str | None = None,
-    confirm: bool = False,
-) -> list[Decision]:
-    """Decide for some users, or (None) for all; those who have a decision in this episode keep it.
+def ask(tx: Transaction, request: AskRequest) -> list[Decision]:
+    """Decide for some users or all; a user who has a decision in this episode keeps it.
 
-    A user with plots gets a decision for each of them, or for those that `plots` names. With open enrolment those who
-    are unknown join, as `enrol` describes them. With `episode` the decisions are for that episode, which is opened with
-    these contexts if it is the next one; `season` is the same by name, and `date` is when a new one begins. Unlikely
-    values and plots that nobody declared are refused with UnconfirmedError unless `confirm` is set.
+    A user with plots gets a decision for each of them, or for those that `plots` names. With open enrolment a new user
+    joins, as `enrol` describes it. The next episode is opened with these contexts if it is asked for.
     """
-    contexts, plots = by_user(tx.state, contexts or {}), by_user(tx.state, plots or {})
-    enrol = by_user(tx.state, enrol or {})
+    users, key, confirm, unavailable = request.users, request.key, request.confirm, request.unavailable
+    episode, season, date = request.episode, request.season, request.date
+    contexts, plots = by_user(tx.state, request.contexts), by_user(tx.state, request.plots)
+    enrol = by_user(tx.state, request.enrol)
     users = None if users is None else [known_name(tx.state, user) for user in users]
     if key is not None:
-        kinds.storable("key", key, kinds.LONGEST_KEY)
+        kinds.storable("key", key, LONGEST_KEY)
         if before := answered(tx, key, users, plots, contexts):
             return before
     allowed.running(tx.state)

@@ -17,7 +17,6 @@ from typing import Any
 from drimed.errors import InputError
 from drimed.records import Event, quoted
 
-LONGEST_KEY = 500  # characters of a caller's key
 _WRITER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), ensure_ascii=False)
 START = ""  # what the first event of a trial is chained to
 

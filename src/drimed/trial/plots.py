@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from drimed.errors import ConflictError, InputError, UnknownNameError
-from drimed.records import Path
+from drimed.records import Path, Plots
 from drimed.trial import allowed
 from drimed.trial.name_faults import name_faults
 from drimed.trial.names import first_twice, tidy
 from drimed.trial.numbers import plot_key
 from drimed.trial.state import TrialState
-
-Wanted = Mapping[str, Sequence[str]] | Sequence[str]  # block -> plots, or plots
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class Place:
         return plot_key(self.user, self.plot)
 
 
-def places(state: TrialState, user: str, wanted: Wanted | None = None) -> list[Place]:
+def places(state: TrialState, user: str, wanted: Plots | None = None) -> list[Place]:
     """Where to decide for a user: on the plots that are asked for, on all of its own, or once."""
     own = state.profile(user).definition.block_of()
     if wanted is None:

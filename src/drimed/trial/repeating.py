@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from drimed.errors import BatchError, ConflictError
-from drimed.records import Decision, Event, Fault
+from drimed.records import Decision, Event, Fault, Plots
 from drimed.trial import events as kinds
 from drimed.trial.covariates import alike, shown
 from drimed.trial.numbers import plot_key
-from drimed.trial.plots import Wanted, places
+from drimed.trial.plots import places
 from drimed.trial.queries import context_of, record, stories
 from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
@@ -20,7 +20,7 @@ def answered(
     tx: Transaction,
     key: str,
     users: Sequence[str] | None,
-    plots: Mapping[str, Wanted],
+    plots: Mapping[str, Plots],
     contexts: Mapping[str, Any],
 ) -> list[Decision]:
     """What this request was answered with before: its own decisions, and those that stood in its episode."""

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from drimed.errors import BatchError, DrimedError, InputError, UnconfirmedError, UnknownNameError
-from drimed.records import Decision, Fault, Path
+from drimed.records import AskRequest, Decision, Fault, Path
 from drimed.trial import asking, sheets
 from drimed.trial.columns import ATTRIBUTE, CONTEXT, SHEET, Column, Columns, marks_of, refuse_split_decimals, usual
 from drimed.trial.names import folded, tidy
@@ -78,9 +78,8 @@ def ask(
     names = list(roster.rows) if users is None else [asking.known_name(tx.state, user) for user in users]
     asked, known = set(names), tx.state.users
     try:
-        made = asking.ask(
-            tx,
-            names,
+        request = AskRequest(
+            users=names,
             # A season is opened with everybody's context, also where only some are asked for.
             contexts={u: context for u, context in roster.contexts.items() if u in asked or u in known},
             enrol={u: definition for u, definition in roster.enrol.items() if u in asked},
@@ -91,6 +90,7 @@ def ask(
             key=key,
             confirm=confirm,
         )
+        made = asking.ask(tx, request)
     except DrimedError as error:
         faults = [_placed(fault, roster, names) for fault in error.faults]
         if not faults or not all(f.row for f in faults):

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from drimed.errors import BatchError, InputError
-from drimed.records import PENDING, Decision, Fault, Receipt, Report
+from drimed.records import PENDING, Decision, Fault, Receipt, Report, TellRequest
 from drimed.trial import queries, telling
 from drimed.trial.columns import (
     ATTRIBUTE,
@@ -94,7 +94,9 @@ def tell(
     doubts = _split_decimals(tx.state, table, found, new)
     rows = list(reports)
     try:
-        return telling.tell(tx, list(reports.values()), confirm=confirm, doubts=_of_reports(doubts, rows))
+        return telling.tell(
+            tx, TellRequest(reports=list(reports.values()), confirm=confirm), doubts=_of_reports(doubts, rows)
+        )
     except BatchError as error:
         raise type(error)(_in_rows(error.faults, rows)) from None
     except InputError as error:

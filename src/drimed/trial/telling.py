@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from drimed.errors import BatchError, ConflictError, InputError, UnconfirmedError, UnknownNameError
-from drimed.records import MISSING, Doubt, Fault, Path, Receipt, Report
+from drimed.records import MISSING, AmendRequest, Doubt, Fault, Path, Receipt, Report, TellRequest
 from drimed.trial import allowed
 from drimed.trial import events as kinds
 from drimed.trial.columns import control_plot
@@ -28,16 +28,14 @@ Values = Mapping[str, float | None]
 PARTS = {"outcome": "metrics", "control": "control"}  # of a report -> of what is recorded
 
 
-def tell(
-    tx: Transaction, reports: Sequence[Report], *, confirm: bool = False, doubts: Sequence[Fault] = ()
-) -> list[Receipt]:
+def tell(tx: Transaction, request: TellRequest, *, doubts: Sequence[Fault] = ()) -> list[Receipt]:
     """Record all of the outcomes or, if one is refused, none; `doubts` about them must be confirmed too."""
-    reports = [replace(r, decision=whole(r.decision)) for r in reports]
+    reports = [replace(r, decision=whole(r.decision)) for r in request.reports]
     if (twice := first_twice([r.decision for r in reports])) is not None:
         raise InputError(f"decision {twice} is reported twice in one call; report each once", ("reports",))
     known = _stories(tx, [r.decision for r in reports])
     outcomes = _merged(tx, known, reports)
-    if not confirm:
+    if not request.confirm:
         _refuse_unlikely(tx.state, known, reports, doubts)
     drafts, receipts = [], []
     for report, outcome in zip(reports, outcomes, strict=True):
@@ -53,21 +51,22 @@ def tell(
     return receipts
 
 
-def amend(tx: Transaction, report: Report, reason: str, *, confirm: bool = False, saw: Report | None = None) -> Receipt:
+def amend(tx: Transaction, request: AmendRequest) -> Receipt:
     """Correct an outcome; the old one stays in the log. None takes a value back; without any, the decision is pending.
 
     `saw` has the values that the correction is about, as they were read: if one of them has changed since, it is
     refused.
     """
+    reason, saw = request.reason, request.saw
     allowed.need_reason(reason)
-    report = replace(report, decision=whole(report.decision))
+    report = replace(request.report, decision=whole(request.report.decision))
     story = _story(tx, report.decision)
     new = _amended(tx.state, story, report)
     if new == story.outcome:
         return _receipt(tx.state, story, "already recorded", new)
     if saw is not None:
         _unchanged(tx.state, story, saw)
-    if not confirm:
+    if not request.confirm:
         faults = unlikely(tx.state, story, report)
         if faults:
             raise UnconfirmedError(faults)

@@ -9,20 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
-from drimed.records import Decision, Event, Head, Look, Opening, Receipt, Report, Status
+from drimed.errors import InputError
+from drimed.records import (
+    AmendRequest,
+    AskRequest,
+    Context,
+    Decision,
+    Event,
+    Head,
+    Look,
+    Opening,
+    Plots,
+    Receipt,
+    Report,
+    Status,
+    TellRequest,
+)
 from drimed.trial import anchors, asking, blinding, changes, enrolling, looking, proposing, queries, telling
 from drimed.trial import events as kinds
-from drimed.trial.asking import Context
 from drimed.trial.creating import Rehearsed as Rehearsed
 from drimed.trial.creating import creating as first_event
 from drimed.trial.enrolling import Definition
 from drimed.trial.events import now
-from drimed.trial.one_or_many import as_many, refuse_several
 from drimed.trial.opened import Opened
 from drimed.trial.parts import Arm, ArmNoise
-from drimed.trial.plots import Wanted
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger, Store, checked
@@ -124,53 +136,15 @@ class Trial:
 
     # Asking
 
-    @overload
-    def ask(  # type: ignore[overload-overlap]  # a text is a sequence of texts, but means one user
-        self,
-        users: str,
-        *,
-        context: Context | None = ...,
-        attributes: Mapping[str, float | str] | None = ...,
-        cohort: str | None = ...,
-        plots: Mapping[str, Wanted] | None = ...,
-        unavailable: Sequence[str] = ...,
-        episode: int | None = ...,
-        season: str | None = ...,
-        date: str | None = ...,
-        key: str | None = ...,
-        confirm: bool = ...,
-        actor: str | None = ...,
-        dry_run: bool = ...,
-    ) -> Decision: ...
-
-    @overload
     def ask(
         self,
-        users: Sequence[str] | None = ...,
-        *,
-        contexts: Mapping[str, Context] | None = ...,
-        enrol: Mapping[str, Definition] | None = ...,
-        plots: Mapping[str, Wanted] | None = ...,
-        unavailable: Sequence[str] = ...,
-        episode: int | None = ...,
-        season: str | None = ...,
-        date: str | None = ...,
-        key: str | None = ...,
-        confirm: bool = ...,
-        actor: str | None = ...,
-        dry_run: bool = ...,
-    ) -> list[Decision]: ...
-
-    def ask(
-        self,
-        users: str | Sequence[str] | None = None,
+        user: str,
         *,
         context: Context | None = None,
-        contexts: Mapping[str, Context] | None = None,
         attributes: Mapping[str, float | str] | None = None,
         cohort: str | None = None,
-        enrol: Mapping[str, Definition] | None = None,
-        plots: Mapping[str, Wanted] | None = None,
+        plot: str | None = None,
+        block: str | None = None,
         unavailable: Sequence[str] = (),
         episode: int | None = None,
         season: str | None = None,
@@ -179,36 +153,80 @@ class Trial:
         confirm: bool = False,
         actor: str | None = None,
         dry_run: bool = False,
-    ) -> Decision | list[Decision]:
-        """Which arm one user gets, or some, or (None) all of them, in one transaction and from one state.
+    ) -> Decision:
+        """Decide which arm one user gets; where it has plots, on this one.
 
-        With open enrolment somebody unknown joins, with these `attributes` and the defaults of this `cohort`; `enrol`
-        has both by user where several are asked for. A user with plots gets a decision for each of them, or for those
-        that `plots` names: {user: [plot, ...]} or {user: {block: [plot, ...]}}.
-
-        `episode` says which episode this is for; if it is the next one, it is opened with these contexts. `season` does
-        the same by name ("spring 2026"), and `date` is when a new one begins ("2026-03-15"). Contexts are those of
-        `open_episode` unless given here. `key` is an idempotency key: a repeated request is answered with the
-        first decisions. (A request that decided nothing new leaves no trace: repeated in a later episode, it decides.)
-        Unlikely contexts and attributes, and plots that were not declared, are refused with UnconfirmedError unless
-        `confirm` is set.
-
-        A dry run shows the probabilities and no arm: the one that will be drawn is concealed.
+        With open enrolment a new user joins with these `attributes` and the defaults of this `cohort`. The other
+        parameters are those of `ask_many`.
         """
-        names, own, enrol = as_many(users, context, contexts, attributes, cohort, enrol)
-        unavailable = asking.arm_names(unavailable)
-        when: dict[str, Any] = {"episode": episode, "season": season, "date": date, "confirm": confirm}
+        if not isinstance(user, str):
+            raise InputError(f"expected the name of one user, got {user!r}; ask_many takes several", ("user",))
+        enrol = {k: v for k, v in {"attributes": attributes, "cohort": cohort}.items() if v is not None}
+        request = AskRequest(
+            users=[user],
+            contexts={} if context is None else {user: context},
+            enrol={user: enrol} if enrol else {},
+            plots={} if plot is None else {user: [plot] if block is None else {block: [plot]}},
+            unavailable=unavailable,
+            episode=episode,
+            season=season,
+            date=date,
+            key=key,
+            confirm=confirm,
+        )
 
-        def act(tx: Transaction) -> list[Decision]:
-            found = asking.ask(
-                tx, names, contexts=own, enrol=enrol, plots=plots, unavailable=unavailable, key=key, **when
-            )
-            if isinstance(users, str):
-                refuse_several(users, found)
-            return found
+        def act(tx: Transaction) -> Decision:
+            found = asking.ask(tx, request)
+            if len(found) > 1:
+                raise InputError(
+                    f"user {user!r} has {len(found)} plots: ask_many([{user!r}]) decides for all, `plot` names one",
+                    ("plots",),
+                )
+            return found[0]
 
-        found = self.decide(act, actor=actor, dry_run=dry_run)
-        return found[0] if isinstance(users, str) else found
+        return self.decide(act, actor=actor, dry_run=dry_run)
+
+    def ask_many(
+        self,
+        users: Sequence[str] | None = None,
+        *,
+        contexts: Mapping[str, Context] | None = None,
+        enrol: Mapping[str, Mapping[str, Any]] | None = None,
+        plots: Mapping[str, Plots] | None = None,
+        unavailable: Sequence[str] = (),
+        episode: int | None = None,
+        season: str | None = None,
+        date: str | None = None,
+        key: str | None = None,
+        confirm: bool = False,
+        actor: str | None = None,
+        dry_run: bool = False,
+    ) -> list[Decision]:
+        """Decide for some users, or (None) for all of them, in one transaction and from one state.
+
+        With open enrolment new users join as `enrol` describes them: {user: {"attributes": {...}, "cohort": ...}}. A
+        user with plots gets a decision for each of them, or for those that `plots` names: {user: [plot, ...]} or
+        {user: {block: [plot, ...]}}.
+
+        `episode` is the episode that this is for; the next one is opened with these contexts. `season` does the same by
+        name ("spring 2026"), and `date` is when a new one begins ("2026-03-15"). Contexts are those of `open_episode`
+        unless given here. `key` is an idempotency key: a repeated request is answered with the first decisions.
+        Unlikely contexts and attributes, and undeclared plots, are refused with UnconfirmedError unless `confirm` is
+        set. A dry run shows the probabilities and no arm: the one that will be drawn is concealed.
+        """
+        request = AskRequest(
+            users=users,
+            contexts=contexts or {},
+            enrol=enrol or {},
+            plots=plots or {},
+            unavailable=unavailable,
+            episode=episode,
+            season=season,
+            date=date,
+            key=key,
+            confirm=confirm,
+        )
+        return self.decide(lambda tx: asking.ask(tx, request), actor=actor, dry_run=dry_run)
 
     def decide(self, act: Callable[[Transaction], T], *, actor: str | None = None, dry_run: bool = False) -> T:
         """Work that takes decisions: outside the store's lock where they take long, so that nobody waits for them.
@@ -268,7 +286,7 @@ class Trial:
     ) -> list[Receipt]:
         """Many outcomes in one transaction: all of them or, if one is refused, none."""
         with self.writing(actor, dry_run=dry_run) as tx:
-            return telling.tell(tx, reports, confirm=confirm)
+            return telling.tell(tx, TellRequest(reports=reports, confirm=confirm))
 
     def amend(
         self,
@@ -291,7 +309,8 @@ class Trial:
         elif saw is not None and not isinstance(saw, Report):
             saw = Report(decision, saw)
         with self.writing(actor, dry_run=dry_run) as tx:
-            return telling.amend(tx, Report(decision, outcome, control), reason, confirm=confirm, saw=saw)
+            report = Report(decision, outcome, control)
+            return telling.amend(tx, AmendRequest(report=report, reason=reason, saw=saw, confirm=confirm))
 
     def mark_missing(self, decision: int, *, reason: str, actor: str | None = None, dry_run: bool = False) -> Receipt:
         """What is not there of an outcome will not come. If it comes after all, it can still be told."""

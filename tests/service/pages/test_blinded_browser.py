@@ -33,7 +33,7 @@ SPEC = {
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Running]:
     with served(Settings(store=str(tmp_path / "trials.db"))) as found:
-        Trial.create(SPEC, found.service.store, actor="ann").ask(actor="pharmacy")
+        Trial.create(SPEC, found.service.store, actor="ann").ask_many(actor="pharmacy")
         yield found
 
 

@@ -196,7 +196,7 @@ def test_a_trial_that_its_rule_stops_says_so_and_decides_nothing(tab: Tab, servi
     trial = Trial.create(SPEC | {"name": "ends", "stopping": {"rules": {"good": rule}}}, service.service.store)
     while (season := trial.state().episode.number) < 40:
         try:
-            given = trial.ask(episode=season + 1) if season < 5 else []
+            given = trial.ask_many(episode=season + 1) if season < 5 else []
         except HaltedError:
             break
         if season >= 5:  # whether a rule is met is seen by whoever asks on the page

@@ -112,7 +112,7 @@ def test_a_torn_file_is_found_when_it_is_read(tmp_path: Path) -> None:
     store = open_store(str(file))
     trial = Trial.create(SMALL, store)
     for _ in range(20):
-        trial.ask()
+        trial.ask_many()
         trial.open_episode()
     store.close()
     whole = file.read_bytes()

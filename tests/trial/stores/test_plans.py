@@ -32,8 +32,8 @@ def test_no_statement_of_the_daily_work_walks_through_the_whole_trial(
 
     trial = Trial.create(BUSY, store)
     for i in range(3):
-        given = trial.ask(key=f"k{i}")
-        trial.ask(key=f"k{i}")
+        given = trial.ask_many(key=f"k{i}")
+        trial.ask_many(key=f"k{i}")
         trial.ask("site 0", key=f"one {i}")
         trial.tell(given[0].id, outcome(given[0].id, given[0].arm))
         trial.decisions([g.id for g in given])

@@ -129,6 +129,7 @@ def _with_chances(rows: list[dict[str, Any]], found: list[Decision]) -> list[dic
 def _without_sheet(
     tx: Transaction, users: list[str] | None, about: dict[str, Any], how: dict[str, Any], **when: Any
 ) -> list[Decision]:
+    from drimed.records import AskRequest
     from drimed.trial import asking, roster, seasons
 
     state = tx.state
@@ -150,4 +151,4 @@ def _without_sheet(
             }
         if about["plots"]:
             words["plots"] = {one: {about["block"]: about["plots"]} if about["block"] else about["plots"]}
-    return asking.ask(tx, users, **words)
+    return asking.ask(tx, AskRequest(users=users, **words))

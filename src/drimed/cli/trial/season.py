@@ -77,7 +77,7 @@ def tell(
     if sheet is None and (decision is None or not (value or control)):
         raise InputError("give a sheet, or --decision with --value")
     trial = common.open_trial(name, store, actor)
-    from drimed.records import Report
+    from drimed.records import Report, TellRequest
     from drimed.trial import sheets, telling
 
     table = common.read_sheet(sheet) if sheet is not None else None
@@ -87,7 +87,7 @@ def tell(
         with trial.writing(dry_run=dry_run) as tx:
             if table is None:
                 report = Report(int(decision or 0), common.values(value), common.values(control) if control else None)
-                told = telling.tell(tx, [report], confirm=confirm)
+                told = telling.tell(tx, TellRequest(reports=[report], confirm=confirm))
                 empty = []
             else:
                 told = sheets.tell(tx, table, ignore=ignore or (), confirm=confirm)

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from drimed.errors import DrimedError, InputError, SpecError
-from drimed.records import Decision, Fault, Path, Receipt, Report, Status
+from drimed.records import AmendRequest, AskRequest, Decision, Fault, Path, Receipt, Report, Status, TellRequest
 from drimed.service import observing, problems
 from drimed.service.answers import Reply
 from drimed.service.endpoints import contract
@@ -153,7 +153,7 @@ async def ask(request: Request, trial: TrialName, body: contract.AskBody) -> Res
     def act(tx: Transaction) -> Decisions:
         more: dict[str, Any] = {"unavailable": body.unavailable, "key": name, "confirm": body.confirm}
         when: dict[str, Any] = {"episode": body.episode, "season": body.season, "date": body.date}
-        return Decisions(asking.ask(tx, body.wanted, **body.known, **more, **when))
+        return Decisions(asking.ask(tx, AskRequest(users=body.wanted, **body.known, **more, **when)))
 
     return await write(request, trial, act, dry_run=body.dry_run, place=body.place, decides=True)
 
@@ -178,7 +178,7 @@ async def tell(request: Request, trial: TrialName, body: contract.TellBody) -> R
     metric, unless you `confirm` it.
     """
     reports = [Report(r.decision, r.outcome, r.control) for r in body.reports]
-    act = _outcomes(lambda tx: Receipts(telling.tell(tx, reports, confirm=body.confirm)))
+    act = _outcomes(lambda tx: Receipts(telling.tell(tx, TellRequest(reports=reports, confirm=body.confirm))))
     place: Place = lambda path: path if path[:1] == ("reports",) else ("reports", 0, *path)  # noqa: E731
     return await write(request, trial, act, dry_run=body.dry_run, place=place)
 
@@ -188,7 +188,7 @@ async def tell_one(
     request: Request, trial: TrialName, decision: DecisionNumber, body: contract.OutcomeBody
 ) -> Response:
     """As `tell`, for the decision in the address."""
-    act = _outcomes(lambda tx: telling.tell(tx, [body.report(decision)], confirm=body.confirm)[0])
+    act = _outcomes(lambda tx: telling.tell(tx, TellRequest(reports=[body.report(decision)], confirm=body.confirm))[0])
     place: Place = lambda path: path[2:] if path[:1] == ("reports",) else path  # noqa: E731
     return await write(request, trial, act, dry_run=body.dry_run, place=place)
 
@@ -203,8 +203,10 @@ async def amend(request: Request, trial: TrialName, decision: DecisionNumber, bo
 
     With `saw`, a correction of what somebody else has corrected meanwhile is refused (409), and says what is there now.
     """
-    words: dict[str, Any] = {"confirm": body.confirm, "saw": body.seen(decision)}
-    act = _outcomes(lambda tx: telling.amend(tx, body.report(decision), body.reason, **words))
+    amended = AmendRequest(
+        report=body.report(decision), reason=body.reason, saw=body.seen(decision), confirm=body.confirm
+    )
+    act = _outcomes(lambda tx: telling.amend(tx, amended))
     return await write(request, trial, act, dry_run=body.dry_run)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from drimed.errors import DrimedError, InputError
-from drimed.records import Decision, Status
+from drimed.records import AskRequest, Decision, Status
 from drimed.service.pages import asked, forms
 from drimed.service.pages.forms import NO_ERRORS, FormErrors
 from drimed.service.pages.route import Pages, Visit, whole
@@ -58,7 +58,7 @@ async def _by_hand(visit: Visit) -> Response:
     def act(tx: Transaction) -> str:
         wanted = asked.typed(visit, tx.state)
         about: dict[str, Any] = {"contexts": wanted.contexts, "enrol": wanted.enrol, "plots": wanted.plots}
-        ask = lambda sure: asking.ask(tx, wanted.users, confirm=sure, **about, **_in_episode(visit))  # noqa: E731
+        ask = lambda sure: asking.ask(tx, AskRequest(users=wanted.users, confirm=sure, **about, **_in_episode(visit)))  # noqa: E731
         return _given(visit, forms.confirmed(visit, ask))
 
     try:

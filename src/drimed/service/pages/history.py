@@ -13,7 +13,7 @@ from drimed.errors import ConflictError, DrimedError, InputError
 from drimed.findings.charts import allocation, forest
 from drimed.findings.checks import no_promise
 from drimed.formatting import number, short
-from drimed.records import Decision, Effect, Event, Receipt, Report, Status
+from drimed.records import AmendRequest, Decision, Effect, Event, Receipt, Report, Status, TellRequest
 from drimed.service import analyses, observing
 from drimed.service.pages import forms, telling
 from drimed.service.pages.forms import NO_ERRORS, FormErrors
@@ -106,7 +106,7 @@ async def outcome(visit: Visit) -> Response:
 
     def act(tx: Transaction) -> Receipt:
         report = _report(visit)
-        return forms.confirmed(visit, lambda sure: outcomes.tell(tx, [report], confirm=sure))[0]
+        return forms.confirmed(visit, lambda sure: outcomes.tell(tx, TellRequest(reports=[report], confirm=sure)))[0]
 
     return await _act(visit, act, "outcome")
 
@@ -118,7 +118,9 @@ async def amend(visit: Visit) -> Response:
     def act(tx: Transaction) -> Receipt:
         report, reason = _report(visit, blank=True), visit.field("reason")
         saw = _saw(visit)
-        return forms.confirmed(visit, lambda sure: [outcomes.amend(tx, report, reason, confirm=sure, saw=saw)])[0]
+        return forms.confirmed(
+            visit, lambda sure: [outcomes.amend(tx, AmendRequest(report=report, reason=reason, confirm=sure, saw=saw))]
+        )[0]
 
     return await _act(visit, act, "amend")
 

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from starlette.responses import Response
 
 from drimed.errors import BatchError, DrimedError, InputError
-from drimed.records import Fault, Receipt, Report
+from drimed.records import Fault, Receipt, Report, TellRequest
 from drimed.service import observing
 from drimed.service.pages import forms
 from drimed.service.pages.forms import NO_ERRORS, FormErrors
@@ -85,7 +85,9 @@ async def _by_hand(visit: Visit) -> Response:
 
     def act(tx: Transaction) -> str:
         found = reports(values)
-        return _after(visit, forms.confirmed(visit, lambda sure: telling.tell(tx, found, confirm=sure)))
+        return _after(
+            visit, forms.confirmed(visit, lambda sure: telling.tell(tx, TellRequest(reports=found, confirm=sure)))
+        )
 
     try:
         return await visit.act(act)
