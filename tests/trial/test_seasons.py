@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -136,7 +137,7 @@ def test_a_sheet_may_write_dates_with_dots(tmp_path: Path) -> None:
 
 
 def test_a_date_cannot_be_changed_by_asking_again(trial: Trial) -> None:
-    def ask(**when: str) -> None:
+    def ask(**when: Any) -> None:
         with trial.writing() as tx:
             asking.ask(tx, AskRequest(users=["north"], **when))
 
