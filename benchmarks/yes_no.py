@@ -66,8 +66,8 @@ def play(kind: str, world: Mapping[str, float], seed: int) -> Played:
     found = [x for x in analyse(trial).effects if (x.who, x.on, x.source) == (EVERYBODY, REWARD, MODEL)]
     found = [x for x in found if x.arm != CONTROL]
     return Played(
-        [x.likely_low <= effect[x.arm] <= x.likely_high for x in found],
-        [x.likely_high - x.likely_low for x in found],
+        [x.likely_ends[0] <= effect[x.arm] <= x.likely_ends[1] for x in found],
+        [x.likely_ends[1] - x.likely_ends[0] for x in found],
         short,
         any(x.likely > 0 and effect[x.arm] <= 0 for x in found),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+from math import inf
 
 RETIRED = " (retired)"  # behind the name of an arm
 NOT_KNOWN = "not known yet"  # in place of a number or a range that rests on nothing
@@ -35,12 +36,13 @@ def known(value: float) -> str:
     return NOT_KNOWN if abs(value) >= ENDLESS else short(value)
 
 
-def span(low: float, high: float) -> str:
-    """A range.
+def span(low: float | None, high: float | None) -> str:
+    """A range; None: an end that is not known.
 
-    >>> span(-26.21, 3.5), span(-1e50, 1e50)
+    >>> span(-26.21, 3.5), span(None, None)
     ('−26.2 to 3.5', 'not known yet')
     """
+    low, high = -inf if low is None else low, inf if high is None else high
     return NOT_KNOWN if low <= -ENDLESS and high >= ENDLESS else f"{short(low)} to {short(high)}"
 
 

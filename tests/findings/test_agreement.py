@@ -60,15 +60,14 @@ def test_model_and_propensities_agree_where_both_are_right(found: Analysis) -> N
 
 def test_ranges_with_nothing_in_common_are_an_alarm_with_advice(found: Analysis) -> None:
     true = one(found, "new", MODEL)
-    moved = [
-        replace(x, estimate=x.estimate + 5, low=x.low + 5, high=x.high + 5) if x is true else x for x in found.effects
-    ]
+    shifted = replace(true, estimate=true.estimate + 5, low=true.ends[0] + 5, high=true.ends[1] + 5)
+    moved = [shifted if x is true else x for x in found.effects]
     parted = agreement(found.seen, found.fit, moved)
     assert [(x.who, x.arm) for x in parted.apart] == [(EVERYBODY, "new")]
-    assert parted.apart[0].model == (true.low + 5, true.high + 5)
+    assert parted.apart[0].model == (true.ends[0] + 5, true.ends[1] + 5)
     assert parted.apart[0].model_free[1] < parted.apart[0].model[0]
     wider = one(found, "new", PROPENSITIES)
-    assert parted.apart[0].model_free[0] < wider.low
+    assert parted.apart[0].model_free[0] < wider.ends[0]
     assert parted.rate == 0.01 + RATE / 2  # the paper's ranges hold together at 1 - delta
     (alarm,) = parted.alarms
     assert "without the model the answer is another" in alarm.what
@@ -79,7 +78,7 @@ def test_ranges_with_nothing_in_common_are_an_alarm_with_advice(found: Analysis)
 
 def test_ranges_that_part_only_at_95_percent_are_no_alarm(found: Analysis) -> None:
     true, free = one(found, "new", MODEL), one(found, "new", PROPENSITIES)
-    near = replace(true, low=free.high + 0.01, high=free.high + 1, estimate=free.high + 0.5)
+    near = replace(true, low=free.ends[1] + 0.01, high=free.ends[1] + 1, estimate=free.ends[1] + 0.5)
     moved = [near if x is true else x for x in found.effects]
     assert agreement(found.seen, found.fit, moved).apart == []
 
@@ -87,8 +86,8 @@ def test_ranges_that_part_only_at_95_percent_are_no_alarm(found: Analysis) -> No
 def test_exact_ranges_come_where_the_file_bounds_the_reward(found: Analysis) -> None:
     assert reward_range(found.seen) == (0.0, 1.0)
     sure, usual = one(found, "new", EXACT), one(found, "new", PROPENSITIES)
-    assert sure.low < usual.low < 0.8 < usual.high < sure.high
-    assert sure.low > 0
+    assert sure.ends[0] < usual.ends[0] < 0.8 < usual.ends[1] < sure.ends[1]
+    assert sure.ends[0] > 0
     assert "without the model, exact" in report(found)
     assert "outside the range that the trial file gives its metric" in report(found)
 

@@ -71,8 +71,8 @@ def test_every_guaranteed_range_holds_the_truth(done: Analysis) -> None:
     truth = {"reward": EFFECT, "yield": {a: YIELD[a] - 5 for a in YIELD}, "cost": {a: COST[a] - 30 for a in COST}}
     checked = 0
     for x in done.effects:
-        assert x.low <= truth[x.on][x.arm] <= x.high, x
-        assert x.low <= x.likely_low <= x.estimate <= x.likely_high <= x.high, x
+        assert x.ends[0] <= truth[x.on][x.arm] <= x.ends[1], x
+        assert x.ends[0] <= x.likely_ends[0] <= x.estimate <= x.likely_ends[1] <= x.ends[1], x
         checked += x.source == "model"
     assert checked == 3 * (3 * 3 + 6)  # arms x (groups x (reward and metrics) + users)
 
@@ -80,12 +80,12 @@ def test_every_guaranteed_range_holds_the_truth(done: Analysis) -> None:
 def test_groups_and_everybody_are_reported_and_control_has_no_effect(done: Analysis) -> None:
     assert {x.who for x in done.effects} == {EVERYBODY, "even", "odd", *SPEC["users"]}
     control = [x for x in done.effects if x.arm == "old" and x.source == "model"]
-    assert all((x.estimate, x.low, x.high) == (0.0, 0.0, 0.0) for x in control)
+    assert all((x.estimate, x.ends[0], x.ends[1]) == (0.0, 0.0, 0.0) for x in control)
 
 
 def test_the_better_arm_is_recommended(done: Analysis) -> None:
     assert [r.effect.arm for r in done.recommendations] == ["good"] * 6
-    assert all(r.p_best > 0.99 and r.effect.likely_low > 0 for r in done.recommendations)
+    assert all(r.p_best > 0.99 and r.effect.likely_ends[0] > 0 for r in done.recommendations)
 
 
 def test_the_course_counts_every_decision_and_gain(done: Analysis) -> None:

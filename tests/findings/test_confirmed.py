@@ -49,7 +49,7 @@ def test_after_one_season_ranges_are_clear_of_zero_and_nothing_is_said(one: Anal
         found = of(one, arm)
         assert len(found) == 1 + 2 + 4
         for x in found:
-            assert min(way * x.low, way * x.high) > 0, "the ranges stay as they are"
+            assert min(way * x.ends[0], way * x.ends[1]) > 0, "the ranges stay as they are"
             assert (x.certain, x.likely, x.verdict, x.seasons) == (0, 0, "open", 1)
             assert x.unconfirmed == WHY
     said = sentences(one)
@@ -108,7 +108,7 @@ def test_an_arm_that_came_later_waits_for_its_second_season_alone() -> None:
     trial.tell_many(reports, confirm=True)
     found = analyse(trial)
     (new,) = (x for x in of(found, "new") if x.who == EVERYBODY)
-    assert new.low > 0
+    assert new.ends[0] > 0
     assert (new.seasons, new.likely) == (1, 0)
     assert all(x.certain == 1 for x in of(found, "good"))
     assert f"Not judged yet: new ({WHY})." in sentences(found)

@@ -44,15 +44,15 @@ def test_ranges_hold_the_truth_and_are_of_use(done: Analysis) -> None:
     own = [x for x in done.own_effects if x.arm != "old"]
     assert len(own) == 12
     for x in own:
-        assert x.low <= EFFECT[x.arm] <= x.high, x
-        assert x.low <= x.likely_low <= x.estimate <= x.likely_high <= x.high, x
+        assert x.ends[0] <= EFFECT[x.arm] <= x.ends[1], x
+        assert x.ends[0] <= x.likely_ends[0] <= x.estimate <= x.likely_ends[1] <= x.ends[1], x
         # field-model.md, section 5: about 1.7 times as wide where much was learned
-        assert 1.2 < (x.high - x.low) / (x.likely_high - x.likely_low) < 2.5, x
+        assert 1.2 < (x.ends[1] - x.ends[0]) / (x.likely_ends[1] - x.likely_ends[0]) < 2.5, x
     for x in done.effects:
         if (x.who, x.on, x.arm, x.source) == (EVERYBODY, REWARD, "good", "model"):
-            assert x.likely_low > 0
+            assert x.likely_ends[0] > 0
     control = [x for x in done.effects if x.arm == "old" and x.source == "model"]
-    assert all((x.estimate, x.low, x.high) == (0.0, 0.0, 0.0) for x in control)
+    assert all((x.estimate, x.ends[0], x.ends[1]) == (0.0, 0.0, 0.0) for x in control)
 
 
 def test_users_with_other_controls_and_levels_have_the_right_effects() -> None:
@@ -75,10 +75,10 @@ def test_users_with_other_controls_and_levels_have_the_right_effects() -> None:
     for x in found.own_effects:
         if x.arm == "good":
             assert abs(x.estimate - truth[x.who]) < 8, x  # half of the gap would be 30
-            assert x.low <= truth[x.who] <= x.high
+            assert x.ends[0] <= truth[x.who] <= x.ends[1]
     pooled = next(x for x in found.effects if (x.who, x.on, x.arm) == (EVERYBODY, REWARD, "good"))
     assert abs(pooled.estimate - np.mean(list(truth.values()))) < 5
-    assert pooled.likely_low <= np.mean(list(truth.values())) <= pooled.likely_high
+    assert pooled.likely_ends[0] <= np.mean(list(truth.values())) <= pooled.likely_ends[1]
 
 
 def test_effects_of_some_users_come_from_the_state_alone(done: Analysis) -> None:
@@ -89,7 +89,7 @@ def test_effects_of_some_users_come_from_the_state_alone(done: Analysis) -> None
         (x.who, x.arm, x.decisions, x.available) for x in wanted
     ]
     np.testing.assert_allclose([x.estimate for x in found], [x.estimate for x in wanted], rtol=1e-9)
-    np.testing.assert_allclose([x.low for x in found], [x.low for x in wanted], rtol=1e-6)
+    np.testing.assert_allclose([x.ends[0] for x in found], [x.ends[0] for x in wanted], rtol=1e-6)
 
 
 def test_the_better_arm_is_recommended_to_everybody(done: Analysis, people: Analysis) -> None:

@@ -18,7 +18,7 @@ from drimed.trial.trial import Trial
 from tests.findings.field_trials import FIELD, PEOPLE, grown
 from tests.findings.test_confirmed import CLEAR
 
-CHANCE = "open: among so many comparisons it may be chance"
+CHANCE = "inconclusive after adjusting for multiple comparisons"
 
 
 @pytest.fixture(scope="module")
@@ -26,22 +26,23 @@ def done() -> Analysis:
     return analyse(grown(FIELD, 4))
 
 
-def effect(who: str, low: float, high: float, *, stands: bool | None) -> Effect:
-    return Effect(who, "good", "reward", (low + high) / 2, low - 9, high + 9, low, high, seasons=4, stands=stands)
+def effect(who: str, low: float, high: float, *, significant: bool | None) -> Effect:
+    ends = low - 9, high + 9, low, high
+    return Effect(who, "good", "reward", (low + high) / 2, *ends, seasons=4, significant=significant)
 
 
 def test_a_range_on_one_side_of_zero_says_nothing_where_it_does_not_stand() -> None:
     for stands, likely in ((True, 1), (None, 1), (False, 0)):
-        assert effect("s0", 0.2, 2.0, stands=stands).likely == likely
-        assert effect("s0", -2.0, -0.2, stands=stands).likely == -likely
-    assert effect("s0", 0.2, 2.0, stands=False).why_open == CHANCE
-    assert not effect("s0", 0.2, 2.0, stands=True).why_open
-    assert not effect("s0", -0.2, 2.0, stands=False).why_open, "it is open by its range"
-    assert "one season only" in replace(effect("s0", 0.2, 2.0, stands=False), seasons=1).why_open
+        assert effect("s0", 0.2, 2.0, significant=stands).likely == likely
+        assert effect("s0", -2.0, -0.2, significant=stands).likely == -likely
+    assert effect("s0", 0.2, 2.0, significant=False).why_open == CHANCE
+    assert not effect("s0", 0.2, 2.0, significant=True).why_open
+    assert not effect("s0", -0.2, 2.0, significant=False).why_open, "it is open by its range"
+    assert "one season only" in replace(effect("s0", 0.2, 2.0, significant=False), seasons=1).why_open
 
 
 def test_what_is_certain_needs_no_other_user() -> None:
-    sure = replace(effect("s0", 0.2, 2.0, stands=False), low=0.1, high=2.1)
+    sure = replace(effect("s0", 0.2, 2.0, significant=False), low=0.1, high=2.1)
     assert (sure.certain, sure.likely) == (1, 0)
     assert not sure.why_open
     drawn = forest("effects", "Effects", [Row("good", sure)], on="reward")
@@ -51,7 +52,7 @@ def test_what_is_certain_needs_no_other_user() -> None:
 
 def test_sentences_and_charts_say_that_it_may_be_chance(done: Analysis) -> None:
     users = list(done.seen.state.users)
-    found = [effect(users[0], 0.2, 2.0, stands=False), effect(users[1], -1.0, 2.0, stands=False)]
+    found = [effect(users[0], 0.2, 2.0, significant=False), effect(users[1], -1.0, 2.0, significant=False)]
     said = sentences(replace(done, effects=found))
     assert "No arm is likely to be better than the control for any site so far." in said
     chance = "By the range alone, good would be called better for 1 of 6 sites; among so many arms and sites"
@@ -64,7 +65,7 @@ def test_sentences_and_charts_say_that_it_may_be_chance(done: Analysis) -> None:
 
 
 def test_the_summary_calls_what_is_certain_clear_though_its_likely_range_does_not_stand(done: Analysis) -> None:
-    open_ = effect(EVERYBODY, 0.2, 2.0, stands=False)
+    open_ = effect(EVERYBODY, 0.2, 2.0, significant=False)
     for found, words in ((open_, "is estimated to earn"), (replace(open_, low=0.1, high=2.1), "earns")):
         said = next(s for s in sentences(replace(done, effects=[found])) if s.startswith("For the average of"))
         assert f"good {words} 1.1 more than the control" in said
@@ -78,9 +79,9 @@ def test_a_site_is_judged_with_all_sites_together() -> None:
     alone = {x.arm: x for x in effects(state, ["s0"])}
     for x in found.effects:
         if x.source == "model" and x.arm == "good" and x.on == "reward":
-            assert x.stands
+            assert x.significant
     report_s0 = {x.arm: x for x in found.own_effects if x.who == "s0"}
-    assert {arm: x.stands for arm, x in alone.items()} == {arm: x.stands for arm, x in report_s0.items()}
+    assert {arm: x.significant for arm, x in alone.items()} == {arm: x.significant for arm, x in report_s0.items()}
 
 
 def test_with_many_users_one_of_them_stands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,9 +91,9 @@ def test_with_many_users_one_of_them_stands_alone(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("drimed.findings.effects.MOST_USERS", 3)
     alone = effects(state, list(state.users))
     for one, other in zip(together, alone, strict=True):
-        assert bool(one.stands) >= bool(other.stands)
-        assert replace(one, stands=None) == replace(other, stands=None)
-    assert [x.stands for x in together] != [x.stands for x in alone]
+        assert bool(one.significant) >= bool(other.significant)
+        assert replace(one, significant=None) == replace(other, significant=None)
+    assert [x.significant for x in together] != [x.significant for x in alone]
 
 
 def test_of_the_papers_model_it_is_not_asked() -> None:
@@ -101,7 +102,7 @@ def test_of_the_papers_model_it_is_not_asked() -> None:
         paper | {"model": {"kind": "paper"}, "policy": {"name": "dri_med"}, "users": {"s0": {}, "s1": {}}},
         MemoryStore(),
     )
-    assert {x.stands for x in effects(trial.state(), ["s0"])} == {None}
+    assert {x.significant for x in effects(trial.state(), ["s0"])} == {None}
 
 
 def test_what_is_known_counts_for_users_groups_and_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,9 +111,9 @@ def test_what_is_known_counts_for_users_groups_and_metrics(monkeypatch: pytest.M
     found = [x for x in analyse(grown(CLEAR, 3, times=3.0)).effects if x.source == "model"]
     assert {x.who for x in found} == {"all users", "a", "b", "s0", "s1", "s2", "s3"}
     assert {x.on for x in found} == {"reward", "yield", "cost"}
-    assert not any(x.stands for x in found)
+    assert not any(x.significant for x in found)
     people = [x for x in analyse(grown(PEOPLE, 4, times=3.0)).effects if x.source == "model" and x.arm == "good"]
-    assert any(x.stands for x in people)
+    assert any(x.significant for x in people)
 
 
 def test_users_and_groups_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

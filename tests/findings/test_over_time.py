@@ -28,14 +28,14 @@ def done() -> Analysis:
 
 def _effects(a: Analysis, episode: int) -> dict[tuple[str, str], tuple[float, ...]]:
     (found,) = [p for p in a.past if p.episode == episode]
-    return {(x.arm, x.on): (x.estimate, x.low, x.high, x.likely_low, x.likely_high) for x in found.effects}
+    return {(x.arm, x.on): (x.estimate, *x.ends, *x.likely_ends) for x in found.effects}
 
 
 def _now(a: Analysis) -> dict[tuple[str, str], tuple[float, ...]]:
     return {
-        (x.arm, x.on): (x.estimate, x.low, x.high, x.likely_low, x.likely_high)
+        (x.arm, x.on): (x.estimate, *x.ends, *x.likely_ends)
         for x in a.effects
-        if x.who == EVERYBODY and x.source == MODEL and x.arm in a.given and not x.estimate == x.low == x.high == 0
+        if x.who == EVERYBODY and x.source == MODEL and x.arm in a.given and not x.is_control
     }
 
 
@@ -55,7 +55,7 @@ def test_ranges_narrow_as_outcomes_come_and_hold_the_truth(done: Analysis) -> No
     for point in done.past:
         for x in point.effects:
             if x.on == "yield":
-                courses.setdefault(x.arm, []).append((x.likely_low, x.likely_high))
+                courses.setdefault(x.arm, []).append((x.likely_ends[0], x.likely_ends[1]))
     assert set(courses) == {"good", "bad"}
     for arm, ranges in courses.items():
         widths = [high - low for low, high in ranges]

@@ -152,7 +152,7 @@ def test_what_a_rehearsal_claims_is_what_the_report_of_a_live_trial_shows(name: 
         live = [[getattr(e, n) for e in shown] for n in ("estimate", "likely_low", "likely_high", "low", "high")]
         np.testing.assert_allclose([part[s, arms] for part in found], live, rtol=1e-5, atol=1e-6)
         assert look.confirmed[s, arms].tolist() == [e.confirmed for e in shown]
-        assert look.stands[s, arms].tolist() == [e.stands is not False for e in shown]
+        assert look.stands[s, arms].tolist() == [e.significant is not False for e in shown]
         assert len(arms) > 1
 
 

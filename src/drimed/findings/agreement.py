@@ -157,16 +157,16 @@ def agreement(seen: Gathered, fit: Inference, effects: Sequence[Effect]) -> Agre
     pairs = [
         (x, of[x.who, x.arm, MODEL]) for x in of.values() if x.source == PROPENSITIES and (x.who, x.arm, MODEL) in of
     ]
-    pairs = [(free, model) for free, model in pairs if not model.low == model.high == 0]  # the control itself
+    pairs = [(free, model) for free, model in pairs if not model.is_control]
     possible = len(members) * len(state.problem.arms)
     alpha = RATE / (2 * possible)
     found = []
     for free, model in pairs:
-        if not _parted((free.low, free.high), (model.low, model.high)):
+        if not _parted(free.ends, model.ends):
             continue  # narrower ranges have something in common
         some = members[free.who]
         wide = ranges(seen, {free.who: some}, [free.arm], alpha=alpha)[free.who, free.arm]
-        by_model = _by_model(seen, fit, some, free.arm, alpha) or (model.low, model.high)
+        by_model = _by_model(seen, fit, some, free.arm, alpha) or model.ends
         if _parted(wide, by_model):
             found.append(Apart(free.who, free.arm, by_model, wide, state.spec.reward.unit))
     rate = RATE if isinstance(fit, Known) else state.spec.delta + RATE / 2

@@ -294,7 +294,7 @@ def _unconfirmed(own: list[Effect]) -> list[str]:
     """Of which arms nothing is said yet, and why."""
     waiting: dict[str, list[str]] = {}
     for x in own:
-        if x.unconfirmed and not x.estimate == x.low == x.high == 0 and x.arm not in waiting.get(x.unconfirmed, ()):
+        if x.unconfirmed and not x.is_control and x.arm not in waiting.get(x.unconfirmed, ()):
             waiting.setdefault(x.unconfirmed, []).append(x.arm)
     return [f"Not judged yet: {listed(arms, MOST_NAMED)} ({why})." for why, arms in waiting.items()]
 

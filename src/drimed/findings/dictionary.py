@@ -28,8 +28,8 @@ TABLES: dict[str, dict[str, str]] = {
         "available": "whether anybody here can get the arm now",
         "seasons": "how many have outcomes of the arm, or of the control if these are fewer; with fewer than 2 the arm "
         "is not judged; empty: it does not matter in this model, or for what rests on the propensities alone",
-        "stands": "whether what the likely range says stands allowing for all arms and users that are compared; where "
-        "it does not, it may be chance and the arm is open; empty: the paper's model or the propensities alone, where "
+        "significant": "whether the likely range excludes 0 after adjusting for all arms and users; where it "
+        "does not, it may be chance and the arm is open; empty: the paper's model or the propensities alone, where "
         "this is not asked",
         "retired": "whether the arm was retired: it is not given any more, and what was found about it stays",
         "own_outcomes": "how many outcomes of the arm there are here; empty: not worked out",

@@ -31,7 +31,7 @@ from drimed.records import Effect
 from drimed.trial.gather import Gathered
 from drimed.trial.model_free import REWARD as REWARD
 from drimed.trial.model_free import model_free
-from drimed.trial.model_ranges import known, offers_now
+from drimed.trial.model_ranges import end, known, offers_now
 from drimed.trial.state import TrialState
 
 EVERYBODY = "all users"
@@ -190,8 +190,8 @@ def named(
     seen, stood = ([None] * len(arms) if column is None else column.tolist() for column in (seasons, stands))
     rows = zip(arms, ranges.T.tolist(), times.tolist(), possible.tolist(), seen, stood, strict=False)
     return [
-        Effect(who, arm, on, estimate, low, high, likely_low, likely_high, MODEL, n, can, *rest)
-        for arm, (estimate, low, high, likely_low, likely_high), n, can, *rest in rows
+        Effect(who, arm, on, value, end(a), end(b), end(c), end(d), MODEL, n, can, *rest)
+        for arm, (value, a, b, c, d), n, can, *rest in rows
     ]
 
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from drimed.findings import effects, inference
 from drimed.findings.inference import Inference
-from drimed.formatting import ENDLESS
 from drimed.learning.field import cells as field_cells
 from drimed.learning.field import contrasts
 from drimed.learning.field.cells import FACTORS, Cells
@@ -95,9 +94,7 @@ def _known(seen: Gathered, past: Past) -> Past:
     """Without arms of which nothing was known by then, and without the control against itself."""
     by_then = seen.told & (seen.episode <= past.episode)
     there = {seen.state.problem.arms[k] for k in np.unique(seen.arm[by_then])}
-    kept = [
-        x for x in past.effects if x.arm in there and x.likely_high < ENDLESS and not x.estimate == x.low == x.high == 0
-    ]
+    kept = [x for x in past.effects if x.arm in there and x.is_known and not x.is_control]
     return Past(past.episode, kept)
 
 

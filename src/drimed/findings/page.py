@@ -25,7 +25,7 @@ from drimed.findings.stopping import story
 from drimed.findings.undecided import NOTHING_YET, undecided
 from drimed.findings.upcoming import upcoming
 from drimed.findings.varying import Varying
-from drimed.formatting import ENDLESS, amount, counted, measured, moment, percent, short, span
+from drimed.formatting import amount, counted, measured, moment, percent, short, span
 from drimed.learning.field.contrasts import ALPHA, Known
 from drimed.outputs import replacing
 from drimed.records import Effect
@@ -193,12 +193,12 @@ def _by_site(a: Analysis, view: View) -> Chart | None:
 
 def _shows(effect: Effect) -> bool:
     """Whether there is something to draw: the control against itself has no effect, and before any data all is open."""
-    return not effect.estimate == effect.low == effect.high == 0 and effect.likely_high < ENDLESS
+    return not effect.is_control and effect.is_known
 
 
 def _known(a: Analysis) -> bool:
     """Whether outcomes have told anything about arms."""
-    return bool(a.seen.told.any()) and all(x.likely_high < ENDLESS for x in a.own_effects)
+    return bool(a.seen.told.any()) and all(x.is_known for x in a.own_effects)
 
 
 def _row(a: Analysis, effect: Effect, good: Better | None, label: str) -> Row:
@@ -254,8 +254,8 @@ def _level(a: Analysis) -> str:
 
 def _sourced(a: Analysis, effect: Effect) -> dict[str, Any]:
     """An effect, and how much of what is known about it comes from outcomes here; ends that are not known are empty."""
-    plain = {name: "" if _endless(value) else value for name, value in effect.plain().items()}
-    if effect.likely_high >= ENDLESS:
+    plain = {name: "" if value is None else value for name, value in effect.plain().items()}
+    if not effect.is_known:
         plain["estimate"] = ""
     plain["retired"] = effect.arm in a.seen.state.retired
     if a.varying is None:
@@ -265,14 +265,10 @@ def _sourced(a: Analysis, effect: Effect) -> dict[str, Any]:
     return plain | known
 
 
-def _endless(value: object) -> bool:
-    return isinstance(value, float) and abs(value) >= ENDLESS
-
-
 def _flat(r: Recommendation) -> dict[str, Any]:
     e = r.effect
     found = {"effect_low": e.low, "effect_high": e.high, "likely_low": e.likely_low, "likely_high": e.likely_high}
-    ends = {name: "" if _endless(end) else end for name, end in found.items()}
+    ends = {name: "" if end is None else end for name, end in found.items()}
     own = {"user": r.user, "arm": e.arm, "control": r.control, "effect": e.estimate}
     next_best = {"lead": "", "runner_up": ""} if r.alone else {"lead": r.lead, "runner_up": r.runner_up}
     return own | ends | next_best | {"p_best": r.p_best}

@@ -14,49 +14,70 @@ ENOUGH_SEASONS = 2  # with outcomes of an arm and of its control, before the arm
 
 @dataclass(frozen=True)
 class Effect:
-    """An arm against the control, for one user, a group or all users."""
+    """An arm against the control at one look, for one user, a group or all users."""
 
     who: str
     arm: str
     on: str  # "reward" or a metric
     estimate: float
-    low: float  # the guaranteed range: it holds at all times at once
-    high: float
-    likely_low: float  # the likely range, 95 %
-    likely_high: float
+    low: float | None  # the range that holds at all looks at once; None: nothing is known yet
+    high: float | None
+    likely_low: float | None  # the 95 % range at this look; None: nothing is known yet
+    likely_high: float | None
     source: str = "model"  # or "propensities": without a model of the mean
     decisions: int = 0  # how often the arm was given here
     available: bool = True
-    # With outcomes of the arm, or of the control if these are fewer; None: no season does anything to an arm alone.
+    # Seasons with outcomes of the arm and of the control; None: seasons have no effects on single arms.
     seasons: int | None = None
-    # Whether its likely range says the same allowing for all arms and users that are compared; None: that is not asked.
-    stands: bool | None = None
+    # Whether the likely range excludes 0 after adjusting for multiple comparisons; None: there is no adjustment.
+    significant: bool | None = None
 
     @property
     def verdict(self) -> str:
-        """In one word."""
+        """Better, worse or open."""
         return {1: "better", -1: "worse", 0: "open"}[self.certain]
 
     @property
     def certain(self) -> int:
-        """Whether it is better (1) or worse (-1) than the control at all times, or open (0)."""
-        return _way(self.low, self.high) if self.confirmed else 0
+        """1 for better and -1 for worse than the control by the range at all looks, 0 for open."""
+        return _side(self.low, self.high) if self.confirmed else 0
 
     @property
     def likely(self) -> int:
-        """The same by the likely range, if that stands among all arms and users that are compared."""
-        return _way(self.likely_low, self.likely_high) if self.confirmed and self.stands is not False else 0
+        """The same by the likely range, after adjusting for multiple comparisons."""
+        return _side(self.likely_low, self.likely_high) if self.confirmed and self.significant is not False else 0
 
     @property
     def by_chance(self) -> bool:
-        """Whether it is open though its likely range is on one side of 0, as that of one among so many easily is."""
-        open_ = self.confirmed and self.stands is False and not self.certain
-        return open_ and _way(self.likely_low, self.likely_high) != 0
+        """Whether the likely range excludes 0, but not after adjusting for multiple comparisons."""
+        open_ = self.confirmed and self.significant is False and not self.certain
+        return open_ and _side(self.likely_low, self.likely_high) != 0
 
     @property
     def confirmed(self) -> bool:
-        """Whether more than one season has told of it: a single one cannot tell an arm from what it did to it."""
+        """Whether enough seasons have outcomes of the arm and of the control."""
         return self.seasons is None or self.seasons >= ENOUGH_SEASONS
+
+    @property
+    def is_known(self) -> bool:
+        """Whether outcomes have told anything about it."""
+        return self.likely_low is not None and self.likely_high is not None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The range at all looks; infinite where it is not known."""
+        return -inf if self.low is None else self.low, inf if self.high is None else self.high
+
+    @property
+    def likely_ends(self) -> tuple[float, float]:
+        """The likely range; infinite where it is not known."""
+        low, high = self.likely_low, self.likely_high
+        return -inf if low is None else low, inf if high is None else high
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the arm is the control itself, which has no effect."""
+        return self.estimate == self.low == self.high == 0
 
     @property
     def unconfirmed(self) -> str:
@@ -65,8 +86,8 @@ class Effect:
 
     @property
     def why_open(self) -> str:
-        """Why it is not judged, or open though its likely range is on one side of 0; empty: neither."""
-        return self.unconfirmed or ("open: among so many comparisons it may be chance" if self.by_chance else "")
+        """Why it is open though its likely range excludes 0; empty: it is not."""
+        return self.unconfirmed or ("inconclusive after adjusting for multiple comparisons" if self.by_chance else "")
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
@@ -74,9 +95,8 @@ class Effect:
 
     @staticmethod
     def read(data: Mapping[str, Any]) -> Effect:
-        """From JSON data; an end that is not known yet is as far away as can be."""
-        ends = {"low": -inf, "high": inf}
-        return read(Effect, {**data, **{name: end for name, end in ends.items() if data[name] is None}})
+        """From JSON data."""
+        return read(Effect, data)
 
 
 def unconfirmed(seasons: int | None) -> str:
@@ -92,8 +112,9 @@ def unconfirmed(seasons: int | None) -> str:
     return "compared with the control in one season only: another must confirm it"
 
 
-def _way(low: float, high: float) -> int:
-    return 1 if low > 0 else -1 if high < 0 else 0
+def _side(low: float | None, high: float | None) -> int:
+    """The side of 0 on which a range lies: 1, -1, or 0 for both."""
+    return 1 if low is not None and low > 0 else -1 if high is not None and high < 0 else 0
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from drimed.trial.state import TrialState
 from drimed.trial.stopping import DOES, View, called, claim_key, limits, whose
 from drimed.trial.stores.store import Ledger
 
-CHECKS_MODEL = 5  # the first form of trials whose rules by the model are not met where the model is wrong
 Ranges = Mapping[tuple[str, str], tuple[float, float]]  # name of a group or user, and arm -> low, high
 
 
@@ -34,7 +33,7 @@ def look(
     before = before if before is not None and before.state.seq <= state.seq else None
     seen = gather(ledger, state, before) if beyond_model(state) else None
     body = says(state, seen, cause)
-    if state.form >= CHECKS_MODEL and any(map(_met_by_model, body["rules"])):  # only then is the check worth its time
+    if any(map(_met_by_model, body["rules"])):  # only then is the check worth its time
         seen = gather(ledger, state, before) if seen is None else seen
         wrong = model_is_wrong(seen)
         body = body if wrong is None else says(state, seen, cause, wrong)

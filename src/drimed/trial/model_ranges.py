@@ -16,8 +16,6 @@ from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.policy import Policy
 from drimed.trial.state import TrialState
 
-COUNTS_SEASONS = 5  # the first form of trials whose stopping rules do
-
 
 def offers_now(state: TrialState, users: Sequence[str] | None = None) -> Offer:
     """What some users, or (None) all, would be offered in a typical context; the users are the first axis."""
@@ -43,15 +41,19 @@ def known(state: TrialState, offers: Offer) -> Known | None:
     return contrasts.know(policy.learner, state.settled().evidence, offers)
 
 
+def end(value: float) -> float | None:
+    """An end of a range; None: nothing is known."""
+    return float(value) if abs(value) < UNKNOWN else None
+
+
 def seasons(
     state: TrialState, members: Mapping[str, list[int]], arms: Sequence[str], *, metric: str | None = None
 ) -> dict[tuple[str, str], int]:
     """How many have told of each arm and of the controls of these users; empty where that does not matter.
 
-    It does where seasons have effects on single arms (`drimed.learning.field.confirmed`), but for trials of an earlier
-    form, whose looks were taken without it.
+    It does where seasons have effects on single arms (`drimed.learning.field.confirmed`).
     """
-    found = _seasons(state, list(state.users)) if state.form >= COUNTS_SEASONS else None
+    found = _seasons(state, list(state.users))
     if found is None:
         return {}
     both = found[..., 0 if metric is None else 1 + state.problem.metrics.index(metric)]  # (H, K)

@@ -94,7 +94,10 @@ class Row:
     @property
     def likely(self) -> tuple[float, float] | None:
         """The likely range, where it is another than the long one."""
-        return None if self.single or self.model_free else (self.effect.likely_low, self.effect.likely_high)
+        e = self.effect
+        if self.single or self.model_free or e.likely_low is None or e.likely_high is None:
+            return None
+        return e.likely_low, e.likely_high
 
     @property
     def _way(self) -> tuple[int, str]:
@@ -226,8 +229,9 @@ def _fitting(row: Row, room: int) -> str:
 
 def _marks(row: Row, x: Scale, y: float, promise: str, unit: str) -> Markup:
     e, likely = row.effect, row.likely
-    parts = [svg.line(x(e.low), y, x(e.high), y, "thin")]
-    for end, beyond, way in ((e.low, e.low < x.low, 1), (e.high, e.high > x.high, -1)):
+    low, high = e.ends
+    parts = [svg.line(x(low), y, x(high), y, "thin")]
+    for end, beyond, way in ((low, low < x.low, 1), (high, high > x.high, -1)):
         if beyond:
             parts.append(svg.path([(x(end) + 7 * way, y - 5), (x(end), y), (x(end) + 7 * way, y + 5)], "thin arrow"))
         else:
@@ -257,8 +261,8 @@ def _reach(rows: Sequence[Row]) -> tuple[float, float]:
     """
     rows = [r for r in rows if (r.single or r.effect.decisions) and r.effect.source != EXACT] or rows
     found = [r.effect for r in rows]
-    inner = [0.0, *(v for e in found for v in (e.estimate, e.likely_low, e.likely_high))]
-    outer = [v for e in found for v in (e.low, e.high)]
+    inner = [0.0, *(v for e in found for v in (e.estimate, e.likely_low, e.likely_high) if v is not None)]
+    outer = [v for e in found for v in (e.low, e.high) if v is not None] or inner
     low, high = min(inner), max(inner)
     size = high - low
     if size <= 0 or all(r.single for r in rows):

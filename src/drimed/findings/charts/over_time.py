@@ -34,8 +34,8 @@ def over_time(analysis: Analysis, on: str, unit: str) -> Chart | None:
             at=[float(i) for i, _ in courses[arm]],
             places=[f"after {word} {names[i]}" for i, _ in courses[arm]],
             estimate=[x.estimate for _, x in courses[arm]],
-            low=[x.likely_low for _, x in courses[arm]],
-            high=[x.likely_high for _, x in courses[arm]],
+            low=[x.likely_low or 0.0 for _, x in courses[arm]],
+            high=[x.likely_high or 0.0 for _, x in courses[arm]],
         )
         for arm in arms
     ]

@@ -14,7 +14,6 @@ from drimed.errors import UnknownNameError
 from drimed.findings.analyse import Analysis
 from drimed.findings.effects import effects as arms_against_control
 from drimed.findings.inference import Inference
-from drimed.formatting import ENDLESS
 from drimed.records import Checks, Decision, Effect, Event, Head, Look, Member, Page, Proof, Status
 from drimed.service.analyses import Analyses
 from drimed.service.endpoints.contract import EXAMPLES, LARGEST, DecisionNumber, TrialName, reading
@@ -64,24 +63,10 @@ class DecisionHistory(Decision):
 
 
 @dataclass(frozen=True)
-class OpenEffect(Effect):
-    """An arm against the control; null: this end of the range is not known yet."""
-
-    low: float | None  # type: ignore[assignment]
-    high: float | None  # type: ignore[assignment]
-
-    @staticmethod
-    def of(effect: Effect) -> OpenEffect:
-        """With null in place of numbers that stand for nothing."""
-        ends = {"low": effect.low, "high": effect.high}
-        return OpenEffect(**effect.plain() | {name: end if abs(end) < ENDLESS else None for name, end in ends.items()})
-
-
-@dataclass(frozen=True)
 class Effects:
     """Every arm against the control, user by user."""
 
-    items: list[OpenEffect]
+    items: list[Effect]
     next: str | None  # give it as `after` to get what follows; null: that was all
     events: int  # of the log that this rests on
 
@@ -327,9 +312,9 @@ async def effects(
 
     `limit` counts users. Arms of which nothing is known yet are left out; an end of a range that is not known yet is
     null. `seasons` have outcomes of the arm, or of the control if these are fewer: with fewer than 2 nothing should be
-    called better or worse; null: it does not matter. `stands` says whether the likely range says the same allowing for
-    all arms and users that are compared: where it is false, a range that leaves out 0 may be chance. With more than
-    1,000 users it is true only where the user's own effect stands alone; the report looks at all users together.
+    called better or worse; null: it does not matter. `significant` says whether the likely range excludes 0 after
+    adjusting for all arms and users that are compared. With more than 1,000 users the adjustment is for the user's own
+    effect alone; the report looks at all users together.
     """
     service = service_of(request)
 
@@ -347,7 +332,7 @@ async def effects(
         state, fit = worked.seen.state, worked.fit
     users = [name for name in page.items if name in state.users]
     found = await service.run(lambda: arms_against_control(state, users, fit))
-    known = [OpenEffect.of(effect) for effect in found if effect.likely_high < ENDLESS]
+    known = [effect for effect in found if effect.is_known]
     return answer(asdict(Effects(known, page.next, state.seq)))
 
 
