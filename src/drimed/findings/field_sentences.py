@@ -31,9 +31,7 @@ def field_sentences(
 
 def _best(found: Varying, effects: Sequence[Effect], unit: str, retired: Collection[str]) -> list[str]:
     """Of all arms; where that one is retired, also the best of those that are not."""
-    arms = [
-        x for x in effects if (x.who, x.on, x.source) == (EVERYBODY, REWARD, MODEL) and not x.is_control
-    ]
+    arms = [x for x in effects if (x.who, x.on, x.source) == (EVERYBODY, REWARD, MODEL) and not x.is_control]
     if not arms:
         return []
     best = max(arms, key=lambda x: x.estimate)
