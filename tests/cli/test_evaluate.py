@@ -102,12 +102,12 @@ def test_names_are_no_markup_and_no_other_file_is_written_over(tmp_path: Path) -
     rows = {"action": ["N[low]", "[bold]"] * 50, "reward": [1.0, 2.0] * 50, "propensity": [0.5] * 100}
     pl.DataFrame(rows | {"user": ["field[a]"] * 100}).write_csv(tmp_path / "log.csv")
     words = (tmp_path / "log.csv", "--policy", "arm=N[low],arm=[bold]", "--by-user", "--out")
-    for _ in range(2):  # an earlier output is written over
-        done = run(*words, tmp_path / "result.json")
+    for force in ([], ["--force"]):
+        done = run(*words, tmp_path / "result.json", *force)
         assert done.exit_code == 0, done.output
         assert all(name in done.output for name in ("arm=N[low]", "arm=[bold]", "user field[a]"))
     kept = (tmp_path / "log.csv").read_bytes()
     refused = run(*words, tmp_path / "log.csv").exception
     assert isinstance(refused, InputError)
-    assert "is not an evaluation that drimed has written" in str(refused)
+    assert "write over it with --force" in str(refused)
     assert (tmp_path / "log.csv").read_bytes() == kept

@@ -250,96 +250,27 @@ def test_a_weight_that_seeks_harm_is_refused_wherever_a_preference_is_set(line: 
 # Files
 
 
-def test_an_output_is_never_written_over_another_file(line: CommandLine) -> None:
-    for name in ("t.db", "farms.json", "thesis.txt", "other.csv"):
-        path = line.folder / name
-        if not path.exists():
-            path.write_text("user,rain\nnorth,4\n" if name.endswith("csv") else "years of work", encoding="utf-8")
-        kept = path.read_bytes()
-        outs = [("ask", "farms", "--episode", "1"), ("decisions", "farms")]
-        if path.suffix in (".csv", ".json"):
-            outs.append(("export", "farms"))
+def test_an_output_is_written_over_a_file_only_by_force(line: CommandLine) -> None:
+    page = line.folder / "report" / "index.html"
+    page.parent.mkdir()
+    for path in (line.folder / "thesis.csv", page):
+        path.write_text("years of work", encoding="utf-8")
+        outs = [("report", "farms")] if path == page else [("ask", "farms", "--episode", "1"), ("export", "farms")]
         for words in outs:
-            error = line.refused(*words, "--out", str(path))
-            assert "choose another name" in str(error)
-        assert path.read_bytes() == kept or name == "t.db"
-    assert line.status("farms")["decisions"] == 3
+            out = str(path.parent if path == page else path)
+            assert "exists: choose another name, or write over it with --force" in str(
+                line.refused(*words, "--out", out)
+            )
+            assert path.read_text(encoding="utf-8") == "years of work"
+            line.ok(*words, "--out", out, "--force")
+            path.write_text("years of work", encoding="utf-8")
     assert not [p for p in line.folder.iterdir() if p.name.startswith(".")]
 
 
-def test_a_report_is_not_written_into_a_folder_with_another_page(line: CommandLine) -> None:
-    folder = line.folder / "site"
-    folder.mkdir()
-    (folder / "index.html").write_text("<title>My farm</title>", encoding="utf-8")
-    assert "not part of a report" in str(line.refused("report", "farms", "--out", str(folder)))
-    assert [p.name for p in folder.iterdir()] == ["index.html"]
-    for _ in range(2):
-        line.ok("report", "farms", "--out", str(line.folder / "report"))
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".json", ".xlsx"])
-def test_an_earlier_sheet_is_written_over(line: CommandLine, suffix: str) -> None:
-    out = line.folder / f"arms{suffix}"
-    for _ in range(2):
-        line.ok("ask", "farms", "--episode", "1", "--out", str(out))
-    line.ok("decisions", "farms", "--user", "north", "--out", str(out))
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet", ".npz"])
-def test_an_earlier_export_is_written_over(line: CommandLine, suffix: str) -> None:
-    line.ok("tell", "farms", line.write("o.csv", SAME[3]))
-    for _ in range(2):
-        line.ok("export", "farms", "--out", str(line.folder / f"log{suffix}"))
-
-
-def test_a_sheet_into_which_somebody_typed_is_not_written_over(line: CommandLine) -> None:
-    out = str(line.folder / "sheet.csv")
-    line.ok("decisions", "farms", "--state", "pending", "--out", out)
-    rows = line.rows("sheet.csv")
-    (line.folder / "sheet.csv").write_bytes(sheet([rows[0] | {"yield": "8.7"}, *rows[1:]], ".csv"))
-    error = line.refused("decisions", "farms", "--state", "pending", "--out", out)
-    assert "has yield = 8.7 in row 2, which the new sheet does not have" in str(error)
-    line.ok("tell", "farms", out)
-    line.ok("decisions", "farms", "--out", out)
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
-def test_what_somebody_typed_is_not_lost_to_the_sheet_of_the_next_season(line: CommandLine, suffix: str) -> None:
-    out = line.folder / f"arms{suffix}"
-    line.ok("ask", "farms", "--episode", "1", "--out", str(out))
-    first, *others = [dict(row.cells) for row in read(out.read_bytes(), out.name).rows]
-    typed = sheet([first | {"yield": 8.7, "leaching": 31}, *others], suffix)
-    out.write_bytes(typed)
-    error = line.refused("ask", "farms", "--episode", "2", "--out", str(out))
-    assert "has yield = 8.7 in row 2, which the new sheet does not have: tell it first" in str(error)
-    assert out.read_bytes() == typed
-    line.ok("tell", "farms", str(out))
-    line.ok("ask", "farms", "--episode", "2", "--out", str(out))
-
-
-def test_notes_are_kept_and_nobody_is_told_to_record_them(line: CommandLine) -> None:
-    out = str(line.folder / "arms.csv")
-    line.ok("ask", "farms", "--episode", "1", "--out", out)
-    rows = line.rows("arms.csv")
-    line.write("arms.csv", sheet([rows[0] | {"notes": "lodged"}, *rows[1:]], ".csv"))
-    error = line.refused("ask", "farms", "--episode", "2", "--out", out)
-    assert "notes = lodged in row 2, which the new sheet does not have: choose another name." in str(error)
-
-
-def test_a_sheet_that_was_told_makes_room_for_one_without_rows(line: CommandLine) -> None:
-    out = str(line.folder / "sheet.csv")
-    line.ok("decisions", "farms", "--state", "pending", "--out", out)
-    rows = [row | {"yield": "8.7", "leaching": "31"} for row in line.rows("sheet.csv")]
-    line.write("sheet.csv", sheet(rows, ".csv"))
-    line.ok("tell", "farms", out)
-    line.ok("decisions", "farms", "--state", "pending", "--out", out)
-
-
-def test_a_dry_run_does_not_replace_a_sheet_of_decisions_and_says_why(line: CommandLine) -> None:
-    out = str(line.folder / "arms.csv")
-    line.ok("ask", "farms", "--episode", "1", "--out", out)
-    error = line.refused("ask", "farms", "--episode", "2", "--out", out, "--dry-run")
-    assert "is a sheet of decisions, and a dry run has none: choose another name" in str(error)
+def test_a_sheet_that_cannot_be_written_is_refused_before_anything_is_decided(line: CommandLine) -> None:
+    before = line.status("farms")["decisions"]
+    line.refused("ask", "farms", "--episode", "2", "--out", line.write("mine.csv", "a,b\n1,2\n"))
+    assert line.status("farms")["decisions"] == before
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
@@ -466,19 +397,3 @@ def test_unlikely_contexts_and_attributes_are_asked_about(line: CommandLine) -> 
     for words, _ in (calls[3], calls[0]):
         line.ok(*words, "--yes")
     assert line.status("wet")["decisions"] == 2
-
-
-@pytest.mark.parametrize("suffix", ["csv", "xlsx", "json"])
-def test_the_sheet_of_a_dry_run_is_written_over(line: CommandLine, suffix: str) -> None:
-    out = str(line.folder / f"arms.{suffix}")
-    line.ok("init", line.write("s.json", json.dumps(SMALL | {"name": "dry"})), "--no-rehearse")
-    line.ok("ask", "dry", "--dry-run", "--out", out)
-    assert "wrote" in line.ok("ask", "dry", "--out", out)
-
-
-def test_where_the_sheet_cannot_be_written_it_is_said_that_decisions_were_taken(line: CommandLine) -> None:
-    line.ok("init", line.write("s.json", json.dumps(SMALL | {"name": "dry"})), "--no-rehearse")
-    mine = line.write("mine.csv", "a,b\n1,2\n")
-    said = str(line.refused("ask", "dry", "--out", mine))
-    assert "choose another name. The 2 decisions of season 1 are recorded all the same: repeat this" in said
-    assert line.status("dry")["decisions"] == 2

@@ -13,7 +13,7 @@ from drimed.learning.field.learner import Field
 from drimed.policies.policy import Policy
 from drimed.records import Decision, Report
 from drimed.trial import events as kinds
-from drimed.trial import lme4, snapshots
+from drimed.trial import snapshots
 from drimed.trial.trial import Trial
 from tests.trial.playing import new, verified
 from tests.trial.states import contents
@@ -97,6 +97,3 @@ def test_a_trial_with_people_in_no_group_is_proven_and_restored_and_reported() -
     assert {e.who for e in found.effects} >= {"clinic 0", "clinic 1", "clinic 2", "first", "p3"}
     assert found.varying is not None
     assert [level.name for level in found.varying.sites] == ["clinic 0", "clinic 1", "clinic 2"]
-    line = lme4.line(state, "steps")
-    assert line is not None
-    assert "(1 | group)" in line

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from math import sqrt
 from typing import Any
 
@@ -204,21 +203,6 @@ def test_a_policy_of_the_field_in_a_paper_trial_is_told_which_model_to_write() -
         spec_of(policy={"name": "people_ts"})
 
 
-@pytest.mark.parametrize(
-    ("model", "ties", "simultaneous"),
-    [({"kind": "paper"}, "shared", True), ({"kind": "field"}, "shared", False), (None, "first", False)],
-)
-def test_trials_that_were_created_before_there_was_a_model_decide_as_they_did(
-    model: dict[str, str] | None, ties: str, simultaneous: bool
-) -> None:
-    plain = spec_of(policy={"name": "dri_med", "guard": "certain"}).plain()
-    stored = {k: v for k, v in plain.items() if k != "model"} | ({} if model is None else {"model": model})
-    policy = built(TrialSpec.stored(stored))
-    rule: Any = policy.rule
-    guard: Any = policy.guard
-    assert (rule.ties, guard.simultaneous) == (ties, simultaneous)
-
-
 def test_an_attribute_without_any_scale_is_noted() -> None:
     spec = spec_of(model={"kind": "people"}, users={}, attributes={"age": {}, "sex": {"levels": []}})
     (note,) = notes(spec, 4)
@@ -228,46 +212,3 @@ def test_an_attribute_without_any_scale_is_noted() -> None:
 
 def test_a_control_that_nothing_keeps_is_not_held_against_a_trial_that_has_begun() -> None:
     assert notes(spec_of(model={"kind": "field"}), 4, users=1) == []
-
-
-def test_a_field_trial_with_too_many_sites_is_told_of_the_other_model() -> None:
-    for sites, said in ((20, False), (300, True)):
-        spec = spec_of(model={"kind": "field"}, users={f"site {i}": {} for i in range(sites)})
-        assert any('kind = "people" is made for many users' in note for note in notes(spec, 4)) is said
-
-
-def test_a_trial_that_will_decide_slowly_is_told_so() -> None:
-    def said(kind: str, arms: int) -> list[str]:
-        spec = spec_of(model={"kind": kind}, arms={f"arm {i}": {} for i in range(arms)}, control="arm 0")
-        return [note for note in notes(spec, arms) if "asking after new outcomes will take about" in note]
-
-    for kind in ("field", "people", "paper"):
-        assert said(kind, 20) == []
-        assert len(said(kind, 600)) == 1
-
-
-def test_many_people_who_are_asked_for_at_once_count_in_what_an_ask_costs() -> None:
-    arms: dict[str, Any] = {f"arm {i}": {} for i in range(200)}
-    people: dict[str, Any] = {f"p {i}": {} for i in range(1000)}
-    spec = spec_of(model={"kind": "people"}, arms=arms, control="arm 0", users=people)
-    (note,) = [note for note in notes(spec, 200) if "will take about" in note]
-    assert "minutes (1000 people at once, 200 arms" in note
-    assert "asking for fewer people at a time" in note
-
-
-BEFORE_7 = {"ranges": None}
-BEFORE_6 = BEFORE_7 | {"chances": False}
-BEFORE_5 = BEFORE_6 | {"balanced": False, "newcomers": False}
-BEFORE_4 = BEFORE_5 | {"tails": False}
-BEFORE_3 = BEFORE_4 | {"pairs": 6, "season_arms": 0.25, "curvature": "differences"}
-
-
-@pytest.mark.parametrize(
-    ("form", "changes"),
-    list(enumerate([BEFORE_3 | {"still": None}, BEFORE_3, BEFORE_4, BEFORE_5, BEFORE_6, BEFORE_7, {}], 1)),
-)
-def test_a_trial_goes_on_learning_in_the_form_that_it_began_with(form: int, changes: dict[str, Any]) -> None:
-    spec = spec_of(model={"kind": "field"})
-    policy = build_policy(spec, Problem(spec).shape.d, form)
-    assert isinstance(policy, Policy)
-    assert policy.learner == replace(field_of(spec), **changes)

@@ -49,13 +49,6 @@ def test_a_file_without_a_model_is_a_field_trial_and_says_so_when_it_is_stored()
     assert TrialSpec.stored(spec.plain()) == spec
 
 
-def test_a_stored_spec_without_a_model_is_the_papers_as_it_was() -> None:
-    old = TrialSpec.stored(data_of())
-    assert (old.kind, old.model) == ("paper", None)
-    assert old.plain()["model"] == {"kind": "paper"}
-    assert spec_of(model=PAPER).model is not None
-
-
 def test_only_the_papers_model_must_be_told_what_is_large() -> None:
     assert spec_of().size("yield") == 1.0
     assert spec_of(model=PAPER).size("yield") == 10.0

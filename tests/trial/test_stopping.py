@@ -130,22 +130,6 @@ def test_rules_without_the_model_speak_of_the_decisions_so_far_and_count_no_seas
     assert [claim.seasons for claim in said.claims] == [None, None]
 
 
-def test_a_trial_of_an_earlier_form_is_looked_at_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kinds, "FORM", 4)
-    old = play(create({"rules": ON_MODEL}, **EVEN), 2, HUGE)
-    monkeypatch.undo()
-    assert old.state().form == 4 < kinds.FORM
-    assert (old.state().status, old.state().episode.number) == ("stopped", 1)
-    assert met(looks(old)[-1]) == set(ON_MODEL)
-    assert all("seasons" not in one for one in the_claim(looks(old)[-1], "up")["ranges"])
-    proof = verify(old.store, NAME)
-    assert (proof.ok, proof.looks) == (True, 1)
-    log = list(old.log())
-    body = json.loads(log[0].text) | {"form": kinds.FORM}
-    proof = verify(stored(chained([with_body(log[0], body), *log[1:]])), NAME)
-    assert any("the look of event" in fault and "is not reproduced" in fault for fault in proof.faults)
-
-
 DRIFTING: dict[str, Any] = {
     "model": {"seasons": False},
     "users": {f"u{i}": {"plots": ["1", "2"]} for i in range(6)},

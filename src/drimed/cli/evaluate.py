@@ -26,7 +26,6 @@ if TYPE_CHECKING:  # SciPy takes a quarter of a second that other commands do no
 WITHOUT_MODEL = "ips,snips,clipped"
 WITH_MODEL = "dm,ips,snips,clipped,dr,sndr,switch-dr,dros"
 LEAST_USERS = 10  # those with the least overlap are listed; the JSON file has all of them
-EARLIER = outputs.text_with(r'\A\{\s*"decisions": \d+,\s*"arms": ')  # what this command writes
 REFUSED = 2  # exit code where nothing at all could be estimated
 
 
@@ -63,6 +62,7 @@ def evaluate(
     by_user: Annotated[bool, typer.Option("--by-user", help="Report the overlap of each user.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of bootstrap and replay.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Write everything as JSON to this file.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
 ) -> None:
     """Estimate what other policies would have earned on the decisions of LOG.
 
@@ -102,10 +102,10 @@ def evaluate(
         seed=seed,
         against=against or (policies[0] if len(policies) > 1 else None),
     )
-    _answer(stream, plan, out)
+    _answer(stream, plan, out, force=force)
 
 
-def _answer(stream: LogStream, plan: Plan, out: Path | None) -> None:
+def _answer(stream: LogStream, plan: Plan, out: Path | None, *, force: bool) -> None:
     """Read the log once, show what follows, and write it where asked."""
     from drimed.evaluation.evaluate import Tally
 
@@ -120,7 +120,7 @@ def _answer(stream: LogStream, plan: Plan, out: Path | None) -> None:
     _show(console, result, plan.level)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        outputs.put(out, json.dumps(result.as_dict(), indent=2).encode() + b"\n", EARLIER, "an evaluation")
+        outputs.put(out, json.dumps(result.as_dict(), indent=2).encode() + b"\n", force=force)
         console.print(Text(f"wrote {out}"))
     if all(estimate.refused for estimate in result.estimates):
         raise typer.Exit(REFUSED)

@@ -224,7 +224,7 @@ def _left(checks: Checks, state: TrialState | None) -> str:
     found = [c.found for c in checks.left if c.alarm]
     rate = f"(false-alarm rate {100 * ALPHA:g} % in all)"
     made = f"{counted(len(checks.left), 'check')} of what it does not explain of the outcomes {rate}"
-    moves = state is not None and state.spec.model is not None and state.spec.model.discount < 1
+    moves = state is not None and state.spec.model.discount < 1
     unseen = " Trends and arms that change were not looked for: the discount is for these." if moves else ""
     return (f"{made} found this: {'; '.join(found)}." if found else f"{made} found nothing.") + unseen
 

@@ -29,7 +29,6 @@ from drimed.formatting import amount, counted, measured, moment, percent, short,
 from drimed.learning.field.contrasts import ALPHA, Known
 from drimed.outputs import replacing
 from drimed.records import Effect
-from drimed.trial import earlier
 from drimed.trial.model_free import EXACT, PROPENSITIES, REWARD
 from drimed.trial.seasons import calendar
 from drimed.trial.tables.writing import sheet
@@ -107,7 +106,7 @@ def style() -> str:
     return resources.files("drimed.findings").joinpath("static", "pages.css").read_text(encoding="utf-8")
 
 
-def write_report(trial: Trial, out: Path, *, suffix: str = ".csv") -> Path:
+def write_report(trial: Trial, out: Path, *, suffix: str = ".csv", force: bool = False) -> Path:
     """Everything about a trial, into a folder, with tables as sheets (.csv or .xlsx); returns the page."""
     analysis = analyse(trial)
     tables: dict[str, Sequence[Mapping[str, Any]]] = {
@@ -122,7 +121,6 @@ def write_report(trial: Trial, out: Path, *, suffix: str = ".csv") -> Path:
             {"of": of} | asdict(v) for of, part in (("site", found.sites), ("season", found.seasons)) for v in part
         ]
         tables["covariates"] = [row for line in found.lines for row in line.rows()]
-    kinds = {name + suffix: earlier.report_table(name, suffix) for name in tables} | {"index.html": earlier.PAGE}
     files = {name + suffix: sheet(rows, suffix, meanings=partial(meanings, name)) for name, rows in tables.items()}
     files["index.html"] = report(analysis).encode()
     try:
@@ -130,9 +128,7 @@ def write_report(trial: Trial, out: Path, *, suffix: str = ".csv") -> Path:
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error}") from None
     with ExitStack() as stack:  # all of them are in place, or none
-        beside = {
-            name: stack.enter_context(replacing(out / name, kind, "part of a report")) for name, kind in kinds.items()
-        }
+        beside = {name: stack.enter_context(replacing(out / name, force=force)) for name in files}
         for name, data in files.items():
             beside[name].write_bytes(data)
     return out / "index.html"

@@ -17,7 +17,7 @@ from drimed.errors import InputError
 from drimed.findings.charts.svg import SERIES, Chart, Table
 from drimed.findings.page import environment, style
 from drimed.formatting import counted, short
-from drimed.outputs import replacing, text_with
+from drimed.outputs import replacing
 from drimed.rehearsal import charts, words
 from drimed.rehearsal.designs import OWN
 from drimed.rehearsal.find import Answer
@@ -38,7 +38,6 @@ from drimed.rehearsal.scenarios import Scenario
 from drimed.rehearsal.setting import Setting
 
 PAGE, RESULTS = "index.html", "results.json"
-KINDS = {PAGE: text_with("<!doctype html>.*drimed"), RESULTS: text_with('"rehearsal"')}
 SHARES = (
     "share of control", "share of control in the last season", "trials that stand on the control",
     "decisions that the guard changed", "decisions harmful beyond the tolerance", "users harmed beyond the tolerance",
@@ -89,7 +88,7 @@ def main_scenario(scenarios: dict[str, Scenario]) -> str:
     return next(iter(scenarios))
 
 
-def write(results: Results, out: Path) -> Path:
+def write(results: Results, out: Path, *, force: bool = False) -> Path:
     """The page and the numbers, into a folder."""
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -97,7 +96,7 @@ def write(results: Results, out: Path) -> Path:
         raise InputError(f"cannot write to {out}: {error.strerror or error}") from None
     files = {PAGE: page(results), RESULTS: json.dumps(as_json(results), indent=1, ensure_ascii=False) + "\n"}
     with ExitStack() as stack:  # both are in place, or none
-        beside = {n: stack.enter_context(replacing(out / n, KINDS[n], "part of a rehearsal")) for n in files}
+        beside = {n: stack.enter_context(replacing(out / n, force=force)) for n in files}
         for name, text in files.items():
             beside[name].write_text(text, encoding="utf-8")
     return out / PAGE

@@ -48,7 +48,7 @@ class Setting:
         metrics, noise = list(spec.metrics), scenarios.residuals(spec, scenario)
         usual = {
             "site": scenarios.SITE,
-            "season": scenarios.SEASON if spec.model is None or spec.model.seasons else 0.0,
+            "season": scenarios.SEASON if spec.model.seasons else 0.0,
             "block": scenarios.BLOCK,
             "site_arm": scenarios.SITE_ARM,
             "season_arm": scenarios.SEASON_ARM,

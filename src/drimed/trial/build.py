@@ -14,34 +14,22 @@ from drimed.policies.contract import AnyPolicy, Traits
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make
 from drimed.rules.rule import RemembersRounds
-from drimed.trial import cost
 from drimed.trial.covariates import Covariates
-from drimed.trial.events import FORM
-from drimed.trial.parts import PAPER, Metric, Model
+from drimed.trial.parts import PAPER, Metric
 from drimed.trial.spec import TrialSpec
 
 PRIOR_DEVIATION = 0.5  # of a coefficient, in units of its metric's size
-# How trials of an earlier form learn.
-BEFORE_7: dict[str, Any] = {"ranges": None}
-BEFORE_6: dict[str, Any] = BEFORE_7 | {"chances": False}
-BEFORE_5: dict[str, Any] = BEFORE_6 | {"balanced": False, "newcomers": False}
-BEFORE_4: dict[str, Any] = BEFORE_5 | {"tails": False}
-BEFORE_3: dict[str, Any] = BEFORE_4 | {"pairs": 6, "season_arms": 0.25, "curvature": "differences"}
-BEFORE = {3: BEFORE_3, 4: BEFORE_4, 5: BEFORE_5, 6: BEFORE_6, 7: BEFORE_7}
 SPREADS = 8  # standard deviations of a measurement that a plausible range has room for
 
 
-def build_policy(spec: TrialSpec, d: int, form: int = FORM) -> AnyPolicy:
-    """The policy of a trial with d coefficients to learn; settings in [policy] come before what the rest implies.
-
-    A trial goes on learning in the form that it began with.
-    """
-    return _paper(spec, d) if spec.kind == "paper" else _field(spec, form)
+def build_policy(spec: TrialSpec, d: int) -> AnyPolicy:
+    """The policy of a trial with d coefficients to learn; settings in [policy] come before what the rest implies."""
+    return _paper(spec, d) if spec.kind == "paper" else _field(spec)
 
 
-def _field(spec: TrialSpec, form: int) -> AnyPolicy:
+def _field(spec: TrialSpec) -> AnyPolicy:
     """A policy that tells sites, seasons, blocks and people apart."""
-    name, settings, model = spec.policy.name, spec.policy.settings, spec.model or Model()
+    name, settings, model = spec.policy.name, spec.policy.settings, spec.model
     plain = make(name, **settings)
     if not isinstance(plain, Policy) or not isinstance(plain.learner, Learner | Field):
         raise ConfigError(f"{name!r} comes with a model of its own: {PAPER}")
@@ -58,6 +46,7 @@ def _field(spec: TrialSpec, form: int) -> AnyPolicy:
         "discount": model.discount,
         "seasons": model.seasons,
         "ranges": tuple(_ends(metric) for metric in spec.metrics.values()),
+        "still": tuple(_still(metric) for metric in spec.metrics.values()),
         "delta": spec.delta,
     }
     if model.balanced is not None:
@@ -66,9 +55,6 @@ def _field(spec: TrialSpec, form: int) -> AnyPolicy:
         learner["balanced"] = False  # exact ranges need decisions of which none tells anything about another's draw
     if model.centred:
         learner["centred"] = True
-    learner |= next((changes for before, changes in BEFORE.items() if form < before), {})
-    if form >= 2:
-        learner["still"] = tuple(_still(metric) for metric in spec.metrics.values())
     return make(name, **(learner | _implied(spec, plain.traits) | settings))
 
 
@@ -86,11 +72,10 @@ def _implied(spec: TrialSpec, plain: Traits) -> dict[str, Any]:
     """What the trial says to its rule and its guard."""
     implied: dict[str, Any] = {"relative": spec.tolerance.relative, "absolute": spec.tolerance.absolute}
     implied |= {"confidence": spec.confidence}
-    if spec.model is not None:
-        # Arms that nothing tells apart share their chance. A promise holds for the arm that was chosen: the paper's
-        # model needs a bound on all arms at once for that; the field model's estimates are shrunk towards each other,
-        # so that choosing among them costs no honesty (docs/safety.md).
-        implied |= {"ties": "shared", "simultaneous": spec.kind == "paper"}
+    # Arms that nothing tells apart share their chance. A promise holds for the arm that was chosen: the paper's
+    # model needs a bound on all arms at once for that; the field model's estimates are shrunk towards each other,
+    # so that choosing among them costs no honesty (docs/safety.md).
+    implied |= {"ties": "shared", "simultaneous": spec.kind == "paper"}
     if "guardrails" in plain.settings:
         implied["guardrails"] = _guardrails(spec)
     elif spec.guardrails:
@@ -156,8 +141,6 @@ def notes(spec: TrialSpec, d: int, users: int = 0) -> list[str]:
         )
     if not spec.users and not users and not spec.enrols:
         said.append("there are no users yet; add them before asking")
-    if (long := cost.note(spec, users)) is not None:
-        said.append(long)
     rules = {} if spec.stopping is None else spec.stopping.rules
     on_model = [name for name, rule in rules.items() if rule.evidence == "model"]
     if on_model and spec.blames_arms:

@@ -37,11 +37,11 @@ def described(state: TrialState, terms: Collection[str] = ()) -> Described:
             for table, covariates in tables
             for c in covariates.values()
         },
-        seasons=model is None or model.seasons,
-        arm_noise=(model is not None and model.noise == "arm") or bool(spec.noise.arms),
+        seasons=model.seasons,
+        arm_noise=model.noise == "arm" or bool(spec.noise.arms),
         arm_attributes=any(arm.attributes for arm in spec.arms.values()),
         difference=spec.feedback == "difference",
-        discount=model is not None and model.discount < 1,
+        discount=model.discount < 1,
     )
 
 

@@ -1,4 +1,4 @@
-"""A trial's decisions with their outcomes, for other programs: CSV, .xlsx, JSON, Parquet, or the Open Bandit Pipeline.
+"""A trial's decisions with their outcomes, for other programs: CSV, .xlsx, JSON, or Parquet.
 
 Columns are named as `drimed evaluate` expects them.
 """
@@ -13,14 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-
 from drimed.errors import InputError, StoreError
-from drimed.evaluation.log import make_log
-from drimed.evaluation.tables import open_bandit, pyarrow
+from drimed.evaluation.tables import pyarrow
 from drimed.guards.guard import said
 from drimed.outputs import replacing
-from drimed.trial import earlier, lme4, queries, snapshots
+from drimed.trial import queries, snapshots
 from drimed.trial.columns import control_plot
 from drimed.trial.events import DECISION
 from drimed.trial.fold import OutgrownError
@@ -33,7 +30,7 @@ from drimed.trial.tables.writing import csv_line, csv_lines, csv_text
 from drimed.trial.trial import Trial
 
 AT_ONCE = 250  # decisions that are read together, and sent as one piece
-FORMS = (".csv", ".xlsx", ".json", ".parquet", ".npz")
+FORMS = (".csv", ".xlsx", ".json", ".parquet")
 MEANING = {
     "decision": "number of the decision, from 1",
     "episode": "number of its season, from 1",
@@ -222,7 +219,7 @@ def _reward(state: TrialState, story: Story) -> float | None:
 
 
 def dictionary(state: TrialState) -> str:
-    """What each column means, as a sheet; and how to fit the trial's model to them in R."""
+    """The meaning of each column, as a sheet."""
     units = _units(state)
     rows = []
     for name, meaning in MEANING.items():
@@ -230,8 +227,6 @@ def dictionary(state: TrialState) -> str:
         of_reward = units["reward"] if name in ("reward", "effect_*") else ""
         rows.append({"column": name, "meaning": f"{meaning}; in {of_reward}" if of_reward else meaning})
         rows += [{"column": c, "meaning": f"{c[len(name) - 1 :]}, in {unit}"} for c, unit in own.items() if unit]
-    lines = {metric: lme4.line(state, metric) for metric in state.problem.metrics}
-    rows += [{"column": f"the model of {m} in R", "meaning": line} for m, line in lines.items() if line is not None]
     proof = f"all of trial {state.spec.name} up to event {state.seq}, whose hash is {state.hash}"
     rows.append({"column": "(the log)", "meaning": proof})
     return csv_text(rows)
@@ -247,17 +242,17 @@ def _units(state: TrialState) -> dict[str, str]:
     return known | metrics | plots | {"reward": spec.reward.unit}
 
 
-def write(trial: Trial, path: Path, *, whole: bool = False) -> int:
+def write(trial: Trial, path: Path, *, whole: bool = False, force: bool = False) -> int:
     """Write a file by its suffix, and the data dictionary beside it; returns the number of decisions in it."""
     form = path.suffix.lower()
     if form not in FORMS:
         raise InputError(f"an export is written as {', '.join(FORMS)}, got {path.name!r}")
     state = trial.state()  # the file has all of this, and maybe what came while it was written
     with (
-        replacing(path, earlier.EXPORTS.get(form, _is_parquet), "an export") as beside,
-        replacing(path.with_suffix(".dictionary.csv"), earlier.DICTIONARY, "a data dictionary") as words,
+        replacing(path, force=force) as beside,
+        replacing(path.with_suffix(".dictionary.csv"), force=force) as words,
     ):
-        count = _npz(trial, beside) if form == ".npz" else _table(trial, beside, form, whole=whole)
+        count = _table(trial, beside, form, whole=whole)
         words.write_text(dictionary(state), encoding="utf-8")
     return count
 
@@ -291,39 +286,3 @@ def _parquet(made: Export, path: Path, *, whole: bool) -> int:
 
 def _as(kind: type, value: Any) -> Any:
     return None if value is None else kind(value)
-
-
-def _is_parquet(path: Path) -> bool:
-    arrow, parquet = pyarrow("parquet")
-    try:
-        names = parquet.read_schema(path).names
-        return (names[:2] == ["decision", "episode"] and {"action", "propensity"} <= set(names)) or not names
-    except arrow.ArrowException:
-        return False
-
-
-def _npz(trial: Trial, path: Path) -> int:
-    """The arrays of the Open Bandit Pipeline's `bandit_feedback`: decisions whose reward and propensity are known."""
-    made = Export.of(trial)
-    problem, n = made.state.problem, made.state.counts.decisions
-    names = ("action", "reward", "propensity", "user", "episode")
-    columns: dict[str, Any] = {name: [] for name in names}
-    probabilities, contexts = np.zeros((n, len(problem.arms))), np.zeros((n, max(1, len(problem.fields))))
-    for story in (s for some in made.stories(whole=True) for s in some):
-        body, i = story.event.brief, len(columns["action"])
-        p = np.nan if body["propensity"] is None else body["propensity"]
-        row = problem.arm(body["arm"]), _reward(made.state, story), p, story.event.user, body["episode"]
-        for name, value in zip(names, row, strict=True):
-            columns[name].append(value)
-        probabilities[i, : len(body["probabilities"])] = body["probabilities"]
-        if body["context"] is not None:
-            contexts[i] = body["context"]  # a category by the number of its level
-    done = len(columns["action"])
-    if not done:
-        raise InputError("no decision has a whole outcome yet: there is nothing to export")
-    known = not np.isnan(columns["propensity"]).any()
-    log = make_log(arms=problem.arms, probabilities=probabilities[:done] if known else None, **columns)
-    feedback = open_bandit(log, context=contexts[:done])
-    arrays: dict[str, Any] = {name: np.asarray(value) for name, value in feedback.items() if value is not None}
-    np.savez(path, **arrays)
-    return int(feedback["n_rounds"])

@@ -49,7 +49,7 @@ def place_faults(user: User, at: Path) -> Iterator[Fault]:
 
 def _of_the_paper(spec: TrialSpec) -> Iterator[Fault]:
     """What only the paper's model knows."""
-    model = spec.model or Model()
+    model = spec.model
     if spec.noise.kind == "known":
         yield Fault(("noise", "kind"), f"this model learns the noise; for noise that is known {PAPER}")
     for name, arm in spec.arms.items():
@@ -72,7 +72,7 @@ def _of_the_paper(spec: TrialSpec) -> Iterator[Fault]:
 
 def _beyond_the_paper(spec: TrialSpec) -> Iterator[Fault]:
     """What the paper's model, one mean for each arm, has no place for."""
-    model, usual = spec.model or Model(), Model()
+    model, usual = spec.model, Model()
     other = 'the paper\'s model has no place for it: leave it out, or write kind = "field" or "people"'
     for name in ("seasons", "noise", "discount", "centred", "balanced"):
         if getattr(model, name) != getattr(usual, name):

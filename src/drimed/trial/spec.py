@@ -81,8 +81,7 @@ class TrialSpec(Part):
     confidence: Confidence = 0.99
     delta: Annotated[float, Field(gt=0, lt=1)] = 0.01  # for confidence "anytime": the promise fails at most so often
     context: dict[Name, ContextField] = Field(default_factory=dict)
-    # None: created before files had a model; it is the paper's, with all of its earlier behaviour.
-    model: Model | None = Field(default_factory=Model)
+    model: Model = Field(default_factory=Model)
     noise: Noise = Field(default_factory=Noise)
     policy: PolicyPart = Field(default_factory=PolicyPart)
 
@@ -94,14 +93,14 @@ class TrialSpec(Part):
     @property
     def blames_arms(self) -> bool:
         """Whether its model takes what a season did for effects of the arms that were given more often in it."""
-        if self.model is None or self.kind == "paper" or self.model.seasons or self.model.centred:
+        if self.kind == "paper" or self.model.seasons or self.model.centred:
             return False
         return self.stopping is None or self.stopping.seasons != 1
 
     @property
     def kind(self) -> str:
         """Of the model: field, people or paper."""
-        return "paper" if self.model is None else self.model.kind
+        return self.model.kind
 
     @property
     def enrols(self) -> bool:
@@ -134,7 +133,6 @@ class TrialSpec(Part):
         # Here and not above: the checks know the arrays and the policies, and those know specs.
         from drimed.trial.faults import cross_faults
         from drimed.trial.name_faults import first_faults, tidied
-        from drimed.trial.partly import rest_faults
         from drimed.trial.sentences import readable
         from drimed.trial.stopping_faults import season_faults
 
@@ -146,9 +144,7 @@ class TrialSpec(Part):
         try:
             spec = TrialSpec.model_validate(data)
         except ValidationError as error:
-            raise SpecError([*readable(error), *rest_faults(data, error)]) from None
-        if spec.model is None:
-            raise SpecError([Fault(("model",), "must be a table of fields, got None")])
+            raise SpecError(readable(error)) from None
         faults = [*first_faults(spec), *cross_faults(spec), *season_faults(spec)]
         if faults:
             raise SpecError(faults)
@@ -157,7 +153,7 @@ class TrialSpec(Part):
     @staticmethod
     def stored(data: Mapping[str, Any]) -> TrialSpec:
         """The spec that a log has."""
-        return TrialSpec.model_validate({"model": None, **data})
+        return TrialSpec.model_validate(data)
 
     @staticmethod
     def load(path: Path | str) -> TrialSpec:
@@ -195,8 +191,7 @@ class TrialSpec(Part):
 
     def plain(self) -> dict[str, Any]:
         """As JSON data, without what was left to its default; the model is always named."""
-        model = self.model or Model(kind="paper")
-        named = {"kind": model.kind} | model.model_dump(mode="json", exclude_defaults=True)
+        named = {"kind": self.model.kind} | self.model.model_dump(mode="json", exclude_defaults=True)
         return self.model_dump(mode="json", exclude_defaults=True) | {"model": named}
 
 

@@ -117,7 +117,7 @@ class TrialState:
         spec = TrialSpec.stored(created.body["spec"])
         capacity = capacity or Capacity.holding(len(spec.arms), len(spec.users))
         problem = problem_of(created, spec, capacity)
-        policy = build_policy(spec, problem.shape.d, _form(created))
+        policy = build_policy(spec, problem.shape.d)
         empty = TrialState(
             created=created,
             spec=spec,

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from drimed import outputs
 from drimed.cli.trial import common
-from drimed.cli.trial.common import NOTHING_DRAWN, Address, Attributes, CohortName, Name, Out, Who, Yes
+from drimed.cli.trial.common import NOTHING_DRAWN, Address, Attributes, CohortName, Force, Name, Out, Who, Yes
 from drimed.errors import InputError
 from drimed.formatting import counted
 from drimed.trial.stores import DEFAULT
@@ -40,6 +41,7 @@ def ask(
     key: Annotated[str | None, typer.Option(help="Idempotency key: a repeat gets the first answer again.")] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="A column of the sheet to ignore; repeatable.")] = None,
     out: Out = None,
+    force: Force = False,
     yes: Yes = False,
     store: Address = DEFAULT,
     actor: Who = None,
@@ -59,6 +61,8 @@ def ask(
         raise InputError(f"{options} are about one user: give one --user and no sheet")
     if block is not None and not plot:
         raise InputError("--block needs --plot: a decision is for a plot of the block")
+    if out is not None:
+        outputs.check_free(out, force=force)
     trial = common.open_trial(name, store, actor)
     when: dict[str, Any] = {"episode": episode, "season": season, "date": date}
     from drimed.trial import enrolling, roster, seasons, sheets
@@ -93,7 +97,7 @@ def ask(
     else:
         rows = sheets.to_fill_in(state, found)
     try:
-        common.put(rows, out, [d.plain() for d in found], trial)
+        common.put(rows, out, [d.plain() for d in found], force=force)
     except InputError as error:
         if dry_run:
             raise
@@ -116,12 +120,10 @@ def _with_season(row: dict[str, Any]) -> dict[str, Any]:
 
 def _with_chances(rows: list[dict[str, Any]], found: list[Decision]) -> list[dict[str, Any]]:
     """A dry run shows how likely each arm is, and not which one will be drawn."""
-    from drimed.trial.earlier import CHANCE
-
     arms = dict.fromkeys(arm for d in found for arm in d.probabilities)
     return [
         {name: value for name, value in row.items() if name != "propensity"}
-        | {f"{CHANCE}{arm}": d.probabilities.get(arm) for arm in arms}
+        | {f"chance of {arm}": d.probabilities.get(arm) for arm in arms}
         for row, d in zip(rows, found, strict=True)
     ]
 

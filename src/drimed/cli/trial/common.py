@@ -9,7 +9,7 @@ import getpass
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -52,6 +52,7 @@ Why = Annotated[str, typer.Option("--reason", help="Why; it is kept in the log."
 Dry = Annotated[bool, typer.Option("--dry-run", help="Show what would happen; write nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Record unlikely values without asking.")]
 Out = Annotated[Path | None, typer.Option("--out", help="A .csv, .xlsx or .json file to write; default: show it.")]
+Force = Annotated[bool, typer.Option("--force", help="Write over a file that exists.")]
 Attributes = Annotated[
     list[str] | None,
     typer.Option("--attribute", help="Something that is known about the user: ph=6.1 or soil=sand; repeatable."),
@@ -164,22 +165,19 @@ def put(
     rows: list[dict[str, Any]],
     out: Path | None,
     full: list[dict[str, Any]],
-    trial: Trial,
     empty: Sequence[str] = (),
+    *,
+    force: bool = False,
 ) -> None:
     """To a file, CSV, JSON or a workbook by its name, or to the screen; `empty` are the columns of no rows."""
     if out is None:
         show(rows)
         return
-    from drimed.trial import earlier, sheets
     from drimed.trial.tables.writing import sheet
-
-    def recorded(numbers: Iterable[int]) -> list[dict[str, Any]]:
-        return sheets.to_fill_in(trial.state(), trial.decisions(list(numbers)))
 
     suffix = out.suffix.lower()
     written = sheet(full if suffix == ".json" else rows, suffix, empty)
-    outputs.put(out, written, earlier.sheet(rows, suffix, recorded), "a sheet")
+    outputs.put(out, written, force=force)
     say(f"wrote {out}")
 
 

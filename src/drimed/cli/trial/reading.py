@@ -11,7 +11,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from drimed.cli.trial import common
-from drimed.cli.trial.common import Address, Name, Out
+from drimed.cli.trial.common import Address, Force, Name, Out
 from drimed.errors import InputError, UnknownNameError
 from drimed.records import PENDING
 from drimed.trial.stores import DEFAULT, open_store
@@ -84,6 +84,7 @@ def decisions(
         bool, typer.Option("--blinded", help="For somebody who must not know the arms: without all that tells them.")
     ] = False,
     out: Out = None,
+    force: Force = False,
     store: Address = DEFAULT,
 ) -> None:
     """Decisions with their outcomes, newest first; in a file, oldest first.
@@ -118,7 +119,8 @@ def decisions(
             {"decision": d.id, "season": d.season or d.episode} | {n: getattr(d, n) for n in names if n not in unused}
             for d in given
         ]
-    common.put(rows, out, [d.plain() for d in given], trial, sheets.headings(known, blinded=blinded))
+    empty = sheets.headings(known, blinded=blinded)
+    common.put(rows, out, [d.plain() for d in given], empty, force=force)
     if not given:
         common.say("no such decisions" + _partial(name, known.counts.partial if state == PENDING else 0))
     if found.before is not None:
@@ -201,9 +203,8 @@ def log(
 
 def export(
     name: Name,
-    out: Annotated[
-        Path, typer.Option(help="A .csv, .xlsx, .json or .parquet file, or .npz for the Open Bandit Pipeline.")
-    ],
+    out: Annotated[Path, typer.Option(help="A .csv, .xlsx, .json or .parquet file.")],
+    force: Force = False,
     whole: Annotated[bool, typer.Option("--whole", help="Only decisions whose reward is known.")] = False,
     store: Address = DEFAULT,
 ) -> None:
@@ -211,13 +212,14 @@ def export(
     trial = common.open_trial(name, store)
     from drimed.trial.export import write
 
-    count = write(trial, out, whole=whole)
+    count = write(trial, out, whole=whole, force=force)
     common.say(f"wrote {out}: {count} decisions; columns are explained in {out.with_suffix('.dictionary.csv')}")
 
 
 def report(
     name: Name,
-    out: Annotated[Path | None, typer.Option(help="A folder; default: out/trial/NAME.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A folder; default: out/trial/NAME, written over.")] = None,
+    force: Force = False,
     xlsx: Annotated[bool, typer.Option("--xlsx", help="Its tables as workbooks (.xlsx) and not as CSV.")] = False,
     store: Address = DEFAULT,
 ) -> None:
@@ -225,7 +227,8 @@ def report(
     trial = common.open_trial(name, store)
     from drimed.findings.page import write_report
 
-    page = write_report(trial, out or Path("out/trial") / name, suffix=".xlsx" if xlsx else ".csv")
+    suffix, place = ".xlsx" if xlsx else ".csv", out or Path("out/trial") / name
+    page = write_report(trial, place, suffix=suffix, force=force or out is None)
     common.say(f"Open {page}; tables are beside it")
 
 

@@ -37,7 +37,10 @@ def rehearse(
     cluster: Annotated[
         str | None, typer.Option(help="Run on a cluster instead: dask=tcp://host:port or ray=address.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Where the page goes. Default: out/rehearsal/TRIAL.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where the page goes. Default: out/rehearsal/TRIAL, written over.")
+    ] = None,
+    force: common.Force = False,
 ) -> None:
     """Simulate a trial many times: what it finds, whom it harms, and how long it stays on the control.
 
@@ -70,7 +73,7 @@ def rehearse(
         raise typer.Exit(130) from None
     results = Results(plan, records, answer)
     _summary(results)
-    common.say(f"wrote {write(results, place)}")
+    common.say(f"wrote {write(results, place, force=force or out is None)}")
 
 
 def _plan(file: Path, scenarios: Path | None, history: Path | None, quick: bool, **given: Any) -> Plan:

@@ -24,14 +24,17 @@ ALREADY = "already recorded"  # what a receipt says of values that are there
 MOST_NAMED = 5  # decisions without an outcome
 
 
-def template(out: Annotated[Path | None, typer.Option(help="Where to write it; default: show it.")] = None) -> None:
+def template(
+    out: Annotated[Path | None, typer.Option(help="Where to write it; default: show it.")] = None,
+    force: common.Force = False,
+) -> None:
     """Write a commented example of a trial file."""
     from drimed.trial import template as example
 
     if out is None:
         typer.echo(example())
     else:
-        outputs.put(out, example().encode(), lambda _: False, "a template")
+        outputs.put(out, example().encode(), force=force)
         common.say(f"wrote {out}; edit it, then: drimed trial init {out}")
 
 

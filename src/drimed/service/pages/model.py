@@ -17,7 +17,7 @@ def learned(state: TrialState) -> list[str]:
     kind = state.spec.kind
     if kind == "paper":
         return ["Each arm has one mean outcome, the same for all users and in all seasons (the paper's model)."]
-    model = state.spec.model or Model()
+    model = state.spec.model
     said = list(_field(state, model) if kind == "field" else _people(state, model))
     said.append("How much of each there is, is learned from the data; what is not there shrinks to nothing.")
     said.append("All arms scatter alike." if model.noise == "common" else "Each arm scatters by an amount of its own.")
