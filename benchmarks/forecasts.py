@@ -130,21 +130,21 @@ def _holds(there: Outcomes, s: int, key: str) -> bool:
     w = there.world
     whom, _, arm = key.partition("|")
     by, _, who = whom.partition(":")
-    mine = np.array([by == "all" or who == p.group for p in w.crowd.looked_at])
+    mine = np.array([by == "all" or who == p.group for p in w.population.looked_at])
     effect: FloatArray = np.einsum("hk,hk->k", weights(w.typical, mine), w.effects[s, ..., 0])
-    return bool(effect[w.crowd.state.problem.arm(arm)] > 0)
+    return bool(effect[w.population.state.problem.arm(arm)] > 0)
 
 
 def _harmed(there: Outcomes, s: int, given: Sequence[Sequence[int]], control: int) -> float:
     """The share of users whose mean expected loss is beyond the tolerance."""
     w = there.world
-    loss = np.zeros(len(w.crowd.users))
+    loss = np.zeros(len(w.population.users))
     count = np.zeros_like(loss)
     for season, arms in enumerate(given):
-        user, means = w.crowd.user(season), there.means[season][s, ..., 0]  # one metric, which is the reward
+        user, means = w.population.user(season), there.means[season][s, ..., 0]  # one metric, which is the reward
         np.add.at(loss, user, means[:, control] - means[np.arange(len(arms)), list(arms)])
         np.add.at(count, user, 1.0)
-    return float((loss / count > w.crowd.state.spec.tolerance.absolute).mean())
+    return float((loss / count > w.population.state.spec.tolerance.absolute).mean())
 
 
 def main() -> None:

@@ -28,12 +28,9 @@ from drimed.errors import HaltedError
 from drimed.learning.field.learner import Field
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.rehearsal import designs, scenarios
-from drimed.rehearsal.people import Crowd
 from drimed.rehearsal.record import played
 from drimed.rehearsal.run import Plan, rehearse
-from drimed.rehearsal.scenarios import Scenario
-from drimed.rehearsal.setting import Setting
-from drimed.rehearsal.world import World
+from drimed.rehearsal.scenarios import Scenario, SimulatedTrials
 from drimed.trial import template
 from drimed.trial.spec import TrialSpec
 from drimed.trial.stores import open_store
@@ -57,7 +54,7 @@ LARGE: dict[str, Any] = {
 class Outcomes:
     """What every arm would bring in each season of some worlds, before anything is decided."""
 
-    world: World
+    world: SimulatedTrials
 
     @cached_property
     def means(self) -> list[FloatArray]:
@@ -78,9 +75,9 @@ class Outcomes:
     @cached_property
     def contexts(self) -> list[list[dict[str, dict[str, float]]]]:
         """By season and world."""
-        w, fields = self.world, list(self.world.crowd.state.problem.covariates.fields)
+        w, fields = self.world, list(self.world.population.state.problem.covariates.fields)
         found = []
-        for season, places in enumerate(w.crowd.seasons):
+        for season, places in enumerate(w.population.seasons):
             named = [(p.user, c) for p, c in zip(places, w.contexts(season), strict=True) if c is not None]
             found.append(
                 [{u: dict(zip(fields, c[s].tolist(), strict=True)) for u, c in named} for s in range(len(w.seeds))]
@@ -88,14 +85,13 @@ class Outcomes:
         return found
 
 
-def world(spec: TrialSpec, scenario: Scenario, seeds: Sequence[int], seasons: int | None = None) -> World:
-    setting = Setting.of(spec, scenario, seasons)
-    return World(Crowd.of(spec, setting.seasons, setting.users), setting, seeds)
+def world(spec: TrialSpec, scenario: Scenario, seeds: Sequence[int], seasons: int | None = None) -> SimulatedTrials:
+    return SimulatedTrials.of(spec, scenario, seeds, seasons)
 
 
 def live(store: SqlStore, there: Outcomes, s: int) -> tuple[Trial, list[list[int]]]:
     """A live trial in world s, and its arms season by season; a rule may stop it."""
-    spec = there.world.crowd.state.spec
+    spec = there.world.population.state.spec
     seed, metrics, arms = int(there.world.seeds[s]), list(spec.metrics), list(spec.arms)
     trial = Trial.create(spec.plain() | {"seed": seed, "name": f"{spec.name}-{seed}"}, store)
     given: list[list[int]] = []

@@ -58,7 +58,7 @@ assert verify(store, trial.name).ok
 USE = {
     "": DECIDE + WITHOUT,
     "sim": "from drimed.experiments import figures, measure, sweep; import jinja2, joblib, matplotlib",
-    "cluster": "import dask, distributed, ray",
+    "cluster": "import dask, distributed",
     "trial": TRIAL,
     "postgres": "import psycopg; from drimed import open_store; psycopg.pq.version(); open_store('t.db').close()",
     "evaluation": """

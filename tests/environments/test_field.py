@@ -14,34 +14,34 @@ def test_deviations_are_those_asked_for() -> None:
     """400 fields; each deviation rests on at least 2000 draws: 5 standard errors are below 8 %."""
     world = FieldWorld(FieldSetting(seasons=5), range(400))
     d = Deviations()
-    means, seasons = world.means[..., 0], world.seasons[..., 0]
+    means, block_effects = world.rewards, world.truth.block_effects[..., 0]
     both = means - means.mean(-1, keepdims=True) - means.mean(-2, keepdims=True) + means.mean((-1, -2), keepdims=True)
     assert both.std() / np.sqrt(4 / 5 * 5 / 6) == pytest.approx(d.site_arm, rel=0.08)
     arms = means.mean(1)
     assert (arms - arms.mean(-1, keepdims=True)).std() / np.sqrt(4 / 5) == pytest.approx(
         np.sqrt(d.arm**2 + d.site_arm**2 / 6), rel=0.08
     )
-    level = seasons.mean(-1)  # (S, L, I)
-    block = level - level.mean(-1, keepdims=True)
-    assert block.std() / np.sqrt(5 / 6) == pytest.approx(d.block, rel=0.08)
-    assert world.noise.std() == pytest.approx(d.residual, rel=0.08)
+    assert block_effects.std() == pytest.approx(d.block, rel=0.08)
+    level, by_arm = world.truth.season_effects
+    assert level.std() == pytest.approx(d.season, rel=0.08)
+    assert by_arm.std() == pytest.approx(d.season_arm, rel=0.08)
+    assert world.truth.noise(0)[0].std() == pytest.approx(d.residual, rel=0.08)
 
 
 def test_a_field_belongs_to_its_seed() -> None:
     one, many = FieldWorld(FieldSetting(), [7]), FieldWorld(FieldSetting(), [3, 7])
-    action = np.zeros((1, 6, 2), np.intp)
+    action = np.zeros((1, 12), np.intp)
     np.testing.assert_array_equal(one.respond(4, action)[0], many.respond(4, np.repeat(action, 2, 0))[1])
 
 
 def test_an_outcome_is_mean_season_and_noise() -> None:
     world = FieldWorld(FieldSetting(metrics=2, advantage=100.0, trend=2.0), [1])
-    action = np.full((1, 6, 2), 4)
-    y = world.respond(3, action)
-    expected = world.means[0, :, 4] + world.seasons[0, 3, :, 4]
-    np.testing.assert_allclose(y[0] - world.noise[0, 3], np.repeat(expected[:, None], 2, 1))
-    plain = FieldWorld(FieldSetting(metrics=2), [1])
-    np.testing.assert_allclose(world.means - plain.means, np.eye(5)[4][:, None] * 100.0 * np.ones((1, 6, 5, 2)))
-    np.testing.assert_allclose(world.seasons[0, 3] - plain.seasons[0, 3], 6.0)
+    truth, plain = world.truth, FieldWorld(FieldSetting(metrics=2), [1])
+    level, by_arm = truth.season_effects
+    expected = truth.lasting[0, :, 4] + 6.0 + level[0, 3] + by_arm[0, 3, 4] + truth.block_effects[0, 3, 0]
+    y = world.respond(3, np.full((1, 12), 4))
+    np.testing.assert_allclose(y[0] - truth.noise(3)[0][0], np.repeat(expected, 2, 0))
+    np.testing.assert_allclose(world.rewards - plain.rewards, np.eye(5)[4] * 100.0 * np.ones((1, 6, 5)))
 
 
 def test_a_shortfall_is_taken_from_every_arm_but_the_control() -> None:
@@ -51,7 +51,8 @@ def test_a_shortfall_is_taken_from_every_arm_but_the_control() -> None:
 
 def test_noise_of_two_metrics_is_correlated() -> None:
     """24,000 plots: 5 standard errors of a correlation are below 0.03."""
-    noise = FieldWorld(FieldSetting(metrics=2, correlation=0.5), range(200)).noise.reshape(-1, 2)
+    truth = FieldWorld(FieldSetting(metrics=2, correlation=0.5), range(200)).truth
+    noise = np.stack([truth.noise(season)[0] for season in range(10)]).reshape(-1, 2)
     assert float(np.asarray(np.corrcoef(noise.T))[0, 1]) == pytest.approx(0.5, abs=0.03)
 
 

@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 
 from drimed.experiments.paper import MAIN, Reproduction
-from drimed.experiments.run import run_together
 
 CONTENDERS = {c.key: c for c in MAIN}
 
 
 def final_regret(key: str, drift: str = "gradual") -> np.ndarray:
     run = Reproduction().on_authors(CONTENDERS[key], drift, seeds=16)
-    return run_together([run])[0].total("regret_as_published")
+    return run.run_with()[0].total("regret_as_published")
 
 
 @pytest.mark.parametrize(("key", "median"), [("oful", 331), ("lin_ts", 1294), ("lin_med", 1816), ("lin_imed", 1068)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from drimed.errors import ConfigError, UnknownNameError
 from drimed.experiments.comparison import overall
 from drimed.experiments.figures import FAR, PANEL, _beside
 from drimed.experiments.measure import bench
-from drimed.experiments.run import run_together
+from drimed.experiments.run import Run
 from drimed.experiments.scenarios import FieldScenario, HealthScenario, Scenario
 from drimed.experiments.simulate import RunRecord
 from drimed.experiments.suites import SUITES, Benchmark, suite
@@ -117,7 +118,7 @@ def test_every_suite_runs_and_its_policies_exist(name: str, tmp_path: Path) -> N
         cells = [c for c in plan.cells if c.axis in ("gap", "drift")]
         assert {c.axis for c in plan.cells} == {"L", "d", "drift", "gap"}
         runs = [r for (label, _), r in plan.plan().items() if label in {c.label for c in cells[:2]}]
-        assert all(np.isfinite(run_together([r])[0].total("regret")).all() for r in runs)
+        assert all(np.isfinite(r.run_with()[0].total("regret")).all() for r in runs)
         lasts = {c.label: c.scenario.world([0]).episodes for c in plan.cells}
         assert {lasts[c.label] for c in plan.cells if c.axis == "L"} == {250, 1000, 4000, 16000}
         assert {lasts[c.label] for c in plan.cells if c.axis != "L"} == {12}
@@ -180,12 +181,17 @@ def test_the_command_line_lists_suites() -> None:
 )
 def test_drifts_that_run_side_by_side_are_the_same_to_the_last_bit(name: str) -> None:
     plan = small(name, "dri_med,w_ts", drifts=("none", "periodic", "decaying"), instances=3, episodes=8)
-    together = batches(list(plan.plan().values()), fewest=1)
+    together = batched(plan.plan().values(), fewest=1)
     assert [len(batch) for batch in together] == [3, 3]
     for batch in together:
-        for run, record in zip(batch, run_together(batch), strict=True):
-            (alone,) = run_together([run])
+        for run, record in zip(batch, batch[0].run_with(batch[1:]), strict=True):
+            (alone,) = run.run_with()
             assert same_numbers(record, alone)
+
+
+def batched(runs: Iterable[Run], fewest: int) -> list[list[Run]]:
+    of_key = {run.key(): run for run in runs}
+    return [[of_key[key] for key in batch] for batch in batches(of_key, fewest)]
 
 
 def same_numbers(one: RunRecord, other: RunRecord) -> bool:
@@ -197,10 +203,10 @@ def test_drifts_run_alone_where_processes_would_wait_or_worlds_are_large() -> No
     runs = list(small("paper-random", drifts=("none", "periodic")).plan().values())
     large = list(small("large-k", drifts=("none", "periodic"), instances=20).plan().values())
     for each, fewest in ((runs, 6), (large, 1)):
-        found = batches(each, fewest)
+        found = batched(each, fewest)
         assert all(len(batch) == 1 for batch in found)
         assert sorted(run.key() for (run,) in found) == sorted(run.key() for run in each)
-    assert batches([], fewest=4) == []
+    assert batched([], fewest=4) == []
 
 
 def test_each_drift_is_stored_by_itself_and_used_again(tmp_path: Path) -> None:
@@ -208,12 +214,12 @@ def test_each_drift_is_stored_by_itself_and_used_again(tmp_path: Path) -> None:
     plan = small(
         "paper-random", "oful", drifts=("none", "periodic", "decaying", "burst", "sawtooth", "abrupt", "gradual")
     )
-    first = bench(plan, tmp_path, jobs=1, on_done=lambda _, stored: told.append(stored))
+    first = bench(plan, tmp_path, jobs=1, on_done=lambda done: told.append(done.stored))
     assert told == [False] * 7
     assert {p.stem for p in (tmp_path / "runs").glob("*.npz")} == {r.key() for r in plan.plan().values()}
     more = small("paper-random", "oful,greedy", drifts=("none", "periodic", "regime_shift"))
     told.clear()
-    second = bench(more, tmp_path, jobs=1, on_done=lambda _, stored: told.append(stored))
+    second = bench(more, tmp_path, jobs=1, on_done=lambda done: told.append(done.stored))
     assert sorted(told) == [False] * 4 + [True] * 2
     kept = {r["cell"]: r["regret_mean"] for r in first["rows"]}
     again = {r["cell"]: r["regret_mean"] for r in second["rows"] if r["policy"] == "oful"}

@@ -1,4 +1,4 @@
-"""Sweeps on a real Dask scheduler with two worker processes, and on a local Ray: the same bits, whatever dies."""
+"""Sweeps on a real Dask scheduler with two worker processes: the same bits, whatever dies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from drimed.errors import ConfigError, InputError
 from drimed.experiments.run import Run
 from drimed.experiments.scenarios import Scenario
 from drimed.experiments.simulate import RunRecord
-from drimed.experiments.sweep import Cluster, sweep
+from drimed.experiments.sweep import Cluster, Progress, sweep
 
 PLAN = {
     (policy, drift): Run(
@@ -31,7 +31,7 @@ PLAN = {
     for policy in ("oful", "dri_med", "published_dri_med")
     for drift in ("none", "gradual")
 }
-# Dask and Ray leave sockets and deprecations of their own behind.
+# Dask leaves sockets and deprecations of their own behind.
 THIRD_PARTY_WARNINGS = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning",
     "ignore::ResourceWarning",
@@ -115,8 +115,8 @@ def test_a_killed_dask_worker_costs_time_and_no_result(
 ) -> None:
     killed: list[int] = []
 
-    def kill_one(run: Run, stored: bool) -> None:
-        del run, stored
+    def kill_one(block: Progress[RunRecord]) -> None:
+        del block
         if not killed:
             killed.append(dask.workers[0].pid)
             os.kill(dask.workers[0].pid, signal.SIGKILL)
@@ -130,8 +130,8 @@ def test_a_killed_dask_worker_costs_time_and_no_result(
 def test_a_killed_process_of_the_pool_costs_time_and_no_result(long_here: dict[Any, RunRecord], tmp_path: Path) -> None:
     killed: list[int] = []
 
-    def kill_one(run: Run, stored: bool) -> None:
-        del run, stored
+    def kill_one(block: Progress[RunRecord]) -> None:
+        del block
         if not killed:
             children = Path(f"/proc/{os.getpid()}/task").glob("*/children")
             pids = [int(pid) for file in children for pid in file.read_text().split()]
@@ -145,14 +145,7 @@ def test_a_killed_process_of_the_pool_costs_time_and_no_result(long_here: dict[A
     assert_same(there, long_here)
 
 
-@THIRD_PARTY_WARNINGS
-def test_a_local_ray_gives_the_same_bits(tmp_path: Path) -> None:
-    here = sweep(PLAN, tmp_path / "here", jobs=1)
-    there = sweep(PLAN, tmp_path / "there", cluster=Cluster.parse("ray=local"))
-    assert_same(there, here)
-
-
-@pytest.mark.parametrize("text", ["", "dask", "dask=", "spark=local", "tcp://127.0.0.1:1"])
+@pytest.mark.parametrize("text", ["", "dask", "dask=", "ray=local", "tcp://127.0.0.1:1"])
 def test_what_is_not_a_cluster_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="cluster must be dask="):
         Cluster.parse(text)

@@ -84,8 +84,8 @@ def test_a_second_run_repeats_nothing_and_says_the_same(
     monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)  # drawing takes longest; the first run's stay there
     stored: list[bool] = []
     small_again = Reproduction(seeds=8, episodes=30)
-    reproduce(small_again, out, jobs=1, on_done=lambda _, was_stored: stored.append(was_stored))
-    assert stored == [True] * len(seed_blocks(small_again.plan().values()))
+    reproduce(small_again, out, jobs=1, on_done=lambda done: stored.append(done.stored))
+    assert stored == [True] * seed_blocks(small_again.plan().values())
     after = json.loads((out / "results.json").read_text())
     before["meta"].pop("seconds of this run")
     after["meta"].pop("seconds of this run")

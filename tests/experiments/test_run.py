@@ -11,9 +11,10 @@ import pytest
 
 from drimed.environments.world import Setting
 from drimed.errors import ConfigError, InputError
-from drimed.experiments.run import Run, code_digest, policy_digest, run_together
+from drimed.experiments.run import Run, policy_digest
 from drimed.experiments.scenarios import Scenario
 from drimed.experiments.simulate import RunRecord, simulate
+from drimed.experiments.sweep import code_digest, load, save
 from drimed.guards.margin import Tolerance
 from drimed.policies.policy import Policy
 from drimed.policies.registry import REGISTRY, make
@@ -23,7 +24,7 @@ RUN = Run(policy="oful", scenario=SHORT, seeds=(0, 1, 2))
 
 
 def record_of(run: Run) -> RunRecord:
-    (record,) = run_together([run])
+    (record,) = run.run_with()
     return record
 
 
@@ -43,8 +44,8 @@ def test_the_key_depends_on_every_field() -> None:
 
 def test_a_record_survives_the_disk_bit_for_bit(tmp_path: Path) -> None:
     record = record_of(RUN)
-    record.save(tmp_path / "s.npz")
-    loaded = RunRecord.load(tmp_path / "s.npz")
+    save(record, tmp_path / "s.npz")
+    loaded = load(RunRecord, tmp_path / "s.npz")
     assert loaded.curves.keys() == record.curves.keys()
     for name in record.curves:
         np.testing.assert_array_equal(loaded.curves[name], record.curves[name])
@@ -73,7 +74,7 @@ def test_a_broken_file_is_named_in_the_error(tmp_path: Path) -> None:
     path = tmp_path / "broken.npz"
     path.write_bytes(b"not a zip file")
     with pytest.raises(InputError, match=r"broken\.npz is not a stored result"):
-        RunRecord.load(path)
+        load(RunRecord, path)
 
 
 def test_a_drift_function_cannot_be_part_of_a_scenario() -> None:

@@ -260,9 +260,9 @@ def test_regressions_apart_are_those_of_each_user_alone() -> None:
 )
 def test_suites_with_cells_of_their_own_run_and_continue(name: str, policies: str, tmp_path: Path) -> None:
     plan, told = small(name, policies), list[bool]()
-    first = bench(plan, tmp_path, jobs=1, on_done=lambda _, stored: told.append(stored))
+    first = bench(plan, tmp_path, jobs=1, on_done=lambda done: told.append(done.stored))
     assert told == [False] * len(plan.plan())
-    again = bench(plan, tmp_path, jobs=1, on_done=lambda _, stored: told.append(stored))
+    again = bench(plan, tmp_path, jobs=1, on_done=lambda done: told.append(done.stored))
     assert told[len(plan.plan()) :] == [True] * len(plan.plan())
     assert first["rows"] == again["rows"]
     written = json.loads((tmp_path / "results.json").read_text())

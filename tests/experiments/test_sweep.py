@@ -13,11 +13,12 @@ from drimed.errors import ConfigError, InputError
 from drimed.experiments.run import Run
 from drimed.experiments.scenarios import Scenario
 from drimed.experiments.simulate import RunRecord
-from drimed.experiments.sweep import batches, seed_blocks, sweep
+from drimed.experiments.sweep import Progress, Task, batches, sweep
 from drimed.guards.margin import Tolerance
 
 SHORT = Scenario(setting=Setting(episodes=10))
 PLAN = {p: Run(policy=p, scenario=SHORT, seeds=(0, 1)) for p in ("oful", "lin_med", "published_dri_med")}
+PLAN_KEYS = {run.key(): policy for policy, run in PLAN.items()}
 
 
 def assert_same(one: RunRecord, other: RunRecord) -> None:
@@ -38,14 +39,14 @@ def test_the_number_of_processes_does_not_change_any_result(tmp_path: Path) -> N
 def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
     told: list[tuple[str, bool]] = []
     sweep({p: PLAN[p] for p in ("oful", "lin_med")}, tmp_path, jobs=1)
-    sweep(PLAN, tmp_path, jobs=1, on_done=lambda run, stored: told.append((run.policy, stored)))
+    sweep(PLAN, tmp_path, jobs=1, on_done=lambda done: told.append((PLAN_KEYS[done.task.key()], done.stored)))
     assert told == [("oful", True), ("lin_med", True), ("published_dri_med", False)]
 
 
 def test_the_same_run_twice_is_computed_once(tmp_path: Path) -> None:
     told: list[bool] = []
     plan = {"one": PLAN["oful"], "other": PLAN["oful"]}
-    found = sweep(plan, tmp_path, jobs=1, on_done=lambda _, stored: told.append(stored))
+    found = sweep(plan, tmp_path, jobs=1, on_done=lambda done: told.append(done.stored))
     assert found.keys() == plan.keys()
     assert found["one"] is found["other"]
     assert told == [False]
@@ -72,22 +73,21 @@ def test_many_seeds_are_computed_and_stored_in_blocks_and_give_the_same_record(
     assert [block.seeds for block in run.blocks()] == [(0, 1), (2, 3), (4,)]
     told: list[bool] = []
     sweep({"block": run.blocks()[1]}, tmp_path / "blocks", jobs=1)
-    found = sweep({"run": run}, tmp_path / "blocks", jobs=2, on_done=lambda _, stored: told.append(stored))["run"]
+    found = sweep({"run": run}, tmp_path / "blocks", jobs=2, on_done=lambda done: told.append(done.stored))["run"]
     assert_same(found, whole)
     assert sorted(told) == [False, False, True]
-    assert {p.stem for p in (tmp_path / "blocks").glob("*.npz")} == set(seed_blocks([run]))
+    assert {p.stem for p in (tmp_path / "blocks").glob("*.npz")} == {block.key() for block in run.blocks()}
 
 
 def test_an_interrupted_sweep_keeps_what_is_finished(tmp_path: Path) -> None:
-    def interrupt(run: Run, stored: bool) -> None:
-        del stored
-        if run.policy == "lin_med":
+    def interrupt(done: Progress[RunRecord]) -> None:
+        if PLAN_KEYS[done.task.key()] == "lin_med":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         sweep(PLAN, tmp_path, jobs=1, on_done=interrupt)
     told: list[bool] = []
-    sweep(PLAN, tmp_path, jobs=1, on_done=lambda _, stored: told.append(stored))
+    sweep(PLAN, tmp_path, jobs=1, on_done=lambda done: told.append(done.stored))
     assert told == [True, True, False]
 
 
@@ -99,4 +99,6 @@ def test_runs_are_computed_together_only_if_nothing_but_the_drift_differs() -> N
         replace(drifts[0], tolerance=Tolerance(relative=0.2)),
         replace(drifts[0], scenario=replace(SHORT.under("none"), quantile=0.25)),
     ]
-    assert batches([*drifts, *others], fewest=1) == [tuple(drifts), *((run,) for run in others)]
+    keyed: dict[str, Task[RunRecord]] = {run.key(): run for run in (*drifts, *others)}
+    found = [list(batch.values()) for batch in batches(keyed, fewest=1)]
+    assert found == [drifts, *([run] for run in others)]

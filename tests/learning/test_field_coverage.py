@@ -38,7 +38,7 @@ def effects(
 ) -> tuple[dict[int, tuple[FloatArray, FloatArray]], FloatArray]:
     """Estimated effects by site and their deviations after some seasons, (S, I, K - 1), and the true ones."""
     world = FieldWorld(setting, range(RUNS))
-    true = world.means[..., 0]
+    true = world.rewards
     state = POLICY.init(Shape(d=ARMS, K=ARMS, M=1, H=SITES), (RUNS,))
     found = {}
     for season in range(max(looks) + 1):
@@ -54,7 +54,7 @@ def effects(
         if season < max(looks):
             draws = np.stack([streams.uniforms(s, "policy", 12 * season, 12, 2) for s in range(RUNS)])
             decision = POLICY.decide_together(state, offers(), draws)
-            y = world.respond(season, decision.action.reshape(RUNS, SITES, 2)).reshape(RUNS, 2 * SITES)
+            y = world.respond(season, decision.action)[..., 0]
             state = POLICY.commit_together(state, offers(), decision)
             state = POLICY.observe(state, offers(), decision.action, Outcome(reward=y))
     return found, true[..., 1:] - true[..., :1]

@@ -48,7 +48,7 @@ def play(
         draws = np.stack([streams.uniforms(s, "policy", 4 * season, 4, policy.draws_needed(SHAPE)) for s in seeds])
         decision = policy.decide_together(state, offers((len(seeds),)), draws)
         np.testing.assert_allclose(decision.probabilities.sum(-1), 1.0)
-        reward = unit * world.respond(season, decision.action[..., None])[..., 0, 0] + level
+        reward = unit * world.respond(season, decision.action)[..., 0] + level
         state = policy.commit_together(state, offers(), decision)
         state = policy.observe(state, offers(), decision.action, Outcome(reward=reward))
         chosen.append(decision.action)

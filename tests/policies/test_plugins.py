@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, UnknownNameError
-from drimed.experiments.run import code_digest, policy_digest
+from drimed.experiments.run import policy_digest
 from drimed.experiments.simulate import simulate
+from drimed.experiments.sweep import code_digest
 from drimed.guards.certified import Certain, Expected
 from drimed.guards.guard import Off
 from drimed.learning.learner import Learner

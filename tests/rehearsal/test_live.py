@@ -11,11 +11,8 @@ from drimed.findings.analyse import analyse
 from drimed.learning.field import many
 from drimed.records import Report
 from drimed.rehearsal.designs import own
-from drimed.rehearsal.people import Crowd
 from drimed.rehearsal.play import Season, play
-from drimed.rehearsal.scenarios import Scenario
-from drimed.rehearsal.setting import Setting
-from drimed.rehearsal.world import World
+from drimed.rehearsal.scenarios import Scenario, SimulatedTrials
 from drimed.trial.spec import TrialSpec
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
@@ -80,15 +77,14 @@ TRIALS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def rehearsed(spec: TrialSpec, scenario: dict[str, Any], seasons: int) -> tuple[World, list[Season]]:
-    setting = Setting.of(spec, Scenario.model_validate(scenario), seasons)
-    world = World(Crowd.of(spec, setting.seasons, setting.users), setting, SEEDS)
+def rehearsed(spec: TrialSpec, scenario: dict[str, Any], seasons: int) -> tuple[SimulatedTrials, list[Season]]:
+    world = SimulatedTrials.of(spec, Scenario.model_validate(scenario), SEEDS, seasons)
     return world, list(play(world, own(spec)))
 
 
-def contexts(world: World, season: int, s: int) -> dict[str, dict[str, float]]:
-    fields = list(world.crowd.state.problem.covariates.fields)
-    found = zip(world.crowd.seasons[season], world.contexts(season), strict=True)
+def contexts(world: SimulatedTrials, season: int, s: int) -> dict[str, dict[str, float]]:
+    fields = list(world.population.state.problem.covariates.fields)
+    found = zip(world.population.seasons[season], world.contexts(season), strict=True)
     return (
         {} if not fields else {p.user: dict(zip(fields, c[s].tolist(), strict=True)) for p, c in found if c is not None}
     )

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from drimed.errors import InputError
+from drimed.experiments.sweep import Progress
 from drimed.rehearsal import designs, history, run, scenarios
 from drimed.rehearsal.designs import OWN
 from drimed.rehearsal.find import Goal, find
@@ -56,14 +57,14 @@ def test_neither_processes_nor_an_interruption_change_any_number(tmp_path: Path)
     class CutError(Exception):
         pass
 
-    def stop(*_: int) -> None:
+    def stop(_: Progress[Record]) -> None:
         raise CutError
 
     with pytest.raises(CutError):
         rehearse(plan(), tmp_path, jobs=1, on_done=stop)
     (kept,) = tmp_path.glob("*.npz")  # the first block of two
     told: list[tuple[int, int]] = []
-    again = rehearse(plan(), tmp_path, jobs=1, on_done=lambda done, total: told.append((done, total)))
+    again = rehearse(plan(), tmp_path, jobs=1, on_done=lambda done: told.append((done.finished_seeds, done.seeds)))
     assert told == [(50, 60), (60, 60)]
     assert kept.exists()
     assert same(whole, again["better", OWN])
@@ -71,10 +72,10 @@ def test_neither_processes_nor_an_interruption_change_any_number(tmp_path: Path)
 
 def test_a_rehearsal_is_kept_under_the_keys_that_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that start after somebody has changed the code see another fingerprint of it."""
-    keys = [block.key() for block in plan().blocks("better", designs.own(SPEC))]
+    keys = [block.key() for task in plan().tasks().values() for block in task.blocks()]
 
-    def then_changed(*_: int) -> None:
-        monkeypatch.setattr(run, "digest", lambda: "changed")
+    def then_changed(_: Progress[Record]) -> None:
+        monkeypatch.setattr(run, "code_digest", lambda: "changed")
 
     rehearse(plan(), tmp_path, jobs=1, on_done=then_changed)
     assert sorted(path.stem for path in tmp_path.glob("*.npz")) == sorted(keys)
@@ -161,7 +162,6 @@ def test_the_page_and_the_numbers_beside_it(tmp_path: Path) -> None:
         "Regret against power",
         "Allocation over time",
         "Harm by user",
-        "Convergence",
     ):
         assert title in page
     numbers = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))

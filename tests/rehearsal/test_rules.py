@@ -10,13 +10,10 @@ import pytest
 from drimed.errors import ConflictError
 from drimed.rehearsal import designs
 from drimed.rehearsal.measures import measures
-from drimed.rehearsal.people import Crowd
 from drimed.rehearsal.play import Season, play
 from drimed.rehearsal.record import Record, played
 from drimed.rehearsal.rules import Watch
-from drimed.rehearsal.scenarios import Scenario
-from drimed.rehearsal.setting import Setting
-from drimed.rehearsal.world import World
+from drimed.rehearsal.scenarios import Scenario, SimulatedTrials
 from drimed.trial.events import LOOK
 from drimed.trial.spec import TrialSpec
 from drimed.trial.stores.memory import MemoryStore
@@ -109,17 +106,16 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 
 
 def watched(spec: TrialSpec, scenario: dict[str, Any], seasons: int) -> tuple[Watch, list[Season], Record]:
-    setting = Setting.of(spec, Scenario.model_validate(scenario), seasons)
-    watch = Watch(World(Crowd.of(spec, setting.seasons, setting.users), setting, SEEDS))
+    watch = Watch(SimulatedTrials.of(spec, Scenario.model_validate(scenario), SEEDS, seasons))
     found = list(play(watch.world, designs.own(spec), watch=watch))
     return watch, found, played(watch.world, designs.own(spec), spec.tolerance)
 
 
-def lived(spec: TrialSpec, world: World, seasons: list[Season], s: int) -> tuple[Trial, int]:
+def lived(spec: TrialSpec, world: SimulatedTrials, seasons: list[Season], s: int) -> tuple[Trial, int]:
     """A live trial with the draws and outcomes of world s, and how many seasons it has."""
     trial, arms = Trial.create(spec.plain() | {"seed": SEEDS[s]}, MemoryStore()), list(spec.arms)
     waiting: list[Any] = []
-    crowd = world.crowd
+    crowd = world.population
     for season in seasons:
         try:
             trial.open_episode(contexts(world, season.number, s))
@@ -174,8 +170,7 @@ def test_a_claim_is_false_where_the_world_says_otherwise_of_those_whom_it_is_abo
     """By the effects of the scenario, and against the margin of the rule."""
     rules = {g: rule("superiority", evidence="model", group=g, margin=m) for g, m in (("a", 0.0), ("b", 200.0))}
     spec = TrialSpec.read(PLAIN | GROUPS | {"stopping": {"rules": rules}})
-    setting = Setting.of(spec, Scenario.model_validate(EFFECTS), 2)
-    watch = Watch(World(Crowd.of(spec, setting.seasons, setting.users), setting, SEEDS))
+    watch = Watch(SimulatedTrials.of(spec, Scenario.model_validate(EFFECTS), SEEDS, 2))
     own = {"arm": "new", "ranges": [{"arm": "new"}]}
     assert not watch._is_false(0, "a", own | {"who": "a"})
     assert watch._is_false(0, "a", {"who": "a", "arm": "other", "ranges": [{"arm": "other"}]})

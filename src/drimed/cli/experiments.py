@@ -17,7 +17,8 @@ from drimed.cli import names
 from drimed.errors import UnknownNameError
 
 if TYPE_CHECKING:
-    from drimed.experiments.run import Run
+    from drimed.experiments.simulate import RunRecord
+    from drimed.experiments.sweep import Progress as Done
 
 
 T = TypeVar("T")
@@ -47,7 +48,6 @@ def reproduce(
     and the numerical code are the same.
     """
     from drimed.experiments.paper import PARTS, Reproduction
-    from drimed.experiments.sweep import seed_blocks
 
     wanted = PARTS if only is None else names("--only", only)
     for part in wanted:
@@ -58,8 +58,7 @@ def reproduce(
     from drimed.experiments.measure import reproduce as measure
 
     console = Console()
-    runs = len(seed_blocks(reproduction.plan().values()))
-    results, last = _measured(console, runs, out, partial(measure, reproduction, out, jobs=jobs))
+    results, last = _measured(console, out, partial(measure, reproduction, out, jobs=jobs))
     table = Table("statement", "holds?")
     for claim in results["claims"]:
         mark = {True: "[green]yes[/]", False: "[red]no[/]", None: "[dim]not measured[/]"}[claim["holds"]]
@@ -94,9 +93,7 @@ def bench(
         float | None, typer.Option(help="What counts as a violation: absolute part. Default: the suite's.")
     ] = None,
     jobs: Jobs = -1,
-    cluster: Annotated[
-        str | None, typer.Option(help="Run on a cluster instead: dask=tcp://host:port or ray=address.")
-    ] = None,
+    cluster: Annotated[str | None, typer.Option(help="Run on a cluster instead: dask=tcp://host:port.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where results go. Default: out/bench/SUITE.")] = None,
 ) -> None:
     """Measure regret, violations and speed of policies on a suite of worlds.
@@ -106,7 +103,7 @@ def bench(
     what is new.
     """
     from drimed.experiments.suites import SUITES, Benchmark, suite
-    from drimed.experiments.sweep import Cluster, seed_blocks
+    from drimed.experiments.sweep import Cluster
     from drimed.guards.margin import Tolerance
     from drimed.policies.composing import parse_list
 
@@ -139,8 +136,7 @@ def bench(
     from drimed.experiments.measure import bench as measure
 
     target = out or Path("out/bench") / chosen.id
-    runs = len(seed_blocks(benchmark.plan().values()))
-    results, last = _measured(console, runs, target, partial(measure, benchmark, target, jobs=jobs, cluster=where))
+    results, last = _measured(console, target, partial(measure, benchmark, target, jobs=jobs, cluster=where))
     table = Table(Column("policy", overflow="fold"), "ratio to the best", "worst cell")
     for row in results["ratios"]:
         table.add_row(row["policy"], f"{row['geometric_mean']:.2f}", f"{row['worst']:.2f}")
@@ -149,23 +145,23 @@ def bench(
     console.print(last)
 
 
-def _measured(console: Console, runs: int, out: Path, measure: Callable[..., T]) -> tuple[T, str]:
+def _measured(console: Console, out: Path, measure: Callable[..., T]) -> tuple[T, str]:
     """The results, measured under a progress bar, and a last line; Ctrl-C ends without a traceback.
 
     `measure` tells its `on_done` of every run, and whether it was kept from before.
     """
     start, reused = time.perf_counter(), 0
 
-    def done(run: Run, stored: bool) -> None:
+    def done(block: Done[RunRecord]) -> None:
         nonlocal reused
-        reused += stored
-        text = f"{run.policy}, {run.scenario.drift}"[:DESCRIPTION].ljust(DESCRIPTION)
-        progress.update(bar, advance=1, description=text)
+        reused += block.stored
+        text = block.task.label[:DESCRIPTION].ljust(DESCRIPTION)
+        progress.update(bar, completed=block.finished, total=block.blocks, description=text)
 
     text, times = TextColumn("{task.description}"), (TimeElapsedColumn(), TimeRemainingColumn())
     try:
         with Progress(text, BarColumn(), MofNCompleteColumn(), *times, console=console) as progress:
-            bar = progress.add_task("runs", total=runs)
+            bar = progress.add_task("runs", total=None)
             found = measure(on_done=done)
     except KeyboardInterrupt:
         console.print(f"interrupted; finished runs are kept in {out / 'runs'}: run the same command again to continue")

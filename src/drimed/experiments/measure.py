@@ -22,10 +22,10 @@ from drimed.experiments import comparison, paper
 from drimed.experiments.claims import judge_all
 from drimed.experiments.figures import Figure, bench_figures, paper_figures, style
 from drimed.experiments.paper import Reproduction
-from drimed.experiments.run import Run, code_digest
+from drimed.experiments.run import Run
 from drimed.experiments.simulate import RunRecord
 from drimed.experiments.suites import Benchmark
-from drimed.experiments.sweep import Cluster, OnDone, sweep
+from drimed.experiments.sweep import Cluster, OnDone, code_digest, sweep
 from drimed.formatting import short
 
 try:

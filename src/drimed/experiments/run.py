@@ -10,21 +10,16 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-import drimed
 from drimed.environments.world import World, side_by_side
 from drimed.experiments.scenarios import AnyScenario, Scenario
 from drimed.experiments.simulate import RunRecord, simulate
+from drimed.experiments.sweep import code_digest
 from drimed.guards.margin import Tolerance
 from drimed.policies.composing import PolicySpec
 from drimed.policies.registry import find
 
-# What decides a result. Plans, pages, figures and the command line do not.
-NUMERICAL_CODE = (
-    *("linear", "learning", "rules", "guards", "policies", "published", "environments", "streams.py"),
-    *(f"experiments/{name}.py" for name in ("metrics", "run", "scenarios", "simulate", "stages", "looks")),
-    "experiments/rivals",
-)
 CURVE_POINTS = 100  # of each stored curve
+MOST_FEATURES = 100_000  # numbers of one user in all worlds: a larger batch falls out of the cache and gains nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,37 +36,38 @@ class Run:
         described = json.dumps([type(self.scenario).__name__, asdict(self)], sort_keys=True)
         return hashlib.sha256(f"{policy_digest(self.policy)} {described}".encode()).hexdigest()[:32]
 
+    @property
+    def label(self) -> str:
+        """Beside a progress bar."""
+        return f"{self.policy}, {self.scenario.drift}"
+
+    @property
+    def record_type(self) -> type[RunRecord]:
+        """Of its result."""
+        return RunRecord
+
     def blocks(self) -> list[Run]:
         """The run in blocks of seeds: each can be computed, stored and repeated alone."""
         n = self.scenario.seeds_per_block
         return [replace(self, seeds=self.seeds[i : i + n]) for i in range(0, len(self.seeds), n)]
 
+    def group(self) -> tuple[str, int]:
+        """Runs that differ in nothing but their drift are computed together, as many as fit into the cache."""
+        same = replace(self, scenario=self.scenario.under("none")).key()
+        return same, max(1, MOST_FEATURES // (len(self.seeds) * self.scenario.numbers))
 
-def run_together(runs: Sequence[Run]) -> list[RunRecord]:
-    """The records of runs that differ in nothing but their drift, computed as one batch.
+    def run_with(self, others: Sequence[Run] = ()) -> list[RunRecord]:
+        """The records of this run and of others of its group, computed as one batch.
 
-    A step of a batch costs about as much Python for 64 members as for 600, and each member is computed alone, so the
-    numbers are the same to the last bit as of runs on their own. Only time is shared: each gets the mean of the batch.
-    """
-    first = runs[0]
-    world = first.scenario.world(first.seeds)
-    if len(runs) > 1 and isinstance(world, World):
-        world = side_by_side(world, [run.scenario.drift for run in runs])
-    policy = PolicySpec.parse(first.policy).build()
-    return simulate(policy, world, tolerance=first.tolerance, points=CURVE_POINTS).split(len(runs))
-
-
-@cache
-def code_digest() -> str:
-    """A fingerprint of the code that decides results: a stored result of other code is not used."""
-    root = Path(drimed.__file__).parent
-    digest = hashlib.sha256()
-    for part in NUMERICAL_CODE:
-        for path in sorted([root / part, *(root / part).rglob("*")]):
-            if path.suffix in (".py", ".toml"):
-                digest.update(path.relative_to(root).as_posix().encode())
-                digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+        A step of a batch costs about as much Python for 64 members as for 600, and each member is computed alone, so
+        the numbers are the same to the last bit as of runs on their own. Time is shared: each gets the mean.
+        """
+        world = self.scenario.world(self.seeds)
+        if others and isinstance(world, World):
+            world = side_by_side(world, [run.scenario.drift for run in (self, *others)])
+        policy = PolicySpec.parse(self.policy).build()
+        record = simulate(policy, world, tolerance=self.tolerance, points=CURVE_POINTS)
+        return record.split(1 + len(others))
 
 
 @cache

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -74,12 +72,10 @@ class RunRecord:
             for i in range(parts)
         ]
 
-    @staticmethod
-    def concatenate(records: Sequence[RunRecord]) -> RunRecord:
+    @classmethod
+    def concatenate(cls, records: Sequence[Self]) -> Self:
         """One record of all seeds, from records that differ in nothing else."""
         first = records[0]
-        if len(records) == 1:
-            return first
         return replace(
             first,
             curves={name: np.concatenate([r.curves[name] for r in records]) for name in first.curves},
@@ -87,25 +83,17 @@ class RunRecord:
             seconds=sum(r.seconds for r in records),
         )
 
-    def save(self, path: Path) -> None:
-        """Write atomically: a reader finds the whole file or none."""
-        arrays: dict[str, Any] = {f"curve.{name}": values for name, values in self.curves.items()}
-        for name in ("episodes", "allocation", "decisions", "seconds"):
-            arrays[name] = getattr(self, name)
-        part = path.with_suffix(f".{os.getpid()}.part")
-        with part.open("wb") as f:
-            np.savez_compressed(f, allow_pickle=False, **arrays)
-        part.replace(path)
+    def arrays(self) -> dict[str, Any]:
+        """Everything, by name."""
+        own = {name: getattr(self, name) for name in ("episodes", "allocation", "decisions", "seconds")}
+        return own | {f"curve.{name}": values for name, values in self.curves.items()}
 
-    @staticmethod
-    def load(path: Path) -> RunRecord:
-        """Read what `save` wrote."""
-        try:
-            with np.load(path, allow_pickle=False) as f:
-                curves = {k.removeprefix("curve."): f[k] for k in f.files if k.startswith("curve.")}
-                return RunRecord(curves, f["episodes"], f["allocation"], int(f["decisions"]), float(f["seconds"]))
-        except (OSError, KeyError, ValueError, EOFError) as error:
-            raise InputError(f"{path} is not a stored result ({error}); delete it and run again") from error
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
+        """Inverse of `arrays`."""
+        curves = {k.removeprefix("curve."): values for k, values in arrays.items() if k.startswith("curve.")}
+        decisions, seconds = int(arrays["decisions"]), float(arrays["seconds"])
+        return cls(curves, arrays["episodes"], arrays["allocation"], decisions, seconds)
 
 
 def simulate(

@@ -1,11 +1,10 @@
-"""The pictures of a rehearsal: power by season, regret against power, allocation, harm by user, convergence.
+"""The pictures of a rehearsal: power by season, regret against power, allocation, harm by user.
 
 Shapes: S trials, L seasons, K arms, U users.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -23,7 +22,6 @@ from drimed.rehearsal.measures import (
     PROPENSITIES,
     Measured,
     Number,
-    claimed,
     first_claim,
     harm_by_user,
     power_by_season,
@@ -32,7 +30,6 @@ from drimed.rehearsal.record import Record
 
 MOST_LINES = svg.SERIES
 MOST_USERS = 40  # of the picture of harm: the worst ones
-STEPS = 40  # points of the picture of convergence
 SURE = 2.0  # standard errors of a band
 
 
@@ -198,46 +195,9 @@ def harm(record: Record, users: Sequence[str], scenario: str, unit: str = "") ->
     )
 
 
-def convergence(record: Record, scenario: str) -> Chart:
-    """How the simulation's own answer settles."""
-    right, wrong = claimed(record, _claim(record))
-    values = (right if right[:, -1].any() else wrong)[:, -1].astype(np.float64)
-    what = "power" if right[:, -1].any() else "false claims"
-    n = np.unique(np.linspace(1, len(values), min(STEPS, len(values))).astype(int))
-    mean = np.cumsum(values)[n - 1] / n
-    error = SURE * np.sqrt(np.maximum(mean * (1 - mean), 1 / (n + 4)) / n)
-    bottom, top = 0.0, min(1.0, float((mean + error)[len(n) // 8 :].max()) * 1.1)
-
-    def draw(width: int) -> tuple[float, list[Markup]]:
-        left, right_, low = 62.0, width - 14.0, 170.0
-        x, y = Scale(0.0, float(n[-1]), left, right_), Scale(bottom, top, low, 10.0)
-        made = []
-        for t in svg.ticks(bottom, top):
-            made += [svg.line(left, y(t), right_, y(t), "grid"), svg.text(left - 8, y(t) + 4, _share(t), anchor="end")]
-        made += [svg.text(x(t), low + 17, short(t), anchor="middle") for t in svg.ticks(0.0, float(n[-1]), 6)]
-        edge = [(x(float(i)), y(float(v))) for i, v in zip(n, mean + error, strict=True)]
-        edge += [(x(float(i)), y(float(v))) for i, v in zip(n[::-1], (mean - error)[::-1], strict=True)]
-        made.append(svg.path(edge, "b0", closed=True))
-        made.append(svg.path([(x(float(i)), y(float(v))) for i, v in zip(n, mean, strict=True)], "l0"))
-        made.append(svg.text(right_, low + 34, "simulated trials", look="label", anchor="end"))
-        return 214.0, made
-
-    rows = [[str(i), percent(float(m)), f"{100 * e:.1f}"] for i, m, e in zip(n.tolist(), mean, error, strict=True)]
-    says = (
-        f"The {what} that the simulation shows ({scenario}) after more and more trials, with two standard errors: "
-        f"{percent(float(mean[-1]))} ± {100 * float(error[-1]):.1f} after {len(values)}."
-    )
-    table = Table(f"Convergence of the {what}", ["trials", what, "two standard errors, %"], rows)
-    return svg.drawn("convergence-chart", "Convergence of the simulation", says, draw, table)
-
-
 def _claim(record: Record) -> str:
     return LIKELY if record.estimates else PROPENSITIES
 
 
 def _pm(number: Number) -> str:
     return f"{percent(number.value)} ± {100 * number.error:.1f}"
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.3g} %" if math.isfinite(value) else ""

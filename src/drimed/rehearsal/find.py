@@ -7,7 +7,6 @@ depend on how many follow. Tolerances and floors are rehearsed one by one, in th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,7 +83,7 @@ class Answer:
 
 def find(
     what: str, goal: Goal, plan: Plan, scenario: str, store: Path | None,
-    on_done: Callable[[int, int], None] | None = None, **how: Any,
+    **how: Any,
 ) -> Answer:  # fmt: skip
     """The smallest that reaches the goal in a scenario."""
     if what not in WHAT:
@@ -93,7 +92,7 @@ def find(
     if what == "seasons":
         for seasons in LENGTHS:
             own = (designs.own(plan.spec),)
-            (record,) = rehearse(_only(plan, scenario, own, seasons), store, on_done=on_done, **how).values()
+            (record,) = rehearse(_only(plan, scenario, own, seasons), store, **how).values()
             _must_have(goal, record)
             tried = [(t + 1.0, n) for t, n in zip(record.looks, power_by_season(record, goal.claim), strict=True)]
             if tried[-1][1].value - SURE * tried[-1][1].error >= goal.share:
@@ -103,7 +102,7 @@ def find(
     for value in values:
         changed = _changed(plan.spec, what, value)
         asked = _only(plan, scenario, (Design(OWN, changed),), plan.seasons)
-        (record,) = rehearse(asked, store, on_done=on_done, **how).values()
+        (record,) = rehearse(asked, store, **how).values()
         _must_have(goal, record)
         power = measures(record)[f"power, {goal.claim}"]
         if power is None:

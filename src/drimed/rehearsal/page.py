@@ -32,10 +32,8 @@ from drimed.rehearsal.measures import (
     measures,
     power_by_season,
 )
-from drimed.rehearsal.people import Crowd
 from drimed.rehearsal.run import Plan, Records
-from drimed.rehearsal.scenarios import Scenario
-from drimed.rehearsal.setting import Setting
+from drimed.rehearsal.scenarios import Population, Scenario, SimulatedTrials
 
 PAGE, RESULTS = "index.html", "results.json"
 SHARES = (
@@ -65,14 +63,14 @@ class Results:
         stopping = self.plan.spec.stopping
         return [] if stopping is None else list(stopping.rules)
 
-    def setting(self, scenario: str) -> Setting:
-        """A scenario in numbers."""
-        return Setting.of(self.plan.spec, self.plan.scenarios[scenario], self.plan.seasons)
+    def trials(self, scenario: str) -> SimulatedTrials:
+        """A scenario in numbers, and the users of its trials."""
+        return SimulatedTrials.of(self.plan.spec, self.plan.scenarios[scenario], (), self.plan.seasons)
 
     @property
     def seasons(self) -> dict[str, int]:
         """Of each scenario."""
-        return {name: self.setting(name).seasons for name in self.plan.scenarios}
+        return {name: self.trials(name).setting.seasons for name in self.plan.scenarios}
 
     @property
     def main(self) -> str:
@@ -105,7 +103,7 @@ def write(results: Results, out: Path, *, force: bool = False) -> Path:
 def page(results: Results) -> str:
     """The page."""
     plan, measured = results.plan, results.measured
-    crowd = _crowd(results, results.main)
+    people = results.trials(results.main).population
     own = {s: results.records[s, OWN] for s in plan.scenarios}
     harmful = max(plan.scenarios, key=lambda s: _value(measured[s, OWN]["users harmed beyond the tolerance"]))
     designs = {d.name: measured[results.main, d.name] for d in plan.designs}
@@ -114,8 +112,7 @@ def page(results: Results) -> str:
         charts.power(own),
         charts.trade_off(designs, unit),
         charts.allocation(own[results.main], arms, results.main),
-        charts.harm(own[harmful], crowd.users, harmful, unit),
-        charts.convergence(own[results.main], results.main),
+        charts.harm(own[harmful], people.users, harmful, unit),
     ]
     scenes = [
         {
@@ -136,7 +133,7 @@ def page(results: Results) -> str:
         scenes=scenes,
         answer=None if results.answer is None else results.answer.words(),
         charts=[c for c in pictures if c is not None],
-        tables=[_by_scenario(results, measured), *_by_design(results, measured), *_by_user(results, crowd)],
+        tables=[_by_scenario(results, measured), *_by_design(results, measured), *_by_user(results, people)],
         history=None if plan.history is None else _components(plan.history),
         hash=plan.hash(),
         seed=plan.seed,
@@ -146,7 +143,7 @@ def page(results: Results) -> str:
 
 def as_json(results: Results) -> dict[str, Any]:
     """Every number, with its error."""
-    plan, crowd = results.plan, _crowd(results, results.main)
+    plan, people = results.plan, results.trials(results.main).population
     return {
         "rehearsal": plan.hash(),
         "trial": plan.spec.name,
@@ -163,7 +160,7 @@ def as_json(results: Results) -> dict[str, Any]:
             name: {
                 "about": s.about,
                 "seasons": results.seasons[name],
-                "decisions": sum(map(len, _crowd(results, name).seasons)),
+                "decisions": sum(map(len, results.trials(name).population.seasons)),
                 "designs": {
                     d.name: {
                         "trials": results.records[name, d.name].trials,
@@ -182,7 +179,7 @@ def as_json(results: Results) -> dict[str, Any]:
                 },
                 "best arm found": {
                     who: [n.value, n.error]
-                    for who, n in best_by_user(results.records[name, OWN], *_who(crowd)).items()
+                    for who, n in best_by_user(results.records[name, OWN], *_who(people)).items()
                 },
             }
             for name, s in plan.scenarios.items()
@@ -190,18 +187,13 @@ def as_json(results: Results) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _crowd(results: Results, scenario: str) -> Crowd:
-    setting = results.setting(scenario)
-    return Crowd.of(results.plan.spec, setting.seasons, setting.users)
-
-
-def _who(crowd: Crowd) -> tuple[list[str], dict[str, list[int]]]:
+def _who(people: Population) -> tuple[list[str], dict[str, list[int]]]:
     """Those who are looked at, and the members of their groups."""
     groups: dict[str, list[int]] = {}
-    for h, profile in enumerate(crowd.looked_at):
+    for h, profile in enumerate(people.looked_at):
         if profile.group is not None:
             groups.setdefault(f"group {profile.group}", []).append(h)
-    return [p.user for p in crowd.looked_at], groups
+    return [p.user for p in people.looked_at], groups
 
 
 def _value(number: Number | None) -> float:
@@ -241,9 +233,9 @@ def _by_design(results: Results, measured: dict[tuple[str, str], Measured]) -> l
     ]
 
 
-def _by_user(results: Results, crowd: Crowd) -> list[Table]:
+def _by_user(results: Results, people: Population) -> list[Table]:
     names = list(results.plan.scenarios)
-    found = {s: best_by_user(results.records[s, OWN], *_who(crowd)) for s in names}
+    found = {s: best_by_user(results.records[s, OWN], *_who(people)) for s in names}
     rows = [[who, *(words.amount(found[s][who]) for s in names)] for who in found[names[0]]]
     title = "Chance that the arm with the largest estimate is the best one"
     return [Table(title, ["", *names], rows)] if rows else []
@@ -251,7 +243,7 @@ def _by_user(results: Results, crowd: Crowd) -> list[Table]:
 
 def _assumed(results: Results, name: str) -> list[str]:
     """What a scenario takes for granted, in the units of the metrics."""
-    s, spec = results.setting(name), results.plan.spec
+    s, spec = results.trials(name).setting, results.plan.spec
     if results.plan.scenarios[name].history:
         return ["outcomes as they were measured in the past"]
     found = []

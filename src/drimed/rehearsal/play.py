@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from drimed import streams
+from drimed.environments.field import Response
 from drimed.guards.guard import UNCHANGED, Decision
 from drimed.learning.offer import Floor, Offer, Outcome
 from drimed.linear import pmf
@@ -21,7 +22,7 @@ from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.rehearsal.designs import CONTROL, FIXED, POLICY, UNIFORM, Design
 from drimed.rehearsal.looks import Look, look
 from drimed.rehearsal.rules import Watch
-from drimed.rehearsal.world import Told, World
+from drimed.rehearsal.scenarios import SimulatedTrials
 from drimed.rules.floors import Floors
 from drimed.trial.state import TrialState
 
@@ -36,14 +37,14 @@ class Season:
     changed: FloatArray  # (S, n), whether the guard intervened
     means: FloatArray  # (S, n, K), the mean reward of each arm
     reward: FloatArray  # (S, n), as measured; NaN where it never came
-    told: Told
+    told: Response
     exact: bool  # whether the probabilities are those of the draw
     offers: Offer
     look: Look | None
 
 
 def play(
-    world: World,
+    world: SimulatedTrials,
     design: Design,
     *,
     looks: Container[int] | None = None,
@@ -53,7 +54,7 @@ def play(
 
     `watch` is told of every look, and says for whom the floor has ended.
     """
-    crowd = world.crowd
+    crowd = world.population
     state = crowd.state
     policy = state.policy
     learned = policy.init(state.problem.shape, (len(world.seeds),))
@@ -106,14 +107,14 @@ def play(
         yield done
 
 
-def controls(world: World, season: Season) -> FloatArray:
+def controls(world: SimulatedTrials, season: Season) -> FloatArray:
     """The control of each decision: (S, n, K)."""
-    own = np.stack([p.control for p in world.crowd.profiles(season.number)])
+    own = np.stack([p.control for p in world.population.profiles(season.number)])
     return np.broadcast_to(own, (*season.action.shape, own.shape[-1]))
 
 
 def _decided(
-    world: World,
+    world: SimulatedTrials,
     learned: Any,
     offers: Offer,
     season: int,
@@ -122,10 +123,10 @@ def _decided(
     holds: BoolArray | None,
 ) -> tuple[Any, Decision]:
     """A season as the trial's own policy decides it; where a guard keeps accounts, one plot of each user at a time."""
-    state = world.crowd.state
+    state = world.population.state
     policy = state.policy
-    n = len(world.crowd.seasons[season])
-    user, before = world.crowd.user(season), _earlier(world, season)
+    n = len(world.population.seasons[season])
+    user, before = world.population.user(season), _earlier(world, season)
     parts: list[tuple[IntArray, Decision]] = []
     done = 0
     for at in _waves(user) if state.remembers_users else [np.arange(n)]:
@@ -146,9 +147,9 @@ def _decided(
     return learned, Decision(**joined, exact=parts[0][1].exact)
 
 
-def _by_design(world: World, design: Design, offers: Offer, season: int, draws: FloatArray) -> Decision:
+def _by_design(world: SimulatedTrials, design: Design, offers: Offer, season: int, draws: FloatArray) -> Decision:
     """A season that is decided without learning."""
-    S, n = len(world.seeds), len(world.crowd.seasons[season])
+    S, n = len(world.seeds), len(world.population.seasons[season])
     K = offers.features.shape[-2]
     can = np.ones((n, K), bool) if offers.available is None else offers.available[0]
     if design.allocation == CONTROL:
@@ -172,7 +173,7 @@ def _balanced(can: Any, rng: np.random.Generator) -> IntArray:
     return action
 
 
-def _outcome(state: TrialState, offers: Offer, decision: Decision, told: Told) -> Outcome:
+def _outcome(state: TrialState, offers: Offer, decision: Decision, told: Response) -> Outcome:
     """Outcomes as the policy learns from them."""
     sizes = state.problem.sizes
     y, y0 = told.y / sizes, told.control / sizes
@@ -196,9 +197,9 @@ def _floor(state: TrialState, decisions: int, own: IntArray, holds: BoolArray | 
     return Floor(control=found.control * holds, arms=found.arms * holds)
 
 
-def _earlier(world: World, season: int) -> IntArray:
+def _earlier(world: SimulatedTrials, season: int) -> IntArray:
     """How many decisions each user of this season's had in earlier ones: (n,)."""
-    crowd = world.crowd
+    crowd = world.population
     count = np.zeros(len(crowd.users), np.intp)
     for before in range(season):
         np.add.at(count, crowd.user(before), 1)

@@ -13,10 +13,12 @@ from drimed.evaluation import scores
 from drimed.learning.field.contrasts import ALPHA
 from drimed.linear.arrays import FloatArray
 from drimed.rehearsal.play import Season, controls
-from drimed.rehearsal.world import World
+from drimed.rehearsal.scenarios import SimulatedTrials
 
 
-def propensities(world: World, seasons: Sequence[Season], looks: Sequence[int], alpha: float = ALPHA) -> FloatArray:
+def propensities(
+    world: SimulatedTrials, seasons: Sequence[Season], looks: Sequence[int], alpha: float = ALPHA
+) -> FloatArray:
     """The range of each arm's effect on the reward of all users, from what was told by each look: (S, T, K, 2).
 
     A range at all times is computed for every decision at once, so that one pass serves all looks. Only where a look
@@ -30,7 +32,7 @@ def propensities(world: World, seasons: Sequence[Season], looks: Sequence[int], 
     until = [now if now == last else now - world.setting.delay for now in looks]  # the last season that is told
     passes: dict[tuple[bool, bool], list[int]] = {}
     for t, end in enumerate(until):
-        users = {int(u) for s in seasons if s.number <= end for u in world.crowd.user(s.number)}
+        users = {int(u) for s in seasons if s.number <= end for u in world.population.user(s.number)}
         passes.setdefault((len(users) > 1, end > 0), []).append(t)
     for some in passes.values():
         seen = [s for s in seasons if s.number <= until[some[-1]]]
@@ -39,13 +41,15 @@ def propensities(world: World, seasons: Sequence[Season], looks: Sequence[int], 
     return found
 
 
-def _pass(world: World, seen: Sequence[Season], until: Sequence[int], alpha: float, found: FloatArray) -> None:
+def _pass(
+    world: SimulatedTrials, seen: Sequence[Season], until: Sequence[int], alpha: float, found: FloatArray
+) -> None:
     """Fill in the ranges after each of the seasons `until`: (S, T, K, 2)."""
     S, _, K, _ = found.shape
     action, reward = (np.concatenate([getattr(s, name) for s in seen], 1) for name in ("action", "reward"))
     e = np.concatenate([s.probabilities for s in seen], 1)
     control = np.concatenate([controls(world, s) for s in seen], 1)[0]
-    user = np.concatenate([world.crowd.user(s.number) for s in seen])
+    user = np.concatenate([world.population.user(s.number) for s in seen])
     season = np.concatenate([np.full(s.action.shape[1], s.number) for s in seen])
     whole = np.isfinite(reward).all()
     for some in [slice(None)] if whole else [slice(s, s + 1) for s in range(S)]:

@@ -7,9 +7,8 @@ from drimed.rehearsal import designs, scenarios, words
 from drimed.rehearsal.designs import OWN
 from drimed.rehearsal.measures import first_claim, measures
 from drimed.rehearsal.page import main_scenario
-from drimed.rehearsal.people import Crowd
 from drimed.rehearsal.run import Plan, rehearse
-from drimed.rehearsal.setting import Setting
+from drimed.rehearsal.scenarios import SimulatedTrials
 from drimed.trial.spec import TrialSpec
 from drimed.trial.trial import Rehearsed
 
@@ -25,21 +24,20 @@ def quick(spec: TrialSpec, given: dict[str, scenarios.Scenario] | None = None) -
     try:
         found = given or scenarios.usual(spec)
         name = main_scenario({n: s for n, s in found.items() if not s.history} or scenarios.usual(spec))
-        setting = Setting.of(spec, found[name])
-        crowd = Crowd.of(spec, setting.seasons, setting.users)
+        trials = SimulatedTrials.of(spec, found[name], ())
     except DrimedError as error:
         return None, [f"not rehearsed: {error}"]
-    size = max(map(len, crowd.seasons)) * len(spec.arms) * len(spec.metrics)
-    if size > LARGEST or setting.seasons > 2 * scenarios.SEASONS:
+    size = max(map(len, trials.population.seasons)) * len(spec.arms) * len(spec.metrics)
+    if size > LARGEST or trials.setting.seasons > 2 * scenarios.SEASONS:
         return None, []
     plan = Plan(spec, {name: found[name]}, (designs.own(spec),), trials=TRIALS)
     m = measures(rehearse(plan, None, jobs=1)[name, OWN])
     control, power = words.known(m, "share of control"), m[f"power, {first_claim(m)}"]
-    said = words.short_notes(name, setting.seasons, m, own=given is not None and name in given)
+    said = words.short_notes(name, trials.setting.seasons, m, own=given is not None and name in given)
     kept: Rehearsed = {
         "hash": plan.hash(),
         "scenario": name,
-        "seasons": setting.seasons,
+        "seasons": trials.setting.seasons,
         "trials": TRIALS,
         "control": control.value,
         "power": None if power is None else power.value,

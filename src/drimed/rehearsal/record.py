@@ -5,22 +5,19 @@ Shapes: S trials, L seasons, T looks, H users who are looked at, U users of the 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from drimed.errors import InputError
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.rehearsal.designs import Design
 from drimed.rehearsal.looks import weights
 from drimed.rehearsal.play import Season, controls, play
 from drimed.rehearsal.propensities import propensities
 from drimed.rehearsal.rules import Watch
-from drimed.rehearsal.world import World
+from drimed.rehearsal.scenarios import SimulatedTrials
 from drimed.trial.parts import Tolerance
 
 NEGLIGIBLE = 1e-9  # of the largest effect: round-off
@@ -89,32 +86,23 @@ class Record:
         """Of the arms in each season that any trial has, NaN in those that have stopped: (S, up to L, K)."""
         return self.allocation[:, : int(self.played.max())]
 
-    @staticmethod
-    def joined(records: Sequence[Record]) -> Record:
+    @classmethod
+    def concatenate(cls, records: Sequence[Self]) -> Self:
         """One record of all trials."""
-        found = {
-            f.name: np.concatenate([getattr(r, f.name) for r in records]) for f in fields(Record) if f.name != "looks"
-        }
-        return Record(looks=records[0].looks, **found)
+        names = [f.name for f in fields(cls) if f.name != "looks"]
+        return replace(records[0], **{name: np.concatenate([getattr(r, name) for r in records]) for name in names})
 
-    def save(self, path: Path) -> None:
-        """Write atomically: a reader finds the whole file or none."""
-        part = path.with_suffix(f".{os.getpid()}.part")
-        with part.open("wb") as f:
-            np.savez_compressed(f, allow_pickle=False, **{f.name: getattr(self, f.name) for f in fields(Record)})
-        part.replace(path)
+    def arrays(self) -> dict[str, Any]:
+        """Everything, by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
-    @staticmethod
-    def load(path: Path) -> Record:
-        """Read what `save` wrote."""
-        try:
-            with np.load(path, allow_pickle=False) as f:
-                return Record(**{field.name: f[field.name] for field in fields(Record)})
-        except (OSError, KeyError, ValueError, EOFError) as error:
-            raise InputError(f"{path} is not a stored rehearsal ({error}); delete it and run again") from error
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
+        """Inverse of `arrays`."""
+        return cls(**arrays)
 
 
-def played(world: World, design: Design, tolerance: Tolerance) -> Record:
+def played(world: SimulatedTrials, design: Design, tolerance: Tolerance) -> Record:
     """Simulated trials of a design, looked at after every season, or a few times where nothing is learned.
 
     What counts as harm is beyond this tolerance, whatever that of the design is.
@@ -183,11 +171,11 @@ def _stopped(record: Record) -> Record:
     return replace(record, **changed)
 
 
-def _meant(world: World) -> FloatArray:
+def _meant(world: SimulatedTrials) -> FloatArray:
     """The sign of each arm's effect in the scenario; where effects are drawn, every arm is meant to be found: (K,)."""
-    problem, s = world.crowd.state.problem, world.setting
-    p = np.mean([q.preference for q in world.crowd.looked_at], axis=0) / problem.sizes
-    control = np.mean([q.control for q in world.crowd.looked_at], axis=0)
+    problem, s = world.population.state.problem, world.setting
+    p = np.mean([q.preference for q in world.population.looked_at], axis=0) / problem.sizes
+    control = np.mean([q.control for q in world.population.looked_at], axis=0)
     effects = world.past.lasting.mean(0) if world.past is not None else s.effects
     if s.spread.any() and world.past is None:
         return 1.0 - (control == 1.0)
@@ -201,14 +189,16 @@ def _shares(season: Season) -> FloatArray:
     return np.stack([(season.action == k).mean(-1) for k in range(K)], -1)
 
 
-def _expected(world: World, season: Season, tolerance: Tolerance) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _expected(
+    world: SimulatedTrials, season: Season, tolerance: Tolerance
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """The expected reward of what was given and of the control, and what the tolerance allows: (S, n) each."""
     given = np.take_along_axis(season.means, season.action[..., None], -1)[..., 0]
     control = np.vecdot(controls(world, season), season.means)
     return given, control, tolerance.relative * np.abs(control) + tolerance.absolute
 
 
-def _rewards(world: World, season: Season, tolerance: Tolerance) -> tuple[FloatArray, ...]:
+def _rewards(world: SimulatedTrials, season: Season, tolerance: Tolerance) -> tuple[FloatArray, ...]:
     """Of what was given, of the control, of the best arm, of any arm, and the share below the tolerance: (S,) each."""
     given, control, allowed = _expected(world, season, tolerance)
     can = season.offers.available
@@ -220,14 +210,14 @@ def _rewards(world: World, season: Season, tolerance: Tolerance) -> tuple[FloatA
 
 
 def _losses(
-    world: World, seasons: Sequence[Season], tolerance: Tolerance, played: IntArray
+    world: SimulatedTrials, seasons: Sequence[Season], tolerance: Tolerance, played: IntArray
 ) -> tuple[FloatArray, FloatArray]:
     """Of each user over all of its decisions, and what the tolerance allows: (S, U) twice."""
-    U, S = len(world.crowd.users), len(world.seeds)
+    U, S = len(world.population.users), len(world.seeds)
     loss, allowed, count = (np.zeros((S, U)) for _ in range(3))
     whose = np.eye(U)
     for season in seasons:
-        user = world.crowd.user(season.number)
+        user = world.population.user(season.number)
         given, control, tolerated = _expected(world, season, tolerance)
         running = (played > season.number)[:, None]
         loss += running * ((control - given) @ whose[user])

@@ -17,7 +17,7 @@ import numpy as np
 
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick
 from drimed.rehearsal.looks import weights
-from drimed.rehearsal.world import World
+from drimed.rehearsal.scenarios import SimulatedTrials
 from drimed.trial import events as kinds
 from drimed.trial import looks
 from drimed.trial.gather import Gathered, outcomes
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class Watch:
     """What looks have found in each trial so far."""
 
-    world: World
+    world: SimulatedTrials
     looked: list[Looked] = field(default_factory=list)  # S
     played: IntArray = field(init=False)  # (S,), seasons before a rule or a limit ended the trial, or all
     met: list[BoolArray] = field(default_factory=list)  # (S, R) after each look
@@ -42,19 +42,19 @@ class Watch:
 
     def __post_init__(self) -> None:
         S = len(self.world.seeds)
-        self.looked = [self.world.crowd.state.looked] * S
+        self.looked = [self.world.population.state.looked] * S
         self.played = np.full(S, self.world.setting.seasons)
 
     @property
     def rules(self) -> dict[str, StoppingRule]:
         """By name, in the order of the file."""
-        stopping = self.world.crowd.state.spec.stopping
+        stopping = self.world.population.state.spec.stopping
         return {} if stopping is None else dict(stopping.rules)
 
     @property
     def acts(self) -> bool:
         """Whether anything may end in these trials."""
-        return self.world.crowd.state.spec.stopping is not None
+        return self.world.population.state.spec.stopping is not None
 
     def look(self, seasons: Sequence[Season], learned: Any) -> None:
         """After the last of these seasons, at what was learned by then."""
@@ -71,7 +71,7 @@ class Watch:
 
     def floors(self, season: int) -> BoolArray:
         """Whether the floor still holds for each decision of a season: (S, n)."""
-        crowd = self.world.crowd
+        crowd = self.world.population
         at, state = crowd.user(season), crowd.states[season]
         left = np.ones((len(self.looked), len(crowd.users)), bool)
         for s, looked in enumerate(self.looked):
@@ -83,8 +83,8 @@ class Watch:
     def _look(self, s: int, now: int, told: _Told, learned: Any, met: BoolArray, wrong: BoolArray) -> None:
         """Of one trial, before its next season, or by hand at its end."""
         state = replace(
-            self.world.crowd.states[now],
-            learned=_member(learned, self.world.crowd.state.learned, s),
+            self.world.population.states[now],
+            learned=_member(learned, self.world.population.state.learned, s),
             counts=Counts(pending=int((~told.there[s]).sum()), complete=int(told.there[s].sum())),
             episode=Episode(now + 1),
             looked=self.looked[s],
@@ -104,20 +104,20 @@ class Watch:
                 self.played[s] = now + 1
                 break
         self.looked[s] = replace(state.looked, demands=None)
-        most, seasons = most_decisions(state), self.world.crowd.seasons
+        most, seasons = most_decisions(state), self.world.population.seasons
         if not last and most is not None and state.counts.decisions + len(seasons[now + 1]) > most:
             self.played[s] = now + 1  # no room for a whole season
 
     def _is_false(self, s: int, name: str, claim: dict[str, Any]) -> bool:
-        view, on = self.world.crowd.state.looked.views[name], self.rules[name].metric
-        arms = [self.world.crowd.state.problem.arm(found["arm"]) for found in claim["ranges"]]
+        view, on = self.world.population.state.looked.views[name], self.rules[name].metric
+        arms = [self.world.population.state.problem.arm(found["arm"]) for found in claim["ranges"]]
         truth = self._truth(view.by, claim["who"])[s, arms, 0 if on is None else 1 + self._metrics.index(on)]
         return bool(not view.rule(self.rules[name]).judge(truth, truth).met.all())
 
     def _truth(self, by: str, who: str) -> FloatArray:
         """The effects for those that a claim is about; of somebody whom no look is about, for all: (S, K, 1 + M)."""
         if (by, who) not in self._truths:
-            looked = self.world.crowd.looked_at
+            looked = self.world.population.looked_at
             mine = np.array([by == "all" or who == (p.group if by == "group" else p.user) for p in looked])
             some = mine if mine.any() else np.ones(len(looked), bool)
             w = weights(self.world.typical, some)
@@ -130,7 +130,7 @@ class Watch:
 
     @property
     def _metrics(self) -> list[str]:
-        return self.world.crowd.state.problem.metrics
+        return self.world.population.state.problem.metrics
 
     def _told(self, seasons: Sequence[Season]) -> _Told:
         """Decisions so far; what is told late is not there yet."""
@@ -143,7 +143,7 @@ class Watch:
 
         return _Told(
             episode=np.concatenate([np.full(s.action.shape[1], s.number + 1) for s in seasons]),
-            slot=np.concatenate([world.crowd.user(s.number) for s in seasons]),
+            slot=np.concatenate([world.population.user(s.number) for s in seasons]),
             arm=joined([s.action for s in seasons]),
             probabilities=joined([s.probabilities for s in seasons]),
             y=joined([s.told.y for s in seasons]),

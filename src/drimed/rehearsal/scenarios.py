@@ -1,26 +1,39 @@
-"""Scenarios: what a rehearsal assumes about the world, as a person writes it in `[scenarios.NAME]`.
+"""Scenarios of a rehearsal, and the worlds of simulated trials that they describe.
 
-Whatever a scenario leaves out is made from the trial file: a range of plausible values is taken for three standard
-deviations of single outcomes to either side, which sites, seasons, blocks and single plots share as they do in public
-field trials; a difference that matters is the loss that the tolerance allows. Without any scenario, five are made.
+A person writes a scenario in `[scenarios.NAME]`. Defaults come from the trial file: a range of plausible values is
+three standard deviations of single outcomes to either side, which sites, seasons, blocks and single plots share as in
+public field trials; a difference that matters is the loss that the tolerance allows. Without any scenario, five are
+made. Shapes: S trials, n decisions of a season, H users, G sites, K arms, M metrics, D context fields.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, ValidationError
 
+from drimed import streams
+from drimed.environments.field import Past, Response, TrialSetting, TrialWorld
 from drimed.errors import DrimedError, InputError, SpecError, UnknownNameError
+from drimed.learning.offer import Offer
+from drimed.linear.arrays import FloatArray, IntArray
 from drimed.records import Fault
 from drimed.trial import lines
+from drimed.trial.events import CREATED, Draft, beginning, chain
+from drimed.trial.numbers import block_key
 from drimed.trial.parts import Cohort, Finite, Name, NotNegative, Part, Share, Text, User
+from drimed.trial.plots import Place, places
+from drimed.trial.problem import Profile
 from drimed.trial.sentences import readable
 from drimed.trial.spec import TrialSpec
+from drimed.trial.state import TrialState
 from drimed.trial.tables.decoding import decode_utf
 
 SEASONS = 6  # where nothing says how many
@@ -237,3 +250,273 @@ def _parsed(path: Path) -> tuple[str, dict[str, Any]]:
     except ValueError as error:
         raise InputError(f"{path.name} is not JSON: {error}") from None
     return "", data if isinstance(data, dict) else {}
+
+
+def setting(spec: TrialSpec, scenario: Scenario, seasons: int | None = None) -> TrialSetting:
+    """A scenario in numbers; `seasons` takes precedence over the scenario's, and the file's limit over both."""
+    metrics, noise = list(spec.metrics), residuals(spec, scenario)
+    defaults = {
+        "site": SITE,
+        "season": SEASON if spec.model.seasons else 0.0,
+        "block": BLOCK,
+        "site_arm": SITE_ARM,
+        "season_arm": SEASON_ARM,
+        "covariates": COVARIATES,
+    }
+    if spec.kind == "paper":  # it believes that nothing of this kind exists
+        defaults = dict.fromkeys(defaults, 0.0)
+
+    def deviations(name: str) -> FloatArray:
+        own: Mapping[str, float] = getattr(scenario, name) or {}
+        return np.array([own.get(m, defaults.get(name, 0.0) * noise[m]) for m in metrics])
+
+    def by_arm(table: Mapping[str, Mapping[str, float]]) -> FloatArray:
+        return np.array([[table.get(a, {}).get(m, 0.0) for m in metrics] for a in spec.arms])
+
+    most = None if spec.stopping is None else spec.stopping.seasons
+    rules = () if spec.stopping is None else spec.stopping.rules.values()
+    # A rule on exact ranges takes the file's ranges at their word, and so does the world in which it is tried.
+    exact = any(rule.evidence == "exact" for rule in rules)
+    bounds = [(exact and spec.metrics[m].range) or (-np.inf, np.inf) for m in metrics]
+    return TrialSetting(
+        seasons=min(seasons or scenario.seasons or SEASONS, most or sys.maxsize),
+        level=np.array([levels(spec, scenario)[m] for m in metrics]),
+        effects=by_arm(scenario.effects),
+        noise=np.array([noise[m] for m in metrics]),
+        trend=np.array([scenario.trend.get(m, 0.0) for m in metrics]),
+        fading=by_arm(scenario.fading),
+        bounds=np.array(bounds),
+        correlation=scenario.correlation,
+        drift=scenario.drift,
+        delay=scenario.delay,
+        dropout=scenario.dropout,
+        **{name: deviations(name) for name in ("spread", *defaults, "covariate_effects")},
+    )
+
+
+@dataclass(frozen=True)
+class Population:
+    """Users of a rehearsed trial and their plots, season by season."""
+
+    state: TrialState  # with all users
+    seasons: tuple[tuple[Place, ...], ...]  # n plots of each season
+    states: tuple[TrialState, ...]  # with the users who have joined by each season
+
+    @staticmethod
+    def of(spec: TrialSpec, seasons: int, arriving: int) -> Population:
+        """The users of the file in every season and, where people join, so many more in each."""
+        state = started(spec)
+        cohorts: list[str | None] = [*spec.cohorts] or [None]
+        plots: list[tuple[Place, ...]] = []
+        states: list[TrialState] = []
+        rng = streams.generator(0, "people who join")  # the same in all simulated trials
+        for season in range(seasons):
+            new = [f"person {season * arriving + i + 1}" for i in range(arriving)]
+            joining = (
+                User(cohort=cohorts[i % len(cohorts)], attributes=_attributes(spec, rng)) for i in range(len(new))
+            )
+            state = state.entered(list(zip(new, joining, strict=True)))
+            plots.append(tuple(place for user in (*spec.users, *new) for place in places(state, user)))
+            states.append(state)
+        named = (block_key(p.user, p.block) for season in plots for p in season if p.block is not None)
+        return Population(replace(state, numbers=state.numbers.with_blocks(named)), tuple(plots), tuple(states))
+
+    @property
+    def users(self) -> list[str]:
+        """H names, in the order of their slots."""
+        return list(self.state.users)
+
+    @cached_property
+    def sites(self) -> dict[tuple[bool, str], int]:
+        """Numbers of groups, and of users without one, who are sites of their own."""
+        keys = dict.fromkeys(_site(p) for p in self.state.profiles.values())
+        return {key: number for number, key in enumerate(keys)}
+
+    def site_of(self, profile: Profile) -> int:
+        """The number of a user's site; -1: of a typical person."""
+        return -1 if profile.person.number < 0 else self.sites[_site(profile)]
+
+    def profiles(self, season: int) -> list[Profile]:
+        """Of the decisions of a season: (n,)."""
+        return [self.state.profile(p.user) for p in self.seasons[season]]
+
+    def user(self, season: int) -> IntArray:
+        """The number of the user of each decision: (n,)."""
+        return np.array([self.state.users[p.user] for p in self.seasons[season]])
+
+    def block(self, season: int) -> IntArray:
+        """The number of the block of each decision, 0 for none: (n,)."""
+        return np.array([self.state.numbers.block(p.user, p.block) for p in self.seasons[season]])
+
+    @cached_property
+    def looked_at(self) -> list[Profile]:
+        """Users whose effects are estimated: those of the file, or a typical person of each cohort."""
+        state = self.state
+        if state.spec.users:
+            return [state.profile(u) for u in state.spec.users]
+        cohorts: Sequence[str | None] = [*state.spec.cohorts] or [None]
+        return [state.problem.profile(c or "a typical person", User(cohort=c), h) for h, c in enumerate(cohorts)]
+
+
+@dataclass(frozen=True)
+class SimulatedTrials:
+    """A batch of simulated trials: offers from the trial file, outcomes from a world for each seed."""
+
+    population: Population
+    setting: TrialSetting
+    seeds: Sequence[int]
+    past: Past | None = None
+
+    @staticmethod
+    def of(
+        spec: TrialSpec,
+        scenario: Scenario,
+        seeds: Sequence[int],
+        seasons: int | None = None,
+        past: Past | None = None,
+        design: TrialSpec | None = None,
+    ) -> SimulatedTrials:
+        """Trials in a scenario of `spec`, run by its own file or by that of another design."""
+        sizes = setting(spec, scenario, seasons)
+        arriving = (scenario.users or PEOPLE) if spec.enrols else 0
+        population = Population.of(design or spec, sizes.seasons, arriving)
+        return SimulatedTrials(population, sizes, seeds, past if scenario.history else None)
+
+    @cached_property
+    def world(self) -> TrialWorld:
+        """The truth."""
+        people, L = self.population, range(self.setting.seasons)
+        covariates, _ = people.state.problem.covariates.counted
+        whole = (p.control for p in people.state.profiles.values())
+        return TrialWorld(
+            setting=self.setting,
+            seeds=self.seeds,
+            sites=[name for _, name in people.sites],
+            site=[np.array([people.site_of(p) for p in people.profiles(season)]) for season in L],
+            block=[people.block(season) for season in L],
+            references=sorted({int(c.argmax()) for c in whole if c.max() == 1.0}),
+            on_level=np.array(["level" in v.roles for v in covariates], bool),
+            on_effects=np.array(["effects" in v.roles for v in covariates], bool),
+            past=self.past,
+        )
+
+    def contexts(self, season: int) -> list[FloatArray | None]:
+        """The context of each decision in each trial: n of (S, D). All plots of a user share it."""
+        return self._contexts(season, self.population.user(season))
+
+    def _contexts(self, season: int, user: IntArray) -> list[FloatArray | None]:
+        fields = self.population.state.problem.covariates.fields
+        if not fields:
+            return [None] * len(user)
+        typical, spread = (np.array([getattr(f, name) for f in fields.values()]) for name in ("typical", "spread"))
+        levels = np.array([len(f.levels or ()) for f in fields.values()])
+        draws = self._drawn_contexts[:, season]
+        numbers = typical + spread * (draws + self.setting.drift * season)
+        return list(np.swapaxes(np.where(levels > 0, draws, numbers)[:, user], 0, 1))
+
+    @cached_property
+    def _drawn_contexts(self) -> FloatArray:
+        """Standard normal numbers, or levels: (S, L, H, D)."""
+        fields = self.population.state.problem.covariates.fields
+        levels = np.array([len(f.levels or ()) for f in fields.values()])
+        shape = (self.setting.seasons, len(self.population.users), len(levels))
+
+        def draw(rng: np.random.Generator) -> FloatArray:
+            z, u = rng.standard_normal(shape), rng.random(shape)
+            return np.where(levels > 0, np.floor(u * levels), z)
+
+        return np.asarray(self.world.per_seed("contexts", draw))
+
+    def offers(self, season: int) -> Offer:
+        """Offers of a season: (S, n)."""
+        people = self.population
+        problem, profiles, blocks = people.state.problem, people.profiles(season), people.block(season).tolist()
+        masks = [problem.available(p, ()) for p in profiles]
+        return self._batch(problem.offers(profiles, self.contexts(season), masks, blocks), len(blocks))
+
+    def opening(self, season: int) -> Offer:
+        """Offers to all users who have joined, when a season opens: (S, users)."""
+        state = self.population.states[season]
+        profiles = [state.profile(user) for user in state.users]
+        contexts = self._contexts(season, np.arange(len(profiles)))
+        return self._batch(state.problem.offers(profiles, contexts, [None] * len(profiles)), len(profiles))
+
+    @cached_property
+    def typical(self) -> Offer:
+        """To the users who are looked at, in a typical context: (S, H)."""
+        problem, looked = self.population.state.problem, self.population.looked_at
+        masks = [problem.available(p, ()) for p in looked]
+        return self._batch(problem.offers(looked, [problem.covariates.typical] * len(looked), masks), len(looked))
+
+    def _batch(self, offers: Offer, n: int) -> Offer:
+        return for_each_trial(offers, (len(self.seeds), n))
+
+    def means(self, season: int, offers: Offer) -> FloatArray:
+        """Mean outcome of each arm for each decision, in an average season like this one: (S, n, K, M)."""
+        return self.world.means(season, _covariates(offers))
+
+    def respond(self, season: int, action: IntArray, means: FloatArray) -> Response:
+        """Outcomes where these arms are given: (S, n)."""
+        control = np.stack([p.control[: means.shape[-2]] for p in self.population.profiles(season)]).argmax(-1)
+        return self.world.respond(season, action, means, control)
+
+    @cached_property
+    def effects(self) -> FloatArray:
+        """Of each arm for the users who are looked at, at the end, on the reward and each metric: (S, H, K, 1 + M)."""
+        s, looked = self.setting, self.population.looked_at
+        site = np.array([self.population.site_of(p) for p in looked])
+        means = self.world.lasting[:, np.maximum(site, 0)]
+        if (site < 0).any():  # a typical person has no effects of a site
+            typical = s.level + s.effects if self.past is None else self.past.lasting.mean(0)
+            means = np.where((site < 0)[:, None, None], typical, means)
+        z = _covariates(self.typical)
+        means = means + s.fading * (s.seasons - 1) + self.world.of_covariates(z, means.shape[:-2])
+        sizes = self.population.state.problem.sizes
+        reward = np.einsum("shkm,hm->shk", means, np.stack([p.preference for p in looked]) / sizes)
+        control = np.stack([p.control[: means.shape[-2]] for p in looked])
+        both = np.concatenate([reward[..., None], means], -1)
+        return np.asarray(both - np.einsum("shko,hk->sho", both, control)[:, :, None, :])
+
+    def policy_draws(self, width: int) -> FloatArray:
+        """Uniforms of all decisions of the trial: (S, n of all seasons, width)."""
+        n = sum(map(len, self.population.seasons))
+        return np.stack([streams.uniforms(int(seed), "policy", 0, n, width) for seed in self.seeds])
+
+
+def started(spec: TrialSpec, seed: int = 0) -> TrialState:
+    """A trial before its first decision, in no store."""
+    draft = Draft(CREATED, beginning(spec.plain(), seed))
+    (created,) = chain([draft], seq=0, hash="", time="1970-01-01T00:00:00Z", actor="rehearsal")
+    return TrialState.start(created)
+
+
+def for_each_trial(offers: Offer, lead: tuple[int, int]) -> Offer:
+    """The same offers with an axis of trials."""
+
+    def wide(values: FloatArray | None, core: int) -> FloatArray | None:
+        return None if values is None else np.broadcast_to(values, (*lead, *values.shape[values.ndim - core :]))
+
+    cores = {"features": 2, "control": 1, "sigma": 1, "maps": 3, "whitening": 3, "scale": 0, "preference": 1,
+             "context": 1, "available": 1}  # fmt: skip
+    widened: dict[str, Any] = {name: wide(getattr(offers, name), core) for name, core in cores.items()}
+    return replace(offers, **widened)
+
+
+def _covariates(offers: Offer) -> FloatArray | None:
+    return None if offers.unit is None else offers.unit.covariates
+
+
+def _site(profile: Profile) -> tuple[bool, str]:
+    """A group and its name, or a user who is in none."""
+    return profile.group is not None, profile.group or profile.user
+
+
+def _attributes(spec: TrialSpec, rng: np.random.Generator) -> dict[str, float | str] | None:
+    """Attributes of a person who joins: numbers around the typical value, and any of the levels of a category."""
+    drawn: dict[str, float | str] = {}
+    for name, attribute in spec.attributes.items():
+        if attribute.levels:
+            drawn[name] = attribute.levels[int(rng.integers(len(attribute.levels)))]
+        else:
+            drawn[name] = (attribute.typical or 0.0) + (attribute.spread or 1.0) * float(rng.standard_normal())
+    return drawn or None

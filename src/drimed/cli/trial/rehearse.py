@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +14,7 @@ from drimed.cli.trial import common
 from drimed.errors import InputError
 
 if TYPE_CHECKING:
+    from drimed.experiments.sweep import OnDone
     from drimed.rehearsal.page import Results
     from drimed.rehearsal.run import Plan
 
@@ -34,9 +35,7 @@ def rehearse(
     goal: Annotated[str | None, typer.Option("--for", help='What it must reach: "power 0.8".')] = None,
     scenario: Annotated[str | None, typer.Option(help="Of --find. Default: the first with an effect.")] = None,
     jobs: Annotated[int, typer.Option(help="Processes; -1 for all cores.")] = -1,
-    cluster: Annotated[
-        str | None, typer.Option(help="Run on a cluster instead: dask=tcp://host:port or ray=address.")
-    ] = None,
+    cluster: Annotated[str | None, typer.Option(help="Run on a cluster instead: dask=tcp://host:port.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="Where the page goes. Default: out/rehearsal/TRIAL, written over.")
     ] = None,
@@ -64,7 +63,7 @@ def rehearse(
         if find is not None and goal is not None:
             aim = finding.Goal.parse(goal)
             with _progress(f"finding {find}") as done:
-                answer = finding.find(find, aim, plan, wanted, place / "blocks", done, **how)
+                answer = finding.find(find, aim, plan, wanted, place / "blocks", on_done=done, **how)
             common.say(answer.words())
         with _progress("rehearsing") as done:
             records = run(plan, place / "blocks", on_done=done, **how)
@@ -100,12 +99,12 @@ def _plan(file: Path, scenarios: Path | None, history: Path | None, quick: bool,
 
 
 @contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+def _progress(what: str) -> Iterator[OnDone]:
     """A bar of simulated trials."""
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("trials"), TimeRemainingColumn())
     with Progress(*columns, console=common.console, transient=True) as progress:
         task = progress.add_task(what, total=None)
-        yield lambda finished, total: progress.update(task, completed=finished, total=total)
+        yield lambda done: progress.update(task, completed=done.finished_seeds, total=done.seeds)
 
 
 def _summary(results: Results) -> None:
