@@ -81,7 +81,7 @@ def test_all_that_can_be_told_about_a_trial_file_is_told_at_once(tmp_path: Path)
     line = CommandLine(tmp_path)
     error = line.refused("init", line.write("t.toml", text))
     assert isinstance(error, SpecError)
-    found = {f.field: f.line for f in error.faults}
+    found = {".".join(map(str, f.path)): f.line for f in error.faults}
     assert found == {
         "metrics.yield.rnage": 4,
         "tolerance.absolute": 10,

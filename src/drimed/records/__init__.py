@@ -17,7 +17,7 @@ from drimed.records.decision import (
     Report,
 )
 from drimed.records.event import Event, Head, Kept, Proof
-from drimed.records.fault import Doubt, Fault, Path
+from drimed.records.fault import Fault, Path
 from drimed.records.finding import ENOUGH_SEASONS, Alarm, Checks, Effect, unconfirmed
 from drimed.records.look import Claim, Limit, Look
 from drimed.records.reading import Page, read
@@ -26,7 +26,7 @@ from drimed.records.status import Member, Status
 
 __all__ = [
     "COMPLETE", "ENOUGH_SEASONS", "LISTS", "LONGEST_KEY", "MISSING", "PARTIAL", "PENDING", "STATES", "Alarm",
-    "AmendRequest", "AskRequest", "Checks", "Claim", "Context", "Decision", "Doubt", "Effect", "Event", "Fault",
+    "AmendRequest", "AskRequest", "Checks", "Claim", "Context", "Decision", "Effect", "Event", "Fault",
     "Head", "Interval", "Kept", "Limit", "Look", "Member", "Opening", "Page", "Path", "Plots", "Proof", "Receipt",
     "Report", "Status", "TellRequest", "cut_lists", "quoted", "read", "read_body", "unconfirmed", "whole_text",
 ]  # fmt: skip

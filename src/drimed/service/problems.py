@@ -161,4 +161,4 @@ def of_validation(found: Iterable[Mapping[str, Any]]) -> Refusal:
 
 def _listed(fault: Fault) -> dict[str, Any]:
     places = {name: value for name, value in (("line", fault.line), ("row", fault.row)) if value is not None}
-    return {"field": fault.field, "detail": fault.message} | places
+    return {"field": ".".join(map(str, fault.path)), "detail": fault.message} | places

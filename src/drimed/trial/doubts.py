@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from drimed.errors import UnconfirmedError, UnknownNameError
-from drimed.records import Doubt, Fault, Path
+from drimed.records import Fault, Path
 from drimed.trial import unlikely
 from drimed.trial.numbers import block_key
 from drimed.trial.parts import Attribute, ContextField
@@ -60,5 +60,4 @@ def of_plots(state: TrialState, places: Sequence[Place]) -> Iterator[Fault]:
 
 def _of_value(user: str, name: str, value: Any, declared: Attribute | ContextField, path: Path) -> Iterator[Fault]:
     if isinstance(value, int | float) and (reason := unlikely.why_known(declared, float(value))):
-        said = f"{value:g}"
-        yield Doubt(path, f"user {user!r}: {name} {said} {reason}", what=name, value=said, reason=reason)
+        yield Fault(path, f"user {user!r}: {name} {value:g} {reason}", severity="unlikely")

@@ -134,7 +134,6 @@ class TrialSpec(Part):
         from drimed.trial.faults import cross_faults
         from drimed.trial.name_faults import first_faults, tidied
         from drimed.trial.sentences import readable
-        from drimed.trial.stopping_faults import season_faults
 
         if isinstance(data, Mapping):  # what a rehearsal assumes of the world is in the file, but not of the trial
             data = {name: part for name, part in data.items() if name != "scenarios"}
@@ -145,7 +144,7 @@ class TrialSpec(Part):
             spec = TrialSpec.model_validate(data)
         except ValidationError as error:
             raise SpecError(readable(error)) from None
-        faults = [*first_faults(spec), *cross_faults(spec), *season_faults(spec)]
+        faults = [*first_faults(spec), *cross_faults(spec)]
         if faults:
             raise SpecError(faults)
         return spec

@@ -29,24 +29,6 @@ def stopping_faults(spec: TrialSpec, users: Mapping[str, User], *, sound: bool =
             yield Fault(("stopping", "rules", name), "there is no arm but the control to ask about")
 
 
-def season_faults(spec: TrialSpec, kept: Mapping[str, StoppingRule] | None = None) -> Iterator[Fault]:
-    """Rules that end a trial by a model without seasons; `kept` are those that an earlier trial has, and may keep.
-
-    Apart from the others: trials that began with such rules go on, and their logs hold.
-    """
-    rules = {} if spec.stopping is None or not spec.blames_arms else spec.stopping.rules
-    centred = ", write centred = true there" if spec.kind == "people" else ""
-    for name, rule in rules.items():
-        if rule.evidence == "model" and rule.then != "advise" and (kept or {}).get(name) != rule:
-            yield Fault(
-                ("stopping", "rules", name, "evidence"),
-                f'a rule that ends in "{rule.then}" by the model needs a model with seasons, and [model] says '
-                "seasons = false: where outcomes shift from season to season, such a model takes the shift for an "
-                f"effect of arms, and the rule is met wrongly; leave `seasons = false` out of [model]{centred}, use "
-                'evidence = "propensities" or then = "advise", or give [stopping] seasons = 1 if there is one season',
-            )
-
-
 def _rule_faults(spec: TrialSpec, users: Mapping[str, User], rule: StoppingRule, at: Path) -> Iterator[Fault]:
     for field, name, known in (
         ("arm", rule.arm, spec.arms),
@@ -74,6 +56,15 @@ def _rule_faults(spec: TrialSpec, users: Mapping[str, User], rule: StoppingRule,
         yield Fault((*at, "arm"), f"{rule.arm!r} is the control itself: it has no effect against itself")
     yield from _each_faults(spec, users, rule, at)
     yield from _evidence_faults(spec, rule, at)
+    if rule.evidence == "model" and rule.then != "advise" and spec.blames_arms:
+        centred = ", write centred = true there" if spec.kind == "people" else ""
+        yield Fault(
+            (*at, "evidence"),
+            f'a rule that ends in "{rule.then}" by the model needs a model with seasons, and [model] says seasons = '
+            "false: such a model takes a shift from season to season for an effect of arms, and the rule is met "
+            f"wrongly; leave `seasons = false` out of [model]{centred}, use "
+            'evidence = "propensities" or then = "advise", or give [stopping] seasons = 1 if there is one season',
+        )
 
 
 def _each_faults(spec: TrialSpec, users: Mapping[str, User], rule: StoppingRule, at: Path) -> Iterator[Fault]:

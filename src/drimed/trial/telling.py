@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from drimed.errors import BatchError, ConflictError, InputError, UnconfirmedError, UnknownNameError
-from drimed.records import MISSING, AmendRequest, Doubt, Fault, Path, Receipt, Report, TellRequest
+from drimed.records import MISSING, AmendRequest, Fault, Path, Receipt, Report, TellRequest
 from drimed.trial import allowed
 from drimed.trial import events as kinds
 from drimed.trial.columns import control_plot
@@ -90,7 +90,7 @@ def mark_missing(tx: Transaction, decision: int, reason: str) -> Receipt:
     return _receipt(tx.state, story, "missing", story.outcome, given_up=True)
 
 
-def unlikely(state: TrialState, story: Story, report: Report, at: Path = ()) -> list[Doubt]:
+def unlikely(state: TrialState, story: Story, report: Report, at: Path = ()) -> list[Fault]:
     """New values that must be confirmed."""
     faults = []
     usual = dict(zip(state.problem.metrics, state.usual, strict=True))
@@ -102,9 +102,8 @@ def unlikely(state: TrialState, story: Story, report: Report, at: Path = ()) -> 
                 continue
             if (reason := why(metric, usual[name], value)) is not None:
                 what = control_plot(name) if part == "control" else name
-                said = f"{value:.12g}"
-                message = f"decision {report.decision}: {what} {said} {reason}"
-                faults.append(Doubt((*at, part, name), message, what=what, value=said, reason=reason))
+                message = f"decision {report.decision}: {what} {value:.12g} {reason}"
+                faults.append(Fault((*at, part, name), message, severity="unlikely"))
     return faults
 
 

@@ -21,8 +21,8 @@ from rich.text import Text
 
 from drimed import outputs
 from drimed.errors import InputError, UnconfirmedError
-from drimed.formatting import in_short, listed, visible
-from drimed.records import Doubt, Fault
+from drimed.formatting import visible
+from drimed.records import Fault
 from drimed.trial.stores import open_store
 
 if TYPE_CHECKING:
@@ -89,25 +89,13 @@ def confirming(record: Callable[[bool], T], yes: bool) -> T:
 
 
 def questions(faults: Sequence[Fault]) -> list[str]:
-    """What is asked about: the same doubt about many rows of one column is one line.
+    """Values to confirm, one a line; of many the first ones.
 
-    >>> far = {"what": "ph", "value": "70", "reason": "is far"}
-    >>> questions([Doubt((), "user 'hill': ph 70 is far", row=n, **far) for n in (2, 3, 4, 7)])
-    ['rows 2 to 4, 7: ph 70, 70, 70 and 1 more: each is far']
+    >>> questions([Fault((), "ph 70 is far from the others", row=n) for n in range(2, 9)])[2:]
+    ['row 4: ph 70 is far from the others', 'and 4 more']
     """
-    alike: dict[object, list[Fault]] = {}
-    for n, fault in enumerate(faults):
-        alike.setdefault((fault.what, fault.reason) if isinstance(fault, Doubt) and fault.row else n, []).append(fault)
-    return [_question(same) for same in alike.values()]
-
-
-def _question(same: Sequence[Fault]) -> str:
-    first = same[0]
-    if len(same) == 1 or not isinstance(first, Doubt):
-        return f"row {first.row}: {first.message}" if first.row else first.message
-    values = [fault.value for fault in same if isinstance(fault, Doubt)]
-    said = listed(values, MOST_NAMED, ", ")
-    return f"rows {in_short(int(fault.row or 0) for fault in same)}: {first.what} {said}: each {first.reason}"
+    lines = [f"row {fault.row}: {fault.message}" if fault.row else fault.message for fault in faults]
+    return lines if len(lines) <= MOST_NAMED else [*lines[:MOST_NAMED], f"and {len(lines) - MOST_NAMED:,} more"]
 
 
 def actor_name(given: str | None) -> str:
