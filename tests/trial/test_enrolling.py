@@ -111,13 +111,13 @@ def test_what_a_mistyped_cohort_lacks_is_not_complained_of() -> None:
     trial = Trial.create(own, MemoryStore())
     with pytest.raises(SpecError) as error:
         trial.ask("bob", attributes={"sex": "m"}, cohort="adult")
-    assert [(f.field, f.message) for f in error.value.faults] == [
+    assert [(".".join(map(str, f.path)), f.message) for f in error.value.faults] == [
         ("enrol.bob.cohort", "unknown cohort 'adult'; did you mean 'adults'? Known: adults")
     ]
     both = {"attributes": {"sex": "m"}, "cohort": "adult", "arms": ["new"], "control": "old"}
     with pytest.raises(SpecError) as error:
         trial.ask_many(["bob"], enrol={"bob": both})
-    assert [f.field for f in error.value.faults] == ["enrol.bob.cohort", "enrol.bob.arms"]
+    assert [".".join(map(str, f.path)) for f in error.value.faults] == ["enrol.bob.cohort", "enrol.bob.arms"]
 
 
 def test_a_bad_name_is_refused() -> None:
@@ -129,7 +129,10 @@ def test_faults_of_all_who_join_are_reported_at_once() -> None:
     trial = opened()
     with pytest.raises(SpecError) as error:
         trial.ask_many(["a", "b"], enrol={"a": {"attributes": {"sex": 3.0}}, "b": {}})
-    assert [f.field for f in error.value.faults] == ["enrol.a.attributes.sex", "enrol.b.attributes.sex"]
+    assert [".".join(map(str, f.path)) for f in error.value.faults] == [
+        "enrol.a.attributes.sex",
+        "enrol.b.attributes.sex",
+    ]
 
 
 def test_a_later_failure_of_the_request_takes_the_enrolment_back() -> None:

@@ -35,7 +35,7 @@ def fault_of(**changes: Any) -> tuple[str, str]:
     with pytest.raises(SpecError) as error:
         spec_of(**changes)
     (fault,) = error.value.faults
-    return fault.field, fault.message
+    return ".".join(map(str, fault.path)), fault.message
 
 
 # Kinds
@@ -79,7 +79,7 @@ def test_arms_given_by_maps_need_the_papers_model() -> None:
     arms = {"old": {"map": [[1, 0]]}, "new": {"map": [[0, 1]]}}
     with pytest.raises(SpecError) as error:
         spec_of(arms=arms)
-    assert [f.field for f in error.value.faults] == ["arms.old.map", "arms.new.map"]
+    assert [".".join(map(str, f.path)) for f in error.value.faults] == ["arms.old.map", "arms.new.map"]
     assert spec_of(arms=arms, model=PAPER).kind == "paper"
 
 

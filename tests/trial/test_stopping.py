@@ -469,7 +469,9 @@ def test_a_snapshot_holds_what_looks_have_found() -> None:
 def test_rules_that_cannot_be_are_refused_with_their_place(stopping: Any, field: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
         create(stopping)
-    assert any(fault.field == field and message in fault.message for fault in caught.value.faults), caught.value
+    assert any(".".join(map(str, fault.path)) == field and message in fault.message for fault in caught.value.faults), (
+        caught.value
+    )
 
 
 @pytest.mark.parametrize(
@@ -499,7 +501,7 @@ arm = "nwe"
 """
     with pytest.raises(SpecError) as caught:
         TrialSpec.parse(text)
-    assert [(f.line, f.field) for f in caught.value.faults] == [(10, "stopping.rules.good.arm")]
+    assert [(f.line, ".".join(map(str, f.path))) for f in caught.value.faults] == [(10, "stopping.rules.good.arm")]
 
 
 # Forgeries
