@@ -27,8 +27,8 @@ from drimed.linear.arrays import IntArray
 from drimed.policies.contract import AnyPolicy
 from drimed.policies.registry import make
 from drimed.records import Decision, Report
-from drimed.trial.opened import SNAPSHOT_EVERY
 from drimed.trial.stores import open_store
+from drimed.trial.transaction import SNAPSHOT_EVERY
 from drimed.trial.trial import Trial
 
 MOST_PAPER_PAIRS = 2.0  # pairs of the paper's model that a pair of the field model may cost

@@ -6,7 +6,8 @@
     │   └── MissingModuleError a module with a policy of somebody's own cannot be loaded here
     ├── InputError       an array or value that came in is unusable (also a ValueError)
     │   ├── ShapeError         it has the wrong shape
-    │   ├── UnknownNameError   a policy, drift, user or decision of that name does not exist
+    │   ├── UnknownNameError   a policy, drift or user of that name does not exist
+    │   │   └── UnknownDecisionError   the trial has no decision of that number
     │   ├── ConflictError      it contradicts what is recorded already, or the trial is not in a state for it
     │   │   └── HaltedError        a stopping rule has just paused or stopped the trial: that is recorded
     │   └── BatchError         some of many things that came together are unusable: each with its place
@@ -86,6 +87,14 @@ class UnknownNameError(InputError):
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         shown = ", ".join(names[:MOST_NAMES]) or "none"
         super().__init__(f"unknown {kind} {name!r}{hint} Known: {shown}{more}", field)
+
+
+class UnknownDecisionError(UnknownNameError):
+    """A decision that the trial does not have."""
+
+    def __init__(self, trial: str, decision: int) -> None:
+        self.kind, self.name = "decision", str(decision)
+        InputError.__init__(self, f"trial {trial!r} has no decision {decision}", ("decision",))
 
 
 class ConflictError(InputError):

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from alembic import command
 from typer.testing import CliRunner
 
 from drimed.cli.main import app
 from drimed.service import token_log, tokens
 from drimed.trial.events import hash_after, written
-from drimed.trial.stores import open_store, schema
+from drimed.trial.stores import open_store
 from drimed.trial.stores.sql import SqlStore
 
 
@@ -94,20 +93,6 @@ def test_a_log_that_was_chained_again_contradicts_the_tokens_or_an_anchor(store:
         t=last.time, x=written(last.body), h=hash_after(hash_after(before, forged), replace(twice, actor="eve")),
     )  # fmt: skip
     assert "was revoked before" in " ".join(token_log.verify(store))
-
-
-def test_the_log_of_an_older_store_begins_with_the_tokens_that_are_there(address: str) -> None:
-    engine = sa.create_engine(address)
-    with engine.begin() as connection:
-        command.upgrade(schema.config(connection), "0003")
-        connection.exec_driver_sql(INSERT)
-    engine.dispose()
-    store = open_store(address)
-    assert [(e.kind, e.body["label"]) for e in token_log.events(store)] == [("found", "eve")]
-    assert token_log.verify(store) == []
-    tokens.revoke(store, "eve")
-    assert token_log.verify(store) == []
-    store.close()
 
 
 def test_two_who_make_tokens_at_once_do_so_one_after_the_other(store: SqlStore) -> None:

@@ -12,13 +12,15 @@ from unittest.mock import patch
 from drimed.errors import DrimedError
 from drimed.records import Event
 from drimed.trial import events as kinds
-from drimed.trial import opened as opened_trials
 from drimed.trial import snapshots
+from drimed.trial import transaction as opened_trials
 from drimed.trial.events import START, hash_after, written
 from drimed.trial.fold import grouped
 from drimed.trial.looks import digest
+from drimed.trial.queries import Story, decision_row
+from drimed.trial.state import TrialState
 from drimed.trial.stores.memory import MemoryStore
-from drimed.trial.stores.store import Store
+from drimed.trial.stores.store import DecisionRow, Store
 from drimed.trial.trial import Trial
 from tests.trial.seasons import KNOWN, RAIN, SPEC
 from tests.trial.trials import outcome
@@ -86,7 +88,7 @@ def chained(events: Sequence[Event]) -> Log:
 
 def with_body(event: Event, body: dict[str, Any]) -> Event:
     """The event with another body."""
-    return replace(event, kept=written(body))
+    return replace(event, text=written(body))
 
 
 def shifted(events: Sequence[Event], place: int, by: int) -> Log:
@@ -106,8 +108,25 @@ def stored(events: Sequence[Event]) -> MemoryStore:
     """A store that has this log."""
     store = MemoryStore()
     with store.create(NAME) as ledger:
-        ledger.append(events)
+        ledger.append(events, rows_of(events))
     return store
+
+
+def rows_of(events: Sequence[Event]) -> list[DecisionRow]:
+    """The table of decisions that belongs to this log, as far as it makes sense."""
+    rows: dict[int, DecisionRow] = {}
+    about: dict[int, Log] = {}
+    try:
+        state = TrialState.start(events[0])
+        for event in events:
+            known = about.setdefault(event.decision or 0, [])
+            before = replace(state, seq=event.seq - 1)
+            row = decision_row(state, event, Story.of(before, known) if known and event.decision else None)
+            known.append(event)
+            rows |= {} if row is None else {row.decision: row}
+    except Exception:  # a forgery
+        return list(rows.values())
+    return list(rows.values())
 
 
 def changes(event: Event) -> Iterator[tuple[str, Event]]:

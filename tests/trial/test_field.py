@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from drimed.records import Decision, Report
-from drimed.trial import opened as opened_trials
 from drimed.trial import snapshots
+from drimed.trial import transaction as opened_trials
 from drimed.trial.stores import open_store
 from drimed.trial.stores.sql import SqlStore
 from drimed.trial.trial import Trial

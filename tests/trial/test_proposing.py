@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from drimed.linear.kernel import Spent
-from drimed.trial import asking, proposing
-from drimed.trial import opened as opened_trials
+from drimed.trial import asking, transaction
 from drimed.trial.stores import open_store
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
@@ -73,7 +72,7 @@ def test_what_is_told_meanwhile_is_known_to_the_decision(
     store, found = open_store(address), list[Any]()
     trial = Trial.create(BUSY, store)
     first = trial.ask("site 1")
-    trial.slow = True
+    trial.session.slow = True
     with asking_slowly(trial, found):
         assert waiting.wait(PATIENCE)
         told = Trial.open(trial.name, store)
@@ -100,13 +99,13 @@ def test_after_some_attempts_a_decision_is_taken_under_the_lock(address: str, mo
 
     def overtaken(state: Any, questions: Any, *seed: Any) -> Any:
         calls.append(state.seq)
-        if len(calls) <= proposing.ATTEMPTS:
+        if len(calls) <= transaction.ATTEMPTS:
             other.add_user(f"new {len(calls)}", {})
         return plain(state, questions, *seed)
 
     monkeypatch.setattr(asking, "decide", overtaken)
     given = trial.ask("site 0", key="k")
-    assert len(calls) == proposing.ATTEMPTS + 1
+    assert len(calls) == transaction.ATTEMPTS + 1
     assert given.id == 1
     assert trial.status().decisions == 1
     assert trial.ask("site 0", key="k").id == 1  # the key is in the log, once
@@ -117,14 +116,14 @@ def test_after_some_attempts_a_decision_is_taken_under_the_lock(address: str, mo
 def test_quick_decisions_are_taken_under_the_lock_at_once(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(address)
     trial = Trial.create(BUSY, store)
-    monkeypatch.setattr(proposing, "QUICK", PATIENCE)
-    monkeypatch.setattr(proposing, "LOADING", PATIENCE)
+    monkeypatch.setattr(transaction, "QUICK", PATIENCE)
+    monkeypatch.setattr(transaction, "LOADING", PATIENCE)
     trial.ask("site 0")
-    monkeypatch.setattr(Trial, "proposing", None)  # it would fail
+    monkeypatch.setattr(transaction, "ATTEMPTS", None)  # it would fail
     assert trial.ask("site 1").id == 2
-    monkeypatch.setattr(proposing, "QUICK", 0.0)
+    monkeypatch.setattr(transaction, "QUICK", 0.0)
     assert trial.ask("site 0").id == 3
-    monkeypatch.setattr(proposing, "QUICK", PATIENCE)
+    monkeypatch.setattr(transaction, "QUICK", PATIENCE)
     with pytest.raises(TypeError):  # one that took long was enough
         trial.ask("site 1")
     store.close()
@@ -133,7 +132,7 @@ def test_quick_decisions_are_taken_under_the_lock_at_once(address: str, monkeypa
 def test_a_snapshot_that_is_due_does_not_make_a_slow_decision_be_taken_again(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opened_trials, "SNAPSHOT_EVERY", 3)
+    monkeypatch.setattr(transaction, "SNAPSHOT_EVERY", 3)
     store, taken = open_store(address), list[int]()
     trial, plain = Trial.create(BUSY, store), asking.decide
 
@@ -143,7 +142,7 @@ def test_a_snapshot_that_is_due_does_not_make_a_slow_decision_be_taken_again(
 
     monkeypatch.setattr(asking, "decide", counted)
     for i in range(6):
-        trial.slow = True
+        trial.session.slow = True
         trial.tell(trial.ask(f"site {i % 4}").id, {"yield": 5.0})
     assert len(taken) == 6
     assert any(event.kind == "snapshot" for event in trial.log())
@@ -156,10 +155,10 @@ def test_what_compiling_took_is_not_counted_against_a_decision(
     monkeypatch: pytest.MonkeyPatch, compiling: float, slow: bool
 ) -> None:
     trial = Trial.create(BUSY, MemoryStore())
-    trial.slow = False
+    trial.session.slow = False
     clock, spent = iter([0.0, 60.0]), iter([Spent(), Spent(compiling)])
-    monkeypatch.setattr(proposing, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    monkeypatch.setattr(proposing, "kernel", SimpleNamespace(spent=lambda: next(spent)))
-    with trial.proposing() as tx:
-        proposing._timed(trial, lambda _: None, tx)
-    assert trial.slow is slow
+    monkeypatch.setattr(transaction, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr(transaction, "kernel", SimpleNamespace(spent=lambda: next(spent)))
+    with trial.writing() as tx:
+        trial.session._timed(lambda _: None, tx)
+    assert trial.session.slow is slow

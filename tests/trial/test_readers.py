@@ -77,7 +77,6 @@ def test_an_older_state_tells_of_decisions_as_it_knows_them(store: Store) -> Non
             (1, "pending", None),
             (2, "pending", None),
         ]
-        assert queries.pending(ledger, old).states == {1: "pending", 2: "pending"}
         assert len(queries.history(ledger, old, 1)) == 1
 
 

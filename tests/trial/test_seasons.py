@@ -81,7 +81,7 @@ def test_a_date_that_is_none_is_refused(trial: Trial, date: str) -> None:
 
 
 def test_names_survive_snapshots_and_are_proven(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drimed.trial.opened.SNAPSHOT_EVERY", 1)
+    monkeypatch.setattr("drimed.trial.transaction.SNAPSHOT_EVERY", 1)
     _open(trial, "1996", "1996-05-01")
     trial.ask("north")
     again = Trial.open("t", trial.store)

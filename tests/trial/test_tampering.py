@@ -12,8 +12,8 @@ import pytest
 import sqlalchemy as sa
 
 from drimed.records import Event
-from drimed.trial import opened as opened_trials
 from drimed.trial import snapshots
+from drimed.trial import transaction as opened_trials
 from drimed.trial.events import hash_after, written
 from drimed.trial.fold import at_start, caught_up
 from drimed.trial.stores import open_store

@@ -177,7 +177,7 @@ def test_an_amendment_corrects_a_value_and_does_not_say_that_the_rest_will_come(
     after = trial.status()
     assert (after.missing, after.partial, trial.decision(1).state) == (before.missing, before.partial, "missing")
     with trial.reading() as (ledger, state):
-        assert 1 not in queries.pending(ledger, state).states
+        assert 1 not in queries.pending(ledger)
     assert trial.tell(1, {"yield": 5.5}).state == "missing"  # nothing new
     assert trial.tell(1, {"cost": 7.0}).state == "complete"  # it came after all
     assert trial.amend(1, {"cost": None}, reason="not ours").state == "partial"  # that may come again

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from drimed.errors import StoreError
-from drimed.trial import opened as opened_trials
+from drimed.trial import transaction as opened_trials
 from drimed.trial.events import START, chain
 from drimed.trial.fold import at_start, caught_up
 from drimed.trial.problem import FEWEST_USERS
-from drimed.trial.stores.memory import MemoryLedger, MemoryStore
-from drimed.trial.stores.store import Store
+from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.stores.store import Ledger, Store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial.seasons import NAME, SPEC, VARIANTS, play, proven
@@ -98,11 +98,11 @@ def test_a_snapshot_that_was_rolled_back_with_its_transaction_is_taken_again(mon
     store = MemoryStore()
     trial = Trial.create(SMALL, store)
 
-    def fail(_: MemoryLedger) -> None:
+    def fail(_: Ledger) -> None:
         raise StoreError("the disk is full")
 
     with monkeypatch.context() as broken:
-        broken.setattr(MemoryLedger, "commit", fail)
+        broken.setattr(Ledger, "flush", fail)
         with pytest.raises(StoreError):
             trial.open_episode()  # the transaction in which a snapshot was due
     with store.reading("small") as ledger:

@@ -341,9 +341,9 @@ def head(trial: str) -> Call[Head]:
     return Call("GET", _of(trial, "head"), partial(read, Head))
 
 
-def verify(trial: str, *, expect: str | None = None, since: str | int | None = None) -> Call[Proof]:
-    """Prove the log, or what came since a kept hash; a long trial takes longer than the usual timeout."""
-    given = _given(expect=expect, since=since)
+def verify(trial: str, *, expect: str | None = None) -> Call[Proof]:
+    """Prove the log; a long trial takes longer than the usual timeout."""
+    given = _given(expect=expect)
     return Call("GET", _of(trial, "verify"), partial(read, Proof), given, patient=True)
 
 

@@ -3,7 +3,6 @@
 Trial, service, pages, sheets, exports and client all speak in these records.
 """
 
-from drimed.records.body import LISTS, cut_lists, quoted, read_body, whole_text
 from drimed.records.decision import (
     COMPLETE,
     MISSING,
@@ -16,7 +15,7 @@ from drimed.records.decision import (
     Receipt,
     Report,
 )
-from drimed.records.event import Event, Head, Kept, Proof
+from drimed.records.event import Event, Head, Proof
 from drimed.records.fault import Fault, Path
 from drimed.records.finding import ENOUGH_SEASONS, Alarm, Checks, Effect, unconfirmed
 from drimed.records.look import Claim, Limit, Look
@@ -25,8 +24,8 @@ from drimed.records.request import LONGEST_KEY, AmendRequest, AskRequest, Contex
 from drimed.records.status import Member, Status
 
 __all__ = [
-    "COMPLETE", "ENOUGH_SEASONS", "LISTS", "LONGEST_KEY", "MISSING", "PARTIAL", "PENDING", "STATES", "Alarm",
+    "COMPLETE", "ENOUGH_SEASONS", "LONGEST_KEY", "MISSING", "PARTIAL", "PENDING", "STATES", "Alarm",
     "AmendRequest", "AskRequest", "Checks", "Claim", "Context", "Decision", "Effect", "Event", "Fault",
-    "Head", "Interval", "Kept", "Limit", "Look", "Member", "Opening", "Page", "Path", "Plots", "Proof", "Receipt",
-    "Report", "Status", "TellRequest", "cut_lists", "quoted", "read", "read_body", "unconfirmed", "whole_text",
+    "Head", "Interval", "Limit", "Look", "Member", "Opening", "Page", "Path", "Plots", "Proof", "Receipt",
+    "Report", "Status", "TellRequest", "read", "unconfirmed",
 ]  # fmt: skip

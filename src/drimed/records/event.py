@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
-from drimed.records.body import LISTS, quoted, read_body
 from drimed.records.reading import read
-
-
-class Kept(Protocol):
-    """A text that a store has not written out: most readers need only some of it."""
-
-    def text(self) -> str:
-        """All of it."""
-
-    def quoted(self) -> str:
-        """All of it as a JSON string, without looking at every digit of its lists."""
-
-    def body(self, left_out: Sequence[str]) -> dict[str, Any]:
-        """What it says; lists of numbers that are left out are None, and others may share the rest."""
 
 
 @dataclass(frozen=True)
@@ -36,51 +22,23 @@ class Event:
     decision: int | None
     user: str | None
     request: str | None  # the caller's idempotency key
-    kept: str | Kept  # the body, as it was written, or what its text is made of
+    text: str  # the body as it was written
     hash: str
 
     @cached_property
-    def text(self) -> str:
-        """The body, as it was written."""
-        return self.kept if isinstance(self.kept, str) else self.kept.text()
-
-    @property
-    def quoted(self) -> str:
-        """The text as a JSON string, of which the hash is taken."""
-        return quoted(self.kept) if isinstance(self.kept, str) else self.kept.quoted()
-
-    @cached_property
     def body(self) -> dict[str, Any]:
-        """What happened."""
-        found = self._without(())
-        return found if isinstance(self.kept, str) else found | {n: list(found[n]) for n in LISTS if found.get(n)}
-
-    @property
-    def brief(self) -> dict[str, Any]:
-        """The same without the arms' effects as they were estimated, which are long to read.
-
-        Decisions that were taken together may share its lists: nobody changes them.
-        """
-        return vars(self).get("body") or self._without(("estimate", "half"))
-
-    @property
-    def shortest(self) -> dict[str, Any]:
-        """The same without any list that has a number for each arm."""
-        return vars(self).get("body") or self._without(LISTS)
-
-    def _without(self, left_out: Sequence[str]) -> dict[str, Any]:
-        return read_body(self.kept, left_out) if isinstance(self.kept, str) else self.kept.body(left_out)
+        """The body as JSON data."""
+        body: dict[str, Any] = json.loads(self.text)
+        return body
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
-        return {name: value for name, value in vars(self).items() if name not in ("kept", "text", "body")} | {
-            "body": self.body
-        }
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "text"} | {"body": self.body}
 
     @staticmethod
     def read(data: Mapping[str, Any]) -> Event:
         """From JSON data; fields that a newer service adds are left out."""
-        return read(Event, {**data, "kept": json.dumps(data["body"], separators=(",", ":"), ensure_ascii=False)})
+        return read(Event, {**data, "text": json.dumps(data["body"], separators=(",", ":"), ensure_ascii=False)})
 
 
 @dataclass(frozen=True)
@@ -109,6 +67,5 @@ class Proof:
     faults: list[str]
     hash: str  # of the last event
     anchors: int = 0  # hashes that were kept elsewhere, and are still those of their events
-    since: int = 0  # events up to this one were taken as they are, because a kept hash is of a later one; 0: none were
     looks: int = 0  # looks at the stopping rules that were taken again
     unchecked: str | None = None  # why decisions cannot be replayed here, which says nothing against the log

@@ -19,7 +19,7 @@ from drimed.service.problems import Refusal
 MOST_WAITING = 16  # proofs that have not begun
 GLANCE = 0.5  # seconds between two looks whether the caller is still there
 
-Key = tuple[str, str | None, str | None]  # the trial, the hash that must be in its log, and since when
+Key = tuple[str, str | None]  # the trial, and the hash that must be in its log
 Progress = Callable[[int, int], None]
 Prove = Callable[[Key, Progress], Proof]
 

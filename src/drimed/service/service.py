@@ -34,7 +34,6 @@ FAILURES = 5.0, 20  # a second, and at once: tokens that are not recognised, fro
 PURGE_EVERY = 3600.0  # seconds
 DOORS = 2  # tokens that are looked up at a time
 ANALYSES = 2  # that pages compute at a time
-DIGITS = 64  # of a hash
 HEAVY = 2  # exports at a time, and one proof: each takes a while and much of a core
 
 log = logging.getLogger(__name__)
@@ -152,9 +151,8 @@ class Service:
         self.store.close()
 
     def _prove(self, key: Key, progress: Progress) -> Proof:
-        trial, expect, since = key
-        start = int(since) if since is not None and len(since) < DIGITS else since
-        return verify(self.store, trial, expected_hash=expect, since=start, progress=progress)
+        trial, expect = key
+        return verify(self.store, trial, expected_hash=expect, progress=progress)
 
 
 async def _in(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:

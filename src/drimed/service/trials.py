@@ -10,14 +10,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from drimed.errors import ConflictError, StoreError, UnknownNameError
 from drimed.service.answers import Reply, Retry, find, keep
 from drimed.service.observing import DECISIONS
-from drimed.trial import proposing
 from drimed.trial.spec import TrialSpec
-from drimed.trial.stores.sql import SqlLedger, SqlStore
+from drimed.trial.stores.sql import SqlStore
 from drimed.trial.stores.store import Ledger
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
@@ -47,7 +46,7 @@ class Trials:
         """Change a trial: what `act` did and what it answered become durable together, or nothing does."""
         try:
             with self._trial(name).writing(actor) as tx:
-                connection = cast(SqlLedger, tx.ledger).connection
+                connection = tx.ledger.connection
                 if retry is not None and (before := find(connection, retry)) is not None:
                     return before
                 reply = act(tx)
@@ -70,14 +69,14 @@ class Trials:
             return reply
 
         def found(ledger: Ledger) -> Reply | None:
-            return None if retry is None else find(cast(SqlLedger, ledger).connection, retry)
+            return None if retry is None else find(ledger.connection, retry)
 
         def kept(ledger: Ledger, reply: Reply) -> None:
             if retry is not None:
-                keep(cast(SqlLedger, ledger).connection, retry, reply)
+                keep(ledger.connection, retry, reply)
 
         try:
-            reply = proposing.write(self._trial(name), counted, actor=actor, find=found, keep=kept)
+            reply = self._trial(name).session.decide(counted, actor=actor, find=found, keep=kept)
         except UnknownNameError as error:
             self._drop_unknown(error, name)
             raise
@@ -90,7 +89,7 @@ class Trials:
         """A new trial, once."""
         try:
             with Trial.creating(spec, self.store, actor=actor) as (_, tx):
-                connection, reply = cast(SqlLedger, tx.ledger).connection, answer(tx)
+                connection, reply = tx.ledger.connection, answer(tx)
                 if retry is not None:
                     if find(connection, retry) is not None:
                         raise StoreError("the answer to this creation is stored but the trial is not; restore a backup")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from drimed.errors import UnknownDecisionError
 from drimed.records import Decision, Event, Member, Opening, Status
 from drimed.trial import allowed, queries
 from drimed.trial import events as kinds
@@ -99,7 +100,7 @@ def blinded_history(events: Sequence[Event], actor: str) -> list[Event]:
         if event.kind in _TOLD:
             shown = _SHOWN if event.actor == actor else _SHOWN[:-1]
             body = {name: event.body[name] for name in shown if name in event.body}
-            found.append(replace(event, seq=0, hash="", kept=kinds.written(body), request=None))
+            found.append(replace(event, seq=0, hash="", text=kinds.written(body), request=None))
     return found
 
 
@@ -115,7 +116,7 @@ def reveal(tx: Transaction, decision: int | None, reason: str) -> Opening:
     allowed.need_reason(reason)
     number = None if decision is None else queries.whole(decision)
     if number is not None and not 1 <= number <= tx.state.counts.decisions:
-        raise queries.unknown_decision(tx.ledger.name, number)
+        raise UnknownDecisionError(tx.ledger.name, number)
     allowed.openable(tx.state, number)
     body = {"reason": reason} | ({} if number is None else {"decision": number})
     (event,) = tx.append([Draft(kinds.REVEALED, body)])

@@ -15,20 +15,11 @@ from importlib.metadata import version
 from typing import Any
 
 from drimed.errors import InputError
-from drimed.records import Event, quoted
+from drimed.records import Event
 
 _WRITER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), ensure_ascii=False)
 START = ""  # what the first event of a trial is chained to
 
-# The kinds of events.
-# How new trials draw, learn and look. 7: people in no group are groups of their own, with columns of what is common for
-# each as soon as others share one. 6: also, outcomes that are alike are taken to vary as little as they do. 5: also,
-# where arms are centred, levels do not follow their chances. 4: also, every decision drawn by itself; stopping rules
-# speak of arms that one season alone has told of; everything is added up anew at the first outcome of somebody new. 3:
-# also, effects taken as normal, however uncertain the variances. 2: also, variances averaged over twelve draws, their
-# curvature by differences, and arms taken to change more between seasons. 1, or none: also, nothing is known of arms
-# while a metric has not varied.
-FORM = 8
 CREATED, EPISODE, DECISION = "created", "episode", "decision"
 OUTCOME, AMENDMENT, MISSING = "outcome", "amendment", "missing"
 USER, PREFERENCE, CONTROL, ARM, RETIRED = "user", "preference", "control", "arm", "retired"
@@ -55,13 +46,12 @@ class Draft:
 
 def hash_after(previous: str, e: Event) -> str:
     """The hash that event `e` must have after one whose hash is `previous`."""
-    parts = (previous, e.seq, e.time, e.actor, e.kind, e.decision, e.user, e.request)
-    return _digest(parts, e.quoted)
+    return _digest(previous, e.seq, e.time, e.actor, e.kind, e.decision, e.user, e.request, e.text)
 
 
 def beginning(spec: dict[str, Any], seed: int) -> dict[str, Any]:
     """The body of a trial's first event."""
-    return {"spec": spec, "seed": seed, "numpy": version("numpy"), "form": FORM}
+    return {"spec": spec, "seed": seed, "numpy": version("numpy")}
 
 
 def chain(drafts: Sequence[Draft], *, seq: int, hash: str, time: str, actor: str) -> list[Event]:
@@ -71,8 +61,7 @@ def chain(drafts: Sequence[Draft], *, seq: int, hash: str, time: str, actor: str
     for i, draft in enumerate(drafts, seq + 1):
         text = written(draft.body)
         storable("text", text)
-        parts = (hash, i, time, actor, draft.kind, draft.decision, draft.user, draft.request)
-        hash = _digest(parts, quoted(text))
+        hash = _digest(hash, i, time, actor, draft.kind, draft.decision, draft.user, draft.request, text)
         event = Event(i, time, actor, draft.kind, draft.decision, draft.user, draft.request, text, hash)
         vars(event)["body"] = draft.body  # the same as reading the text again
         events.append(event)
@@ -91,9 +80,8 @@ def storable(what: str, text: str, most: int | None = None) -> None:
         raise InputError(f"{what} has a zero byte, which not every database can keep; leave it out")
 
 
-def _digest(parts: Sequence[str | int | None], text: str) -> str:
-    """Of a JSON list: the parts, and last a text that is a JSON string already."""
-    return hashlib.sha256(f"{written(parts)[:-1]},{text}]".encode()).hexdigest()
+def _digest(*parts: str | int | None) -> str:
+    return hashlib.sha256(written(parts).encode()).hexdigest()
 
 
 def written(data: Any) -> str:

@@ -215,7 +215,7 @@ def _record(state: TrialState, story: Story) -> dict[str, Any]:
 
 
 def _reward(state: TrialState, story: Story) -> float | None:
-    return None if story.outcome is None else state.reward(state.profiles[story.event.brief["profile"]], story.outcome)
+    return None if story.outcome is None else state.reward(state.profiles[story.event.body["profile"]], story.outcome)
 
 
 def dictionary(state: TrialState) -> str:

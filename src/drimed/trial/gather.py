@@ -173,7 +173,7 @@ def _decided(
     state: TrialState, event: Event, columns: dict[str, Any], i: int, lists: dict[int, tuple[list[float], FloatArray]]
 ) -> None:
     """A decision by column; what is not there is left out."""
-    body = event.brief
+    body = event.body
     given = body["probabilities"]
     if id(given) not in lists:
         if len(lists) >= MOST_LISTS:

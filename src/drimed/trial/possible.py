@@ -28,7 +28,7 @@ Pairs = Sequence[tuple[Event, Story | None]]  # events, each with what was known
 
 _REASON = {"reason"}
 _FIELDS: dict[str, tuple[set[str], set[str]]] = {  # of the body: those that are there, and those that may be
-    kinds.CREATED: ({"spec", "seed", "numpy"}, {"form", "rehearsal"}),
+    kinds.CREATED: ({"spec", "seed", "numpy"}, {"rehearsal"}),
     kinds.EPISODE: ({"episode", "contexts", "unavailable"}, {"name", "date"}),
     kinds.OUTCOME: ({"outcome", "was", "late"}, set()),
     kinds.AMENDMENT: ({"outcome", "was", "reason"}, {"late", "missing"}),
@@ -76,9 +76,6 @@ def check_start(created: Event) -> None:
     body = _body(created)
     seed, given = body["seed"], body["spec"].get("seed")
     _texts(body["numpy"])
-    form = body.get("form", 1)
-    if type(form) is not int or not 1 <= form <= kinds.FORM:
-        raise InputError(f"it learns in form {form!r}, and this version knows forms 1 to {kinds.FORM}")
     if "rehearsal" in body and not _is_rehearsal(body["rehearsal"]):
         raise InputError("what it says of a rehearsal is not what a rehearsal shows")
     if created.kind != kinds.CREATED or type(seed) is not int or given not in (None, seed):

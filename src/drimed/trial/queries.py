@@ -7,30 +7,28 @@ the same moment (`Trial.reading`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from drimed.errors import InputError, UnknownNameError
+from drimed.errors import InputError, UnknownDecisionError
 from drimed.guards.guard import said
-from drimed.records import COMPLETE, MISSING, PENDING, STATES, Decision, Event, Interval, Member, Page, Status
+from drimed.records import MISSING, PENDING, Decision, Event, Interval, Member, Page, Status
 from drimed.trial import events as kinds
 from drimed.trial.build import notes
 from drimed.trial.parts import LARGEST
 from drimed.trial.seasons import UNNAMED
 from drimed.trial.state import TrialState
 from drimed.trial.stopping import called
-from drimed.trial.stores.store import Ledger
+from drimed.trial.stores.store import AMENDED as AMENDED
+from drimed.trial.stores.store import OPEN as OPEN
+from drimed.trial.stores.store import SEARCHES as SEARCHES
+from drimed.trial.stores.store import DecisionRow, Ledger
+from drimed.trial.stores.store import Search as Search
 
 PAGE = 25
-CHUNK = 500  # decisions that a search reads at a time
-MOST_READ = 5_000  # decisions that one page of a search reads; one that finds little goes on from there
-
 AT_ONCE = 1000  # decisions that are fetched together
-
-AMENDED = "amended"  # a search for decisions whose outcome was amended
-SEARCHES = (*STATES, AMENDED)
 
 
 @dataclass(frozen=True)
@@ -161,7 +159,7 @@ def history(ledger: Ledger, state: TrialState, number: int) -> list[Event]:
     number = whole(number)
     found = ledger.of_decisions([number])
     if number not in found:
-        raise unknown_decision(ledger.name, number)
+        raise UnknownDecisionError(ledger.name, number)
     return [e for e in found[number] if e.seq <= state.seq]
 
 
@@ -173,13 +171,6 @@ def whole(decision: object) -> int:
         )
         raise InputError(f"a decision is known by its number, got {given}", ("decision",))
     return int(decision)
-
-
-def unknown_decision(trial: str, decision: int) -> UnknownNameError:
-    """There is no such decision."""
-    error = UnknownNameError("decision", str(decision), (), ("decision",))
-    error.args = (f"trial {trial!r} has no decision {decision!r}",)
-    return error
 
 
 def decisions(ledger: Ledger, state: TrialState, numbers: Iterable[int] | None = None) -> Iterator[Decision]:
@@ -226,106 +217,38 @@ def _member(state: TrialState, name: str) -> Member:
 
 
 @dataclass(frozen=True)
-class Search:
-    """What is searched for; empty: anything."""
-
-    user: str = ""
-    arm: str = ""
-    state: str = ""  # one of SEARCHES
-    plot: str = ""
-    block: str = ""
-
-    def fits(self, found: Story) -> bool:
-        """Whether a decision is one of those."""
-        right = self.state in ("", found.state) or (self.state == AMENDED and found.amendments > 0)
-        if not right or self.user not in ("", found.event.user):
-            return False
-        if not (self.arm or self.plot or self.block):
-            return True
-        body = found.event.shortest
-        there = self.plot in ("", body.get("plot")) and self.block in ("", body.get("block"))
-        return there and self.arm in ("", body["arm"])
-
-
-@dataclass(frozen=True)
 class Found:
     """A page of decisions, newest first."""
 
     decisions: list[Decision]
     before: int | None  # older decisions follow before this one; None: that was all
-    cut: bool = False  # the search read as much as one page may, and can go on from there
 
 
 def search(ledger: Ledger, state: TrialState, wanted: Search, *, before: int | None = None, limit: int = PAGE) -> Found:
     """Decisions before number `before`, newest first."""
-    found: list[Decision] = []
-    read, size = 0, CHUNK if wanted.arm or wanted.state or wanted.plot or wanted.block else limit + 1
-    until = _event_before(ledger, before)
-    while True:
-        chunk = [
-            int(e.decision or 0)
-            for e in ledger.events(
-                kinds=[kinds.DECISION], user=wanted.user or None, until=until, limit=size, newest_first=True
-            )
-        ]
-        for story in reversed(list(stories(ledger, state, chunk))):
-            if wanted.fits(story):
-                if len(found) == limit:
-                    return Found(found, found[-1].id)
-                found.append(record(state, story))
-        read += len(chunk)
-        if len(chunk) < size:
-            return Found(found, None)
-        if read >= MOST_READ:
-            return Found(found, chunk[-1], cut=True)
-        until = _event_before(ledger, chunk[-1])
+    rows = ledger.decision_rows(wanted, before=before, limit=limit + 1)
+    numbers = [row.decision for row in rows[:limit]]
+    page = [record(state, story) for story in stories(ledger, state, numbers)][::-1]
+    return Found(page, numbers[-1] if len(rows) > limit else None)
 
 
-def _event_before(ledger: Ledger, number: int | None) -> int | None:
-    found = {} if number is None else ledger.of_decisions([number])
-    return found[number][0].seq - 1 if number in found else None
+def pending(ledger: Ledger) -> dict[int, str]:
+    """Decisions whose outcome is not complete and may still come, in order: decision -> pending or partial."""
+    rows = ledger.decision_rows(Search(state=OPEN))
+    return {row.decision: row.state for row in reversed(rows)}
 
 
-# What is pending
-
-
-@dataclass(frozen=True)
-class Pending:
-    """Decisions whose outcome is not complete and may still come."""
-
-    seq: int  # the event up to which the log was read
-    states: dict[int, str]  # decision -> pending or partial
-
-
-NOTHING = Pending(0, {})
-
-
-def pending(ledger: Ledger, state: TrialState, before: Pending = NOTHING) -> Pending:
-    """What is pending now, from what was pending before and the newer events.
-
-    The first time only decisions nothing else is known of are looked up, and outcomes are read if some are partial.
-    A ledger that has gone on since cannot say that of an older state: there everything is read.
-    """
-    if before.seq == 0 and ledger.seq == state.seq:
-        found = dict.fromkeys(ledger.untouched(), PENDING)
-        if not state.counts.partial and len(found) == state.counts.pending:
-            return Pending(state.seq, found)
-        about: tuple[str, ...] = _AFTERWARDS
-    else:
-        found, about = dict(before.states), (kinds.DECISION, *_AFTERWARDS)
-    for event in ledger.events(after=before.seq, until=state.seq, kinds=about):
-        number = int(event.decision or 0)
-        if event.kind == kinds.DECISION:
-            found[number] = PENDING
-            continue
+def decision_row(state: TrialState, event: Event, story: Story | None) -> DecisionRow | None:
+    """The row of the table of decisions after an event; None for an event that is about no decision."""
+    if event.kind == kinds.DECISION:
         body = event.body
-        given_up = event.kind == kinds.MISSING or body.get("missing", False)
-        now = state.state_of(body.get("was") if event.kind == kinds.MISSING else body["outcome"], missing=given_up)
-        if now in (COMPLETE, MISSING):
-            found.pop(number, None)
-        else:
-            found[number] = now
-    return Pending(state.seq, found)
-
-
-_AFTERWARDS = (kinds.OUTCOME, kinds.AMENDMENT, kinds.MISSING)  # what may be recorded about a decision
+        place = str(event.user), body.get("plot"), body.get("block"), body["arm"]
+        return DecisionRow(int(event.decision or 0), event.seq, *place, PENDING)
+    if story is None:
+        return None
+    row = decision_row(state, story.event, None)
+    assert row is not None
+    after = Story.of(state, [story.event, event])
+    outcome = story.outcome if event.kind == kinds.MISSING else after.outcome
+    new = state.state_of(outcome, missing=after.given_up)
+    return replace(row, state=new, amended=story.amendments + after.amendments > 0)

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -32,10 +32,10 @@ from drimed.trial.spec import TrialSpec
 from drimed.trial.state import Capacity, Counts, Episode, TrialState, problem_of
 from drimed.trial.stopping import Looked
 from drimed.trial.stores.store import Ledger, Snapshot
-from drimed.trial.transaction import Transaction
 from drimed.trial.unlikely import Spread
 
-FORM = 5  # of what follows: a snapshot of another form is not used, and the log is folded from its start
+if TYPE_CHECKING:
+    from drimed.trial.transaction import Transaction
 
 _CHANGES = tuple(
     kind
@@ -52,7 +52,6 @@ def take(state: TrialState) -> Snapshot:
     profiles = list(state.profiles.values())
     described = _DEFINITIONS.dump_python([p.definition for p in profiles], mode="json", exclude_none=True)
     meta = {
-        "form": FORM,
         "spec": state.spec.plain(),
         "capacity": asdict(state.capacity),
         "profiles": [[p.user for p in profiles], described],
@@ -73,14 +72,11 @@ def take(state: TrialState) -> Snapshot:
     return Snapshot(state.seq, state.hash, stream.getvalue())
 
 
-def restore(created: Event, snapshot: Snapshot) -> TrialState | None:
-    """The state that a snapshot holds; None: it has another form."""
+def restore(created: Event, snapshot: Snapshot) -> TrialState:
+    """The state that a snapshot holds."""
     with np.load(io.BytesIO(snapshot.data), allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
-    given = arrays.pop("meta")
-    meta = json.loads(given.tobytes() if given.dtype == np.uint8 else str(given))  # earlier ones: a text of NumPy's
-    if meta.get("form") != FORM:
-        return None
+    meta = json.loads(arrays.pop("meta").tobytes())
     capacity = Capacity(**meta["capacity"])
     start = TrialState.start(created, capacity)
     spec = TrialSpec.model_validate(meta["spec"] | {"model": start.spec.model})
@@ -123,10 +119,10 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def keep(tx: Transaction, *, alone: bool = False) -> int:
-    """Take one now, maybe in place of all others, and write its hash into the log; after which event it was taken."""
+def keep(tx: Transaction) -> int:
+    """Replace the snapshot and write its hash into the log; the event after which it was taken."""
     snapshot = take(tx.state)
-    tx.ledger.keep(snapshot, alone=alone)
+    tx.ledger.keep(snapshot)
     tx.append([Draft(kinds.SNAPSHOT, {"after": snapshot.seq, "hash": digest(snapshot)})])
     return snapshot.seq
 

@@ -31,7 +31,6 @@ from drimed.trial.spec import TrialSpec
 from drimed.trial.stopping import Looked, has_floor, views
 from drimed.trial.unlikely import Spread
 
-KNOWS_ALONE = 8  # the first form of trials in which people may be in no group
 Values = Mapping[str, Any]  # an outcome: {"metrics": ..., "control": ...}
 
 
@@ -137,11 +136,6 @@ class TrialState:
         return empty.entered(spec.users.items())
 
     @property
-    def form(self) -> int:
-        """In which it learns and looks; see `events.FORM`."""
-        return _form(self.created)
-
-    @property
     def balances(self) -> bool:
         """Whether the arms of decisions that are asked for together are spread evenly over sites and blocks."""
         return isinstance(self.policy, Policy) and self.policy.balances
@@ -185,7 +179,7 @@ class TrialState:
         new = {name: user for name, user in reversed(users) if name not in self.users}  # each as it joined
         names = [name for name in dict.fromkeys(name for name, _ in users) if name in new]
         joining = ((name, self.spec.group_of(new[name]), new[name].attributes or {}) for name in names)
-        alone = self.spec.kind == "people" and self.form >= KNOWS_ALONE
+        alone = self.spec.kind == "people"
         numbers, people = self.numbers.joined(problem.covariates, joining, len(self.users), alone=alone)
         known = dict(zip(names, people, strict=True))
         profiles = [
@@ -274,10 +268,6 @@ class TrialState:
             y0, there0 = self.problem.outcome(outcome["control"] or {})
             y, there = y - y0, there & there0
         return np.where(there, y, 0.0), there
-
-
-def _form(created: Event) -> int:
-    return int(created.body.get("form", 1))
 
 
 def _remembers_users(policy: AnyPolicy, shape: Shape) -> bool:

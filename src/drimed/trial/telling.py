@@ -11,7 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from drimed.errors import BatchError, ConflictError, InputError, UnconfirmedError, UnknownNameError
+from drimed.errors import (
+    BatchError,
+    ConflictError,
+    InputError,
+    UnconfirmedError,
+    UnknownDecisionError,
+    UnknownNameError,
+)
 from drimed.records import MISSING, AmendRequest, Fault, Path, Receipt, Report, TellRequest
 from drimed.trial import allowed
 from drimed.trial import events as kinds
@@ -19,7 +26,7 @@ from drimed.trial.columns import control_plot
 from drimed.trial.covariates import number
 from drimed.trial.events import Draft
 from drimed.trial.names import first_twice
-from drimed.trial.queries import Story, unknown_decision, whole
+from drimed.trial.queries import Story, whole
 from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction
 from drimed.trial.unlikely import why
@@ -115,7 +122,7 @@ def _story(tx: Transaction, decision: int) -> Story:
     number = whole(decision)
     found = _stories(tx, [number])
     if number not in found:
-        raise unknown_decision(tx.ledger.name, number)
+        raise UnknownDecisionError(tx.ledger.name, number)
     return found[number]
 
 
@@ -126,7 +133,7 @@ def _merged(tx: Transaction, known: Mapping[int, Story], reports: Sequence[Repor
     for i, report in enumerate(reports):
         try:
             if report.decision not in known:
-                raise unknown_decision(tx.ledger.name, report.decision)
+                raise UnknownDecisionError(tx.ledger.name, report.decision)
             merged.append(_completed(tx.state, known[report.decision], report))
         except InputError as error:
             if len(reports) == 1:

@@ -1,26 +1,48 @@
-"""One transaction on a trial: what is known in it, and what it adds."""
+"""Transactions on one trial: the state at their start, the events that they add, and how these become durable.
+
+A transaction buffers its events and folds them into its state. A write flushes them under the store's lock. A dry run
+drops them. A slow decision is taken without the lock, and its events are flushed if the log still ends where it did.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
 
-from drimed.records import Event
+from drimed.errors import HaltedError
+from drimed.linear import kernel
+from drimed.records import Event, Head
+from drimed.trial import anchors, snapshots
 from drimed.trial import events as kinds
 from drimed.trial.events import Draft, chain
-from drimed.trial.fold import Group, OutgrownError, advanced, fold, grouped, regrown
+from drimed.trial.fold import advanced, at_start, caught_up, grouped
 from drimed.trial.gather import Gathered
-from drimed.trial.possible import check
-from drimed.trial.queries import Story
+from drimed.trial.possible import check, check_start
+from drimed.trial.queries import Story, decision_row
+from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
-from drimed.trial.stores.store import Ledger
+from drimed.trial.stores.store import Ledger, Store, checked
 
-_SHOWN = (kinds.EPISODE, kinds.USER, kinds.DECISION)  # what is shown next happens after these
+SNAPSHOT_EVERY = 1000  # events: folding so many takes a fraction of a second
+FEWEST_BETWEEN = 50  # events between a snapshot and one that is taken for a fit: the fits of a small trial are quick
+QUICK = 0.1  # seconds: as long as decisions take less, the next one is taken under the lock at once
+LOADING = 1.0  # seconds that the first decision of a process may take for other reasons, compiling kernels apart
+ATTEMPTS = 3  # at a slow decision without the lock
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+Rehearsed = dict[str, Any]  # hash, scenario, seasons and trials of a rehearsal, share of control, power
 
 
 @dataclass
 class Memory:
-    """What this process keeps from one transaction to the next, only so that it need not be read again."""
+    """Data that a process keeps from one transaction to the next, only so that it need not be read again."""
 
     gathered: Gathered | None = None  # by the last look
 
@@ -35,33 +57,199 @@ class Transaction:
     actor: str
     dry_run: bool = False
     memory: Memory = field(default_factory=Memory)
-    _shown: list[Group] = field(default_factory=list)  # by a dry run
 
     def append(self, drafts: Sequence[Draft], stories: Mapping[int, Story] | None = None) -> list[Event]:
-        """Record and fold in, as every other process will; a dry run only shows what would be.
+        """Buffer events and fold them in, as every other process will.
 
         `stories` has what is known of the decisions that outcomes belong to.
         """
         events = chain(drafts, seq=self.state.seq, hash=self.state.hash, time=self.time, actor=self.actor)
-        if self.dry_run:
-            if events and events[0].kind in _SHOWN:
-                self._show(list(grouped((event, None) for event in events)))
-            return events
         self.ledger.append(events)
         for group in grouped((e, (stories or {}).get(e.decision or 0)) for e in events):
             check(self.state, group)
             about = [(event, None if story is None else story.event) for event, story in group]
             self.state = advanced(self.state, about, self.ledger)
+            rows = (decision_row(self.state, event, story) for event, story in group)
+            self.ledger.rows |= {row.decision: row for row in rows if row is not None}
         return events
 
-    def _show(self, groups: list[Group]) -> None:
-        """Fold in what a dry run will not record; where the arrays are too small, on the past in larger ones."""
-        for group in groups:
+
+class TrialSession:
+    """One trial in one store, with the newest state that this process has folded; threads may share it."""
+
+    def __init__(
+        self, name: str, store: Store, *, actor: str, clock: Callable[[], str], anchors: Path | None = None
+    ) -> None:
+        checked(store)
+        self.name, self.store, self.clock = name, store, clock
+        self.slow: bool | None = None  # whether decisions take long; None: none was taken yet
+        self._actor, self._anchors = actor, anchors
+        self._state: TrialState | None = None  # replaced as a whole
+        self._snapshot: int | None = None  # the event after which the last snapshot was taken; None: not known
+        self._fitted = 0  # outcomes at the fit that the last snapshot has
+        self._memory = Memory()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the state was read before."""
+        return self._state is not None
+
+    def state(self) -> TrialState:
+        """The state after the last event."""
+        with self.reading() as (_, state):
+            return state
+
+    @contextmanager
+    def reading(self) -> Iterator[tuple[Ledger, TrialState]]:
+        """The log and the state at one moment; never waits for a writer."""
+        known = self._state  # before the ledger is opened, so that it cannot be ahead of it
+        with self.store.reading(self.name) as ledger:
+            state = self._caught_up(known, ledger)
+            if state is not known:
+                self._state = state
+            yield ledger, state
+
+    @contextmanager
+    def writing(self, actor: str | None = None, *, dry_run: bool = False) -> Iterator[Transaction]:
+        """A transaction: durable when the block ends. A dry run writes nothing."""
+        if dry_run:
+            with self.reading() as (ledger, state):
+                yield self._transaction(state, ledger, actor, dry_run=True)
+            return
+        if self._state is None:
+            self.state()  # a long log is read before the lock is taken
+        halted, kept = None, self._snapshot
+        with self.store.writing(self.name) as ledger:
+            # A writer is alone now: whatever was folded last in this process is in the ledger too.
+            start = self._caught_up(self._state, ledger)
+            tx = self._transaction(start, ledger, actor)
             try:
-                self.state = fold(self.state, group)
-            except OutgrownError:
-                again = [*self._shown, group]
-                self.state = regrown(self.state, self.ledger, [pair for shown in again for pair in shown])
-                for shown in again:
-                    self.state = fold(self.state, shown)
-            self._shown.append(group)
+                yield tx
+            except HaltedError as error:  # the look that led to it is recorded
+                halted = error
+            if tx.state.seq > start.seq:
+                kept = self._keep_snapshot(start, tx)
+        if kept is not None and kept > start.seq:
+            self._fitted = snapshots.fits(tx.state)
+        self._state, self._snapshot = tx.state, kept
+        ended = (start.episode.number, start.status == "stopped") != (
+            tx.state.episode.number,
+            tx.state.status == "stopped",
+        )
+        if self._anchors is not None and ended:
+            anchors.note(self._anchors, Head(self.name, tx.state.seq, tx.state.hash, self.clock()))
+        if halted is not None:
+            raise halted
+
+    def decide(
+        self,
+        act: Callable[[Transaction], T],
+        *,
+        actor: str | None = None,
+        find: Callable[[Ledger], T | None] = lambda _: None,
+        keep: Callable[[Ledger, T], None] = lambda _, __: None,
+    ) -> T:
+        """The answer of `act`, which takes decisions; its events are durable then.
+
+        A writer of SQLite has the whole store to itself, so a slow decision is taken without the lock and recorded
+        only if the log still ends where it did. `act` may be called several times, and only the last call counts. An
+        answer that `find` has already is given instead. `keep` records the answer under the lock.
+        """
+        for _ in range(ATTEMPTS if self.slow in (None, True) else 0):
+            halted: HaltedError | None = None
+            with self.reading() as (ledger, start):
+                if (before := find(ledger)) is not None:
+                    return before
+                proposed = self._transaction(start, ledger, actor)
+                try:
+                    answer = self._timed(act, proposed)
+                except HaltedError as error:
+                    halted = error
+            with self.writing(actor) as tx:
+                if (before := find(tx.ledger)) is not None:
+                    return before
+                if (tx.state.seq, tx.state.hash) != (start.seq, start.hash):
+                    continue  # another event was recorded meanwhile
+                tx.ledger.append(ledger.new, list(ledger.rows.values()))
+                tx.state = proposed.state
+                if halted is not None:
+                    raise halted
+                keep(tx.ledger, answer)
+            return answer
+        with self.writing(actor) as tx:
+            if (before := find(tx.ledger)) is not None:
+                return before
+            answer = self._timed(act, tx)
+            keep(tx.ledger, answer)
+        return answer
+
+    def _transaction(
+        self, state: TrialState, ledger: Ledger, actor: str | None, *, dry_run: bool = False
+    ) -> Transaction:
+        return Transaction(state, ledger, self.clock(), actor or self._actor, dry_run, self._memory)
+
+    def _timed(self, act: Callable[[Transaction], T], tx: Transaction) -> T:
+        start, before = time.perf_counter(), kernel.spent()
+        answer = act(tx)
+        took = time.perf_counter() - start - kernel.spent().since(before).clock
+        self.slow = took > LOADING if self.slow is None else self.slow or took > QUICK
+        return answer
+
+    def _caught_up(self, state: TrialState | None, ledger: Ledger) -> TrialState:
+        """The state after the ledger's last event; a store that was set back is read again."""
+        if state is not None and not _same_log(state, ledger):
+            log.warning(
+                "trial %s: the store was set back: event %d, which this process knows, is not in it; the log is read "
+                "again. Decisions that are not in it any more must not be told", self.name, state.seq,
+            )  # fmt: skip
+            state = None
+        if state is None:
+            state, unusable, self._fitted = snapshots.recall(ledger)
+            self._snapshot = -SNAPSHOT_EVERY if unusable else None
+            return state
+        return caught_up(state, ledger)
+
+    def _keep_snapshot(self, before: TrialState, tx: Transaction) -> int:
+        """Take a snapshot at the end of a transaction if one is due; the event after which the last one was taken."""
+        after = tx.state
+        seq, due = after.seq, max(SNAPSHOT_EVERY, len(after.users))
+        last = tx.ledger.snapshot_seq() if self._snapshot is None else self._snapshot
+        if 0 <= last <= seq - due:  # another process may have taken one; an unusable one is replaced at once
+            last = tx.ledger.snapshot_seq()
+        # Events after the last snapshot take long to fold in if arrays grew or variances were fitted.
+        refitted = snapshots.fits(after) != self._fitted and seq >= last + FEWEST_BETWEEN
+        if seq >= last + due or refitted or before.capacity != after.capacity:
+            return snapshots.keep(tx)
+        return last
+
+
+@contextmanager
+def creating(
+    spec: TrialSpec | Mapping[str, Any],
+    store: Store,
+    *,
+    actor: str,
+    clock: Callable[[], str],
+    rehearsal: Rehearsed | None = None,
+) -> Iterator[tuple[str, Transaction]]:
+    """The name of a new trial, inside its first transaction; it exists when the block ends."""
+    trial = TrialSpec.read(spec.plain() if isinstance(spec, TrialSpec) else spec)
+    seed = trial.seed if trial.seed is not None else secrets.randbits(62)
+    rehearsed = {} if rehearsal is None else {"rehearsal": rehearsal}
+    draft = Draft(kinds.CREATED, kinds.beginning(trial.plain(), seed) | rehearsed)
+    with store.create(trial.name) as ledger:
+        now = clock()
+        (created,) = chain([draft], seq=ledger.seq, hash=ledger.hash, time=now, actor=actor)
+        check_start(created)
+        ledger.append([created])
+        yield trial.name, Transaction(at_start(ledger), ledger, now, actor)
+
+
+def _same_log(state: TrialState, ledger: Ledger) -> bool:
+    """Whether the ledger continues the log that this state knows."""
+    if state.seq > ledger.seq:
+        return False
+    if state.seq == ledger.seq:
+        return state.hash == ledger.hash
+    following = next(ledger.events(after=state.seq, until=state.seq + 1), None)
+    return following is not None and kinds.hash_after(state.hash, following) == following.hash

@@ -27,19 +27,17 @@ from drimed.records import (
     Status,
     TellRequest,
 )
-from drimed.trial import anchors, asking, blinding, changes, enrolling, looking, proposing, queries, telling
+from drimed.trial import anchors, asking, blinding, changes, enrolling, looking, queries, telling, transaction
 from drimed.trial import events as kinds
-from drimed.trial.creating import Rehearsed as Rehearsed
-from drimed.trial.creating import creating as first_event
 from drimed.trial.enrolling import Definition
 from drimed.trial.events import now
-from drimed.trial.opened import Opened
 from drimed.trial.parts import Arm, ArmNoise
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
 from drimed.trial.stores.store import Ledger, Store, checked
 from drimed.trial.telling import Values
-from drimed.trial.transaction import Transaction
+from drimed.trial.transaction import Rehearsed as Rehearsed
+from drimed.trial.transaction import Transaction, TrialSession
 
 T = TypeVar("T")
 
@@ -65,8 +63,7 @@ class Trial:
         anchors: Path | None = None,
     ) -> None:
         self.name, self.store = name, store
-        self._opened = Opened(name, store, actor=actor, clock=clock, anchors=anchors)
-        self.slow: bool | None = None  # whether decisions take long; None: none was taken yet
+        self.session = TrialSession(name, store, actor=actor, clock=clock, anchors=anchors)
 
     @staticmethod
     def create(
@@ -94,7 +91,7 @@ class Trial:
     ) -> Iterator[tuple[Trial, Transaction]]:
         """A new trial, inside the transaction that creates it."""
         checked(store)
-        with first_event(spec, store, actor=actor, clock=clock, rehearsal=rehearsal) as (name, tx):
+        with transaction.creating(spec, store, actor=actor, clock=clock, rehearsal=rehearsal) as (name, tx):
             yield Trial(name, store, actor=actor, clock=clock), tx
 
     @staticmethod
@@ -115,24 +112,20 @@ class Trial:
 
     def writing(self, actor: str | None = None, *, dry_run: bool = False) -> AbstractContextManager[Transaction]:
         """A transaction: durable when the block ends. A dry run writes nothing."""
-        return self._opened.writing(actor, dry_run=dry_run)
-
-    def proposing(self, actor: str | None = None) -> AbstractContextManager[Transaction]:
-        """A transaction on the log as it stands, of which nothing is recorded: see `proposing.write`."""
-        return self._opened.proposing(actor)
+        return self.session.writing(actor, dry_run=dry_run)
 
     @property
     def is_open(self) -> bool:
         """Whether this process knows its state, or must read the log first."""
-        return self._opened.is_known
+        return self.session.is_known
 
     def state(self) -> TrialState:
         """Everything that is known now; it never changes."""
-        return self._opened.state()
+        return self.session.state()
 
     def reading(self) -> AbstractContextManager[tuple[Ledger, TrialState]]:
         """The log and the state at one moment; never waits for a writer."""
-        return self._opened.reading()
+        return self.session.reading()
 
     # Asking
 
@@ -234,7 +227,7 @@ class Trial:
         `act` may be called more than once; only what it did last is recorded.
         """
         if not dry_run:
-            return proposing.write(self, act, actor=actor)
+            return self.session.decide(act, actor=actor)
         with self.writing(actor, dry_run=True) as tx:
             return act(tx)
 
@@ -390,7 +383,7 @@ class Trial:
     def head(self) -> Head:
         """Where the log stands: keep it elsewhere, and `verify` can tell later whether anything was changed."""
         with self.store.reading(self.name) as ledger:
-            return anchors.of(ledger, self._opened.clock())
+            return anchors.of(ledger, self.session.clock())
 
     def status(self) -> Status:
         """The trial at a glance."""

@@ -35,7 +35,7 @@ def _without_outcome(ledger: Ledger, wanted: set[str], until: int) -> set[str]:
             if about.seq > until:
                 return left
             if any(e.kind == kinds.OUTCOME and e.seq <= until for e in later):
-                left.discard(about.shortest["arm"])
+                left.discard(about.body["arm"])
         if len(found) < CHUNK:
             return left
         first += CHUNK

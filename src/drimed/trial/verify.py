@@ -1,7 +1,7 @@
 """Proof that a trial is what its log says: the chain holds, and every decision is reproduced.
 
 Everything is read from the events alone: each decision is taken again from the state and the draws it names, and must
-agree to the last bit with what was recorded. A proof since a kept hash begins with a snapshot that the hash proves.
+agree to the last bit with what was recorded. The table of decisions and the snapshot must follow from the log.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from drimed.errors import ConflictError, DrimedError, MissingModuleError
-from drimed.guards.guard import CONTROL_ONLY, RECORDED, RESTRICTED
 from drimed.records import Event, Head, Proof
 from drimed.trial import events as kinds
 from drimed.trial import snapshots
@@ -22,10 +21,9 @@ from drimed.trial.fold import advanced, at_start, grouped, with_histories
 from drimed.trial.gather import Gathered
 from drimed.trial.looks import look
 from drimed.trial.possible import check, check_start
-from drimed.trial.queries import Story
-from drimed.trial.since import Kept, beginning, found
+from drimed.trial.queries import Story, decision_row
 from drimed.trial.state import TrialState
-from drimed.trial.stores.store import Ledger, Snapshot, Store, checked
+from drimed.trial.stores.store import DecisionRow, Ledger, Snapshot, Store, checked
 
 ROUND_OFF = 1e-9  # another processor or library may differ in the last digits of a probability
 # The end of an exact range is searched for, and with millions of decisions in it the search itself loses digits.
@@ -39,16 +37,15 @@ def verify(
     *,
     expected_hash: str | None = None,
     anchors: Iterable[Head] = (),
-    since: str | int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Proof:
-    """Replay a whole trial, or what came since an event that is known by a hash that was kept, or by its number.
+    """Replay a whole trial.
 
     Anchors of other trials are left out. `progress` is called with events done and events in all.
     """
     checked(store)
     with store.reading(name) as ledger:
-        return _Check(ledger, progress).run(expected_hash, [a for a in anchors if a.trial == name], since)
+        return _Check(ledger, progress).run(expected_hash, [a for a in anchors if a.trial == name])
 
 
 class _Check:
@@ -58,43 +55,40 @@ class _Check:
         self.broken: list[str] = []  # faults of the chain
         self.decisions = self.exact = self.rounded = self.anchors = 0
         self.seq, self.hash = 0, START  # of the last event that was read
-        self.replayed = self.since = self.looks = 0
-        self.snapshots: list[int] = []  # after which events those were taken that are still to be compared
+        self.replayed = self.looks = 0
+        self.expected = False  # whether an event has the hash that is expected
+        self.snapshot = ledger.snapshot()  # to be compared with the state after its event
+        self.rows: dict[int, DecisionRow] = {}  # the table of decisions, as it follows from the log
         self.unchecked: str | None = None
         self.seen: Gathered | None = None  # by the last look
         self.requests: dict[str, tuple[int, str, str]] = {}  # from which state, when and for whom each was answered
 
-    def run(self, expected_hash: str | None, anchors: Sequence[Head], since: str | int | None) -> Proof:
-        kept, wanted = None, {a.event: "" for a in anchors}
-        if since is not None:
-            try:
-                kept = found(self.ledger, since)
-            except ConflictError as error:  # nothing is replayed
-                self._fault(str(error))
-                self.since, self.seq, self.hash = self.ledger.seq, self.ledger.seq, self.ledger.hash
-                self._ends(expected_hash, anchors, wanted)
-                return self._proof()
-        chain = self._chain(kept, wanted)
+    def run(self, expected_hash: str | None, anchors: Sequence[Head]) -> Proof:
+        hashes = {a.event: "" for a in anchors}
+        chain = self._chain(hashes, expected_hash)
         try:
-            state = at_start(self.ledger) if kept is None else beginning(self.ledger, kept)
-            if state.seq > 1:
-                self.since, self.seq, self.hash = state.seq, state.seq, state.hash
-            self._replay(state, chain)
+            self._replay(at_start(self.ledger), chain)
         except MissingModuleError as error:
             self.unchecked = f"decisions cannot be checked here: {error}"
-        except Exception as error:  # whatever somebody wrote into the log must not stop its proof
-            told = str(error) if isinstance(error, DrimedError) else repr(error)
-            self._fault(f"the log cannot be replayed after event {self.replayed}: {told}")
+        except Exception as error:  # whatever was written into the log must not stop its proof
+            text = str(error) if isinstance(error, DrimedError) else repr(error)
+            self._fault(f"the log cannot be replayed after event {self.replayed}: {text}")
         for _ in chain:  # to its end, also where nothing more can be replayed
             pass
-        self._ends(expected_hash, anchors, wanted)
+        if (self.seq, self.hash) != (self.ledger.seq, self.ledger.hash):
+            self._break(
+                f"the log ends with event {self.seq}, its head is event {self.ledger.seq}: the end was cut off or added"
+            )
+        if expected_hash is not None and not self.expected:
+            self._break(f"no event has the hash {expected_hash}: the log was rewritten or cut off")
+        self._compare_anchors(anchors, hashes, self.seq)
         return self._proof()
 
     def _proof(self) -> Proof:
         faults = [*self.broken, *self.faults][:MOST_FAULTS]
         counts = self.seq, self.decisions, self.exact, self.rounded
         ok = not faults and self.unchecked is None
-        return Proof(ok, *counts, faults, self.hash, self.anchors, self.since, self.looks, self.unchecked)
+        return Proof(ok, *counts, faults, self.hash, self.anchors, self.looks, self.unchecked)
 
     def _fault(self, text: str) -> None:
         if len(self.faults) < MOST_FAULTS:
@@ -104,32 +98,19 @@ class _Check:
         if len(self.broken) < MOST_FAULTS:
             self.broken.append(text)
 
-    def _chain(self, kept: Kept | None, wanted: dict[int, str]) -> Iterator[Event]:
-        """Every event from the present place on, in its place, and unchanged; the hashes of those that are wanted."""
-        for event in self.ledger.events(after=self.since, until=2**31 - 1):
+    def _chain(self, hashes: dict[int, str], expected_hash: str | None) -> Iterator[Event]:
+        """Every event, in its place and unchanged; `hashes` gets those of the events that it names."""
+        for event in self.ledger.events(until=2**31 - 1):
             if event.seq != self.seq + 1:
                 self._break(f"after event {self.seq} comes event {event.seq}: {event.seq - self.seq - 1} missing")
             if not _holds(event, self.hash):
                 self._break(f"event {event.seq} ({event.kind}) is not what was recorded, or not in its place")
             self.seq, self.hash = event.seq, event.hash
-            if event.seq in wanted:
-                wanted[event.seq] = event.hash
-            if kept is not None and event.seq == kept.event and event.hash != kept.hash:
-                self._break(f"event {kept.event} has not the hash {kept.hash} any more: the log was rewritten")
+            self.expected = self.expected or event.hash == expected_hash
+            if event.seq in hashes:
+                hashes[event.seq] = event.hash
             if event.seq <= self.ledger.seq:
                 yield event
-
-    def _ends(self, expected_hash: str | None, anchors: Sequence[Head], there: dict[int, str]) -> None:
-        """What can be said of the chain once it was read."""
-        if (self.seq, self.hash) != (self.ledger.seq, self.ledger.hash):
-            self._break(
-                f"the log ends with event {self.seq}, its head is event {self.ledger.seq}: the end was cut off or added"
-            )
-        if expected_hash is not None and self.ledger.seq_of(expected_hash) is None:
-            self._break(f"no event has the hash {expected_hash}: the log was rewritten or cut off")
-        for number in (number for number in there if number <= self.since):
-            there[number] = next((e.hash for e in self.ledger.events(after=number - 1, until=number)), "")
-        self._compare_anchors(anchors, there, self.seq)
 
     def _compare_anchors(self, anchors: Sequence[Head], there: Mapping[int, str], last: int) -> None:
         """Each against the event it is of; the first that differs says the most."""
@@ -153,10 +134,8 @@ class _Check:
     def _replay(self, state: TrialState, events: Iterator[Event]) -> None:
         if state.spec.name != self.ledger.name:
             self._fault(f"the log is of trial {state.spec.name!r}, and the store has it as {self.ledger.name!r}")
-        if not self.since:
-            self._possible(state.created, lambda: check_start(state.created))
-            next(events)  # the first event is known
-        self.snapshots = [seq for seq in self.ledger.snapshot_seqs() if not 0 < seq <= self.since]
+        self._possible(state.created, lambda: check_start(state.created))
+        next(events)  # the first event is known
         self._compare(state)
         for group in grouped(with_histories(self.ledger, events)):
             self._check(state, group)
@@ -164,21 +143,25 @@ class _Check:
                 self._redecide(state, [event for event, _ in group])
             elif group[0][0].kind == kinds.LOOK:
                 self._relook(state, group[0][0])
+            stories = [(event, _story(state, told)) for event, told in group]
             state = advanced(state, [(event, told[0] if told else None) for event, told in group], self.ledger)
+            rows = (decision_row(state, event, story) for event, story in stories)
+            self.rows |= {row.decision: row for row in rows if row is not None}
             self._compare(state)
             if self.progress is not None:
                 self.progress(state.seq, self.ledger.seq)
-        for seq in self.snapshots:
-            self._fault(f"the snapshot is of event {seq}, after which none was taken")
+        if self.snapshot is not None:
+            self._fault(f"the snapshot is of event {self.snapshot.seq}, after which none was taken")
+        stored = {row.decision: row for row in self.ledger.decision_rows()}
+        for number in sorted(n for n in {*stored, *self.rows} if stored.get(n) != self.rows.get(n)):
+            self._fault(f"the table of decisions has {stored.get(number)}, expected {self.rows.get(number)}")
 
     def _compare(self, state: TrialState) -> None:
         self.replayed = state.seq
-        if state.seq not in self.snapshots:
+        snapshot = self.snapshot
+        if snapshot is None or state.seq != snapshot.seq:
             return
-        self.snapshots.remove(state.seq)
-        snapshot = self.ledger.snapshot(state.seq)
-        if snapshot is None:
-            return
+        self.snapshot = None
         taken = next(self.ledger.events(after=state.seq, until=state.seq + 1, kinds=[kinds.SNAPSHOT]), None)
         if taken is not None and taken.body != {"after": snapshot.seq, "hash": snapshots.digest(snapshot)}:
             self._fault(f"the snapshot after event {snapshot.seq} is not the one that was taken")
@@ -205,15 +188,9 @@ class _Check:
         if event.request is None:
             return
         now = event.time, event.actor
-        if self.since and event.request not in self.requests and self._earlier(event.request):
-            raise ConflictError(f"request {event.request!r} was answered before")
         before = self.requests.setdefault(event.request, (state.seq, *now))
         if before[0] != state.seq and not (state.remembers_users and before[1:] == now):
             raise ConflictError(f"request {event.request!r} was answered before")
-
-    def _earlier(self, request: str) -> bool:
-        """Whether it was answered before the first event that is replayed."""
-        return any(event.seq <= self.since for event in self.ledger.of_request(request))
 
     def _redecide(self, state: TrialState, events: list[Event]) -> None:
         questions = []
@@ -223,7 +200,7 @@ class _Check:
             questions.append(Question(profile, context, body["unavailable"], mask, body.get("plot"), body.get("block")))
         for event, body in zip(events, decide(state, questions), strict=True):
             self.decisions += 1
-            if body == event.body or body | {"reason": _earlier(body["reason"])} == event.body:
+            if body == event.body:
                 self.exact += 1
                 continue
             off = [name for name in body if not _close(body[name], event.body.get(name))]
@@ -241,11 +218,6 @@ class _Check:
         off = [name for name in said if not _close(said[name], event.body.get(name), ROUND_OFF_OF_LOOKS)]
         if off or set(body) != set(event.body):
             self._fault(f"the look of event {event.seq} is not reproduced: {', '.join(off) or 'its fields'} differ")
-
-
-def _earlier(reason: str) -> str:
-    """What older logs say where only some arms of a control that is a lottery were certified."""
-    return RECORDED[CONTROL_ONLY] if reason == RECORDED[RESTRICTED] else reason
 
 
 def _story(state: TrialState, events: list[Event]) -> Story | None:
@@ -280,6 +252,4 @@ def _same(state: TrialState, stored: Snapshot) -> bool:
         restored = snapshots.restore(state.created, stored)
     except Exception:  # torn or changed in whatever way
         return False
-    if restored is None:  # of an older form: nobody uses it
-        return True
     return stored.hash == state.hash and snapshots.take(restored).data == snapshots.take(state).data

@@ -100,10 +100,10 @@ def test_a_store_of_a_newer_drimed_is_left_alone(address: str) -> None:
     store.close()
     engine = sa.create_engine(address)
     with engine.begin() as connection:
-        connection.exec_driver_sql(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'")
-    refused(address, "the store has version 9999, which this drimed does not know; use the newer one")
+        connection.exec_driver_sql(f"UPDATE {schema.version.name} SET version = 9999")
+    refused(address, "the store has version 9999, expected 1; use the drimed that made it")
     with engine.connect() as connection:
-        assert connection.exec_driver_sql(f"SELECT version_num FROM {schema.VERSION_TABLE}").scalar() == "9999"
+        assert connection.exec_driver_sql(f"SELECT version FROM {schema.version.name}").scalar() == 9999
     engine.dispose()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +15,7 @@ from drimed.records import PENDING
 from drimed.trial.stores import DEFAULT, open_store
 
 if TYPE_CHECKING:
-    from drimed.records import Event, Head
+    from drimed.records import Event
     from drimed.trial.trial import Trial
 
 NOT_PROVED = 2  # exit code where a proof needs something that is not here
@@ -102,11 +100,6 @@ def decisions(
         wanted = queries.Search(user, arm, state, plot, block)
         most = queries.PAGE if out is None else known.counts.decisions
         found = queries.search(ledger, known, wanted, before=before, limit=limit or max(1, most))
-        while found.cut and out is not None:  # a file has all of them
-            more = queries.search(
-                ledger, known, wanted, before=found.before, limit=(limit or most) - len(found.decisions)
-            )
-            found = replace(more, decisions=[*found.decisions, *more.decisions])
         given = [blinding.blinded(known, d) for d in found.decisions] if blinded else found.decisions
         given = given if out is None else given[::-1]  # people fill in one season after the other
         rows = sheets.to_fill_in(known, given)
@@ -265,13 +258,6 @@ def verify(
     anchored: Annotated[
         Path | None, typer.Option("--anchors", help="A file of `drimed trial anchor`: its hashes must be in the log.")
     ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HASH|NUMBER|anchor",
-            help="Prove only what came since this hash was kept, since an event, or since the newest of --anchors.",
-        ),
-    ] = None,
     store: Address = DEFAULT,
 ) -> None:
     """Replay the whole trial from its log: the chain must hold, every event must be one that could have been recorded
@@ -292,7 +278,6 @@ def verify(
             name,
             expected_hash=expect,
             anchors=kept,
-            since=_since(since, kept),
             progress=lambda n, of: progress.update(bar, completed=n, total=of),
         )
     wrong = token_log.verify(opened)
@@ -310,30 +295,13 @@ def verify(
         common.say(proof.unchecked, "yellow")
         common.say("every event is in its place and unchanged, as far as the hashes show; the rest is not proved")
         raise typer.Exit(NOT_PROVED)
-    if proof.since:
-        common.say(f"the log is intact after event {proof.since}; what came before was not looked at", "green")
-    else:
-        common.say("the log is intact", "green")
+    common.say("the log is intact", "green")
     if kept:
         last = max(kept, key=lambda head: head.event)
         common.say(
             f"{proof.anchors} anchors hold: nothing up to event {last.event} was changed since {last.time[:16]} UTC",
             "green",
         )
-
-
-def _since(given: str | None, kept: list[Head]) -> str | int | None:
-    """Where a proof begins, from what was typed."""
-    if given is None or re.fullmatch("[0-9a-f]{64}", given):
-        return given
-    if given == "anchor" and kept:
-        return max(kept, key=lambda head: head.event).hash
-    if re.fullmatch("[1-9][0-9]{0,9}", given):
-        return int(given)
-    needs = " (which needs --anchors FILE)" if given == "anchor" else ""
-    raise InputError(
-        f"--since takes a whole hash of 64 digits, the number of an event, or `anchor`{needs}, got {given!r}"
-    )
 
 
 def summary(event: Event) -> str:

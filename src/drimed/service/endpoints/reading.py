@@ -284,24 +284,16 @@ async def verify(
         str | None,
         Query(pattern="^[0-9a-f]{64}$", description="A hash that was shown before: it must still be in the log."),
     ] = None,
-    since: Annotated[
-        str | None,
-        Query(
-            pattern="^([0-9a-f]{64}|[1-9][0-9]{0,9})$",
-            description="A hash that was shown before, or an event's number: prove only what came after it.",
-        ),
-    ] = None,
 ) -> Response:
     """Replay the whole trial from its log: the chain must hold, every event must be one that could have been recorded
     there, and every decision must be reproduced.
 
-    This takes about as long as taking all decisions again. With `since` the replay begins at a snapshot before that
-    event, and `since` of the answer is the last event that was not looked at (0: all were). Callers who ask the same at
-    the same time share one proof.
+    This takes about as long as taking all decisions again. Callers who ask the same at the same time
+    share one proof.
     """
     service = service_of(request)
     await service.read(trial, lambda opened: opened.name)  # whether there is such a trial
-    return answer(asdict(await service.proofs.get((trial, expect, since), request.is_disconnected)))
+    return answer(asdict(await service.proofs.get((trial, expect), request.is_disconnected)))
 
 
 @_get(log, "/effects", "Arms against the control", "effects", Effects)

@@ -68,7 +68,7 @@ async def log(visit: Visit) -> Response:
     errors = FormErrors("search", [("decision", f"“{text}” is not the number of a decision")]) if text else NO_ERRORS
     return visit.page(
         "log.html", s=status, tab="log", found=found, wanted=wanted, searches=SEARCHES, spec=spec, errors=errors,
-        later=before is not None, most_read=queries.MOST_READ, places=_places(wanted, found.decisions),
+        later=before is not None, places=_places(wanted, found.decisions),
     )  # fmt: skip
 
 

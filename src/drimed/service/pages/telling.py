@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from starlette.responses import Response
 
@@ -17,9 +16,6 @@ from drimed.service.pages.route import Pages, Visit, go, whole
 from drimed.service.tokens import ANY, TELL
 from drimed.trial import queries, sheets, telling
 from drimed.trial.blinding import blinded, blinded_status
-from drimed.trial.queries import Pending
-from drimed.trial.state import TrialState
-from drimed.trial.stores.store import Ledger
 from drimed.trial.tables.cells import TYPED, number
 from drimed.trial.tables.table import Record, read
 from drimed.trial.transaction import Transaction
@@ -57,7 +53,7 @@ async def pending_sheet(visit: Visit) -> Response:
 
     def look(trial: Trial) -> tuple[str, list[Record], list[str]]:
         with trial.reading() as (ledger, state):
-            found = queries.decisions(ledger, state, _pending(trial, ledger, state).states)
+            found = queries.decisions(ledger, state, queries.pending(ledger))
             found = (blinded(state, d) for d in found) if visit.blinded else found
             return state.hash, sheets.to_fill_in(state, found), sheets.headings(state, blinded=visit.blinded)
 
@@ -176,7 +172,7 @@ def _done(visit: Visit) -> str | None:
 def _shown(trial: Trial, before: int | None, also: Sequence[int], *, blind: bool) -> dict[str, Any]:
     """A page of the pending decisions, newest first, and others that the form had values for."""
     with trial.reading() as (ledger, state):
-        waiting = _pending(trial, ledger, state).states
+        waiting = queries.pending(ledger)
         numbers = sorted((n for n in waiting if before is None or n < before), reverse=True)
         page = numbers[:MOST_ROWS]
         rows = list(queries.decisions(ledger, state, {*page, *also}))[::-1]
@@ -190,14 +186,3 @@ def _shown(trial: Trial, before: int | None, also: Sequence[int], *, blind: bool
             "places": sheets.places_of(rows),
             "older": page[-1] if len(numbers) > MOST_ROWS else None,
         }
-
-
-def _pending(trial: Trial, ledger: Ledger, state: TrialState) -> Pending:
-    """The decisions that are pending; only events that are new since the last look are read."""
-    known = _PENDING.get(trial, queries.NOTHING)
-    found = queries.pending(ledger, state, known if known.seq <= state.seq else queries.NOTHING)
-    _PENDING[trial] = found
-    return found
-
-
-_PENDING: WeakKeyDictionary[Trial, Pending] = WeakKeyDictionary()

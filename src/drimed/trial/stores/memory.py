@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from drimed.errors import ConflictError, InputError, UnknownNameError
+from drimed.errors import ConflictError, UnknownNameError
 from drimed.records import Event
 from drimed.trial.events import START
-from drimed.trial.stores.keeping import given_up
-from drimed.trial.stores.store import Snapshot
+from drimed.trial.layers import Layers
+from drimed.trial.stores.store import DecisionRow, Ledger, Search, Snapshot
 
 
 @dataclass
 class _Trial:
     events: list[Event] = field(default_factory=list)
-    length: int = 0  # of what is committed: readers never see half of a transaction
-    snapshots: tuple[Snapshot, ...] = ()  # in order
     by_decision: dict[int, list[Event]] = field(default_factory=lambda: defaultdict(list))
     by_request: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
     lock: threading.Lock = field(default_factory=threading.Lock)
+    # Length of the log, rows of decisions and snapshot as of the last commit: replaced together.
+    committed: tuple[int, Layers[int, DecisionRow], Snapshot | None] = field(
+        default_factory=lambda: (0, Layers(), None)
+    )
 
 
 class MemoryStore:
@@ -36,27 +38,27 @@ class MemoryStore:
         return list(self._trials)
 
     @contextmanager
-    def create(self, name: str) -> Iterator[MemoryLedger]:
+    def create(self, name: str) -> Iterator[Ledger]:
         with self._lock:
             if name in self._trials:
                 raise ConflictError(f"there is a trial {name!r} already; open it, or choose another name")
             trial = _Trial()
-            ledger = MemoryLedger(name, trial, writable=True)
+            ledger = Ledger(_MemoryReader(name, trial))
             yield ledger
-            ledger.commit()
+            ledger.flush()
             self._trials[name] = trial
 
     @contextmanager
-    def writing(self, name: str) -> Iterator[MemoryLedger]:
+    def writing(self, name: str) -> Iterator[Ledger]:
         trial = self._trial(name)
         with trial.lock:
-            ledger = MemoryLedger(name, trial, writable=True)
+            ledger = Ledger(_MemoryReader(name, trial))
             yield ledger
-            ledger.commit()
+            ledger.flush()
 
     @contextmanager
-    def reading(self, name: str) -> Iterator[MemoryLedger]:
-        yield MemoryLedger(name, self._trial(name), writable=False)
+    def reading(self, name: str) -> Iterator[Ledger]:
+        yield Ledger(_MemoryReader(name, self._trial(name)))
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -67,25 +69,13 @@ class MemoryStore:
         return self._trials[name]
 
 
-class MemoryLedger:
-    """The events at the moment of opening, and those that are about to be added."""
+class _MemoryReader:
+    """The log as of the last commit."""
 
-    def __init__(self, name: str, trial: _Trial, *, writable: bool) -> None:
-        self.name = name
-        self._trial, self._writable = trial, writable
-        self._length = trial.length
-        self._new: list[Event] = []
-        self._kept: tuple[Snapshot, ...] | None = None  # snapshots after this transaction, if one was taken
-
-    @property
-    def seq(self) -> int:
-        return self._length + len(self._new)
-
-    @property
-    def hash(self) -> str:
-        if self._new:
-            return self._new[-1].hash
-        return self._trial.events[self._length - 1].hash if self._length else START
+    def __init__(self, name: str, trial: _Trial) -> None:
+        self.name, self._trial = name, trial
+        self.seq, self._rows, self._snapshot = trial.committed
+        self.hash = trial.events[self.seq - 1].hash if self.seq else START
 
     def events(
         self,
@@ -98,10 +88,9 @@ class MemoryLedger:
         newest_first: bool = False,
     ) -> Iterator[Event]:
         last = self.seq if until is None else min(until, self.seq)
-        numbers = range(last - 1, after - 1, -1) if newest_first else range(after, last)
         given = 0
-        for i in numbers:
-            event = self._trial.events[i] if i < self._length else self._new[i - self._length]
+        for i in range(last - 1, after - 1, -1) if newest_first else range(after, last):
+            event = self._trial.events[i]
             if (kinds and event.kind not in kinds) or (user is not None and event.user != user):
                 continue
             if limit is not None and given >= limit:
@@ -110,62 +99,35 @@ class MemoryLedger:
             yield event
 
     def of_decisions(self, decisions: Sequence[int]) -> dict[int, list[Event]]:
-        found: dict[int, list[Event]] = {n: self._seen(self._trial.by_decision.get(n, [])) for n in decisions}
-        for event in self._new:
-            if event.decision in found:
-                found[event.decision].append(event)
-        return {n: events for n, events in found.items() if events}
-
-    def untouched(self) -> list[int]:
-        about = Counter(e.decision for e in self.events() if e.decision is not None)
-        return sorted(number for number, events in about.items() if events == 1)
+        found = {n: self._committed(self._trial.by_decision.get(n, [])) for n in decisions}
+        return {n: events for n, events in sorted(found.items()) if events}
 
     def of_request(self, request: str) -> list[Event]:
-        return self._seen(self._trial.by_request.get(request, [])) + [e for e in self._new if e.request == request]
+        return self._committed(self._trial.by_request.get(request, []))
 
-    def append(self, events: Sequence[Event]) -> None:
-        if not self._writable:
-            raise InputError("this ledger was opened for reading")
-        for before, event in zip([self.seq, *(e.seq for e in events)], events, strict=False):
-            if event.seq != before + 1:
-                raise ConflictError(f"event {event.seq} does not follow event {before}")
-        self._new += events
+    def decision_rows(
+        self, search: Search, *, before: int | None = None, limit: int | None = None
+    ) -> list[DecisionRow]:
+        last = len(self._rows) if before is None else min(before - 1, len(self._rows))
+        rows = (self._rows[n] for n in range(last, 0, -1))
+        return [row for row in rows if search.matches(row)][:limit]
 
-    def seq_of(self, hash: str) -> int | None:
-        return next((event.seq for event in self.events(newest_first=True) if event.hash == hash), None)
-
-    def snapshot(self, until: int | None = None) -> Snapshot | None:
-        found = [one for one in self._snapshots() if until is None or one.seq <= until]
-        return found[-1] if found else None
+    def snapshot(self) -> Snapshot | None:
+        return self._snapshot
 
     def snapshot_seq(self) -> int:
-        return max(self.snapshot_seqs(), default=0)
+        return 0 if self._snapshot is None else self._snapshot.seq
 
-    def snapshot_seqs(self) -> list[int]:
-        return [one.seq for one in self._snapshots()]
-
-    def keep(self, snapshot: Snapshot, *, alone: bool = False) -> None:
-        if not self._writable:
-            raise InputError("this ledger was opened for reading")
-        known = () if alone else self._snapshots()
-        gone = given_up([one.seq for one in known], snapshot.seq)
-        self._kept = (*(one for one in known if one.seq not in gone), snapshot)
-
-    def _snapshots(self) -> Sequence[Snapshot]:
-        kept = self._trial.snapshots if self._kept is None else self._kept
-        return [one for one in kept if one.seq <= self.seq]
-
-    def commit(self) -> None:
-        """Make it so."""
-        for event in self._new:
-            self._trial.events.append(event)
+    def write(self, events: Sequence[Event], rows: Sequence[DecisionRow], snapshot: Snapshot | None) -> None:
+        trial = self._trial
+        for event in events:
+            trial.events.append(event)
             if event.decision is not None:
-                self._trial.by_decision[event.decision].append(event)
+                trial.by_decision[event.decision].append(event)
             if event.request is not None:
-                self._trial.by_request[event.request].append(event)
-        self._trial.length += len(self._new)
-        if self._kept is not None:
-            self._trial.snapshots = self._kept
+                trial.by_request[event.request].append(event)
+        known = self._rows.with_items((row.decision, row) for row in rows)
+        trial.committed = len(trial.events), known, snapshot or self._snapshot
 
-    def _seen(self, events: list[Event]) -> list[Event]:
-        return [e for e in events if e.seq <= self._length]
+    def _committed(self, events: list[Event]) -> list[Event]:
+        return [e for e in events if e.seq <= self.seq]

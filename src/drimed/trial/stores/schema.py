@@ -1,18 +1,13 @@
-"""The tables, and how a store gets those of this version: created where there are none, migrated where they are older.
-
-A change of the tables needs a migration; a test compares the two. The first process to open a store prepares it while
-others wait; somebody else's database is left alone.
-"""
+"""Tables of a store in a database; the first process that opens it creates them."""
 
 from __future__ import annotations
 
 import time
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 from sqlalchemy import (
+    Boolean,
     Column,
     Connection,
     Engine,
@@ -29,16 +24,13 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from drimed.errors import StoreError
 
-if TYPE_CHECKING:  # Alembic is loaded where tables are made or changed: a store that is up to date opens without it
-    from alembic.config import Config
-
-VERSION_TABLE = "drimed_version"
-HEAD = "0006"  # a test holds it to the newest migration
-LOCK = 0x64726D  # of PostgreSQL's advisory locks, for the moment of preparation
+VERSION = 1  # of these tables
+LOCK = 0x64726D  # of PostgreSQL's advisory locks, while tables are created
 PATIENCE = 60.0  # seconds
 
-
 metadata = MetaData()
+
+version = Table("drimed_version", metadata, Column("version", Integer, primary_key=True, autoincrement=False))
 
 trials = Table(
     "drimed_trials",
@@ -60,24 +52,41 @@ events = Table(
     Column("decision", Integer),
     Column("user", Text),
     Column("request", Text),
-    Column("text", Text, nullable=False),
+    Column("text", Text, nullable=False),  # empty: it is in `packed`
     Column("hash", String(64), nullable=False),
-    Column("base", Integer),  # a long text is kept compressed, maybe against another event's (packing.py)
+    Column("base", Integer),  # the event whose text is the dictionary of `packed`
     Column("packed", LargeBinary),
     Index("drimed_events_by_decision", "trial", "decision"),
     Index("drimed_events_by_request", "trial", "request"),
+)
+
+# Rebuilt from the log if it is lost; `verify` compares both.
+decisions = Table(
+    "drimed_decisions",
+    metadata,
+    Column("trial", Integer, ForeignKey("drimed_trials.id"), primary_key=True),
+    Column("decision", Integer, primary_key=True),
+    Column("seq", Integer, nullable=False),
+    Column("user", Text, nullable=False),
+    Column("plot", Text),
+    Column("block", Text),
+    Column("arm", Text, nullable=False),
+    Column("state", String(10), nullable=False),
+    Column("amended", Boolean, nullable=False),
+    Index("drimed_decisions_by_state", "trial", "state", "decision"),
+    Index("drimed_decisions_by_user", "trial", "user", "decision"),
 )
 
 snapshots = Table(
     "drimed_snapshots",
     metadata,
     Column("trial", Integer, ForeignKey("drimed_trials.id"), primary_key=True),
-    Column("seq", Integer, primary_key=True),
+    Column("seq", Integer, nullable=False),
     Column("hash", String(64), nullable=False),
     Column("data", LargeBinary, nullable=False),
 )
 
-# Who may use the service (drimed.service.tokens); what is stored of a token is a hash.
+# Tokens of the service, by the hash of each.
 tokens = Table(
     "drimed_tokens",
     metadata,
@@ -87,8 +96,10 @@ tokens = Table(
     Column("role", String(20), nullable=False),
     Column("trial", String(100)),  # NULL: all trials
     Column("created", String(40), nullable=False),
+    Column("created_by", Text),
     Column("expires", String(40)),
     Column("revoked", String(40)),
+    Column("revoked_by", Text),
 )
 
 # What was done to tokens, chained as the events of a trial are (drimed.service.token_log).
@@ -103,7 +114,7 @@ log = Table(
     Column("hash", String(64), nullable=False),
 )
 
-# Answers to writes that carried an Idempotency-Key (drimed.service.retries), written together with what they did.
+# Answers to writes that carried an Idempotency-Key, written together with what they did.
 requests = Table(
     "drimed_requests",
     metadata,
@@ -120,25 +131,19 @@ requests = Table(
 
 
 def prepare(engine: Engine, *, create: bool) -> None:
-    """Make sure that the tables are there and of this version."""
-    lite = engine.dialect.name == "sqlite"
+    """Make sure that the tables are there and of this version; another program's database is left alone."""
     with engine.connect() as connection:
-        found = _version(connection)
-        if found == HEAD:
+        if _is_ready(connection, create=create):  # before anything is written to the file
             return
-        _refuse(connection, found, create=create)  # before anything is written to the file
-        if lite:
+        if engine.dialect.name == "sqlite":
             _wal(connection)
             connection.exec_driver_sql("BEGIN IMMEDIATE")
         else:
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
         try:
-            found = _version(connection)  # again: another process may have been faster
-            if found != HEAD:
-                _refuse(connection, found, create=create)
-                from alembic import command
-
-                command.upgrade(config(connection), HEAD)
+            if not _is_ready(connection, create=create):  # again: another process may have been faster
+                metadata.create_all(connection)
+                connection.execute(version.insert(), {"version": VERSION})
         except BaseException:
             with suppress(SQLAlchemyError):  # the connection may be gone, and the error above says more
                 connection.exec_driver_sql("ROLLBACK")
@@ -146,42 +151,28 @@ def prepare(engine: Engine, *, create: bool) -> None:
         connection.exec_driver_sql("COMMIT")
 
 
-def config(connection: Connection | None = None) -> Config:
-    """Alembic's configuration, without a file."""
-    from alembic.config import Config
-
-    made = Config()
-    made.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
-    made.set_main_option("path_separator", "os")
-    made.attributes["connection"] = connection
-    return made
-
-
-def _refuse(connection: Connection, found: str | None, *, create: bool) -> None:
-    """Leave alone what is not ours to change."""
-    if found is None:
-        others = [t for t in sa.inspect(connection).get_table_names() if not t.startswith("sqlite_")]
-        if VERSION_TABLE in others:  # another process was faster, just now
-            return
-        if others and connection.dialect.name == "sqlite":
-            raise StoreError(
-                f"this file is somebody else's database (it has a table {others[0]!r}); choose another path"
-            )
-        if not create:
-            raise StoreError("there are no trials in this database; create one first, or check the address")
-    elif found not in _revisions():
-        raise StoreError(f"the store has version {found}, which this drimed does not know; use the newer one")
+def _is_ready(connection: Connection, *, create: bool) -> bool:
+    """Whether the tables of this version are there; StoreError if they cannot be created."""
+    tables = sa.inspect(connection).get_table_names()
+    if version.name in tables:
+        stored = connection.scalar(sa.select(version.c.version)) if _has_column(connection) else None
+        if stored != VERSION:
+            raise StoreError(f"the store has version {stored}, expected {VERSION}; use the drimed that made it")
+        return True
+    others = [name for name in tables if not name.startswith("sqlite_")]
+    if others and connection.dialect.name == "sqlite":
+        raise StoreError(f"this file is another program's database (it has a table {others[0]!r}); choose another path")
+    if not create:
+        raise StoreError("there are no trials in this database; create one first, or check the address")
+    return False
 
 
-def _version(connection: Connection) -> str | None:
-    if not sa.inspect(connection).has_table(VERSION_TABLE):
-        return None
-    found = connection.scalar(sa.text(f"SELECT version_num FROM {VERSION_TABLE}"))
-    return None if found is None else str(found)
+def _has_column(connection: Connection) -> bool:
+    return any(column["name"] == "version" for column in sa.inspect(connection).get_columns(version.name))
 
 
 def _wal(connection: Connection) -> None:
-    """Readers then never wait for a writer. The switch itself wants the file alone for a moment."""
+    """Switch to a write-ahead log, so that readers never wait; the switch wants the file alone for a moment."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -191,10 +182,3 @@ def _wal(connection: Connection) -> None:
             if "locked" not in str(error.orig) or time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
-
-
-def _revisions() -> set[str]:
-    """Every version that this drimed knows."""
-    from alembic.script import ScriptDirectory
-
-    return {r.revision for r in ScriptDirectory.from_config(config()).walk_revisions()}

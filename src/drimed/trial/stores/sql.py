@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,18 +16,19 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Engine
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
-from drimed.errors import ConflictError, DrimedError, InputError, StoreError, UnknownNameError
+from drimed.errors import ConflictError, DrimedError, StoreError, UnknownNameError
 from drimed.records import Event
 from drimed.trial.events import START
-from drimed.trial.stores import packing, schema
-from drimed.trial.stores.keeping import given_up
+from drimed.trial.stores import schema
 from drimed.trial.stores.prepared import Prepared
+from drimed.trial.stores.schema import decisions as decisions_table
 from drimed.trial.stores.schema import events as events_table
 from drimed.trial.stores.schema import snapshots, trials
-from drimed.trial.stores.store import Snapshot
+from drimed.trial.stores.store import DecisionRow, Ledger, Search, Snapshot
 
 PATIENCE = 120.0  # seconds that a writer waits for its turn; a turn takes milliseconds
 KEPT, CONNECTIONS = 5, 15  # to the database: that stay open, and that there may be at a time
@@ -36,6 +38,9 @@ PAGE = 2000  # events that are fetched at a time
 PAGE_BYTES = 8192  # of SQLite: a decision among 200 arms takes more than half of 4096, and would have a page to itself
 MAGIC = b"SQLite format 3\0"  # the first bytes of every SQLite file
 MOST_NAMES = 500  # values in one IN (...): SQLite has a limit
+LARGEST = 2**31 - 1  # number that a column holds
+LEAST_PACKED = 1000  # characters; shorter texts are stored as they are
+MOST_DICTIONARIES = 64  # texts that a reader remembers, because others are compressed against them
 
 
 class SqlStore:
@@ -60,21 +65,25 @@ class SqlStore:
             return list(connection.scalars(sa.select(trials.c.name).order_by(trials.c.id)))
 
     @contextmanager
-    def create(self, name: str) -> Iterator[SqlLedger]:
+    def create(self, name: str) -> Iterator[Ledger]:
         with self.transaction(write=True) as connection:
             try:
                 connection.execute(trials.insert(), {"name": name, "seq": 0, "hash": START})
             except IntegrityError:
                 raise ConflictError(f"there is a trial {name!r} already; open it, or choose another name") from None
-            yield self._ledger(connection, name, lock=True)
+            ledger = self._ledger(connection, name, lock=True)
+            yield ledger
+            ledger.flush()
 
     @contextmanager
-    def writing(self, name: str) -> Iterator[SqlLedger]:
+    def writing(self, name: str) -> Iterator[Ledger]:
         with self.transaction(write=True) as connection:
-            yield self._ledger(connection, name, lock=True)
+            ledger = self._ledger(connection, name, lock=True)
+            yield ledger
+            ledger.flush()
 
     @contextmanager
-    def reading(self, name: str) -> Iterator[SqlLedger]:
+    def reading(self, name: str) -> Iterator[Ledger]:
         with self.transaction(write=False) as connection:
             yield self._ledger(connection, name, lock=False)
 
@@ -133,25 +142,22 @@ class SqlStore:
             if write:
                 self._run.wait(connection)
 
-    def _ledger(self, connection: Connection, name: str, *, lock: bool) -> SqlLedger:
+    def _ledger(self, connection: Connection, name: str, *, lock: bool) -> Ledger:
         head = self._run.locked_head if lock and not self.lite else self._run.head
         row = head(connection, {"name": name}).fetchone()
         if row is None:
             known = connection.scalars(sa.select(trials.c.name))
             raise UnknownNameError("trial", name, list(known))
-        return SqlLedger(connection, self._run, name, row, writable=lock)
+        return Ledger(SqlReader(connection, self._run, name, row))
 
 
-class SqlLedger:
-    """One trial inside one transaction."""
+class SqlReader:
+    """One trial's log inside one transaction."""
 
-    def __init__(
-        self, connection: Connection, run: _Statements, name: str, row: tuple[int, int, str], *, writable: bool
-    ) -> None:
-        self.name = name
-        self._id, self.seq, self.hash = row
-        self.connection, self._run, self._writable = connection, run, writable
-        self._texts = packing.Reader(self._rows_of)
+    def __init__(self, connection: Connection, run: _Statements, name: str, head: tuple[int, int, str]) -> None:
+        self.connection, self._run, self.name = connection, run, name
+        self._id, self.seq, self.hash = head
+        self._dictionaries: dict[int, bytes] = {}  # event -> its text, for texts that are compressed against it
 
     def events(
         self,
@@ -173,7 +179,7 @@ class SqlLedger:
                 query = query.where(c.user == user)
             wanted = PAGE if limit is None else min(PAGE, limit)
             query = query.order_by(c.seq.desc() if newest_first else c.seq).limit(wanted)
-            page = self._texts.events(self.connection.execute(query).all())  # row by row takes longer
+            page = self._events(self.connection.execute(query).all())  # row by row takes longer
             yield from page
             if len(page) < wanted:
                 return
@@ -185,7 +191,7 @@ class SqlLedger:
 
     def of_decisions(self, decisions: Sequence[int]) -> dict[int, list[Event]]:
         found: dict[int, list[Event]] = {}
-        possible = [n for n in dict.fromkeys(decisions) if _can_be_there(n)]
+        possible = [n for n in dict.fromkeys(decisions) if 0 < n <= LARGEST]
         if len(possible) == 1:
             rows = self._run.of_decision(self.connection, {"trial": self._id, "decision": possible[0]}).fetchall()
             return {possible[0]: self._in_order(rows)} if rows else {}
@@ -195,103 +201,128 @@ class SqlLedger:
                 found.setdefault(int(event.decision or 0), []).append(event)
         return dict(sorted(found.items()))
 
-    def untouched(self) -> list[int]:
-        c = events_table.c
-        query = sa.select(c.decision).where(c.trial == self._id, c.decision.is_not(None)).group_by(c.decision)
-        return list(self.connection.scalars(query.having(sa.func.count() == 1).order_by(c.decision)))
-
     def of_request(self, request: str) -> list[Event]:
         rows = self._run.of_request(self.connection, {"trial": self._id, "request": request}).fetchall()
         return self._in_order(rows)
 
-    def append(self, events: Sequence[Event]) -> None:
-        if not self._writable:
-            raise InputError("this ledger was opened for reading")
-        if not events:
-            return
-        for before, event in zip([self.seq, *(e.seq for e in events)], events, strict=False):
-            if event.seq != before + 1:
-                raise ConflictError(f"event {event.seq} does not follow event {before}")
-        rows = [
-            {"trial": self._id} | {name: getattr(event, name) for name in _NAMES} | row._asdict()
-            for event, row in zip(events, packing.rows(events), strict=True)
-        ]
-        self._run.append(self.connection, *rows)
-        self.seq, self.hash = events[-1].seq, events[-1].hash
-        self._run.advance(self.connection, {"trial": self._id, "seq": self.seq, "hash": self.hash})
+    def decision_rows(
+        self, search: Search, *, before: int | None = None, limit: int | None = None
+    ) -> list[DecisionRow]:
+        c = decisions_table.c
+        query = sa.select(*(c[name] for name in _ROW)).where(c.trial == self._id)
+        for name in ("user", "arm", "plot", "block"):
+            if wanted := getattr(search, name):
+                query = query.where(c[name] == wanted)
+        if search.states:
+            query = query.where(c.state.in_(search.states))
+        if search.amended:
+            query = query.where(c.amended)
+        if before is not None:
+            query = query.where(c.decision < min(before, LARGEST))
+        rows = self.connection.execute(query.order_by(c.decision.desc()).limit(limit))
+        return [DecisionRow(*row) for row in rows]
 
-    def seq_of(self, hash: str) -> int | None:
-        c = events_table.c
-        query = sa.select(c.seq).where(c.trial == self._id, c.hash == hash).limit(1)
-        found = self.connection.scalar(query)
-        return None if found is None else int(found)
-
-    def snapshot(self, until: int | None = None) -> Snapshot | None:
+    def snapshot(self) -> Snapshot | None:
         c = snapshots.c
-        query = sa.select(c.seq, c.hash, c.data).where(c.trial == self._id).order_by(c.seq.desc()).limit(1)
-        row = self.connection.execute(query if until is None else query.where(c.seq <= until)).first()
+        row = self.connection.execute(sa.select(c.seq, c.hash, c.data).where(c.trial == self._id)).first()
         return None if row is None else Snapshot(row.seq, row.hash, bytes(row.data))
 
     def snapshot_seq(self) -> int:
-        query = sa.select(sa.func.max(snapshots.c.seq)).where(snapshots.c.trial == self._id)
-        return int(self.connection.scalar(query) or 0)
+        return int(self.connection.scalar(sa.select(snapshots.c.seq).where(snapshots.c.trial == self._id)) or 0)
 
-    def snapshot_seqs(self) -> list[int]:
-        c = snapshots.c
-        return list(self.connection.scalars(sa.select(c.seq).where(c.trial == self._id).order_by(c.seq)))
-
-    def keep(self, snapshot: Snapshot, *, alone: bool = False) -> None:
-        if not self._writable:
-            raise InputError("this ledger was opened for reading")
-        c, known = snapshots.c, self.snapshot_seqs()
-        if gone := known if alone else given_up(known, snapshot.seq):
-            self.connection.execute(snapshots.delete().where(c.trial == self._id, c.seq.in_(gone)))
-        values = {"trial": self._id, "seq": snapshot.seq, "hash": snapshot.hash, "data": snapshot.data}
-        self.connection.execute(snapshots.insert().values(**values))
-
-    def _rows_of(self, numbers: Sequence[int]) -> dict[int, packing.Row]:
-        """The texts of some events as they are stored."""
-        c, found = events_table.c, dict[int, packing.Row]()
-        for start in range(0, len(numbers), MOST_NAMES):
-            some = c.seq.in_(numbers[start : start + MOST_NAMES])
-            query = sa.select(c.seq, c.text, c.base, c.packed).where(c.trial == self._id, some)
-            found |= {seq: packing.Row(*row) for seq, *row in self.connection.execute(query)}
-        return found
+    def write(self, events: Sequence[Event], rows: Sequence[DecisionRow], snapshot: Snapshot | None) -> None:
+        if events:
+            packed = zip(events, _packed(events), strict=True)
+            fields = ({name: getattr(event, name) for name in _FIELDS} | codec for event, codec in packed)
+            self._run.append(self.connection, *({"trial": self._id} | row for row in fields))
+            self.seq, self.hash = events[-1].seq, events[-1].hash
+            self._run.advance(self.connection, {"trial": self._id, "seq": self.seq, "hash": self.hash})
+        if rows:
+            self._run.put_row(self.connection, *({"trial": self._id} | vars(row) for row in rows))
+        if snapshot is not None:
+            self.connection.execute(snapshots.delete().where(snapshots.c.trial == self._id))
+            self.connection.execute(snapshots.insert(), {"trial": self._id} | vars(snapshot))
 
     def _in_order(self, rows: Sequence[Any]) -> list[Event]:
         """Sorted here: asked to do so, SQLite walks through the whole trial in order rather than sort three rows."""
-        return sorted(self._texts.events(rows), key=lambda e: e.seq)
+        return sorted(self._events(rows), key=lambda e: e.seq)
+
+    def _events(self, rows: Sequence[Any]) -> list[Event]:
+        """Events from rows of `_COLUMNS`; a damaged text is empty, and its hash will not be right."""
+        bases = {row[-2] for row in rows if row[-2] is not None} - self._dictionaries.keys()
+        if bases:
+            c = events_table.c
+            query = sa.select(c.seq, c.packed).where(c.trial == self._id, c.seq.in_(bases))
+            self._dictionaries |= {
+                seq: _unpacked(packed, b"").encode() for seq, packed in self.connection.execute(query)
+            }
+        found = []
+        for row in rows:
+            text, base, packed = row[-3:]
+            if packed is not None and not text:
+                text = _unpacked(packed, b"" if base is None else self._dictionaries.get(base, b""))
+            found.append(Event(*row[:7], text if isinstance(text, str) else "", row[7]))  # SQLite takes bytes for text
+        for seq in list(self._dictionaries)[:-MOST_DICTIONARIES]:
+            del self._dictionaries[seq]
+        return found
 
 
-_NAMES = ("seq", "time", "actor", "kind", "decision", "user", "request", "text", "hash")
-_COLUMNS = [events_table.c[name] for name in (*_NAMES, "base", "packed")]
+def _packed(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Texts as they are stored: long ones compressed, with the first long text written with them as a dictionary.
+
+    Decisions that are taken together share most of their digits.
+    """
+    rows: list[dict[str, Any]] = []
+    base: Event | None = None
+    for event in events:
+        if len(event.text) < LEAST_PACKED:
+            rows.append({"text": event.text, "base": None, "packed": None})
+            continue
+        packer = zlib.compressobj(zdict=b"" if base is None else base.text.encode())
+        packed = packer.compress(event.text.encode()) + packer.flush()
+        rows.append({"text": "", "base": None if base is None else base.seq, "packed": packed})
+        base = base or event
+    return rows
+
+
+def _unpacked(packed: bytes, dictionary: bytes) -> str:
+    try:
+        return zlib.decompressobj(zdict=dictionary).decompress(packed).decode()
+    except (zlib.error, ValueError, TypeError):
+        return ""
+
+
+_FIELDS = ("seq", "time", "actor", "kind", "decision", "user", "request", "hash")
+_COLUMNS = [events_table.c[name] for name in (*_FIELDS, "text", "base", "packed")]
+_ROW = ("decision", "seq", "user", "plot", "block", "arm", "state", "amended")
 
 _OF_TRIAL = sa.select(*_COLUMNS).where(events_table.c.trial == sa.bindparam("trial"))
 _OF_DECISIONS = _OF_TRIAL.where(events_table.c.decision.in_(sa.bindparam("some", expanding=True)))
 
 
 class _Statements:
-    """What every decision and every outcome runs."""
+    """Statements of every decision and every outcome."""
 
     def __init__(self, dialect: Dialect) -> None:
         c, name = events_table.c, sa.bindparam
         head = sa.select(trials.c.id, trials.c.seq, trials.c.hash).where(trials.c.name == name("name"))
         advance = trials.update().where(trials.c.id == name("trial")).values(seq=name("seq"), hash=name("hash"))
+        insert = (sqlite if dialect.name == "sqlite" else postgresql).insert(decisions_table)
+        changed = {"state": insert.excluded.state, "amended": insert.excluded.amended}
         self.head = Prepared(head, dialect)
         self.locked_head = Prepared(head.with_for_update(), dialect)
         self.of_decision = Prepared(_OF_TRIAL.where(c.decision == name("decision")), dialect)
         self.of_request = Prepared(_OF_TRIAL.where(c.request == name("request")), dialect)
         self.append = Prepared(events_table.insert(), dialect)
+        self.put_row = Prepared(
+            insert.on_conflict_do_update(index_elements=["trial", "decision"], set_=changed), dialect
+        )
         self.advance = Prepared(advance, dialect)
         self.begin_writing = Prepared("BEGIN IMMEDIATE", dialect)
         self.do_not_wait = Prepared("PRAGMA busy_timeout=0", dialect)
         self.wait = Prepared(f"PRAGMA busy_timeout={int(1000 * PATIENCE)}", dialect)
         self.begin_reading = Prepared("BEGIN DEFERRED", dialect)
         self.commit, self.rollback = Prepared("COMMIT", dialect), Prepared("ROLLBACK", dialect)
-
-
-def _can_be_there(decision: object) -> bool:
-    return isinstance(decision, int) and 0 < decision < 2**31  # what the column holds
 
 
 def _normal(url: str) -> sa.URL:

@@ -1,8 +1,8 @@
-"""What a store is. One contract suite holds every kind to it.
+"""Stores of trials: an append-only log for each, a table of its decisions, and a snapshot that makes opening fast.
 
-A ledger is one trial's events inside one transaction. Writers of one trial wait for each other; what one of them
-appends is durable when the `with` block ends without an error, and has never been there when it ends with one. It sees
-its own additions; others see them when they are durable, and then all of them.
+A ledger is one trial's log inside one transaction. It buffers what is appended and reads it back with the rest. A
+writing ledger flushes its buffer when its `with` block ends without an error: then all of it is durable, or nothing is.
+A reading ledger never flushes, which makes it a dry run. Writers of one trial wait for each other.
 """
 
 from __future__ import annotations
@@ -12,33 +12,118 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from drimed.errors import InputError
-from drimed.records import Event
+from drimed.errors import ConflictError, InputError
+from drimed.records import PARTIAL, PENDING, STATES, Event
+
+OPEN, AMENDED = "open", "amended"  # the outcome may still come; it was amended
+SEARCHES = (*STATES, OPEN, AMENDED)
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What was known after event `seq`; only there to make opening fast."""
+    """A state after event `seq`, as bytes."""
 
     seq: int
     hash: str  # of that event
     data: bytes
 
 
-class Ledger(Protocol):
-    """One trial's events, inside one transaction."""
+@dataclass(frozen=True)
+class DecisionRow:
+    """One row of the table of decisions, which follows from the log."""
+
+    decision: int
+    seq: int  # of its own event
+    user: str
+    plot: str | None
+    block: str | None
+    arm: str
+    state: str  # pending, partial, complete or missing
+    amended: bool = False
+
+
+@dataclass(frozen=True)
+class Search:
+    """Conditions on decisions; an empty field matches all."""
+
+    user: str = ""
+    arm: str = ""
+    state: str = ""  # one of SEARCHES
+    plot: str = ""
+    block: str = ""
+
+    def matches(self, row: DecisionRow) -> bool:
+        """Whether a row fulfils all conditions."""
+        named = all(getattr(self, name) in ("", getattr(row, name)) for name in ("user", "arm", "plot", "block"))
+        return named and (not self.states or row.state in self.states) and row.amended >= self.amended
 
     @property
-    def name(self) -> str:
-        """The trial's name."""
+    def states(self) -> tuple[str, ...]:
+        """States that are searched for; empty: all."""
+        return (PENDING, PARTIAL) if self.state == OPEN else () if self.state in ("", AMENDED) else (self.state,)
+
+    @property
+    def amended(self) -> bool:
+        """Whether only decisions are searched for whose outcome was amended."""
+        return self.state == AMENDED
+
+
+class Reader(Protocol):
+    """A trial's log as one transaction of a store sees it; `write` adds to it."""
+
+    name: str
+    seq: int  # of the last event; 0 before the first
+    hash: str  # of that event, as the store keeps it beside the events
+
+    def events(
+        self,
+        *,
+        after: int = 0,
+        until: int | None = None,
+        kinds: Sequence[str] = (),
+        user: str | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[Event]: ...
+
+    def of_decisions(self, decisions: Sequence[int]) -> dict[int, list[Event]]: ...
+
+    def of_request(self, request: str) -> list[Event]: ...
+
+    def decision_rows(
+        self, search: Search, *, before: int | None = None, limit: int | None = None
+    ) -> list[DecisionRow]: ...
+
+    def snapshot(self) -> Snapshot | None: ...
+
+    def snapshot_seq(self) -> int: ...
+
+    def write(self, events: Sequence[Event], rows: Sequence[DecisionRow], snapshot: Snapshot | None) -> None: ...
+
+
+class Ledger:
+    """One trial's log inside one transaction, with the events that it is about to add."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader, self.name = reader, reader.name
+        self.new: list[Event] = []
+        self.rows: dict[int, DecisionRow] = {}  # decision -> its row after the new events
+        self._kept: Snapshot | None = None
 
     @property
     def seq(self) -> int:
         """The number of the last event; 0 before the first."""
+        return self.reader.seq + len(self.new)
 
     @property
     def hash(self) -> str:
-        """Its hash, as the store keeps it beside the events."""
+        """The hash of the last event."""
+        return self.new[-1].hash if self.new else self.reader.hash
+
+    @property
+    def connection(self) -> Any:
+        """The connection of a store in a database, for tables beside the log."""
+        return self.reader.connection  # type: ignore[attr-defined]
 
     def events(
         self,
@@ -51,37 +136,83 @@ class Ledger(Protocol):
         newest_first: bool = False,
     ) -> Iterator[Event]:
         """Events with after < seq <= until, in order."""
+        last = self.seq if until is None else until
+        new = [
+            e
+            for e in self.new
+            if after < e.seq <= last and (not kinds or e.kind in kinds) and (user is None or e.user == user)
+        ]
+        stored = self.reader.events(
+            after=after,
+            until=last if not self.new else min(last, self.reader.seq),
+            kinds=kinds,
+            user=user,
+            limit=limit,
+            newest_first=newest_first,
+        )
+        given = 0
+        for part in (reversed(new), stored) if newest_first else (stored, new):
+            for event in part:
+                if limit is not None and given >= limit:
+                    return
+                given += 1
+                yield event
 
     def of_decisions(self, decisions: Sequence[int]) -> dict[int, list[Event]]:
-        """Everything that is recorded about these decisions, in order; a decision that is unknown is left out."""
-
-    def untouched(self) -> list[int]:
-        """Decisions about which nothing was recorded since they were taken, in order."""
+        """All events about these decisions, in order; an unknown decision is left out."""
+        found = self.reader.of_decisions(decisions)
+        if not self.new:
+            return found
+        wanted = set(decisions)
+        for event in self.new:
+            if event.decision is not None and event.decision in wanted:
+                found.setdefault(event.decision, []).append(event)
+        return dict(sorted(found.items()))
 
     def of_request(self, request: str) -> list[Event]:
-        """What was recorded for a caller's key."""
+        """Events with this idempotency key."""
+        return self.reader.of_request(request) + [e for e in self.new if e.request == request]
 
-    def append(self, events: Sequence[Event]) -> None:
-        """Record; they must follow the last event."""
+    def decision_rows(
+        self, search: Search | None = None, *, before: int | None = None, limit: int | None = None
+    ) -> list[DecisionRow]:
+        """Rows of the table of decisions that match, newest first, with numbers below `before`."""
+        search = search or Search()
+        if not self.rows:
+            return self.reader.decision_rows(search, before=before, limit=limit)
+        rows = {row.decision: row for row in self.reader.decision_rows(Search(), before=before)} | self.rows
+        found = [r for n, r in sorted(rows.items(), reverse=True) if (before is None or n < before)]
+        return [row for row in found if search.matches(row)][:limit]
 
-    def seq_of(self, hash: str) -> int | None:
-        """The number of the event that has this hash."""
+    def append(self, events: Sequence[Event], rows: Sequence[DecisionRow] = ()) -> None:
+        """Buffer events that follow the last one, and the rows of their decisions."""
+        for before, event in zip([self.seq, *(e.seq for e in events)], events, strict=False):
+            if event.seq != before + 1:
+                raise ConflictError(f"event {event.seq} does not follow event {before}")
+        self.new += events
+        self.rows |= {row.decision: row for row in rows}
 
-    def snapshot(self, until: int | None = None) -> Snapshot | None:
-        """The newest one; the newest after event `until` or an earlier one."""
+    def snapshot(self) -> Snapshot | None:
+        """The last snapshot that was taken."""
+        return self._kept or self.reader.snapshot()
 
     def snapshot_seq(self) -> int:
-        """After which event it was taken; 0 if there is none."""
+        """The event after which it was taken; 0 without one."""
+        return self.reader.snapshot_seq() if self._kept is None else self._kept.seq
 
-    def snapshot_seqs(self) -> list[int]:
-        """After which events those were taken that are kept, in order."""
+    def keep(self, snapshot: Snapshot) -> None:
+        """Replace the snapshot."""
+        self._kept = snapshot
 
-    def keep(self, snapshot: Snapshot, *, alone: bool = False) -> None:
-        """Keep this one as the newest; some of the older ones go (`keeping.given_up`), or all of them."""
+    def flush(self) -> None:
+        """Write the buffer to the store."""
+        if self.new or self._kept is not None:
+            self.reader.write(self.new, list(self.rows.values()), self._kept)
+            self.new, self.rows, self._kept = [], {}, None
 
 
 def checked(store: Any) -> None:
-    """Refuse what is no store, with how to get one."""
+    """Refuse an object that is not a store."""
     if not hasattr(store, "reading"):
         raise InputError(f"expected a store, such as open_store('trials.db') or MemoryStore(), got {store!r}")
 
@@ -90,10 +221,10 @@ class Store(Protocol):
     """Trials by name."""
 
     def names(self) -> list[str]:
-        """Every trial, in the order of their creation."""
+        """All trials, in the order of their creation."""
 
     def create(self, name: str) -> AbstractContextManager[Ledger]:
-        """A new, empty trial, to be filled in the same transaction; ConflictError if there is one of that name."""
+        """A new, empty trial, to be filled in the same transaction; ConflictError if the name is taken."""
 
     def writing(self, name: str) -> AbstractContextManager[Ledger]:
         """The trial, for one writer at a time; UnknownNameError if there is none of that name."""
