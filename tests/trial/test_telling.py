@@ -176,7 +176,7 @@ def test_an_amendment_corrects_a_value_and_does_not_say_that_the_rest_will_come(
     assert trial.amend(1, {"yield": 5.5}, reason="misread").state == "missing"
     after = trial.status()
     assert (after.missing, after.partial, trial.decision(1).state) == (before.missing, before.partial, "missing")
-    with trial.reading() as (ledger, state):
+    with trial.reading() as (ledger, _):
         assert 1 not in queries.pending(ledger)
     assert trial.tell(1, {"yield": 5.5}).state == "missing"  # nothing new
     assert trial.tell(1, {"cost": 7.0}).state == "complete"  # it came after all
