@@ -146,7 +146,7 @@ def changes(event: Event) -> Iterator[tuple[str, Event]]:
         if request != event.request:
             yield f"request {request}", replace(event, request=request)
     for path, new in _leaves(event.body):
-        yield path, replace(event, kept=new)
+        yield path, replace(event, text=new)
 
 
 def _leaves(body: dict[str, Any]) -> Iterator[tuple[str, str]]:

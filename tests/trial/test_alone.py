@@ -12,7 +12,6 @@ from drimed.findings.analyse import analyse
 from drimed.learning.field.learner import Field
 from drimed.policies.policy import Policy
 from drimed.records import Decision, Report
-from drimed.trial import events as kinds
 from drimed.trial import snapshots
 from drimed.trial.trial import Trial
 from tests.trial.playing import new, verified
@@ -57,31 +56,6 @@ def test_what_is_common_does_not_grow_with_people_who_are_in_no_group(who: str) 
     before = columns(trial)
     joined(trial, range(20, 60), who)
     assert columns(trial) == before + 16  # one for each new season
-
-
-@pytest.mark.parametrize("model", [{}, {"balanced": True}, {"centred": True}])
-@pytest.mark.parametrize("who", ["everybody", "one group", "nobody"])
-def test_where_all_are_in_a_group_or_none_is_every_decision_is_the_one_of_the_earlier_form(
-    who: str, model: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = []
-    for form in (kinds.FORM, 7):
-        monkeypatch.setattr(kinds, "FORM", form)
-        trial = new(**PEOPLE | {"users": {}, "model": {"kind": "people"} | model})
-        found.append([(d.arm, d.probabilities, d.effects) for d in joined(trial, range(30), who)])
-    assert found[0] == found[1]
-
-
-def test_where_some_are_in_no_group_it_is_the_earlier_form_but_for_round_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as the same arms are drawn, and that is so here to the end."""
-    found = []
-    for form in (kinds.FORM, 7):
-        monkeypatch.setattr(kinds, "FORM", form)
-        trial = new(**PEOPLE | {"users": {}})
-        found.append(joined(trial, range(40), "some"))
-    assert [d.arm for d in found[0]] == [d.arm for d in found[1]]
-    one, other = ([list(d.probabilities.values()) for d in given] for given in found)
-    np.testing.assert_allclose(one, other, atol=1e-6)
 
 
 def test_a_trial_with_people_in_no_group_is_proven_and_restored_and_reported() -> None:

@@ -90,7 +90,7 @@ FORGED: dict[str, Callable[[Log], Log]] = {
             kind=kinds.AMENDMENT,
             decision=6,
             user="south",
-            kept='{"outcome":{"metrics":{"yield":1.0},"control":null},"was":null,"late":false,"reason":"mine"}',
+            text='{"outcome":{"metrics":{"yield":1.0},"control":null},"was":null,"late":false,"reason":"mine"}',
         ),
     ],
     "a user who joins twice": lambda log: before_end(log, of_kind(log, kinds.USER)),
@@ -105,7 +105,7 @@ FORGED: dict[str, Callable[[Log], Log]] = {
     ],
     "an outcome that was marked as missing and is complete": lambda log: [
         *log,
-        replace(log[-1], kind=kinds.MISSING, kept='{"reason":"lost","was":null}'),
+        replace(log[-1], kind=kinds.MISSING, text='{"reason":"lost","was":null}'),
     ],
 }
 
@@ -147,7 +147,7 @@ def test_a_decision_that_follows_from_its_state_and_was_not_allowed_is_found(kin
     trial.open_episode()
     trial.ask("north", context={"rain": 450.0})
     honest = list(trial.log())
-    forbids = replace(honest[1], kind=kind, kept=text)
+    forbids = replace(honest[1], kind=kind, text=text)
     faults = proof(chained([*honest[:2], forbids, *shifted(honest[2:], 2, 1)])).faults
     assert [f.partition(":")[0] for f in faults][:1] == ["event 4 (decision) cannot have been recorded there"]
     assert why in faults[0]

@@ -176,7 +176,7 @@ def test_a_decision_that_was_forged_with_its_whole_chain_is_not_reproduced(forge
     hash = forger.events[victim.seq - 2].hash
     for event in forger.events[victim.seq - 1 :]:
         text = event.text.replace('"arm":"old"', '"arm":"newer"', 1) if event is victim else event.text
-        hash = hash_after(hash, replace(event, kept=text))
+        hash = hash_after(hash, replace(event, text=text))
         forger.run("UPDATE drimed_events SET text = :t, hash = :h WHERE seq = :s", t=text, h=hash, s=event.seq)
     forger.run("UPDATE drimed_trials SET hash = :hash", hash=hash)
     assert any(
@@ -261,7 +261,7 @@ def test_a_poisoned_snapshot_whose_hash_was_chained_anew_is_found(forger: Forger
         text = event.text
         if event.seq == place:
             text = written({"after": poisoned.seq, "hash": hashlib.sha256(poisoned.data).hexdigest()})
-        hash = hash_after(hash, replace(event, kept=text))
+        hash = hash_after(hash, replace(event, text=text))
         forger.run("UPDATE drimed_events SET text = :t, hash = :h WHERE seq = :s", t=text, h=hash, s=event.seq)
     forger.run("UPDATE drimed_trials SET hash = :hash", hash=hash)
     assert forger.faults() == [f"the snapshot after event {poisoned.seq} is not what the log amounts to"]

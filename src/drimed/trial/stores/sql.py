@@ -261,7 +261,8 @@ class SqlReader:
             text, base, packed = row[-3:]
             if packed is not None and not text:
                 text = _unpacked(packed, b"" if base is None else self._dictionaries.get(base, b""))
-            found.append(Event(*row[:7], text if isinstance(text, str) else "", row[7]))  # SQLite takes bytes for text
+            fields: dict[str, Any] = dict(zip(_FIELDS, row, strict=False))
+            found.append(Event(**fields, text=text if isinstance(text, str) else ""))  # SQLite takes bytes for text
         for seq in list(self._dictionaries)[:-MOST_DICTIONARIES]:
             del self._dictionaries[seq]
         return found
