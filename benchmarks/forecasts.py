@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.rehearsal import Outcomes, live, world
 from drimed.findings.effects import EVERYBODY, REWARD, all_effects
-from drimed.findings.inference import inference_fit
+from drimed.findings.regression import fit_now
 from drimed.linear.arrays import FloatArray
 from drimed.rehearsal import designs
 from drimed.rehearsal.designs import OWN
@@ -117,7 +117,7 @@ def _likely(trial: Trial) -> list[int]:
     """The arms that the report calls likely to be better than the control for all users."""
     with trial.reading() as (ledger, state):
         seen = gather(ledger, state)
-    fit = known(state, offers_now(state)) or inference_fit(seen)
+    fit = known(state, offers_now(state)) or fit_now(seen).fit
     return [
         state.problem.arm(e.arm)
         for e in all_effects(seen, fit)

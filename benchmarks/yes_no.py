@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from drimed.findings.analyse import analyse
+from drimed.findings.analysis import analyse
 from drimed.findings.effects import EVERYBODY, MODEL, REWARD
 from drimed.records import Report
 from drimed.trial.stores.memory import MemoryStore

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drimed.findings.agreement import RATE, Agreement, Silent, agreement, foreseen
 
 from drimed.evaluation import scores
-from drimed.findings.agreement import RATE, Agreement, Silent, agreement, foreseen
-from drimed.findings.analyse import Analysis, analyse
+from drimed.findings.analysis import Analysis, analyse
 from drimed.findings.effects import EVERYBODY, MODEL
 from drimed.findings.page import report
 from drimed.records import Effect, Report

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-
-from drimed.errors import InputError
 from drimed.findings.analyse import MOST_NAMED, Analysis, _shares, analyse, assumptions, sentences
 from drimed.findings.course import ByUser, Course
+
+from drimed.errors import InputError
 from drimed.findings.effects import EVERYBODY, effects
-from drimed.findings.inference import inference_fit
+from drimed.findings.regression import fit_now
 from drimed.records import STATES, Effect, Report
 from drimed.trial.gather import Gathered, gather
 from drimed.trial.model_ranges import offers_now
@@ -181,7 +181,7 @@ def test_a_policy_with_vector_feedback_and_one_without_lead_to_the_same_fit() ->
     seen = gathered(trial)
     from drimed.findings import inference as module
 
-    own = inference_fit(seen)
+    own = fit_now(seen).fit
     learner = module.inference_learner(seen.state)
     ridge, noise = learner.init(seen.state.problem.shape), None
     for i in np.flatnonzero(module.usable(seen, learner)):

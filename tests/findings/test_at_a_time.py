@@ -9,7 +9,7 @@ from drimed.evaluation.calibration import calibration, calibration_of
 from drimed.evaluation.effects import best_probabilities
 from drimed.evaluation.log import make_log
 from drimed.evaluation.residual_tests import OwnLines, Space, fit
-from drimed.findings.inference import inference_fit
+from drimed.findings.regression import fit_now
 from drimed.learning.offer import Offer
 from drimed.trial.gather import Gathered, gather
 from drimed.trial.model_ranges import offers_now
@@ -50,7 +50,7 @@ def test_a_log_in_pieces_is_calibrated_like_the_whole() -> None:
 
 
 def test_users_who_are_offered_the_same_are_looked_at_once_and_get_the_same(seen: Gathered) -> None:
-    offers, inference = offers_now(seen.state), inference_fit(seen)
+    offers, inference = offers_now(seen.state), fit_now(seen).fit
     together = best_probabilities(inference, offers, seed=3, draws=500)
     for h in (0, 1, 2, 17):
         alone = best_probabilities(

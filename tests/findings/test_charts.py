@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
-from drimed.findings.charts import forest, svg
 from drimed.findings.charts.forest import Row
+
+from drimed.findings.charts import svg
 from drimed.findings.charts.svg import Chart
 from drimed.findings.page import style
 from drimed.formatting import short
@@ -18,7 +18,7 @@ from drimed.records import Effect
 
 def effects(*rows: Row) -> Chart:
     """A forest plot."""
-    made = forest.forest("effects", "Effects", rows, on="leaching")
+    made = effects.forest("effects", "Effects", rows, on="leaching")
     assert made is not None
     return made
 

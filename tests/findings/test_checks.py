@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.findings.analyse import Analysis, analyse, assumptions, sentences
+from drimed.findings.analysis import Analysis, analyse, assumptions, sentences
 from drimed.findings.checks import Checks, check
 from drimed.findings.page import report
 from drimed.records import Report

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drimed.findings.undecided import undecided
 
-from drimed.findings.analyse import Analysis, analyse, sentences
+from drimed.findings.analysis import Analysis, analyse, sentences
 from drimed.findings.effects import EVERYBODY, effects
 from drimed.findings.page import report, write_report
-from drimed.findings.undecided import undecided
 from drimed.records import Effect, Report
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial

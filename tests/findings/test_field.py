@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from drimed.findings import field_worth
-from drimed.findings.analyse import Analysis, analyse, sentences
 from drimed.findings.charts.varying import components
 from drimed.findings.dictionary import TABLES, meanings
-from drimed.findings.effects import EVERYBODY, effects
 from drimed.findings.field_sentences import field_sentences
-from drimed.findings.page import report, write_report
 from drimed.findings.varying import Varies
+
+from drimed.findings import field_worth
+from drimed.findings.analysis import Analysis, analyse, sentences
+from drimed.findings.effects import EVERYBODY, effects
+from drimed.findings.page import report, write_report
 from drimed.learning.field.contrasts import Found, Known
 from drimed.records import Report
 from drimed.trial.model_free import REWARD
@@ -146,9 +146,9 @@ def test_what_a_user_gained_has_the_range_of_the_effects_that_make_it_up(kind: s
     mine, own = a.course.by_user, {(x.who, x.arm): x for x in a.own_effects}
     assert mine.low is not None
     assert mine.high is not None
-    offers, single = offers_now(a.seen.state), 0
+    offers, single = offers_now(a.data.state), 0
     belief = a.fit.learner.beliefs(a.fit.evidence, offers, together=True)
-    for h, user in enumerate(a.seen.state.users):
+    for h, user in enumerate(a.data.state.users):
         given = a.seen.arm[a.seen.user == h]
         others = [ARMS[k] for k in given if ARMS[k] != "old"]
         if len(others) == 1:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from drimed.findings.analyse import Analysis, analyse, sentences
 from drimed.findings.charts.forest import Row, forest
+
+from drimed.findings.analysis import Analysis, analyse, sentences
 from drimed.findings.effects import EVERYBODY, effects
 from drimed.learning.field import contrasts, many
 from drimed.records import Effect

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drimed.findings.charts.over_time import MOST_ARMS, over_time
+from drimed.findings.over_time import MOST_POINTS
 
 from drimed.findings import over_time as past
-from drimed.findings.analyse import Analysis, analyse
-from drimed.findings.charts.over_time import MOST_ARMS, over_time
+from drimed.findings.analysis import Analysis, analyse
 from drimed.findings.effects import EVERYBODY, MODEL
-from drimed.findings.over_time import MOST_POINTS
 from drimed.learning.field import cells as field_cells
 from drimed.learning.field.contrasts import Known
 from drimed.trial.model_free import REWARD

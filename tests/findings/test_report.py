@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drimed.errors import InputError
-from drimed.findings.analyse import analyse
+from drimed.findings.analysis import analyse
 from drimed.findings.page import report, write_report
 from drimed.formatting import short
 from drimed.trial.stores.memory import MemoryStore

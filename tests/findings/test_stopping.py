@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drimed.findings.analyse import analyse
+from drimed.findings.analysis import analyse
 from drimed.findings.charts import stopping as charts
 from drimed.findings.page import report, write_report
 from drimed.findings.stopping import story, words

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.findings.analyse import analyse
+from drimed.findings.analysis import analyse
 from drimed.learning.field import many
 from drimed.records import Report
 from drimed.rehearsal.designs import own

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from drimed.errors import NumericalError
-from drimed.findings.analyse import analyse
+from drimed.findings.analysis import analyse
 from drimed.service import analyses
 from drimed.service.analyses import Analyses, Budget
 from drimed.service.trials import Trials

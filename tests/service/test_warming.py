@@ -20,7 +20,7 @@ from tests.service.serving import Running, modules_as_before, served
 FIRST_USE = """
 import tomllib
 from drimed import MemoryStore, Trial
-from drimed.findings.analyse import analyse
+from drimed.findings.analysis import analyse
 from drimed.linear import kernel
 from drimed.service import warming
 from drimed.trial import template

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.findings.analyse import analyse
+from drimed.findings.analysis import analyse
 from drimed.learning.field.learner import Field
 from drimed.policies.policy import Policy
 from drimed.records import Decision, Report

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from drimed.errors import InputError, SpecError
-from drimed.findings.analyse import analyse
+from drimed.findings.analysis import analyse
 from drimed.records import Report
 from drimed.trial import events as kinds
 from drimed.trial.model_free import EXACT

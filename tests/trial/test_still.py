@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from drimed.findings.analyse import analyse
+from drimed.findings.analysis import analyse
 from drimed.learning.field.design import FEWEST
 from drimed.records import Report
 from drimed.trial.stores.memory import MemoryStore

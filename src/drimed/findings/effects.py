@@ -1,29 +1,27 @@
-"""Effects against the control, for each user, each group and all users: from the model, and without one.
+"""Effects of arms against the control, for each user, each group and all users, and the best arm for each user.
 
-Where sites, seasons and people differ, the numbers are those of drimed.findings.field. In the paper's model three
-ranges stand side by side. The guaranteed range of the regression holds at all times at once if means are linear
-in the arms' description and the noise is as said or learned. The likely range is the posterior's 95 %: what to believe
-under the same model and its prior, whatever the policy did, without a promise for repeated looks. The range from the
-propensities needs no model of the mean, only that the logged probabilities are true; it is asymptotic.
-Shapes: H users, K arms, M metrics.
+Two ranges stand side by side. The likely range is the posterior's 95 % at one look. The long range of the paper's model
+is guaranteed at all times for all effects together; that of a mixed model holds for one effect at all looks together.
+A third range, from the propensities alone, needs no model of the mean.
+Shapes: H users, K arms, M metrics; "on" the reward and then each metric: 1 + M. Five numbers are the estimate, the ends
+of the long range and those of the likely one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
 
 from drimed.errors import InputError
 from drimed.evaluation import effects as linear
-from drimed.findings import field
-from drimed.findings.inference import Inference
-from drimed.learning.field import many
+from drimed.findings.regression import Inference
+from drimed.learning.field import contrasts, many, single
 from drimed.learning.field.confirmed import seasons_of_both
-from drimed.learning.field.contrasts import Known
+from drimed.learning.field.contrasts import Found, Known
 from drimed.learning.field.many import Compared
 from drimed.learning.offer import Fit, Offer
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
@@ -35,16 +33,17 @@ from drimed.trial.model_ranges import end, known, offers_now
 from drimed.trial.state import TrialState
 
 EVERYBODY = "all users"
-MODEL = "model"  # where an effect comes from, or PROPENSITIES
+MODEL = "model"  # the source of an effect, or PROPENSITIES
 POSTERIOR_DRAWS = 4000
-MOST_USERS = 1000  # whose average is worked out to judge one of them; of more, a user's effect must stand alone
+MOST_USERS = 1000  # whose average is computed to judge one of them; of more, a user's effect must stand alone
+AT_ONCE = 64  # users whose posterior is drawn from at a time
 LIKELY = 0.95
 ROUND_OFF = 1e-12  # of an estimate, relative to its likely range: less is nothing
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The best arm for one user as things stand."""
+    """The best arm for one user so far."""
 
     user: str
     control: str  # arms of the control, by name
@@ -55,78 +54,84 @@ class Recommendation:
 
     @property
     def alone(self) -> bool:
-        """Whether there is nothing to compare it with: no other arm that the user can get has outcomes."""
+        """No other arm that the user can get has outcomes."""
         return self.runner_up == self.effect.arm
 
 
-def effects(
+class Estimated(NamedTuple):
+    """Effects of all arms, for one user or several together."""
+
+    five: FloatArray  # (5, K, 1 + M)
+    significant: BoolArray | None  # (K, 1 + M), after adjusting for multiple comparisons; None: not adjusted
+
+
+def own_effects(
     state: TrialState, users: Sequence[str], fit: Inference | None = None, everybody: Compared | None = None
 ) -> list[Effect]:
-    """Every arm on the reward against the control, user by user. Needs nothing but the state where the policy infers.
+    """Every arm on the reward, user by user, from the state alone where the policy has a fit for inference.
 
-    Where it does not, `fit` is the one of an analysis, which has read the log. `everybody` has the effects of the arms
-    for all users together, (K,); None: they are worked out, unless there are too many users for that.
+    Where it has none, `fit` is that of an analysis, which has read the log. `everybody` has the effects of the arms for
+    all users together, (K,); None: they are computed, unless there are too many users.
     """
     if not users:
         return []
     together = state.spec.kind != "paper" and everybody is None and len(state.users) <= MOST_USERS
     offers = offers_now(state, users)
     all_offers = offers_now(state) if together else offers
-    found = fit or known(state, all_offers) or _own_fit(state)
-    if isinstance(found, Known):
-        everybody = _everybody(state, found, all_offers) if together else everybody
-        own = field.of_users(found, offers)  # (H, K)
-        ranges, stands = field.five(own.found), many.stands(own, everybody, compared(state), len(state.users))
+    model = fit or known(state, all_offers) or _own_fit(state)
+    if isinstance(model, Known):
+        if together:
+            names = list(state.users)
+            everybody = _on_reward(_together(model, all_offers, range(len(names)), may_get(state, names)))
+        noise, weights = single.noise(model.learner, model.evidence, offers), contrasts.preferences(model, offers)
+        alone = single.of_users(noise, weights, offers.control)
+        own = _on_reward(Compared(contrasts.of_users(model, offers), alone))  # (H, K)
+        five, significant = _five(own.found), many.stands(own, everybody, compared_arms(state), len(state.users))
     else:
-        ranges, stands = _ranges(found, linear.reward_effects(found, offers)), None
-    times, can, seen = given(state, users), available(state, users), _seasons(found, offers)
-    return [
-        x
-        for h, user in enumerate(users)
-        for x in named(
-            state,
-            user,
-            REWARD,
-            ranges[:, h],
-            times[h],
-            can[h],
-            None if seen is None else seen[h, :, 0],
-            None if stands is None else stands[h],
-        )
-    ]
+        five, significant = _of_regression(model, linear.reward_effects(model, offers)), None
+    times, can, seasons = given(state, users), available(state, users), _seasons(model, offers)
+    effects: list[Effect] = []
+    for h, user in enumerate(users):
+        one = Estimated(five[:, h, :, None], None if significant is None else significant[h, :, None])
+        told = None if seasons is None else seasons[h]
+        effects += _records(state, user, [REWARD], one, times[h], can[h], told)
+    return effects
 
 
 def all_effects(seen: Gathered, fit: Inference) -> list[Effect]:
     """All users and groups on the reward and on each metric, single users on the reward."""
     state = seen.state
-    names, offers = list(state.users), offers_now(state)
-    members = groups(state)
-    times, possible, could = given(state, names), available(state, names), may_get(state, names)
-    measures, told = [REWARD, *state.problem.metrics], _seasons(fit, offers)
-    together: list[list[Effect]] = [[] for _ in measures]
+    names, members, offers = list(state.users), groups(state), offers_now(state)
+    times, can, could = given(state, names), available(state, names), may_get(state, names)
+    measures, seasons = [REWARD, *state.problem.metrics], _seasons(fit, offers)
     everybody: Compared | None = None
-    arms = compared(state)
+    together: list[Effect] = []
     for who, some in members.items():  # all users are the first
-        can, stands = np.asarray(possible[some].any(0)), None
         if isinstance(fit, Known):
-            found = field.compared(fit, offers, some, could)
+            found = _together(fit, offers, some, could)
             everybody = everybody or found
             others = 1 if who == EVERYBODY else len(members) - 1
-            ranges, stands = field.five(found.found), many.stands(found, everybody, arms, others)
+            estimated = Estimated(_five(found.found), many.stands(found, everybody, compared_arms(state), others))
         else:
-            ranges = _group_ranges(state, fit, offers, some)
-        for i, on in enumerate(measures):
-            if i > 0 or who not in state.users:
-                both = None if told is None else told[some, :, i].min(0)
-                stood = None if stands is None else stands[:, i]
-                together[i] += named(state, who, on, ranges[..., i], times[some].sum(0), can, both, stood)
-    own = effects(state, names, fit, None if everybody is None else field.on_reward(everybody))
-    return [
-        *together[0],
-        *own,
-        *(x for some_effects in together[1:] for x in some_effects),
-        *model_free(seen, members, times, possible),
-    ]
+            estimated = Estimated(group_ranges(state, fit, offers, some, could), None)
+        told = None if seasons is None else seasons[some].min(0)
+        possible = np.asarray(can[some].any(0))
+        records = _records(state, who, measures, estimated, times[some].sum(0), possible, told)
+        together += [x for x in records if x.on != REWARD or who not in state.users]
+    own = own_effects(state, names, fit, None if everybody is None else _on_reward(everybody))
+    on_reward = [x for x in together if x.on == REWARD]
+    on_metrics = [x for m in state.problem.metrics for x in together if x.on == m]
+    return [*on_reward, *own, *on_metrics, *model_free(seen, members, times, can)]
+
+
+def effects_at(seen: Gathered, fit: Inference) -> list[Effect]:
+    """All users together on every measure, by an earlier fit; without counts of seasons."""
+    state = seen.state
+    names = list(state.users)
+    could, times = may_get(state, names), given(state, names).sum(0)
+    five = group_ranges(state, fit, offers_now(state), range(len(names)), could)
+    possible = np.asarray(available(state, names).any(0))
+    return _records(state, EVERYBODY, [REWARD, *state.problem.metrics], Estimated(five, None), times, possible, None)
 
 
 def recommendations(seen: Gathered, fit: Inference, own: Sequence[Effect]) -> list[Recommendation]:
@@ -135,12 +140,10 @@ def recommendations(seen: Gathered, fit: Inference, own: Sequence[Effect]) -> li
     arms, offers = state.problem.arms, offers_now(state)
     among = offers.control > 0  # (H, K)
     among[:, np.unique(seen.arm[seen.told])] = True
-    parts = (
-        field.recommended(state, fit, offers, POSTERIOR_DRAWS, among)
-        if isinstance(fit, Known)
-        else [linear.recommend(fit, offers, seed=state.seed, draws=POSTERIOR_DRAWS, among=among)]
-    )
-    best = [row for b in parts for row in zip(b.arm, b.margin, b.runner_up, b.best, strict=True)]
+    best: list[tuple[Any, ...]] = []
+    for model, part, some in _posteriors(state, fit, offers):
+        draws = linear.recommend(model, part, seed=state.seed, draws=POSTERIOR_DRAWS, among=among[some])
+        best += zip(draws.arm, draws.margin, draws.runner_up, draws.best, strict=True)
     return [
         Recommendation(
             user,
@@ -154,6 +157,45 @@ def recommendations(seen: Gathered, fit: Inference, own: Sequence[Effect]) -> li
     ]
 
 
+def _posteriors(state: TrialState, fit: Inference, offers: Offer) -> Iterator[tuple[Fit, Offer, slice]]:
+    """Fits to draw from: one for all users, or some users at a time by a mixed model."""
+    if not isinstance(fit, Known):
+        yield fit, offers, slice(None)
+        return
+    settled = state.settled()
+    for first in range(0, len(offers.control), AT_ONCE):
+        some = slice(first, first + AT_ONCE)
+        view = fit.learner.see(
+            fit.evidence, contrasts.some_of(offers, some), settled.pulls, settled.round, together=True
+        )
+        yield view.fit, view.offer, some
+
+
+def group_ranges(
+    state: TrialState, fit: Inference, offers: Offer, some: Sequence[int], possible: BoolArray
+) -> FloatArray:
+    """Some users together, on the reward and each metric; `possible` is (H, K), of all: (5, K, 1 + M)."""
+    if isinstance(fit, Known):
+        return _five(_together(fit, offers, some, possible).found)
+    members = {"": list(some)}
+    parts = [_of_regression(fit, linear.group_effects(fit, offers, members)[""])]
+    for m, size in enumerate(state.problem.sizes):
+        if offers.maps is None:
+            raise InputError("effects on metrics need the arms' maps Phi")
+        maps = np.broadcast_to(offers.maps[..., m, :], offers.features.shape)  # as if the metric were the reward
+        one = linear.group_effects(fit, Offer(features=maps, control=offers.control), members)[""]
+        parts.append(size * _of_regression(fit, one))
+    return np.stack(parts, -1)
+
+
+def long_range(
+    fit: Known, offers: Offer, some: Sequence[int], possible: BoolArray, alpha: float
+) -> tuple[FloatArray, FloatArray]:
+    """The range at all times of each arm on the reward, for some users together, at another level: (K,) twice."""
+    low, high = _together(fit, offers, some, possible).found.at_all_times(alpha)
+    return low[:, 0], high[:, 0]
+
+
 def groups(state: TrialState) -> dict[str, list[int]]:
     """The places of all users, and of the members of each group."""
     members: dict[str, list[int]] = {EVERYBODY: list(range(len(state.users)))}
@@ -165,7 +207,7 @@ def groups(state: TrialState) -> dict[str, list[int]]:
 
 
 def better(state: TrialState, metric: str) -> Literal["higher", "lower"]:
-    """Which way of a metric is good: as the file says, or down where every user who weighs it counts it as a cost."""
+    """The good direction of a metric: as in the file, or down where every user who weighs it counts it as a cost."""
     if state.spec.metrics[metric].better == "lower":
         return "lower"
     m = state.problem.metrics.index(metric)
@@ -173,73 +215,12 @@ def better(state: TrialState, metric: str) -> Literal["higher", "lower"]:
     return "lower" if (weights <= 0).all() and (weights < 0).any() else "higher"
 
 
-def named(
-    state: TrialState,
-    who: str,
-    on: str,
-    ranges: FloatArray,
-    times: IntArray,
-    possible: BoolArray,
-    seasons: IntArray | None = None,
-    stands: BoolArray | None = None,
-) -> list[Effect]:
-    """The arms of (5, K) ranges by their names."""
-    arms = state.problem.arms
-    least = ROUND_OFF * (ranges[4] - ranges[3])
-    ranges = np.concatenate([np.where(np.abs(ranges[:1]) > least, ranges[:1], 0.0), ranges[1:]])
-    seen, stood = ([None] * len(arms) if column is None else column.tolist() for column in (seasons, stands))
-    rows = zip(arms, ranges.T.tolist(), times.tolist(), possible.tolist(), seen, stood, strict=False)
-    return [
-        Effect(who, arm, on, value, end(a), end(b), end(c), end(d), MODEL, n, can, *rest)
-        for arm, (value, a, b, c, d), n, can, *rest in rows
-    ]
-
-
-def compared(state: TrialState) -> int:
-    """How many arms of this trial are compared with somebody's control; those that are retired were."""
+def compared_arms(state: TrialState) -> int:
+    """Number of arms that are compared with a control, retired ones too."""
     profiles, K = [state.profile(user) for user in state.users], len(state.problem.arms)
     kinds = {(p.control.tobytes(), p.allowed is None or p.allowed.tobytes()): p for p in profiles}  # most are alike
     control = np.array([p.control[:K] for p in kinds.values()])
     return many.compared(control, may_get(state, [p.user for p in kinds.values()]))
-
-
-def _everybody(state: TrialState, found: Known, offers: Offer) -> Compared:
-    """The effects on the reward of all users together, by their offers: (K,)."""
-    names = list(state.users)
-    return field.on_reward(field.compared(found, offers, range(len(names)), may_get(state, names)))
-
-
-def _seasons(fit: Inference, offers: Offer) -> IntArray | None:
-    """That have told of each arm and its control: (H, K, 1 + M); None: no season does anything to an arm alone."""
-    return seasons_of_both(fit.learner, fit.evidence, offers) if isinstance(fit, Known) else None
-
-
-def _own_fit(state: TrialState) -> Fit:
-    own = state.policy.inference(state.settled())
-    if own is None:
-        raise InputError(f"policy {state.spec.policy.name!r} has no fit for inference: give that of an analysis")
-    return own[0]
-
-
-def group_ranges(state: TrialState, fit: Inference, offers: Offer, some: list[int], possible: BoolArray) -> FloatArray:
-    """Of some users together, on the reward and each metric; possible is (H, K), of all: (5, K, 1 + M)."""
-    if isinstance(fit, Known):
-        return field.five(field.together(fit, offers, some, possible))
-    return _group_ranges(state, fit, offers, some)
-
-
-def _group_ranges(state: TrialState, fit: Fit, offers: Offer, some: list[int]) -> FloatArray:
-    parts = [_ranges(fit, linear.group_effects(fit, offers, {"": some})[""])]
-    for m, size in enumerate(state.problem.sizes):
-        parts.append(size * _ranges(fit, linear.group_effects(fit, _metric_offer(offers, m), {"": some})[""]))
-    return np.stack(parts, -1)
-
-
-def _ranges(fit: Fit, found: linear.Effects) -> FloatArray:
-    """Estimate, guaranteed and likely range: (5, ..., K)."""
-    likely = float(ndtri(0.5 + LIKELY / 2) * fit.noise_bound / fit.radius)  # as a share of the guaranteed range
-    half = likely * (found.estimate - found.low)
-    return np.stack([found.estimate, found.low, found.high, found.estimate - half, found.estimate + half])
 
 
 def given(state: TrialState, users: Sequence[str]) -> IntArray:
@@ -250,29 +231,75 @@ def given(state: TrialState, users: Sequence[str]) -> IntArray:
 
 
 def available(state: TrialState, users: Sequence[str]) -> BoolArray:
-    """Whether each of these users can get each arm now: (H, K)."""
-    arms, found = state.problem.arms, may_get(state, users)
-    for row, user in zip(found, users, strict=True):
+    """Arms that each of these users can get now: (H, K)."""
+    arms, can = state.problem.arms, may_get(state, users)
+    for row, user in zip(can, users, strict=True):
         excluded = set(state.excluded(user))
         row &= [arm not in excluded for arm in arms]
-    return found
+    return can
 
 
 def may_get(state: TrialState, users: Sequence[str]) -> BoolArray:
-    """Whether each of these users may get each arm, in this season or another, or might until it was retired: (H, K).
+    """Arms that each of these users may get, in this season or another, or might until they were retired: (H, K).
 
-    What is known of an arm does not change when it is closed for a season, and stopping rules look at the same users.
+    The evidence about an arm does not change when it is closed for a season, and stopping rules look at the same users.
     """
-    found = np.ones((len(users), len(state.problem.arms)), bool)
-    for row, user in zip(found, users, strict=True):
+    may = np.ones((len(users), len(state.problem.arms)), bool)
+    for row, user in zip(may, users, strict=True):
         allowed = state.profile(user).allowed
         row &= True if allowed is None else allowed[: len(row)]
-    return found
+    return may
 
 
-def _metric_offer(offers: Offer, m: int) -> Offer:
-    """The same users, as if one metric were the reward."""
-    maps = offers.maps
-    if maps is None:
-        raise InputError("effects on metrics need the arms' maps Phi")
-    return Offer(features=np.broadcast_to(maps[..., m, :], offers.features.shape), control=offers.control)
+def _records(
+    state: TrialState, who: str, measures: Sequence[str], found: Estimated, times: IntArray, can: BoolArray,
+    seasons: IntArray | None,
+) -> list[Effect]:  # fmt: skip
+    """Effects by arm and measure; seasons are (K, 1 + M)."""
+    estimate, low, high, likely_low, likely_high = found.five  # (K, 1 + M) each
+    estimate = np.where(np.abs(estimate) > ROUND_OFF * (likely_high - likely_low), estimate, 0.0)
+    effects = []
+    for m, on in enumerate(measures):
+        for k, arm in enumerate(state.problem.arms):
+            a, b, c, d = (end(float(part[k, m])) for part in (low, high, likely_low, likely_high))
+            told = None if seasons is None else int(seasons[k, m])
+            sure = None if found.significant is None else bool(found.significant[k, m])
+            value, n, possible = float(estimate[k, m]), int(times[k]), bool(can[k])
+            effects.append(Effect(who, arm, on, value, a, b, c, d, MODEL, n, possible, told, sure))
+    return effects
+
+
+def _together(fit: Known, offers: Offer, some: Sequence[int], possible: BoolArray) -> Compared:
+    """Each arm for some users together, on the reward and each metric: (K, 1 + M)."""
+    can = np.zeros((len(some), fit.structure.arms), bool)  # with room for arms that are still to come
+    can[:, : possible.shape[-1]] = possible[list(some)]
+    part = contrasts.some_of(offers, list(some))
+    noise, preference = single.noise(fit.learner, fit.evidence, part), contrasts.preferences(fit, part)
+    alone = single.together(noise, preference, part.control, contrasts.weights(can))
+    return Compared(contrasts.together(fit, part, can), alone)
+
+
+def _on_reward(effects: Compared) -> Compared:
+    return Compared(Found(*(column[..., 0] for column in effects.found)), effects.single[..., 0])
+
+
+def _five(found: Found) -> FloatArray:
+    return np.stack([found.mean, *found.at_all_times(), *found.likely])
+
+
+def _of_regression(fit: Fit, found: linear.Effects) -> FloatArray:
+    likely = float(ndtri(0.5 + LIKELY / 2) * fit.noise_bound / fit.radius)  # as a share of the guaranteed range
+    half = likely * (found.estimate - found.low)
+    return np.stack([found.estimate, found.low, found.high, found.estimate - half, found.estimate + half])
+
+
+def _seasons(fit: Inference, offers: Offer) -> IntArray | None:
+    """Seasons with outcomes of each arm and of its control: (H, K, 1 + M); None: no season acts on a single arm."""
+    return seasons_of_both(fit.learner, fit.evidence, offers) if isinstance(fit, Known) else None
+
+
+def _own_fit(state: TrialState) -> Fit:
+    own = state.policy.inference(state.settled())
+    if own is None:
+        raise InputError(f"policy {state.spec.policy.name!r} has no fit for inference: give that of an analysis")
+    return own[0]

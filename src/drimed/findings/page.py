@@ -1,10 +1,10 @@
-"""The overview page, and the report: the same page frozen into one file, and its tables as CSV."""
+"""The overview page, and the report: the same page frozen into one file, with its tables as sheets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
 from importlib import resources
@@ -13,23 +13,29 @@ from pathlib import Path
 from typing import Any
 
 from drimed.errors import InputError, MissingExtraError
-from drimed.findings import over_time as past
-from drimed.findings import worse_off
-from drimed.findings.analyse import Analysis, analyse, assumptions, sentences, units
-from drimed.findings.charts import allocation, course, covariates, over_time, stopping, varying
-from drimed.findings.charts.forest import Better, Row, forest
-from drimed.findings.charts.svg import Chart
-from drimed.findings.dictionary import meanings
-from drimed.findings.effects import EVERYBODY, MODEL, Recommendation, better, groups
-from drimed.findings.stopping import story
-from drimed.findings.undecided import NOTHING_YET, undecided
-from drimed.findings.upcoming import upcoming
-from drimed.findings.varying import Varying
+from drimed.findings.analysis import Analysis, analyse
+from drimed.findings.charts import effects as effect_charts
+from drimed.findings.charts import progress
+from drimed.findings.charts.effects import EffectRow
+from drimed.findings.charts.svg import MOST_LOOKS, Chart
+from drimed.findings.checks import describe_checks
+from drimed.findings.effects import EVERYBODY, MODEL, REWARD, Recommendation, better, groups
+from drimed.findings.wording import (
+    NOTHING_YET,
+    Words,
+    describe_benefit,
+    summary,
+    undecided,
+    units,
+    upcoming,
+    words_of,
+)
 from drimed.formatting import amount, counted, measured, moment, percent, short, span
 from drimed.learning.field.contrasts import ALPHA, Known
 from drimed.outputs import replacing
 from drimed.records import Effect
-from drimed.trial.model_free import EXACT, PROPENSITIES, REWARD
+from drimed.trial.export import MEANING
+from drimed.trial.model_free import EXACT, PROPENSITIES
 from drimed.trial.seasons import calendar
 from drimed.trial.tables.writing import sheet
 from drimed.trial.trial import Trial
@@ -41,51 +47,134 @@ except ImportError as error:
 
 GROUPED = "all users and groups"
 SOURCES = (MODEL, PROPENSITIES, EXACT)  # of effects, in the order in which they are shown
-MOST_USERS = 1000  # in the tables of the page; the CSV files have all
+MOST_USERS = 1000  # in the tables of the page; the files beside it have all
 MOST_ROWS = 40  # of a chart with groups; with more, all users together are shown
+
+_SEASON = {name: MEANING[name] for name in ("episode", "season", "date")}
+_LIKELY = {
+    "likely_low": "lower end of the likely range (95 %, at one look); empty: nothing is known yet",
+    "likely_high": "upper end of the likely range; empty: nothing is known yet",
+}
+_EFFECT = {
+    "arm": "the arm that is compared with the control",
+    "on": "the reward or a metric, in its unit",
+    "estimate": "estimated difference between the arm and the control; empty: nothing is known yet",
+    **_LIKELY,
+}
+TABLES: dict[str, dict[str, str]] = {
+    "effects": {
+        "who": "all users, a group or a user",
+        **_EFFECT,
+        "low": "lower end of the range that holds at all times at once; empty: nothing is known yet",
+        "high": "upper end of the range that holds at all times at once; empty: nothing is known yet",
+        "source": "the model, or the propensities alone",
+        "decisions": "how often the arm was given here",
+        "available": "whether a user here can get the arm now",
+        "seasons": "seasons with outcomes of the arm and of the control; with fewer than 2 the arm is not judged; "
+        "empty: it does not matter in this model, or for effects from the propensities alone",
+        "significant": "whether the likely range excludes 0 after adjusting for multiple comparisons; empty: none made",
+        "retired": "whether the arm was retired: it is not given any more",
+        "own_outcomes": "outcomes of the arm here; empty: not counted",
+    },
+    "recommendations": {
+        "user": MEANING["user"],
+        "arm": "the arm with the largest estimated reward for the user, of the control and the arms with outcomes",
+        "control": "the user's control",
+        "effect": "estimated difference between the arm and the control",
+        "effect_low": "lower end of the range of that effect that holds at all times at once",
+        "effect_high": "upper end of the range of that effect that holds at all times at once",
+        **_LIKELY,
+        "lead": "estimated lead over the next best arm; empty: no other arm has outcomes",
+        "runner_up": "the next best arm with outcomes; empty: there is none",
+        "p_best": "probability that the arm is the best of all for the user, by the model",
+    },
+    "allocation": _SEASON,
+    "over_time": {**_SEASON, **_EFFECT},
+    "varies": {
+        "metric": "the metric, in its unit",
+        "family": "the term of the model",
+        "text": "the same in words",
+        "deviation": "standard deviation beyond the covariates' part, but for rows of a covariate itself",
+        "low": "lower end of its likely range; 0: it may be nothing",
+        "high": "upper end of its likely range",
+        "identifiable": "whether the outcomes tell it from other components; if not, only `high` says something",
+    },
+    "levels": {
+        "of": "site or season",
+        "metric": "the metric, in its unit",
+        "name": "the site or season",
+        "outcomes": "its number of outcomes",
+        "estimate": "expected outcome under the control: at a site with a typical context, in a season with its own",
+        "low": "lower end of its likely range",
+        "high": "upper end of its likely range",
+    },
+    "covariates": {
+        "covariate": "an attribute of users or a context",
+        "value": "its value, in its unit, or its level",
+        **_EFFECT,
+        "estimate": "the effect if all users had this value",
+    },
+}
 
 
 @dataclass(frozen=True)
-class View:
-    """What of an analysis is shown."""
+class PageView:
+    """The part of an analysis that is shown."""
 
-    who: str  # whose effects: a user, a group, EVERYBODY or GROUPED
-    on: Sequence[str]  # effects on what: one chart each
+    who: str  # a user, a group, EVERYBODY or GROUPED
+    on: Sequence[str]  # measures: one chart of effects each
     users: Sequence[str]  # in tables
-    by_user: bool = False  # what each user was given, instead of the shares of the arms
+    by_user: bool = False  # the arms of each user, instead of the shares of the arms
 
 
-def shown(a: Analysis, view: View) -> dict[str, Any]:
-    """Everything that the template `findings.html` needs, but for what a live page adds."""
-    some, called, unit = set(view.users), calendar(a.seen.state), units(a.seen.state)
+def page_context(a: Analysis, view: PageView) -> dict[str, Any]:
+    """The variables of the template `findings.html`, but for those that a live page adds."""
+    state, some = a.data.state, set(view.users)
+    words, unit = words_of(a), units(state)
+    history, withdrawn = a.stopping, a.checks.withdrawn
+    metrics = [(m, unit[m], f"-{i + 1}" if i else "") for i, m in enumerate(state.problem.metrics)]
+    found = a.variation
+    charts = {
+        "effects": [_effects(a, words, view.who, on, i) for i, on in enumerate(view.on)],
+        "over_time": [effect_charts.over_time(a, on, unit[on]) for on in view.on[:1]],
+        "drift": [progress.evidence(a)],
+        "varies": [],
+        "levels": [],
+    }
+    if found is not None:
+        for m, u, n in metrics:
+            charts["varies"].append(progress.components(found.components, words, m, u, f"varies-chart{n}"))
+            charts["levels"].append(progress.site_levels(found.sites, words, m, u, f"sites-chart{n}"))
+            charts["levels"].append(progress.season_levels(found.seasons, words, m, u, f"seasons-chart{n}"))
+    titles = [] if found is None else [(f"{words.group}s", found.sites), ("seasons", found.seasons)]
     return {
-        "called": called,
+        **{name: [c for c in some_charts if c is not None] for name, some_charts in charts.items()},
         "a": a,
-        "summary": sentences(a),
-        "assumptions": [*assumptions(a.checks, a.seen.state), ("With and without the model", a.agreement.says)],
+        "words": words,
+        "mixed": found is not None,
+        "called": calendar(state),
+        "summary": summary(a),
+        "assumptions": [*describe_checks(a.checks, state), ("With and without the model", a.agreement.describe())],
         "level": _level(a),
-        "withdrawn": a.checks.withdrawn,
-        "effects": [c for i, on in enumerate(view.on) if (c := _effects(a, view.who, on, i)) is not None],
-        "undecided": undecided(a),
-        "recommendations": [r for r in a.recommendations if r.user in some] if _known(a) else [],
+        "withdrawn": withdrawn,
+        "by_site": _by_site(a, words, view),
+        "undecided": undecided(a, words),
+        "recommendations": [r for r in a.recommendations if r.user in some] if a.has_estimates() else [],
         "nothing_yet": NOTHING_YET if all(r.alone for r in a.recommendations) else "",
-        "over_time": [c for on in view.on[:1] if (c := over_time.over_time(a, on, unit[on])) is not None],
-        "reward": course.reward(a),
-        "worse_off": worse_off.worse_off(a, some) if len(a.seen.state.users) > 1 else [],
-        "worse_off_words": worse_off.said(a),
+        "levels_title": " and ".join(noun for noun, part in titles if part).capitalize(),
+        "covariates": effect_charts.covariates(a, REWARD, unit[REWARD], words),
+        "reward": progress.reward(a),
+        "worse_off": [x for x in a.benefit.users if x.user in some] if len(state.users) > 1 else [],
+        "worse_off_text": describe_benefit(a, words),
         "in_unit": f", in {unit[REWARD]}" if unit[REWARD] else "",
         "by_user": view.by_user,
-        "allocation": allocation.by_user(a, view.users) if view.by_user else allocation.by_arm(a),
-        "drift": [c for c in (course.evidence(a),) if c is not None],
+        "allocation": progress.by_user(a, view.users) if view.by_user else progress.by_arm(a),
         "foreseen": True,
-        "upcoming": upcoming([d for d in a.next if d.user in some], a.seen.state.problem.arms),
-        "promise": a.promise,
-        "promise_of_sums": a.promise_of_sums,
+        "upcoming": upcoming([d for d in a.next if d.user in some], state.problem.arms),
         "exact": any(x.source == EXACT for x in a.effects),
-        **_varying(a, view),
-        "stopping": a.stopping,
-        "stopping_story": [] if a.stopping is None else story(a.stopping, withdrawn=bool(a.checks.withdrawn)),
-        "stopping_charts": [] if a.stopping is None else stopping.of_rules(a.stopping),
+        "stopping": history,
+        "stopping_text": [] if history is None else history.describe(withdrawn=withdrawn is not None),
+        "stopping_charts": [] if history is None else progress.rule_charts(history),
     }
 
 
@@ -107,22 +196,11 @@ def style() -> str:
 
 
 def write_report(trial: Trial, out: Path, *, suffix: str = ".csv", force: bool = False) -> Path:
-    """Everything about a trial, into a folder, with tables as sheets (.csv or .xlsx); returns the page."""
-    analysis = analyse(trial)
-    tables: dict[str, Sequence[Mapping[str, Any]]] = {
-        "effects": [_sourced(analysis, x) for x in analysis.effects],
-        "recommendations": [_flat(r) for r in analysis.recommendations],
-        "allocation": _allocation(analysis),
-        "over_time": past.rows(analysis.past, calendar(analysis.seen.state)),
-    }
-    if (found := analysis.varying) is not None:
-        tables["varies"] = [asdict(v) for v in found.varies]
-        tables["levels"] = [
-            {"of": of} | asdict(v) for of, part in (("site", found.sites), ("season", found.seasons)) for v in part
-        ]
-        tables["covariates"] = [row for line in found.lines for row in line.rows()]
+    """Write the page and its tables (.csv or .xlsx) into a folder; returns the page."""
+    a = analyse(trial)
+    tables = report_tables(a)
     files = {name + suffix: sheet(rows, suffix, meanings=partial(meanings, name)) for name, rows in tables.items()}
-    files["index.html"] = report(analysis).encode()
+    files["index.html"] = report(a).encode()
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -134,151 +212,131 @@ def write_report(trial: Trial, out: Path, *, suffix: str = ".csv", force: bool =
     return out / "index.html"
 
 
-def report(analysis: Analysis) -> str:
+def report(a: Analysis) -> str:
     """The page."""
-    state = analysis.seen.state
+    state = a.data.state
     who = GROUPED if 1 < len(groups(state)) <= MOST_ROWS // len(state.problem.arms) else EVERYBODY
     measures = [REWARD, *(m for m in state.problem.metrics if m != REWARD)]
-    view = View(who, measures, list(state.users)[:MOST_USERS])
+    view = PageView(who, measures, list(state.users)[:MOST_USERS])
     page = {
-        "s": analysis.status,
+        "s": a.status,
         "live": False,
         "style": style(),
         "written": datetime.now(UTC).isoformat(),
         "version": version("drimed"),
         "left_out": max(0, len(state.users) - MOST_USERS),
     }
-    return environment().get_template("report.html").render(page | shown(analysis, view))
+    return environment().get_template("report.html").render(page | page_context(a, view))
 
 
-def _varying(a: Analysis, view: View) -> dict[str, Any]:
-    """What a model of the field has found besides the effects: charts, one for each metric, and words."""
-    found, state = a.varying, a.seen.state
-    if found is None:
-        return {"field": None, "varies": [], "levels": [], "levels_title": "", "covariates": [], "by_site": None}
-    metrics = [(m, state.spec.metrics[m].unit, i) for i, m in enumerate(state.problem.metrics)]
-    levels = [chart(found, *metric) for metric in metrics for chart in (varying.sites, varying.seasons)]
-    return {
-        "field": found.words,
-        "varies": [c for metric in metrics if (c := varying.components(found, *metric)) is not None],
-        "levels": [c for c in levels if c is not None],
-        "covariates": covariates.covariates(_marked(a, found), REWARD, state.spec.reward.unit),
-        "by_site": _by_site(a, view),
-        "levels_title": " and ".join(
-            f"{noun}s" for noun, part in ((found.words.group, found.sites), (found.words.season, found.seasons)) if part
-        ).capitalize(),
+def report_tables(a: Analysis) -> dict[str, list[Mapping[str, Any]]]:
+    """The tables beside the page, by name."""
+    arms, called = a.data.state.problem.arms, calendar(a.data.state)
+
+    def season(episode: int) -> dict[str, str]:
+        return {"season": called.names.get(episode, ""), "date": called.dates.get(episode, "")}
+
+    allocation = [
+        {"episode": e, **{f"arm {arm}" if arm in _SEASON else arm: n for arm, n in zip(arms, row, strict=True)}}
+        for e, row in zip(a.benefit.episode.tolist(), a.benefit.allocation.tolist(), strict=True)
+    ]
+    tables: dict[str, list[Mapping[str, Any]]] = {
+        "effects": [_effect_row(a, x) for x in a.effects],
+        "recommendations": [_recommendation_row(r) for r in a.recommendations],
+        "allocation": [row | season(int(row["episode"])) for row in allocation],
+        "over_time": [
+            {"episode": past.episode, **{name: getattr(x, name) for name in _EFFECT}, **season(past.episode)}
+            for past in a.past
+            for x in past.effects
+        ],
     }
+    if (found := a.variation) is not None:
+        words = words_of(a)
+        tables["varies"] = [asdict(c) | {"text": words.component(c.family)} for c in found.components]
+        levels = (("site", found.sites), ("season", found.seasons))
+        tables["levels"] = [{"of": of} | asdict(v) for of, part in levels for v in part]
+        tables["covariates"] = [row for x in found.covariates for row in x.rows()]
+    return tables
 
 
-def _marked(a: Analysis, found: Varying) -> Varying:
-    """With the arms that are retired named so."""
-    return replace(found, lines=[replace(line, arm=a.named(line.arm)) for line in found.lines])
+def meanings(table: str, columns: Iterable[str]) -> dict[str, str]:
+    """The meanings of these columns of a table; those of the allocation are arms."""
+    return {name: TABLES[table].get(name, "how often this arm was given in that season") for name in columns}
 
 
-def _by_site(a: Analysis, view: View) -> Chart | None:
-    """The effects on the reward for each user, where they are not too many."""
-    found, some = a.varying, set(view.users)
-    mine = [x for x in a.own_effects if x.who in some and _shows(x)]
-    if found is None or len(some) < 2 or len(mine) > MOST_ROWS:
-        return None
-    unit = a.seen.state.spec.reward.unit
-    title = f"Effects on {measured(REWARD, unit)} against control: each {found.words.user}{found.words.scope}"
-    rows = [_row(a, x, None, f"{x.who}: {x.arm}") for x in mine]
-    return forest("site-effects-chart", title, rows, on=REWARD, unit=unit, promise=a.promise)
+def _effect_row(a: Analysis, effect: Effect) -> dict[str, Any]:
+    row = {name: "" if value is None else value for name, value in effect.plain().items()}
+    if not effect.is_known:
+        row["estimate"] = ""
+    row["retired"] = effect.arm in a.data.state.retired
+    if a.variation is not None:
+        on_reward = effect.on == REWARD and effect.source == MODEL
+        source = a.variation.sources.get((effect.who, effect.arm)) if on_reward else None
+        row["own_outcomes"] = "" if source is None else source.here
+    return row
 
 
-def _shows(effect: Effect) -> bool:
-    """Whether there is something to draw: the control against itself has no effect, and before any data all is open."""
-    return not effect.is_control and effect.is_known
+def _recommendation_row(r: Recommendation) -> dict[str, Any]:
+    e = r.effect
+    ends = {"effect_low": e.low, "effect_high": e.high, "likely_low": e.likely_low, "likely_high": e.likely_high}
+    row = {"user": r.user, "arm": e.arm, "control": r.control, "effect": e.estimate}
+    row |= {name: "" if end is None else end for name, end in ends.items()}
+    row |= {"lead": "", "runner_up": ""} if r.alone else {"lead": r.lead, "runner_up": r.runner_up}
+    return row | {"p_best": r.p_best}
 
 
-def _known(a: Analysis) -> bool:
-    """Whether outcomes have told anything about arms."""
-    return bool(a.seen.told.any()) and all(x.is_known for x in a.own_effects)
+def _row(a: Analysis, words: Words, effect: Effect, label: str, on: str) -> EffectRow:
+    state = a.data.state
+    good = None if on == REWARD else better(state, on)
+    holds, retired = a.checks.withdrawn is None, effect.arm in state.retired
+    if a.variation is None:
+        return EffectRow(label, effect, good, judged=holds, retired=retired)
+    on_reward = on == REWARD and effect.source == MODEL
+    note = words.source(a.variation.sources.get((effect.who, effect.arm))) if on_reward else ""
+    return EffectRow(label, effect, good, judged=holds and a.can_be_judged(effect), note=note, retired=retired)
 
 
-def _row(a: Analysis, effect: Effect, good: Better | None, label: str) -> Row:
-    stands, retired = a.checks.withdrawn is None, effect.arm in a.seen.state.retired
-    if a.varying is None:
-        return Row(label, effect, good, judged=stands, retired=retired)
-    rests = a.varying.rests.get((effect.who, effect.arm)) if effect.on == REWARD and effect.source == MODEL else None
-    note = "" if rests is None else rests.says
-    return Row(label, effect, good, judged=stands and a.known(effect), note=note, retired=retired)
-
-
-def _effects(a: Analysis, who: str, on: str, place: int) -> Chart | None:
-    state = a.seen.state
-    order = list(groups(state)) if who == GROUPED else [who]
-    found = [x for x in a.effects if x.who in order and x.on == on and _shows(x)] if a.seen.told.any() else []
-    found.sort(key=lambda x: (order.index(x.who), state.problem.arms.index(x.arm), SOURCES.index(x.source)))
-    found, left_out = _main(a, found)
-    metric = state.spec.metrics.get(on)
-    good = None if metric is None or on == REWARD else better(state, on)
+def _effects(a: Analysis, words: Words, who: str, on: str, place: int) -> Chart | None:
+    """The effects on a measure; of many arms, those that were given most."""
+    state = a.data.state
+    order, arms = list(groups(state)) if who == GROUPED else [who], state.problem.arms
+    known = [x for x in a.effects if x.is_known and not x.is_control] if a.data.told.any() else []
+    shown = [x for x in known if x.who in order and x.on == on]
+    shown.sort(key=lambda x: (order.index(x.who), arms.index(x.arm), SOURCES.index(x.source)))
+    compared = list(dict.fromkeys(x.arm for x in shown))
+    left_out = ""
+    if len(compared) > MOST_LOOKS:
+        some = {arm for arm in sorted(compared, key=lambda arm: -a.times[arm])[:MOST_LOOKS] if a.times[arm]}
+        left_out = f" ({len(some)} of {counted(len(compared), 'arm')}, those given most)"
+        shown = [x for x in shown if x.arm in some]
+    rows = [_row(a, words, x, (f"{x.who}: " if who == GROUPED else "") + x.arm, on) for x in shown]
+    id = f"effects-chart-{place + 1}" if place else "effects-chart"
     unit = units(state)[on]
-    rows = [_row(a, x, good, (f"{x.who}: " if who == GROUPED else "") + x.arm) for x in found]
-    id = "effects-chart" if place == 0 else f"effects-chart-{place + 1}"
-    scope = "" if a.varying is None else a.varying.words.scope
-    title = f"Effects on {measured(on, unit)} against control: {who}{scope}{left_out}"
-    return forest(id, title, rows, on=on, unit=unit, promise=a.promise)
+    title = f"Effects on {measured(on, unit)} against control: {who}{words.scope}{left_out}"
+    return effect_charts.forest(id, title, rows, on=on, unit=unit, promise=a.promise)
 
 
-def _main(a: Analysis, found: list[Effect]) -> tuple[list[Effect], str]:
-    """Of many arms, those that were given most; and what to say about the others."""
-    arms = list(dict.fromkeys(x.arm for x in found))
-    if len(arms) <= allocation.MOST_ARMS:
-        return found, ""
-    times = dict(zip(a.seen.state.problem.arms, a.course.allocation.sum(0).tolist(), strict=True))
-    some = {arm for arm in sorted(arms, key=lambda arm: -times[arm])[: allocation.MOST_ARMS] if times[arm]}
-    said = f" ({len(some)} of {counted(len(arms), 'arm')}, those given most)"
-    return [x for x in found if x.arm in some], said
+def _by_site(a: Analysis, words: Words, view: PageView) -> Chart | None:
+    """The effects on the reward for each user, where they are not too many."""
+    some = set(view.users)
+    own = [x for x in a.own_effects if x.who in some and x.is_known and not x.is_control]
+    if a.variation is None or len(some) < 2 or len(own) > MOST_ROWS:
+        return None
+    unit = a.data.state.spec.reward.unit
+    title = f"Effects on {measured(REWARD, unit)} against control: each {words.user}{words.scope}"
+    rows = [_row(a, words, x, f"{x.who}: {x.arm}", REWARD) for x in own]
+    return effect_charts.forest("site-effects-chart", title, rows, on=REWARD, unit=unit, promise=a.promise)
 
 
 def _level(a: Analysis) -> str:
-    """At which confidence the guaranteed ranges hold, and when."""
+    """The confidence of the long ranges, and its conditions."""
     if a.checks.withdrawn:
         return "not here: see the first line of this page"
     if isinstance(a.fit, Known):
         return f"{100 * (1 - ALPHA):g} %, for each effect by itself"
+    holds = "if the noise is as said"
     if a.fit.spread is not None:
         holds = "in each season"
-    elif a.seen.state.spec.noise.kind == "learned":
+    elif a.data.state.spec.noise.kind == "learned":
         holds = "approximately, because the noise is estimated too"
-    else:
-        holds = "if the noise is as said"
-    return f"{100 * (1 - a.seen.state.spec.delta):g} %, {holds}"
-
-
-def _sourced(a: Analysis, effect: Effect) -> dict[str, Any]:
-    """An effect, and how much of what is known about it comes from outcomes here; ends that are not known are empty."""
-    plain = {name: "" if value is None else value for name, value in effect.plain().items()}
-    if not effect.is_known:
-        plain["estimate"] = ""
-    plain["retired"] = effect.arm in a.seen.state.retired
-    if a.varying is None:
-        return plain
-    rests = a.varying.rests.get((effect.who, effect.arm)) if effect.on == REWARD and effect.source == MODEL else None
-    known = {"own_outcomes": ""} if rests is None else {"own_outcomes": rests.outcomes}
-    return plain | known
-
-
-def _flat(r: Recommendation) -> dict[str, Any]:
-    e = r.effect
-    found = {"effect_low": e.low, "effect_high": e.high, "likely_low": e.likely_low, "likely_high": e.likely_high}
-    ends = {name: "" if end is None else end for name, end in found.items()}
-    own = {"user": r.user, "arm": e.arm, "control": r.control, "effect": e.estimate}
-    next_best = {"lead": "", "runner_up": ""} if r.alone else {"lead": r.lead, "runner_up": r.runner_up}
-    return own | ends | next_best | {"p_best": r.p_best}
-
-
-def _allocation(analysis: Analysis) -> list[dict[str, Any]]:
-    arms, course, called = analysis.seen.state.problem.arms, analysis.course, calendar(analysis.seen.state)
-    own = ("episode", "season", "date")
-    return [
-        {
-            "episode": int(e),
-            **{f"arm {arm}" if arm in own else arm: int(n) for arm, n in zip(arms, row, strict=True)},
-            "season": called.names.get(int(e), ""),
-            "date": called.dates.get(int(e), ""),
-        }
-        for e, row in zip(course.episode, course.allocation, strict=True)
-    ]
+    return f"{100 * (1 - a.data.state.spec.delta):g} %, {holds}"

@@ -11,8 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from drimed.findings.charts import svg
-from drimed.findings.charts.course import axes, columns, through
-from drimed.findings.charts.svg import Chart, Key, Scale, Table, el
+from drimed.findings.charts.svg import Chart, Key, Panel, RangeRow, Scale, Series, Table, el
 from drimed.formatting import measured as in_unit
 from drimed.formatting import percent, short
 from drimed.rehearsal.designs import OWN
@@ -41,20 +40,17 @@ def power(records: Mapping[str, Record]) -> Chart | None:
     shown = dict(list(shown.items())[:MOST_LINES])
     L = max(int(r.looks[-1]) + 1 for r in shown.values())
     found = {name: power_by_season(r, _claim(r)) for name, r in shown.items()}
-
-    def draw(width: int) -> tuple[float, list[Markup]]:
-        made, x, y, frame = axes(width, (0.0, 1.0), 230.0, [str(season + 1) for season in range(L)], "season")
-        made.append(svg.line(frame[0], y(0.8), frame[1], y(0.8), "allowed"))
-        for k, (name, numbers) in enumerate(found.items()):
-            at = shown[name].looks.tolist()
-            upper = [(x(t), y(n.value + SURE * n.error)) for t, n in zip(at, numbers, strict=True)]
-            lower = [(x(t), y(n.value - SURE * n.error)) for t, n in zip(at, numbers, strict=True)]
-            made.append(svg.path([*upper, *reversed(lower)], f"b{k}", closed=True))
-            made.append(svg.path([(x(t), y(n.value)) for t, n in zip(at, numbers, strict=True)], f"l{k}"))
-        tips = ["; ".join([f"season {t + 1}", *(f"{n}: {percent(v[t].value)}" for n, v in found.items() if t < len(v))])
-                for t in range(L)]  # fmt: skip
-        return 276.0, made + columns(x, tips, frame, 230.0)
-
+    series = []
+    for k, (name, numbers) in enumerate(found.items()):
+        by_season = dict(zip(shown[name].looks.tolist(), numbers, strict=True))
+        points = [by_season.get(t) for t in range(L)]
+        low, high = ([0.0 if n is None else n.value + side * SURE * n.error for n in points] for side in (-1, 1))
+        series.append(Series([None if n is None else n.value for n in points], low, high, line=f"l{k}", band=f"b{k}"))
+    tips = [
+        "; ".join([f"season {t + 1}", *(f"{n}: {percent(v[t].value)}" for n, v in found.items() if t < len(v))])
+        for t in range(L)
+    ]
+    panel = Panel(series, [str(t + 1) for t in range(L)], tips, levels=[0.8])
     called = CALLED[_claim(next(iter(shown.values())))]
     rows = [[str(t + 1), *(_pm(v[t]) if t < len(v) else "" for v in found.values())] for t in range(L)]
     last = {name: v[-1] for name, v in found.items()}
@@ -65,7 +61,8 @@ def power(records: Mapping[str, Record]) -> Chart | None:
     )  # fmt: skip
     keys = [Key(name, f"k{k}") for k, name in enumerate(found)]
     table = Table("Power by season, ± standard error", ["season", *found], rows)
-    return svg.drawn("power-chart", "Power against seasons", says, draw, table, keys)
+    draw = svg.lines([panel], (0.0, 1.0), "season", number=percent)
+    return svg.chart("power-chart", "Power against seasons", says, draw, table, keys)
 
 
 def trade_off(measured: Mapping[str, Measured], unit: str = "") -> Chart | None:
@@ -112,28 +109,20 @@ def trade_off(measured: Mapping[str, Measured], unit: str = "") -> Chart | None:
         "cost users less."
     )
     table = Table("Designs", ["design", "power", what], rows)
-    return svg.drawn("designs-chart", "Regret against power, by design", says, draw, table, keys)
+    return svg.chart("designs-chart", "Regret against power, by design", says, draw, table, keys)
 
 
 def allocation(record: Record, arms: Sequence[str], scenario: str) -> Chart:
-    """How often each arm is given in each season: the mean, and where the middle half of the trials is."""
+    """The mean share of each arm in each season, with the middle half of the trials."""
     q = np.nanquantile(record.shares, [0.25, 0.5, 0.75], axis=0)  # (3, L, K), of the trials that go on
     mean = np.nanmean(record.shares, 0)
-    L = q.shape[1]
-
-    def draw(width: int) -> tuple[float, list[Markup]]:
-        made, x, y, frame = axes(width, (0.0, 1.0), 230.0, [str(season + 1) for season in range(L)], "season")
-        for k in range(min(len(arms), MOST_LINES)):
-            edge = through(x, y, q[2, :, k].tolist()) + through(x, y, q[0, :, k].tolist())[::-1]
-            if L > 1:
-                made.append(svg.path(edge, f"b{k}", closed=True))
-            made.append(svg.path(through(x, y, mean[:, k].tolist()), f"l{k}"))
-        tips = [
-            "; ".join([f"season {t + 1}", *(f"{a}: {percent(mean[t, k])}" for k, a in enumerate(arms))])
-            for t in range(L)
-        ]
-        return 276.0, made + columns(x, tips, frame, 230.0)
-
+    L, shown = q.shape[1], range(min(len(arms), MOST_LINES))
+    series = [
+        Series(mean[:, k].tolist(), q[0, :, k].tolist(), q[2, :, k].tolist(), line=f"l{k}", band=f"b{k}") for k in shown
+    ]
+    tips = [
+        "; ".join([f"season {t + 1}", *(f"{a}: {percent(mean[t, k])}" for k, a in enumerate(arms))]) for t in range(L)
+    ]
     rows = [
         [
             str(t + 1),
@@ -148,51 +137,41 @@ def allocation(record: Record, arms: Sequence[str], scenario: str) -> Chart:
     )
     keys = [Key(a, f"k{k}") for k, a in enumerate(arms[:MOST_LINES])]
     table = Table("Share of decisions by season: mean, and the middle half of trials", ["season", *arms], rows)
-    return svg.drawn("allocation-chart", "Allocation over time", says, draw, table, keys)
+    panel = Panel(series, [str(t + 1) for t in range(L)], tips)
+    draw = svg.lines([panel], (0.0, 1.0), "season", number=percent)
+    return svg.chart("allocation-chart", "Allocation over time", says, draw, table, keys)
 
 
 def harm(record: Record, users: Sequence[str], scenario: str, unit: str = "") -> Chart:
-    """What each user is expected to lose against the control."""
+    """Expected losses of each user against the control."""
     q, tolerated = harm_by_user(record)
-    worst = np.argsort(-q[2])[:MOST_USERS]
-    low, high = svg.spread([*q.ravel().tolist(), *tolerated.tolist(), 0.0])
-
-    def draw(width: int) -> tuple[float, list[Markup]]:
-        left, right, row = (150.0 if width > 500 else 92.0), width - 14.0, 24.0
-        bottom = 14.0 + row * len(worst)
-        x = Scale(low, high, left, right)
-        made = [svg.line(x(t), 8, x(t), bottom, "grid") for t in svg.ticks(low, high)]
-        made += [svg.text(x(t), bottom + 17, short(t), anchor="middle") for t in svg.ticks(low, high)]
-        made.append(svg.line(x(0), 8, x(0), bottom, "zero"))
-        for i, u in enumerate(worst.tolist()):
-            y = 14.0 + row * (i + 0.5)
-            tip = f"{users[u]}: {short(q[1, u])}, 90 % of trials {short(q[0, u])} to {short(q[2, u])}; "
-            tip += f"tolerated {short(tolerated[u])}"
-            made.append(svg.text(left - 8, y + 4, users[u], anchor="end", most=int((left - 12) / svg.TEXT)))
-            made.append(svg.line(x(q[0, u]), y, x(q[2, u]), y, "l0"))
-            made.append(el("circle", cx=x(q[1, u]), cy=y, r=4.2, class_="s0 dot", data_tip=tip))
-            made.append(svg.line(x(tolerated[u]), y - 8, x(tolerated[u]), y + 8, "l1"))
-        made.append(
-            svg.text(right, bottom + 34, in_unit("expected loss of a decision", unit), look="label", anchor="end")
+    worst = np.argsort(-q[2])[:MOST_USERS].tolist()
+    rows = [
+        RangeRow(
+            users[u],
+            short(q[1, u]),
+            f"{users[u]}: {short(q[1, u])}, 90 % of trials {short(q[0, u])} to {short(q[2, u])}; tolerated "
+            f"{short(tolerated[u])}",
+            estimate=float(q[1, u]),
+            thick=(float(q[0, u]), float(q[2, u])),
+            limit=float(tolerated[u]),
         )
-        return bottom + 42.0, made
-
-    rows = [[users[u], short(q[1, u]), short(q[0, u]), short(q[2, u]), short(tolerated[u])] for u in worst.tolist()]
+        for u in worst
+    ]
+    listed = [[users[u], *(short(v) for v in (q[1, u], q[0, u], q[2, u], tolerated[u]))] for u in worst]
     beyond = (record.loss > record.tolerated).mean(0)
     most = int(beyond.argmax())
-    says = (
-        f"Mean expected loss of each user over the trial, against the control ({scenario}); left of zero is a gain. "
-        + (
-            f"Beyond the tolerance most often: {users[most]}, in {percent(float(beyond[most]))} of trials."
-            if beyond[most]
-            else "Nobody goes beyond the tolerance in any trial."
-        )
+    says = f"Mean expected loss of each user over the trial, against the control ({scenario}); left of zero is a gain. "
+    says += (
+        f"Beyond the tolerance most often: {users[most]}, in {percent(float(beyond[most]))} of trials."
+        if beyond[most]
+        else "No user goes beyond the tolerance in any trial."
     )
-    keys = [Key("middle, and 90 % of trials", "k0"), Key("tolerated", "k1")]
-    columns_ = ["user", "median loss", "5 %", "95 %", "tolerated"]
-    return svg.drawn(
-        "harm-chart", "Harm by user", says, draw, Table(in_unit("Expected loss by user", unit), columns_, rows), keys
-    )
+    keys = [Key("median, and 90 % of trials", "key-level"), Key("tolerated", "key-allowed")]
+    table = Table(in_unit("Expected loss by user", unit), ["user", "median loss", "5 %", "95 %", "tolerated"], listed)
+    ends = svg.spread([*q.ravel().tolist(), *tolerated.tolist(), 0.0])
+    draw = svg.ranges(rows, ends, in_unit("expected loss of a decision", unit), zero=True)
+    return svg.chart("harm-chart", "Harm by user", says, draw, table, keys)
 
 
 def _claim(record: Record) -> str:

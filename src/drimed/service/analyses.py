@@ -19,7 +19,7 @@ from anyio import CapacityLimiter
 from starlette.requests import Request
 
 from drimed.errors import DrimedError, StoreError
-from drimed.findings.analyse import Analysis, analyse
+from drimed.findings.analysis import Analysis, analyse
 from drimed.linear import kernel
 from drimed.service.route import service_of
 from drimed.service.service import ANALYSES
@@ -129,7 +129,7 @@ class Analyses:
     def _analyse(self, name: str) -> tuple[Worked, float]:
         start, compiled = time.thread_time(), kernel.spent()
         done = self._done.get(name)
-        before = done.analysis.seen if done is not None and done.analysis is not None else None
+        before = done.analysis.data if done is not None and done.analysis is not None else None
         try:
             worked = self._trials.read(name, lambda trial: _worked(trial, before))
         except StoreError:

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-from drimed.findings.analyse import analyse
+from drimed.findings.analysis import analyse
 from drimed.linear import kernel
 from drimed.records import Report
 from drimed.trial.stores.memory import MemoryStore

@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from drimed.errors import UnknownNameError
-from drimed.findings.analyse import Analysis
-from drimed.findings.effects import effects as arms_against_control
-from drimed.findings.inference import Inference
+from drimed.findings.analysis import Analysis
+from drimed.findings.effects import own_effects
+from drimed.findings.regression import Inference
 from drimed.records import Checks, Decision, Effect, Event, Head, Look, Member, Page, Proof, Status
 from drimed.service.analyses import Analyses
 from drimed.service.endpoints.contract import EXAMPLES, LARGEST, DecisionNumber, TrialName, reading
@@ -321,9 +321,9 @@ async def effects(
     state, page, fit = await service.read(trial, look)
     if fit is None and state.spec.kind == "paper":  # then the log must be read, which the analysis has done
         worked = await _analysis(request, trial, state.hash)
-        state, fit = worked.seen.state, worked.fit
+        state, fit = worked.data.state, worked.fit
     users = [name for name in page.items if name in state.users]
-    found = await service.run(lambda: arms_against_control(state, users, fit))
+    found = await service.run(lambda: own_effects(state, users, fit))
     known = [effect for effect in found if effect.is_known]
     return answer(asdict(Effects(known, page.next, state.seq)))
 

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.responses import Response
 
 from drimed.errors import ConflictError, DrimedError, InputError
-from drimed.findings.charts import allocation, forest
+from drimed.findings.charts import effects, progress
 from drimed.findings.checks import no_promise
 from drimed.formatting import number, short
 from drimed.records import AmendRequest, Decision, Effect, Event, Receipt, Report, Status, TellRequest
@@ -241,7 +241,7 @@ def _charts(state: TrialState, d: Decision, new: Collection[str]) -> dict[str, A
     control = set(d.effects or {}) - set(estimated)
     unknown = [arm for arm in d.probabilities if arm not in control and (arm in new or arm not in estimated)]
     then = [
-        forest.Row(
+        effects.EffectRow(
             arm,
             Effect(d.user, arm, "reward", e.estimate, e.low, e.high, e.low, e.high, seasons=seasons.get(arm)),
             strong=arm == d.arm,
@@ -256,8 +256,8 @@ def _charts(state: TrialState, d: Decision, new: Collection[str]) -> dict[str, A
     return {
         "confidence": each,
         "unknown": [] if d.effects is None else unknown,
-        "probabilities": allocation.probabilities(d.probabilities, d.arm),
-        "effects": forest.forest("then-chart", title, then, on="reward", unit=state.spec.reward.unit, promise=level),
+        "probabilities": progress.probabilities(d.probabilities, d.arm),
+        "effects": effects.forest("then-chart", title, then, on="reward", unit=state.spec.reward.unit, promise=level),
     }
 
 

@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from drimed.findings import page
-from drimed.findings.analyse import Analysis
+from drimed.findings.analysis import Analysis
 from drimed.findings.effects import EVERYBODY, groups
-from drimed.findings.page import GROUPED, View
+from drimed.findings.page import GROUPED, PageView
 from drimed.records import Status
 from drimed.service.analyses import Analyses, Worked
 from drimed.service.pages.route import Pages, Visit, whole
@@ -57,18 +57,18 @@ async def trial(visit: Visit) -> Response:
 
 
 def _findings(visit: Visit, a: Analysis) -> dict[str, Any]:
-    users = list(a.seen.state.users)
+    users = list(a.data.state.users)
     pages = max(1, -(-len(users) // USERS))
     at = min(whole(visit.query("users"), 6) or 0, pages - 1)
     choice = _choice(visit, a)
-    view = View(choice.who, [choice.on], users[at * USERS : (at + 1) * USERS], visit.query("by") == "user")
+    view = PageView(choice.who, [choice.on], users[at * USERS : (at + 1) * USERS], visit.query("by") == "user")
     paging = {"users_page": at, "users_pages": pages, "users_total": len(users)}
     foreseen = visit.may(ASK_TELL, visit.trial)  # what the next decisions will be like is for those who may ask
-    return {"choice": choice, **paging, **page.shown(a, view), "foreseen": foreseen}
+    return {"choice": choice, **paging, **page.page_context(a, view), "foreseen": foreseen}
 
 
 def _choice(visit: Visit, a: Analysis) -> Choice:
-    state = a.seen.state
+    state = a.data.state
     users, named = list(state.users), [g for g in groups(state) if g != EVERYBODY]
     who = visit.query("who") or EVERYBODY
     if who not in (EVERYBODY, GROUPED, *named) and who not in state.users:

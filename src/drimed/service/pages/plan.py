@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from starlette.responses import Response
 
 from drimed.findings.effects import better
-from drimed.findings.stopping import words
+from drimed.findings.stopping import describe_rules
 from drimed.formatting import number, percent
 from drimed.learning.field.contrasts import ALPHA
 from drimed.policies.registry import find
@@ -44,7 +44,7 @@ async def plan(visit: Visit) -> Response:
         better={name: better(state, name) for name in spec.metrics},
         added=list(spec.arms)[len(state.created.body["spec"]["arms"]) :],
         safety=_safety(state),
-        stopping=words(spec.stopping),
+        stopping=describe_rules(spec.stopping),
         looked=queries.status(state),
         about_policy=find(spec.policy.name).about,
         settings={name: _setting(value) for name, value in spec.policy.settings.items()},
