@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drimed.findings.agreement import RATE, Agreement, Silent, agreement, foreseen
 
 from drimed.evaluation import scores
 from drimed.findings.analysis import Analysis, analyse
+from drimed.findings.checks import RATE, Agreement, ScarceArm, agreement, foreseen_half_width
 from drimed.findings.effects import EVERYBODY, MODEL
 from drimed.findings.page import report
 from drimed.records import Effect, Report
@@ -53,21 +53,21 @@ def one(a: Analysis, arm: str, source: str) -> Effect:
 
 def test_model_and_propensities_agree_where_both_are_right(found: Analysis) -> None:
     assert found.agreement.compared == 2
-    assert found.agreement.apart == []
-    assert "no sign that they disagree, in 2 effects" in found.agreement.says
-    assert found.agreement.silent == []
+    assert found.agreement.disagreements == []
+    assert "no sign that they disagree, in 2 effects" in found.agreement.describe()
+    assert found.agreement.scarce_arms == []
 
 
 def test_ranges_with_nothing_in_common_are_an_alarm_with_advice(found: Analysis) -> None:
     true = one(found, "new", MODEL)
     shifted = replace(true, estimate=true.estimate + 5, low=true.ends[0] + 5, high=true.ends[1] + 5)
     moved = [shifted if x is true else x for x in found.effects]
-    parted = agreement(found.seen, found.fit, moved)
-    assert [(x.who, x.arm) for x in parted.apart] == [(EVERYBODY, "new")]
-    assert parted.apart[0].model == (true.ends[0] + 5, true.ends[1] + 5)
-    assert parted.apart[0].model_free[1] < parted.apart[0].model[0]
+    parted = agreement(found.data, found.fit, moved)
+    assert [(x.who, x.arm) for x in parted.disagreements] == [(EVERYBODY, "new")]
+    assert parted.disagreements[0].model == (true.ends[0] + 5, true.ends[1] + 5)
+    assert parted.disagreements[0].model_free[1] < parted.disagreements[0].model[0]
     wider = one(found, "new", PROPENSITIES)
-    assert parted.apart[0].model_free[0] < wider.ends[0]
+    assert parted.disagreements[0].model_free[0] < wider.ends[0]
     assert parted.rate == 0.01 + RATE / 2  # the paper's ranges hold together at 1 - delta
     (alarm,) = parted.alarms
     assert "without the model the answer is another" in alarm.what
@@ -80,11 +80,11 @@ def test_ranges_that_part_only_at_95_percent_are_no_alarm(found: Analysis) -> No
     true, free = one(found, "new", MODEL), one(found, "new", PROPENSITIES)
     near = replace(true, low=free.ends[1] + 0.01, high=free.ends[1] + 1, estimate=free.ends[1] + 0.5)
     moved = [near if x is true else x for x in found.effects]
-    assert agreement(found.seen, found.fit, moved).apart == []
+    assert agreement(found.data, found.fit, moved).disagreements == []
 
 
 def test_exact_ranges_come_where_the_file_bounds_the_reward(found: Analysis) -> None:
-    assert reward_range(found.seen) == (0.0, 1.0)
+    assert reward_range(found.data) == (0.0, 1.0)
     sure, usual = one(found, "new", EXACT), one(found, "new", PROPENSITIES)
     assert sure.ends[0] < usual.ends[0] < 0.8 < usual.ends[1] < sure.ends[1]
     assert sure.ends[0] > 0
@@ -97,22 +97,22 @@ def test_the_bounds_of_the_reward_follow_from_preferences_and_ranges() -> None:
     users = {"a": {"preference": {"cured": 2.0, "cost": -0.1}}, "b": {"preference": {"cured": 1.0}}}
     spec = SPEC | {"metrics": metrics, "users": users, "model": {"kind": "field"}, "policy": {"name": "dri_med"}}
     spec.pop("noise")
-    assert reward_range(analyse(Trial.create(spec, MemoryStore())).seen) == (-3.0, 1.0)  # a: -3 .. 1, b: 0 .. 1
+    assert reward_range(analyse(Trial.create(spec, MemoryStore())).data) == (-3.0, 1.0)  # a: -3 .. 1, b: 0 .. 1
     without = {"cured": {}, "cost": metrics["cost"], "moisture": {}}
-    assert reward_range(analyse(Trial.create(spec | {"metrics": without}, MemoryStore())).seen) is None
+    assert reward_range(analyse(Trial.create(spec | {"metrics": without}, MemoryStore())).data) is None
 
 
 def test_silence_says_what_is_scarce_and_what_a_floor_would_give() -> None:
     guarded = SPEC | {"policy": {"name": "control"}}
     a = analyse(played(guarded, 40))
-    assert [x.arm for x in a.agreement.silent] == ["new", "other"]
-    new = a.agreement.silent[0]
+    assert [x.arm for x in a.agreement.scarce_arms] == ["new", "other"]
+    new = a.agreement.scarce_arms[0]
     assert (new.scarce, new.plays, new.decisions) == ("arm", 0.0, 240)
     assert new.half is not None
-    assert "[floors] arms = 0.05, where the guard allows it, 240 more decisions would give a range" in new.says
-    assert "cannot be compared" in a.agreement.says
+    assert "[floors] arms = 0.05, where the guard allows it, 240 more decisions would give a range" in new.describe()
+    assert "cannot be compared" in a.agreement.describe()
     floored = analyse(played(guarded | {"policy": {"name": "dri_med"}, "floors": {"arms": 0.02}}, 5))
-    assert any("With its floor that takes about" in x.says for x in floored.agreement.silent)
+    assert any("With its floor that takes about" in x.describe() for x in floored.agreement.scarce_arms)
 
 
 def test_the_range_foreseen_is_the_one_that_comes() -> None:
@@ -124,22 +124,22 @@ def test_the_range_foreseen_is_the_one_that_comes() -> None:
     )
     band = scores.effect_band(found, 0.05)
     half = float(band.high[-1] - band.low[-1]) / 2
-    assert foreseen(sd, floor, n) == pytest.approx(half, rel=0.15)  # its size is estimated from about 200 residuals
-    assert foreseen(sd, floor, 50) is None
+    assert foreseen_half_width(sd, floor, n) == pytest.approx(half, rel=0.15)
+    assert foreseen_half_width(sd, floor, 50) is None
 
 
 def test_many_arms_that_were_hardly_played_have_one_sentence() -> None:
-    few = [Silent(f"a{i}", "arm", 0.1 * i, None, 40, 0.0) for i in range(3)]
-    assert len(Agreement(0, RATE, [], few).silences) == 3
-    both = Silent("b", "both", 4.0, None, 40, 0.0)
-    many = [*few, Silent("a3", "arm", 1.2, None, 40, 0.0), both]
-    one, other = Agreement(0, RATE, [], many).silences
+    few = [ScarceArm(f"a{i}", "arm", 0.1 * i, None, 40, 0.0) for i in range(3)]
+    assert len(Agreement(0, RATE, [], few).describe_scarce()) == 3
+    both = ScarceArm("b", "both", 4.0, None, 40, 0.0)
+    many = [*few, ScarceArm("a3", "arm", 1.2, None, 40, 0.0), both]
+    one, other = Agreement(0, RATE, [], many).describe_scarce()
     assert one.startswith("Nothing can be said about 4 arms without the model yet (a0, a1, a2 and 1 more): ")
     assert "the most that one of them had is 1.2 (a3). A floor would change that" in one
-    assert other == both.says
+    assert other == both.describe()
 
 
 def test_where_there_are_floors_none_is_advised() -> None:
-    said = Silent("b", "both", 8.98, None, 54, 0.1).says
+    said = ScarceArm("b", "both", 8.98, None, 54, 0.1).describe()
     assert said.endswith("and 10 are needed. With the floors that takes about 11 more decisions.")
-    assert "A floor would change that" in Silent("b", "both", 8.98, None, 54, 0.0).says
+    assert "A floor would change that" in ScarceArm("b", "both", 8.98, None, 54, 0.0).describe()

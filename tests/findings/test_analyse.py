@@ -9,12 +9,14 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from drimed.findings.analyse import MOST_NAMED, Analysis, _shares, analyse, assumptions, sentences
-from drimed.findings.course import ByUser, Course
 
 from drimed.errors import InputError
-from drimed.findings.effects import EVERYBODY, effects
+from drimed.findings.analysis import Analysis, analyse
+from drimed.findings.benefit import Benefit
+from drimed.findings.checks import describe_checks
+from drimed.findings.effects import EVERYBODY, own_effects
 from drimed.findings.regression import fit_now
+from drimed.findings.wording import MOST_NAMED, _shares, summary
 from drimed.records import STATES, Effect, Report
 from drimed.trial.gather import Gathered, gather
 from drimed.trial.model_ranges import offers_now
@@ -89,9 +91,9 @@ def test_the_better_arm_is_recommended(done: Analysis) -> None:
 
 
 def test_the_course_counts_every_decision_and_gain(done: Analysis) -> None:
-    course = done.course
+    course = done.benefit
     assert course.allocation.sum() == 240 == done.status.decisions
-    seen = done.seen
+    seen = done.data
     arms = seen.state.problem.arms
     offers = offers_now(seen.state)
     effect = (offers.features[0] - offers.control_features[0]) @ done.fit.theta  # all users weigh alike
@@ -110,16 +112,15 @@ def test_a_trial_that_only_gave_the_control_has_gained_nothing() -> None:
         given = trial.ask("u0", unavailable=["good", "bad"])
         trial.tell(given.id, {"yield": 7.0 + episode, "cost": 20.0})
     found = analyse(trial)
-    assert (found.course.gain.tolist(), found.course.gain_high.tolist()) == ([0.0] * 3, [0.0] * 3)
-    assert any("Only the control was given" in s for s in sentences(found))
+    assert (found.benefit.gain.tolist(), found.benefit.gain_high.tolist()) == ([0.0] * 3, [0.0] * 3)
+    assert any("Only the control was given" in s for s in summary(found))
 
 
 def test_the_promise_is_judged_by_the_guaranteed_range() -> None:
     def judged(gain: float, half: float) -> str:
         one = np.ones(1, np.intp)
         middle, low, high, allowed = (np.array([v]) for v in (gain, gain - half, gain + half, -2.0))
-        nobody = ByUser(one[:0], middle[:0], None, None, middle[:0], one[:0])
-        return Course(one, one[:, None], one, middle, low, high, allowed, 0, 0, nobody).verdict
+        return Benefit(one, one[:, None], one, middle, low, high, allowed, 0, 0, []).verdict
 
     assert judged(0.0, 1.0) == "certainly within the tolerance"
     assert judged(0.0, 3.0) == "within the tolerance as estimated, but not certainly so"
@@ -129,22 +130,22 @@ def test_the_promise_is_judged_by_the_guaranteed_range() -> None:
 
 def test_the_sentences_look_at_every_arm_not_only_at_the_largest_estimate(done: Analysis) -> None:
     """An arm that is likely better counts, also where another one with a wide range is estimated higher."""
-    users = list(done.seen.state.users)
+    users = list(done.data.state.users)
     found = [
         Effect(users[0], "good", "reward", 1.0, -0.5, 2.5, 0.2, 1.8),
         Effect(users[0], "bad", "reward", 3.0, -9.0, 15.0, -4.0, 10.0),
     ]
-    assert "For 1 of 6 users, good is likely better than the control." in sentences(replace(done, effects=found))
+    assert "For 1 of 6 users, good is likely better than the control." in summary(replace(done, effects=found))
     likely = [*found, Effect(users[1], "bad", "reward", 1.0, -0.5, 2.5, 0.2, 1.8)]
-    said = sentences(replace(done, effects=likely))
+    said = summary(replace(done, effects=likely))
     assert "For 2 of 6 users, at least one arm (bad, good) is likely better than the control." in said
-    said = sentences(replace(done, effects=found[1:]))
+    said = summary(replace(done, effects=found[1:]))
     assert "No arm is likely to be better than the control for any user so far." in said
 
 
 def test_the_sentences_leave_out_arms_that_a_user_cannot_get() -> None:
     users = SPEC["users"] | {"u0": {"arms": ["old", "bad"]}}
-    said = " ".join(sentences(analyse(play(SPEC | {"users": users}, 40))))
+    said = " ".join(summary(analyse(play(SPEC | {"users": users}, 40))))
     assert "For 5 of 6 users, good is likely better than the control." in said
 
 
@@ -171,7 +172,7 @@ def test_noise_that_is_larger_than_said_raises_the_alarm() -> None:
 @pytest.mark.parametrize("policy", ["dri_med", "dri_med_reward", "w_oful", "oful", "published_dri_med", "lin_ts"])
 def test_inference_is_the_same_kind_whatever_the_policy_learns_from(policy: str) -> None:
     found = analyse(play(SPEC | {"policy": {"name": policy}}, 12))
-    assert found.fit.theta.shape == (found.seen.state.problem.shape.d,)
+    assert found.fit.theta.shape == (found.data.state.problem.shape.d,)
     assert {x.arm for x in found.effects} == set(EFFECT)
 
 
@@ -192,12 +193,12 @@ def test_a_policy_with_vector_feedback_and_one_without_lead_to_the_same_fit() ->
 def test_effects_of_some_users_come_from_the_state_alone(done: Analysis) -> None:
     """The same numbers as in the analysis, which reads the log."""
     some = ["u4", "u1"]
-    found = effects(done.seen.state, some)
+    found = own_effects(done.data.state, some)
     assert found == [x for user in some for x in done.own_effects if x.who == user]
     assert {x.arm: x.decisions for x in found if x.who == "u4"} == dict(
         zip(
             EFFECT,
-            np.bincount(done.seen.arm[done.seen.user == list(done.seen.state.users).index("u4")], minlength=3).tolist(),
+            np.bincount(done.data.arm[done.data.user == list(done.data.state.users).index("u4")], minlength=3).tolist(),
             strict=True,
         )
     )
@@ -206,8 +207,8 @@ def test_effects_of_some_users_come_from_the_state_alone(done: Analysis) -> None
 def test_a_policy_without_a_fit_for_inference_takes_that_of_the_analysis() -> None:
     found = analyse(play(SPEC | {"policy": {"name": "published_dri_med"}}, 4))
     with pytest.raises(InputError, match="give that of an analysis"):
-        effects(found.seen.state, ["u0"])
-    assert effects(found.seen.state, ["u0"], found.fit) == [x for x in found.own_effects if x.who == "u0"]
+        own_effects(found.data.state, ["u0"])
+    assert own_effects(found.data.state, ["u0"], found.fit) == [x for x in found.own_effects if x.who == "u0"]
 
 
 def test_effects_say_which_arms_a_user_cannot_get_now() -> None:
@@ -215,7 +216,7 @@ def test_effects_say_which_arms_a_user_cannot_get_now() -> None:
     trial.open_episode({u: {"rain": 5.0} for u in SPEC["users"]}, unavailable={"u1": ["bad"]})
     trial.add_arm("fourth")
     trial.retire_arm("fourth", reason="r")
-    found = {(x.who, x.arm) for x in effects(trial.state(), ["u0", "u1", "u2"]) if not x.available}
+    found = {(x.who, x.arm) for x in own_effects(trial.state(), ["u0", "u1", "u2"]) if not x.available}
     assert found == {("u0", "good"), ("u1", "bad"), *((u, "fourth") for u in ("u0", "u1", "u2"))}
 
 
@@ -229,10 +230,10 @@ def test_learned_noise_and_missing_outcomes_are_reported_honestly() -> None:
     s = found.status
     assert (s.pending, s.partial, s.complete, s.missing, found.oldest_pending) == (4, 1, 36, 1, 7)
     assert "42 decisions for 6 users in 7 seasons; outcomes: 36 complete, 1 partial, 4 pending, 1 missing." in (
-        sentences(found)
+        summary(found)
     )
     np.testing.assert_array_equal(
-        np.bincount(found.seen.standing, minlength=4), [getattr(s, state) for state in STATES]
+        np.bincount(found.data.standing, minlength=4), [getattr(s, state) for state in STATES]
     )
 
 
@@ -332,6 +333,6 @@ def test_of_many_arms_the_summary_names_those_given_most_and_adds_up_the_rest() 
 
 def test_a_model_of_the_field_is_not_said_to_lack_outcomes_for_checks_of_another_model() -> None:
     found = analyse(grown(FIELD, 3))
-    about = dict(assumptions(found.checks, found.seen.state))
+    about = dict(describe_checks(found.checks, found.data.state))
     assert not {"Effects", "Noise"} & set(about)
-    assert "does not explain" in about["Model"]
+    assert "of the residuals" in about["Model"]

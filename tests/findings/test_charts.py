@@ -7,28 +7,28 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from drimed.findings.charts.forest import Row
 
 from drimed.findings.charts import svg
+from drimed.findings.charts.effects import EffectRow, forest
 from drimed.findings.charts.svg import Chart
 from drimed.findings.page import style
 from drimed.formatting import short
 from drimed.records import Effect
 
 
-def effects(*rows: Row) -> Chart:
+def effects(*rows: EffectRow) -> Chart:
     """A forest plot."""
-    made = effects.forest("effects", "Effects", rows, on="leaching")
+    made = forest("effects", "Effects", rows, on="leaching")
     assert made is not None
     return made
 
 
-def row(estimate: float, low: float, high: float, likely: tuple[float, float] | None = None, **more: Any) -> Row:
+def row(estimate: float, low: float, high: float, likely: tuple[float, float] | None = None, **more: Any) -> EffectRow:
     """An arm; without a likely range, as a decision records it."""
     ends = (low, high) if likely is None else likely
     source = more.pop("source", "model")
     effect = Effect("u", "a", "reward", estimate, low, high, *ends, source=source, decisions=more.pop("given", 0))
-    return Row(more.pop("label", "a"), effect, single=likely is None and source == "model", **more)
+    return EffectRow(more.pop("label", "a"), effect, single=likely is None and source == "model", **more)
 
 
 def test_green_is_better_whichever_way_that_is() -> None:
@@ -84,14 +84,14 @@ def test_arms_that_were_never_given_do_not_set_the_range() -> None:
 
 def test_words_below_effects_say_when_there_are_more() -> None:
     rows = [row(1.0, 0.5, 1.5, (0.8, 1.2)) for i in range(10)]
-    assert effects(*rows).says.endswith("; and 2 more in the table.")
-    assert "more in the table" not in effects(*rows[:8]).says
+    assert effects(*rows).text.endswith("; and 2 more in the table.")
+    assert "more in the table" not in effects(*rows[:8]).text
 
 
 def test_no_two_arms_look_alike() -> None:
-    assert len({svg.swatch(k) for k in range(4 * svg.SERIES)}) == 4 * svg.SERIES
-    for k in range(4 * svg.SERIES):
-        for look in (svg.colour(k), *svg.textures(k), *svg.swatch(k).split()):
+    assert len({svg.swatch(k) for k in range(svg.MOST_LOOKS)}) == svg.MOST_LOOKS
+    for k in range(svg.MOST_LOOKS + 1):
+        for look in svg.swatch(k).split():
             assert f".{look} " in style(), look
 
 
@@ -109,7 +109,7 @@ def test_marks_and_borders_stand_out(scheme: int) -> None:
 def test_numbers_have_one_minus_sign() -> None:
     assert [short(v) for v in (-36241.4, -0.25)] == ["−36,241", "−0.25"]
     made = effects(row(-2.0, -3.0, -1.0, (-2.5, -1.5), source="propensities"), row(-36241.0, -4e4, -3e4))
-    said = " ".join([made.says, made.wide, *(cell for row in made.table.rows for cell in row)])
+    said = " ".join([made.text, made.wide, *(cell for row in made.table.rows for cell in row)])
     assert "−36,241" in said
     assert not re.search(r"[\s>(]-\d", re.sub(r' (?:d|x|y|x1|x2|y1|y2|cx|viewBox)="[^"]*"', "", said))
 

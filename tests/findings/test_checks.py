@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.findings.analysis import Analysis, analyse, assumptions, sentences
-from drimed.findings.checks import Checks, check
+from drimed.findings.analysis import Analysis, analyse
+from drimed.findings.checks import Checks, check, describe_checks
 from drimed.findings.page import report
+from drimed.findings.wording import summary
 from drimed.records import Report
 from drimed.trial.gather import gather
 from drimed.trial.left_over import residual_findings
@@ -81,27 +82,28 @@ def test_the_promise_is_withdrawn_where_the_model_is_wrong(world: str, least: li
 def test_a_withdrawn_promise_is_said_first_and_not_repeated() -> None:
     trial, _ = grown("seasons", 0)
     found = analyse(trial)
-    said = sentences(found)
+    said = summary(found)
     assert said[0].startswith("The ranges and the promise to stay near the control do not hold")
     assert "outcomes shift between seasons" in said[0]
     assert not any("certainly" in s or "guaranteed" in s or "likely better" in s for s in said)
     assert any("the model has no season level" in alarm.advice for alarm in found.checks.alarms)
     page = report(found)
     assert page.index("do not hold") < page.index("120 decisions")
-    assert found.course.verdict not in page
+    assert found.benefit.verdict not in page
     assert not re.search(JUDGED, page)
     assert "not judged" in page
     standing = replace(found, checks=replace(found.checks, withdrawn=None))
-    assert any(found.course.verdict in s for s in sentences(standing))
+    assert any(found.benefit.verdict in s for s in summary(standing))
     assert re.search(JUDGED, report(standing))
 
 
 def test_the_page_says_what_was_checked() -> None:
-    _, found = grown("calm", 1)
-    model = dict(assumptions(found[10]))["Model"]
-    assert model.startswith(f"{len(found[10].left)} checks of what it does not explain")
+    trial, found = grown("calm", 1)
+    model = dict(describe_checks(found[10], trial.state()))["Model"]
+    assert model.startswith(f"{len(found[10].residual_checks)} checks of the residuals")
     assert model.endswith("found nothing.")
-    assert dict(assumptions(replace(found[10], left=())))["Model"] == "too few outcomes to check this yet."
+    none = replace(found[10], residual_checks=())
+    assert dict(describe_checks(none, trial.state()))["Model"] == "too few outcomes to check this yet."
 
 
 def test_residuals_of_another_model_are_taken_as_they_are() -> None:
@@ -111,7 +113,7 @@ def test_residuals_of_another_model_are_taken_as_they_are() -> None:
     rng = np.random.default_rng(0)
     at = np.arange(len(seen.number))
     quiet = residual_findings(seen, at, rng.standard_normal((len(at), 2)), terms={"season"})
-    assert check(seen, quiet).left == quiet
+    assert check(seen, quiet).residual_checks == quiet
     assert not any(c.alarm for c in quiet)
     shifted = rng.standard_normal((len(at), 2)) + 2 * rng.standard_normal(11)[seen.episode][:, None]
     loud = check(seen, residual_findings(seen, at, shifted, terms={"season"}))
@@ -155,7 +157,7 @@ def test_an_attribute_that_changes_what_an_arm_does_is_noticed_where_the_model_l
     assert left_out.checks.withdrawn is not None
     assert "depends on age" in left_out.checks.withdrawn
     assert any(a.advice.endswith('add "effects" to affects under [attributes.age]') for a in left_out.checks.alarms)
-    assert {"age: arms", "sex: arms"} <= {c.name for c in left_out.checks.left}
+    assert {"age: arms", "sex: arms"} <= {c.name for c in left_out.checks.residual_checks}
     assert people(["level", "effects"]).checks.withdrawn is None
 
 
@@ -163,5 +165,5 @@ def test_a_discount_raises_no_alarm_where_nothing_moves_and_the_page_says_what_i
     """Twelve seasons: the first would be expected to scatter 7 times as much as the last."""
     found = analyse(field_trials.grown(field_trials.FIELD | {"model": {"kind": "field", "discount": 0.7}}, 12))
     assert not found.checks.alarms
-    said = dict(assumptions(found.checks, found.seen.state))["Model"]
+    said = dict(describe_checks(found.checks, found.data.state))["Model"]
     assert said.endswith("found nothing. Trends and arms that change were not looked for: the discount is for these.")

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drimed.findings.undecided import undecided
 
-from drimed.findings.analysis import Analysis, analyse, sentences
-from drimed.findings.effects import EVERYBODY, effects
+from drimed.findings.analysis import Analysis, analyse
+from drimed.findings.effects import EVERYBODY, own_effects
 from drimed.findings.page import report, write_report
+from drimed.findings.wording import summary, undecided, words_of
 from drimed.records import Effect, Report
 from drimed.trial.stores.memory import MemoryStore
 from drimed.trial.trial import Trial
@@ -52,11 +52,11 @@ def test_after_one_season_ranges_are_clear_of_zero_and_nothing_is_said(one: Anal
             assert min(way * x.ends[0], way * x.ends[1]) > 0, "the ranges stay as they are"
             assert (x.certain, x.likely, x.verdict, x.seasons) == (0, 0, "open", 1)
             assert x.unconfirmed == WHY
-    said = sentences(one)
+    said = summary(one)
     assert f"Not judged yet: good and bad ({WHY})." in said
     assert not re.search(r"better than the control|good earns|No arm is likely", " ".join(said))
     assert any("good is estimated to earn" in s and "which another season must confirm" in s for s in said)
-    assert "4 of 4 users are undecided" in str(undecided(one))
+    assert "4 of 4 users are undecided" in str(undecided(one, words_of(one)))
 
 
 def test_the_page_says_why_beside_each_arm_and_has_no_verdict(one: Analysis, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_the_page_says_why_beside_each_arm_and_has_no_verdict(one: Analysis, tmp
 def test_after_two_seasons_it_is_said(two: Analysis) -> None:
     assert all((x.certain, x.likely, x.verdict, x.seasons) == (1, 1, "better", 2) for x in of(two, "good"))
     assert all((x.certain, x.verdict) == (-1, "worse") for x in of(two, "bad"))
-    said = " ".join(sentences(two))
+    said = " ".join(summary(two))
     assert "For 4 of 4 users, good is certainly better than the control in an average season." in said
     assert "good earns" in said
     assert "Not judged yet" not in said
@@ -83,17 +83,17 @@ def test_after_two_seasons_it_is_said(two: Analysis) -> None:
 
 def test_the_summary_counts_the_seasons_of_the_arm_and_not_those_of_the_trial(two: Analysis) -> None:
     newer = [replace(x, seasons=1) if x.arm == "good" else x for x in two.effects]
-    best = next(s for s in sentences(replace(two, effects=newer)) if "good is estimated to earn" in s)
+    best = next(s for s in summary(replace(two, effects=newer)) if "good is estimated to earn" in s)
     assert "which another season must confirm" in best
     assert best.endswith("; compared in 1 season).")
-    assert any(s.endswith("; compared in 2 seasons).") for s in sentences(two) if "good earns" in s)
+    assert any(s.endswith("; compared in 2 seasons).") for s in summary(two) if "good earns" in s)
 
 
 def test_seasons_of_the_whole_trial_count_for_a_user_who_was_there_in_one() -> None:
     """What a season does to an arm is common to all sites."""
     trial = grown(CLEAR, 2, times=TIMES)
     trial.add_user("late", {"plots": ["1"]})
-    found = {x.arm: x for x in effects(trial.state(), ["late"])}
+    found = {x.arm: x for x in own_effects(trial.state(), ["late"])}
     assert (found["good"].decisions, found["good"].seasons, found["good"].likely) == (0, 2, 1)
 
 
@@ -111,7 +111,7 @@ def test_an_arm_that_came_later_waits_for_its_second_season_alone() -> None:
     assert new.ends[0] > 0
     assert (new.seasons, new.likely) == (1, 0)
     assert all(x.certain == 1 for x in of(found, "good"))
-    assert f"Not judged yet: new ({WHY})." in sentences(found)
+    assert f"Not judged yet: new ({WHY})." in summary(found)
 
 
 def test_a_metric_that_one_season_alone_has_told_of_is_not_judged() -> None:
@@ -136,4 +136,4 @@ def test_a_metric_that_one_season_alone_has_told_of_is_not_judged() -> None:
 def test_models_in_which_no_season_acts_on_an_arm_alone_judge_after_one(spec: dict[str, Any]) -> None:
     found = analyse(grown(spec, 1, times=TIMES))
     assert {(x.seasons, x.likely) for x in of(found, "good")} == {(None, 1)}
-    assert not any("Not judged yet" in s for s in sentences(found))
+    assert not any("Not judged yet" in s for s in summary(found))

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drimed.findings.charts.forest import Row, forest
 
-from drimed.findings.analysis import Analysis, analyse, sentences
-from drimed.findings.effects import EVERYBODY, effects
+from drimed.findings.analysis import Analysis, analyse
+from drimed.findings.charts.effects import EffectRow, forest
+from drimed.findings.effects import EVERYBODY, own_effects
+from drimed.findings.wording import summary
 from drimed.learning.field import contrasts, many
 from drimed.records import Effect
 from drimed.trial.stores.memory import MemoryStore
@@ -45,21 +46,21 @@ def test_what_is_certain_needs_no_other_user() -> None:
     sure = replace(effect("s0", 0.2, 2.0, significant=False), low=0.1, high=2.1)
     assert (sure.certain, sure.likely) == (1, 0)
     assert not sure.why_open
-    drawn = forest("effects", "Effects", [Row("good", sure)], on="reward")
+    drawn = forest("effects", "Effects", [EffectRow("good", sure)], on="reward")
     assert drawn is not None
-    assert "chance" not in drawn.says + drawn.wide
+    assert "chance" not in drawn.text + drawn.wide
 
 
 def test_sentences_and_charts_say_that_it_may_be_chance(done: Analysis) -> None:
-    users = list(done.seen.state.users)
+    users = list(done.data.state.users)
     found = [effect(users[0], 0.2, 2.0, significant=False), effect(users[1], -1.0, 2.0, significant=False)]
-    said = sentences(replace(done, effects=found))
+    said = summary(replace(done, effects=found))
     assert "No arm is likely to be better than the control for any site so far." in said
     chance = "By the range alone, good would be called better for 1 of 6 sites; among so many arms and sites"
     assert any(s.startswith(chance) for s in said)
-    drawn = forest("effects", "Effects", [Row("good", found[0])], on="reward")
+    drawn = forest("effects", "Effects", [EffectRow("good", found[0])], on="reward")
     assert drawn is not None
-    assert "that may be chance among so many comparisons" in drawn.says
+    assert "that may be chance among so many comparisons" in drawn.text
     assert CHANCE in drawn.wide
     assert ">open, may be chance</text>" in drawn.wide
 
@@ -67,7 +68,7 @@ def test_sentences_and_charts_say_that_it_may_be_chance(done: Analysis) -> None:
 def test_the_summary_calls_what_is_certain_clear_though_its_likely_range_does_not_stand(done: Analysis) -> None:
     open_ = effect(EVERYBODY, 0.2, 2.0, significant=False)
     for found, words in ((open_, "is estimated to earn"), (replace(open_, low=0.1, high=2.1), "earns")):
-        said = next(s for s in sentences(replace(done, effects=[found])) if s.startswith("For the average of"))
+        said = next(s for s in summary(replace(done, effects=[found])) if s.startswith("For the average of"))
         assert f"good {words} 1.1 more than the control" in said
         assert ("still open" in said) == (found.certain == 0)
 
@@ -76,7 +77,7 @@ def test_a_site_is_judged_with_all_sites_together() -> None:
     """An arm that is clearly better everywhere stands at every site, also at one that is asked about alone."""
     trial = grown(CLEAR, 3, times=2.0)
     state, found = trial.state(), analyse(trial)
-    alone = {x.arm: x for x in effects(state, ["s0"])}
+    alone = {x.arm: x for x in own_effects(state, ["s0"])}
     for x in found.effects:
         if x.source == "model" and x.arm == "good" and x.on == "reward":
             assert x.significant
@@ -87,9 +88,9 @@ def test_a_site_is_judged_with_all_sites_together() -> None:
 def test_with_many_users_one_of_them_stands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     trial = grown(CLEAR, 3, times=1.0)
     state = trial.state()
-    together = effects(state, list(state.users))
+    together = own_effects(state, list(state.users))
     monkeypatch.setattr("drimed.findings.effects.MOST_USERS", 3)
-    alone = effects(state, list(state.users))
+    alone = own_effects(state, list(state.users))
     for one, other in zip(together, alone, strict=True):
         assert bool(one.significant) >= bool(other.significant)
         assert replace(one, significant=None) == replace(other, significant=None)
@@ -102,7 +103,7 @@ def test_of_the_papers_model_it_is_not_asked() -> None:
         paper | {"model": {"kind": "paper"}, "policy": {"name": "dri_med"}, "users": {"s0": {}, "s1": {}}},
         MemoryStore(),
     )
-    assert {x.significant for x in effects(trial.state(), ["s0"])} == {None}
+    assert {x.significant for x in own_effects(trial.state(), ["s0"])} == {None}
 
 
 def test_what_is_known_counts_for_users_groups_and_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +127,7 @@ def test_users_and_groups_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(many, "dunnett", count)
     trial = grown(CLEAR, 2)
-    effects(trial.state(), ["s0"])
+    own_effects(trial.state(), ["s0"])
     assert counted == {(2, 1), (2, 4)}
     analyse(trial)
     assert counted == {(2, 1), (2, 2), (2, 4)}
@@ -143,7 +144,7 @@ def test_an_arm_that_is_only_the_control_of_some_is_counted(monkeypatch: pytest.
     users = {user: CLEAR["users"][user] | {"control": "bad" if i else "old"} for i, user in enumerate(CLEAR["users"])}
     trial = grown(CLEAR | {"users": users}, 2)
     monkeypatch.setattr(many, "dunnett", count)
-    effects(trial.state(), ["s0"])
+    own_effects(trial.state(), ["s0"])
     analyse(trial)
     assert counted == {3}
 
@@ -157,5 +158,5 @@ def test_what_is_known_is_laid_out_once_for_effects_of_some_users(monkeypatch: p
 
     state = grown(CLEAR, 2).state()
     monkeypatch.setattr(contrasts, "know", counted)
-    effects(state, ["s0", "s2"])
+    own_effects(state, ["s0", "s2"])
     assert calls == [4], "for all users, of whom two were asked about"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from drimed.findings.analysis import analyse
-from drimed.findings.charts import stopping as charts
+from drimed.findings.charts import progress as charts
 from drimed.findings.page import report, write_report
-from drimed.findings.stopping import story, words
+from drimed.findings.stopping import describe_rules
 from drimed.records import Claim
 from drimed.trial import events as kinds
 from drimed.trial.parts import Stopping
@@ -29,14 +29,14 @@ def test_the_report_tells_the_rules_the_looks_and_the_changes(tmp_path: Path) ->
     found = analyse(trial).stopping
     assert found is not None
     last = trial.state().episode.number
-    assert story(found) == [
+    assert found.describe() == [
         f"{last} looks so far.",
         f"good was met for new, all users, in season {last} after {6 * last} decisions.",
         f"The trial was stopped after season {last}: stopping rule 'good' is met: new for all users.",
     ]
-    assert [(a.reason, a.decisions) for a in found.amendments] == [("a misprint", False), ("no money", True)]
-    assert found.amendments[1].was == ["The trial stops after 50 seasons."]
-    assert found.amendments[1].now == ["The trial stops after 40 seasons."]
+    assert [(a.reason, a.after_decisions) for a in found.amendments] == [("a misprint", False), ("no money", True)]
+    assert found.amendments[1].removed == ["The trial stops after 50 seasons."]
+    assert found.amendments[1].added == ["The trial stops after 40 seasons."]
     page = write_report(trial, tmp_path).read_text(encoding="utf-8")
     for text in (
         "no money",
@@ -45,7 +45,7 @@ def test_the_report_tells_the_rules_the_looks_and_the_changes(tmp_path: Path) ->
         "stopping-chart-1",
     ):
         assert text in page
-    (chart,) = charts.of_rules(found)
+    (chart,) = charts.rule_charts(found)
     assert "to go until the arm is shown to be better than the control and the trial stops" in chart.table.columns
     assert len(chart.table.rows) == last
     assert [row[-1] for row in chart.table.rows] == ["no"] * (last - 1) + ["yes"]
@@ -91,7 +91,7 @@ def test_a_trial_without_rules_says_nothing_of_them(tmp_path: Path) -> None:
     ],
 )
 def test_rules_in_words(rule: dict[str, object], said: str) -> None:
-    assert said in words(Stopping.model_validate({"rules": {"r": rule}}))[0]
+    assert said in describe_rules(Stopping.model_validate({"rules": {"r": rule}}))[0]
 
 
 def test_a_chart_has_the_lines_that_an_end_must_get_past() -> None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from drimed.findings.effects import Recommendation
-from drimed.findings.undecided import MOST_NAMED, undecided
+from drimed.findings.wording import MOST_NAMED, Words, undecided
 from drimed.records import Effect
 
 
@@ -18,28 +18,32 @@ def _analysis(
     return SimpleNamespace(recommendations=found, checks=SimpleNamespace(withdrawn=withdrawn), varying=None)
 
 
+def _told(a: Any) -> str | None:
+    return undecided(a, Words(count=2))
+
+
 def test_those_without_a_clearly_best_arm_are_named_with_the_two_in_question() -> None:
-    assert undecided(_analysis([0.99, 0.6])) == (
+    assert _told(_analysis([0.99, 0.6])) == (
         "1 of 2 users is undecided: no arm has a chance of 95 % or more of being the best (u1: new or old)."
     )
 
 
 def test_where_all_are_decided_it_says_so() -> None:
-    assert str(undecided(_analysis([0.99, 0.95]))).startswith("Nobody is undecided")
+    assert str(_told(_analysis([0.99, 0.95]))).startswith("No user is undecided")
 
 
 def test_many_are_counted_and_a_wrong_model_says_nothing() -> None:
-    assert str(undecided(_analysis([0.5] * (MOST_NAMED + 2)))).endswith("; and 2 more).")
-    assert undecided(_analysis([0.5, 0.5], "wrong")) is None
+    assert str(_told(_analysis([0.5] * (MOST_NAMED + 2)))).endswith("; and 2 more).")
+    assert _told(_analysis([0.5, 0.5], "wrong")) is None
 
 
 def test_what_one_season_alone_has_told_decides_nothing() -> None:
-    assert undecided(_analysis([0.99], seasons=1)) == (
+    assert _told(_analysis([0.99], seasons=1)) == (
         "This user is undecided: no arm has a chance of 95 % or more of being the best and is known from more than one "
         "season (u0: new or old)."
     )
-    assert str(undecided(_analysis([0.99], seasons=2))).startswith("Nobody is undecided")
+    assert str(_told(_analysis([0.99], seasons=2))).startswith("No user is undecided")
 
 
 def test_who_has_nothing_to_compare_with_waits_for_outcomes_of_another_arm() -> None:
-    assert str(undecided(_analysis([0.2], runner_up="new"))).endswith("(u0: new or an arm without outcomes).")
+    assert str(_told(_analysis([0.2], runner_up="new"))).endswith("(u0: new or an arm without outcomes).")

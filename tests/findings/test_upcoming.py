@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drimed.findings.upcoming import MOST_ARMS, upcoming
+from drimed.findings.wording import MOST_ARMS, upcoming
 from drimed.records import Decision
 
 

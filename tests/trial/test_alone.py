@@ -69,5 +69,5 @@ def test_a_trial_with_people_in_no_group_is_proven_and_restored_and_reported() -
     assert contents(restored) == contents(state)
     found = analyse(trial)
     assert {e.who for e in found.effects} >= {"clinic 0", "clinic 1", "clinic 2", "first", "p3"}
-    assert found.varying is not None
-    assert [level.name for level in found.varying.sites] == ["clinic 0", "clinic 1", "clinic 2"]
+    assert found.variation is not None
+    assert [level.name for level in found.variation.sites] == ["clinic 0", "clinic 1", "clinic 2"]

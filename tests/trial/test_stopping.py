@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drimed.findings.charts.stopping import said as said_of
 
 from drimed.errors import ConflictError, HaltedError, InputError, SpecError
+from drimed.findings.charts.progress import describe_claim as said_of
 from drimed.formatting import short
 from drimed.records import Report, unconfirmed
 from drimed.trial import events as kinds
