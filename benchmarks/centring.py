@@ -105,10 +105,10 @@ def play(s: Setting, course: str, runs: int, seed: int = 0) -> Played:
             arm[:, t] = lie > 1 - up
             continue
         state = policy.settle(policy.begin_episode(state, offers))
-        decided = policy.decide_together(state, offers, draws)
+        decided = policy.decide(state, offers, draws)
         arm[:, t], p[:, t] = decided.action, decided.probabilities
         outcome = Outcome(vector=(base[:, t] + own[:, 0] * arm[:, t])[..., None], probabilities=p[:, t])
-        state = policy.observe(policy.commit_together(state, offers, decided), offers, arm[:, t], outcome)
+        state = policy.observe(policy.commit(state, offers, decided), offers, arm[:, t], outcome)
     if s.chances == "drawn again":
         arm = (rng.random(lead) > p[..., 0]).astype(np.intp)
         base, own = np.roll(base, 1, 0), np.roll(own, 1, 0)

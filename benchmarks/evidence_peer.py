@@ -138,7 +138,7 @@ def _bandit(world: World, seed: int, covariates: bool) -> Any:
             t, h = divmod(self.at, H)
             if h == 0:
                 self.state = policy.settle(policy.begin_episode(self.state, offers))
-                self.season = policy.decide_together(self.state, offers, np.zeros((1, H, 1)))
+                self.season = policy.decide(self.state, offers, np.zeros((1, H, 1)))
             own = self.season.probabilities[0, h]
             share = (self.at + 1.0) ** -SHRINK
             self.chances[t, h] = share / K + (1 - share) * own
@@ -150,7 +150,7 @@ def _bandit(world: World, seed: int, covariates: bool) -> Any:
             self.actions[t, h], self.rewards[t, h] = arm, y
             if h == H - 1:
                 given = replace(self.season, action=self.actions[t][None])
-                self.state = policy.commit_together(self.state, offers, given)
+                self.state = policy.commit(self.state, offers, given)
                 outcome = Outcome(self.rewards[t][None], self.rewards[t][None, :, None] / RANGE)
                 self.state = policy.observe(self.state, offers, self.actions[t][None], outcome)
             sites = frame([np.eye(H)[h, 1:]], columns=[f"site {i}" for i in range(1, H)]) if covariates else None

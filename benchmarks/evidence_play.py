@@ -131,12 +131,12 @@ def play(
     for t in range(L):
         offer = offers if floors is None else replace(offers, floor=_floor(floors, on, t * H, (S, H)))
         state = policy.settle(policy.begin_episode(state, offer))
-        decision = policy.decide_together(state, offer, draws[:, t])
+        decision = policy.decide(state, offer, draws[:, t])
         action[:, t], chances[:, t] = decision.action, decision.probabilities
         mean = np.take_along_axis(means[:, t], decision.action[..., None], -1)[..., 0]
         coins = RANGE * (coin[:, t] < mean / RANGE)
         reward[:, t] = coins if world.kind == "coins" else mean + RESIDUAL * luck[:, t]
-        state = policy.commit_together(state, offer, decision)
+        state = policy.commit(state, offer, decision)
         for late in range(min(world.latest, t) + 1):
             there = comes[:, t - late] == t
             state = policy.observe(state, offer, action[:, t - late], _outcome(reward[:, t - late], there), late)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -148,12 +148,10 @@ class Pairs:
         users = self._rng.integers(0, self._users, pairs)
         start = time.process_time()
         for u, user in zip(draws, users.tolist(), strict=True):
-            offer = replace(_offers(np.array([user])), **_ONE, user=user, unit=Unit(user=user, group=user))
-            state = policy.settle(state)
-            decision = policy.decide(state, offer, u)
-            one = self._outcome(np.array([user]), decision.action[None], 0)
-            outcome = Outcome(*(None if y is None else y[0] for y in (one.reward, one.vector)))
-            state = policy.update(state, offer, decision, outcome)
+            one = np.array([user])
+            offer, state = _offers(one), policy.settle(state)
+            draw = policy.decide(state, offer, u[None])
+            state = policy.update(state, offer, draw, self._outcome(one, draw.action, 0))
         elapsed = time.process_time() - start
         self._state, self._done = state, self._done + pairs
         return elapsed / pairs
@@ -198,14 +196,6 @@ def _offers(users: IntArray) -> Offer:
         user=users,
         unit=Unit(user=users, group=users),
     )
-
-
-_ONE: dict[str, Any] = {
-    "features": np.eye(ARMS),
-    "control": np.eye(ARMS)[0],
-    "maps": np.eye(ARMS)[:, None],
-    "preference": np.ones(1),
-}
 
 
 def _compared(

@@ -1,12 +1,10 @@
-"""One policy deciding live: batch (), one offer, decide and update in a plain Python loop."""
+"""One policy deciding live: one offer to one user, decide and update in a plain Python loop."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
 from functools import partial
-
-import numpy as np
 
 from drimed import streams
 from drimed.environments.instance import Instance, quantile_control
@@ -34,7 +32,7 @@ class Scene:
         )
         noise = streams.generator(0, "noise").standard_normal(instance.maps.shape[:2])
         vectors = instance.maps @ instance.theta + noise  # (K, M)
-        outcomes = [Outcome(np.asarray(instance.preferences[0] @ y), y) for y in vectors]
+        outcomes = [Outcome((instance.preferences[0] @ y)[None], y[None]) for y in vectors]
         return cls(instance.shape, offer_maker(instance)(), offers, outcomes)
 
 
@@ -61,8 +59,8 @@ class LiveLoop:
         draws = streams.uniforms(0, "policy", self._done, steps, policy.draws_needed(self._scene.shape))
         start = time.process_time()
         for u in draws:
-            decision = policy.decide(state, offer, u)
-            state = policy.update(state, offer, decision, outcomes[int(decision.action)])
+            draw = policy.decide(state, offer, u[None])
+            state = policy.update(state, offer, draw, outcomes[int(draw.action[0])])
         elapsed = time.process_time() - start
         self._state, self._done = state, self._done + steps
         return elapsed / steps

@@ -7,7 +7,7 @@ R1: two features, lambda = S = R = 1, delta = .01. Arms e1, e2 and (.6, .8). Dat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -53,7 +53,15 @@ def r1_offer(
     *, control: FloatArray = E3, sigma: Sequence[float] | None = None, available: Sequence[bool] | None = None
 ) -> Offer:
     """The three arms of R1, by default with the third as the control."""
-    return make_offer(features=ARMS, control=control, sigma=sigma, available=available)
+    return unbatched(features=ARMS, control=control, sigma=sigma, available=available)
+
+
+def unbatched(**arrays: Any) -> Offer:
+    """An offer without a users' axis where its arrays have none: rules and guards take any batch."""
+    offer = make_offer(**arrays)
+    single = np.ndim(arrays["features"] if arrays.get("maps") is None else arrays["maps"]) == offer.features.ndim - 1
+    alone = single and np.ndim(arrays.get("preference", 0)) < 2
+    return replace(offer, features=offer.features[0], user=offer.user[0]) if alone else offer
 
 
 def fit_of(V: FloatArray, theta: FloatArray, *, radius: float = 1.0, K: int = 1, round: int = 2) -> Fit:

@@ -11,7 +11,7 @@ import numpy as np
 from drimed.environments.instance import Instance, draw_instance, quantile_control
 from drimed.environments.world import Setting, World
 from drimed.experiments.simulate import policy_draws
-from drimed.guards.guard import Decision
+from drimed.guards.guard import Draw
 from drimed.learning.offer import Offer, Outcome, Shape
 from drimed.linear.arrays import FloatArray, IntArray
 from drimed.policies.contract import AnyPolicy
@@ -29,7 +29,7 @@ class Step:
     offers: Offer | None  # all users of the episode, where this decision is the first of it
     offer: Offer
     draws: FloatArray
-    decision: Decision
+    decision: Draw
     outcome: Outcome
     after: Any
 
@@ -52,6 +52,11 @@ def world(
     )
 
 
+def one(user: int) -> slice:
+    """One user of an episode, as a users' axis of length 1."""
+    return slice(user, user + 1)
+
+
 def steps(policy: AnyPolicy, it: World, *, masks: FloatArray | None = None) -> Iterator[Step]:
     """Every decision of a run; `masks` (decisions, S, K) says which arms are available."""
     state: Any = policy.init(it.shape, (it.batch,))
@@ -62,15 +67,13 @@ def steps(policy: AnyPolicy, it: World, *, masks: FloatArray | None = None) -> I
             offers = block.offers(episode)
             state = policy.begin_episode(state, offers)
             for user in range(it.shape.H):
-                offer = block.offer(episode, user)
+                offer, uniforms = block.offers(episode, one(user)), draws[episode, user][:, None]
                 if masks is not None:
-                    offer = replace(offer, available=masks[number] > 0)
-                decision = policy.decide(state, offer, draws[episode, user])
-                outcome = block.respond(episode, user, decision.action)
+                    offer = replace(offer, available=masks[number][:, None] > 0)
+                decision = policy.decide(state, offer, uniforms)
+                outcome = block.respond(episode, decision.action, one(user))
                 after = policy.update(state, offer, decision, outcome)
-                yield Step(
-                    number, state, offers if user == 0 else None, offer, draws[episode, user], decision, outcome, after
-                )
+                yield Step(number, state, offers if user == 0 else None, offer, uniforms, decision, outcome, after)
                 state, number = after, number + 1
 
 
@@ -83,13 +86,13 @@ def played(policy: AnyPolicy, it: World, *, sigma: float) -> IntArray:
         for episode in range(block.episodes):
             state = policy.begin_episode(state, block.offers(episode))
             for user in range(it.shape.H):
-                told = np.full_like(block.sigma[episode, user], sigma)
-                offer = replace(block.offer(episode, user), sigma=told)
-                decision = policy.decide(state, offer, draws[episode, user])
-                mean = np.take_along_axis(block.means[episode, user], decision.action[:, None], -1)[:, 0]
-                outcome = Outcome(mean + sigma * block.noise[episode, user, :, 0])
+                offer = block.offers(episode, one(user))
+                offer = replace(offer, sigma=np.full_like(np.asarray(offer.sigma), sigma))
+                decision = policy.decide(state, offer, draws[episode, user][:, None])
+                mean = np.take_along_axis(block.means[episode, user], decision.action, -1)
+                outcome = Outcome(mean + sigma * block.noise[episode, user, :, :1])
                 state = policy.update(state, offer, decision, outcome)
-                arms.append(decision.action)
+                arms.append(decision.action[:, 0])
     return np.array(arms)
 
 

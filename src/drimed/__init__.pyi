@@ -36,7 +36,7 @@ from drimed.experiments.simulate import RunRecord as RunRecord
 from drimed.experiments.simulate import simulate as simulate
 from drimed.guards.constraint import Guardrail as Guardrail
 from drimed.guards.guard import AskRule as AskRule
-from drimed.guards.guard import Decision as Decision
+from drimed.guards.guard import Draw as Draw
 from drimed.guards.guard import Guard as Guard
 from drimed.guards.guard import Guarded as Guarded
 from drimed.guards.margin import Tolerance as Tolerance

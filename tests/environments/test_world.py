@@ -149,13 +149,13 @@ def test_outcomes_have_the_stated_mean_and_covariance() -> None:
         for block in it.blocks():
             for episode in range(block.episodes):
                 for h in range(shape.H):
-                    outcome = block.respond(episode, h, np.full(10, a))
+                    outcome = block.respond(episode, np.full((10, 1), a), slice(h, h + 1))
                     assert outcome.vector is not None
                     assert outcome.reward is not None
-                    residual = outcome.vector - instance.maps[a] @ instance.theta
+                    residual = outcome.vector[:, 0] - instance.maps[a] @ instance.theta
                     noise.append(residual / np.sqrt(block.scale[episode, h])[:, None])
                     np.testing.assert_allclose(
-                        outcome.reward, (block.preferences[episode, h] * outcome.vector).sum(-1), atol=1e-12
+                        outcome.reward[:, 0], (block.preferences[episode, h] * outcome.vector[:, 0]).sum(-1), atol=1e-12
                     )
         draws = np.concatenate(noise)
         assert draws.shape == (30_000, 3)
@@ -168,25 +168,25 @@ def test_each_member_answers_from_its_own_instance() -> None:
     instances = [draw_instance(s, SMALL) for s in range(3)]
     it = world(seeds=range(3), instances=instances, reward_noise=1e-20, drift="none")
     block = next(it.blocks())
-    outcome = block.respond(0, 0, np.array([2, 0, 3]))
+    outcome = block.respond(0, np.array([[2], [0], [3]]), slice(0, 1))
     assert outcome.vector is not None
     for s, a in enumerate((2, 0, 3)):
-        np.testing.assert_allclose(outcome.vector[s], instances[s].maps[a] @ instances[s].theta, atol=1e-8)
+        np.testing.assert_allclose(outcome.vector[s, 0], instances[s].maps[a] @ instances[s].theta, atol=1e-8)
 
 
 def test_a_whole_episode_answers_as_its_users_do() -> None:
     it = world(seeds=range(4))
     block = next(it.blocks())
     action = np.random.default_rng(0).integers(0, SMALL.K, (4, SMALL.H))
-    together = block.respond_together(1, action)
+    together = block.respond(1, action)
     assert together.reward is not None
     assert together.vector is not None
     for h in range(SMALL.H):
-        alone = block.respond(1, h, action[:, h])
+        alone = block.respond(1, action[:, h : h + 1], slice(h, h + 1))
         assert alone.reward is not None
         assert alone.vector is not None
-        assert np.array_equal(together.reward[:, h], alone.reward)
-        assert np.array_equal(together.vector[:, h], alone.vector)
+        assert np.array_equal(together.reward[:, h : h + 1], alone.reward)
+        assert np.array_equal(together.vector[:, h : h + 1], alone.vector)
 
 
 def test_the_noise_does_not_depend_on_the_arm_that_is_played() -> None:
@@ -195,11 +195,11 @@ def test_the_noise_does_not_depend_on_the_arm_that_is_played() -> None:
     block = next(it.blocks())
     z = block.noise[0, 0, 0]
     for a in range(SMALL.K):
-        outcome = block.respond(0, 0, np.array([a]))
+        outcome = block.respond(0, np.array([[a]]), slice(0, 1))
         assert outcome.vector is not None
         mean = it.instances[0].maps[a] @ it.instances[0].theta
         want = mean + np.sqrt(block.scale[0, 0, 0]) * it.noise_roots[a] @ z
-        np.testing.assert_allclose(outcome.vector[0], want, atol=1e-12)
+        np.testing.assert_allclose(outcome.vector[0, 0], want, atol=1e-12)
 
 
 @pytest.mark.parametrize("setting", [{}, {"preferences": "per episode"}])
@@ -208,26 +208,26 @@ def test_offers_of_an_episode_are_the_offers_of_its_users(setting: dict[str, Any
     block = next(it.blocks())
     together = block.offers(2)
     for h in range(SMALL.H):
-        one = block.offer(2, h)
+        one = block.offers(2, slice(h, h + 1))
         assert one.user == h
         for name in ("features", "control", "sigma", "scale", "preference", "context"):
-            assert np.array_equal(getattr(together, name)[:, h], getattr(one, name)), name
+            assert np.array_equal(getattr(together, name)[:, h : h + 1], getattr(one, name)), name
         for name in ("maps", "whitening"):
             assert np.array_equal(
-                np.broadcast_to(getattr(together, name), (4, SMALL.H, 4, 3, 3))[:, h], getattr(one, name)
+                np.broadcast_to(getattr(together, name), (4, SMALL.H, 4, 3, 3))[:, h : h + 1], getattr(one, name)
             )
 
 
 def test_an_offer_whitens_its_own_noise() -> None:
     it = world(seeds=range(2))
-    offer = next(it.blocks()).offer(1, 1)
+    offer = next(it.blocks()).offers(1, slice(1, 2))
     assert offer.whitening is not None
     assert offer.scale is not None
     for s in range(2):
         for a in range(SMALL.K):
-            W = offer.whitening[s, a] / np.sqrt(offer.scale[s])
+            W = offer.whitening[s, 0, a] / np.sqrt(offer.scale[s, 0])
             np.testing.assert_allclose(
-                W @ (offer.scale[s] * it.instances[0].covariances[a]) @ W.T, np.eye(3), atol=1e-8
+                W @ (offer.scale[s, 0] * it.instances[0].covariances[a]) @ W.T, np.eye(3), atol=1e-8
             )
 
 
@@ -307,9 +307,9 @@ def test_seeds_may_come_in_an_array() -> None:
 
 def test_a_mixed_control_reaches_the_offers() -> None:
     control = given_control([0.2, 0.3, 0.5, 0.0, 0.0], INSTANCE)
-    offer = next(World(**(SOUND | {"controls": [control]})).blocks()).offer(0, 3)
-    assert offer.control[0].tolist() == [0.2, 0.3, 0.5, 0.0, 0.0]
-    np.testing.assert_allclose(offer.control_features[0], [0.2, 0.3, 0.5] @ offer.features[0, :3])
+    offer = next(World(**(SOUND | {"controls": [control]})).blocks()).offers(0, slice(3, 4))
+    assert offer.control[0, 0].tolist() == [0.2, 0.3, 0.5, 0.0, 0.0]
+    np.testing.assert_allclose(offer.control_features[0, 0], [0.2, 0.3, 0.5] @ offer.features[0, 0, :3])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from drimed import streams
 from drimed.environments.instance import authors_instance, draw_instance, quantile_control
 from drimed.environments.world import Setting, World
-from drimed.errors import ConfigError, InputError
+from drimed.errors import InputError
 from drimed.experiments.metrics import Judge
 from drimed.experiments.simulate import RunRecord, play, policy_draws, simulate
 from drimed.guards.margin import Tolerance
@@ -66,11 +66,11 @@ def test_results_do_not_depend_on_how_seeds_are_batched(name: str, settings: dic
 
 
 @pytest.mark.parametrize("setting", [{"preferences": "per episode"}, {"drift_by": "mean", "drift": "periodic"}])
-@pytest.mark.parametrize("together", [False, True])
-def test_nor_in_other_worlds_or_with_outcomes_at_the_end_of_an_episode(setting: dict[str, Any], together: bool) -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+def test_nor_in_other_worlds_or_with_outcomes_at_the_end_of_an_episode(setting: dict[str, Any], at_once: bool) -> None:
     policy = make("dri_med")
-    whole = simulate(policy, eight(range(8), shared=False, **setting), together=together)
-    parts = [simulate(policy, eight([s], shared=False, **setting), together=together) for s in range(8)]
+    whole = simulate(policy, eight(range(8), shared=False, **setting), at_once=at_once)
+    parts = [simulate(policy, eight([s], shared=False, **setting), at_once=at_once) for s in range(8)]
     assert_same(whole, parts)
 
 
@@ -180,8 +180,3 @@ def test_an_unknown_metric_is_refused_with_the_known_ones() -> None:
     record = simulate(make("uniform"), eight([0], shared=True, episodes=2))
     with pytest.raises(InputError, match=r"no metric 'regrets'; there are .*regret, "):
         record.total("regrets")
-
-
-def test_published_algorithms_cannot_wait_for_the_end_of_an_episode() -> None:
-    with pytest.raises(ConfigError, match="decide one user after the other"):
-        simulate(make("published_dri_med"), eight([0], shared=True, episodes=2), together=True)

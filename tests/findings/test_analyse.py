@@ -186,7 +186,7 @@ def test_a_policy_with_vector_feedback_and_one_without_lead_to_the_same_fit() ->
     learner = module.inference_learner(seen.state)
     ridge, noise = learner.init(seen.state.problem.shape), None
     for i in np.flatnonzero(module.usable(seen, learner)):
-        ridge, noise = learner.observe(ridge, noise, *module.evidence(seen, int(i)))
+        ridge, noise = learner.observe(ridge, noise, *module.evidence(seen, np.array([i])))
     np.testing.assert_allclose(ridge.theta, own.theta, rtol=1e-9)
 
 

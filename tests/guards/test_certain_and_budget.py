@@ -16,7 +16,7 @@ from drimed.guards.margin import Tolerance
 from drimed.learning.offer import Shape
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.policies.registry import make
-from tests.examples import fit_of, r1_fit, r1_offer
+from tests.examples import fit_of, r1_fit, r1_offer, unbatched
 
 
 def uniform(mask: BoolArray | None, penalty: FloatArray | None) -> FloatArray:
@@ -70,10 +70,9 @@ def test_with_anytime_confidence_no_decision_at_all_falls_short(family: str) -> 
 def test_budget_lets_a_user_spend_the_endowment_and_no_more() -> None:
     """One user, theta known: a rule that always wants an arm .1 below the control gets it 5 times with .5 to spend."""
     fit = fit_of(1e12 * np.eye(1), np.array([1.0]), K=2, radius=1e-6)
-    from drimed.guards.guard import Decision
-    from drimed.learning.offer import make_offer
+    from drimed.guards.guard import Draw
 
-    offer = make_offer(features=[[1.0], [0.9]], control=[1.0, 0.0])
+    offer = unbatched(features=[[1.0], [0.9]], control=[1.0, 0.0])
     guard = Budget(tolerance=Tolerance(relative=0.0, absolute=0.0), endowment=0.5, confidence="anytime")
     state = guard.init(Shape(d=1, K=2, M=1, H=1), ())
 
@@ -85,7 +84,7 @@ def test_budget_lets_a_user_spend_the_endowment_and_no_more() -> None:
     for _ in range(10):
         guarded = guard.apply(state, fit, offer, greedy_for_the_worse)
         spent.append(0.1 * guarded.probabilities[1])
-        decision = Decision(np.asarray(1), guarded.probabilities, guarded.reason)
+        decision = Draw(np.asarray(1), guarded.probabilities, guarded.reason)
         state = guard.commit(state, fit, offer, decision)
     assert sum(spent) == pytest.approx(0.5, abs=1e-3)
     assert spent[0] == pytest.approx(0.1)
@@ -119,13 +118,14 @@ def test_the_summed_expected_shortfall_stays_within_the_endowment_in_simulation(
     for episode in range(100):
         state = policy.begin_episode(state, block.offers(episode))
         for user in range(world.shape.H):
-            offer = block.offer(episode, user)
-            decision = policy.decide(state, offer, draws[episode, user])
+            one = slice(user, user + 1)
+            offer = block.offers(episode, one)
+            decision = policy.decide(state, offer, draws[episode, user][:, None])
             means = block.means[episode, user]
-            mu0 = (means * offer.control).sum(-1)
-            account[:, user] += (means * decision.probabilities).sum(-1) - mu0 + 0.1 * np.abs(mu0)
+            mu0 = (means * offer.control[:, 0]).sum(-1)
+            account[:, user] += (means * decision.probabilities[:, 0]).sum(-1) - mu0 + 0.1 * np.abs(mu0)
             failed |= account[:, user] < -0.5 - 1e-9
-            outcome = block.respond(episode, user, decision.action)
+            outcome = block.respond(episode, decision.action, one)
             state = policy.update(state, offer, decision, outcome)
     assert failed.sum() <= 4  # delta = .01: more than 4 of 60 has probability below .0005
 

@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 
 from drimed.errors import ConfigError, InputError
 from drimed.guards.clucb import CLUCB, Sums
-from drimed.guards.guard import NOT_EARNED, REASONS, UNCHANGED, AskRule, Decision
+from drimed.guards.guard import NOT_EARNED, REASONS, UNCHANGED, AskRule, Draw
 from drimed.guards.margin import Tolerance
-from drimed.learning.offer import Fit, Offer, Shape, make_offer
+from drimed.learning.offer import Fit, Offer, Shape
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make
 from drimed.rules.oful import OFUL
-from tests.examples import E1, E3, fit_of, r1_fit, r1_offer, same
+from tests.examples import E1, E3, fit_of, r1_fit, r1_offer, same, unbatched
 from tests.strategies import fits, matrices
 from tests.worlds import SMALL, steps, world
 
 TENTH = Tolerance(relative=0.1)
 ONE = Shape(d=1, K=2, M=1, H=1)
-PAIR = make_offer(features=[[1.0], [0.5]], control=[0.0, 1.0])  # the second arm is the control
+PAIR = unbatched(features=[[1.0], [0.5]], control=[0.0, 1.0])  # the second arm is the control
 
 
 def always(p: Any) -> AskRule:
@@ -39,8 +39,8 @@ def nothing(d: int = 1) -> Sums:
     return Sums(np.zeros(d), np.zeros(d), np.zeros(d), np.asarray(0.0))
 
 
-def given_out(p: FloatArray, reason: int) -> Decision:
-    return Decision(np.asarray(p.argmax(-1)), p, np.full(p.shape[:-1], reason))
+def given_out(p: FloatArray, reason: int) -> Draw:
+    return Draw(np.asarray(p.argmax(-1)), p, np.full(p.shape[:-1], reason))
 
 
 def test_the_worked_example_is_accepted() -> None:
@@ -169,7 +169,7 @@ def test_with_theta_known_the_running_sum_never_falls_short(pooled: bool) -> Non
         arm = int((x @ theta > 0).argmax()) if (x @ theta > 0).any() else None
         if arm is None:
             continue
-        offer = replace(make_offer(features=x, control=np.eye(K)[arm]), user=t % H)
+        offer = replace(unbatched(features=x, control=np.eye(K)[arm]), user=t % H)
         guarded = guard.apply(state, fit, offer, always(np.eye(K)[int(rng.integers(K))]))
         kept += int(guarded.reason) == UNCHANGED
         state = guard.commit(state, fit, offer, given_out(guarded.probabilities, int(guarded.reason)))
@@ -184,7 +184,7 @@ def test_with_theta_known_the_running_sum_never_falls_short(pooled: bool) -> Non
 
 def offers_of_an_episode(rng: np.random.Generator, S: int, H: int) -> Offer:
     x = rng.standard_normal((S, H, 4, 2))
-    return replace(make_offer(features=x, control=rng.dirichlet(np.ones(4), (S, H))), user=np.arange(H))
+    return replace(unbatched(features=x, control=rng.dirichlet(np.ones(4), (S, H))), user=np.arange(H))
 
 
 def of_user(offers: Offer, h: int) -> Offer:
@@ -207,13 +207,13 @@ def test_an_episode_at_once_is_its_users_one_after_the_other(pooled: bool) -> No
         offers = offers_of_an_episode(rng, S, H)
         wish = np.eye(4)[rng.integers(4, size=(S, H))]
         together = guard.apply(state, joint, offers, always(wish))
-        state = guard.commit(state, joint, offers, Decision(wish.argmax(-1), together.probabilities, together.reason))
+        state = guard.commit(state, joint, offers, Draw(wish.argmax(-1), together.probabilities, together.reason))
         for h in range(H):
             one = guard.apply(in_turn, each, of_user(offers, h), always(wish[:, h]))
             assert np.array_equal(one.probabilities, together.probabilities[:, h])
             assert np.array_equal(one.reason, together.reason[:, h])
             in_turn = guard.commit(
-                in_turn, each, of_user(offers, h), Decision(wish[:, h].argmax(-1), one.probabilities, one.reason)
+                in_turn, each, of_user(offers, h), Draw(wish[:, h].argmax(-1), one.probabilities, one.reason)
             )
             reasons |= set(one.reason.tolist())
         assert same(state, in_turn)
@@ -233,17 +233,15 @@ def test_a_batch_is_its_members() -> None:
         for t in range(8):
             x, control = rng.standard_normal((S, 4, 2)), rng.dirichlet(np.ones(4), S)
             wish = rng.dirichlet(np.ones(4), S)
-            offer = replace(make_offer(features=x, control=control), user=t % 2)
+            offer = replace(unbatched(features=x, control=control), user=t % 2)
             guarded = guard.apply(state, fit, offer, always(wish))
-            state = guard.commit(
-                state, fit, offer, Decision(np.zeros(S, np.intp), guarded.probabilities, guarded.reason)
-            )
+            state = guard.commit(state, fit, offer, Draw(np.zeros(S, np.intp), guarded.probabilities, guarded.reason))
             for s in range(S):
                 mine = Fit(theta[s], V_inv[s], np.asarray(radius[s]), None, np.zeros(4), 2, 1.0)
-                one = replace(make_offer(features=x[s], control=control[s]), user=t % 2)
+                one = replace(unbatched(features=x[s], control=control[s]), user=t % 2)
                 got = guard.apply(alone[s], mine, one, always(wish[s]))
                 assert np.array_equal(got.probabilities, guarded.probabilities[s])
-                alone[s] = guard.commit(alone[s], mine, one, Decision(np.asarray(0), got.probabilities, got.reason))
+                alone[s] = guard.commit(alone[s], mine, one, Draw(np.asarray(0), got.probabilities, got.reason))
                 assert same(alone[s], Sums(*(getattr(state, f.name)[s] for f in fields(Sums))))
 
 
@@ -251,7 +249,7 @@ def test_credit_is_banked() -> None:
     """After good rounds a choice is accepted that would not be at first."""
     guard = CLUCB(tolerance=TENTH)
     fit = fit_of(np.array([[1e4]]), np.array([1.0]), radius=0.5, K=2)
-    bad = make_offer(features=[[0.2], [0.5]], control=[0.0, 1.0])
+    bad = unbatched(features=[[0.2], [0.5]], control=[0.0, 1.0])
     state = guard.init(ONE, ())
     assert int(guard.apply(state, fit, bad, always([1.0, 0.0])).reason) == NOT_EARNED
     state = guard.commit(state, fit, PAIR, given_out(np.array([1.0, 0.0]), UNCHANGED))

@@ -13,9 +13,9 @@ from drimed.guards.certified import Expected
 from drimed.guards.constraint import Guardrail
 from drimed.guards.guard import CONTROL_ONLY, MIXED, RESTRICTED, UNCHANGED, AskRule
 from drimed.guards.margin import Tolerance
-from drimed.learning.offer import Fit, make_offer
+from drimed.learning.offer import Fit
 from drimed.linear.arrays import BoolArray, FloatArray
-from tests.examples import ARMS, E3, fit_of, r1_fit, r1_offer
+from tests.examples import ARMS, E3, fit_of, r1_fit, r1_offer, unbatched
 
 
 def at_radius(r: float) -> Fit:
@@ -135,7 +135,7 @@ def test_the_promise_holds_for_the_mixture_that_is_played() -> None:
     for _ in range(500):
         root = rng.standard_normal((3, 6))
         fit = fit_of(root @ root.T, rng.standard_normal(3), K=5)
-        offer = make_offer(features=rng.standard_normal((5, 3)), control=np.eye(5)[0])
+        offer = unbatched(features=rng.standard_normal((5, 3)), control=np.eye(5)[0])
 
         def ask(mask: BoolArray | None, penalty: FloatArray | None) -> FloatArray:
             del penalty
@@ -152,7 +152,7 @@ def test_the_promise_holds_for_the_mixture_that_is_played() -> None:
 def test_a_guardrail_binds_where_the_reward_does_not() -> None:
     """Reward is the first metric; the second falls under arm 2, and a guardrail on it keeps arm 2 away."""
     maps = np.array([[[1.0, 0.0], [0.0, 1.0]], [[2.0, 0.0], [0.0, 0.2]]])
-    offer = make_offer(maps=maps, preference=[1.0, 0.0], control=[1.0, 0.0])
+    offer = unbatched(maps=maps, preference=[1.0, 0.0], control=[1.0, 0.0])
     fit = fit_of(1e6 * np.eye(2), np.array([1.0, 1.0]), K=2)
     wish = answers([0.0, 1.0])
     assert Expected().apply(None, fit, offer, wish).probabilities.tolist() == [0, 1]
@@ -165,7 +165,7 @@ def test_a_guardrail_binds_where_the_reward_does_not() -> None:
 
 def test_a_guardrail_needs_the_metric_it_names() -> None:
     guard = Expected(guardrails=(Guardrail(metric=3),))
-    offer = make_offer(maps=np.ones((2, 2, 2)), preference=[1.0, 0.0], control=[1.0, 0.0])
+    offer = unbatched(maps=np.ones((2, 2, 2)), preference=[1.0, 0.0], control=[1.0, 0.0])
     with pytest.raises(InputError, match=r"guardrail on metric 3 needs .* it has 2 metrics"):
         guard.apply(None, fit_of(np.eye(2), np.ones(2), K=2), offer, answers([1.0, 0.0]))
 
@@ -191,7 +191,7 @@ def test_the_default_level_is_radius_squared_5_4() -> None:
 
 def test_restricted_is_said_where_nothing_of_the_wish_is_left_but_arms_are_certified() -> None:
     fit = fit_of(100 * np.eye(2), np.array([1.0, 1.0]), K=3)
-    offer = make_offer(features=[[1.0, 0.0], [1.5, 0.0], [-50.0, 0.0]], control=[1.0, 0.0, 0.0])
+    offer = unbatched(features=[[1.0, 0.0], [1.5, 0.0], [-50.0, 0.0]], control=[1.0, 0.0, 0.0])
     guard = Expected(tolerance=Tolerance(relative=0.0, absolute=0.0), confidence="anytime")
     guarded = guard.apply(None, fit, offer, answers([0.0, 0.0, 1.0], [1.0, 0.0, 0.0]))
     assert int(guarded.reason) in (RESTRICTED, MIXED)

@@ -7,7 +7,7 @@ import pytest
 
 from drimed.guards.fallback import explained
 from drimed.guards.guard import CONTROL_ONLY, MIXED, RESTRICTED, UNCHANGED
-from drimed.learning.offer import make_offer
+from tests.examples import unbatched
 
 LOTTERY, SINGLE = [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]
 
@@ -27,6 +27,6 @@ LOTTERY, SINGLE = [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]
 def test_only_the_control_itself_is_called_the_control(
     control: list[float], certified: list[bool], played: list[float], share: float, reason: int
 ) -> None:
-    offer = make_offer(features=np.eye(3), sigma=np.ones(3), control=control)
+    offer = unbatched(features=np.eye(3), sigma=np.ones(3), control=control)
     found = explained(np.array(played), np.array(share), np.array(certified), offer)
     assert found.reason == reason

@@ -8,7 +8,7 @@ import pytest
 
 from drimed.errors import ConfigError
 from drimed.guards import margin
-from drimed.guards.guard import PENALISED, REASONS, UNCHANGED, AskRule, Decision, Off
+from drimed.guards.guard import PENALISED, REASONS, UNCHANGED, AskRule, Draw, Off
 from drimed.guards.margin import Tolerance
 from drimed.guards.penalty import Duals, Penalty
 from drimed.learning.offer import Shape
@@ -31,8 +31,8 @@ def recorded(asked: list[FloatArray | None]) -> AskRule:
     return ask
 
 
-def given(arm: int) -> Decision:
-    return Decision(np.asarray(arm), np.eye(3)[arm], np.asarray(UNCHANGED))
+def given(arm: int) -> Draw:
+    return Draw(np.asarray(arm), np.eye(3)[arm], np.asarray(UNCHANGED))
 
 
 def test_the_running_example_has_its_penalty_factors() -> None:
@@ -139,18 +139,18 @@ def test_off_lets_the_rule_through() -> None:
 
 def test_the_propensity_is_the_probability_of_the_arm_or_unknown() -> None:
     p = np.array([[0.2, 0.8], [0.6, 0.4]])
-    known = Decision(np.array([1, 0]), p, np.zeros(2, np.intp))
+    known = Draw(np.array([1, 0]), p, np.zeros(2, np.intp))
     assert known.propensity.tolist() == [0.8, 0.6]
-    unknown = Decision(np.array([1, 0]), p, np.zeros(2, np.intp), exact=False)
+    unknown = Draw(np.array([1, 0]), p, np.zeros(2, np.intp), exact=False)
     assert np.isnan(unknown.propensity).all()
-    alone = Decision(np.asarray(1), p[0], np.asarray(0))
+    alone = Draw(np.asarray(1), p[0], np.asarray(0))
     assert float(alone.propensity) == 0.8
 
 
 def test_the_reason_is_a_word_for_one_decision_and_an_array_of_them_for_many() -> None:
     p = np.array([[0.2, 0.8], [0.6, 0.4]])
-    alone = Decision(np.asarray(1), p[0], np.asarray(PENALISED))
+    alone = Draw(np.asarray(1), p[0], np.asarray(PENALISED))
     assert type(alone.reason) is str
     assert alone.reason == "the guard made arms less likely that may fall short of the control"
-    many = Decision(np.array([1, 0]), p, np.array([UNCHANGED, PENALISED]))
+    many = Draw(np.array([1, 0]), p, np.array([UNCHANGED, PENALISED]))
     assert np.asarray(many.reason).tolist() == [REASONS[UNCHANGED], alone.reason]

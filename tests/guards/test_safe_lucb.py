@@ -14,13 +14,13 @@ from drimed.experiments.simulate import simulate
 from drimed.guards.guard import CONTROL_FIRST, CONTROL_ONLY, REASONS, RESTRICTED, UNCHANGED, AskRule
 from drimed.guards.margin import Tolerance
 from drimed.guards.safe_lucb import SafeLUCB
-from drimed.learning.offer import Fit, make_offer
+from drimed.learning.offer import Fit
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make
 from drimed.rules.oful import OFUL
 from drimed.rules.rule import Ask
-from tests.examples import ARMS, E1, E2, E3, r1_fit, r1_offer
+from tests.examples import ARMS, E1, E2, E3, r1_fit, r1_offer, unbatched
 from tests.strategies import arms, fits
 from tests.worlds import SMALL, steps, world
 
@@ -52,7 +52,7 @@ def test_the_difference_is_never_costlier_than_its_two_sides(data: st.DataObject
     x = data.draw(arms())
     fit = data.draw(fits(x.shape[1], len(x), scale=3.0))
     control = np.eye(len(x))[data.draw(st.integers(0, len(x) - 1))]
-    offer = make_offer(features=x, control=control)
+    offer = unbatched(features=x, control=control)
     width = fit.width(x)
     apart = 0.9 * (fit.mean(x) + width) @ control - (fit.mean(x) - width)
     got = GUARD.cost(fit, offer)
@@ -143,12 +143,12 @@ def test_a_batch_is_its_members() -> None:
     theta, radius = rng.standard_normal((5, 2)), rng.uniform(0, 1, 5)
     V_inv = np.broadcast_to(np.diag([0.1, 0.3]), (5, 2, 2))
     fit = Fit(theta, V_inv, radius, None, np.zeros((5, 4)), 2, 1.0)
-    offer = make_offer(features=x, control=control)
+    offer = unbatched(features=x, control=control)
     guarded = GUARD.apply(None, fit, offer, oful(fit, offer))
     assert len(set(guarded.reason.tolist())) > 1
     for s in range(5):
         mine = Fit(theta[s], V_inv[s], np.asarray(radius[s]), None, np.zeros(4), 2, 1.0)
-        one = make_offer(features=x[s], control=control[s])
+        one = unbatched(features=x[s], control=control[s])
         got = GUARD.apply(None, mine, one, oful(mine, one))
         assert np.array_equal(got.probabilities, guarded.probabilities[s])
         assert got.reason == guarded.reason[s]

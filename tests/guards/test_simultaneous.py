@@ -17,11 +17,10 @@ from drimed.guards.certified import Certain, Expected
 from drimed.guards.constraint import Guardrail, constraints
 from drimed.guards.margin import Tolerance
 from drimed.guards.simultaneous import freedom, lower_bounds, quantile
-from drimed.learning.offer import make_offer
 from drimed.linear.arrays import BoolArray, FloatArray, pick
 from drimed.policies.contract import AnyPolicy
 from drimed.policies.registry import make
-from tests.examples import fit_of, r1_fit, r1_offer
+from tests.examples import fit_of, r1_fit, r1_offer, unbatched
 
 KNOWN = np.array([np.inf])
 
@@ -82,7 +81,7 @@ def test_more_arms_never_make_the_bounds_higher() -> None:
     for _ in range(50):
         root = rng.standard_normal((3, 6))
         fit, x = fit_of(root @ root.T, rng.standard_normal(3), K=6), rng.standard_normal((6, 3))
-        offer = make_offer(features=x, control=np.eye(6)[0])
+        offer = unbatched(features=x, control=np.eye(6)[0])
         fewer = replace(offer, available=np.array([True, True, True, False, False, False]))
         required = constraints(offer, Tolerance(relative=0.1, absolute=0.05), ())
         (all_six,), (three,) = (lower_bounds(fit, o, required, 0.99, control=True) for o in (offer, fewer))
@@ -122,7 +121,7 @@ def test_certain_keeps_fewer_arms_and_always_the_control() -> None:
     for _ in range(200):
         root = rng.standard_normal((3, 9))
         fit = fit_of(4 * root @ root.T, 0.3 * rng.standard_normal(3), K=5)
-        offer = make_offer(features=rng.standard_normal((5, 3)), control=np.eye(5)[0])
+        offer = unbatched(features=rng.standard_normal((5, 3)), control=np.eye(5)[0])
         one, every = (Certain(simultaneous=s).apply(None, fit, offer, asking([0.2] * 5)) for s in (False, True))
         assert every.probabilities[0] > 0
         assert not (every.probabilities > 0)[one.probabilities == 0].any()
@@ -145,7 +144,7 @@ def test_a_batch_equals_its_members_and_guardrails_are_counted() -> None:
     control, preference = np.eye(4)[0], np.array([0.5, 0.5])
     fit = replace(fit_of(9 * np.eye(3), theta[0], K=4), theta=theta, V_inv=np.broadcast_to(np.eye(3) / 9, (3, 3, 3)))
     fit = replace(fit, inflation=np.array([1.0, 1.2, 2.0]), pulls=np.ones((3, 4)), radius=np.ones(3))
-    offer = make_offer(maps=maps, preference=np.broadcast_to(preference, (3, 2)), control=control)
+    offer = unbatched(maps=maps, preference=np.broadcast_to(preference, (3, 2)), control=control)
     for rails in ((), (Guardrail(metric=0, absolute=0.2),)):
         for confidence in (0.9, "anytime"):
             guard = Expected(confidence=confidence, guardrails=rails, simultaneous=True)
@@ -161,7 +160,7 @@ def test_a_batch_equals_its_members_and_guardrails_are_counted() -> None:
                 one = replace(
                     fit_of(9 * np.eye(3), theta[s], K=4), inflation=np.asarray(fit.inflation)[s], pulls=np.ones(4)
                 )
-                alone = make_offer(maps=maps[s], preference=preference, control=control)
+                alone = unbatched(maps=maps[s], preference=preference, control=control)
                 mine = guard.apply(None, one, alone, asking(wish.tolist())).probabilities
                 np.testing.assert_allclose(together[s], mine, atol=1e-12)
 
@@ -169,7 +168,7 @@ def test_a_batch_equals_its_members_and_guardrails_are_counted() -> None:
 def test_degrees_of_freedom_follow_the_outcomes_that_a_margin_rests_on() -> None:
     """Two arms with nothing in common: 50 outcomes of the control, one of the other, whose variance is the margin's."""
     fit = replace(fit_of(np.diag([51.0, 2.0]), np.zeros(2), K=2), pulls=np.array([50.0, 1.0]))
-    offer = make_offer(features=np.eye(2), control=[1.0, 0.0], sigma=[1.0, 1.0])
+    offer = unbatched(features=np.eye(2), control=[1.0, 0.0], sigma=[1.0, 1.0])
     (reward,) = constraints(offer, Tolerance(), ())
     assert np.isinf(freedom(fit, offer, reward)).all()
     nu = freedom(replace(fit, inflation=np.asarray(1.08)), offer, reward)
@@ -208,13 +207,15 @@ def shortfalls(policy: AnyPolicy, *, runs: int, rounds: int, below: float, **sha
         draws = policy_draws(world, block.start, block.episodes, policy.draws_needed(world.shape))
         for episode in range(block.episodes):
             state = policy.settle(policy.begin_episode(state, block.offers(episode)))
-            offer, means = block.offer(episode, 0), block.means[episode, 0]
-            decision = policy.decide(state, offer, draws[episode, 0])
+            offer = block.offers(episode)
+            decision = policy.decide(state, offer, draws[episode, 0][:, None])
             by_arm = policy.traits.protects == "every arm"
-            chosen = pick(means, decision.action) if by_arm else np.vecdot(means, decision.probabilities)
+            means = block.means[episode, 0]
+            p, action = decision.probabilities[:, 0], decision.action[:, 0]
+            chosen = pick(means, action) if by_arm else np.vecdot(means, p)
             found.append(chosen < 0.9 * means[:, 0] - 0.05 - 1e-9)
-            decision = replace(decision, action=rng.integers(K, size=runs))
-            state = policy.update(state, offer, decision, block.respond(episode, 0, decision.action))
+            decision = replace(decision, action=rng.integers(K, size=(runs, 1)))
+            state = policy.update(state, offer, decision, block.respond(episode, decision.action))
     return np.array(found)
 
 

@@ -99,7 +99,7 @@ def asked(field: Field, evidence: FieldEvidence, groups: tuple[int, ...] = (0, 1
     unit = Unit(
         user=np.arange(n), group=np.array(groups), levels=np.ones((n, 1), np.intp), covariates=np.full((n, 2), 0.3)
     )
-    return field.beliefs(evidence, offer_of(field, unit), together=True)
+    return field.beliefs(evidence, offer_of(field, unit))
 
 
 def designed(name: str, field: Field, evidence: FieldEvidence) -> tuple[Structure, Scale, Design, FloatArray]:

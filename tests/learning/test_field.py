@@ -166,7 +166,7 @@ def test_the_units_of_covariates_do_not_matter() -> None:
     for unit, level in ((1.0, 0.0), (1e3, -7.0)):
         known = field.ready(told(field, evidence, replace(d, z=unit * d.z + level)))
         where = Unit(user=2, group=2, covariates=np.full(2, unit * 0.5 + level))
-        found.append(field.beliefs(known, offer_of(field, where), together=False))
+        found.append(field.beliefs(known, offer_of(field, where)))
     np.testing.assert_allclose(found[0].mean, found[1].mean, rtol=1e-7)
     np.testing.assert_allclose(found[0].covariance, found[1].covariance, rtol=1e-5, atol=1e-8)
 
@@ -198,11 +198,11 @@ def test_those_who_join_change_nothing_for_the_others_and_need_no_new_fit(case: 
     field = replace(case.field, growth=10.0)
     known = field.ready(case.told)
     new = Unit(user=7, group=6, block=0, levels=np.array([5]), covariates=np.full(2, 0.3))
-    before = field.beliefs(known, offer_of(field, new), together=False)
+    before = field.beliefs(known, offer_of(field, new))
     wider = replace(
         known, seen=np.maximum(known.seen, [1, 1, 7, 8, 1, 1, *[6] * len(field._reading.categories), 0]), stepped=-1
     )
-    after = field.beliefs(field.ready(wider, variances=False), offer_of(field, new), together=False)
+    after = field.beliefs(field.ready(wider, variances=False), offer_of(field, new))
     np.testing.assert_allclose(before.mean, after.mean, rtol=1e-8)
     np.testing.assert_allclose(before.covariance, after.covariance, rtol=1e-6, atol=1e-7)
     a, b = beliefs(field, known), beliefs(field, field.ready(wider, variances=False))
@@ -419,7 +419,7 @@ def test_centred_effects_are_right_under_a_baseline_that_the_model_does_not_have
         field = Field(kind="people", seasons=False, centred=centred, chances=chances)
         known = field.ready(field.add(field.start(Shape(d=2, K=2, M=1, H=30), episodes=1), offer, arm, outcome))
         asked = replace(offer, unit=Unit(user=np.array([99]), group=np.array([0])))
-        mean = field.beliefs(known, asked, together=True).mean[0, :, 0]
+        mean = field.beliefs(known, asked).mean[0, :, 0]
         found[name] = float(mean[1] - mean[0])
     assert found["centred"] == pytest.approx(1.0, abs=0.2)
     assert found["without chances"] == pytest.approx(1.0, abs=2.0)
@@ -448,7 +448,7 @@ def test_nothing_of_a_course_is_taken_for_an_effect_in_small_trials(spread: bool
         start = field.start(Shape(d=2, K=2, M=1, H=U), (S,), episodes=1)
         known = field.ready(field.add(start, offer, arm.reshape(S, -1), outcome))
         asked = replace(offer, unit=Unit(user=np.array([99]), group=np.array([99])))
-        mean = field.beliefs(known, asked, together=True).mean[:, 0, :, 0]
+        mean = field.beliefs(known, asked).mean[:, 0, :, 0]
         found[centred] = float((mean[:, 1] - mean[:, 0]).mean())
     assert found[False] > 2
     assert abs(found[True]) < 0.2

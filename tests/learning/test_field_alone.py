@@ -119,7 +119,7 @@ def holds(groups: int, alone: int, *, vary: float) -> dict[str, FloatArray]:
         evidence = field.add(evidence, offers, arm, Outcome(reward=y))
     evidence = field.ready(evidence, variances=True)
     everybody = replace(offers, unit=Unit(user=np.arange(n + 1), group=group))
-    belief = field.beliefs(evidence, everybody, together=True)
+    belief = field.beliefs(evidence, everybody)
     against = np.array([[-1.0, 1.0, 0.0], [-1.0, 0.0, 1.0]])
     off = (belief.mean[..., 0] - mean) @ against.T
     variance = np.einsum("ka,shab,kb->shk", against, belief.covariance[..., 0, :, 0], against)

@@ -46,16 +46,16 @@ def effects(
         state = POLICY.settle(state)
         if season in looks:
             sites = Offer(features=np.eye(ARMS), control=np.eye(ARMS)[0], user=np.arange(SITES))
-            belief = Field().beliefs(state.evidence, sites, together=True)
+            belief = Field().beliefs(state.evidence, sites)
             mean, cov = belief.mean[..., 0], belief.covariance[..., 0, :, 0]
             own = np.diagonal(cov, axis1=-2, axis2=-1)
             variance = own[..., 1:] + own[..., :1] - 2 * cov[..., 1:, 0]
             found[season] = (mean[..., 1:] - mean[..., :1], np.sqrt(variance))
         if season < max(looks):
             draws = np.stack([streams.uniforms(s, "policy", 12 * season, 12, 2) for s in range(RUNS)])
-            decision = POLICY.decide_together(state, offers(), draws)
+            decision = POLICY.decide(state, offers(), draws)
             y = world.respond(season, decision.action)[..., 0]
-            state = POLICY.commit_together(state, offers(), decision)
+            state = POLICY.commit(state, offers(), decision)
             state = POLICY.observe(state, offers(), decision.action, Outcome(reward=y))
     return found, true[..., 1:] - true[..., :1]
 

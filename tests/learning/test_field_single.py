@@ -72,5 +72,5 @@ def test_the_noise_is_that_of_what_is_believed(name: str) -> None:
     offers = offers_of(field, METRICS[name])
     known = know(field, told(field, evidence, data(name)), offers)
     noise = single.noise(field, known.evidence, offers)
-    residual = field.beliefs(known.evidence, offers, together=True).residual
+    residual = field.beliefs(known.evidence, offers).residual
     np.testing.assert_allclose(noise, 0 * residual if field.kind == "people" else residual)

@@ -477,17 +477,18 @@ def test_an_episode_learned_at_once_is_its_users_one_after_the_other(
         for episode in range(block.episodes):
             offers = block.offers(episode)
             draws = np.random.default_rng(episode).random((4, SMALL.H, 1))
-            decision = policy.decide_together(state, offers, draws)
-            outcome = block.respond_together(episode, decision.action)
+            decision = policy.decide(state, offers, draws)
+            outcome = block.respond(episode, decision.action)
             assert outcome.reward is not None
             assert outcome.vector is not None
-            state = policy.observe(policy.commit_together(state, offers, decision), offers, decision.action, outcome)
+            state = policy.observe(policy.commit(state, offers, decision), offers, decision.action, outcome)
             before = other
             for h in range(SMALL.H):
-                offer = block.offer(episode, h)
-                one = policy.decide(before, offer, draws[:, h])
-                assert np.array_equal(one.probabilities, decision.probabilities[:, h])
-                mine = Outcome(outcome.reward[:, h], outcome.vector[:, h])
+                at = slice(h, h + 1)
+                offer = block.offers(episode, at)
+                one = policy.decide(before, offer, draws[:, at])
+                assert np.array_equal(one.probabilities, decision.probabilities[:, at])
+                mine = Outcome(outcome.reward[:, at], outcome.vector[:, at])
                 other = policy.observe(policy.commit(other, offer, one), offer, one.action, mine)
             assert same(state.evidence.noise, other.evidence.noise)
             assert same(state.evidence.ridge, other.evidence.ridge)

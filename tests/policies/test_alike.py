@@ -38,12 +38,12 @@ def test_users_who_are_alike_get_what_each_would_get_alone(rule: MED | LinMED, f
         many = replace(many, floor=Floor(control=np.full(USERS, 0.1), arms=np.full(USERS, 0.01)))
     state = policy.settle(policy.init(Shape(d=3, K=ARMS, M=2, H=USERS)))
     draws = rng.random((USERS, policy.draws_needed(Shape(d=3, K=ARMS, M=2, H=USERS))))
-    found = alike.distinct(policy.see(state, many, together=True).offer)
+    found = alike.distinct(policy.see(state, many).offer)
     assert found is not None
     assert found[1].tolist() == [h % KINDS for h in range(USERS)]
-    together = policy.decide_together(state, many, draws)
-    separate = policy._decide(state, policy.see(state, many, together=True), draws)
-    for field in ("action", "probabilities", "reason_code", "share", "certified", "without"):
+    together = policy.decide(state, many, draws)
+    separate = policy._decide(state, policy.see(state, many), draws, draws[..., 0])
+    for field in ("action", "probabilities", "reason_code", "share", "certified"):
         np.testing.assert_array_equal(getattr(together, field), getattr(separate, field))
     assert len(set(together.action.tolist())) > 1  # everybody has a draw of their own
 

@@ -80,8 +80,8 @@ def decided(**settings: object) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(8)
     for stage in world.blocks():
         state = policy.settle(policy.begin_episode(state, stage.offered))
-        decision = policy.decide_together(state, stage.offered, rng.random((64, 12, policy.draws_needed(world.shape))))
-        state = policy.commit_together(state, stage.offered, decision)
+        decision = policy.decide(state, stage.offered, rng.random((64, 12, policy.draws_needed(world.shape))))
+        state = policy.commit(state, stage.offered, decision)
         state = policy.observe(state, stage.offered, decision.action, stage.outcomes(decision.action))
     return decision.action, decision.probabilities
 
@@ -113,5 +113,5 @@ def test_blocks_are_told_apart_by_the_unit_of_an_offer() -> None:
         unit=unit,
     )
     state = policy.settle(policy.begin_episode(policy.init(world.shape, (2,)), offers))
-    action = policy.decide_together(state, offers, uniforms(2, 12, 2)).action.reshape(2, 6, 2)
+    action = policy.decide(state, offers, uniforms(2, 12, 2)).action.reshape(2, 6, 2)
     assert (action[..., 0] != action[..., 1]).all()  # two arms of one half each

@@ -24,7 +24,7 @@ from drimed.policies.contract import AnyPolicy, from_arrays, to_arrays
 from drimed.policies.policy import Policy
 from drimed.policies.registry import GUARDS, REGISTRY, make
 from tests.examples import same
-from tests.worlds import SMALL, member, steps, world
+from tests.worlds import SMALL, member, one, steps, world
 
 POLICIES: dict[str, AnyPolicy] = {name: make(name) for name in REGISTRY}
 POLICIES |= {f"{name}, printed": make(name, reading="printed") for name in ("published_dri_med", "published_dri_imed")}
@@ -69,17 +69,17 @@ def stored_and_loaded(policy: AnyPolicy, state: Any, shape: Shape, batch: tuple[
 def test_probabilities_are_a_distribution_that_can_give_the_action(policy: AnyPolicy) -> None:
     for step in steps(policy, seven_worlds()):
         p, action = step.decision.probabilities, step.decision.action
-        assert p.shape == (7, SMALL.K)
-        assert action.shape == (7,)
+        assert p.shape == (7, 1, SMALL.K)
+        assert action.shape == (7, 1)
         assert_distribution(p)
-        assert (np.take_along_axis(p, action[:, None], -1) > 0).all()
+        assert (np.take_along_axis(p, action[..., None], -1) > 0).all()
 
 
 @ALL
 def test_the_propensity_is_exact_or_unknown(policy: AnyPolicy) -> None:
     sampled = getattr(getattr(policy, "rule", None), "randomisation", "closed form") == "sampled"
     for step in steps(policy, seven_worlds()):
-        chosen = np.take_along_axis(step.decision.probabilities, step.decision.action[:, None], -1)[:, 0]
+        chosen = np.take_along_axis(step.decision.probabilities, step.decision.action[..., None], -1)[..., 0]
         if sampled:
             assert np.isnan(step.decision.propensity).all()
         else:
@@ -96,9 +96,9 @@ def test_unavailable_arms_have_no_mass_and_are_never_chosen(policy: AnyPolicy) -
     assert not masks.all()
     for step in steps(policy, it, masks=masks.astype(np.float64)):
         mask = masks[step.number]
-        assert not step.decision.probabilities[~mask].any()
+        assert not step.decision.probabilities[:, 0][~mask].any()
         assert_distribution(step.decision.probabilities)
-        assert np.take_along_axis(mask, step.decision.action[:, None], -1).all()
+        assert np.take_along_axis(mask, step.decision.action, -1).all()
 
 
 @ALL
@@ -130,16 +130,16 @@ def test_one_offer_may_serve_a_whole_batch(policy: AnyPolicy) -> None:
     together: Any = policy.begin_episode(policy.init(SMALL, (S,)), offers)
     alone: list[Any] = [policy.begin_episode(policy.init(SMALL), offers) for _ in range(S)]
     for user in range(SMALL.H):
-        offer, draws = member(block.offer(0, user), 0), rng.random((S, policy.draws_needed(SMALL)))
+        offer, draws = member(block.offers(0, one(user)), 0), rng.random((S, 1, policy.draws_needed(SMALL)))
         decision = policy.decide(together, offer, draws)
-        vector = rng.standard_normal((S, SMALL.M))
+        vector = rng.standard_normal((S, 1, SMALL.M))
         assert offer.preference is not None
-        together = policy.update(together, offer, decision, Outcome(vector @ offer.preference, vector))
+        together = policy.update(together, offer, decision, Outcome(vector @ offer.preference[0], vector))
         for s in range(S):
             mine = policy.decide(alone[s], offer, draws[s])
             np.testing.assert_allclose(decision.probabilities[s], mine.probabilities, atol=1e-12)
             assert decision.action[s] == mine.action
-            outcome = Outcome(np.asarray(vector[s] @ offer.preference), vector[s])
+            outcome = Outcome(vector[s] @ offer.preference[0], vector[s])
             alone[s] = policy.update(alone[s], offer, mine, outcome)
             np.testing.assert_allclose(policy.theta(together)[s], policy.theta(alone[s]), rtol=1e-9, atol=1e-12)
 
@@ -159,9 +159,9 @@ def test_a_stored_decision_replays_from_its_seed_and_number_alone(policy: AnyPol
     it = world(seeds=[3], episodes=5)
     for step in steps(policy, it):
         draws = streams.uniforms(3, "policy", step.number, 1, policy.draws_needed(it.shape))
-        assert np.array_equal(draws, step.draws)
+        assert np.array_equal(draws[None], step.draws)
         state = stored_and_loaded(policy, step.before, it.shape, (1,))
-        assert int(policy.decide(state, step.offer, draws).action[0]) == int(step.decision.action[0])
+        assert np.array_equal(policy.decide(state, step.offer, draws[None]).action, step.decision.action)
 
 
 @ALL
@@ -187,7 +187,7 @@ def test_giving_out_and_learning_can_be_apart(policy: AnyPolicy) -> None:
 @ALL
 def test_every_decision_is_counted_once(policy: AnyPolicy) -> None:
     for step in steps(policy, seven_worlds(episodes=2)):
-        assert np.array_equal(step.after.pulls - step.before.pulls, np.eye(SMALL.K)[step.decision.action])
+        assert np.array_equal(step.after.pulls - step.before.pulls, np.eye(SMALL.K)[step.decision.action[:, 0]])
         if isinstance(policy, Policy):
             assert (step.before.round, step.after.round) == (step.number + 1, step.number + 2)
         else:
@@ -197,7 +197,7 @@ def test_every_decision_is_counted_once(policy: AnyPolicy) -> None:
 @ALL
 def test_draws_for_another_batch_are_refused(policy: AnyPolicy) -> None:
     step = next(steps(policy, seven_worlds()))
-    for draws in (step.draws[:3], step.draws[0]):
+    for draws in (step.draws[:3], step.draws[:, 0]):
         with pytest.raises(ShapeError, match="draws"):
             policy.decide(step.before, step.offer, draws)
 
@@ -215,23 +215,23 @@ def test_an_episode_decided_at_once_is_each_user_decided_from_one_state(policy: 
         for episode in range(block.episodes):
             offers = block.offers(episode)
             state = policy.begin_episode(state, offers)
-            together = policy.decide_together(state, offers, np.swapaxes(draws[episode], 0, 1))
-            outcome = block.respond_together(episode, together.action)
-            committed = policy.commit_together(state, offers, together)
+            together = policy.decide(state, offers, np.swapaxes(draws[episode], 0, 1))
+            outcome = block.respond(episode, together.action)
+            committed = policy.commit(state, offers, together)
             learned = policy.observe(committed, offers, together.action, outcome)
             alone_learned = committed
             for user in range(SMALL.H):
-                offer = block.offer(episode, user)
-                alone = policy.decide(state, offer, draws[episode, user])
-                assert np.array_equal(alone.probabilities, together.probabilities[:, user])
+                offer = block.offers(episode, one(user))
+                alone = policy.decide(state, offer, draws[episode, user][:, None])
+                assert np.array_equal(alone.probabilities, together.probabilities[:, one(user)])
                 if policy.balances:  # arms of one request are spread evenly: only the chances are the same
-                    alone = replace(alone, action=together.action[:, user])
-                assert np.array_equal(alone.action, together.action[:, user])
-                assert np.array_equal(alone.reason_code, together.reason_code[:, user])
-                mine = block.respond(episode, user, alone.action)
+                    alone = replace(alone, action=together.action[:, one(user)])
+                assert np.array_equal(alone.action, together.action[:, one(user)])
+                assert np.array_equal(alone.reason_code, together.reason_code[:, one(user)])
+                mine = block.respond(episode, alone.action, one(user))
                 assert outcome.reward is not None
                 assert mine.reward is not None
-                assert np.array_equal(mine.reward, outcome.reward[:, user])
+                assert np.array_equal(mine.reward, outcome.reward[:, one(user)])
                 alone_learned = policy.observe(alone_learned, offer, alone.action, mine)
             np.testing.assert_allclose(policy.theta(learned), policy.theta(alone_learned), rtol=1e-9, atol=1e-12)
             assert learned.round == state.round + SMALL.H
@@ -251,20 +251,20 @@ def test_the_published_algorithms_decide_an_episode_at_once_as_one_user_after_th
         for episode in range(block.episodes):
             offers = block.offers(episode)
             state = alone = policy.begin_episode(state, offers)
-            together = policy.decide_together(state, offers, np.swapaxes(draws[episode], 0, 1))
+            together = policy.decide(state, offers, np.swapaxes(draws[episode], 0, 1))
             for user in range(SMALL.H):
-                one = policy.decide(alone, block.offer(episode, user), draws[episode, user])
-                alone = policy.commit(alone, block.offer(episode, user), one)
-                assert np.array_equal(one.probabilities, together.probabilities[:, user])
-                assert np.array_equal(one.action, together.action[:, user])
-                assert np.array_equal(one.reason_code, together.reason_code[:, user])
-            state = policy.commit_together(state, offers, together)
+                mine = policy.decide(alone, block.offers(episode, one(user)), draws[episode, user][:, None])
+                alone = policy.commit(alone, block.offers(episode, one(user)), mine)
+                assert np.array_equal(mine.probabilities, together.probabilities[:, one(user)])
+                assert np.array_equal(mine.action, together.action[:, one(user)])
+                assert np.array_equal(mine.reason_code, together.reason_code[:, one(user)])
+            state = policy.commit(state, offers, together)
             assert same(state, alone)
-            outcome = block.respond_together(episode, together.action)
+            outcome = block.respond(episode, together.action)
             state = policy.observe(state, offers, together.action, outcome)
             for user in range(SMALL.H):
-                mine = block.respond(episode, user, together.action[:, user])
-                alone = policy.observe(alone, block.offer(episode, user), together.action[:, user], mine)
+                own, action = block.offers(episode, one(user)), together.action[:, one(user)]
+                alone = policy.observe(alone, own, action, block.respond(episode, action, one(user)))
             assert same(state, alone)
 
 
@@ -319,8 +319,8 @@ def test_extreme_noise_leaves_everything_finite(policy: AnyPolicy, reward_noise:
 
 @ALL
 def test_the_same_seeds_give_the_same_run(policy: AnyPolicy) -> None:
-    for one, other in zip(steps(policy, seven_worlds()), steps(policy, seven_worlds()), strict=True):
-        assert same(one.decision, other.decision)
+    for first, other in zip(steps(policy, seven_worlds()), steps(policy, seven_worlds()), strict=True):
+        assert same(first.decision, other.decision)
 
 
 @pytest.mark.parametrize("name", ["med", "w_ts", "w_oful", "dri_med", "dri_imed", "lin_med"])
@@ -395,8 +395,8 @@ def test_an_outcome_that_comes_late_teaches_what_it_would_have_taught_in_time(po
             offers = block.offers(episode)
             in_time, late = policy.begin_episode(in_time, offers), policy.begin_episode(late, offers)
             for user in range(SMALL.H):
-                offer, action = block.offer(episode, user), np.arange(7) % SMALL.K
-                outcome = block.respond(episode, user, action)
+                offer, action = block.offers(episode, one(user)), np.arange(7)[:, None] % SMALL.K
+                outcome = block.respond(episode, action, one(user))
                 in_time = policy.observe(in_time, offer, action, outcome)
                 waiting.append((episode, offer, action, outcome))
     for episode, offer, action, outcome in reversed(waiting):
@@ -415,8 +415,8 @@ def test_an_outcome_can_be_taken_back_episodes_later(policy: AnyPolicy) -> None:
             offers = block.offers(episode)
             with_it, without = policy.begin_episode(with_it, offers), policy.begin_episode(without, offers)
             for user in range(SMALL.H):
-                offer, action = block.offer(episode, user), np.arange(user, user + 7) % SMALL.K
-                outcome = block.respond(episode, user, action)
+                offer, action = block.offers(episode, one(user)), np.arange(user, user + 7)[:, None] % SMALL.K
+                outcome = block.respond(episode, action, one(user))
                 with_it = policy.observe(with_it, offer, action, outcome)
                 if first is None:
                     first = (offer, action, outcome, 2)
@@ -451,8 +451,8 @@ def test_old_outcomes_added_to_an_aged_start_are_the_evidence_of_the_whole_run(p
         for episode in range(3):
             state = policy.begin_episode(state, member(block.offers(episode), 0))
             for user in range(SMALL.H):
-                offer, action = member(block.offer(episode, user), 0), np.asarray((episode + user) % SMALL.K)
-                outcome = member(block.respond(episode, user, action[None]), 0)
+                offer, action = member(block.offers(episode, one(user)), 0), np.array([(episode + user) % SMALL.K])
+                outcome = member(block.respond(episode, action[None], one(user)), 0)
                 state = policy.observe(state, offer, action, outcome)
                 told.append((offer, action, outcome, 2 - episode))
     fresh = policy.aged_start(SMALL, 3)
@@ -470,14 +470,14 @@ def test_only_taking_out_nearly_everything_loses_digits(policy: AnyPolicy) -> No
     block = next(world(seeds=[0], episodes=1).blocks())
     state = policy.begin_episode(policy.init(SMALL), member(block.offers(0), 0))
     for user in range(SMALL.H):
-        action = np.asarray(user % SMALL.K)
-        outcome = member(block.respond(0, user, action[None]), 0)
-        state = policy.observe(state, member(block.offer(0, user), 0), action, outcome)
-    offer, mistyped = member(block.offer(0, 0), 0), Outcome(np.asarray(1e12), np.full(SMALL.M, 1e12))
-    for about, lost in ((member(block.respond(0, 0, np.array([0])), 0), False), (mistyped, True)):
-        more = policy.observe(state, offer, np.asarray(0), about)
+        action = np.array([user % SMALL.K])
+        outcome = member(block.respond(0, action[None], one(user)), 0)
+        state = policy.observe(state, member(block.offers(0, one(user)), 0), action, outcome)
+    offer, mistyped = member(block.offers(0, one(0)), 0), Outcome(np.array([1e12]), np.full((1, SMALL.M), 1e12))
+    for about, lost in ((member(block.respond(0, np.array([[0]]), one(0)), 0), False), (mistyped, True)):
+        more = policy.observe(state, offer, np.array([0]), about)
         try:
-            assert policy.lost_digits(more, policy.forget(more, offer, np.asarray(0), about)) is lost
+            assert policy.lost_digits(more, policy.forget(more, offer, np.array([0]), about)) is lost
         except NumericalError:  # it may also say so itself
             assert lost
 
@@ -489,7 +489,7 @@ def test_contexts_are_needed_at_opening_exactly_where_the_state_depends_on_them(
     first, second = (policy.begin_episode(state, member(block.offers(e), 0)) for e in range(2))
     assert same(first, second) is not policy.needs_contexts_at_opening
     if not policy.needs_contexts_at_opening:
-        assert same(policy.begin_episode(state, Offer(features=np.zeros((1, 1)), control=np.ones(1))), first)
+        assert same(policy.begin_episode(state, Offer(features=np.zeros((1, 1, 1)), control=np.ones((1, 1)))), first)
 
 
 @ALL
@@ -501,10 +501,10 @@ def test_effects_are_estimates_against_the_control_with_intervals_that_widen_wit
             continue
         assert found is not None
         estimate, half = found
-        w = step.offer.features - step.offer.control_features[:, None]
+        w = step.offer.features - step.offer.control_features[..., None, :]
         if isinstance(policy, Policy) and not in_the_field(policy):
-            np.testing.assert_allclose(estimate, np.matvec(w, policy.theta(step.after)), atol=1e-12)
-        assert half.shape == estimate.shape == (7, SMALL.K)
+            np.testing.assert_allclose(estimate, np.matvec(w, policy.theta(step.after)[:, None]), atol=1e-12)
+        assert half.shape == estimate.shape == (7, 1, SMALL.K)
         for wider in (0.99, "anytime"):
             more = policy.effects(step.after, step.offer, wider)
             assert more is not None
@@ -518,11 +518,11 @@ def test_effects_of_many_users_are_those_of_each(policy: AnyPolicy) -> None:
     state = policy.begin_episode(policy.init(SMALL), member(block.offers(0), 0))
     together = policy.effects(state, member(block.offers(0), 0), 0.9)
     for user in range(SMALL.H):
-        alone = policy.effects(state, member(block.offer(0, user), 0), 0.9)
+        alone = policy.effects(state, member(block.offers(0, one(user)), 0), 0.9)
         assert (alone is None) == (together is None)
         if alone is not None and together is not None:
-            assert np.array_equal(alone[0], together[0][user])
-            assert np.array_equal(alone[1], together[1][user])
+            assert np.array_equal(alone[0][0], together[0][user])
+            assert np.array_equal(alone[1][0], together[1][user])
 
 
 @ALL

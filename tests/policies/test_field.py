@@ -12,7 +12,7 @@ from drimed.environments.field import Deviations, FieldSetting, FieldWorld
 from drimed.errors import ConfigError, InputError
 from drimed.guards.budget import Budget
 from drimed.guards.certified import Expected
-from drimed.guards.guard import Decision, Guard, Off
+from drimed.guards.guard import Draw, Guard, Off
 from drimed.guards.margin import Tolerance
 from drimed.learning.field.learner import Field
 from drimed.learning.offer import Offer, Outcome, Shape
@@ -46,10 +46,10 @@ def play(
     for season in range(seasons):
         state = policy.settle(policy.begin_episode(state, offers()))
         draws = np.stack([streams.uniforms(s, "policy", 4 * season, 4, policy.draws_needed(SHAPE)) for s in seeds])
-        decision = policy.decide_together(state, offers((len(seeds),)), draws)
+        decision = policy.decide(state, offers((len(seeds),)), draws)
         np.testing.assert_allclose(decision.probabilities.sum(-1), 1.0)
         reward = unit * world.respond(season, decision.action)[..., 0] + level
-        state = policy.commit_together(state, offers(), decision)
+        state = policy.commit(state, offers(), decision)
         state = policy.observe(state, offers(), decision.action, Outcome(reward=reward))
         chosen.append(decision.action)
     return state, chosen
@@ -119,7 +119,7 @@ def test_one_decision_and_a_whole_episode_see_the_same_belief() -> None:
     state, _ = play(policy, 4)
     state = policy.settle(state)
     draws = np.full((2, 4, 2), 0.4)
-    whole = policy.decide_together(state, offers(), draws)
+    whole = policy.decide(state, offers(), draws)
     for user in range(4):
         alone = policy.decide(state, one(user), draws[:, user])
         np.testing.assert_allclose(alone.probabilities, whole.probabilities[:, user], atol=1e-12)
@@ -147,12 +147,12 @@ def test_it_keeps_the_contract_of_policies() -> None:
 def test_a_guard_remembers_an_episode_as_it_does_each_of_its_decisions(guard: Guard) -> None:
     policy = Policy(learner=Field(), rule=MED(), guard=guard)
     state = policy.settle(policy.begin_episode(policy.init(SHAPE, (2,)), offers()))
-    decision = policy.decide_together(state, offers(), np.full((2, 4, 2), 0.4))
+    decision = policy.decide(state, offers(), np.full((2, 4, 2), 0.4))
     alone = state
     for user in range(4):
-        mine = Decision(decision.action[:, user], decision.probabilities[:, user], decision.reason_code[:, user])
+        mine = Draw(decision.action[:, user], decision.probabilities[:, user], decision.reason_code[:, user])
         alone = policy.commit(alone, one(user), mine)
-    assert same(policy.commit_together(state, offers(), decision), alone)
+    assert same(policy.commit(state, offers(), decision), alone)
 
 
 def test_what_it_cannot_do_is_refused() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, InputError, UnknownNameError
-from drimed.guards.guard import UNCHANGED, Decision
+from drimed.guards.guard import UNCHANGED, Draw
 from drimed.learning.offer import Offer, Outcome, Shape, make_offer
 from drimed.linear.arrays import FloatArray
 from drimed.policies.registry import make
@@ -35,8 +35,8 @@ def user(all_users: Offer, h: int) -> Offer:
     return make_offer(features=all_users.features[h], control=all_users.control[h], sigma=all_users.sigma[h], user=h)
 
 
-def chose(arm: int, K: int) -> Decision:
-    return Decision(np.asarray(arm), np.eye(K)[arm], np.asarray(UNCHANGED))
+def chose(arm: int, K: int) -> Draw:
+    return Draw(np.asarray(arm), np.eye(K)[arm], np.asarray(UNCHANGED))
 
 
 def after_data(policy: PublishedDri, n: int = 20) -> PublishedState:

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from drimed.errors import InputError
-from drimed.learning.offer import make_offer
 from drimed.rules.baselines import Control, Greedy, Uniform
 from drimed.rules.rule import Ask
-from tests.examples import E1, E3, r1_fit, r1_offer
+from tests.examples import E1, E3, r1_fit, r1_offer, unbatched
 
 MIXED = np.array([0.5, 0.3, 0.2])
 
@@ -43,7 +42,7 @@ def test_it_obeys_the_mask_and_the_penalty() -> None:
 
 
 def test_ties_go_to_the_lowest_index() -> None:
-    offer = make_offer(features=[[0.0, 1.0], [0.5, 0.5], [0.5, 0.5]], control=E1)
+    offer = unbatched(features=[[0.0, 1.0], [0.5, 0.5], [0.5, 0.5]], control=E1)
     assert int(Greedy().propose(r1_fit(), offer, Ask()).argmax()) == 1
 
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError
-from drimed.learning.offer import make_offer
 from drimed.rules.imed import DriIMEDIndex
 from drimed.rules.rule import Ask
-from tests.examples import E1, E2, E3, fit_of, r1_fit, r1_offer
+from tests.examples import E1, E2, E3, fit_of, r1_fit, r1_offer, unbatched
 
 
 def test_an_arm_that_was_never_pulled_ties_with_the_leader() -> None:
@@ -33,7 +32,7 @@ def test_a_penalty_moves_the_choice_by_the_index() -> None:
 
 def test_an_arm_whose_bound_is_below_the_best_mean_is_never_played() -> None:
     fit = fit_of(1e6 * np.eye(2), np.array([1.0, 0.0]), K=2)
-    offer = make_offer(features=np.eye(2), control=[1.0, 0.0])
+    offer = unbatched(features=np.eye(2), control=[1.0, 0.0])
     assert DriIMEDIndex().propose(fit, offer, Ask(penalty=np.array([1e9, 0.0]))).tolist() == [1.0, 0.0]
 
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, InputError
-from drimed.learning.offer import Floor, Offer, Outcome, Shape, Unit, make_offer
+from drimed.learning.offer import Floor, Offer, Outcome, Shape, Unit
 from drimed.policies.registry import make
 from drimed.rules.floors import Floors, raised, short
+from tests.examples import unbatched
 
 K, H = 4, 3
 GUARDS = ("off", "expected", "certain", "budget", "penalty")
@@ -31,12 +32,12 @@ def learned(policy: Any, floor: Floor | None, seasons: int = 6) -> Any:
     rng = np.random.default_rng(0)
     for _ in range(seasons):
         state = policy.settle(policy.begin_episode(state, offers(floor)))
-        d = policy.decide_together(state, offers(floor), rng.random((H, policy.draws_needed(Shape(K, K, 1, H)))))
-        state = policy.commit_together(state, offers(floor), d)
+        d = policy.decide(state, offers(floor), rng.random((H, policy.draws_needed(Shape(K, K, 1, H)))))
+        state = policy.commit(state, offers(floor), d)
         reward = np.array([1.0, 1.2, 0.8, 3.0])[d.action] + 0.3 * rng.standard_normal(H)
         state = policy.observe(state, offers(floor), d.action, Outcome(reward=reward))
     state = policy.settle(policy.begin_episode(state, offers(floor)))
-    return policy.decide_together(state, offers(floor), rng.random((H, policy.draws_needed(Shape(K, K, 1, H)))))
+    return policy.decide(state, offers(floor), rng.random((H, policy.draws_needed(Shape(K, K, 1, H)))))
 
 
 @pytest.mark.parametrize("learner", ["linear", "field"])
@@ -59,7 +60,7 @@ def test_arms_keep_their_floor_where_nothing_guards() -> None:
 
 def test_a_floor_that_is_not_certified_is_cut_and_reported() -> None:
     """An arm that is certainly far worse than the control."""
-    offer = make_offer(features=np.eye(2), control=[1.0, 0.0])
+    offer = unbatched(features=np.eye(2), control=[1.0, 0.0])
     offer = replace(offer, floor=Floors(arms=0.2).after(0))
     policy = make("dri_med", guard="certain", relative=0.0, absolute=0.1, feedback="reward", weighting="none")
     state = policy.init(Shape(2, 2, 1, 1))
@@ -79,7 +80,7 @@ def test_floors_shrink_with_the_number_of_decisions() -> None:
 
 def test_a_lottery_with_floors_is_the_mixture() -> None:
     offer = replace(
-        make_offer(features=np.eye(3), control=[1.0, 0.0, 0.0]), floor=Floors(control=0.2, arms=0.1).after(0)
+        unbatched(features=np.eye(3), control=[1.0, 0.0, 0.0]), floor=Floors(control=0.2, arms=0.1).after(0)
     )
     p = raised(np.array([0.0, 0.0, 1.0]), offer, None)
     np.testing.assert_allclose(p, [0.3, 0.1, 0.6])
@@ -87,7 +88,7 @@ def test_a_lottery_with_floors_is_the_mixture() -> None:
 
 
 def test_a_control_that_is_a_lottery_keeps_its_own_proportions() -> None:
-    offer = replace(make_offer(features=np.eye(3), control=[0.5, 0.5, 0.0]), floor=Floors(control=0.2).after(0))
+    offer = replace(unbatched(features=np.eye(3), control=[0.5, 0.5, 0.0]), floor=Floors(control=0.2).after(0))
     np.testing.assert_allclose(raised(np.array([0.0, 0.0, 1.0]), offer, None), [0.1, 0.1, 0.8])
 
 
@@ -105,7 +106,7 @@ def test_misuse_is_refused() -> None:
 
 @pytest.mark.parametrize("guard", ["certain", "expected"])
 def test_a_control_that_is_not_available_is_not_replaced_in_silence(guard: str) -> None:
-    offer = make_offer(features=np.eye(3), control=[0.5, 0.5, 0.0], available=[True, False, True])
+    offer = unbatched(features=np.eye(3), control=[0.5, 0.5, 0.0], available=[True, False, True])
     policy = make("dri_med", guard=guard, feedback="reward", weighting="none")
     state = policy.settle(policy.init(Shape(3, 3, 1, 1)))
     with pytest.raises(InputError, match="the control plays an arm that is not available"):
@@ -118,8 +119,8 @@ def test_a_decision_says_what_would_have_been_played_without_its_floor(guard: st
     floor = Floors(control=0.1, arms=0.05).after(np.zeros(H))
     state = policy.init(Shape(d=K, K=K, M=1, H=H))
     draws = np.full((H, policy.draws_needed(Shape(K, K, 1, H))), 0.5)
-    with_floor = policy.decide_together(state, offers(floor), draws)
-    without = policy.decide_together(state, offers(None), draws)
+    with_floor = policy.decide(state, offers(floor), draws)
+    without = policy.decide(state, offers(None), draws)
     assert without.without is None
     assert with_floor.without is not None
     np.testing.assert_array_equal(with_floor.without, without.probabilities)

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drimed.errors import ConfigError, InputError
-from drimed.learning.offer import Fit, Offer, make_offer
+from drimed.learning.offer import Fit, Offer
 from drimed.linear.arrays import FloatArray
 from drimed.rules.ids import IDS, best_ratio
 from drimed.rules.oful import OFUL
 from drimed.rules.rule import Ask
-from tests.examples import ARMS, E1, E2, fit_of, r1_fit, r1_offer
+from tests.examples import ARMS, E1, E2, fit_of, r1_fit, r1_offer, unbatched
 from tests.strategies import arms, fits, masks
 
 NOISE = [0.5, 1.0, 2.0]
@@ -79,7 +79,7 @@ def whole(rng: np.random.Generator, K: int, M: int, d: int) -> tuple[Offer, Floa
     """An offer with a covariance per arm, and each arm's whitened rows."""
     maps, root = rng.standard_normal((K, M, d)), rng.standard_normal((K, M, M))
     covariance = root @ np.swapaxes(root, -1, -2) + 0.1 * np.eye(M)
-    offer = make_offer(maps=maps, preference=rng.dirichlet(np.ones(M)), covariance=covariance, control=np.eye(K)[0])
+    offer = unbatched(maps=maps, preference=rng.dirichlet(np.ones(M)), covariance=covariance, control=np.eye(K)[0])
     return offer, np.linalg.solve(np.linalg.cholesky(covariance), maps)
 
 
@@ -125,7 +125,7 @@ def test_outcomes_without_weights_count_as_they_are() -> None:
     """Rows of unit noise are Phi(a) itself; where only the reward's noise is known, the reward's row is used."""
     rng = np.random.default_rng(2)
     maps = rng.standard_normal((3, 2, 2))
-    plain = make_offer(maps=maps, preference=[0.5, 0.5], control=E1)
+    plain = unbatched(maps=maps, preference=[0.5, 0.5], control=E1)
     rule = IDS(variant="f", information="outcome")
     _, got = rule.trade_off(r1_fit(), plain, None)
     V = np.diag([3.0, 2.0])
@@ -185,7 +185,7 @@ def test_without_information_the_smallest_gap_is_played() -> None:
     gap = np.array([2.0, 1.0, 1.0])
     for deterministic in (False, True):
         assert best_ratio(gap, np.zeros(3), deterministic=deterministic).tolist() == E2.tolist()
-    offer = make_offer(features=np.zeros((3, 2)), control=E1)
+    offer = unbatched(features=np.zeros((3, 2)), control=E1)
     assert IDS().propose(r1_fit(), offer, Ask()).tolist() == E1.tolist()
 
 
@@ -217,7 +217,7 @@ def test_it_proposes_at_most_two_allowed_arms(rule: IDS, data: st.DataObject) ->
     sigma = None
     if data.draw(st.booleans()):
         sigma = 10.0 ** np.array(data.draw(st.lists(st.floats(-4.0, 4.0), min_size=len(x), max_size=len(x))))
-    offer = make_offer(features=x, control=np.eye(len(x))[0], sigma=sigma)
+    offer = unbatched(features=x, control=np.eye(len(x))[0], sigma=sigma)
     p = rule.propose(fit, offer, Ask(mask=mask))
     assert (p >= 0).all()
     assert p.sum() == pytest.approx(1.0, abs=1e-12)
@@ -243,12 +243,12 @@ def test_a_batch_is_its_members(rule: IDS) -> None:
     rng = np.random.default_rng(1)
     members = [fit_of(np.diag(rng.uniform(1, 9, 3)), rng.standard_normal(3), K=3) for _ in range(3)]
     x, sigma = rng.standard_normal((3, 3, 3)), rng.uniform(0.1, 2, (3, 3))
-    p = rule.propose(stacked(members), make_offer(features=x, sigma=sigma, control=E1), Ask())
+    p = rule.propose(stacked(members), unbatched(features=x, sigma=sigma, control=E1), Ask())
     for s in range(3):
-        one = make_offer(features=x[s], sigma=sigma[s], control=E1)
+        one = unbatched(features=x[s], sigma=sigma[s], control=E1)
         assert np.array_equal(p[s], rule.propose(members[s], one, Ask()))
     # As many states as arms, and one offer for all of them.
-    shared = make_offer(features=x[0], sigma=sigma[0], control=E1)
+    shared = unbatched(features=x[0], sigma=sigma[0], control=E1)
     p = rule.propose(stacked(members), shared, Ask())
     for s in range(3):
         assert np.array_equal(p[s], rule.propose(members[s], shared, Ask()))

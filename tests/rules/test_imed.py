@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drimed.errors import ConfigError
-from drimed.learning.offer import make_offer
 from drimed.rules.imed import IMED
 from drimed.rules.rule import Ask
-from tests.examples import E1, fit_of, r1_fit, r1_offer
+from tests.examples import E1, fit_of, r1_fit, r1_offer, unbatched
 from tests.strategies import arms, fits, masks
 
 
@@ -33,13 +32,13 @@ def test_a_noisier_arm_counts_as_pulled_more_often() -> None:
 
 def test_an_arm_never_seen_counts_nothing() -> None:
     fit = fit_of(np.diag([1e12, 1e-12]), np.zeros(2), K=2)
-    index = IMED().index(fit, make_offer(features=np.eye(2), control=[1.0, 0.0]), Ask())
+    index = IMED().index(fit, unbatched(features=np.eye(2), control=[1.0, 0.0]), Ask())
     assert index[1] == pytest.approx(0.0, abs=1e-11)
     assert index[0] == pytest.approx(np.log(1e12), rel=1e-6)
 
 
 def test_twins_of_the_leader_have_its_index() -> None:
-    offer = make_offer(features=[[0.3, 0.4], [0.3, 0.4], [0.1, 0.0]], control=E1)
+    offer = unbatched(features=[[0.3, 0.4], [0.3, 0.4], [0.1, 0.0]], control=E1)
     index = IMED().index(r1_fit(), offer, Ask())
     assert index[0] == index[1]
 
@@ -49,7 +48,7 @@ def test_it_proposes_one_allowed_arm_of_least_index(data: st.DataObject) -> None
     x = data.draw(arms()) * 10.0 ** data.draw(st.floats(-8.0, 8.0))
     fit, mask = data.draw(fits(x.shape[1], len(x))), data.draw(masks(len(x)))
     sigma = 10.0 ** np.array(data.draw(st.lists(st.floats(-8.0, 8.0), min_size=len(x), max_size=len(x))))
-    offer = make_offer(features=x, control=np.eye(len(x))[0], sigma=sigma)
+    offer = unbatched(features=x, control=np.eye(len(x))[0], sigma=sigma)
     penalty = np.array(data.draw(st.lists(st.floats(0.0, 1e6), min_size=len(x), max_size=len(x))))
     p = IMED().propose(fit, offer, Ask(mask=mask, penalty=penalty))
     assert sorted(p.tolist()) == [0.0] * (len(x) - 1) + [1.0]

@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drimed.errors import ConfigError
-from drimed.learning.offer import make_offer
 from drimed.linear import ridge
 from drimed.rules.imed import LinIMED
 from drimed.rules.rule import Ask
-from tests.examples import E1, fit_of, r1_fit, r1_offer
+from tests.examples import E1, fit_of, r1_fit, r1_offer, unbatched
 from tests.strategies import arms, fits, masks
 
 VERSIONS = [LinIMED(version=1), LinIMED(version=2, horizon=1000), LinIMED(version=3)]
@@ -43,7 +42,7 @@ def test_version_three_measures_gaps_between_upper_bounds() -> None:
 def test_the_caps_bind_where_the_leader_is_well_explored() -> None:
     """V = 1e8 I makes -log w = 18.4 - log beta, above log T = 2.3 and log(C / widest^2) = log(2 / 1)."""
     fit = fit_of(1e8 * np.eye(2), np.array([1.0, 0.0]), K=2)
-    offer = make_offer(features=np.eye(2), control=[1.0, 0.0])
+    offer = unbatched(features=np.eye(2), control=[1.0, 0.0])
     explored = -np.log(1e-8)
     assert float(LinIMED(version=1).index(fit, offer, Ask())[0]) == pytest.approx(explored)
     assert float(LinIMED(version=2, horizon=10).index(fit, offer, Ask())[0]) == pytest.approx(np.log(10))
@@ -52,7 +51,7 @@ def test_the_caps_bind_where_the_leader_is_well_explored() -> None:
 
 def test_a_larger_horizon_never_lowers_the_leaders_index() -> None:
     fit = fit_of(1e8 * np.eye(2), np.array([1.0, 0.0]), K=2)
-    offer = make_offer(features=np.eye(2), control=[1.0, 0.0])
+    offer = unbatched(features=np.eye(2), control=[1.0, 0.0])
     index = [float(LinIMED(version=2, horizon=T).index(fit, offer, Ask())[0]) for T in (1, 10, 1000, 10**12)]
     assert index == sorted(index)
     assert index[-1] == pytest.approx(-np.log(1e-8))
@@ -76,7 +75,7 @@ def test_the_papers_radius_is_the_trace_form_at_one_over_t_squared() -> None:
 
 @pytest.mark.parametrize("rule", VERSIONS)
 def test_identical_arms_have_identical_indices(rule: LinIMED) -> None:
-    offer = make_offer(features=[[0.3, 0.4]] * 3, control=E1)
+    offer = unbatched(features=[[0.3, 0.4]] * 3, control=E1)
     index = rule.index(r1_fit(), offer, Ask())
     assert np.isfinite(index).all()
     if rule.version == 1:
@@ -85,7 +84,7 @@ def test_identical_arms_have_identical_indices(rule: LinIMED) -> None:
 
 
 def test_the_leader_is_at_least_as_attractive_as_an_arm_of_the_same_leverage() -> None:
-    offer = make_offer(features=[[1.0, 0.0], [-1.0, 0.0]], control=[1.0, 0.0])
+    offer = unbatched(features=[[1.0, 0.0], [-1.0, 0.0]], control=[1.0, 0.0])
     index = LinIMED(version=1).index(r1_fit(), offer, Ask())
     assert index[0] < index[1]
 
@@ -95,7 +94,7 @@ def test_the_leader_is_at_least_as_attractive_as_an_arm_of_the_same_leverage() -
 def test_it_proposes_one_allowed_arm_of_least_index(rule: LinIMED, data: st.DataObject) -> None:
     x = data.draw(arms()) * 10.0 ** data.draw(st.floats(-8.0, 8.0))
     fit, mask = data.draw(fits(x.shape[1], len(x))), data.draw(masks(len(x)))
-    offer = make_offer(features=x, control=np.eye(len(x))[0])
+    offer = unbatched(features=x, control=np.eye(len(x))[0])
     p = rule.propose(fit, offer, Ask(mask=mask))
     assert sorted(p.tolist()) == [0.0] * (len(x) - 1) + [1.0]
     arm = int(p.argmax())
@@ -109,7 +108,7 @@ def test_it_proposes_one_allowed_arm_of_least_index(rule: LinIMED, data: st.Data
 def test_an_arm_without_features_beside_large_rewards_is_no_overflow() -> None:
     """No treatment is often coded as zero features: its width is zero, and its gap may be of any size."""
     fit = fit_of(np.eye(1), np.array([1.0]), radius=5.0, K=2)
-    offer = make_offer(features=[[0.0], [1e6]], control=[1.0, 0.0])
+    offer = unbatched(features=[[0.0], [1e6]], control=[1.0, 0.0])
     for rule in VERSIONS:
         assert rule.propose(fit, offer, Ask()).tolist() == [0.0, 1.0]
 

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError
-from drimed.learning.offer import make_offer
 from drimed.linear import design
 from drimed.rules.med import MED, LinMED
 from drimed.rules.rule import Ask
-from tests.examples import ARMS, r1_fit, r1_offer
+from tests.examples import ARMS, r1_fit, r1_offer, unbatched
 
 
 def test_the_running_example_has_its_worked_weights() -> None:
@@ -39,7 +38,7 @@ def test_the_empirical_best_has_at_least_its_mass_and_every_arm_some() -> None:
 def test_the_first_round_has_no_leader() -> None:
     """p = alpha_opt q_opt + (1 - alpha_opt) / K, without weights."""
     x = np.random.default_rng(7).standard_normal((12, 2))
-    offer = make_offer(features=x, control=np.eye(12)[0])
+    offer = unbatched(features=x, control=np.eye(12)[0])
     p = LinMED(empirical=0.1, optimal=0.6).propose(r1_fit(round=1), offer, Ask())
     np.testing.assert_allclose(p, 0.6 * design.approx(x) + 0.4 / 12)
 

@@ -7,13 +7,12 @@ import pytest
 from scipy.special import ndtr
 
 from drimed.errors import ConfigError, InputError
-from drimed.learning.offer import make_offer
 from drimed.linear import ridge
 from drimed.rules.lin_ts import LinTS
 from drimed.rules.rule import Ask
-from tests.examples import ARMS, E1, r1_fit, r1_offer
+from tests.examples import ARMS, E1, r1_fit, r1_offer, unbatched
 
-TWO = make_offer(features=ARMS[:2], control=[1.0, 0.0])
+TWO = unbatched(features=ARMS[:2], control=[1.0, 0.0])
 ORTHANT = np.array([0.564667, 0.200275, 0.235058])  # v = 1, by an exact bivariate integral
 ORTHANT_RADIUS = np.array([0.481294, 0.366010, 0.152695])  # v = 4.316941
 N = 400_000

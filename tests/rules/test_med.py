@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drimed.errors import ConfigError
-from drimed.learning.offer import make_offer
 from drimed.linear import design
 from drimed.linear.arrays import FloatArray
 from drimed.rules.med import MED
 from drimed.rules.rule import Ask
-from tests.examples import ARMS, E1, fit_of, r1_fit, r1_offer
+from tests.examples import ARMS, E1, fit_of, r1_fit, r1_offer, unbatched
 from tests.strategies import arms, fits, masks
 
 PLAIN = MED(saturation="off")
@@ -68,14 +67,14 @@ def test_saturation_leaves_masked_arms_alone() -> None:
 
 def test_saturation_ties_go_to_the_lowest_index() -> None:
     fit = fit_of(np.eye(2), np.array([0.0, 1.0]), K=3)
-    offer = make_offer(features=2 * np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]), control=E1)
+    offer = unbatched(features=2 * np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]), control=E1)
     p, plain = (rule.propose(fit, offer, Ask()) for rule in (MED(), PLAIN))
     np.testing.assert_allclose(p, 0.5 * plain + [0.5, 0.0, 0.0])
 
 
 def test_saturation_in_a_batch_touches_only_the_members_that_need_it() -> None:
     sigma = np.array([[1.0, 1.0, 1.0], ONE_UNEXPLORED])
-    offer = make_offer(features=np.broadcast_to(ARMS, (2, 3, 2)), control=E1, sigma=sigma)
+    offer = unbatched(features=np.broadcast_to(ARMS, (2, 3, 2)), control=E1, sigma=sigma)
     for saturation in ("one arm", "every arm"):
         rule = MED(saturation=saturation)
         p = rule.propose(r1_fit(batch=(2,)), offer, Ask())
@@ -98,7 +97,7 @@ def test_the_design_is_of_the_arms_scaled_by_weight_and_noise() -> None:
     rng = np.random.default_rng(0)
     x, sigma = rng.standard_normal((9, 2)), rng.uniform(0.5, 2.0, 9)
     fit = fit_of(np.diag([30.0, 20.0]), np.array([0.05, 0.01]), K=9)
-    offer = make_offer(features=x, control=np.eye(9)[0], sigma=sigma)
+    offer = unbatched(features=x, control=np.eye(9)[0], sigma=sigma)
     rule = MED(empirical=0.3, optimal=0.5, design="frank_wolfe", saturation="off")
     leader, gap, distance = fit.behind_leader(x, None)
     f = np.exp(-(gap**2) / (2 * distance))
@@ -126,7 +125,7 @@ def test_rewards_in_another_unit_change_nothing() -> None:
     sigma = np.array([0.5, 0.5, 2.0])
     base = MED().propose(r1_fit(), r1_offer(sigma=sigma.tolist()), Ask())
     for c in (1e-6, 10.0, 1e6):
-        offer = make_offer(features=c * ARMS, control=E1, sigma=c * sigma)
+        offer = unbatched(features=c * ARMS, control=E1, sigma=c * sigma)
         np.testing.assert_allclose(MED().propose(r1_fit(), offer, Ask()), base, rtol=1e-9)
 
 
@@ -138,7 +137,7 @@ def test_it_proposes_a_distribution_over_the_allowed_arms(rule: MED, data: st.Da
     sigma = None
     if data.draw(st.booleans()):
         sigma = 10.0 ** np.array(data.draw(st.lists(st.floats(-4.0, 4.0), min_size=len(x), max_size=len(x))))
-    offer = make_offer(features=x, control=np.eye(len(x))[0], sigma=sigma)
+    offer = unbatched(features=x, control=np.eye(len(x))[0], sigma=sigma)
     penalty = np.array(data.draw(st.lists(st.floats(0.0, 1e6), min_size=len(x), max_size=len(x))))
     for ask in (Ask(mask=mask), Ask(mask=mask, penalty=penalty)):
         p = rule.propose(fit, offer, ask)

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError
-from drimed.learning.offer import make_offer
 from drimed.policies.registry import make
 from drimed.rules.oful import OFUL
 from drimed.rules.rule import Ask
-from tests.examples import ARMS, E1, fit_of, r1_fit, r1_offer
+from tests.examples import ARMS, E1, fit_of, r1_fit, r1_offer, unbatched
 from tests.worlds import played, world
 
 
@@ -31,7 +30,7 @@ def test_a_fixed_width_replaces_the_radius() -> None:
 def test_under_a_heavy_regulariser_the_longest_arm_is_the_most_uncertain() -> None:
     x = np.array([[1.0, 0.0], [0.0, 3.0], [-2.0, 0.5]])
     heavy = fit_of(1e6 * np.eye(2), np.zeros(2), K=3)
-    assert OFUL().propose(heavy, make_offer(features=x, control=E1), Ask()).argmax() == 1
+    assert OFUL().propose(heavy, unbatched(features=x, control=E1), Ask()).argmax() == 1
 
 
 def test_a_mask_and_a_penalty_move_the_choice() -> None:

@@ -14,13 +14,13 @@ from drimed.environments.instance import draw_instance
 from drimed.errors import ConfigError
 from drimed.experiments.simulate import simulate
 from drimed.guards.margin import Tolerance
-from drimed.learning.offer import Fit, make_offer
+from drimed.learning.offer import Fit
 from drimed.linear.arrays import FloatArray
 from drimed.policies.registry import make
 from drimed.rules.oful import OFUL
 from drimed.rules.oplb import OPLB, mixture
 from drimed.rules.rule import Ask
-from tests.examples import ARMS, E1, E2, E3, fit_of, r1_fit, r1_offer
+from tests.examples import ARMS, E1, E2, E3, fit_of, r1_fit, r1_offer, unbatched
 from tests.strategies import arms, fits, masks
 from tests.worlds import SMALL, world
 
@@ -110,7 +110,7 @@ def test_without_a_binding_constraint_it_is_oful(optimism: float) -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
         fit = fit_of(np.diag(rng.uniform(1, 9, 3)), rng.standard_normal(3), K=6, radius=2.0)
-        offer = make_offer(features=rng.standard_normal((6, 3)), control=np.eye(6)[0])
+        offer = unbatched(features=rng.standard_normal((6, 3)), control=np.eye(6)[0])
         p = OPLB(absolute=1e6, optimism=optimism).propose(fit, offer, Ask())
         want = OFUL(width_squared=(optimism * 2.0) ** 2).propose(fit, offer, Ask())
         assert p.tolist() == want.tolist()
@@ -168,7 +168,7 @@ def test_it_proposes_a_distribution_over_the_allowed_arms(rule: OPLB, data: st.D
     x = data.draw(arms()) * 10.0 ** data.draw(st.floats(-8.0, 8.0))
     fit, mask = data.draw(fits(x.shape[1], len(x))), data.draw(masks(len(x)))
     control = np.eye(len(x))[data.draw(st.integers(0, len(x) - 1))]
-    p = rule.propose(fit, make_offer(features=x, control=control), Ask(mask=mask))
+    p = rule.propose(fit, unbatched(features=x, control=control), Ask(mask=mask))
     assert (p >= 0).all()
     assert p.sum() == pytest.approx(1.0, abs=1e-12)
     assert (p > 0).sum() <= 2
@@ -185,12 +185,12 @@ def test_a_batch_is_its_members(rule: OPLB) -> None:
     theta, radius = rng.standard_normal((6, 2)), rng.uniform(0, 1, 6)
     V_inv = np.broadcast_to(np.diag([0.1, 0.2]), (6, 2, 2))
     fit = Fit(theta, V_inv, radius, None, np.zeros((6, 5)), 3, 1.0)
-    p = rule.propose(fit, make_offer(features=x, control=control), Ask())
-    shared = rule.propose(fit, make_offer(features=x[0], control=control[0]), Ask())
+    p = rule.propose(fit, unbatched(features=x, control=control), Ask())
+    shared = rule.propose(fit, unbatched(features=x[0], control=control[0]), Ask())
     for s in range(6):
         one = Fit(theta[s], V_inv[s], np.asarray(radius[s]), None, np.zeros(5), 3, 1.0)
-        assert np.array_equal(p[s], rule.propose(one, make_offer(features=x[s], control=control[s]), Ask()))
-        assert np.array_equal(shared[s], rule.propose(one, make_offer(features=x[0], control=control[0]), Ask()))
+        assert np.array_equal(p[s], rule.propose(one, unbatched(features=x[s], control=control[s]), Ask()))
+        assert np.array_equal(shared[s], rule.propose(one, unbatched(features=x[0], control=control[0]), Ask()))
 
 
 @pytest.mark.parametrize("name", ["w_oplb", "oplb"])

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, InputError
-from drimed.learning.offer import Fit, Offer, Shape, make_offer
+from drimed.learning.offer import Fit, Offer, Shape
 from drimed.linear import lower_bound
 from drimed.linear.arrays import FloatArray
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make
 from drimed.rules.rule import Ask, RemembersRounds
 from drimed.rules.solid import SOLID, Allocation
-from tests.examples import ARMS, E1, E2, fit_of, r1_fit, r1_offer, same
+from tests.examples import ARMS, E1, E2, fit_of, r1_fit, r1_offer, same, unbatched
 from tests.worlds import SMALL, steps, world
 
 R1 = Shape(d=2, K=3, M=1, H=1)
@@ -146,9 +146,9 @@ def test_gradients_are_those_of_the_definition() -> None:
 def test_a_commit_takes_both_steps_from_the_present_values() -> None:
     memory, fit = random_memory(3)
     rule = SOLID()
-    offer = make_offer(features=memory.features[1], sigma=memory.sigma[1], control=np.eye(4)[0])
+    offer = unbatched(features=memory.features[1], sigma=memory.sigma[1], control=np.eye(4)[0])
     offer = replace(offer, user=1)
-    assert rule.explores(memory, fit, offer)
+    assert rule.explores(memory, fit)
     after = rule.commit(memory, fit, offer, PLAYED)
     q, constraint = by_hand(memory, fit, 0.0, 1.0)  # gamma_1 = log 1 = 0
     want = memory.log_omega[:2] + 0.5 * q
@@ -163,7 +163,7 @@ def test_while_exploring_it_plays_its_allocation() -> None:
     memory, fit = random_memory(3)
     for user in (0, 1):
         offer = replace(
-            make_offer(features=memory.features[user], sigma=memory.sigma[user], control=np.eye(4)[0]), user=user
+            unbatched(features=memory.features[user], sigma=memory.sigma[user], control=np.eye(4)[0]), user=user
         )
         p = SOLID().propose(fit, offer, Ask(memory=memory))
         np.testing.assert_allclose(p, np.exp(memory.log_omega[user]))
@@ -212,7 +212,7 @@ def test_the_threshold_is_the_schedule_or_the_radius() -> None:
 def test_doubt_about_one_user_makes_it_explore_for_all() -> None:
     rule = SOLID()
     memory = rule.init(replace(R1, H=2), ())
-    clear, close = r1_offer(), make_offer(features=[[1.0, 0.0], [0.99, 0.049], [0.0, 1.0]], control=E1)
+    clear, close = r1_offer(), unbatched(features=[[1.0, 0.0], [0.99, 0.049], [0.0, 1.0]], control=E1)
     assert rule.propose(sure(), clear, Ask(memory=memory)).max() == 1.0
     memory = rule.commit(memory, sure(), replace(close, user=1), PLAYED)
     assert rule.propose(sure(), clear, Ask(memory=memory)).max() < 1.0
@@ -220,16 +220,16 @@ def test_doubt_about_one_user_makes_it_explore_for_all() -> None:
 
 def test_a_guard_that_masks_arms_does_not_change_whether_a_round_explores() -> None:
     rule = SOLID()
-    close = make_offer(features=[[1.0, 0.0], [0.99, 0.049], [0.0, 1.0]], control=E1)
+    close = unbatched(features=[[1.0, 0.0], [0.99, 0.049], [0.0, 1.0]], control=E1)
     p = rule.propose(sure(), close, Ask(mask=np.array([True, False, True]), memory=rule.init(R1, ())))
     np.testing.assert_allclose(p, [0.5, 0.0, 0.5])
 
 
 def test_arms_that_no_parameter_tells_apart_are_no_doubt() -> None:
     rule = SOLID()
-    twins = make_offer(features=[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], control=E1)
+    twins = unbatched(features=[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], control=E1)
     assert rule.propose(sure(), twins, Ask(memory=rule.init(R1, ()))).tolist() == E1.tolist()
-    alone = make_offer(features=[[1.0, 0.0]], control=[1.0])
+    alone = unbatched(features=[[1.0, 0.0]], control=[1.0])
     memory = rule.init(replace(R1, K=1), ())
     assert rule.propose(sure(), alone, Ask(memory=memory)).tolist() == [1.0]
     assert float(rule.commit(memory, sure(), alone, PLAYED).explored) == 0.0
@@ -255,7 +255,7 @@ def test_an_arm_that_was_given_up_can_come_back() -> None:
     one, other = (
         replace(fit_of(np.eye(2), theta, K=3, radius=1e4)) for theta in (np.array([9.0, 0.0]), np.array([-9.0, 0.0]))
     )
-    offer = make_offer(features=[[1.0, 0.0], [-1.0, 0.0], [0.0, 0.1]], control=E1)
+    offer = unbatched(features=[[1.0, 0.0], [-1.0, 0.0], [0.0, 0.1]], control=E1)
     for _ in range(100):
         memory = rule.commit(memory, one, offer, PLAYED)
     assert memory.log_omega[0, 1] < -800  # exp of it is 0 in doubles
@@ -311,20 +311,20 @@ def test_a_whole_episode_at_once_is_decided_like_its_users_one_by_one() -> None:
     it = world(seeds=range(4), episodes=6)
     block = next(it.blocks())
     state, offers, draws = all_at_once(policy, 5)
-    together = policy.decide_together(state, offers, draws)
+    together = policy.decide(state, offers, draws)
     rule = policy.rule
     assert isinstance(rule, SOLID)
-    explored = rule.explores(state.rule, policy.fit(state), block.offer(5, 0))
+    explored = rule.explores(state.rule, policy.see(state, block.offers(5)).fit)
     for user in range(it.shape.H):
-        alone = policy.decide(state, block.offer(5, user), draws[:, user])
+        alone = policy.decide(state, block.offers(5, slice(user, user + 1)), draws[:, user : user + 1])
         # The users' noise of this episode is known together, but one after the other otherwise.
-        assert np.array_equal(alone.probabilities, together.probabilities[:, user])
-    after = policy.commit_together(state, offers, together)
+        assert np.array_equal(alone.probabilities, together.probabilities[:, user : user + 1])
+    after = policy.commit(state, offers, together)
     assert np.array_equal(after.rule.explored, state.rule.explored + it.shape.H * explored)
     one_by_one = state
     for user in range(it.shape.H):
-        decision = policy.decide(state, block.offer(5, user), draws[:, user])
-        one_by_one = policy.commit(one_by_one, block.offer(5, user), decision)
+        decision = policy.decide(state, block.offers(5, slice(user, user + 1)), draws[:, user : user + 1])
+        one_by_one = policy.commit(one_by_one, block.offers(5, slice(user, user + 1)), decision)
     for f in fields(after.rule):
         if f.name in ("features", "sigma", "allowed"):
             assert np.array_equal(getattr(after.rule, f.name), getattr(one_by_one.rule, f.name)), f.name
@@ -345,12 +345,12 @@ def test_a_batch_is_its_members() -> None:
         1.0,
     )
     x = np.random.default_rng(9).standard_normal((5, 4, 2))
-    offer = replace(make_offer(features=x, control=np.eye(4)[0]), user=2)
+    offer = replace(unbatched(features=x, control=np.eye(4)[0]), user=2)
     for _ in range(3):
         p = rule.propose(fit, offer, Ask(memory=memory))
         memory = rule.commit(memory, fit, offer, np.zeros(5, np.intp))
         for s in range(5):
-            one = replace(make_offer(features=x[s], control=np.eye(4)[0]), user=2)
+            one = replace(unbatched(features=x[s], control=np.eye(4)[0]), user=2)
             assert np.array_equal(p[s], rule.propose(fits[s], one, Ask(memory=members[s])))
             members[s] = rule.commit(members[s], fits[s], one, PLAYED)
             assert same(members[s], Allocation(*(getattr(memory, f.name)[s] for f in fields(Allocation))))

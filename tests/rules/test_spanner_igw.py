@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drimed.errors import ConfigError
-from drimed.learning.offer import make_offer
 from drimed.linear.arrays import FloatArray
 from drimed.rules.rule import Ask
 from drimed.rules.spanner_igw import SpannerIGW, inverse_gap, spanner
-from tests.examples import ARMS, E1, r1_fit, r1_offer
+from tests.examples import ARMS, E1, r1_fit, r1_offer, unbatched
 from tests.strategies import arms, design_leverages, fits, masks
 
 TEN = SpannerIGW(eta=10.0)
@@ -123,7 +122,7 @@ def test_fewer_arms_than_features_span_what_they_span() -> None:
     q, rank = spanner(np.array([[1.0, 0.0, 0.0], [0.5, 0.0, 0.0], [0.0, 2.0, 0.0]]))
     assert int(rank) == 2
     assert q.tolist() == [0.5, 0.0, 0.5]
-    offer = make_offer(features=np.array([[1.0, 0.0], [2.0, 0.0]]), control=[1.0, 0.0])
+    offer = unbatched(features=np.array([[1.0, 0.0], [2.0, 0.0]]), control=[1.0, 0.0])
     for rule in (TEN, AUTHORS):
         p = rule.propose(r1_fit(), offer, Ask())  # one direction: the longer arm spans it, and is the leader
         np.testing.assert_allclose(p, [0.0, 1.0])
@@ -133,7 +132,7 @@ def test_arms_without_features_are_all_alike() -> None:
     q, rank = spanner(np.zeros((3, 2)), np.array([True, False, True]))
     assert int(rank) == 0
     assert q.tolist() == [0.5, 0.0, 0.5]
-    offer = make_offer(features=np.zeros((2, 2)), control=[1.0, 0.0])
+    offer = unbatched(features=np.zeros((2, 2)), control=[1.0, 0.0])
     np.testing.assert_allclose(TEN.propose(r1_fit(), offer, Ask()), [0.75, 0.25])
     np.testing.assert_allclose(AUTHORS.propose(r1_fit(), offer, Ask()), [1.0, 0.0])
 
@@ -166,7 +165,7 @@ def test_every_arm_is_a_short_combination_of_the_spanner(data: st.DataObject) ->
 def test_it_proposes_a_distribution_over_the_allowed_arms(rule: SpannerIGW, data: st.DataObject) -> None:
     x = data.draw(arms()) * 10.0 ** data.draw(st.floats(-8.0, 8.0))
     fit, mask = data.draw(fits(x.shape[1], len(x))), data.draw(masks(len(x)))
-    offer = make_offer(features=x, control=np.eye(len(x))[0])
+    offer = unbatched(features=x, control=np.eye(len(x))[0])
     penalty = np.array(data.draw(st.lists(st.floats(0.0, 1e6), min_size=len(x), max_size=len(x))))
     for ask in (Ask(mask=mask), Ask(mask=mask, penalty=penalty)):
         p = rule.propose(fit, offer, ask)
@@ -201,9 +200,9 @@ def test_a_batch_is_its_members(rule: SpannerIGW) -> None:
     x = rng.standard_normal((5, 9, 2))
     mask = rng.random((5, 9)) < 0.7
     mask[:, 0] = True
-    p = rule.propose(r1_fit(batch=(5,)), make_offer(features=x, control=np.eye(9)[0]), Ask(mask=mask))
+    p = rule.propose(r1_fit(batch=(5,)), unbatched(features=x, control=np.eye(9)[0]), Ask(mask=mask))
     for s in range(5):
-        one = make_offer(features=x[s], control=np.eye(9)[0])
+        one = unbatched(features=x[s], control=np.eye(9)[0])
         assert np.array_equal(p[s], rule.propose(r1_fit(), one, Ask(mask=mask[s])))
 
 

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drimed.errors import ConfigError
-from drimed.learning.offer import Fit, Offer, Shape, make_offer
+from drimed.learning.offer import Fit, Offer, Shape
 from drimed.linear.arrays import FloatArray
 from drimed.policies.registry import make
 from drimed.rules.baselines import Greedy
 from drimed.rules.imed import IMED
 from drimed.rules.med import MED, LinMED
 from drimed.rules.rule import Ask, Rule
-from tests.examples import fit_of, r1_fit, r1_offer
+from tests.examples import fit_of, r1_fit, r1_offer, unbatched
 from tests.strategies import arms, fits, masks
 
 SHARING: list[Rule] = [
@@ -50,7 +50,7 @@ def test_permuting_the_arms_permutes_the_probabilities(rule: Rule, data: st.Data
     if data.draw(st.booleans()):
         fit = replace(fit, theta=np.zeros_like(fit.theta))
     penalty = np.array(data.draw(st.lists(st.sampled_from([0.0, 1.0]), min_size=K, max_size=K)))
-    offer, ask = make_offer(features=x, control=np.eye(K)[0]), Ask(mask=mask, penalty=penalty)
+    offer, ask = unbatched(features=x, control=np.eye(K)[0]), Ask(mask=mask, penalty=penalty)
     order = data.draw(st.permutations(range(K)))
     p = rule.propose(fit, offer, ask)
     assert p.sum() == pytest.approx(1.0)
@@ -61,12 +61,12 @@ def test_permuting_the_arms_permutes_the_probabilities(rule: Rule, data: st.Data
 def test_before_any_data_arms_that_look_alike_get_the_same(rule: Rule) -> None:
     policy = make("med", rule=rule, weighting="none")
     state = policy.init(Shape(d=4, K=4, M=1, H=1))
-    offer = make_offer(features=np.eye(4), control=np.eye(4)[0])
+    offer = unbatched(features=np.eye(4), control=np.eye(4)[0])
     np.testing.assert_allclose(policy.decide(state, offer, np.array([0.3])).probabilities, 0.25, atol=1e-12)
 
 
 def test_the_first_arm_is_preferred_unless_ties_are_shared() -> None:
-    fit, offer = fit_of(np.eye(4), np.zeros(4), K=4), make_offer(features=2 * np.eye(4), control=np.eye(4)[0])
+    fit, offer = fit_of(np.eye(4), np.zeros(4), K=4), unbatched(features=2 * np.eye(4), control=np.eye(4)[0])
     p = MED().propose(fit, offer, Ask())
     assert p[0] == pytest.approx(0.5 + 0.5 * 0.925)
     np.testing.assert_allclose(MED(ties="shared").propose(fit, offer, Ask()), 0.25)
@@ -75,7 +75,7 @@ def test_the_first_arm_is_preferred_unless_ties_are_shared() -> None:
 def test_two_leaders_share_the_lead_and_the_third_is_behind_the_mean_of_both() -> None:
     """Means 1, 1, 0; distances of the third: 2 to the first leader, 5 to the second."""
     fit = fit_of(np.diag([1.0, 0.25, 1.0]), np.array([1.0, 1.0, 0.0]), K=3)
-    offer = make_offer(features=np.eye(3), control=np.eye(3)[2])
+    offer = unbatched(features=np.eye(3), control=np.eye(3)[2])
     p = MED(ties="shared", saturation="off").propose(fit, offer, Ask())
 
     def led_by(leader: FloatArray, distance: float) -> FloatArray:
@@ -88,13 +88,13 @@ def test_two_leaders_share_the_lead_and_the_third_is_behind_the_mean_of_both() -
 def test_round_off_does_not_break_a_tie_and_a_real_difference_does() -> None:
     def leads(difference: float) -> FloatArray:
         fit = fit_of(1e4 * np.eye(2), np.array([1.0, 1.0 + difference]), K=2)
-        return Greedy(ties="shared").propose(fit, make_offer(features=np.eye(2), control=[1.0, 0.0]), Ask())
+        return Greedy(ties="shared").propose(fit, unbatched(features=np.eye(2), control=[1.0, 0.0]), Ask())
 
     assert leads(1e-13).tolist() == [0.5, 0.5]
     assert leads(1e-6).tolist() == [0.0, 1.0]
     # Means that are round-off around zero tie too: they are nothing beside their uncertainty.
     fit = fit_of(np.eye(2), np.array([1e-17, -2e-17]), K=2)
-    offer = make_offer(features=np.eye(2), control=[1.0, 0.0])
+    offer = unbatched(features=np.eye(2), control=[1.0, 0.0])
     np.testing.assert_allclose(MED(ties="shared").propose(fit, offer, Ask()), 0.5)
 
 
@@ -109,11 +109,11 @@ def test_without_ties_nothing_changes(kind: Any) -> None:
 def test_a_batch_shares_only_where_arms_tie() -> None:
     theta = np.array([[1.0, 1.0], [1.0, 0.0]])
     fit = Fit(theta, np.broadcast_to(np.eye(2) / 9, (2, 2, 2)), np.ones(2), None, np.zeros((2, 2)), 3, 1.0)
-    offer = make_offer(features=np.broadcast_to(np.eye(2), (2, 2, 2)), control=[1.0, 0.0])
+    offer = unbatched(features=np.broadcast_to(np.eye(2), (2, 2, 2)), control=[1.0, 0.0])
     p = MED(ties="shared").propose(fit, offer, Ask())
     np.testing.assert_allclose(p[0], 0.5)
     single = replace(fit, theta=theta[1], V_inv=np.eye(2) / 9, radius=np.asarray(1.0), pulls=np.zeros(2))
-    one = MED(ties="shared").propose(single, make_offer(features=np.eye(2), control=[1.0, 0.0]), Ask())
+    one = MED(ties="shared").propose(single, unbatched(features=np.eye(2), control=[1.0, 0.0]), Ask())
     assert np.array_equal(p[1], one)
 
 

@@ -42,9 +42,18 @@ def profile_of(problem: Problem, user: str = "north") -> Profile:
     return problem.profile(user, problem.spec.users[user], list(problem.spec.users).index(user))
 
 
+def offer_to(
+    problem: Problem, profile: Profile, context: FloatArray | None = None, available: BoolArray | None = None
+) -> Offer:
+    """The offer to one user, without its users' axis."""
+    offer = problem.offer([profile], [context], [available])
+    arrays: dict[str, Any] = {f.name: getattr(offer, f.name) for f in fields(offer)}
+    return Offer(**{name: a[0] if isinstance(a, np.ndarray) else a for name, a in arrays.items()})
+
+
 def offered(spec: TrialSpec, user: str = "north", context: FloatArray | None = None) -> Offer:
     problem = Problem(spec)
-    return problem.offer(profile_of(problem, user), context, None)
+    return offer_to(problem, profile_of(problem, user), context)
 
 
 def maps_of(spec: TrialSpec) -> FloatArray:
@@ -80,7 +89,7 @@ def test_arms_that_come_later_leave_the_units_of_attributes_alone() -> None:
     more = arms | {"huge": {"attributes": {"dose": 100.0}}}
     spec = spec_of(arms=more, users={"north": {}})
     problem = Problem(spec, founders=2)
-    maps = problem.offer(profile_of(problem), None, None).maps
+    maps = offer_to(problem, profile_of(problem)).maps
     assert maps is not None
     np.testing.assert_array_equal(maps[:2], maps_of(spec_of(arms=arms, users={"north": {}})))
     assert maps[2, 0, 1] == 50.0
@@ -116,7 +125,7 @@ def test_ranges_scale_the_learner_and_leave_rewards_in_the_users_unit() -> None:
     np.testing.assert_array_equal(y, [0.5, 0.1])
     assert there.all()
     assert float(profile.preference @ y) == pytest.approx(6.0 - 0.5 * 30.0)
-    scaled = problem.offer(profile, None, None)
+    scaled = offer_to(problem, profile)
     plain = offered(spec_of(noise=known()))
     assert scaled.sigma is not None
     assert plain.sigma is not None
@@ -178,9 +187,9 @@ def test_offers_of_many_are_the_stacked_single_ones_bit_for_bit(feedback: str, n
     profiles = [profile_of(problem, u) for u in spec.users]
     contexts = [np.abs(rng.normal(400, 150, 2)) for _ in profiles]
     masks = [None if i % 2 else np.array([True, True, i % 4 == 0]) for i in range(7)]
-    many = problem.offers(profiles, contexts, masks)
+    many = problem.offer(profiles, contexts, masks)
     for i, profile in enumerate(profiles):
-        one = problem.offer(profile, contexts[i], masks[i])
+        one = offer_to(problem, profile, contexts[i], masks[i])
         assert one.unit is None, "the paper's model reads no sites and seasons"
         assert many.unit is None
         for f in fields(Offer):
@@ -200,7 +209,7 @@ def test_the_context_is_seen_as_departures_from_the_typical_and_kept_as_given() 
     raw = problem.covariates.context({"heat": 20, "rain": 500.0})
     assert raw is not None
     np.testing.assert_array_equal(raw, [500.0, 20.0])
-    seen = problem.offer(profile_of(problem), raw, None).context
+    seen = offer_to(problem, profile_of(problem), raw).context
     assert seen is not None
     np.testing.assert_array_equal(seen, [0.5, 25.0])
 
@@ -244,7 +253,7 @@ def test_an_arms_own_noise_comes_before_that_of_all() -> None:
     )
     problem = Problem(spec)
     profile = problem.profile("north", User(preference={"yield": 1.0}), 0)
-    assert problem.offer(profile, None, None).sigma == pytest.approx([1.0, 2.0, 1.0])
+    assert offer_to(problem, profile).sigma == pytest.approx([1.0, 2.0, 1.0])
 
 
 @pytest.mark.parametrize(
@@ -314,7 +323,7 @@ def test_the_control_cannot_be_unavailable() -> None:
 def test_room_for_arms_to_come_changes_nothing_for_those_there_are() -> None:
     spec = spec_of(noise=known())
     small, large = Problem(spec), Problem(spec, room=6)
-    one, other = (p.offer(profile_of(p), None, None) for p in (small, large))
+    one, other = (offer_to(p, profile_of(p)) for p in (small, large))
     assert small.shape.d == 8
     assert large.shape.d == 14
     np.testing.assert_array_equal(other.features[:3, :8], one.features)

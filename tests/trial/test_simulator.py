@@ -48,14 +48,14 @@ def small_world() -> World:
     return world(seeds=[SEED], episodes=EPISODES, magnitude=5.0, shape=Shape(d=3, K=4, M=3, H=FEWEST_USERS))
 
 
-def simulated(policy: dict[str, Any], settings: dict[str, Any], it: World, *, together: bool) -> BlockLog:
+def simulated(policy: dict[str, Any], settings: dict[str, Any], it: World, *, at_once: bool) -> BlockLog:
     if settings.get("weighting") == "learned":
         settings = settings | {"refits": "converged"}
     (block,) = it.blocks()
     known = make(policy["name"], **settings).traits.settings
     settings = settings | {k: v for k, v in {"ties": "shared", "simultaneous": True}.items() if k in known}
     built: Any = make(policy["name"], **settings)
-    _, log = play(built, built.init(it.shape, (it.batch,)), block, together=together)
+    _, log = play(built, built.init(it.shape, (it.batch,)), block, at_once=at_once)
     return log
 
 
@@ -100,9 +100,9 @@ def contexts(block: Block, episode: int) -> dict[str, dict[str, float]]:
 
 
 def report(block: Block, episode: int, user: int, given: Decision) -> Report:
-    vector = block.respond(episode, user, np.array([int(given.arm[1:])])).vector
+    vector = block.respond(episode, np.array([[int(given.arm[1:])]]), slice(user, user + 1)).vector
     assert vector is not None
-    return Report(given.id, {f"m{i}": float(y) for i, y in enumerate(vector[0])})
+    return Report(given.id, {f"m{i}": float(y) for i, y in enumerate(vector[0, 0])})
 
 
 def arms_and_probabilities(given: list[Decision]) -> tuple[IntArray, FloatArray]:
@@ -114,7 +114,7 @@ def test_one_user_after_the_other_gives_exactly_the_simulators_decisions(
     policy: dict[str, Any], settings: dict[str, Any]
 ) -> None:
     it = small_world()
-    log = simulated(policy, settings, it, together=False)
+    log = simulated(policy, settings, it, at_once=False)
     (block,) = it.blocks()
     store = MemoryStore()
     trial = live(policy, it, store)
@@ -143,7 +143,7 @@ def test_a_whole_episode_at_once_gives_the_simulators_decisions(
 ) -> None:
     """Arms exactly; probabilities to 1e-9, because the simulator adds an episode's outcomes in one step of V^-1."""
     it = small_world()
-    log = simulated(policy, settings, it, together=True)
+    log = simulated(policy, settings, it, at_once=True)
     (block,) = it.blocks()
     store = MemoryStore()
     trial = live(policy, it, store)

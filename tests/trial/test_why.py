@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from drimed.guards.guard import CONTROL_ONLY, MIXED, NOTHING_KEPT, REASONS, RECORDED, UNCHANGED, said
+from drimed.guards.guard import CONTROL_ONLY, MIXED, NOTHING_KEPT, REASONS, UNCHANGED, reason_text
 from drimed.records import Decision, Interval
 from drimed.trial.export import records
 from drimed.trial.stores.memory import MemoryStore
@@ -164,14 +164,14 @@ def test_a_part_that_was_kept_does_not_stand_beside_a_chance_of_one() -> None:
     with trial.reading() as (ledger, state):
         (event,) = ledger.events(kinds=["decision"])
         words = in_words(ledger, state, found)
-    assert event.body["reason"] == RECORDED[MIXED]
+    assert event.body["reason"] == REASONS[MIXED]
     assert found.propensity == 1
     (row,) = records(trial)
     assert found.reason == row["reason"] == NOTHING_KEPT
     assert "No other arm had a chance." in words
     assert "All of the chance went to the control, or to other arms that are sure enough." in words[-1]
     assert "kept" not in words[-1]
-    assert said(RECORDED[MIXED], 0.2) == REASONS[MIXED]
+    assert reason_text(REASONS[MIXED], 0.2) == REASONS[MIXED]
     assert "Nearly all of the chance" in guard_did(replace(CHOSEN, reason=NOTHING_KEPT, share=0.001))
 
 
@@ -203,4 +203,4 @@ def test_the_log_has_the_reasons_that_it_always_had() -> None:
     with trial.reading() as (ledger, _):
         (event,) = ledger.events(kinds=["decision"])
     assert found.reason == said(event.body["reason"], event.body["share"])
-    assert event.body["reason"] in RECORDED
+    assert event.body["reason"] in REASONS

@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Protocol, final
 from drimed.learning.offer import Offer, Outcome, Shape
 from drimed.linear.arrays import FloatArray, IntArray
 
+ALL = slice(None)  # users
+
 
 class AnyBlock(Protocol):
     """Consecutive episodes of all worlds of a batch."""
@@ -35,11 +37,11 @@ class AnyBlock(Protocol):
     def users(self) -> int:
         """Decisions in each of its episodes."""
 
-    def offers(self, episode: int) -> Offer:
-        """All decisions of an episode: batch (S, n)."""
+    def offers(self, episode: int, users: slice = ALL) -> Offer:
+        """Offers to the users of an episode, or to some of them: batch (S, n)."""
 
-    def respond_together(self, episode: int, action: IntArray) -> Outcome:
-        """The outcomes of all of them: (S, n)."""
+    def respond(self, episode: int, action: IntArray, users: slice = ALL) -> Outcome:
+        """Their outcomes: (S, n)."""
 
 
 class AnyWorld(Protocol):
@@ -79,12 +81,12 @@ class Stage:
         """n."""
         return self.means.shape[1]
 
-    def offers(self, episode: int) -> Offer:
-        """The one there is."""
-        del episode
+    def offers(self, episode: int, users: slice = ALL) -> Offer:
+        """All decisions of its episode."""
+        del episode, users
         return self.offered
 
-    def respond_together(self, episode: int, action: IntArray) -> Outcome:
-        """Of the one there is."""
-        del episode
+    def respond(self, episode: int, action: IntArray, users: slice = ALL) -> Outcome:
+        """The outcomes of its episode."""
+        del episode, users
         return self.outcomes(action)

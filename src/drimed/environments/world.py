@@ -19,6 +19,7 @@ import numpy as np
 from drimed import streams
 from drimed.environments.drift import Drift, levels
 from drimed.environments.instance import Instance
+from drimed.environments.stage import ALL
 from drimed.errors import ConfigError, ShapeError
 from drimed.learning.offer import Offer, Outcome, Shape, quadratic, whiten
 from drimed.linear import checks
@@ -92,50 +93,28 @@ class Block:
         """The number of its first decision."""
         return self.start * self.users
 
-    def offer(self, episode: int, user: int) -> Offer:
-        """What user `user` is offered in the block's episode number `episode`: batch (S,)."""
-        at, world = (episode, user), self.world
+    def offers(self, episode: int, users: slice = ALL) -> Offer:
+        """Offers to the users of an episode, or to some of them: batch (S, n)."""
+        at = episode, users
         return Offer(
-            features=self.features[at],
-            control=world.control[user],
-            sigma=self.sigma[at],
-            maps=world.maps,
-            whitening=world.whitening,
-            scale=self.scale[at],
-            preference=self.preferences[at],
-            context=self.contexts[at],
-            user=user,
-        )
-
-    def offers(self, episode: int) -> Offer:
-        """All users of an episode at once: batch (S, H)."""
-        return Offer(
-            features=np.swapaxes(self.features[episode], 0, 1),
-            control=np.swapaxes(self.world.control, 0, 1),
-            sigma=np.swapaxes(self.sigma[episode], 0, 1),
+            features=np.swapaxes(self.features[at], 0, 1),
+            control=np.swapaxes(self.world.control[users], 0, 1),
+            sigma=np.swapaxes(self.sigma[at], 0, 1),
             maps=self.world.maps[:, None],
             whitening=self.world.whitening[:, None],
-            scale=self.scale[episode].T,
-            preference=np.swapaxes(self.preferences[episode], 0, 1),
-            context=np.swapaxes(self.contexts[episode], 0, 1),
-            user=np.arange(self.world.shape.H),
+            scale=self.scale[at].T,
+            preference=np.swapaxes(self.preferences[at], 0, 1),
+            context=np.swapaxes(self.contexts[at], 0, 1),
+            user=np.arange(self.world.shape.H)[users],
         )
 
-    def respond(self, episode: int, user: int, action: IntArray) -> Outcome:
-        """The outcome of playing `action` (S,): a vector per world, and its reward."""
-        return Outcome(*self._outcome(episode, user, action))
-
-    def respond_together(self, episode: int, action: IntArray) -> Outcome:
-        """The outcomes of all users of an episode: (S, H)."""
-        pairs = [self._outcome(episode, h, action[:, h]) for h in range(self.world.shape.H)]
-        return Outcome(np.stack([r for r, _ in pairs], axis=1), np.stack([y for _, y in pairs], axis=1))
-
-    def _outcome(self, episode: int, user: int, action: IntArray) -> tuple[FloatArray, FloatArray]:
-        at, arm = (episode, user), self.world.arm(action)
+    def respond(self, episode: int, action: IntArray, users: slice = ALL) -> Outcome:
+        """The outcomes of playing `action` (S, n): vectors and their rewards."""
+        at, arm = (episode, users), self.world.arm(action.T)  # (n, S)
         noise = np.matvec(self.world.noise_roots.take(arm, 0), self.noise[at])
         mean = np.matvec(self.world.map_table.take(arm, 0), self.theta[episode])
-        vector = mean + np.sqrt(self.scale[at])[:, None] * noise
-        return np.vecdot(self.preferences[at], vector), vector
+        vector = mean + np.sqrt(self.scale[at])[..., None] * noise  # (n, S, M)
+        return Outcome(np.vecdot(self.preferences[at], vector).T, np.swapaxes(vector, 0, 1))
 
 
 @dataclass(frozen=True, kw_only=True)

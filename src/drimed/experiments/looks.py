@@ -114,7 +114,7 @@ class Looks:
 
 def contrasts(learner: Any, evidence: Any, offers: Offer) -> Found:
     """Effects on the reward against the first arm: (S, I, K - 1)."""
-    belief = learner.beliefs(evidence, offers, together=True)
+    belief = learner.beliefs(evidence, offers)
     p = np.ones(belief.mean.shape[-1]) if offers.preference is None else offers.preference  # (S, I, M)
     mean = np.matvec(belief.mean, p)  # (S, I, K)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from drimed import streams
 from drimed.environments.stage import AnyBlock, AnyWorld
-from drimed.environments.world import Block, World
+from drimed.environments.world import World
 from drimed.errors import ConfigError, InputError
 from drimed.experiments.looks import LOOKS, Looks
 from drimed.experiments.metrics import BlockLog, Judge
@@ -101,13 +101,13 @@ def simulate(
     world: AnyWorld,
     *,
     tolerance: Tolerance | None = None,
-    together: bool = False,
+    at_once: bool = False,
     points: int | None = None,
     on_episode: Callable[[int], None] | None = None,
 ) -> RunRecord:
     """Run `policy` in every world of the batch.
 
-    With `together`, and in worlds that demand it, all users of an episode are decided from one state, because outcomes
+    With `at_once`, and in worlds that demand it, all users of an episode are decided from one state, because outcomes
     come at its end; else one user after the other. The record has all episodes, or `points` of them, evenly spaced.
     `on_episode` is called with the number of finished episodes.
 
@@ -132,7 +132,7 @@ def simulate(
     pieces: list[dict[str, FloatArray]] = []
     pulls, decisions = np.zeros((S, shape.H, shape.K)), 0
     for block in world.blocks():
-        state, log = play(policy, state, block, together=together, on_episode=on_episode)
+        state, log = play(policy, state, block, at_once=at_once, on_episode=on_episode)
         pieces.append(judge.episode_sums(block, log))
         pulls += judge.pulls(block, log)
         decisions += block.episodes * block.users
@@ -154,7 +154,7 @@ def play(
     state: Any,
     block: AnyBlock,
     *,
-    together: bool = False,
+    at_once: bool = False,
     on_episode: Callable[[int], None] | None = None,
 ) -> tuple[Any, BlockLog]:
     """Let a policy decide through a block: its state afterwards, and what it did."""
@@ -164,50 +164,24 @@ def play(
     logs_theta = isinstance(world, World) and (not isinstance(policy, Policy) or policy.learner.keeps_features)
     theta = np.empty((n, H, S, shape.d)) if logs_theta else None
     log = BlockLog(np.empty((n, H, S), np.intp), np.empty((n, H, S, shape.K)), theta)
+    whole = at_once or world.at_once
+    turns = [slice(None)] if whole else [slice(h, h + 1) for h in range(H)]
     for episode in range(n):
-        state = policy.begin_episode(state, block.offers(episode))
-        if together or world.at_once or not isinstance(block, Block):
-            state = _episode_at_once(policy, state, block, episode, draws[episode], log)
-        else:
-            state = _one_by_one(policy, state, block, episode, draws[episode], log)
+        offers = block.offers(episode)
+        state = policy.begin_episode(state, offers)
+        for users in turns:
+            offer = offers if whole else block.offers(episode, users)
+            state = policy.settle(state)
+            draw = policy.decide(state, offer, np.swapaxes(draws[episode, users], 0, 1))
+            if log.theta is not None:
+                log.theta[episode, users] = policy.theta(state)
+            log.action[episode, users] = draw.action.T
+            log.probabilities[episode, users] = np.swapaxes(draw.probabilities, 0, 1)
+            log.exact = draw.exact
+            state = policy.update(state, offer, draw, block.respond(episode, draw.action, users))
         if on_episode is not None:
             on_episode(block.start + episode + 1)
     return state, log
-
-
-def _one_by_one(policy: AnyPolicy, state: Any, block: Block, episode: int, draws: FloatArray, log: BlockLog) -> Any:
-    for user in range(block.world.shape.H):
-        offer = block.offer(episode, user)
-        state = policy.settle(state)
-        decision = policy.decide(state, offer, draws[user])
-        if log.theta is not None:
-            log.theta[episode, user] = policy.theta(state)
-        outcome = block.respond(episode, user, decision.action)
-        state = policy.update(state, offer, decision, outcome)
-        log.action[episode, user] = decision.action
-        log.probabilities[episode, user] = decision.probabilities
-        log.exact = decision.exact
-    return state
-
-
-def _episode_at_once(
-    policy: AnyPolicy, state: Any, block: AnyBlock, episode: int, draws: FloatArray, log: BlockLog
-) -> Any:
-    if not isinstance(policy, Policy):
-        raise ConfigError("the published algorithms decide one user after the other; run them without together")
-    offers = block.offers(episode)
-    state = policy.settle(state)
-    decision = policy.decide_together(state, offers, np.swapaxes(draws, 0, 1))
-    if log.theta is not None:
-        log.theta[episode] = policy.theta(state)
-    log.action[episode] = decision.action.T
-    log.probabilities[episode] = np.swapaxes(decision.probabilities, 0, 1)
-    log.exact = decision.exact
-    outcome = block.respond_together(episode, decision.action)
-    if policy.learner.centred:
-        outcome = replace(outcome, probabilities=decision.probabilities)
-    state = policy.commit_together(state, offers, decision)
-    return policy.observe(state, offers, decision.action, outcome)
 
 
 def policy_draws(world: World, start: int, n: int, width: int) -> FloatArray:

@@ -203,7 +203,7 @@ def _regression_gains(seen: Gathered, fit: Fit) -> Gains:
     n, K, d = len(seen.slot), len(state.problem.arms), fit.theta.shape[-1]
     x0, given, mixed = np.zeros((3, n, d))  # x_0; x_a - x_0 of the drawn arm; sum_a p_a (x_a - x_0)
     for slot in np.unique(seen.slot):
-        offer = state.problem.offer(state.profiles[int(slot)], typical_context(state), None)
+        offer = state.problem.offer([state.profiles[int(slot)]], [typical_context(state)], [None])
         at = seen.slot == slot
         x0[at] = offer.control_features
         given[at] = offer.features[seen.arm[at]] - offer.control_features
@@ -236,7 +236,7 @@ def mixed_gains(seen: Gathered, fit: Known) -> Gains:
     users = np.zeros((H, *each)) if 0 < H * math.prod(each) <= MOST_NUMBERS else None
     own_rows = np.zeros((n, structure.metrics, len(structure.own.family)))
     for at, which, offers in _different_offers(seen):
-        belief = fit.learner.beliefs(fit.evidence, offers, together=True)
+        belief = fit.learner.beliefs(fit.evidence, offers)
         p = contrasts.preferences(fit, offers)  # (U, M)
         reward = np.einsum("ukm,um->uk", belief.mean, p)
         control[at] = (offers.control * reward).sum(-1)[which]
@@ -288,7 +288,7 @@ def _different_offers(seen: Gathered) -> Iterator[tuple[IntArray, IntArray, Offe
         at, some = order[ends[start] : ends[stop]], first[start:stop]
         profiles = [seen.state.profiles[int(s)] for s in seen.slot[some]]
         contexts = [None if seen.context is None else seen.context[i] for i in some]
-        yield at, which[at] - start, seen.state.problem.offers(profiles, contexts, [None] * len(some))
+        yield at, which[at] - start, seen.state.problem.offer(profiles, contexts, [None] * len(some))
 
 
 class DecisionRows(NamedTuple):

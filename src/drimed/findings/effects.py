@@ -166,7 +166,7 @@ def _posteriors(state: TrialState, fit: Inference, offers: Offer) -> Iterator[tu
     for first in range(0, len(offers.control), AT_ONCE):
         some = slice(first, first + AT_ONCE)
         view = fit.learner.see(
-            fit.evidence, contrasts.some_of(offers, some), settled.pulls, settled.round, together=True
+            fit.evidence, offers.take(some), settled.pulls, settled.round
         )
         yield view.fit, view.offer, some
 
@@ -273,7 +273,7 @@ def _together(fit: Known, offers: Offer, some: Sequence[int], possible: BoolArra
     """Each arm for some users together, on the reward and each metric: (K, 1 + M)."""
     can = np.zeros((len(some), fit.structure.arms), bool)  # with room for arms that are still to come
     can[:, : possible.shape[-1]] = possible[list(some)]
-    part = contrasts.some_of(offers, list(some))
+    part = offers.take(list(some))
     noise, preference = single.noise(fit.learner, fit.evidence, part), contrasts.preferences(fit, part)
     alone = single.together(noise, preference, part.control, contrasts.weights(can))
     return Compared(contrasts.together(fit, part, can), alone)

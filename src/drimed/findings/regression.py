@@ -95,4 +95,4 @@ def evidence(seen: Gathered, at: IntArray) -> tuple[Offer, IntArray, Outcome]:
     contexts = [None] * n if seen.context is None else list(seen.context[at])
     observed = seen.observed[at]
     outcome = Outcome(None, seen.vector[at] / problem.sizes, None if observed.all() else observed)
-    return problem.offers(profiles, contexts, [None] * n), np.asarray(seen.arm[at]), outcome
+    return problem.offer(profiles, contexts, [None] * n), np.asarray(seen.arm[at]), outcome

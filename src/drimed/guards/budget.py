@@ -16,7 +16,7 @@ from drimed.errors import ConfigError
 from drimed.guards import margin
 from drimed.guards.constraint import certified_arms, check_confidence, constraints, radius
 from drimed.guards.fallback import explained, safe_choice
-from drimed.guards.guard import AskRule, Decision, Guarded, Protects
+from drimed.guards.guard import AskRule, Draw, Guarded, Protects
 from drimed.guards.margin import Tolerance
 from drimed.learning.offer import Fit, Offer, Shape
 from drimed.linear.arrays import FloatArray
@@ -67,10 +67,10 @@ class Budget:
         p = share[..., None] * wish + (1 - share)[..., None] * safe
         return explained(p, share, ok, offer)
 
-    def commit(self, state: Accounts, fit: Fit, offer: Offer, decision: Decision) -> Accounts:
+    def commit(self, state: Accounts, fit: Fit, offer: Offer, draw: Draw) -> Accounts:
         (reward,) = constraints(offer, self.tolerance, ())
         held, allowance = self._account(state, offer)
-        moved = held + reward.mixed(decision.probabilities)
+        moved = held + reward.mixed(draw.probabilities)
         # |mu_0| >= t mu_0 for every |t| <= 1: the t of the certificate may be committed.
         _, t = margin.worst_case(
             fit, moved[..., None, :], reward.x0, reward.relative, allowance, radius(fit, self.confidence)

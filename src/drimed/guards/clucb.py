@@ -2,7 +2,7 @@
 
 Source: Kazerouni, Ghavamzadeh, Abbasi-Yadkori and Van Roy (2017), CLUCB2: the control's mean is unknown. With OFUL as
 the rule it is their algorithm; any rule can take its place. The constraint is on running sums, so that it banks credit:
-it is weaker than one on every decision.
+it is weaker than one on every draw.
 
 For a user let z and u sum the mean features of what was played and of the control over the rounds that were the rule's
 own, and v those of the control over the others. The rule's next choice x is accepted if, for w = z + x -
@@ -32,7 +32,7 @@ import numpy as np
 
 from drimed.guards.constraint import check_confidence, radius
 from drimed.guards.fallback import control
-from drimed.guards.guard import NOT_EARNED, UNCHANGED, AskRule, Decision, Guarded, Protects
+from drimed.guards.guard import NOT_EARNED, UNCHANGED, AskRule, Draw, Guarded, Protects
 from drimed.guards.margin import Tolerance
 from drimed.learning.offer import Fit, Offer, Shape
 from drimed.linear import forms
@@ -90,7 +90,7 @@ class CLUCB:
     def apply(self, state: Sums, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
         wish = ask(offer.available, None)
         x, x0 = np.vecmat(wish, offer.features), self._control(offer)  # (..., d)
-        if self._in_turn(offer):
+        if self.pooled:
             # Users of an episode share one budget: each is decided after the ones before have drawn on it.
             earned = np.empty(x.shape[:-1], bool)
             for h in range(x.shape[-2]):
@@ -98,20 +98,20 @@ class CLUCB:
                 earned[..., h_th] = self.certificate(state, fit, x[..., h_th, :], x0[..., h_th, :]) >= 0
                 state = state.plus(x[..., h_th, :], x0[..., h_th, :], earned[..., h_th])
         else:
-            earned = self.certificate(state.of(self._row(offer)), fit, x, x0) >= 0
+            earned = self.certificate(state.of(offer.user), fit, x, x0) >= 0
         p = np.where(earned[..., None], wish, control(offer))
         return Guarded(p, np.where(earned, UNCHANGED, NOT_EARNED), np.where(earned, 1.0, 0.0))
 
-    def commit(self, state: Sums, fit: Fit, offer: Offer, decision: Decision) -> Sums:
+    def commit(self, state: Sums, fit: Fit, offer: Offer, draw: Draw) -> Sums:
         del fit
-        x, x0 = np.vecmat(decision.probabilities, offer.features), self._control(offer)
-        own = decision.reason_code != NOT_EARNED
-        if self._in_turn(offer):
+        x, x0 = np.vecmat(draw.probabilities, offer.features), self._control(offer)
+        own = draw.reason_code != NOT_EARNED
+        if self.pooled:
             for h in range(x.shape[-2]):
                 h_th = slice(h, h + 1)
                 state = state.plus(x[..., h_th, :], x0[..., h_th, :], own[..., h_th])
             return state
-        row = self._row(offer)
+        row = offer.user
         more = state.of(row).plus(x, x0, own)
         new = Sums(np.array(state.z), np.array(state.u), np.array(state.v), np.array(state.decisions))
         new.z[..., row, :], new.u[..., row, :], new.v[..., row, :] = more.z, more.u, more.v
@@ -132,12 +132,6 @@ class CLUCB:
     def _control(self, offer: Offer) -> FloatArray:
         """The mean feature of the control on the arms that are there: what it would have given. (..., d)"""
         return np.vecmat(control(offer), offer.features)
-
-    def _row(self, offer: Offer) -> int | IntArray:
-        return 0 if self.pooled else offer.user
-
-    def _in_turn(self, offer: Offer) -> bool:
-        return self.pooled and np.ndim(offer.user) > 0
 
 
 def _lower(fit: Fit, w: FloatArray, r: FloatArray) -> FloatArray:

@@ -1,4 +1,4 @@
-"""What a guard is, and what leaves it: a decision is an arm, exactly how likely each arm was, and why."""
+"""Guards and what leaves them: a draw is an arm, the exact probability of each arm, and the reason."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Literal, Protocol, final, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from drimed.learning.offer import Fit, Offer, Shape
+from drimed.learning.offer import Fit, Offer, Seen, Shape
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick
 
-# What the guard did to what the policy proposed, as people read it. A guard's `reason` is an index into this list.
+# What the guard did to the policy's proposal, as logs and people read it. A `reason_code` is an index into this list.
 REASONS = (
     "as the policy proposed; the guard changed nothing",
     "the guard made arms less likely that may fall short of the control",
@@ -22,34 +22,21 @@ REASONS = (
     "the guard gave the control; past decisions have not surely earned enough for the policy's proposal",
     "the control, as always in the first rounds, to learn about it",
 )
-# The same as logs have it: trials of all ages are read and verified by these.
-RECORDED = (
-    "the rule's own choice",
-    "arms that may fall short of the control were penalised",
-    "the rule's choice was mixed with certified arms until the mixture was certified",
-    "the rule was asked again on the certified arms only",
-    "only the control is certified",
-    "the rule's choice is not covered by what past choices certainly earned; the control was played",
-    "the control is played in the first rounds, to learn about it",
-)
-SAID = dict(zip(RECORDED, REASONS, strict=True))
 UNCHANGED, PENALISED, MIXED, RESTRICTED, CONTROL_ONLY, NOT_EARNED, CONTROL_FIRST = range(len(REASONS))
-TRACE = 0.005  # of a proposal: what is left of it is not worth speaking of
+TRACE = 0.005  # a smaller share of a proposal is described as none
 NOTHING_KEPT = (
     "the guard kept next to nothing of the policy's proposal; its chance went to arms that are sure to stay near the "
     "control"
 )
 
 
-def said(recorded: str, share: float | None) -> str:
-    """A recorded reason as people read it; of a proposal hardly anything of which was kept, no part is spoken of.
+def reason_text(reason: str, share: float | None) -> str:
+    """A recorded reason as people read it; a share that is next to nothing is described as none.
 
-    >>> said(RECORDED[MIXED], 1e-9) == NOTHING_KEPT, said(RECORDED[MIXED], 0.3) == REASONS[MIXED]
+    >>> reason_text(REASONS[MIXED], 1e-9) == NOTHING_KEPT, reason_text(REASONS[MIXED], 0.3) == REASONS[MIXED]
     (True, True)
     """
-    if recorded == RECORDED[MIXED] and share is not None and share < TRACE:
-        return NOTHING_KEPT
-    return SAID.get(recorded, recorded)
+    return NOTHING_KEPT if reason == REASONS[MIXED] and share is not None and share < TRACE else reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +50,8 @@ class Guarded:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """The arm that was drawn, from which probabilities, and why.
+class Draw:
+    """The arm that was drawn for each user, from which probabilities, and why.
 
     Where the rule drew its own randomness (`exact` is False) the probabilities show one draw of it, and the
     propensity is unknown: NaN, never 1 or 1/K.
@@ -76,13 +63,13 @@ class Decision:
     exact: bool = True
     share: FloatArray | None = None  # (...), how much of the rule's own wish the guard left in it
     certified: IntArray | None = None  # (...), how many arms the guard certified
-    without: FloatArray | None = None  # (..., K), what the probabilities would have been without the floor of the offer
+    seen: Seen | None = None  # the fit and the offer that it was decided on
 
     @property
     def reason(self) -> str | NDArray[np.str_]:
         """Why, in words: a text for one decision, an array of them (...) for many.
 
-        >>> Decision(np.array(0), np.array([0.0, 1.0]), np.array(CONTROL_ONLY)).reason
+        >>> Draw(np.array(0), np.array([0.0, 1.0]), np.array(CONTROL_ONLY)).reason
         'the guard gave the control; no other arm is sure yet to stay near it'
         """
         words = np.asarray(REASONS)[self.reason_code]
@@ -121,7 +108,7 @@ class RemembersDecisions(Protocol):
 
     def init(self, shape: Shape, batch: tuple[int, ...]) -> Any: ...
 
-    def commit(self, state: Any, fit: Fit, offer: Offer, decision: Decision) -> Any: ...
+    def commit(self, state: Any, fit: Fit, offer: Offer, draw: Draw) -> Any: ...
 
 
 @final

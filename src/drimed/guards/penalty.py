@@ -13,7 +13,7 @@ import numpy as np
 
 from drimed.errors import ConfigError
 from drimed.guards import margin
-from drimed.guards.guard import PENALISED, UNCHANGED, AskRule, Decision, Guarded, Protects
+from drimed.guards.guard import PENALISED, UNCHANGED, AskRule, Draw, Guarded, Protects
 from drimed.guards.margin import Tolerance
 from drimed.learning.offer import Fit, Offer, Shape
 from drimed.linear.arrays import FloatArray, pick
@@ -72,9 +72,9 @@ class Penalty:
         x0 = offer.control_features
         return np.maximum(-margin.certified(fit, offer.features, x0, self.tolerance, fit.radius), 0.0)
 
-    def commit(self, state: Duals, fit: Fit, offer: Offer, decision: Decision) -> Duals:
+    def commit(self, state: Duals, fit: Fit, offer: Offer, draw: Draw) -> Duals:
         margins = margin.estimated(fit, offer.features, offer.control_features, self.tolerance)
-        m = pick(margins, decision.action)
+        m = pick(margins, draw.action)
         push = -m if self.update == "margin" else (m < 0) - self.rate
         nu = np.array(state.nu)
         nu[..., offer.user] = np.maximum(nu[..., offer.user] + self.step / np.sqrt(fit.round) * push, 0.0)

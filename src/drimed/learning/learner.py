@@ -71,8 +71,8 @@ class AnyLearner(Protocol):
     def ready(self, evidence: Any) -> Any:
         """Whatever was put off is done: the evidence to decide on."""
 
-    def see(self, evidence: Any, offer: Offer, pulls: FloatArray, round: int, *, together: bool) -> Seen:
-        """What rule and guard see of an offer; `together`: the last batch axis of the offer are users."""
+    def see(self, evidence: Any, offer: Offer, pulls: FloatArray, round: int) -> Seen:
+        """What rule and guard see of an offer: (..., n)."""
 
     def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
         """Whether it can learn from outcomes of which these metrics were observed: (..., M) -> (...)."""
@@ -176,10 +176,10 @@ class Learner:
         found, model = self.settle(evidence.ridge, evidence.noise)
         return evidence if found is evidence.ridge else Evidence(found, model)
 
-    def see(self, evidence: Evidence, offer: Offer, pulls: FloatArray, round: int, *, together: bool) -> Seen:
-        """One fit for everybody."""
+    def see(self, evidence: Evidence, offer: Offer, pulls: FloatArray, round: int) -> Seen:
+        """One fit for all users."""
         fit, seen = self.fit(evidence.ridge, evidence.noise, pulls, round), self.view(offer, evidence.noise)
-        return Seen(_for_each_user(fit) if together else fit, seen, seen)
+        return Seen(_for_each_user(fit), seen, seen)
 
     def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
         """Rewards need every metric that counts; vectors need one metric, or all while their noise is learned."""

@@ -1,11 +1,13 @@
-"""What a policy decides on for one user: the arms as features, their noise, the control, and what is known so far.
+"""Offers to users and outcomes of decisions: the arms as features, their noise, the control, and a learner's fit.
 
-Shapes: leading `...` is any batch; K arms, M metrics, d features. Symbols: docs/notation.md.
+Shapes: leading `...` is any batch; K arms, M metrics, d features. Policies take offers and outcomes whose last batch
+axis is that of users, (..., n): one user is an axis of length 1. Symbols: docs/notation.md.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -56,7 +58,7 @@ class Floor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """One user's choice, taken as it is: build it with `make_offer` unless the arrays are known to be sound.
+    """The choices of n users, taken as they are: build it with `make_offer` unless the arrays are known to be sound.
 
     The covariance of arm a's outcome is scale * (whitening_a^T whitening_a)^-1, so that a context that only
     scales the noise costs one number instead of K matrices.
@@ -71,7 +73,7 @@ class Offer:
     preference: FloatArray | None = None  # (..., M), p
     context: FloatArray | None = None  # (..., D)
     available: BoolArray | None = None  # (..., K); None: every arm
-    user: int | IntArray = 0  # whose memory a guard consults; one number per user where an episode is offered at once
+    user: int | IntArray = field(default_factory=lambda: np.zeros(1, np.intp))  # (n,), whose memory a guard consults
     unit: Unit | None = None  # for learners of the field; None: the user is a group of its own, without covariates
     attributes: FloatArray | None = None  # (..., K, r), of the arms, standardised; for learners of the field
     floor: Floor | None = None  # least probabilities that the rule's lottery must keep
@@ -80,6 +82,74 @@ class Offer:
     def control_features(self) -> FloatArray:
         """x_0 = sum_a pi_0(a) x_a: (..., d)."""
         return np.vecmat(self.control, self.features)
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """The shape before the arms, with the users last: (..., n)."""
+        return np.broadcast_shapes(self.features.shape[:-2], self.control.shape[:-1], np.shape(self.user))
+
+    def take(self, at: slice | IntArray | Sequence[int]) -> Offer:
+        """The offers to some of the users; arrays that all users share stay as they are.
+
+        >>> offer = make_offer(features=[[[1.0, 0.0], [0.0, 1.0]]] * 3, control=[1.0, 0.0], user=[4, 5, 6])
+        >>> offer.take([0, 2]).user.tolist()
+        [4, 6]
+        """
+        n = self.batch[-1]
+
+        def cut(array: Any, core: int) -> Any:
+            axis = array.ndim - core - 1
+            return array if axis < 0 or array.shape[axis] != n else array[(..., at, *[slice(None)] * core)]
+
+        return self._each(cut)
+
+    def expand(self) -> Offer:
+        """The same with each user alone, on a users' axis of length 1 behind the present batch: (...) -> (..., 1)."""
+        return self._each(lambda array, core: np.expand_dims(array, array.ndim - core))
+
+    def broadcast(self, batch: tuple[int, ...]) -> Offer:
+        """The same offers in every member of a batch (..., n)."""
+        names = {name: core for name, core in _AXES.items() if name not in ("user", "attributes")}
+        arrays = {name: getattr(self, name) for name in names}
+        wide: dict[str, Any] = {
+            name: np.broadcast_to(array, (*batch, *array.shape[array.ndim - names[name] :]))
+            for name, array in arrays.items()
+            if array is not None
+        }
+        return replace(self, **wide)
+
+    def _each(self, change: Callable[[Any, int], Any]) -> Offer:
+        """Every array changed, given its number of axes behind the batch."""
+        unit, floor = self.unit, self.floor
+        return replace(
+            self,
+            **_changed(self, _AXES, change),
+            unit=None if unit is None else replace(unit, **_changed(unit, _UNIT_AXES, change)),
+            floor=None if floor is None else replace(floor, **_changed(floor, _FLOOR_AXES, change)),
+        )
+
+
+# The number of axes that each array has behind the batch.
+_AXES = {
+    "features": 2,
+    "control": 1,
+    "sigma": 1,
+    "maps": 3,
+    "whitening": 3,
+    "scale": 0,
+    "preference": 1,
+    "context": 1,
+    "available": 1,
+    "user": 0,
+    "attributes": 2,
+}
+_UNIT_AXES = {"user": 0, "group": 0, "block": 0, "levels": 1, "covariates": 1}
+_FLOOR_AXES = {"control": 0, "arms": 0}
+
+
+def _changed(owner: Any, axes: dict[str, int], change: Callable[[Any, int], Any]) -> dict[str, Any]:
+    arrays = {name: getattr(owner, name) for name in axes}
+    return {name: change(array, axes[name]) for name, array in arrays.items() if isinstance(array, np.ndarray)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,16 +233,17 @@ def make_offer(
     covariance: Any = None,
     context: Any = None,
     available: Any = None,
-    user: int = 0,
+    user: Any = None,
 ) -> Offer:
     """An offer from plain arrays, checked.
 
     Give either `maps` (Phi) with `preference` (p) and, where it is known, `covariance` (Sigma per arm), or the
-    reward-scale `features` (x) with `sigma`.
+    reward-scale `features` (x) with `sigma`. Arrays of one user get a users' axis of length 1; those of n users have
+    it before the arms, and are numbered from 0 unless `user` has their numbers.
 
     >>> offer = make_offer(features=[[1.0, 0.0], [0.0, 1.0]], sigma=[1.0, 2.0], control=[1.0, 0.0])
     >>> offer.control_features.tolist()
-    [1.0, 0.0]
+    [[1.0, 0.0]]
     """
     whitening = None
     if maps is not None:
@@ -198,8 +269,9 @@ def make_offer(
         checks.batched("sigma", sigma, 1, batch)
     control = checks.probabilities("control", checks.shaped("control", checks.finite("control", control), (K,)))
     checks.batched("control", control, 1, batch)
-    if user < 0:
-        raise InputError(f"user must be the number of a user, got {user}")
+    user = np.arange(batch[-1] if batch else 1) if user is None else np.atleast_1d(np.asarray(user, np.intp))
+    if (user < 0).any():
+        raise InputError(f"user must be the number of a user, from 0, got {user.min()}")
     if available is not None:
         available = np.asarray(available, dtype=bool)
         if available.shape[-1:] != (K,):
@@ -209,7 +281,7 @@ def make_offer(
     if context is not None:
         context = checks.finite("context", context)
     return Offer(
-        features=features,
+        features=features if batch else features[None],
         control=control,
         sigma=sigma,
         maps=maps,

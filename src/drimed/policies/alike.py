@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from drimed.guards.guard import Decision
-from drimed.learning.offer import Floor, Offer
+from drimed.guards.guard import Draw
+from drimed.learning.offer import Floor, Offer, Seen
 from drimed.linear.arrays import FloatArray, IntArray
 from drimed.linear.pmf import sample
 
@@ -48,18 +48,18 @@ def distinct(offers: Offer) -> tuple[Offer, IntArray] | None:
     kept: dict[str, Any] = {name: array[first] for name, array in own.items()}
     if floor is not None:
         kept["floor"] = Floor(**{name: array[first] if array.ndim else array for name, array in limits.items()})
-    return replace(offers, **kept, user=0, unit=None, context=None), place
+    return replace(offers, **kept, user=np.zeros(1, np.intp), unit=None, context=None), place
 
 
-def drawn(decision: Decision, place: IntArray, draws: FloatArray) -> Decision:
-    """What was decided for each kind, with an arm of its own for everybody: draws (n, ...)."""
-    p = decision.probabilities[place]
-    return Decision(
+def drawn(kinds: Draw, place: IntArray, draws: FloatArray, seen: Seen) -> Draw:
+    """An arm of its own for each user, by the probabilities of its kind: draws (n, ...)."""
+    p = kinds.probabilities[place]
+    return Draw(
         sample(p, draws[..., 0]),
         p,
-        decision.reason_code[place],
-        decision.exact,
-        None if decision.share is None else decision.share[place],
-        None if decision.certified is None else decision.certified[place],
-        None if decision.without is None else decision.without[place],
+        kinds.reason_code[place],
+        kinds.exact,
+        None if kinds.share is None else kinds.share[place],
+        None if kinds.certified is None else kinds.certified[place],
+        seen,
     )

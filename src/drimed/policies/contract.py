@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drimed.errors import ConfigError, DrimedError, InputError, ShapeError
-from drimed.guards.guard import Decision
+from drimed.guards.guard import Draw
 from drimed.guards.margin import Tolerance
 from drimed.learning.learned import Noise
 from drimed.learning.offer import Fit, Offer, Outcome, Shape, make_offer
@@ -56,15 +56,12 @@ class AnyPolicy(Protocol):
     def aged_start(self, shape: Shape, episodes: int) -> Any:
         """The state without any outcome after so many episodes: older outcomes are added with `late`."""
 
-    def begin_episode(self, state: Any, offers: Offer) -> Any: ...
+    def begin_episode(self, state: Any, offer: Offer) -> Any: ...
 
-    def decide(self, state: Any, offer: Offer, draws: FloatArray) -> Decision: ...
+    def decide(self, state: Any, offer: Offer, draws: FloatArray) -> Draw:
+        """Arms for the n users of the offer (..., n), from one state: draws (..., n, draws_needed)."""
 
-    def decide_together(self, state: Any, offers: Offer, draws: FloatArray) -> Decision: ...
-
-    def commit(self, state: Any, offer: Offer, decision: Decision) -> Any: ...
-
-    def commit_together(self, state: Any, offers: Offer, decision: Decision) -> Any: ...
+    def commit(self, state: Any, offer: Offer, draw: Draw) -> Any: ...
 
     def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
         """Whether it can learn from outcomes of which these metrics were observed: (..., M) -> (...)."""
@@ -75,7 +72,7 @@ class AnyPolicy(Protocol):
 
     def settle(self, state: Any) -> Any: ...
 
-    def update(self, state: Any, offer: Offer, decision: Decision, outcome: Outcome) -> Any: ...
+    def update(self, state: Any, offer: Offer, draw: Draw, outcome: Outcome) -> Any: ...
 
     def lost_digits(self, before: Any, after: Any) -> bool:
         """Whether `forget` left round-off: then the evidence has to be added up again from `aged_start`."""
@@ -85,10 +82,12 @@ class AnyPolicy(Protocol):
 
     def theta(self, state: Any) -> FloatArray: ...
 
-    def effects(self, state: Any, offer: Offer, confidence: float | str) -> tuple[FloatArray, FloatArray] | None:
-        """Each arm's expected reward minus the control's, and the half-width of its interval: (..., K) twice.
+    def effects(
+        self, state: Any, offer: Offer, confidence: float | str, draw: Draw | None = None
+    ) -> tuple[FloatArray, FloatArray] | None:
+        """Each arm's expected reward minus the control's, and the half-width of its interval: (..., n, K) twice.
 
-        None where the policy estimates something else.
+        None where the policy estimates something else. A draw from this state and offer saves computing them again.
         """
 
     def inference(self, state: Any) -> tuple[Fit, Noise | None] | None:
@@ -156,68 +155,65 @@ def from_arrays(like: S, arrays: dict[str, NDArray[Any]], prefix: str = "") -> S
 
 
 def _try(policy: AnyPolicy, name: str) -> None:
-    """One user, three arms of which two are available, two rounds."""
+    """One user, three arms of which two are available, two rounds; then two runs side by side."""
     maps = np.array([[[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]], [[0.0, 1.0, 0.5], [1.0, 0.0, 0.0]], [[1.0, 1.0, 0.0]] * 2])
     available = np.array([True, True, False])
     offer = make_offer(
         maps=maps, preference=[0.7, 0.3], covariance=[np.eye(2)] * 3, control=[1.0, 0.0, 0.0], available=available
     )
-    arrays: dict[str, Any] = {name: v[None] for name, v in to_arrays(offer).items()}
-    offers = replace(offer, **arrays | {"user": np.array([0])})
-    state = policy.begin_episode(policy.init(_PROBLEM), offers)
+    offer = offer.broadcast((1,))
+    state = policy.begin_episode(policy.init(_PROBLEM), offer)
     for round in range(2):
         state = policy.settle(state)
-        draws = np.full(policy.draws_needed(_PROBLEM), 0.3 + 0.4 * round)
-        decision = policy.decide(state, offer, draws)
-        p = decision.probabilities
-        if p.shape != (3,) or not np.isfinite(p).all() or (p < 0).any() or abs(p.sum() - 1) > _ROUND_OFF:
-            raise ConfigError(f"{name} must give each of the 3 arms a probability, and all of them 1, got {p}")
-        if p[2] > 0:
-            raise ConfigError(f"{name} gives an arm that is not available the probability {p[2]}")
+        draws = np.full((1, policy.draws_needed(_PROBLEM)), 0.3 + 0.4 * round)
+        draw = policy.decide(state, offer, draws)
+        p = draw.probabilities
+        if p.shape != (1, 3):
+            raise ConfigError(f"{name} must answer any batch: of one user with 3 arms, shape (1, 3), got {p.shape}")
+        if not np.isfinite(p).all() or (p < 0).any() or abs(p.sum() - 1) > _ROUND_OFF:
+            raise ConfigError(f"{name} must give each of the 3 arms a probability, and all of them 1, got {p[0]}")
+        if p[0, 2] > 0:
+            raise ConfigError(f"{name} gives an arm that is not available the probability {p[0, 2]}")
         if not np.array_equal(policy.decide(state, offer, draws).probabilities, p):
             raise ConfigError(
                 f"{name} must answer the same question in the same way, got other probabilities the second time: it "
                 "may keep no memory and draw no random numbers of its own; ask.draws has uniforms"
             )
-        outcome = Outcome(np.asarray(0.5), np.array([0.5, 0.5]))
-        state = policy.update(state, offer, decision, outcome)
-    together = policy.decide_together(policy.settle(state), offers, draws[None])
-    if together.probabilities.shape != (1, 3):
-        raise ConfigError(
-            f"{name} must answer any batch: of one user with 3 arms, shape (1, 3), got {together.probabilities.shape}"
-        )
+        state = policy.update(state, offer, draw, Outcome(np.array([0.5]), np.array([[0.5, 0.5]])))
     _try_batch(policy, name, offer)
 
 
 def _try_batch(policy: AnyPolicy, name: str, offer: Offer) -> None:
     """Two runs side by side, with different outcomes: each is computed as if it were alone."""
-    draws = np.full(policy.draws_needed(_PROBLEM), 0.3)
-    rewards, vectors = np.array([2.0, -2.0]), np.array([[3.0, 1.0], [-3.0, -1.0]])
+    draws = np.full((1, policy.draws_needed(_PROBLEM)), 0.3)
+    rewards, vectors = np.array([[2.0], [-2.0]]), np.array([[[3.0, 1.0]], [[-3.0, -1.0]]])
 
     def second(batch: tuple[int, ...], reward: FloatArray, vector: FloatArray) -> FloatArray:
-        many: dict[str, Any] = {n: np.broadcast_to(v, batch + v.shape) for n, v in to_arrays(offer).items()}
-        offered = replace(offer, **many | {"user": 0})
-        offers: dict[str, Any] = {n: v[None] for n, v in many.items()}
-        state = policy.begin_episode(policy.init(_PROBLEM, batch), replace(offer, **offers | {"user": np.array([0])}))
-        uniforms = np.broadcast_to(draws, batch + draws.shape)
-        first = policy.decide(policy.settle(state), offered, uniforms)
-        state = policy.update(policy.settle(state), offered, first, Outcome(reward, vector))
-        return policy.decide(policy.settle(state), offered, uniforms).probabilities
+        many, uniforms = offer.broadcast((*batch, 1)), np.broadcast_to(draws, batch + draws.shape)
+        state = policy.settle(policy.begin_episode(policy.init(_PROBLEM, batch), many))
+        first = policy.decide(state, many, uniforms)
+        state = policy.settle(policy.update(state, many, first, Outcome(reward, vector)))
+        return policy.decide(state, many, uniforms).probabilities
 
     both = second((2,), rewards, vectors)
     alone = [second((), rewards[i], vectors[i]) for i in range(2)]
-    if both.shape != (2, 3) or not np.allclose(both, alone, rtol=0, atol=_ROUND_OFF):
+    if both.shape != (2, 1, 3) or not np.allclose(both, alone, rtol=0, atol=_ROUND_OFF):
         raise ConfigError(
             f"{name} must compute each run of a batch as if it were alone: two runs with 3 arms side by side got "
             f"{both.tolist()}, one after the other {np.array(alone).tolist()}; the arms are the last axis"
         )
 
 
-def refuse_other_shape(pulls: tuple[int, ...], d: int | None, features: tuple[int, ...]) -> None:
-    """Refuse an offer that is not of the problem that a state was made for."""
+def check_sizes(pulls: tuple[int, ...], d: int | None, offer: Offer, draws: FloatArray) -> None:
+    """Refuse an offer that is not of the problem that a state was made for, and draws that are not for its users."""
     *batch, K = pulls
-    *given, arms, width = features
-    fits = len(given) <= len(batch) and all(a in (1, b) for a, b in zip(given[::-1], batch[::-1], strict=False))
+    *given, arms, width = offer.features.shape
+    fits = len(given) <= len(batch) + 1 and all(a in (1, b) for a, b in zip(given[-2::-1], batch[::-1], strict=False))
+    if not given:
+        raise ShapeError(
+            f"features must have a users' axis before arms and features, (..., n, K, d), got {offer.features.shape}; "
+            "make_offer adds it for one user"
+        )
     if not fits or arms != K or d not in (None, width):
         made = (
             f"{K} arms"
@@ -226,5 +222,8 @@ def refuse_other_shape(pulls: tuple[int, ...], d: int | None, features: tuple[in
         )
         raise ShapeError(
             f"the state is of another problem than the offer: the state has {made}, and the offer's features have "
-            f"shape {features}; begin with policy.init(Shape(...)) of the offer's own sizes"
+            f"shape {offer.features.shape}; begin with policy.init(Shape(...)) of the offer's own sizes"
         )
+    wanted = (*batch, offer.batch[-1])
+    if draws.ndim == 0 or draws.shape[:-1] != wanted:
+        raise ShapeError(f"draws must have shape {wanted} and one axis more, got {draws.shape}")

@@ -1,14 +1,14 @@
 """The composition: learner x rule x guard, as pure functions over any batch.
 
-    init(shape, batch)                          -> State
-    begin_episode(state, offers)                -> State     offers carry the users as their last batch axis
-    settle(state)                               -> State     before a decision
-    decide(state, offer, draws)                 -> Decision
-    update(state, offer, decision, outcome)     -> State     = observe(commit(...), ...)
+    init(shape, batch)                      -> State
+    begin_episode(state, offer)             -> State
+    settle(state)                           -> State     before a decision
+    decide(state, offer, draws)             -> Draw
+    update(state, offer, draw, outcome)     -> State     = observe(commit(...), ...)
 
-`commit` is the part of `update` that belongs to giving a decision out; `observe` the part that belongs to its
-outcome, which may come late and in any order, and be taken back with `forget`. `decide_together` and `commit_together`
-serve many users from one state, for outcomes that only come later.
+Offers, draws and outcomes have the n users that are served from one state as their last batch axis, (..., n); a single
+decision is n = 1. `commit` is the part of `update` that belongs to giving decisions out, `observe` the part that
+belongs to their outcomes, which may come late and in any order, and be taken back with `forget`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from drimed.errors import ConfigError, InputError, ShapeError
+from drimed.errors import ConfigError, InputError
 from drimed.guards import constraint
-from drimed.guards.guard import Decision, Guard, Guarded, RemembersDecisions
+from drimed.guards.guard import Draw, Guard, RemembersDecisions
 from drimed.guards.margin import Tolerance
 from drimed.learning.learned import Noise
 from drimed.learning.learner import AnyLearner, Learner
@@ -29,7 +29,7 @@ from drimed.learning.offer import Fit, Offer, Outcome, Seen, Shape, Unit
 from drimed.linear import forms, pmf
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies import alike, balanced
-from drimed.policies.contract import Traits, refuse_other_shape
+from drimed.policies.contract import Traits, check_sizes
 from drimed.policies.registry import guard_name
 from drimed.rules.floors import raised
 from drimed.rules.med import MED, LinMED
@@ -102,63 +102,56 @@ class Policy:
         """The state without any outcome after so many episodes."""
         return self._start(shape, (), episodes)
 
-    def begin_episode(self, state: State, offers: Offer) -> State:
+    def begin_episode(self, state: State, offer: Offer) -> State:
         """Let the evidence age; these policies need nothing from the offers."""
-        del offers
+        del offer
         return State(self.learner.age(state.evidence), state.pulls, state.guard, state.rule, state.round)
 
-    def decide(self, state: State, offer: Offer, draws: FloatArray) -> Decision:
-        """Choose an arm for one user: draws are uniforms (..., draws_needed)."""
-        batch, draws = state.pulls.shape[:-1], np.asarray(draws)
-        d = self.learner.theta(state.evidence).shape[-1] if self.learner.keeps_features else None
-        refuse_other_shape(state.pulls.shape, d, offer.features.shape)
-        if draws.ndim == 0 or draws.shape[:-1] != batch:
-            raise ShapeError(f"draws must have shape {batch} and one axis more, got {draws.shape}")
-        if not ((draws >= 0) & (draws <= 1)).all():  # neither is NaN
-            raise InputError(f"draws must be uniforms between 0 and 1, got {draws}")
-        return self._decide(state, self.see(state, offer), draws)
-
-    def decide_together(self, state: State, offers: Offer, draws: FloatArray) -> Decision:
-        """Choose for all users of an episode from one state: offers and draws have the users as last batch axis.
+    def decide(self, state: State, offer: Offer, draws: FloatArray) -> Draw:
+        """Choose an arm for each user of the offer from one state: draws are uniforms (..., n, draws_needed).
 
         A learner of sites and seasons has the arms spread evenly over them; each decision keeps its probabilities.
         """
-        seen = self.see(state, offers, together=True)
-        u = self._drawn(offers, draws)
+        draws = np.asarray(draws)
+        d = self.learner.theta(state.evidence).shape[-1] if self.learner.keeps_features else None
+        check_sizes(state.pulls.shape, d, offer, draws)
+        if not ((draws >= 0) & (draws <= 1)).all():  # neither is NaN
+            raise InputError(f"draws must be uniforms between 0 and 1, got {draws}")
+        seen = self.see(state, offer)
         alone = self._looks_at_offers_alone and state.guard is None and state.pulls.ndim == 1
-        found = alike.distinct(seen.offer) if alone else None
-        if found is None:
-            return self._decide(state, seen, draws, u)
-        few, place = found
-        return alike.drawn(self._decide(state, Seen(seen.fit, few, few), draws[: len(few.features)]), place, draws)
+        groups = alike.distinct(seen.offer) if alone else None
+        if groups is not None:
+            few, place = groups
+            m = len(few.features)
+            kinds = self._decide(state, Seen(seen.fit, few, few), draws[:m], draws[:m, 0])
+            return alike.drawn(kinds, place, draws, seen)
+        return self._decide(state, seen, draws, self._uniforms(offer, draws))
 
-    def commit(self, state: State, offer: Offer, decision: Decision) -> State:
-        """Remember that the decision was given out."""
-        guard, memory = self._commit(state, offer, decision, together=False)
-        pulls = state.pulls + pmf.one_hot(decision.action, state.pulls.shape[-1])
-        return State(state.evidence, pulls, guard, memory, state.round + 1)
-
-    def commit_together(self, state: State, offers: Offer, decision: Decision) -> State:
-        """Remember the decisions of a whole episode."""
-        guard, memory = self._commit(state, offers, decision, together=True)
-        pulls = state.pulls + pmf.one_hot(decision.action, state.pulls.shape[-1]).sum(-2)
-        return State(state.evidence, pulls, guard, memory, state.round + decision.action.shape[-1])
+    def commit(self, state: State, offer: Offer, draw: Draw) -> State:
+        """Remember that the decisions were given out."""
+        guard, memory = None, None
+        if state.guard is not None or state.rule is not None:
+            seen = draw.seen or self.see(state, offer)
+            remembers, rounds = self._remembering
+            if remembers and state.guard is not None:
+                guard = remembers.commit(state.guard, seen.fit, seen.offer, draw)
+            if rounds and state.rule is not None:
+                memory = rounds.commit(state.rule, seen.fit, seen.offer, draw.action)
+        pulls = state.pulls + pmf.one_hot(draw.action, state.pulls.shape[-1]).sum(-2)
+        return State(state.evidence, pulls, guard, memory, state.round + draw.action.shape[-1])
 
     def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
         """Whether its learner can learn from such outcomes."""
         return self.learner.usable(observed, preference)
 
     def observe(self, state: State, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> State:
-        """Learn from the outcome of one decision, or of a whole episode where offer and action have a users' axis.
-
-        The decision belongs to the present episode, or to the one `late` episodes ago.
-        """
+        """Learn from the outcomes of decisions of the present episode, or of the one `late` episodes ago."""
         outcome.check(offer)
         evidence = self.learner.add(state.evidence, offer, action, outcome, late)
         return State(evidence, state.pulls, state.guard, state.rule, state.round)
 
     def forget(self, state: State, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> State:
-        """Take back what `observe` learned from the outcome of one decision."""
+        """Take back what `observe` learned from outcomes."""
         outcome.check(offer)
         evidence = self.learner.remove(state.evidence, offer, action, outcome, late)
         return State(evidence, state.pulls, state.guard, state.rule, state.round)
@@ -170,11 +163,11 @@ class Policy:
             return state
         return State(evidence, state.pulls, state.guard, state.rule, state.round)
 
-    def update(self, state: State, offer: Offer, decision: Decision, outcome: Outcome) -> State:
+    def update(self, state: State, offer: Offer, draw: Draw, outcome: Outcome) -> State:
         """Give out and learn at once."""
         if self.learner.centred:
-            outcome = replace(outcome, probabilities=decision.probabilities)
-        return self.observe(self.commit(state, offer, decision), offer, decision.action, outcome)
+            outcome = replace(outcome, probabilities=draw.probabilities)
+        return self.observe(self.commit(state, offer, draw), offer, draw.action, outcome)
 
     def lost_digits(self, before: State, after: State) -> bool:
         """Of the learner's sums."""
@@ -184,13 +177,15 @@ class Policy:
         """What `evidence` has learned."""
         return State(evidence.evidence, state.pulls, state.guard, state.rule, state.round)
 
-    def see(self, state: State, offer: Offer, *, together: bool = False) -> Seen:
-        """What rule and guard see."""
-        return self.learner.see(state.evidence, offer, state.pulls, state.round, together=together)
+    def see(self, state: State, offer: Offer) -> Seen:
+        """The offer as rule and guard see it."""
+        return self.learner.see(state.evidence, offer, state.pulls, state.round)
 
-    def effects(self, state: State, offer: Offer, confidence: float | str) -> tuple[FloatArray, FloatArray]:
-        """Each arm against the control; a state without a batch may be asked about many users at once."""
-        seen = self.see(state, offer, together=not isinstance(offer.user, int))
+    def effects(
+        self, state: State, offer: Offer, confidence: float | str, draw: Draw | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Each arm against the control, as seen now or when the draw was made."""
+        seen = draw.seen if draw is not None and draw.seen is not None else self.see(state, offer)
         w = seen.offer.features - seen.offer.control_features[..., None, :]
         half = constraint.radius(seen.fit, confidence)[..., None] * np.sqrt(forms.leverages(w, seen.fit.metric))
         return seen.fit.mean(w), half
@@ -239,42 +234,26 @@ class Policy:
         """Whether decisions that are taken together are spread evenly; a sampled arm has no chance to keep."""
         return self.learner.balances and self.rule.randomisation != "sampled"
 
-    def _drawn(self, offers: Offer, draws: FloatArray) -> FloatArray:
-        """A uniform number for each of several decisions: (..., n)."""
+    def _uniforms(self, offer: Offer, draws: FloatArray) -> FloatArray:
+        """The uniform number that each decision is drawn by: (..., n)."""
         if not self.balances:
             return draws[..., 0]
-        where = offers.unit or Unit(user=offers.user, group=offers.user)
-        group = np.asarray(where.group)
-        site = np.where(group < 0, group.max() + 1 + where.user, group)  # somebody in no group is a site alone
-        return balanced.evenly(draws, site, where.block)
+        unit = offer.unit or Unit(user=offer.user, group=offer.user)
+        group = np.asarray(unit.group)
+        site = np.where(group < 0, group.max() + 1 + unit.user, group)  # a user in no group is a site of its own
+        return balanced.evenly(draws, site, unit.block)
 
-    def _decide(self, state: State, seen: Seen, draws: FloatArray, u: FloatArray | None = None) -> Decision:
-        """Draw an arm by `u`, where it is given instead of the first of the draws."""
-        guarded, without = self._guarded(state, seen.offer, seen, draws), None
-        if seen.offer.floor is not None:
-            without = self._guarded(state, replace(seen.offer, floor=None), seen, draws).probabilities
-        action = pmf.sample(guarded.probabilities, draws[..., 0] if u is None else u)
-        exact = self.rule.randomisation != "sampled"
-        return Decision(action, guarded.probabilities, guarded.reason, exact, guarded.share, guarded.certified, without)
-
-    def _guarded(self, state: State, offer: Offer, seen: Seen, draws: FloatArray) -> Guarded:
-        """What the guard makes of the rule's wishes, with the floor that the offer has."""
+    def _decide(self, state: State, seen: Seen, draws: FloatArray, u: FloatArray) -> Draw:
+        """Ask the rule through the guard, and draw an arm by each of the uniforms u (..., n)."""
 
         def ask(mask: BoolArray | None, penalty: FloatArray | None) -> FloatArray:
             wish = self.rule.propose(seen.fit, seen.compared, Ask(mask, penalty, draws, state.rule))
-            return raised(wish, offer, mask)
+            return raised(wish, seen.offer, mask)
 
-        return self.guard.apply(state.guard, seen.fit, offer, ask)
-
-    def _commit(self, state: State, offer: Offer, decision: Decision, *, together: bool) -> tuple[Any, Any]:
-        if state.guard is None and state.rule is None:
-            return None, None
-        seen = self.see(state, offer, together=together)
-        guard, rule = self._remembering
-        return (
-            guard.commit(state.guard, seen.fit, seen.offer, decision) if guard and state.guard is not None else None,
-            rule.commit(state.rule, seen.fit, seen.offer, decision.action) if rule and state.rule is not None else None,
-        )
+        guarded = self.guard.apply(state.guard, seen.fit, seen.offer, ask)
+        p = guarded.probabilities
+        exact = self.rule.randomisation != "sampled"
+        return Draw(pmf.sample(p, u), p, guarded.reason, exact, guarded.share, guarded.certified, seen)
 
 
 def settings_of(learner: Any, rule: Any, guard: Any) -> frozenset[str]:

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
-from drimed.errors import ConfigError, InputError, ShapeError
-from drimed.guards.guard import PENALISED, UNCHANGED, Decision
+from drimed.errors import ConfigError, InputError
+from drimed.guards.guard import PENALISED, UNCHANGED, Draw
 from drimed.guards.margin import Tolerance
 from drimed.learning.learner import rewarded, ridge_lost
 from drimed.learning.offer import Fit, Offer, Outcome, Shape
 from drimed.linear import pmf, ridge
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick_shared
 from drimed.linear.ridge import Ridge
-from drimed.policies.contract import Traits, refuse_other_shape
+from drimed.policies.contract import Traits, check_sizes
 from drimed.published.readings import Reading, reading
 from drimed.rules.imed import DriIMEDIndex
 from drimed.rules.med import MED
@@ -116,11 +116,11 @@ class PublishedDri:
             state = replace(state, ridge=self.aged(state.ridge))
         return state
 
-    def begin_episode(self, state: PublishedState, offers: Offer) -> PublishedState:
+    def begin_episode(self, state: PublishedState, offer: Offer) -> PublishedState:
         """Alg. 2 l. 3 to 8: the threshold from the statistics so far, then the discount."""
-        u = _normalised(offers.features, offers.sigma)  # (..., H, K, d)
+        u = _normalised(offer.features, offer.sigma)  # (..., H, K, d)
         # I-3: one threshold for all users, in normalised units. I-17: the mean over users, not the printed sum.
-        each = np.vecmat(offers.control, u)  # (..., H, d)
+        each = np.vecmat(offer.control, u)  # (..., H, d)
         base = np.vecmat(np.full(each.shape[-2], 1 / each.shape[-2]), each)  # (..., d)
         lev = np.maximum(np.vecdot(np.matvec(state.ridge.V_inv, base), base), 0)
         width = self._radius(state.ridge, indexed=False) * np.sqrt(lev)
@@ -128,92 +128,62 @@ class PublishedDri:
         tau = (1 - self.tolerance) * optimistic  # I-22: before the discount
         return replace(state, tau=tau, ridge=self.aged(state.ridge), episode=state.episode + 1, user=1)
 
-    def decide(self, state: PublishedState, offer: Offer, draws: FloatArray) -> Decision:
-        """Alg. 3, or the index of Dri-IMED."""
+    def decide(self, state: PublishedState, offer: Offer, draws: FloatArray) -> Draw:
+        """Alg. 3, or the index of Dri-IMED: one user after the other, because the dual variable moves with each."""
         if state.episode == 0:
             raise InputError("the published algorithms set their threshold per episode: call begin_episode first")
-        refuse_other_shape(state.pulls.shape, state.ridge.theta.shape[-1], offer.features.shape)
-        if draws.shape[:-1] != state.nu.shape:
-            raise ShapeError(f"draws must have shape {state.nu.shape} and one axis more, got {draws.shape}")
-        # I-2: means, gaps and bounds on u = x / sigma: the arm of best signal-to-noise ratio, not of best reward.
-        seen = Offer(
-            features=_normalised(offer.features, offer.sigma),
-            control=offer.control,
-            sigma=None if self.step == "med" else offer.sigma,
-        )
-        fit = self._fit(state)
-        lower = fit.mean(seen.features) - fit.width(seen.features)
-        penalty = state.nu[..., None] * np.maximum(state.tau[..., None] - lower, 0)
-        p = self._rule.propose(fit, seen, Ask(offer.available, penalty, draws))
-        reason = np.where((penalty > 0).any(-1), PENALISED, UNCHANGED)
-        return Decision(pmf.sample(p, draws[..., 0]), p, reason)
-
-    def decide_together(self, state: PublishedState, offers: Offer, draws: FloatArray) -> Decision:
-        """One user after the other, because the dual variable moves with each decision."""
-        made = []
+        check_sizes(state.pulls.shape, state.ridge.theta.shape[-1], offer, draws)
+        made: list[Draw] = []
         for h in range(draws.shape[-2]):
-            offer = _of_user(offers, h)
-            made.append(self.decide(state, offer, draws[..., h, :]))
-            state = self.commit(state, offer, made[-1])
-        return Decision(
+            if made:
+                state = self._commit(state, _of_user(offer, h - 1), made[-1].action)
+            made.append(self._decide(state, _of_user(offer, h), draws[..., h, :]))
+        return Draw(
             np.stack([d.action for d in made], axis=-1),
             np.stack([d.probabilities for d in made], axis=-2),
             np.stack([d.reason_code for d in made], axis=-1),
         )
 
-    def commit_together(self, state: PublishedState, offers: Offer, decision: Decision) -> PublishedState:
-        """One user after the other."""
-        for h in range(decision.action.shape[-1]):
-            one = Decision(decision.action[..., h], decision.probabilities[..., h, :], decision.reason_code[..., h])
-            state = self.commit(state, _of_user(offers, h), one)
+    def commit(self, state: PublishedState, offer: Offer, draw: Draw) -> PublishedState:
+        """Alg. 2 l. 12 to 14, one user after the other."""
+        for h in range(draw.action.shape[-1]):
+            state = self._commit(state, _of_user(offer, h), draw.action[..., h])
         return state
 
     def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
         """Where the reward is known."""
         return rewarded(observed, preference)
 
-    def commit(self, state: PublishedState, offer: Offer, decision: Decision) -> PublishedState:
-        """Alg. 2 l. 12 to 14: the dual variable, with the estimate from before the outcome (I-22)."""
-        u = _normalised_arm(offer, decision.action)
-        violation = np.vecdot(u, state.ridge.theta) < state.tau
-        # I-14: eta = (l h)^-1/2 as printed; as coded it restarts in each episode.
-        eta = (state.user * (state.episode if self._reading.step_uses_episode else 1)) ** -0.5
-        # I-13: settles where a share epsilon / (1 - epsilon) of the decisions is estimated to violate.
-        push = violation - self.tolerance / (1 - self.tolerance)
-        nu = np.maximum(state.nu + eta * push, 0)
-        pulls = state.pulls + pmf.one_hot(decision.action, state.pulls.shape[-1])
-        return PublishedState(state.ridge, pulls, state.tau, nu, state.episode, state.user + 1)
-
     def observe(
         self, state: PublishedState, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0
     ) -> PublishedState:
-        """Alg. 2 l. 14 and 15, with all the data of the text's estimator (I-21); the users of an episode in turn."""
-        if action.ndim > state.nu.ndim:
-            rewards = _reward(offer, outcome)
-            for h in range(action.shape[-1]):
-                state = self.observe(state, _of_user(offer, h), action[..., h], Outcome(rewards[..., h]), late)
-            return state
-        z, w = self._row(offer, action, outcome)
-        if late == 0:
-            learned = ridge.observe(state.ridge, z[..., None, :], w[..., None], self.ridge_penalty)
-        else:
-            learned = self._shifted(state.ridge, z, w, late, 1.0)
+        """Alg. 2 l. 14 and 15, with all the data of the text's estimator (I-21), one user after the other."""
+        z, w = self._rows(offer, action, outcome)
+        learned = state.ridge
+        for h in range(action.shape[-1]):
+            if late == 0:
+                learned = ridge.observe(learned, z[..., h : h + 1, :], w[..., h : h + 1], self.ridge_penalty)
+            else:
+                learned = self._shifted(learned, z[..., h, :], w[..., h], late, 1.0)
         return PublishedState(learned, state.pulls, state.tau, state.nu, state.episode, state.user)
 
     def forget(
         self, state: PublishedState, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0
     ) -> PublishedState:
         """Take back what `observe` learned."""
-        z, w = self._row(offer, action, outcome)
-        return replace(state, ridge=self._shifted(state.ridge, z, w, late, -1.0))
+        z, w = self._rows(offer, action, outcome)
+        learned = state.ridge
+        for h in range(action.shape[-1]):
+            learned = self._shifted(learned, z[..., h, :], w[..., h], late, -1.0)
+        return replace(state, ridge=learned)
 
     def settle(self, state: PublishedState) -> PublishedState:
         """Nothing is put off."""
         return state
 
-    def update(self, state: PublishedState, offer: Offer, decision: Decision, outcome: Outcome) -> PublishedState:
+    def update(self, state: PublishedState, offer: Offer, draw: Draw, outcome: Outcome) -> PublishedState:
         """Give out and learn at once."""
-        return self.observe(self.commit(state, offer, decision), offer, decision.action, outcome)
+        return self.observe(self.commit(state, offer, draw), offer, draw.action, outcome)
 
     def lost_digits(self, before: PublishedState, after: PublishedState) -> bool:
         """Of V and b."""
@@ -223,9 +193,9 @@ class PublishedDri:
         """The regression of `evidence`."""
         return replace(state, ridge=evidence.ridge)
 
-    def effects(self, state: PublishedState, offer: Offer, confidence: float | str) -> None:
+    def effects(self, state: PublishedState, offer: Offer, confidence: float | str, draw: Draw | None = None) -> None:
         """It estimates reward over noise, not reward."""
-        del state, offer, confidence
+        del state, offer, confidence, draw
 
     def inference(self, state: PublishedState) -> None:
         """It learns from rewards."""
@@ -268,6 +238,33 @@ class PublishedDri:
     def _rule(self) -> MED | DriIMEDIndex:
         return self._med if self.step == "med" else DriIMEDIndex(variance=self._reading.index_variance)
 
+    def _decide(self, state: PublishedState, offer: Offer, draws: FloatArray) -> Draw:
+        """The decision for one user, without a users' axis."""
+        # I-2: means, gaps and bounds on u = x / sigma: the arm of best signal-to-noise ratio, not of best reward.
+        seen = Offer(
+            features=_normalised(offer.features, offer.sigma),
+            control=offer.control,
+            sigma=None if self.step == "med" else offer.sigma,
+        )
+        fit = self._fit(state)
+        lower = fit.mean(seen.features) - fit.width(seen.features)
+        penalty = state.nu[..., None] * np.maximum(state.tau[..., None] - lower, 0)
+        p = self._rule.propose(fit, seen, Ask(offer.available, penalty, draws))
+        reason = np.where((penalty > 0).any(-1), PENALISED, UNCHANGED)
+        return Draw(pmf.sample(p, draws[..., 0]), p, reason)
+
+    def _commit(self, state: PublishedState, offer: Offer, action: IntArray) -> PublishedState:
+        """Alg. 2 l. 12 to 14: the dual variable, with the estimate from before the outcome (I-22)."""
+        u = _normalised_arm(offer, action)
+        violation = np.vecdot(u, state.ridge.theta) < state.tau
+        # I-14: eta = (l h)^-1/2 as printed; as coded it restarts in each episode.
+        eta = (state.user * (state.episode if self._reading.step_uses_episode else 1)) ** -0.5
+        # I-13: settles where a share epsilon / (1 - epsilon) of the decisions is estimated to violate.
+        push = violation - self.tolerance / (1 - self.tolerance)
+        nu = np.maximum(state.nu + eta * push, 0)
+        pulls = state.pulls + pmf.one_hot(action, state.pulls.shape[-1])
+        return PublishedState(state.ridge, pulls, state.tau, nu, state.episode, state.user + 1)
+
     def _fit(self, state: PublishedState) -> Fit:
         r = state.ridge
         radius = self._radius(r, indexed=self.step == "imed")
@@ -277,7 +274,7 @@ class PublishedDri:
         bounds = {"delta": self.delta, "regularisation": self.ridge_penalty, "norm": self.norm_bound}
         return self._reading.radius(r.logdet, r.theta.shape[-1], **bounds, indexed=indexed)
 
-    def _row(self, offer: Offer, action: IntArray, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
+    def _rows(self, offer: Offer, action: IntArray, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
         return _normalised_arm(offer, action), _reward(offer, outcome) / pick_shared(_noise(offer.sigma), action, 1)
 
     def _shifted(self, r: Ridge, z: FloatArray, w: FloatArray, late: int, sign: float) -> Ridge:
@@ -286,13 +283,19 @@ class PublishedDri:
         return ridge.refresh(replace(r, V=V, b=r.b + sign * w[..., None] * z), self.ridge_penalty)
 
 
-def _of_user(offers: Offer, h: int) -> Offer:
-    """User h of offers that have the users as their last batch axis: what these algorithms look at."""
+def _of_user(offer: Offer, h: int) -> Offer:
+    """The offer to user h, without a users' axis: what these algorithms look at."""
+
+    def own(array: Any, core: int) -> Any:
+        if array is None or array.ndim == core:
+            return array
+        return np.take(array, h if array.shape[-core - 1] > 1 else 0, -core - 1)
+
     return Offer(
-        features=offers.features[..., h, :, :],
-        control=offers.control[..., h, :],
-        sigma=_noise(offers.sigma)[..., h, :],
-        available=None if offers.available is None else offers.available[..., h, :],
+        features=own(offer.features, 2),
+        control=own(offer.control, 1),
+        sigma=own(_noise(offer.sigma), 1),
+        available=own(offer.available, 1),
     )
 
 

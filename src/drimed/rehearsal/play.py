@@ -15,7 +15,7 @@ import numpy as np
 
 from drimed import streams
 from drimed.environments.field import Response
-from drimed.guards.guard import UNCHANGED, Decision
+from drimed.guards.guard import UNCHANGED, Draw
 from drimed.learning.offer import Floor, Offer, Outcome
 from drimed.linear import pmf
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
@@ -121,33 +121,33 @@ def _decided(
     first: int,
     draws: FloatArray,
     holds: BoolArray | None,
-) -> tuple[Any, Decision]:
+) -> tuple[Any, Draw]:
     """A season as the trial's own policy decides it; where a guard keeps accounts, one plot of each user at a time."""
     state = world.population.state
     policy = state.policy
     n = len(world.population.seasons[season])
     user, before = world.population.user(season), _earlier(world, season)
-    parts: list[tuple[IntArray, Decision]] = []
+    parts: list[tuple[IntArray, Draw]] = []
     done = 0
     for at in _waves(user) if state.remembers_users else [np.arange(n)]:
-        some = offers if len(at) == n else _part(offers, at, n)
+        some = offers if len(at) == n else offers.take(at)
         some = replace(some, floor=_floor(state, first + done, before[at], None if holds is None else holds[:, at]))
         learned = policy.settle(learned)
-        decision = policy.decide_together(learned, some, draws[:, first + done : first + done + len(at)])
-        learned = policy.commit_together(learned, some, decision)
+        decision = policy.decide(learned, some, draws[:, first + done : first + done + len(at)])
+        learned = policy.commit(learned, some, decision)
         parts.append((at, decision))
         done += len(at)
     if len(parts) == 1:
         return learned, parts[0][1]
     order = np.argsort(np.concatenate([at for at, _ in parts]))
-    joined = {
+    joined: dict[str, Any] = {
         name: np.concatenate([getattr(d, name) for _, d in parts], 1)[:, order]
         for name in ("action", "probabilities", "reason_code")
     }
-    return learned, Decision(**joined, exact=parts[0][1].exact)
+    return learned, Draw(**joined, exact=parts[0][1].exact)
 
 
-def _by_design(world: SimulatedTrials, design: Design, offers: Offer, season: int, draws: FloatArray) -> Decision:
+def _by_design(world: SimulatedTrials, design: Design, offers: Offer, season: int, draws: FloatArray) -> Draw:
     """A season that is decided without learning."""
     S, n = len(world.seeds), len(world.population.seasons[season])
     K = offers.features.shape[-2]
@@ -160,7 +160,7 @@ def _by_design(world: SimulatedTrials, design: Design, offers: Offer, season: in
         action = pmf.sample(p, draws[:, :n, 0])
     elif design.allocation == FIXED:
         action = np.stack([_balanced(can, streams.generator(int(seed), f"plan {season}")) for seed in world.seeds])
-    return Decision(action, p, np.full((S, n), UNCHANGED))
+    return Draw(action, p, np.full((S, n), UNCHANGED))
 
 
 def _balanced(can: Any, rng: np.random.Generator) -> IntArray:
@@ -173,7 +173,7 @@ def _balanced(can: Any, rng: np.random.Generator) -> IntArray:
     return action
 
 
-def _outcome(state: TrialState, offers: Offer, decision: Decision, told: Response) -> Outcome:
+def _outcome(state: TrialState, offers: Offer, decision: Draw, told: Response) -> Outcome:
     """Outcomes as the policy learns from them."""
     sizes = state.problem.sizes
     y, y0 = told.y / sizes, told.control / sizes
@@ -210,19 +210,3 @@ def _waves(user: IntArray) -> list[IntArray]:
     """The first plot of every user, then the second, and so on."""
     turn = np.array([np.count_nonzero(user[:i] == u) for i, u in enumerate(user)])
     return [np.flatnonzero(turn == t) for t in range(int(turn.max()) + 1)]
-
-
-def _part(offers: Offer, at: IntArray, n: int) -> Offer:
-    """Some of the decisions of a season."""
-
-    def cut(values: Any, core: int) -> Any:
-        axis = np.ndim(values) - core - 1
-        return values if values is None or axis < 0 or np.shape(values)[axis] != n else np.take(values, at, axis)
-
-    cores = {"features": 2, "control": 1, "sigma": 1, "maps": 3, "whitening": 3, "scale": 0, "preference": 1,
-             "context": 1, "available": 1, "user": 0}  # fmt: skip
-    unit = offers.unit
-    if unit is not None:
-        inner = {"user": 0, "group": 0, "block": 0, "levels": 1, "covariates": 1}
-        unit = replace(unit, **{name: cut(getattr(unit, name), core) for name, core in inner.items()})
-    return replace(offers, unit=unit, **{name: cut(getattr(offers, name), core) for name, core in cores.items()})

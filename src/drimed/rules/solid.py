@@ -111,33 +111,31 @@ class SOLID:
         memory: Allocation | None = ask.memory
         if memory is None:
             raise InputError("SOLID needs its memory: ask it through a policy, or pass what init returned")
-        explore = self.explores(_seen(memory, fit, offer), fit, offer)
+        explore = self.explores(_seen(memory, fit, offer), fit)
         value, log_p = fit.mean(offer.features), memory.log_omega[..., offer.user, :]
         if ask.penalty is not None:
             value, log_p = value - ask.penalty, log_p - ask.penalty
         allowed = np.ones(every_arm(fit, offer)) if ask.mask is None else ask.mask.astype(np.float64)
         greedy = pmf.one_hot(pmf.best(value, ask.mask), value.shape[-1])
-        return np.where(
-            explore[(..., None, None) if _many(offer) else (..., None)], pmf.weighted(allowed, log_p), greedy
-        )
+        return np.where(explore[..., None, None], pmf.weighted(allowed, log_p), greedy)
 
     def commit(self, memory: Allocation, fit: Fit, offer: Offer, action: IntArray) -> Allocation:
         """Remember the offer and, where this round explored, move the allocation: one step for each user decided."""
         memory = _seen(memory, fit, offer)
-        explore = self.explores(memory, fit, offer)
+        explore = self.explores(memory, fit)
         if explore.any():
-            for _ in range(action.shape[-1] if _many(offer) else 1):
-                memory = self._step(memory, fit, offer, explore)
+            for _ in range(action.shape[-1]):
+                memory = self._step(memory, fit, explore)
         return memory
 
-    def explores(self, memory: Allocation, fit: Fit, offer: Offer) -> BoolArray:
-        """Whether some user's best arm is still in doubt: (...), without an axis of users."""
-        theta, V_inv, radius = _one_state(fit, offer)
+    def explores(self, memory: Allocation, fit: Fit) -> BoolArray:
+        """Whether some user's best arm is still in doubt: (...), without a users' axis."""
+        theta, V_inv, radius = _one_state(fit)
         ratio, _ = lower_bound.nearest_alternative(memory.features, memory.allowed, theta, V_inv, V_inv)
         return np.asarray(ratio <= self._squared_radius(fit, radius, np.asarray(fit.round)))
 
-    def _step(self, memory: Allocation, fit: Fit, offer: Offer, explore: BoolArray) -> Allocation:
-        theta, V_inv, radius = _one_state(fit, offer)
+    def _step(self, memory: Allocation, fit: Fit, explore: BoolArray) -> Allocation:
+        theta, V_inv, radius = _one_state(fit)
         x, sigma, allowed = memory.features, memory.sigma, memory.allowed
         explored = memory.explored + 1
         z = self.accuracy * np.exp(memory.phase)  # z_k
@@ -180,16 +178,9 @@ def _step_size(step: float | str, length: FloatArray) -> FloatArray | float:
     return 1 / np.sqrt(length) if isinstance(step, str) else step
 
 
-def _many(offer: Offer) -> bool:
-    """Whether all users of an episode are decided from one state."""
-    return np.ndim(offer.user) > 0
-
-
-def _one_state(fit: Fit, offer: Offer) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """theta, V^-1 and the radius without the axis that repeats them for each user."""
-    if _many(offer):
-        return fit.theta[..., 0, :], fit.V_inv[..., 0, :, :], fit.radius[..., 0]
-    return fit.theta, fit.V_inv, fit.radius
+def _one_state(fit: Fit) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """theta, V^-1 and the radius without the users' axis."""
+    return fit.theta[..., 0, :], fit.V_inv[..., 0, :, :], fit.radius[..., 0]
 
 
 def _seen(memory: Allocation, fit: Fit, offer: Offer) -> Allocation:

@@ -11,8 +11,7 @@ import numpy as np
 
 from drimed import streams
 from drimed.errors import ConflictError, InputError, UnknownNameError
-from drimed.guards.guard import RECORDED
-from drimed.guards.guard import Decision as Drawn
+from drimed.guards.guard import REASONS, Draw
 from drimed.learning.offer import Floor
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.records import LONGEST_KEY, AskRequest, Context, Decision, Event, Path
@@ -159,13 +158,9 @@ def decide(state: TrialState, questions: Sequence[Question], seed: int | None = 
     found: list[dict[str, Any]] = []
     for some in _at_once(state, len(questions)):
         floor = state.floor([q.profile.user for q in questions[some]])
-        if len(questions) == 1:
-            offer = replace(problem.offer(*asked[0]), floor=floor)
-            drawn = policy.decide(learned, offer, draws[0])
-        else:
-            offer = replace(problem.offers(*zip(*asked[some], strict=True)), floor=floor)
-            drawn = policy.decide_together(learned, offer, draws[some])
-        effects = policy.effects(learned, offer, state.spec.confidence)
+        offer = replace(problem.offer(*zip(*asked[some], strict=True)), floor=floor)
+        drawn = policy.decide(learned, offer, draws[some])
+        effects = policy.effects(learned, offer, state.spec.confidence, drawn)
         found += _bodies(state, questions[some], drawn, effects, first + some.start, floor)
     return found
 
@@ -173,22 +168,19 @@ def decide(state: TrialState, questions: Sequence[Question], seed: int | None = 
 def _at_once(state: TrialState, n: int) -> Iterator[slice]:
     """Of n questions, how many are decided together: where people or sites differ, each takes a table of all arms."""
     table = (state.problem.shape.K * state.problem.shape.M) ** 2
-    most = n if state.spec.kind == "paper" else max(2, NUMBERS_AT_ONCE // table)
-    starts = list(range(0, n, most))
-    if len(starts) > 1 and n - starts[-1] == 1:  # a single one would be asked for as one user, not as one of several
-        starts.pop()
-    return (slice(start, stop) for start, stop in zip(starts, [*starts[1:], n], strict=True))
+    most = n if state.spec.kind == "paper" else max(1, NUMBERS_AT_ONCE // table)
+    return (slice(start, min(start + most, n)) for start in range(0, n, most))
 
 
 def _bodies(
     state: TrialState,
     questions: Sequence[Question],
-    drawn: Drawn,
+    drawn: Draw,
     effects: tuple[FloatArray, FloatArray] | None,
     first: int,
     floor: Floor | None,
 ) -> list[dict[str, Any]]:
-    """What is recorded of n decisions from number `first` on: arrays with a user's axis, or without one for one."""
+    """What is recorded of n decisions from number `first` on."""
     n, arms = len(questions), state.problem.arms
 
     def numbers(values: Any) -> list[Any]:
@@ -208,7 +200,6 @@ def _bodies(
     estimate, half = map(by_arm, effects or (None, None))
     heights = None if floor is None else np.stack(np.broadcast_arrays(floor.control, floor.arms), -1)
     floored = [None] * n if heights is None else np.reshape(heights, (n, 2)).tolist()
-    without = by_arm(drawn.without)
     return [
         {
             "episode": state.episode.number,
@@ -221,13 +212,12 @@ def _bodies(
             "arm": arms[action[i]],
             "probabilities": probabilities[i],
             "propensity": propensity[i],
-            "reason": RECORDED[reason[i]],
+            "reason": REASONS[reason[i]],
             "share": share[i],
             "certified": certified[i],
             "estimate": estimate[i],
             "half": half[i],
-            # Of the control and of every arm, and what the probabilities would have been without them.
-            **({} if floor is None else {"floor": floored[i], "without": without[i]}),
+            **({} if floor is None else {"floor": floored[i]}),  # of the control and of every arm
         }
         for i, q in enumerate(questions)
     ]

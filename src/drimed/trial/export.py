@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from drimed.errors import InputError, StoreError
 from drimed.evaluation.tables import pyarrow
-from drimed.guards.guard import said
+from drimed.guards.guard import reason_text
 from drimed.outputs import replacing
 from drimed.trial import queries, snapshots
 from drimed.trial.columns import control_plot
@@ -204,7 +204,7 @@ def _record(state: TrialState, story: Story) -> dict[str, Any]:
         "action": body["arm"],
         "propensity": body["propensity"],
         **{f"probability_{arm}": p for arm, p in zip(arms, body["probabilities"], strict=False)},
-        "reason": said(body["reason"], body["share"]),
+        "reason": reason_text(body["reason"], body["share"]),
         **{f"effect_{arm}": e if h <= LARGEST else None for arm, e, h in effects},
         "state": story.state,
         **{f"metric_{metric}": outcome["metrics"].get(metric) for metric in state.problem.metrics},

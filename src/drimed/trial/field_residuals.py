@@ -41,7 +41,7 @@ def outcome_rows(seen: Gathered, known: Known, at: IntArray) -> tuple[Rows, Rows
         places.append(some)
         contexts = [None if seen.context is None else seen.context[i] for i in some]
         profiles = [seen.state.profiles[int(s)] for s in seen.slot[some]]
-        offers = problem.offers(profiles, contexts, [None] * len(some), seen.block[some].tolist())
+        offers = problem.offer(profiles, contexts, [None] * len(some), seen.block[some].tolist())
         p = np.zeros((len(some), structure.arms))
         p[:, : seen.probabilities.shape[-1]] = seen.probabilities[some]
         control = np.where(np.isfinite(seen.plot[some]), seen.plot[some], 0.0)
@@ -53,7 +53,7 @@ def outcome_rows(seen: Gathered, known: Known, at: IntArray) -> tuple[Rows, Rows
             control_observed=plots,
             probabilities=p,
         )
-        found = reading.told(offers, seen.arm[some], outcome, int(episode) - 1, structure.arms, together=True)
+        found = reading.told(offers, seen.arm[some], outcome, int(episode) - 1, structure.arms)
         for part, told in enumerate(found):
             kept[part].append(make_rows(structure, told.keys, told.y, told.covariates, told.observed))
     order = np.argsort(np.concatenate(places), kind="stable") if places else np.zeros(0, np.intp)

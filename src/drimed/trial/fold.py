@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from drimed.errors import InputError, NumericalError, StoreError
-from drimed.guards.guard import RECORDED, Decision
+from drimed.guards.guard import REASONS, Draw
 from drimed.learning.offer import Offer, Outcome
 from drimed.linear.arrays import IntArray
 from drimed.records import MISSING, Event
@@ -117,13 +117,8 @@ def _decided(state: TrialState, events: list[Event]) -> TrialState:
     learned, problem = state.settled(), state.problem
     named = [block_key(str(e.user), e.body["block"]) for e in events if e.body.get("block") is not None]
     numbers = state.numbers.with_blocks(named)
-    if len(events) > 1:
-        offers = problem.offers(*zip(*(state.asked(e, numbers) for e in events), strict=True))
-        learned = state.policy.commit_together(learned, offers, _decision(state, events))
-    else:
-        many = _decision(state, events)
-        one = Decision(many.action[0], many.probabilities[0], many.reason_code[0], many.exact)
-        learned = state.policy.commit(learned, problem.offer(*state.asked(events[0], numbers)), one)
+    offer = problem.offer(*zip(*(state.asked(e, numbers) for e in events), strict=True))
+    learned = state.policy.commit(learned, offer, _draw(state, events))
     pulls: dict[str, tuple[int, ...]] = {}
     for event in events:
         user, arm = str(event.user), problem.arm(event.body["arm"])
@@ -268,10 +263,10 @@ def _learned(state: TrialState, learned: Any, about: Event, outcome: Values) -> 
 
 def _evidence(state: TrialState, about: Event, outcome: Outcome) -> tuple[Offer, IntArray, Outcome, int]:
     """What was offered, which arm was given, its outcome, and how many episodes ago that was."""
-    offer = state.problem.offer(*state.asked(about))
-    action = np.asarray(state.problem.arm(about.body["arm"]))
+    offer = state.problem.offer(*zip(*[state.asked(about)], strict=True))
+    action = np.array([state.problem.arm(about.body["arm"])])
     if state.spec.kind != "paper":  # for learners that centre on them
-        outcome = replace(outcome, probabilities=np.array(_probabilities(state, about)))
+        outcome = replace(outcome, probabilities=np.array([_probabilities(state, about)]))
     return offer, action, outcome, state.episode.number - int(about.body["episode"])
 
 
@@ -281,11 +276,11 @@ def _probabilities(state: TrialState, decision: Event) -> list[float]:
     return given + [0.0] * (state.problem.shape.K - len(given))
 
 
-def _decision(state: TrialState, events: list[Event]) -> Decision:
-    return Decision(
+def _draw(state: TrialState, events: list[Event]) -> Draw:
+    return Draw(
         np.array([state.problem.arm(e.body["arm"]) for e in events]),
         np.array([_probabilities(state, e) for e in events]),
-        np.array([RECORDED.index(e.body["reason"]) for e in events]),
+        np.array([REASONS.index(e.body["reason"]) for e in events]),
         exact=events[0].body["propensity"] is not None,
     )
 

@@ -46,8 +46,6 @@ class Gathered:
     block: IntArray  # (n,), the number of its block; 0: none
     plot: FloatArray  # (n, M), of the control plot beside it, in the metrics' units; NaN: not there
     floor: FloatArray | None = None  # (n, 2), of the control and of every arm; None: the trial has no floors
-    without: FloatArray | None = None  # (n, K), the probabilities as they would have been without floors
-    offered: BoolArray | None = None  # (n, K), arms that were available; None: the trial has no floors
 
     @property
     def told(self) -> BoolArray:
@@ -144,7 +142,7 @@ def _gathered(state: TrialState, events: Iterable[Event], numbers: Sequence[int]
         "context": np.zeros((n, len(problem.fields))),
     }
     if state.spec.floors is not None:
-        columns |= {"floor": np.zeros((n, 2)), "without": np.zeros((n, K)), "offered": np.zeros((n, K), bool)}
+        columns["floor"] = np.zeros((n, 2))
     parts = {"metrics": np.full((n, M), np.nan), "control": np.full((n, M), np.nan)}
     given_up = np.zeros(n, bool)  # marked as missing, and nothing more came after that
     place = {number: i for i, number in enumerate(numbers)}
@@ -185,10 +183,7 @@ def _decided(
     columns["probabilities"][i, : len(given)] = lists[id(given)][1]  # arms may have come later
     columns["held"][i] = body["share"] is not None and body["share"] < 1
     if state.spec.floors is not None:
-        without = body.get("without") or given
         columns["floor"][i] = body.get("floor", (0.0, 0.0))
-        columns["without"][i, : len(without)] = without
-        columns["offered"][i, : len(given)] = _offered(state, body)
     if body["propensity"] is not None:
         columns["propensity"][i] = body["propensity"]
     if body["context"]:
@@ -205,13 +200,6 @@ def _standing(state: TrialState, metrics: FloatArray, control: FloatArray, given
     pending, partial, complete, missing = map(STATES.index, (PENDING, PARTIAL, COMPLETE, WILL_NOT_COME))
     known = np.where(given_up, missing, np.where(there.any(1), partial, pending))
     return np.where(there.all(1), complete, known)
-
-
-def _offered(state: TrialState, body: dict[str, Any]) -> list[bool]:
-    """Whether each arm that there was then was available to the user."""
-    allowed, excluded = state.profiles[body["profile"]].allowed, body["unavailable"]
-    known = state.problem.arms[: len(body["probabilities"])]
-    return [arm not in excluded and (allowed is None or bool(allowed[a])) for a, arm in enumerate(known)]
 
 
 def outcomes(state: TrialState, slot: IntArray, metrics: FloatArray, control: FloatArray) -> dict[str, Any]:

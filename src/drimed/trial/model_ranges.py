@@ -24,7 +24,7 @@ def offers_now(state: TrialState, users: Sequence[str] | None = None) -> Offer:
         raise InputError("there are no users yet")
     profiles = [state.profile(name) for name in names]
     masks = [state.problem.available(p, state.retired) for p in profiles]
-    return state.problem.offers(profiles, [typical_context(state)] * len(names), masks)
+    return state.problem.offer(profiles, [typical_context(state)] * len(names), masks)
 
 
 def typical_context(state: TrialState) -> FloatArray | None:
@@ -101,7 +101,7 @@ def ranges(
     for who, some in members.items():
         if not some:
             continue
-        some_offers = contrasts.some_of(offers, some)
+        some_offers = offers.take(some)
         if own:
             effects = contrasts.Found(*(part[0] for part in contrasts.of_users(learned, some_offers)))
         else:

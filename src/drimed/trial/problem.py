@@ -143,35 +143,14 @@ class Problem:
             )
         return mask
 
-    def offer(self, profile: Profile, context: FloatArray | None, available: BoolArray | None, block: int = 0) -> Offer:
-        """What one user is offered, on a plot of the block with this number."""
-        view = self._view(profile)
-        p = profile.preference
-        features, noise = self._wished(self._key(profile), view, p)
-        sigma, scale = self._noise(noise, p, context)
-        return Offer(
-            features=features,
-            control=profile.control,
-            sigma=sigma,
-            maps=view.maps,
-            whitening=view.whitening,
-            scale=scale,
-            preference=p,
-            context=self._standard(context),
-            available=available,
-            user=profile.slot,
-            unit=None if self.spec.kind == "paper" else self._unit(profile.person, context, block),
-            attributes=self.attributes,
-        )
-
-    def offers(
+    def offer(
         self,
         profiles: Sequence[Profile],
         contexts: Sequence[FloatArray | None],
         available: Sequence[BoolArray | None],
         blocks: Sequence[int] | None = None,
     ) -> Offer:
-        """What several users are offered at once, or one on several plots: (n, ...).
+        """The offers to users, or to one user on several plots, each on the block with its number: (n, ...).
 
         Contexts of many simulated trials (..., D) make offers with their leading axes: (..., n, ...).
         """
@@ -201,19 +180,6 @@ class Problem:
             user=np.array([profile.slot for profile in profiles]),
             unit=None if self.spec.kind == "paper" else self._units([p.person for p in profiles], context, blocks),
             attributes=self.attributes,
-        )
-
-    def _unit(self, person: Person, context: FloatArray | None, block: int) -> Unit:
-        levels, numbers = np.array(person.levels, np.intp), np.array(person.covariates)
-        if context is not None:
-            z, more = self.covariates.split(context)
-            levels, numbers = np.concatenate([levels, more]), np.concatenate([numbers, z])
-        return Unit(
-            user=person.number,
-            group=person.group,
-            block=block,
-            levels=levels if levels.size else None,
-            covariates=numbers if numbers.size else None,
         )
 
     def _units(self, people: Sequence[Person], context: FloatArray | None, blocks: Sequence[int] | None) -> Unit:

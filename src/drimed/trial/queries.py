@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from drimed.errors import InputError, UnknownDecisionError
-from drimed.guards.guard import said
+from drimed.guards.guard import reason_text
 from drimed.records import MISSING, PENDING, Decision, Event, Interval, Member, Page, Status
 from drimed.trial import events as kinds
 from drimed.trial.build import notes
@@ -90,7 +90,7 @@ def record(state: TrialState, story: Story, *, repeated: bool = False) -> Decisi
         arm=body["arm"],
         probabilities=dict(zip(arms, body["probabilities"], strict=False)),
         propensity=body["propensity"],
-        reason=said(body["reason"], body["share"]),
+        reason=reason_text(body["reason"], body["share"]),
         share=body["share"],
         effects=effects,
         context=None if body["context"] is None else context_of(state, body["context"]),

@@ -207,7 +207,7 @@ class TrialState:
     def opening_offers(self, contexts: Mapping[str, list[float]]) -> Offer:
         """What all users are offered when an episode opens, where the policy looks at that."""
         if not self.policy.needs_contexts_at_opening:
-            return Offer(features=np.zeros((1, 1)), control=np.ones(1))
+            return Offer(features=np.zeros((1, 1, 1)), control=np.ones((1, 1)))
         profiles = [self.profile(u) for u in self.users]
         absent = [p.user for p in profiles if self.problem.fields and p.user not in contexts]
         if absent or not profiles:
@@ -215,7 +215,7 @@ class TrialState:
             name = self.spec.policy.name
             raise InputError(f"policy {name!r} needs every user's context when an episode opens; {who}", ("contexts",))
         known = [as_vector(contexts.get(p.user)) if self.problem.fields else None for p in profiles]
-        return self.problem.offers(profiles, known, [None] * len(profiles))
+        return self.problem.offer(profiles, known, [None] * len(profiles))
 
     # A decision and its outcome
 
@@ -245,14 +245,16 @@ class TrialState:
         if self.spec.feedback == "difference" and self.spec.kind != "paper":
             return self._two_plots(profile, outcome)
         y, there = self.vector(outcome)
-        if not self.policy.usable(there, profile.preference):
+        y, there = y[None], there[None]  # (1, M)
+        if not self.policy.usable(there, profile.preference).all():
             return None
         return Outcome(np.asarray(np.vecdot(profile.preference, y)), y, None if there.all() else there)
 
     def _two_plots(self, profile: Profile, outcome: Values) -> Outcome | None:
         """For learners of the field: both plots as they are, since what they share is learned too."""
-        (y, there), (y0, there0) = (self.problem.outcome(outcome[part] or {}) for part in ("metrics", "control"))
-        if not self.policy.usable(there | there0, profile.preference):
+        plots = [self.problem.outcome(outcome[part] or {}) for part in ("metrics", "control")]
+        (y, there), (y0, there0) = ((values[None], observed[None]) for values, observed in plots)  # (1, M)
+        if not self.policy.usable(there | there0, profile.preference).all():
             return None
         return Outcome(None, y, None if there.all() else there, y0, None if there0.all() else there0)
 

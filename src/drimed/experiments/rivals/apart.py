@@ -12,10 +12,6 @@ from drimed.learning.learner import Evidence, Learner
 from drimed.learning.offer import Offer, Outcome, Seen, Shape
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
-# Axes of an offer's arrays that are not a batch.
-CORES = {"features": 2, "control": 1, "sigma": 1, "maps": 3, "whitening": 3, "scale": 0, "preference": 1, "context": 1,
-         "available": 1}  # fmt: skip
-
 
 @final
 @dataclass(frozen=True)
@@ -66,9 +62,10 @@ class Apart:
         """The first decision of each user, then the second, and so on."""
         users = np.asarray(offer.user)
         for at in _rounds(users):
-            theirs, own = _at(evidence, users[at]), _of_users(offer, at)
-            y = Outcome(_cut(outcome.reward, at), _cut(outcome.vector, at))
-            evidence = _put(evidence, users[at], self.inner.add(theirs, own, action[:, at], y, late))
+            theirs, own = _at(evidence, users[at]), replace(offer.take(at).expand(), user=np.zeros(1, np.intp))
+            reward, vector = (None if y is None else y[:, at, None] for y in (outcome.reward, outcome.vector))
+            more = self.inner.add(theirs, own, action[:, at, None], Outcome(reward, vector), late)
+            evidence = _put(evidence, users[at], more)
         return evidence
 
     def remove(self, evidence: Evidence, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Evidence:
@@ -80,11 +77,11 @@ class Apart:
         """The evidence to decide on."""
         return self.inner.ready(evidence)
 
-    def see(self, evidence: Evidence, offer: Offer, pulls: FloatArray, round: int, *, together: bool) -> Seen:
+    def see(self, evidence: Evidence, offer: Offer, pulls: FloatArray, round: int) -> Seen:
         """A fit for each user."""
-        del together  # many users at once in any case
         theirs = _at(evidence, np.asarray(offer.user))
-        return self.inner.see(theirs, replace(offer, user=0), pulls[..., None, :], round, together=False)
+        view = self.inner.view(replace(offer, user=np.zeros(1, np.intp)), theirs.noise)
+        return Seen(self.inner.fit(theirs.ridge, theirs.noise, pulls[..., None, :], round), view, view)
 
     def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
         """Whether such outcomes can be used."""
@@ -110,20 +107,6 @@ def _rounds(users: IntArray) -> list[IntArray]:
     turn = np.empty(len(users), np.intp)
     turn[order] = np.arange(len(users)) - np.searchsorted(ranked, ranked)
     return [np.flatnonzero(turn == t) for t in range(int(turn.max(initial=-1)) + 1)]
-
-
-def _cut(values: FloatArray | None, at: IntArray) -> FloatArray | None:
-    return None if values is None else values[:, at]
-
-
-def _of_users(offer: Offer, at: IntArray) -> Offer:
-    """Some of the decisions of an offer to many, each for a user of its own."""
-    cut: dict[str, Any] = {
-        name: np.take(array, at, axis=-core - 1)
-        for name, core in CORES.items()
-        if (array := getattr(offer, name)) is not None
-    }
-    return replace(offer, user=0, **cut)
 
 
 def _at(evidence: Any, users: IntArray) -> Any:

@@ -76,9 +76,9 @@ class Described:
         """The evidence to decide on."""
         return self.inner.ready(evidence)
 
-    def see(self, evidence: Any, offer: Offer, pulls: FloatArray, round: int, *, together: bool) -> Seen:
+    def see(self, evidence: Any, offer: Offer, pulls: FloatArray, round: int) -> Seen:
         """What rule and guard see."""
-        return self.inner.see(evidence, self._told(evidence, offer), pulls, round, together=together)
+        return self.inner.see(evidence, self._told(evidence, offer), pulls, round)
 
     def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
         """Whether such outcomes can be used."""

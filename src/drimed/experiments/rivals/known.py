@@ -71,9 +71,9 @@ class Known:
         """All outcomes so far."""
         return evidence if evidence.stepped == evidence.cells.used else self._fitted(evidence)
 
-    def see(self, evidence: FieldEvidence, offer: Offer, pulls: FloatArray, round: int, *, together: bool) -> Seen:
+    def see(self, evidence: FieldEvidence, offer: Offer, pulls: FloatArray, round: int) -> Seen:
         """What rule and guard see."""
-        return self.inner.see(self.ready(evidence), offer, pulls, round, together=together)
+        return self.inner.see(self.ready(evidence), offer, pulls, round)
 
     def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
         """Whether such outcomes can be used."""
@@ -91,9 +91,9 @@ class Known:
         """The length of a fit's theta."""
         return self.inner.coefficients(shape)
 
-    def beliefs(self, evidence: FieldEvidence, offer: Offer, *, together: bool) -> Belief:
+    def beliefs(self, evidence: FieldEvidence, offer: Offer) -> Belief:
         """Mean outcomes for the users of an offer."""
-        return self.inner.beliefs(self.ready(evidence), offer, together=together)
+        return self.inner.beliefs(self.ready(evidence), offer)
 
     def _fitted(self, evidence: FieldEvidence) -> FieldEvidence:
         structure = self.inner.structure(replace(evidence, sizes=evidence.seen))

@@ -9,7 +9,7 @@ Shapes: H users, K arms, M metrics, P columns of theta, "on" the reward and then
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -186,30 +186,11 @@ def chunks(offers: Offer) -> Iterator[tuple[slice, Offer]]:
     H = len(offers.control)
     for first in range(0, H, AT_ONCE):
         at = slice(first, min(first + AT_ONCE, H))
-        yield at, offers if H <= AT_ONCE else some_of(offers, at)
-
-
-def some_of(offers: Offer, at: slice | IntArray | Sequence[int]) -> Offer:
-    """Some of the users; what all of them share stays as it is."""
-    H, unit = len(offers.control), offers.unit
-
-    chosen = None
-    if unit is not None:
-        names = [f.name for f in fields(unit) if np.ndim(getattr(unit, f.name)) > 0]
-        chosen = replace(unit, **{name: getattr(unit, name)[at] for name in names})
-    return Offer(
-        features=offers.features if len(offers.features) != H else offers.features[at],
-        control=offers.control[at],
-        preference=None if offers.preference is None else offers.preference[at],
-        available=None if offers.available is None else offers.available[at],
-        user=np.asarray(offers.user)[at],
-        unit=chosen,
-        attributes=offers.attributes,
-    )
+        yield at, offers if H <= AT_ONCE else offers.take(at)
 
 
 def _of_users(known: Known, offers: Offer) -> Found:
-    belief = known.learner.beliefs(known.evidence, offers, together=True)
+    belief = known.learner.beliefs(known.evidence, offers)
     p = preferences(known, offers)
     K = belief.mean.shape[-2]
     D = np.eye(K) - offers.control[:, None, :]  # (H, K, K)
@@ -228,7 +209,7 @@ def _of_users(known: Known, offers: Offer) -> Found:
 
 def _asked(learner: Field, evidence: FieldEvidence, offers: Offer) -> tuple[IntArray, FloatArray]:
     arms = learner.structure(evidence).arms
-    return learner._reading.asked(offers, max(evidence.season, 0), arms, together=True)
+    return learner._reading.asked(offers, max(evidence.season, 0), arms)
 
 
 def preferences(known: Known, offers: Offer) -> FloatArray:

@@ -188,22 +188,11 @@ class Field:
         cells, learned = learn_again(now, evidence.cells, before, self.discount)
         return replace(evidence, cells=cells, learned=learned, sizes=evidence.seen, stepped=cells.used)
 
-    def see(self, evidence: FieldEvidence, offer: Offer, pulls: FloatArray, round: int, *, together: bool) -> Seen:
+    def see(self, evidence: FieldEvidence, offer: Offer, pulls: FloatArray, round: int) -> Seen:
         """A table of the arms' mean outcomes for each user."""
-        last = _LAST.get(self)
-        if last is not None and last[0] is evidence and last[1] is offer and last[2] == (round, together):
-            return last[3]
-        seen = self._see(evidence, offer, pulls, round, together=together)
-        if not evidence.cells.batch:  # what is decided on in a trial is asked for again, for its effects
-            _LAST[self] = evidence, offer, (round, together), seen
-        return seen
-
-    def _see(self, evidence: FieldEvidence, offer: Offer, pulls: FloatArray, round: int, *, together: bool) -> Seen:
         evidence = self.ready(evidence)
-        found = self.beliefs(evidence, offer, together=together)
-        if not together:
-            found = found.of(0)
-        fit = as_fit(found, pulls[..., None, :] if together else pulls, round, self.delta)
+        found = self.beliefs(evidence, offer)
+        fit = as_fit(found, pulls[..., None, :], round, self.delta)
         view = _view(offer, found)
         return Seen(fit, view, replace(view, features=view.features - view.control_features[..., None, :]))
 
@@ -232,10 +221,10 @@ class Field:
         """The model as it was last fitted."""
         return self._structure(evidence.sizes, self._metrics(evidence))
 
-    def beliefs(self, evidence: FieldEvidence, offer: Offer, *, together: bool) -> Belief:
-        """Mean outcomes for the user of an offer, or for all of them: (..., H, K, M), H = 1 for one user."""
+    def beliefs(self, evidence: FieldEvidence, offer: Offer) -> Belief:
+        """Mean outcomes for the users of an offer: (..., n, K, M)."""
         structure = self.structure(evidence)
-        keys, z = self._reading.asked(offer, max(evidence.season, 0), structure.arms, together=together)
+        keys, z = self._reading.asked(offer, max(evidence.season, 0), structure.arms)
         return belief(structure, evidence.learned, evidence.cells, keys, z, tails=self.tails)
 
     # Parts
@@ -269,10 +258,9 @@ class Field:
 
     def _rows(self, evidence: FieldEvidence, offer: Offer, action: IntArray, outcome: Outcome, late: int) -> list[Rows]:
         structure = self._structure(evidence.seen, self._metrics(evidence))
-        together = action.ndim > len(evidence.cells.batch)
         # Outcomes of all seasons share a cell where no season differs from another.
         season = max(evidence.season, 0) - late if self.seasons or self.discount < 1 else 0
-        told = self._reading.told(offer, action, outcome, season, structure.arms, together=together)
+        told = self._reading.told(offer, action, outcome, season, structure.arms)
         return [make_rows(structure, t.keys, t.y, t.covariates, t.observed) for t in told]
 
 
@@ -332,6 +320,3 @@ def _parsed(roles: tuple[str, ...] | int) -> tuple[frozenset[str], ...]:
 
 
 PEOPLE = Field(kind="people")
-
-# The last thing that each learner was asked about, for the second question about it.
-_LAST: dict[Field, tuple[FieldEvidence, Offer, tuple[int, bool], Seen]] = {}

@@ -26,7 +26,7 @@ from drimed.linear.arrays import FloatArray
 def mean_effects(learner: Field, evidence: Any, offers: Offer, weights: FloatArray) -> Compared:
     """On the reward and on what lasts, over users with these weights (H, K): (S, K)."""
     structure, learned = learner.structure(evidence), evidence.learned
-    keys, z = learner._reading.asked(offers, max(evidence.season, 0), structure.arms, together=True)
+    keys, z = learner._reading.asked(offers, max(evidence.season, 0), structure.arms)
     scale = learned.scale
     wide = replace(scale, centre=scale.centre[..., None, :], unit=scale.unit[..., None, :])
     X = structure.common.rows(keys, standardised(structure, wide, z))  # (..., H, K, P)

@@ -14,7 +14,7 @@ import numpy as np
 
 from drimed.learning.field import contrasts
 from drimed.learning.field.cells import FACTORS, Cells
-from drimed.learning.field.contrasts import Known, some_of
+from drimed.learning.field.contrasts import Known
 from drimed.learning.field.model import learn_again
 from drimed.learning.offer import Offer
 from drimed.linear.arrays import FloatArray
@@ -45,7 +45,7 @@ def of_users(known: Known, offers: Offer) -> Pooling | None:
     if H <= MOST:
         lost = []
         for h, unit in enumerate(units):
-            one = some_of(offers, [h])
+            one = offers.take([h])
             without = _fitted(known, one, _others(cells, "user", int(unit)))
             lost.append(contrasts.of_users(without, one).deviation[0, :, 0])
         return Pooling(_share(now, np.stack(lost)), counts)
@@ -64,7 +64,7 @@ def of_groups(known: Known, offers: Offer, members: Sequence[Sequence[int]]) -> 
     whole = _fitted(known, offers, cells)
     shares, counts = [], []
     for some in members:
-        group, theirs = int(keys[some[0], 0, FACTORS.index("group")]), some_of(offers, list(some))
+        group, theirs = int(keys[some[0], 0, FACTORS.index("group")]), offers.take(list(some))
         everybody = np.ones((len(some), known.structure.arms), bool)
         without = _fitted(known, theirs, _others(cells, "group", group))
         now, lost = (contrasts.together(k, theirs, everybody).deviation[:, 0] for k in (whole, without))

@@ -85,11 +85,11 @@ class Reading:
         width = self.width(arms)
         return tuple(range(width - arms, width)) if self.centred and self.chances else ()
 
-    def asked(self, offer: Offer, season: int, arms: int, *, together: bool) -> tuple[IntArray, FloatArray]:
+    def asked(self, offer: Offer, season: int, arms: int) -> tuple[IntArray, FloatArray]:
         """The factors and covariates of all arms of each offer: (..., H, K, F) and (..., H, K, c)."""
-        unit = _unit_of(offer, together=together)
+        unit = offer.unit or Unit(user=offer.user, group=offer.user)
         parts = [a.shape[:-1] for a in (unit.levels, unit.covariates) if a is not None]
-        if offer.attributes is not None and together:
+        if offer.attributes is not None:
             parts.append(offer.attributes.shape[:-2])
         lead = np.broadcast_shapes(np.shape(unit.user), np.shape(unit.group), np.shape(unit.block), *parts)
         keys, z = self._of_unit(unit, season, np.zeros(lead, np.intp))
@@ -99,21 +99,15 @@ class Reading:
             z[..., len(self.covariates) :] = self._attributes(offer)
         return keys, self._with_arms(z, np.eye(arms), np.zeros(arms)) if self.centred else z
 
-    def told(
-        self, offer: Offer, action: IntArray, outcome: Outcome, season: int, arms: int, *, together: bool
-    ) -> list[Told]:
+    def told(self, offer: Offer, action: IntArray, outcome: Outcome, season: int, arms: int) -> list[Told]:
         """The outcomes of decisions; a control plot is one more decision, for the control."""
-        unit = _unit_of(offer, together=together)
+        unit = offer.unit or Unit(user=offer.user, group=offer.user)
         y = outcome.vector if outcome.vector is not None else np.asarray(outcome.reward)[..., None]
         found: list[tuple[Any, ...]] = [(action, y, outcome.observed, outcome.probabilities)]
         if outcome.control is not None:
             plot = np.broadcast_to(offer.control.argmax(-1), action.shape)
             found.append((plot, outcome.control, outcome.control_observed, np.eye(arms)[plot]))
-        return [
-            self._one(offer, unit, season, *(_apart(a, i > 0, together) for i, a in enumerate(parts)))
-            for parts in found
-            if parts[2] is None or parts[2].any()
-        ]
+        return [self._one(offer, unit, season, *parts) for parts in found if parts[2] is None or parts[2].any()]
 
     def _one(
         self,
@@ -163,27 +157,6 @@ class Reading:
         arms, p = (np.broadcast_to(a, (*z.shape[:-1], a.shape[-1])) for a in (centred, chances))
         followed = [p] if self.chances else []
         return np.concatenate([z, arms, *(z[..., i, None] * arms for i in self.terms.effects), *followed], -1)
-
-
-def _unit_of(offer: Offer, *, together: bool) -> Unit:
-    """Where an offer is made, with an axis of decisions before those of levels and covariates, of length 1 for one."""
-    unit = offer.unit or Unit(user=offer.user, group=offer.user)
-    if together:
-        return unit
-    return Unit(
-        user=np.asarray(unit.user)[..., None],
-        group=np.asarray(unit.group)[..., None],
-        block=np.asarray(unit.block)[..., None],
-        levels=None if unit.levels is None else unit.levels[..., None, :],
-        covariates=None if unit.covariates is None else unit.covariates[..., None, :],
-    )
-
-
-def _apart(values: Any, core: bool, together: bool) -> Any:
-    """An array, or None, with an axis of decisions, before the last one where there is a `core` axis."""
-    if values is None or together:
-        return values
-    return values[..., None, :] if core else values[..., None]
 
 
 def _needed(name: str, values: IntArray | FloatArray | None, n: int) -> IntArray | FloatArray:

@@ -16,7 +16,7 @@ from drimed.learning.field import design as field_design
 from drimed.learning.field import own as field_own
 from drimed.learning.field.average import mixture
 from drimed.learning.field.cells import FACTORS
-from drimed.learning.field.contrasts import LIKELY, NORMAL, Found, Known, chunks, some_of, together
+from drimed.learning.field.contrasts import LIKELY, NORMAL, Found, Known, chunks, together
 from drimed.learning.field.design import Scale
 from drimed.learning.field.likelihood import own, posterior, thinned
 from drimed.learning.field.model import design_of
@@ -81,7 +81,7 @@ def outcomes(known: Known, factor: str) -> FloatArray:
 
 def levels(known: Known, offers: Offer, members: Sequence[Sequence[int]]) -> Found:
     """The mean outcome of groups of users under their own controls in an average season: (groups, M)."""
-    return _in_units(known, np.stack([_control_rows(known, some_of(offers, some)) for some in members]))
+    return _in_units(known, np.stack([_control_rows(known, offers.take(some)) for some in members]))
 
 
 def season_levels(
@@ -227,7 +227,7 @@ def _seen(known: Known, offers: Offer) -> Offer:
     sizes = np.array(known.structure.sizes)
     used = [FACTORS.index("group"), FACTORS.index("user")]
     inside = (keys[:, 0, used] < sizes[used]).all(-1)
-    return some_of(offers, np.flatnonzero(inside)) if inside.any() else offers
+    return offers.take(np.flatnonzero(inside)) if inside.any() else offers
 
 
 def _own_rows(known: Known, offers: Offer) -> FloatArray:

@@ -42,7 +42,7 @@ def noise(learner: Field, evidence: FieldEvidence, offers: Offer) -> FloatArray:
     if learner.kind == "people":
         M = structure.metrics
         return np.broadcast_to(0.0, (*learned.batch, *offers.control.shape[-2:], M, M))
-    keys, _ = learner._reading.asked(offers, max(evidence.season, 0), structure.arms, together=True)
+    keys, _ = learner._reading.asked(offers, max(evidence.season, 0), structure.arms)
     unit = learned.scale.unit[..., None, None, structure.covariates :]  # (..., 1, 1, M)
     found = residual(structure, learned, keys) * unit[..., None] * unit[..., None, :]
     lead = np.broadcast_shapes(found.shape[:-2], keys.shape[:-1])
