@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from drimed.guards.guard import Off
-from drimed.learning.learner import Learner
+from drimed.learning.learner import Learner, _for_each_user
 from drimed.learning.offer import Fit, Offer, make_offer
 from drimed.linear import ridge
 from drimed.linear.arrays import FloatArray
@@ -61,7 +61,13 @@ def unbatched(**arrays: Any) -> Offer:
     offer = make_offer(**arrays)
     single = np.ndim(arrays["features"] if arrays.get("maps") is None else arrays["maps"]) == offer.features.ndim - 1
     alone = single and np.ndim(arrays.get("preference", 0)) < 2
-    return replace(offer, features=offer.features[0], user=offer.user[0]) if alone else offer
+    number = np.asarray(arrays.get("user", 0), np.intp)
+    return replace(offer, features=offer.features[0], user=number) if alone else offer
+
+
+def with_users(fit: Fit) -> Fit:
+    """The fit with a users' axis, as policies show it to rules and guards."""
+    return _for_each_user(fit)
 
 
 def fit_of(V: FloatArray, theta: FloatArray, *, radius: float = 1.0, K: int = 1, round: int = 2) -> Fit:

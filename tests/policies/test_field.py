@@ -35,7 +35,7 @@ def offers(batch: tuple[int, ...] = (2,)) -> Offer:
 
 
 def one(user: int) -> Offer:
-    return Offer(features=np.eye(3), control=np.array([1.0, 0.0, 0.0]), user=user)
+    return Offer(features=np.eye(3)[None], control=np.array([[1.0, 0.0, 0.0]]), user=np.array([user]))
 
 
 def play(
@@ -121,18 +121,18 @@ def test_one_decision_and_a_whole_episode_see_the_same_belief() -> None:
     draws = np.full((2, 4, 2), 0.4)
     whole = policy.decide(state, offers(), draws)
     for user in range(4):
-        alone = policy.decide(state, one(user), draws[:, user])
-        np.testing.assert_allclose(alone.probabilities, whole.probabilities[:, user], atol=1e-12)
+        alone = policy.decide(state, one(user), draws[:, user : user + 1])
+        np.testing.assert_allclose(alone.probabilities[:, 0], whole.probabilities[:, user], atol=1e-12)
 
 
 def test_effects_are_the_belief_s_differences_from_the_control_with_their_deviations() -> None:
     policy = Policy(learner=Field(), rule=MED(), guard=Off())
     state = policy.settle(play(policy, 4)[0])
     for user in range(4):
-        belief = Field().beliefs(state.evidence, one(user), together=False).of(0)
+        belief = Field().beliefs(state.evidence, one(user)).of(0)
         mean, cov = belief.mean[..., 0], belief.covariance[..., 0, :, 0]
         own = np.diagonal(cov, axis1=-2, axis2=-1)
-        found = policy.effects(state, one(user), 0.95)
+        found = [part[:, 0] for part in policy.effects(state, one(user), 0.95)]
         np.testing.assert_allclose(found[0], mean - mean[:, :1], atol=1e-9)
         deviation = np.sqrt(own + own[:, :1] - 2 * cov[:, 0])
         tail = np.asarray(student.quantile(0.95, belief.freedom))[:, None]
@@ -150,7 +150,8 @@ def test_a_guard_remembers_an_episode_as_it_does_each_of_its_decisions(guard: Gu
     decision = policy.decide(state, offers(), np.full((2, 4, 2), 0.4))
     alone = state
     for user in range(4):
-        mine = Draw(decision.action[:, user], decision.probabilities[:, user], decision.reason_code[:, user])
+        at = slice(user, user + 1)
+        mine = Draw(decision.action[:, at], decision.probabilities[:, at], decision.reason_code[:, at])
         alone = policy.commit(alone, one(user), mine)
     assert same(policy.commit(state, offers(), decision), alone)
 

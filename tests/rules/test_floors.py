@@ -110,17 +110,4 @@ def test_a_control_that_is_not_available_is_not_replaced_in_silence(guard: str) 
     policy = make("dri_med", guard=guard, feedback="reward", weighting="none")
     state = policy.settle(policy.init(Shape(3, 3, 1, 1)))
     with pytest.raises(InputError, match="the control plays an arm that is not available"):
-        policy.decide(state, offer, np.array([0.5]))
-
-
-@pytest.mark.parametrize("guard", GUARDS)
-def test_a_decision_says_what_would_have_been_played_without_its_floor(guard: str) -> None:
-    policy = make("field_med", guard=guard)
-    floor = Floors(control=0.1, arms=0.05).after(np.zeros(H))
-    state = policy.init(Shape(d=K, K=K, M=1, H=H))
-    draws = np.full((H, policy.draws_needed(Shape(K, K, 1, H))), 0.5)
-    with_floor = policy.decide(state, offers(floor), draws)
-    without = policy.decide(state, offers(None), draws)
-    assert without.without is None
-    assert with_floor.without is not None
-    np.testing.assert_array_equal(with_floor.without, without.probabilities)
+        policy.decide(state, offer.expand(), np.array([[0.5]]))

@@ -9,17 +9,28 @@ import pytest
 from drimed.errors import ConfigError, InputError
 from drimed.learning.offer import Fit, Offer, Shape
 from drimed.linear import lower_bound
-from drimed.linear.arrays import FloatArray
+from drimed.linear.arrays import FloatArray, IntArray
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make
 from drimed.rules.rule import Ask, RemembersRounds
 from drimed.rules.solid import SOLID, Allocation
-from tests.examples import ARMS, E1, E2, fit_of, r1_fit, r1_offer, same, unbatched
+from tests.examples import ARMS, E1, E2, fit_of, r1_fit, r1_offer, same, unbatched, with_users
 from tests.worlds import SMALL, steps, world
 
 R1 = Shape(d=2, K=3, M=1, H=1)
 ALL_ARMS = np.ones((1, 3), bool)
 PLAYED = np.asarray(0)
+
+
+def propose(rule: SOLID, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
+    """For one user."""
+    mask, penalty = (None if a is None else a[..., None, :] for a in (ask.mask, ask.penalty))
+    return rule.propose(with_users(fit), offer.expand(), replace(ask, mask=mask, penalty=penalty))[..., 0, :]
+
+
+def commit(rule: SOLID, memory: Allocation, fit: Fit, offer: Offer, action: IntArray) -> Allocation:
+    """For one user."""
+    return rule.commit(memory, with_users(fit), offer.expand(), action[..., None])
 
 
 def sure(round: int = 1000) -> Fit:
@@ -147,9 +158,9 @@ def test_a_commit_takes_both_steps_from_the_present_values() -> None:
     memory, fit = random_memory(3)
     rule = SOLID()
     offer = unbatched(features=memory.features[1], sigma=memory.sigma[1], control=np.eye(4)[0])
-    offer = replace(offer, user=1)
-    assert rule.explores(memory, fit)
-    after = rule.commit(memory, fit, offer, PLAYED)
+    offer = replace(offer, user=np.asarray(1))
+    assert rule.explores(memory, with_users(fit))
+    after = commit(rule, memory, fit, offer, PLAYED)
     q, constraint = by_hand(memory, fit, 0.0, 1.0)  # gamma_1 = log 1 = 0
     want = memory.log_omega[:2] + 0.5 * q
     want -= np.log(np.exp(want).sum(-1, keepdims=True))
@@ -165,21 +176,21 @@ def test_while_exploring_it_plays_its_allocation() -> None:
         offer = replace(
             unbatched(features=memory.features[user], sigma=memory.sigma[user], control=np.eye(4)[0]), user=user
         )
-        p = SOLID().propose(fit, offer, Ask(memory=memory))
+        p = propose(SOLID(), fit, offer, Ask(memory=memory))
         np.testing.assert_allclose(p, np.exp(memory.log_omega[user]))
         mask = np.array([True, False, True, False])
-        p = SOLID().propose(fit, offer, Ask(mask=mask, memory=memory))
+        p = propose(SOLID(), fit, offer, Ask(mask=mask, memory=memory))
         want = np.where(mask, np.exp(memory.log_omega[user]), 0.0)
         np.testing.assert_allclose(p, want / want.sum())
         penalty = np.array([0.0, 1.0, 2.0, 0.0])
-        p = SOLID().propose(fit, offer, Ask(penalty=penalty, memory=memory))
+        p = propose(SOLID(), fit, offer, Ask(penalty=penalty, memory=memory))
         want = np.exp(memory.log_omega[user] - penalty)
         np.testing.assert_allclose(p, want / want.sum())
 
 
 def test_it_starts_uniformly() -> None:
     rule = SOLID()
-    p = rule.propose(r1_fit(), r1_offer(), Ask(memory=rule.init(R1, ())))
+    p = propose(rule, r1_fit(), r1_offer(), Ask(memory=rule.init(R1, ())))
     np.testing.assert_allclose(p, 1 / 3)
 
 
@@ -187,52 +198,52 @@ def test_when_nothing_is_in_doubt_it_is_greedy_and_stands_still() -> None:
     """The test value is 1000 times .038571; log 1000 + 2 log log 1000 is 10.8."""
     rule, offer = SOLID(), r1_offer()
     memory = rule.init(R1, ())
-    assert rule.propose(sure(), offer, Ask(memory=memory)).tolist() == E1.tolist()
-    after = rule.commit(memory, sure(), offer, PLAYED)
+    assert propose(rule, sure(), offer, Ask(memory=memory)).tolist() == E1.tolist()
+    after = commit(rule, memory, sure(), offer, PLAYED)
     assert np.array_equal(after.features[0], ARMS)
     assert after.allowed.all()
     for name in ("log_omega", "multiplier", "phase", "in_phase", "explored"):
         assert np.array_equal(getattr(after, name), getattr(memory, name))
     mask = np.array([False, True, True])
-    assert rule.propose(sure(), offer, Ask(mask=mask, memory=memory)).tolist() == [0.0, 0.0, 1.0]
-    penalised = rule.propose(sure(), offer, Ask(penalty=np.array([1.0, 0.0, 1.0]), memory=memory))
+    assert propose(rule, sure(), offer, Ask(mask=mask, memory=memory)).tolist() == [0.0, 0.0, 1.0]
+    penalised = propose(rule, sure(), offer, Ask(penalty=np.array([1.0, 0.0, 1.0]), memory=memory))
     assert penalised.tolist() == E2.tolist()
 
 
 def test_the_threshold_is_the_schedule_or_the_radius() -> None:
     at = Ask(memory=SOLID().init(R1, ()))
     # 38.571 against log t + 2 log log t: exceeded up to t of about e^31.
-    assert SOLID().propose(sure(round=10**6), r1_offer(), at).max() == 1.0
-    assert SOLID().propose(sure(round=10**14), r1_offer(), at).max() < 0.5
+    assert propose(SOLID(), sure(round=10**6), r1_offer(), at).max() == 1.0
+    assert propose(SOLID(), sure(round=10**14), r1_offer(), at).max() < 0.5
     for radius, greedy in ((6.2, True), (6.3, False)):  # squares 38.4 and 39.7
         fit = replace(sure(), radius=np.asarray(radius))
-        assert bool(SOLID(radius="learner").propose(fit, r1_offer(), at).max() == 1.0) is greedy
+        assert bool(propose(SOLID(radius="learner"), fit, r1_offer(), at).max() == 1.0) is greedy
 
 
 def test_doubt_about_one_user_makes_it_explore_for_all() -> None:
     rule = SOLID()
     memory = rule.init(replace(R1, H=2), ())
     clear, close = r1_offer(), unbatched(features=[[1.0, 0.0], [0.99, 0.049], [0.0, 1.0]], control=E1)
-    assert rule.propose(sure(), clear, Ask(memory=memory)).max() == 1.0
-    memory = rule.commit(memory, sure(), replace(close, user=1), PLAYED)
-    assert rule.propose(sure(), clear, Ask(memory=memory)).max() < 1.0
+    assert propose(rule, sure(), clear, Ask(memory=memory)).max() == 1.0
+    memory = commit(rule, memory, sure(), replace(close, user=np.asarray(1)), PLAYED)
+    assert propose(rule, sure(), clear, Ask(memory=memory)).max() < 1.0
 
 
 def test_a_guard_that_masks_arms_does_not_change_whether_a_round_explores() -> None:
     rule = SOLID()
     close = unbatched(features=[[1.0, 0.0], [0.99, 0.049], [0.0, 1.0]], control=E1)
-    p = rule.propose(sure(), close, Ask(mask=np.array([True, False, True]), memory=rule.init(R1, ())))
+    p = propose(rule, sure(), close, Ask(mask=np.array([True, False, True]), memory=rule.init(R1, ())))
     np.testing.assert_allclose(p, [0.5, 0.0, 0.5])
 
 
 def test_arms_that_no_parameter_tells_apart_are_no_doubt() -> None:
     rule = SOLID()
     twins = unbatched(features=[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], control=E1)
-    assert rule.propose(sure(), twins, Ask(memory=rule.init(R1, ()))).tolist() == E1.tolist()
+    assert propose(rule, sure(), twins, Ask(memory=rule.init(R1, ()))).tolist() == E1.tolist()
     alone = unbatched(features=[[1.0, 0.0]], control=[1.0])
     memory = rule.init(replace(R1, K=1), ())
-    assert rule.propose(sure(), alone, Ask(memory=memory)).tolist() == [1.0]
-    assert float(rule.commit(memory, sure(), alone, PLAYED).explored) == 0.0
+    assert propose(rule, sure(), alone, Ask(memory=memory)).tolist() == [1.0]
+    assert float(commit(rule, memory, sure(), alone, PLAYED).explored) == 0.0
 
 
 def test_the_multiplier_stays_in_its_interval() -> None:
@@ -240,11 +251,11 @@ def test_the_multiplier_stays_in_its_interval() -> None:
     rule, memory = SOLID(largest_multiplier=0.05, optimism=0.0, radius="learner"), SOLID().init(R1, ())
     no_gap, wide_gap = (fit_of(np.eye(2), theta, K=3, radius=1e3) for theta in (np.zeros(2), np.array([5.0, 1.0])))
     for _ in range(100):  # without a gap the constraint is - 1 / z
-        memory = rule.commit(memory, no_gap, r1_offer(), PLAYED)
+        memory = commit(rule, memory, no_gap, r1_offer(), PLAYED)
         assert 0 <= memory.multiplier <= 0.05
     assert float(memory.multiplier) == 0.05
     for _ in range(3):
-        memory = rule.commit(memory, wide_gap, r1_offer(), PLAYED)
+        memory = commit(rule, memory, wide_gap, r1_offer(), PLAYED)
         assert 0 <= memory.multiplier <= 0.05
     assert float(memory.multiplier) == 0.0
 
@@ -257,12 +268,12 @@ def test_an_arm_that_was_given_up_can_come_back() -> None:
     )
     offer = unbatched(features=[[1.0, 0.0], [-1.0, 0.0], [0.0, 0.1]], control=E1)
     for _ in range(100):
-        memory = rule.commit(memory, one, offer, PLAYED)
+        memory = commit(rule, memory, one, offer, PLAYED)
     assert memory.log_omega[0, 1] < -800  # exp of it is 0 in doubles
     assert np.isfinite(memory.log_omega).all()
     for _ in range(110):
-        memory = rule.commit(memory, other, offer, PLAYED)
-    assert rule.propose(other, offer, Ask(memory=memory))[1] > 0.99
+        memory = commit(rule, memory, other, offer, PLAYED)
+    assert propose(rule, other, offer, Ask(memory=memory))[1] > 0.99
 
 
 def test_phases_end_after_their_rounds_of_exploration() -> None:
@@ -271,28 +282,28 @@ def test_phases_end_after_their_rounds_of_exploration() -> None:
         rule, now = SOLID(accuracy=3.0, restart=restart, first_multiplier=0.5), memory
         for _ in range(3):
             assert float(now.phase) == 0.0
-            now = rule.commit(now, r1_fit(), r1_offer(), PLAYED)
+            now = commit(rule, now, r1_fit(), r1_offer(), PLAYED)
         assert (float(now.phase), float(now.in_phase), float(now.explored)) == (1.0, 0.0, 3.0)
         assert (now.log_omega == -np.log(3)).all() == restart
         assert (float(now.multiplier) == 0.5) == restart
         for _ in range(60):  # 3 e^3 = 60.3
-            now = rule.commit(now, r1_fit(), r1_offer(), PLAYED)
+            now = commit(rule, now, r1_fit(), r1_offer(), PLAYED)
         assert float(now.phase) == 1.0
-        assert float(rule.commit(now, r1_fit(), r1_offer(), PLAYED).phase) == 2.0
+        assert float(commit(rule, now, r1_fit(), r1_offer(), PLAYED).phase) == 2.0
 
 
 def test_the_steps_of_the_theory_shrink_with_the_phase() -> None:
     rule = SOLID(accuracy=100.0, omega_step="theory", multiplier_step="theory")
     memory = rule.init(R1, ())
-    after = rule.commit(memory, r1_fit(), r1_offer(), PLAYED)
-    want = SOLID(omega_step=0.1, multiplier_step=0.1).commit(memory, r1_fit(), r1_offer(), PLAYED)
+    after = commit(rule, memory, r1_fit(), r1_offer(), PLAYED)
+    want = commit(SOLID(omega_step=0.1, multiplier_step=0.1), memory, r1_fit(), r1_offer(), PLAYED)
     assert same(after, want)
 
 
 def test_the_noise_of_unweighted_rows_is_their_bound() -> None:
     rule = SOLID()
     fit = replace(r1_fit(), noise_bound=1.92)
-    after = rule.commit(rule.init(R1, ()), fit, r1_offer(), PLAYED)
+    after = commit(rule, rule.init(R1, ()), fit, r1_offer(), PLAYED)
     assert (after.sigma == 1.92).all()
 
 
@@ -345,14 +356,14 @@ def test_a_batch_is_its_members() -> None:
         1.0,
     )
     x = np.random.default_rng(9).standard_normal((5, 4, 2))
-    offer = replace(unbatched(features=x, control=np.eye(4)[0]), user=2)
+    offer = replace(unbatched(features=x, control=np.eye(4)[0]), user=np.asarray(2))
     for _ in range(3):
-        p = rule.propose(fit, offer, Ask(memory=memory))
-        memory = rule.commit(memory, fit, offer, np.zeros(5, np.intp))
+        p = propose(rule, fit, offer, Ask(memory=memory))
+        memory = commit(rule, memory, fit, offer, np.zeros(5, np.intp))
         for s in range(5):
-            one = replace(unbatched(features=x[s], control=np.eye(4)[0]), user=2)
-            assert np.array_equal(p[s], rule.propose(fits[s], one, Ask(memory=members[s])))
-            members[s] = rule.commit(members[s], fits[s], one, PLAYED)
+            one = replace(unbatched(features=x[s], control=np.eye(4)[0]), user=np.asarray(2))
+            assert np.array_equal(p[s], propose(rule, fits[s], one, Ask(memory=members[s])))
+            members[s] = commit(rule, members[s], fits[s], one, PLAYED)
             assert same(members[s], Allocation(*(getattr(memory, f.name)[s] for f in fields(Allocation))))
 
 
@@ -372,7 +383,7 @@ def test_it_stops_exploring_an_easy_problem() -> None:
 
 def test_without_its_memory_it_refuses() -> None:
     with pytest.raises(InputError, match="SOLID needs its memory"):
-        SOLID().propose(r1_fit(), r1_offer(), Ask())
+        propose(SOLID(), r1_fit(), r1_offer(), Ask())
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from drimed.errors import ConflictError, InputError, UnknownNameError
 from drimed.learning.offer import Offer, make_offer
-from drimed.linear.arrays import FloatArray
+from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.trial.arms import DEPARTURE
 from drimed.trial.parts import User
 from drimed.trial.problem import Problem, Profile

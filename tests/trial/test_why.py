@@ -202,5 +202,5 @@ def test_the_log_has_the_reasons_that_it_always_had() -> None:
     found = trial.ask("u0")
     with trial.reading() as (ledger, _):
         (event,) = ledger.events(kinds=["decision"])
-    assert found.reason == said(event.body["reason"], event.body["share"])
+    assert found.reason == reason_text(event.body["reason"], event.body["share"])
     assert event.body["reason"] in REASONS
