@@ -432,24 +432,24 @@ class SimulatedTrials:
         people = self.population
         problem, profiles, blocks = people.state.problem, people.profiles(season), people.block(season).tolist()
         masks = [problem.available(p, ()) for p in profiles]
-        return self._batch(problem.offers(profiles, self.contexts(season), masks, blocks), len(blocks))
+        return self._batch(problem.offer(profiles, self.contexts(season), masks, blocks), len(blocks))
 
     def opening(self, season: int) -> Offer:
         """Offers to all users who have joined, when a season opens: (S, users)."""
         state = self.population.states[season]
         profiles = [state.profile(user) for user in state.users]
         contexts = self._contexts(season, np.arange(len(profiles)))
-        return self._batch(state.problem.offers(profiles, contexts, [None] * len(profiles)), len(profiles))
+        return self._batch(state.problem.offer(profiles, contexts, [None] * len(profiles)), len(profiles))
 
     @cached_property
     def typical(self) -> Offer:
         """To the users who are looked at, in a typical context: (S, H)."""
         problem, looked = self.population.state.problem, self.population.looked_at
         masks = [problem.available(p, ()) for p in looked]
-        return self._batch(problem.offers(looked, [problem.covariates.typical] * len(looked), masks), len(looked))
+        return self._batch(problem.offer(looked, [problem.covariates.typical] * len(looked), masks), len(looked))
 
     def _batch(self, offers: Offer, n: int) -> Offer:
-        return for_each_trial(offers, (len(self.seeds), n))
+        return offers.broadcast((len(self.seeds), n))
 
     def means(self, season: int, offers: Offer) -> FloatArray:
         """Mean outcome of each arm for each decision, in an average season like this one: (S, n, K, M)."""
@@ -488,18 +488,6 @@ def started(spec: TrialSpec, seed: int = 0) -> TrialState:
     draft = Draft(CREATED, beginning(spec.plain(), seed))
     (created,) = chain([draft], seq=0, hash="", time="1970-01-01T00:00:00Z", actor="rehearsal")
     return TrialState.start(created)
-
-
-def for_each_trial(offers: Offer, lead: tuple[int, int]) -> Offer:
-    """The same offers with an axis of trials."""
-
-    def wide(values: FloatArray | None, core: int) -> FloatArray | None:
-        return None if values is None else np.broadcast_to(values, (*lead, *values.shape[values.ndim - core :]))
-
-    cores = {"features": 2, "control": 1, "sigma": 1, "maps": 3, "whitening": 3, "scale": 0, "preference": 1,
-             "context": 1, "available": 1}  # fmt: skip
-    widened: dict[str, Any] = {name: wide(getattr(offers, name), core) for name, core in cores.items()}
-    return replace(offers, **widened)
 
 
 def _covariates(offers: Offer) -> FloatArray | None:
