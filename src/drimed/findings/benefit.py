@@ -204,10 +204,10 @@ def _regression_gains(seen: Gathered, fit: Fit) -> Gains:
     x0, given, mixed = np.zeros((3, n, d))  # x_0; x_a - x_0 of the drawn arm; sum_a p_a (x_a - x_0)
     for slot in np.unique(seen.slot):
         offer = state.problem.offer([state.profiles[int(slot)]], [typical_context(state)], [None])
-        at = seen.slot == slot
-        x0[at] = offer.control_features
-        given[at] = offer.features[seen.arm[at]] - offer.control_features
-        mixed[at] = seen.probabilities[at] @ offer.features[:K] - offer.control_features
+        x, control, at = offer.features[0], offer.control_features[0], seen.slot == slot
+        x0[at] = control
+        given[at] = x[seen.arm[at]] - control
+        mixed[at] = seen.probabilities[at] @ x[:K] - control
     radius = float(fit.radius * np.sqrt(fit.inflation))
 
     def half(rows: FloatArray) -> FloatArray:

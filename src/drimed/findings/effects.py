@@ -165,9 +165,7 @@ def _posteriors(state: TrialState, fit: Inference, offers: Offer) -> Iterator[tu
     settled = state.settled()
     for first in range(0, len(offers.control), AT_ONCE):
         some = slice(first, first + AT_ONCE)
-        view = fit.learner.see(
-            fit.evidence, offers.take(some), settled.pulls, settled.round
-        )
+        view = fit.learner.see(fit.evidence, offers.take(some), settled.pulls, settled.round)
         yield view.fit, view.offer, some
 
 
