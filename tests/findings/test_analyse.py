@@ -180,7 +180,7 @@ def test_a_policy_with_vector_feedback_and_one_without_lead_to_the_same_fit() ->
     """The same data: the second fit is made from the log of the first trial's data, not from its policy."""
     trial = play(SPEC, 10)
     seen = gathered(trial)
-    from drimed.findings import inference as module
+    from drimed.findings import regression as module
 
     own = fit_now(seen).fit
     learner = module.inference_learner(seen.state)

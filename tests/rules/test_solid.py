@@ -24,7 +24,8 @@ PLAYED = np.asarray(0)
 
 def propose(rule: SOLID, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
     """For one user."""
-    mask, penalty = (None if a is None else a[..., None, :] for a in (ask.mask, ask.penalty))
+    mask = None if ask.mask is None else ask.mask[..., None, :]
+    penalty = None if ask.penalty is None else ask.penalty[..., None, :]
     return rule.propose(with_users(fit), offer.expand(), replace(ask, mask=mask, penalty=penalty))[..., 0, :]
 
 
