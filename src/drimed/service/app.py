@@ -1,11 +1,14 @@
-"""The application: every endpoint and page, its errors, and how it starts and stops."""
+"""The application: its routes, errors and description, and how it starts and stops."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
 from typing import Any
@@ -18,21 +21,23 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors import Multiprocess
 
 from drimed import __version__
 from drimed.errors import ConfigError, DrimedError
+from drimed.findings.analyse import analyse
+from drimed.linear import kernel
 from drimed.policies.registry import MODULES
-from drimed.service import connections, logs, observing, problems, tokens, warming
-from drimed.service.connections import Door, GuardedProtocol
-from drimed.service.endpoints import health, reading, writing
-from drimed.service.pages import asking, history, home, managing, overview, plan, rendering, telling
-from drimed.service.pages.route import nothing_here
+from drimed.records import Report
+from drimed.service import api, auth, connections, problems
+from drimed.service.pages import base, read, write
 from drimed.service.problems import Problem, Refusal
-from drimed.service.route import LARGE, MEDIA
-from drimed.service.service import Service
-from drimed.service.settings import Settings
-from drimed.service.supervising import Workers
+from drimed.service.routing import LARGE, MEDIA, METRICS_FOLDER, Observed
+from drimed.service.runtime import Service
+from drimed.service.settings import Settings, log_configuration
 from drimed.trial.stores import open_store
+from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.trial import Trial
 
 ABOUT = """Live trials over HTTP: create one, ask which arm each user gets, report the outcome, and prove the whole log
 afterwards.
@@ -44,21 +49,33 @@ afterwards.
 * **Retries**: every write takes an `Idempotency-Key`. A repeated request with the same key gets the same bytes again,
   also after a crash; nothing is done twice. A refused request is not remembered.
 * **Errors** are `application/problem+json` with `type`, `title`, `status`, `detail` and, where known, `errors`: the
-  fields at fault. An unknown name also has `kind` and `name`.
+  fields at fault, each with its `path`. An unknown name also has `kind` and `name`.
 * **Lists** come in pages that end with `next`: the cursor of what follows.
 """
 TAGS = [
-    {"name": "trials", "description": "Create and list trials."},
-    {"name": "asking and telling", "description": "Decisions and their outcomes. Role `ask-tell`."},
-    {"name": "changing a trial", "description": "While it runs. Role `manage`."},
-    {"name": "looking back", "description": "Decisions, the log, exports, proofs, effects. Role `read`."},
-    {"name": "health", "description": "For monitoring the service."},
+    {"name": api.TRIALS, "description": "Create and list trials."},
+    {"name": api.DECIDING, "description": "Decisions and their outcomes. Role `ask-tell`."},
+    {"name": api.CHANGING, "description": "While it runs. Role `manage`."},
+    {"name": api.LOOKING, "description": "Decisions, the log, exports, proofs, effects. Role `read`."},
+    {"name": api.HEALTH, "description": "For monitoring the service."},
 ]
-HEALTH = 30  # seconds in which a worker must answer its supervisor: a busy machine is slow to import
+HEALTH_CHECK = 30  # seconds in which a worker must answer its supervisor: a busy machine is slow to import
+WARMING: dict[str, Any] = {
+    "name": "warming-up",
+    "seed": 1,
+    "metrics": {"gain": {"range": [0.0, 10.0]}, "cost": {"range": [0.0, 10.0], "better": "lower"}},
+    "arms": {"old": {}, "new": {}},
+    "control": "old",
+    "preference": {"gain": 1.0, "cost": -1.0},
+    "tolerance": {"absolute": 9.0},
+    "users": {f"u{i}": {"group": f"g{i % 2}"} for i in range(6)},
+}
+
+log = logging.getLogger(__name__)
 
 
 def create_app(settings: Settings, *, warm: bool = False) -> FastAPI:
-    """The application for one process; the store is opened when it starts. `warm`: kernels are compiled beside it."""
+    """The application of one process; it opens the store when it starts. `warm`: compile kernels in a thread."""
     os.environ.setdefault(MODULES, "")  # a trial that comes over HTTP must not import what it likes
 
     @asynccontextmanager
@@ -66,10 +83,11 @@ def create_app(settings: Settings, *, warm: bool = False) -> FastAPI:
         service = await asyncio.get_running_loop().run_in_executor(None, Service, settings)
         app.state.service = service
         files = connections.raise_file_limit() - connections.OTHER_FILES
-        door = Door(max(1, min(settings.connections, files)), settings.connections_per_address, settings.proxies)
+        most = max(1, min(settings.connections, files))
+        door = connections.Door(most, settings.connections_per_address, settings.proxies)
         if warm:
-            warming.start()
-        tasks = [asyncio.create_task(work) for work in (service.purging(), door.sweeping())]
+            threading.Thread(target=warm_up, name="warming", daemon=True).start()
+        tasks = [asyncio.create_task(work) for work in (service.purge(), door.sweep())]
         try:
             yield {"door": door}
         finally:
@@ -92,16 +110,13 @@ def create_app(settings: Settings, *, warm: bool = False) -> FastAPI:
         redirect_slashes=False,
         lifespan=lifespan,
     )
-    for routes in (writing.trials, reading.trials, writing.decisions, writing.changes, reading.log):
-        app.include_router(routes, prefix="/v1")
-    app.include_router(health.routes)
-    for part in (rendering, home, overview, plan, asking, telling, history, managing):
-        app.include_router(part.routes)
-    app.add_middleware(observing.Observed, largest_body=settings.largest_body)
+    for router in (api.routes, api.health, base.static, read.routes, write.routes):
+        app.include_router(router)
+    app.add_middleware(Observed, largest_body=settings.largest_body)
     app.add_exception_handler(Refusal, _refused)
     app.add_exception_handler(DrimedError, _refused)
-    app.add_exception_handler(HTTPException, _http)
-    app.openapi = lambda: _described(app)  # type: ignore[method-assign]  # the way FastAPI documents
+    app.add_exception_handler(HTTPException, _http_error)
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # the way FastAPI documents
     return app
 
 
@@ -110,28 +125,28 @@ def from_environment() -> FastAPI:
     return create_app(Settings.resolve({}, os.environ), warm=True)
 
 
-def has_tokens(settings: Settings) -> bool:
-    """Open the store once before any worker does, and refuse to serve strangers without tokens."""
+def check_access(settings: Settings) -> bool:
+    """Whether the store has tokens; refuse to serve other machines without any."""
     with closing(open_store(settings.store)) as store:
-        found = tokens.any_made(store)
-    if not found and not settings.local:
+        guarded = auth.has_tokens(store)
+    if not guarded and not settings.local:
         raise ConfigError(
             f"{settings.host} can be reached from other machines, and the store has no tokens, so anybody could "
-            f"decide; make one first:\n  {tokens.how_to(settings.store)}\nor listen on 127.0.0.1 only"
+            f"decide; make one first:\n  {auth.how_to(settings.store)}\nor listen on 127.0.0.1 only"
         )
-    return found
+    return guarded
 
 
 def run(settings: Settings) -> None:
-    """Serve until told to stop."""
+    """Serve until stopped."""
     os.environ.update(settings.environment())
     connections.raise_file_limit()  # workers inherit it
     with tempfile.TemporaryDirectory(prefix="drimed-metrics-") as folder:
-        if settings.workers > 1:  # they find it when they import prometheus_client
-            os.environ[observing.METRICS_FOLDER] = folder
-        config = configured(settings, f"{__name__}:{from_environment.__name__}", factory=True)
+        if settings.workers > 1:  # workers find it when they import prometheus_client
+            os.environ[METRICS_FOLDER] = folder
+        config = uvicorn_config(settings, f"{__name__}:{from_environment.__name__}", factory=True)
         if settings.workers > 1:
-            Workers(config, [config.bind_socket()]).run()
+            Multiprocess(config, [config.bind_socket()]).run()
             return
         server = uvicorn.Server(config)
         with suppress(KeyboardInterrupt):
@@ -140,57 +155,75 @@ def run(settings: Settings) -> None:
             sys.exit(STARTUP_FAILURE)
 
 
-def configured(settings: Settings, app: Any, **more: Any) -> uvicorn.Config:
-    """How uvicorn serves the application."""
-    words: dict[str, Any] = {
+def uvicorn_config(settings: Settings, app: Any, **more: Any) -> uvicorn.Config:
+    """Configuration of uvicorn."""
+    options: dict[str, Any] = {
         "host": settings.host,
         "port": settings.port,
         "workers": settings.workers,
-        "http": GuardedProtocol,
+        "http": connections.GuardedProtocol,
         "backlog": connections.BACKLOG,
         "proxy_headers": bool(settings.proxies),
         "forwarded_allow_ips": settings.proxies,
-        "log_config": logs.configuration(settings.log_level),
+        "log_config": log_configuration(settings.log_level),
         "access_log": False,
         "server_header": False,
         "timeout_graceful_shutdown": settings.grace,
-        "timeout_worker_healthcheck": HEALTH,
+        "timeout_worker_healthcheck": HEALTH_CHECK,
     }
-    return uvicorn.Config(app, **words | more)
+    return uvicorn.Config(app, **options | more)
+
+
+def warm_up() -> None:
+    """Compile or load the numerical code by playing a small trial of each model in memory."""
+    start, before = time.perf_counter(), kernel.spent()
+    try:
+        for kind in ("field", "paper", "people"):
+            trial = Trial.create(WARMING | {"model": {"kind": kind}}, MemoryStore())
+            for season in (1, 2, 3):
+                decisions = trial.ask_many(episode=season)
+                trial.tell_many([Report(d.id, {"gain": 4.0 + d.id % 13 / 6, "cost": 3.0 + d.id % 11 / 5}) for d in decisions])
+            analyse(trial)
+    except Exception:  # the same error comes again, with an answer, in a request
+        log.exception("the numerical code could not be prepared")
+        return
+    compiled = kernel.spent().since(before).clock
+    took = time.perf_counter() - start
+    log.info("the numerical code is ready after %.1f s (%.1f s to compile or load it)", took, compiled)
 
 
 async def _refused(_: Request, error: Exception) -> Response:
-    """A DrimedError comes from outside the endpoint: tokens cannot be looked up while the store does not answer."""
+    """A DrimedError comes from outside the endpoint: the store did not answer when a token was looked up."""
     assert isinstance(error, Refusal | DrimedError)
-    return (error if isinstance(error, Refusal) else problems.of_error(error)).response()
+    return (error if isinstance(error, Refusal) else problems.refusal(error)).response()
 
 
-async def _http(request: Request, error: Exception) -> Response:
-    """What Starlette itself refuses: addresses and methods that do not exist. People get a page."""
+async def _http_error(request: Request, error: Exception) -> Response:
+    """Addresses and methods that do not exist; people get a page."""
     assert isinstance(error, HTTPException)
     kind = {404: "unknown", 405: "method"}.get(error.status_code, "malformed")
     if not request.url.path.startswith("/v1/") and "text/html" in request.headers.get("accept", ""):
-        return nothing_here(request, Refusal(error.status_code, kind, "there is no such page"))
+        return base.no_such_page(request, Refusal(error.status_code, kind, "there is no such page"))
     detail = error.detail
     if error.status_code == 404:
         detail = "there is nothing at this address; /v1/openapi.json lists all addresses"
     return Refusal(error.status_code, kind, detail, headers=error.headers).response()
 
 
-def _described(app: FastAPI) -> dict[str, Any]:
+def _openapi(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         about = {name: getattr(app, name) for name in ("title", "version", "summary", "description", "routes")}
-        made = get_openapi(tags=app.openapi_tags, **about)
-        parts = made.setdefault("components", {})
-        schema = TypeAdapter(Problem).json_schema(ref_template="#/components/schemas/{model}")
-        parts.setdefault("schemas", {}).update(schema.pop("$defs", {}))
-        parts["schemas"][Problem.__name__] = schema
+        schema = get_openapi(tags=app.openapi_tags, **about)
+        parts = schema.setdefault("components", {})
+        problem = TypeAdapter(Problem).json_schema(ref_template="#/components/schemas/{model}")
+        parts.setdefault("schemas", {}).update(problem.pop("$defs", {}))
+        parts["schemas"][Problem.__name__] = problem
         parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        for path, methods in made["paths"].items():
+        for path, methods in schema["paths"].items():
             for operation in methods.values():
                 if path not in ("/healthz", "/readyz"):
                     operation["security"] = [{"token": []}]
                 for own in (MEDIA, LARGE):
                     operation.pop(own, None)
-        app.openapi_schema = made
+        app.openapi_schema = schema
     return app.openapi_schema

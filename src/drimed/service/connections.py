@@ -1,9 +1,8 @@
-"""Connections: how many there may be, how long a caller may take, and answers that leave at once.
+"""Limits and deadlines of connections.
 
-A caller that opens connections and sends half a request, byte by byte or not at all, would hold them for good. So the
-head of a request, its body and the reading of its answer have deadlines, and the number of connections is limited, for
-each address and in all. Where a limit is reached, the connection that has waited longest for the head of a request
-makes room for the new one: whoever sends whole requests gets in.
+A caller that sends half a request, byte by byte or not at all, would hold its connection for good. So the head of a
+request, its body and the reading of its answer have deadlines, and connections are limited for each address and in all.
+At a limit, the connection that has waited longest for the head of a request makes room for the new one.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import ipaddress
 import logging
 import resource
 import socket
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -21,14 +20,11 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from drimed.service.settings import networks
 
-HEAD = 10.0  # seconds for the head of a request, from the connection or from its first byte
-BODY, SLOWEST = 30.0, 8192  # seconds for a body, and one more for so many bytes of it
-READING = 60.0  # seconds in which a caller must take something of its answer
-SWEEP = 0.5  # seconds between two looks at the deadlines
+SLOWEST = 8192  # bytes of a body for which its deadline moves by a second
+SWEEP = 0.5  # seconds between two checks of the deadlines
 OTHER_FILES = 200  # descriptors for the store, logs and libraries
 MOST_FILES = 65_536
-BACKLOG = 256  # connections that wait to be accepted, and that are accepted before any is looked at
-
+BACKLOG = 256  # connections that wait to be accepted
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
 
@@ -37,15 +33,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Deadlines:
-    """In seconds."""
+    """Seconds for the head and the body of a request, and between two reads of its answer."""
 
-    head: float = HEAD
-    body: float = BODY
-    reading: float = READING
+    head: float = 10.0
+    body: float = 30.0
+    reading: float = 60.0
 
 
 def raise_file_limit() -> int:
-    """As many files and connections as this process may have; how many that is."""
+    """Raise the limit of open files as far as allowed, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -55,20 +51,18 @@ def raise_file_limit() -> int:
 
 
 def origin(address: str) -> str:
-    """Who counts as one caller: an address, or the network that one household or machine has of IPv6.
+    """The unit that limits count: an IPv4 address, or the /64 network of an IPv6 address.
 
     >>> origin("192.0.2.7"), origin("2001:db8:1:2:3::4"), origin("::ffff:192.0.2.7")
     ('192.0.2.7', '2001:db8:1:2::/64', '192.0.2.7')
     """
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(found) if found.is_loopback else str(ipaddress.ip_network((found, 64), strict=False))
+    if isinstance(ip, ipaddress.IPv4Address) or ip.is_loopback:
+        return str(ip)
+    return str(ip.ipv4_mapped or ipaddress.ip_network((ip, 64), strict=False))
 
 
 class Door:
@@ -77,90 +71,73 @@ class Door:
     def __init__(self, most: int, most_of_one: int, proxies: str = "", deadlines: Deadlines | None = None) -> None:
         self.most, self.most_of_one, self.deadlines = most, most_of_one, deadlines or Deadlines()
         self._proxies = networks(proxies)
-        self._open: dict[GuardedProtocol, str] = {}
+        self._origins: dict[GuardedProtocol, str] = {}
         self._count: Counter[str] = Counter()
-        self._waiting: dict[str, dict[GuardedProtocol, None]] = defaultdict(dict)  # for a head, longest first
-        self._all_waiting: dict[GuardedProtocol, None] = {}
+        self._waiting: dict[GuardedProtocol, None] = {}  # for the head of a request, longest first
 
     def enter(self, connection: GuardedProtocol, address: str) -> bool:
-        """Whether a new connection may stay; one that waits for a head may have to make room."""
+        """Admit a new connection; an idle one may have to make room."""
         who = "" if self._is_proxy(address) else origin(address)  # a proxy speaks for many, and limits them itself
-        if who and self._count[who] >= self.most_of_one and not self._make_room(self._waiting[who]):
-            log.warning("too many connections from one address: one was refused")
-            return False
-        if len(self._open) >= self.most and not self._make_room(self._all_waiting):
-            log.warning("too many connections: one was refused")
-            return False
-        self._open[connection] = who
+        crowded = who and self._count[who] >= self.most_of_one
+        if crowded or len(self._origins) >= self.most:
+            same = (c for c in self._waiting if not crowded or self._origins[c] == who)
+            if (oldest := next(same, None)) is None:
+                log.warning("too many connections: one was refused")
+                return False
+            log.warning("too many connections: one that waited was closed")
+            oldest.turn_out(_FULL)
+            self.leave(oldest)
+        self._origins[connection] = who
         self._count[who] += 1
-        self.waits(connection)
+        self.wait(connection)
         return True
 
     def leave(self, connection: GuardedProtocol) -> None:
-        """It is closed."""
-        who = self._open.pop(connection, None)
+        """Forget a closed connection."""
+        self._waiting.pop(connection, None)
+        who = self._origins.pop(connection, None)
         if who is not None:
             self._count[who] -= 1
-            self._forget(connection, who)
             if not self._count[who]:
                 del self._count[who]
-                self._waiting.pop(who, None)
 
-    def waits(self, connection: GuardedProtocol) -> None:
-        """It has no request that is being answered."""
-        if (who := self._open.get(connection)) is not None:
-            self._waiting[who][connection] = self._all_waiting[connection] = None
+    def wait(self, connection: GuardedProtocol, *, busy: bool = False) -> None:
+        """Note that a connection waits for a request, or is `busy` with one."""
+        if busy:
+            self._waiting.pop(connection, None)
+        elif connection in self._origins:
+            self._waiting.setdefault(connection)
 
-    def busy(self, connection: GuardedProtocol) -> None:
-        """It has sent the head of a request."""
-        if (who := self._open.get(connection)) is not None:
-            self._forget(connection, who)
-
-    async def sweeping(self) -> None:
+    async def sweep(self) -> None:
         """Close what takes too long, for as long as the service runs."""
         while True:
             await asyncio.sleep(SWEEP)
             now = asyncio.get_running_loop().time()
-            for connection in list(self._open):
+            for connection in list(self._origins):
                 connection.check(now, self.deadlines)
-
-    def _make_room(self, waiting: dict[GuardedProtocol, None]) -> bool:
-        oldest = next(iter(waiting), None)
-        if oldest is None:
-            return False
-        log.warning("too many connections: one that waited was closed")
-        oldest.turn_out(_FULL)
-        self.leave(oldest)
-        return True
-
-    def _forget(self, connection: GuardedProtocol, who: str) -> None:
-        self._waiting[who].pop(connection, None)
-        self._all_waiting.pop(connection, None)
 
     def _is_proxy(self, address: str) -> bool:
         try:
-            found = ipaddress.ip_address(address)
+            ip = ipaddress.ip_address(address)
         except ValueError:
             return not address  # a local socket has none
-        return any(found in network for network in self._proxies)
+        return any(ip in network for network in self._proxies)
 
 
 class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # uvicorn chooses the class when it is imported
-    """What uvicorn would use itself, with deadlines.
+    """The protocol of uvicorn with deadlines.
 
-    An answer leaves as headers and then a body. Several workers share one listening socket, and asyncio does not
-    recognise it as TCP, so it leaves the connections as they are: the body would wait until the caller has acknowledged
-    the headers, which takes about 40 ms.
+    An answer leaves as headers and then a body. Workers share one listening socket, which asyncio does not recognise as
+    TCP: without TCP_NODELAY the body would wait some 40 ms for the acknowledgement of the headers.
     """
 
     _door: Door | None = None
     _current: Any = None  # the request whose head came last
-    _since: float | None = None  # when the head, or the body, began; None: nothing is expected
+    _since: float | None = None  # start of the head or the body; None: nothing is expected
     _received = 0  # bytes of this body
-    _stalled: float | None = None  # since when the caller takes nothing of its answer
+    _stalled: float | None = None  # since when the caller reads nothing of its answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A caller has connected."""
         connection = cast(socket.socket | None, transport.get_extra_info("socket"))
         if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -170,44 +147,39 @@ class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # uvi
             self.turn_out(_FULL)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over."""
         if self._door is not None:
             self._door.leave(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Something came."""
         if self.transport.is_closing():
             return
         now = self.loop.time()
         if self._since is None and self._is_idle():
             self._since = now
         super().data_received(data)
-        self._notice(now)
+        self._notice_head(now)
         self._received += len(data)
 
     def on_response_complete(self) -> None:
-        """An answer was sent."""
         self._since = None
         super().on_response_complete()
         if self._is_idle() and self._door is not None:
-            self._door.waits(self)
+            self._door.wait(self)
 
     def pause_writing(self) -> None:
-        """The caller does not take its answer."""
         self._stalled = self.loop.time()
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """It takes it again."""
         self._stalled = None
         super().resume_writing()
 
     def check(self, now: float, deadlines: Deadlines) -> None:
-        """Close it if the caller takes too long."""
-        self._notice(now)
+        """Close the connection if the caller takes too long."""
+        self._notice_head(now)
         if self._stalled is not None and now - self._stalled > deadlines.reading:
-            log.warning("a caller did not take its answer in time")
+            log.warning("a caller did not read its answer in time")
             self.transport.abort()
         elif self._since is None:
             return
@@ -220,7 +192,7 @@ class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # uvi
             self.transport.abort()
 
     def turn_out(self, answer: bytes) -> None:
-        """Say why, and close it."""
+        """Answer and close."""
         if not self.transport.is_closing():
             self.transport.write(answer)
             self.transport.close()
@@ -228,9 +200,8 @@ class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # uvi
     def _is_idle(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
-    def _notice(self, now: float) -> None:
-        """A new head has come."""
+    def _notice_head(self, now: float) -> None:
         if self.cycle is not self._current:
             self._current, self._since, self._received = self.cycle, now, 0
             if self._door is not None and not self._is_idle():
-                self._door.busy(self)
+                self._door.wait(self, busy=True)

@@ -1,9 +1,9 @@
-"""Errors as problem+json (RFC 9457): type, title, status, detail, and which fields are at fault."""
+"""Refusals as problem+json (RFC 9457): type, title, status, detail, and the fields at fault with their paths."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import islice
@@ -25,18 +25,15 @@ from drimed.errors import (
     UnconfirmedError,
     UnknownNameError,
 )
-from drimed.records import Fault, Path
-from drimed.service.logs import FIELDS
+from drimed.records import Fault
+from drimed.service.settings import FIELDS
 from drimed.trial.events import written
 
 log = logging.getLogger(__name__)
 request_id: ContextVar[str] = ContextVar("request_id", default="-")  # of the request that is being answered
 MEDIA = "application/problem+json"
 MOST_FAULTS = 200  # that one answer lists
-CONFIRM = 'send it again with "confirm": true'  # unlikely values
-DECISION: Path = ("decision",)  # of an error about the decision that the address names
-
-# kind: its title
+CONFIRM = 'send it again with "confirm": true'  # remedy for unlikely values
 TITLES = {
     "malformed": "The request cannot be read",
     "unauthenticated": "A valid token is needed",
@@ -61,7 +58,7 @@ TITLES = {
 class FieldError:
     """One field that is wrong."""
 
-    field: str  # its path in the body, with dots; empty: the whole body
+    path: list[str | int]  # from the top of the body to the field; empty: the whole body
     detail: str
     line: int | None = None  # of a trial file
     row: int | None = None  # of a sheet
@@ -81,8 +78,8 @@ class Problem:
     name: str | None = None  # the name that is unknown
 
 
-class Refusal(Exception):  # noqa: N818  # it is an answer, not a fault of ours
-    """A request that is refused, and how."""
+class Refusal(Exception):  # noqa: N818  # an answer, not a fault of the service
+    """A refused request."""
 
     def __init__(
         self,
@@ -99,7 +96,7 @@ class Refusal(Exception):  # noqa: N818  # it is an answer, not a fault of ours
         self.errors, self.headers, self.unknown = list(errors), dict(headers or {}), unknown
 
     def response(self) -> Response:
-        """As it is sent."""
+        """The answer that is sent."""
         data: dict[str, Any] = {
             "type": f"urn:drimed:{self.kind}",
             "title": TITLES[self.kind],
@@ -113,52 +110,53 @@ class Refusal(Exception):  # noqa: N818  # it is an answer, not a fault of ours
         return Response(written(data).encode(), self.status, self.headers, MEDIA)
 
 
-def of_error(
-    error: DrimedError, place: Callable[[Path], Path] = lambda path: path, where: str | None = None
-) -> Refusal:
-    """One of drimed's errors as an answer.
+def unavailable(detail: str, seconds: int = 1) -> Refusal:
+    """A refusal that is worth another try."""
+    return Refusal(503, "unavailable", detail, headers={"Retry-After": str(seconds)})
 
-    `place` leads from the path of a fault in the trial's parameters to the field of the request, `where` says in which
-    part of the request that is, if not in the body.
-    """
-    faults = [Fault(place(f.path), f.message, f.line, f.row) for f in error.faults[:MOST_FAULTS]]
-    errors = [_listed(f) | ({} if where is None else {"in": where}) for f in faults]
+
+def refusal(error: DrimedError, where: str | None = None) -> Refusal:
+    """The answer to one of drimed's errors; `where`: the part of the request that its faults are in, if not the body."""
+    faults = error.faults[:MOST_FAULTS]
+    errors = [_listed(fault, where) for fault in faults]
     unknown = error if isinstance(error, UnknownNameError) else None
-    if unknown is not None and (unknown.kind == "trial" or [f.path for f in faults] == [DECISION]):
-        # Which other names there are is not for everybody.
+    if unknown is not None and (unknown.kind == "trial" or [f.path for f in faults] == [("decision",)]):
+        # Names of other trials are not for everybody.
         return Refusal(404, "unknown", f"unknown {unknown.kind} {unknown.name!r}", unknown=unknown)
-    if isinstance(error, SpecError | BatchError):
-        kind = "spec" if isinstance(error, SpecError) else "batch"
-        if isinstance(error, UnconfirmedError):
+    match error:
+        case UnconfirmedError():
             return Refusal(422, "unconfirmed", str(UnconfirmedError(faults, CONFIRM)), errors=errors)
-        return Refusal(422, kind, str(type(error)(faults)), errors=errors)
-    if isinstance(error, ConflictError):
-        return Refusal(409, "conflict", str(error), errors=errors)
-    if isinstance(error, InputError | ConfigError):
-        return Refusal(422, "invalid", str(error), errors=errors, unknown=unknown)
-    if isinstance(error, NumericalError):
-        advice = "; look for outcomes of quite another size than the rest, and amend them"
-        return Refusal(409, "conflict", str(error) + advice)
-    if isinstance(error, MissingExtraError):
-        return Refusal(503, "unavailable", f"not on this server: {error}")
-    if isinstance(error, StoreError):  # its words name the database, its host or its file
-        log.error("%s", error, extra={FIELDS: {"request_id": request_id.get()}})
-        detail = f"the store cannot be used now; the service's log has more under request id {request_id.get()}"
-        return Refusal(503, "unavailable", detail, headers={"Retry-After": "1"})
+        case SpecError() | BatchError():
+            kind = "spec" if isinstance(error, SpecError) else "batch"
+            return Refusal(422, kind, str(type(error)(faults)), errors=errors)
+        case ConflictError():
+            return Refusal(409, "conflict", str(error), errors=errors)
+        case InputError() | ConfigError():
+            return Refusal(422, "invalid", str(error), errors=errors, unknown=unknown)
+        case NumericalError():
+            advice = "; look for outcomes of quite another size than the rest, and amend them"
+            return Refusal(409, "conflict", str(error) + advice)
+        case MissingExtraError():
+            return Refusal(503, "unavailable", f"not on this server: {error}")
+        case StoreError():  # its text names the database, its host or its file
+            log.error("%s", error, extra={FIELDS: {"request_id": request_id.get()}})
+            return unavailable(
+                f"the store cannot be used now; the service's log has more under request id {request_id.get()}"
+            )
     return Refusal(500, "internal", str(error))
 
 
-def of_validation(found: Iterable[Mapping[str, Any]]) -> Refusal:
-    """What pydantic found wrong with a request."""
-    errors = []
-    for one in islice(found, MOST_FAULTS):
-        part, *path = one["loc"] or ("body",)
-        fault = _listed(Fault(tuple(path), str(one["msg"]).removeprefix("Value error, ")))
-        errors.append(fault if part == "body" else fault | {"in": str(part)})
-    detail = "\n".join(f"{e['field'] or 'the request'}: {e['detail']}" for e in errors)
-    return Refusal(422, "invalid", detail, errors=errors)
+def invalid(errors: Iterable[Mapping[str, Any]]) -> Refusal:
+    """The answer to pydantic's errors."""
+    listed = []
+    for error in islice(errors, MOST_FAULTS):
+        part, *path = error["loc"] or ("body",)
+        message = str(error["msg"]).removeprefix("Value error, ")
+        listed.append(_listed(Fault(tuple(path), message), None if part == "body" else str(part)))
+    detail = "\n".join(f"{'.'.join(map(str, e['path'])) or 'the request'}: {e['detail']}" for e in listed)
+    return Refusal(422, "invalid", detail, errors=listed)
 
 
-def _listed(fault: Fault) -> dict[str, Any]:
-    places = {name: value for name, value in (("line", fault.line), ("row", fault.row)) if value is not None}
-    return {"field": ".".join(map(str, fault.path)), "detail": fault.message} | places
+def _listed(fault: Fault, where: str | None) -> dict[str, Any]:
+    optional = {"line": fault.line, "row": fault.row, "in": where}
+    return {"path": list(fault.path), "detail": fault.message} | {k: v for k, v in optional.items() if v is not None}

@@ -1,86 +1,97 @@
-"""Settings: flags come before the environment (DRIMED_*), that before a TOML file, that before the defaults."""
+"""Settings of the service, and its log: one JSON object a line, without tokens, bodies or query strings.
+
+Flags come before the environment (DRIMED_*), that before a TOML file, that before the defaults.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import json
+import logging
+import threading
+import time
 import tomllib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from drimed.errors import ConfigError, UnknownNameError
 from drimed.trial.stores import DEFAULT
 
 PREFIX = "DRIMED_"
-LEVELS = ("debug", "info", "warning", "error")
+FIELDS = "drimed_fields"  # attribute of a log record: what is logged beside its message
+REQUEST = "request"  # message of the line that every request gets
+EVERY = 1.0  # seconds between two lines of one kind of error
+MOST_KINDS = 1000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How a service runs.
+def networks(text: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    """Addresses and networks, separated by commas."""
+    return [ipaddress.ip_network(part.strip(), strict=False) for part in text.split(",") if part.strip()]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or address is reachable from this machine only."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Settings(BaseModel):
+    """Settings of a service.
 
     >>> Settings.resolve({"port": 9000}, {"DRIMED_PORT": "8001", "DRIMED_WORKERS": "2"})
     ... # doctest: +ELLIPSIS
     Settings(store='drimed.db', host='127.0.0.1', port=9000, workers=2, ...)
     """
 
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
     store: str = DEFAULT  # a SQLite file or postgresql://...
     host: str = "127.0.0.1"
-    port: int = 8000
-    workers: int = 1  # processes
-    threads: int = 8  # for reading in each process, and as many for writing
-    largest_body: int = 4 * 1024 * 1024  # bytes
-    rate: float = 100.0  # requests a second for one token and process; 0: no limit
-    burst: int = 200  # requests at once
-    keep_answers: float = 72.0  # hours for which the answer to an idempotency key is kept
-    connections: int = 2000  # at once in one process, as far as it may open files
-    connections_per_address: int = 200  # of these, from one address
-    proxies: str = ""  # addresses and networks, with commas: what they say of who asks (X-Forwarded-For) is believed
-    grace: int = 30  # seconds to finish running requests when stopping
-    log_level: str = "info"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    workers: Annotated[int, Field(ge=1, le=64)] = 1  # processes
+    threads: Annotated[int, Field(ge=1, le=64)] = 8  # for reads in each process, and as many for writes
+    largest_body: Annotated[int, Field(ge=1024, le=2**30)] = 4 * 1024 * 1024  # bytes
+    rate: Annotated[float, Field(ge=0, le=1e9)] = 100.0  # requests a second of one token in one process; 0: no limit
+    burst: Annotated[int, Field(ge=1, le=10**9)] = 200  # requests at once
+    keep_answers: Annotated[float, Field(ge=0.01, le=1e6)] = 72.0  # hours that answers to idempotency keys are kept
+    connections: Annotated[int, Field(ge=10, le=60_000)] = 2000  # at once in one process, as far as it may open files
+    connections_per_address: Annotated[int, Field(ge=1, le=60_000)] = 200
+    # Addresses and networks, separated by commas, whose X-Forwarded-For is believed.
+    proxies: Annotated[str, AfterValidator(lambda text: ",".join(map(str, networks(text))))] = ""
+    grace: Annotated[int, Field(ge=0, le=3600)] = 30  # seconds to finish running requests when stopping
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
     anchors: str = ""  # a file that gets the hash of a trial's log with every episode; empty: none
-
-    def __post_init__(self) -> None:
-        if self.log_level not in LEVELS:
-            raise UnknownNameError("log level", self.log_level, LEVELS)
-        for name, low, high in (
-            ("port", 0, 65535),
-            ("workers", 1, 64),
-            ("threads", 1, 64),
-            ("largest_body", 1024, 2**30),
-            ("rate", 0, 1e9),
-            ("burst", 1, 1e9),
-            ("keep_answers", 0.01, 1e6),
-            ("connections", 10, 60_000),
-            ("connections_per_address", 1, 60_000),
-            ("grace", 0, 3600),
-        ):
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ConfigError(f"{name} must be between {low:g} and {high:g}, got {value:g}")
-        try:
-            networks(self.proxies)
-        except ValueError as error:
-            raise ConfigError(f"proxies must be addresses or networks with commas between them: {error}") from None
 
     @staticmethod
     def resolve(
         flags: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None, file: Path | None = None
     ) -> Settings:
-        """Flags (None: not given) before the environment before the file before the defaults."""
-        found = _read(file) if file is not None else {}
-        kinds = {f.name: type(f.default) for f in fields(Settings)}
-        for name, kind in kinds.items():
-            text = (environment or {}).get(PREFIX + name.upper())
-            if text:
-                found[name] = _converted(PREFIX + name.upper(), text, kind)
-        found |= {name: value for name, value in (flags or {}).items() if value is not None}
-        return Settings(**found)
+        """Merge flags (None: not given), environment, file and defaults."""
+        try:
+            values = {} if file is None else tomllib.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise ConfigError(f"cannot read {file}: {error}") from None
+        names = list(Settings.model_fields)
+        for name in values:
+            if name not in names:
+                raise UnknownNameError("setting", name, names)
+        values |= {n: text for n in names if (text := (environment or {}).get(PREFIX + n.upper()))}
+        values |= {name: value for name, value in (flags or {}).items() if value is not None}
+        try:
+            return Settings(**values)
+        except ValidationError as error:
+            faults = (f"{e['loc'][0]}: {e['msg'][:1].lower()}{e['msg'][1:]}, got {e['input']!r}" for e in error.errors())
+            raise ConfigError("\n".join(faults)) from None
 
     def environment(self) -> dict[str, str]:
-        """The same as variables, for processes that this one starts."""
-        return {PREFIX + name.upper(): str(value) for name, value in asdict(self).items()}
+        """The same settings as variables, for worker processes."""
+        return {PREFIX + name.upper(): str(value) for name, value in self.model_dump().items()}
 
     @property
     def local(self) -> bool:
@@ -88,39 +99,70 @@ class Settings:
         return is_loopback(self.host)
 
 
-def networks(text: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
-    """Addresses and networks, with commas between them."""
-    return [ipaddress.ip_network(part.strip(), strict=False) for part in text.split(",") if part.strip()]
+class JsonFormatter(logging.Formatter):
+    """Log lines with time, level, logger, message and the record's own fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            "pid": record.process,
+        } | getattr(record, FIELDS, {})
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether a name or address means this machine and is only reachable from it."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
+class OnePerSecond(logging.Filter):
+    """Pass one line a second of each kind of error; the next one counts those that were left out.
+
+    Errors and warnings of one wording are one kind, and so are refusals of one status to callers without a token.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock, self._lock = clock, threading.Lock()
+        self._kinds: dict[tuple[Any, ...], tuple[float, int]] = {}  # time of the last line, and lines left out since
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        fields = getattr(record, FIELDS, {})
+        if record.msg == REQUEST:
+            if fields.get("actor") is not None or not 400 <= fields.get("status", 0) < 500:
+                return True
+            kind: tuple[Any, ...] = REQUEST, fields["status"]
+        elif record.levelno < logging.WARNING:
+            return True
+        else:
+            kind = record.name, record.levelno, str(record.msg)[:200], (record.exc_info or (None,))[0]
+        with self._lock:
+            now = self._clock()
+            last, left_out = self._kinds.get(kind, (float("-inf"), 0))
+            if now - last < EVERY:
+                self._kinds[kind] = last, left_out + 1
+                return False
+            if len(self._kinds) >= MOST_KINDS:
+                self._kinds.clear()
+            self._kinds[kind] = now, 0
+        if left_out:
+            setattr(record, FIELDS, fields | {"left_out": left_out})
+        return True
 
 
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        data = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"cannot read {file}: {error}") from None
-    known = {f.name: type(f.default) for f in fields(Settings)}
-    for name, value in data.items():
-        if name not in known:
-            raise UnknownNameError("setting", name, known)
-        whole_for_float = known[name] is float and type(value) is int
-        if type(value) is not known[name] and not whole_for_float:
-            raise ConfigError(f"{file}: {name} must be {_WORDS[known[name]]}, got {value!r}")
-    return data
-
-
-_WORDS = {str: "a text", int: "a whole number", float: "a number"}
-
-
-def _converted(name: str, text: str, kind: type) -> Any:
-    try:
-        return kind(text)
-    except ValueError:
-        raise ConfigError(f"{name} must be {_WORDS[kind]}, got {text!r}") from None
+def log_configuration(level: str) -> dict[str, Any]:
+    """Configuration for logging.config.dictConfig, and for uvicorn's processes."""
+    handler = {"class": "logging.StreamHandler", "formatter": "json", "filters": ["calm"], "stream": "ext://sys.stderr"}
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"json": {"()": f"{__name__}.{JsonFormatter.__name__}"}},
+        "filters": {"calm": {"()": f"{__name__}.{OnePerSecond.__name__}"}},
+        "handlers": {"stderr": handler},
+        "root": {"handlers": ["stderr"], "level": "WARNING"},
+        "loggers": {
+            "drimed": {"level": level.upper()},
+            "uvicorn": {"level": level.upper()},
+            "uvicorn.access": {"level": "CRITICAL"},  # drimed logs requests itself, without their query
+        },
+    }

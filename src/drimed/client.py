@@ -1,0 +1,661 @@
+"""The service from Python: `Client`, and `AsyncClient` for asyncio.
+
+Both have the same methods. A request that fails on the way is made again, which is safe since every write carries an
+Idempotency-Key. Refusals of the service are raised as drimed's own errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import math
+import random
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, closing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+from urllib.parse import quote
+
+from drimed.errors import (
+    AccessError,
+    BatchError,
+    ConfigError,
+    ConflictError,
+    DrimedError,
+    InputError,
+    MissingExtraError,
+    ServiceError,
+    SpecError,
+    StoreError,
+    UnconfirmedError,
+    UnknownNameError,
+)
+from drimed.records import (
+    LONGEST_KEY,
+    Checks,
+    Context,
+    Decision,
+    Effect,
+    Event,
+    Fault,
+    Head,
+    Look,
+    Member,
+    Opening,
+    Page,
+    Plots,
+    Proof,
+    Receipt,
+    Report,
+    Status,
+    read,
+)
+
+try:
+    import httpx
+except ModuleNotFoundError as error:
+    raise MissingExtraError(str(error.name), "client") from error
+
+__all__ = ["AccessError", "AsyncClient", "Client", "ServiceError"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Values = Mapping[str, float | None]
+
+ATTEMPTS = 8  # the last after some fifteen seconds of waiting: a worker that died is replaced by then
+TIMEOUT = 60.0  # seconds
+AGAIN = (429, 502, 503, 504)  # answers after which the same request is worth another try
+FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0  # seconds
+TOML = {"Content-Type": "application/toml"}
+LISTS = {"spec": SpecError, "batch": BatchError, "unconfirmed": UnconfirmedError}  # problems that consist of faults
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """One request, and how its answer is read."""
+
+    method: str
+    path: str
+    read: Callable[[Any], T]
+    params: dict[str, Any] = field(default_factory=dict)
+    json: Any = None
+    content: str | None = None  # instead of json
+    headers: dict[str, str] = field(default_factory=dict)
+    patient: bool = False  # it may take longer than any timeout
+
+
+class Calls:
+    """Every request that can be made."""
+
+    @staticmethod
+    def create(spec: Mapping[str, Any] | str, *, key: str | None = None) -> Call[Status]:
+        """Create a trial from its file: as data, or as the text of a TOML file."""
+        if isinstance(spec, str):
+            return Call("POST", "/v1/trials", _status, content=spec, headers=TOML | _key(key))
+        return Call("POST", "/v1/trials", _status, json=_plain(spec), headers=_key(key))
+
+    @staticmethod
+    def trials(*, limit: int = 50, after: str | None = None) -> Call[Page[Status]]:
+        """Some trials, in the order of their creation."""
+        return Call("GET", "/v1/trials", _page(_status), _given(limit=limit, after=after))
+
+    @staticmethod
+    def status(trial: str) -> Call[Status]:
+        """A trial at a glance."""
+        return _get(trial, "", _status)
+
+    @staticmethod
+    def spec(trial: str) -> Call[dict[str, Any]]:
+        """The trial file, as it stands."""
+        return _get(trial, "spec", dict)
+
+    @staticmethod
+    def users(trial: str, *, limit: int = 100, after: str | None = None) -> Call[Page[Member]]:
+        """Some users, in the order in which they joined."""
+        return _get(trial, "users", _page(partial(read, Member)), limit=limit, after=after)
+
+    @staticmethod
+    def open_episode(
+        trial: str,
+        contexts: Mapping[str, Context] | None = None,
+        *,
+        number: int | None = None,
+        unavailable: Mapping[str, Sequence[str]] | None = None,
+        name: str | None = None,
+        date: str | None = None,
+        confirm: bool = False,
+        dry_run: bool = False,
+        key: str | None = None,
+    ) -> Call[int]:
+        """Start the next episode, which may have a name ("spring 2026") and a date (2026-03-15); returns its number."""
+        body = {"contexts": contexts or {}, "number": number, "unavailable": unavailable or {}, "name": name}
+        body |= {"date": date, "confirm": confirm, "dry_run": dry_run}
+        return _post(trial, "episodes", lambda d: int(d["episode"]), key, **body)
+
+    @staticmethod
+    def ask(
+        trial: str,
+        users: str | Sequence[str] | None = None,
+        *,
+        contexts: Mapping[str, Context] | None = None,
+        enrol: Mapping[str, Mapping[str, Any]] | None = None,
+        plots: Mapping[str, Plots] | None = None,
+        unavailable: Sequence[str] = (),
+        episode: int | None = None,
+        season: str | None = None,
+        date: str | None = None,
+        confirm: bool = False,
+        dry_run: bool = False,
+        key: str | None = None,
+    ) -> Call[list[Decision]]:
+        """Decide for one user, some, or (None) all, as `Trial.ask_many` does."""
+        body = {"users": [users] if isinstance(users, str) else users, "contexts": contexts or {}, "enrol": enrol or {}}
+        body |= {"plots": plots or {}, "unavailable": list(unavailable), "episode": episode, "season": season}
+        body |= {"date": date, "confirm": confirm, "dry_run": dry_run}
+        return _post(trial, "ask", lambda d: [Decision.read(one) for one in d["decisions"]], key, **body)
+
+    @staticmethod
+    def tell(
+        trial: str,
+        decision: int,
+        outcome: Values,
+        *,
+        control: Values | None = None,
+        confirm: bool = False,
+        dry_run: bool = False,
+        key: str | None = None,
+    ) -> Call[Receipt]:
+        """Report the outcome of a decision; an unlikely value is refused until `confirm` is set."""
+        body = {"outcome": outcome, "control": control, "confirm": confirm, "dry_run": dry_run}
+        return _post(trial, f"decisions/{decision}/outcome", _receipt, key, **body)
+
+    @staticmethod
+    def tell_many(
+        trial: str,
+        reports: Sequence[Report | Mapping[str, Any]],
+        *,
+        confirm: bool = False,
+        dry_run: bool = False,
+        key: str | None = None,
+    ) -> Call[list[Receipt]]:
+        """Many outcomes, all or none: Report(17, {"yield": 5.2}) or {"decision": 17, "outcome": {"yield": 5.2}}."""
+        rows = [_given(**vars(r)) if isinstance(r, Report) else dict(r) for r in reports]
+        answer: Callable[[Any], list[Receipt]] = lambda d: [_receipt(one) for one in d["receipts"]]  # noqa: E731
+        return _post(trial, "tell", answer, key, reports=rows, confirm=confirm, dry_run=dry_run)
+
+    @staticmethod
+    def amend(
+        trial: str,
+        decision: int | Decision,
+        outcome: Values,
+        *,
+        reason: str,
+        control: Values | None = None,
+        saw: Values | None = None,
+        confirm: bool = False,
+        dry_run: bool = False,
+        key: str | None = None,
+    ) -> Call[Receipt]:
+        """Correct an outcome; None takes a value back.
+
+        Given the decision itself and not its number, the correction is refused if its outcome has changed since.
+        `saw` says so for some values.
+        """
+        seen: dict[str, Any] = {"saw": saw}
+        if isinstance(decision, Decision):
+            if saw is None:  # also of values that were not there
+                seen = {"saw": dict.fromkeys(outcome) | (decision.outcome or {}), "saw_control": decision.control}
+            decision = decision.id
+        body = {"outcome": outcome, "reason": reason, "control": control, "confirm": confirm, "dry_run": dry_run}
+        return _post(trial, f"decisions/{decision}/amend", _receipt, key, **seen, **body)
+
+    @staticmethod
+    def mark_missing(
+        trial: str, decision: int, *, reason: str, dry_run: bool = False, key: str | None = None
+    ) -> Call[Receipt]:
+        """Mark an outcome, or the rest of it, as missing."""
+        return _post(trial, f"decisions/{decision}/missing", _receipt, key, reason=reason, dry_run=dry_run)
+
+    # Changes to a trial: each returns its status afterwards
+
+    @staticmethod
+    def pause(trial: str, *, reason: str, key: str | None = None) -> Call[Status]:
+        """Decide nothing until it is resumed."""
+        return _post(trial, "pause", _status, key, reason=reason)
+
+    @staticmethod
+    def resume(trial: str, *, reason: str = "", key: str | None = None) -> Call[Status]:
+        """Decide again."""
+        return _post(trial, "resume", _status, key, reason=reason)
+
+    @staticmethod
+    def stop(trial: str, *, reason: str, key: str | None = None) -> Call[Status]:
+        """Decide nothing more, for good."""
+        return _post(trial, "stop", _status, key, reason=reason)
+
+    @staticmethod
+    def add_user(trial: str, name: str, *, key: str | None = None, **definition: Any) -> Call[Status]:
+        """Add a user: preference, control, arms, group, cohort, attributes, blocks or plots."""
+        return _post(trial, "users", _status, key, name=name, **definition)
+
+    @staticmethod
+    def add_arm(trial: str, name: str, *, key: str | None = None, **definition: Any) -> Call[Status]:
+        """Offer one more arm: about, attributes or map, noise."""
+        return _post(trial, "arms", _status, key, name=name, **definition)
+
+    @staticmethod
+    def retire_arm(trial: str, arm: str, *, reason: str, key: str | None = None) -> Call[Status]:
+        """Never give an arm again."""
+        return _post(trial, "retire", _status, key, arm=arm, reason=reason)
+
+    @staticmethod
+    def change_preference(
+        trial: str, user: str, preference: Mapping[str, float], *, reason: str, key: str | None = None
+    ) -> Call[Status]:
+        """Change how a user weighs the metrics from now on."""
+        return _post(trial, "preference", _status, key, user=user, preference=preference, reason=reason)
+
+    @staticmethod
+    def change_control(
+        trial: str, user: str, control: str | Mapping[str, float], *, reason: str, key: str | None = None
+    ) -> Call[Status]:
+        """Compare a user with another control from now on: an arm, or arms with shares."""
+        return _post(trial, "control", _status, key, user=user, control=control, reason=reason)
+
+    @staticmethod
+    def change_rules(trial: str, stopping: Mapping[str, Any], *, reason: str, key: str | None = None) -> Call[Status]:
+        """Replace the stopping rules, as they stand under [stopping] in a trial file."""
+        return _post(trial, "rules", _status, key, stopping=stopping, reason=reason)
+
+    @staticmethod
+    def look(trial: str, *, dry_run: bool = False, key: str | None = None) -> Call[Look]:
+        """Evaluate the stopping rules; the look is recorded, and so is a pause or a stop that they demand."""
+        return _post(trial, "looks", Look.read, key, dry_run=dry_run)
+
+    @staticmethod
+    def reveal(trial: str, decision: int | None = None, *, reason: str, key: str | None = None) -> Call[Opening]:
+        """Open the code for one decision, or (None) for all: the answer has the arm, or the codes."""
+        return _post(trial, "reveal", partial(read, Opening), key, decision=decision, reason=reason)
+
+    # Looking back
+
+    @staticmethod
+    def looks(trial: str, *, limit: int = 100, before: str | None = None) -> Call[Page[Look]]:
+        """Looks at the stopping rules, newest first; `before` is the `next` of the page before."""
+        return _get(trial, "looks", _page(Look.read), limit=limit, before=before)
+
+    @staticmethod
+    def decision(trial: str, number: int) -> Call[Decision]:
+        """A decision with its outcome."""
+        return _get(trial, f"decisions/{number}", Decision.read)
+
+    @staticmethod
+    def history(trial: str, number: int) -> Call[list[Event]]:
+        """All events about a decision, its own first."""
+        return _get(trial, f"decisions/{number}", lambda d: [Event.read(e) for e in d["history"]])
+
+    @staticmethod
+    def decisions(
+        trial: str,
+        *,
+        user: str | None = None,
+        arm: str | None = None,
+        state: str | None = None,
+        plot: str | None = None,
+        block: str | None = None,
+        limit: int = 25,
+        before: str | None = None,
+    ) -> Call[Page[Decision]]:
+        """Decisions, newest first: of a user, a plot or a block, for an arm, or in a state.
+
+        States are pending, partial, complete, missing and amended.
+        """
+        search = {"user": user, "arm": arm, "state": state, "plot": plot, "block": block}
+        return _get(trial, "decisions", _page(Decision.read), limit=limit, before=before, **search)
+
+    @staticmethod
+    def log_page(
+        trial: str,
+        *,
+        kinds: Sequence[str] = (),
+        user: str | None = None,
+        newest_first: bool = False,
+        limit: int = 500,
+        cursor: str | None = None,
+    ) -> Call[Page[Event]]:
+        """Some events; `log` iterates over all of them."""
+        params = {"order": "newest" if newest_first else "oldest", "kind": list(kinds) or None}
+        return _get(trial, "log", _page(Event.read), user=user, limit=limit, cursor=cursor, **params)
+
+    @staticmethod
+    def effects(
+        trial: str, *, user: str | None = None, limit: int = 100, after: str | None = None
+    ) -> Call[Page[Effect]]:
+        """Each arm against the control, for one user or for so many."""
+        return _get(trial, "effects", _page(Effect.read), user=user, limit=limit, after=after)
+
+    @staticmethod
+    def checks(trial: str) -> Call[Checks]:
+        """The results of a trial's checks, and the promise that they withdraw."""
+        return _get(trial, "checks", Checks.read)
+
+    @staticmethod
+    def head(trial: str) -> Call[Head]:
+        """The number and the hash of the log's last event, to be kept elsewhere."""
+        return _get(trial, "head", partial(read, Head))
+
+    @staticmethod
+    def verify(trial: str, *, expect: str | None = None) -> Call[Proof]:
+        """Prove the log; a long trial takes longer than the usual timeout."""
+        return _get(trial, "verify", partial(read, Proof), patient=True, expect=expect)
+
+
+class Method(Generic[P, T]):
+    """A call as a method of a client, which sends it."""
+
+    def __init__(self, make: Callable[P, Call[T]]) -> None:
+        self._make = make
+        functools.update_wrapper(self, make)  # type: ignore[arg-type]  # it stands for the function
+
+    @overload
+    def __get__(self, client: None, owner: type) -> Callable[P, Call[T]]: ...
+    @overload
+    def __get__(self, client: Client, owner: type) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, Awaitable[T]]: ...
+    def __get__(self, client: Client | AsyncClient | None, owner: type) -> Callable[P, Any]:
+        if client is None:
+            return self._make
+
+        @functools.wraps(self._make)
+        def method(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return client.send(self._make(*args, **kwargs))
+
+        return method
+
+
+class Methods:
+    """The methods of both clients."""
+
+    create = Method(Calls.create)
+    trials = Method(Calls.trials)
+    status = Method(Calls.status)
+    spec = Method(Calls.spec)
+    users = Method(Calls.users)
+    open_episode = Method(Calls.open_episode)
+    ask = Method(Calls.ask)
+    tell = Method(Calls.tell)
+    tell_many = Method(Calls.tell_many)
+    amend = Method(Calls.amend)
+    mark_missing = Method(Calls.mark_missing)
+    pause = Method(Calls.pause)
+    resume = Method(Calls.resume)
+    stop = Method(Calls.stop)
+    add_user = Method(Calls.add_user)
+    add_arm = Method(Calls.add_arm)
+    retire_arm = Method(Calls.retire_arm)
+    change_preference = Method(Calls.change_preference)
+    change_control = Method(Calls.change_control)
+    change_rules = Method(Calls.change_rules)
+    look = Method(Calls.look)
+    reveal = Method(Calls.reveal)
+    looks = Method(Calls.looks)
+    decision = Method(Calls.decision)
+    history = Method(Calls.history)
+    decisions = Method(Calls.decisions)
+    log_page = Method(Calls.log_page)
+    effects = Method(Calls.effects)
+    checks = Method(Calls.checks)
+    head = Method(Calls.head)
+    verify = Method(Calls.verify)
+
+
+class Client(Methods):
+    """A service by its address. Threads may share it."""
+
+    def __init__(
+        self,
+        address: str = "http://127.0.0.1:8000",
+        *,
+        token: str | None = None,
+        timeout: float = TIMEOUT,
+        attempts: int = ATTEMPTS,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._http = httpx.Client(base_url=address, headers=_bearer(token), timeout=timeout, transport=transport)
+        self._attempts, self._sleep = attempts, sleep
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def send(self, call: Call[T]) -> T:
+        """Make a request, again if it fails on the way."""
+        for attempt in range(self._attempts):
+            result: httpx.Response | httpx.TransportError
+            try:
+                result = self._http.send(_request(self._http, call))
+            except httpx.TransportError as error:
+                result = error
+            if isinstance(result, httpx.Response) and result.is_success:
+                return call.read(_data(result))
+            self._sleep(_wait(result, attempt, self._attempts))
+        raise ServiceError("no attempt was made")
+
+    def log(
+        self, trial: str, *, kinds: Sequence[str] = (), user: str | None = None, newest_first: bool = False, page: int = 500
+    ) -> Iterator[Event]:
+        """The events, fetched page by page."""
+        cursor: str | None = None
+        while True:
+            some = self.log_page(trial, kinds=kinds, user=user, newest_first=newest_first, limit=page, cursor=cursor)
+            yield from some.items
+            if (cursor := some.next) is None:
+                return
+
+    def export(self, trial: str, path: Path | str, form: str = "csv") -> Path:
+        """Write every decision with its outcome to a file: csv, json or xlsx."""
+        with closing(self._http.send(_request(self._http, _export(trial, form)), stream=True)) as response:
+            if not response.is_success:
+                response.read()
+                raise _error(response.status_code, _data(response))
+            with Path(path).open("wb") as file:
+                file.writelines(response.iter_bytes())
+        return Path(path)
+
+
+class AsyncClient(Methods):
+    """A service by its address, for asyncio. Tasks of one loop may share it."""
+
+    def __init__(
+        self,
+        address: str = "http://127.0.0.1:8000",
+        *,
+        token: str | None = None,
+        timeout: float = TIMEOUT,
+        attempts: int = ATTEMPTS,
+        transport: httpx.AsyncBaseTransport | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._http = httpx.AsyncClient(base_url=address, headers=_bearer(token), timeout=timeout, transport=transport)
+        self._attempts, self._sleep = attempts, sleep
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def send(self, call: Call[T]) -> T:
+        """Make a request, again if it fails on the way."""
+        for attempt in range(self._attempts):
+            result: httpx.Response | httpx.TransportError
+            try:
+                result = await self._http.send(_request(self._http, call))
+            except httpx.TransportError as error:
+                result = error
+            if isinstance(result, httpx.Response) and result.is_success:
+                return call.read(_data(result))
+            await self._sleep(_wait(result, attempt, self._attempts))
+        raise ServiceError("no attempt was made")
+
+    async def log(
+        self, trial: str, *, kinds: Sequence[str] = (), user: str | None = None, newest_first: bool = False, page: int = 500
+    ) -> AsyncIterator[Event]:
+        """The events, fetched page by page."""
+        cursor: str | None = None
+        while True:
+            search = Calls.log_page(trial, kinds=kinds, user=user, newest_first=newest_first, limit=page, cursor=cursor)
+            some = await self.send(search)
+            for event in some.items:
+                yield event
+            if (cursor := some.next) is None:
+                return
+
+    async def export(self, trial: str, path: Path | str, form: str = "csv") -> Path:
+        """Write every decision with its outcome to a file: csv, json or xlsx."""
+        request = _request(self._http, _export(trial, form))
+        async with aclosing(await self._http.send(request, stream=True)) as response:
+            if not response.is_success:
+                await response.aread()
+                raise _error(response.status_code, _data(response))
+            with Path(path).open("wb") as file:
+                async for piece in response.aiter_bytes():
+                    file.write(piece)
+        return Path(path)
+
+
+# Requests
+
+
+_status, _receipt = partial(read, Status), partial(read, Receipt)
+
+
+def _page(item: Callable[[Any], T]) -> Callable[[Any], Page[T]]:
+    return lambda d: Page([item(one) for one in d["items"]], d["next"])
+
+
+def _get(trial: str, path: str, answer: Callable[[Any], T], *, patient: bool = False, **params: Any) -> Call[T]:
+    return Call("GET", _address(trial, path), answer, _given(**params), patient=patient)
+
+
+def _post(trial: str, path: str, answer: Callable[[Any], T], key: str | None, **body: Any) -> Call[T]:
+    return Call("POST", _address(trial, path), answer, json=_plain(_given(**body)), headers=_key(key))
+
+
+def _export(trial: str, form: str) -> Call[None]:
+    return _get(trial, "export", lambda _: None, patient=True, format=form)
+
+
+def _address(trial: str, path: str) -> str:
+    steps = [trial, *path.split("/")] if path else [trial]
+    return "/".join(["/v1/trials", *(quote(step, safe="") for step in steps)])
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _key(key: str | None) -> dict[str, str]:
+    key = uuid.uuid4().hex if key is None else key
+    if not 0 < len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable():
+        expected = f"an Idempotency-Key of 1 to {LONGEST_KEY} printable ASCII characters, or None to have one made"
+        raise InputError(f"key must be {expected}, got {key[:LONGEST_KEY]!r}", ("key",))
+    return {"Idempotency-Key": key}
+
+
+def _plain(value: Any, at: tuple[str | int, ...] = ()) -> Any:
+    """A body as JSON data; numbers and arrays of NumPy turn themselves into Python's."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {name: _plain(inner, (*at, str(name))) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner, (*at, i)) for i, inner in enumerate(value)]
+    name = ".".join(map(str, at))
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{name} must be a finite number, got {value}; leave it out if it is not known", at)
+    if value is not None and not isinstance(value, str | int | float):
+        raise InputError(f"{name} must be a number, a text, a list or a mapping, got {type(value).__name__}", at)
+    return value
+
+
+def _request(http: httpx.Client | httpx.AsyncClient, call: Call[Any]) -> httpx.Request:
+    sent = {name: getattr(call, name) for name in ("method", "params", "json", "content", "headers")}
+    timeout = None if call.patient else httpx.USE_CLIENT_DEFAULT
+    return http.build_request(url=call.path, timeout=timeout, **sent)
+
+
+def _bearer(token: str | None) -> dict[str, str]:
+    """The header with a token; no message ever has it."""
+    if token is None:
+        return {}
+    text = token.strip()
+    if not text or not text.isascii() or not text.isprintable():
+        raise ConfigError("token must be one line of printable ASCII characters, such as `drimed token create` shows")
+    return {"Authorization": f"Bearer {text}"}
+
+
+# Answers
+
+
+def _data(response: httpx.Response) -> Any:
+    """The JSON of an answer; None where a refusal has none."""
+    try:
+        return response.json()
+    except ValueError:
+        if response.is_success:
+            raise ServiceError(f"{response.url} did not answer with JSON; is it a drimed service?") from None
+        return None
+
+
+def _wait(result: httpx.Response | httpx.TransportError, attempt: int, attempts: int) -> float:
+    """Seconds before another try: longer each time, never all clients at once, and as the service asked.
+
+    Raises the error that ended the last try, and one that another try would not change.
+    """
+    last, after = attempt == attempts - 1, ""
+    if isinstance(result, httpx.Response):
+        if last or result.status_code not in AGAIN:
+            raise _error(result.status_code, _data(result))
+        after = result.headers.get("retry-after", "")
+    elif last:
+        raise ServiceError(f"no answer from {result.request.url}: {result!r}") from result
+    wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0**attempt) * random.uniform(0.5, 1.0)
+    return max(wait, min(60.0, float(after))) if after.isdigit() else wait
+
+
+def _error(status: int, data: object) -> DrimedError:
+    """The error for a refusal, as if the trial were here; `data` is its problem+json."""
+    problem: Mapping[str, Any] = data if isinstance(data, Mapping) else {}
+    detail = str(problem.get("detail") or f"the service answered with status {status}")
+    kind = str(problem.get("type", "")).rpartition(":")[2]
+    listed = [e for e in problem.get("errors", ()) if isinstance(e, Mapping)]
+    faults = [Fault(tuple(e.get("path", ())), str(e.get("detail", "")), e.get("line"), e.get("row")) for e in listed]
+    path = faults[0].path if faults else ()
+    if kind in LISTS and faults:
+        return LISTS[kind](faults)
+    if problem.get("kind") is not None:
+        return UnknownNameError(str(problem["kind"]), str(problem.get("name")), (), path, message=detail)
+    if status in (401, 403):
+        return AccessError(detail)
+    if status == 409:
+        return ConflictError(detail, path)
+    if status in (400, 404, 413, 415, 422):
+        return InputError(detail, path) if len(faults) < 2 else BatchError(faults)
+    return StoreError(detail) if status == 503 else ServiceError(detail)

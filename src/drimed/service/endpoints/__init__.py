@@ -1,1 +1,0 @@
-"""The endpoints under /v1, and what they take and answer."""

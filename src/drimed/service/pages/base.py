@@ -1,0 +1,468 @@
+"""Pages: who may see them, forms that are safe to send, templates in which everything is escaped, and static files.
+
+Every form carries a key that only pages of this browser know, and a random text: sent twice, it is done once. An error
+is shown beside its input, or beside its row of a sheet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import resources
+from pathlib import PurePosixPath
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
+from jinja2 import Environment
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import FormData, UploadFile
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import Message
+
+from drimed.errors import DrimedError, InputError, UnconfirmedError
+from drimed.findings import page
+from drimed.formatting import number, short
+from drimed.records import Decision, Fault
+from drimed.service import auth, problems
+from drimed.service.problems import TITLES, Refusal
+from drimed.service.routing import AT_ONCE, ROLE, SMALL_BODY, TRIAL, admit, limit_body, service_of
+from drimed.service.runtime import Reply, Retry, Service
+from drimed.trial.changes import CHANGES
+from drimed.trial.columns import control_plot
+from drimed.trial.seasons import when
+from drimed.trial.tables import cells, workbook, writing
+from drimed.trial.tables.decoding import decode
+from drimed.trial.tables.table import Record, read
+from drimed.trial.transaction import Transaction
+
+PUBLIC = "public"  # permission of a page that everybody may see
+FORM_COOKIE = "drimed_form"  # a random text that only this browser knows
+KEY, ONCE = "form_key", "once"  # hidden fields of every form
+MOST_FIELDS = 20_000
+MOST_BYTES = 4 * 1024 * 1024  # of one field; the body as a whole has its own limit
+SMALL_FORM = 16 * 1024  # bytes of a public form
+MOST_SHOWN = 200  # rows of a sheet with errors
+CACHED = "public, max-age=31536000, immutable"
+MEDIA = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; form-action 'self'; "
+        "base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+# Messages after something was done; the address holds only the key.
+DONE = {
+    "created": "The trial was created.",
+    "episode": "The season is open.",
+    "recorded": "The outcome was recorded.",
+    "amended": "The outcome was corrected. The old values stay in the log.",
+    "missing": "The outcome was marked as missing. If it comes after all, it can still be recorded.",
+    "nothing": "That was recorded already; nothing has changed.",
+} | {change.path: change.done for change in CHANGES.values()}
+_ONCE = re.compile(r"[A-Za-z0-9_-]{8,64}")
+T = TypeVar("T")
+
+
+@dataclass
+class Visit:
+    """One request for a page."""
+
+    request: Request
+    service: Service
+    caller: auth.Caller | None  # None: on a public page
+    form: FormData = field(default_factory=FormData)
+
+    @property
+    def trial(self) -> str:
+        """The trial that the address names."""
+        return str(self.request.path_params["trial"])
+
+    @property
+    def actor(self) -> str:
+        """The actor in the log."""
+        return self.caller.actor if self.caller is not None else ""
+
+    @property
+    def blinded(self) -> bool:
+        """Whether arms are hidden from the visitor."""
+        return self.caller is not None and self.caller.blinded
+
+    def may(self, role: str, trial: str | None = None) -> bool:
+        """Whether something that needs a permission is shown."""
+        return self.caller is not None and self.caller.may(role, trial if trial is not None else self.caller.trial)
+
+    def query(self, name: str, default: str = "") -> str:
+        """A query parameter of the address."""
+        return self.request.query_params.get(name, default)[:200]
+
+    def field(self, name: str) -> str:
+        """A field of the form, as text."""
+        value = self.form.get(name)
+        return value.strip() if isinstance(value, str) else ""
+
+    def done(self) -> str | None:
+        """The message about what was just done."""
+        return DONE.get(self.query("done"))
+
+    def page(self, template: str, status: int = 200, **context: Any) -> Response:
+        """Render a page."""
+        secret = self.request.cookies.get(FORM_COOKIE) or secrets.token_urlsafe(24)
+        roles = {"read": auth.READ, "tell": auth.TELL, "ask": auth.ASK_TELL, "manage": auth.MANAGE}
+        hidden = {"form_key": form_key(self.request, secret), "once": secrets.token_urlsafe(12)}
+        text = environment().get_template(template).render(visit=self, roles=roles, **hidden, **context)
+        response = HTMLResponse(text.encode(errors="replace"), status)  # what was sent may hold half characters
+        if FORM_COOKIE not in self.request.cookies:
+            set_cookie(self.request, response, FORM_COOKIE, secret)
+        return response
+
+    async def act(self, act: Callable[[Transaction], str], *, tells: bool = False) -> Response:
+        """Change the trial, once however often the form is sent, and go to the address that `act` returns."""
+        work = lambda tx: Reply(303, act(tx).encode(), tells=tells)  # noqa: E731
+        reply = await self.service.write(self.trial, work, actor=self.actor, retry=self.retry())
+        return go(reply.text.decode())
+
+    def retry(self) -> Retry | None:
+        """The form as a request that may come twice: the same page, sent with the same content."""
+        once = self.field(ONCE)
+        if not _ONCE.fullmatch(once):
+            return None
+        digest = hashlib.sha256(self.request.url.path.encode())
+        for name, value in self.form.multi_items():
+            if isinstance(value, UploadFile):
+                value.file.seek(0)
+                content = value.file.read()
+                value.file.seek(0)
+            else:
+                content = value.encode()
+            if name not in (KEY, ONCE):
+                digest.update(f"{len(name)}:{name}:{len(content)}:".encode() + content)
+        return Retry(self.actor, f"form-{once}-{digest.hexdigest()[:32]}", digest.hexdigest())
+
+    def confirmed(self, act: Callable[[bool], T]) -> T:
+        """Do it; unlikely values only if the form confirms exactly these."""
+        try:
+            return act(False)
+        except UnconfirmedError as error:
+            if self.field("confirm") != _mark(error):
+                raise
+            return act(True)
+
+    async def sent(self, what: str) -> Sent:
+        """The file that came with the form, or else the pasted text."""
+        file, text = self.form.get("file"), self.form.get("text")
+        if isinstance(file, UploadFile) and file.filename:
+            return Sent(file.filename, await file.read())
+        if not isinstance(text, str) or not text.strip():
+            raise InputError(f"choose {what} or paste its text")
+        return Sent("", _lines(text))
+
+    def download(self, name: str, rows: Sequence[Record], empty: Sequence[str] = ()) -> Response:
+        """A sheet to save, CSV or .xlsx by the address; `empty` are its columns if it has no rows."""
+        suffix = PurePosixPath(self.request.url.path).suffix
+        headers = {"Content-Disposition": f'attachment; filename="{name}{suffix}"'}
+        if suffix == workbook.SUFFIX:
+            return Response(writing.sheet(rows, suffix, empty), headers=headers, media_type=workbook.MEDIA)
+        text = writing.csv_text(rows, empty)
+        return Response(text.encode("utf-8-sig"), headers=headers, media_type="text/csv; charset=utf-8")
+
+
+# Routes
+
+
+class Paged(APIRoute):
+    """A route whose endpoint takes a Visit."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        role = str((self.openapi_extra or {})[ROLE])
+        show: Callable[[Visit], Awaitable[Response]] = self.endpoint.show  # type: ignore[attr-defined]
+
+        async def handler(request: Request) -> Response:
+            visit = Visit(request, service_of(request), None)
+            try:
+                if request.method == "POST":
+                    auth.refuse_other_sites(request)
+                if role != PUBLIC:
+                    visit.caller = await admit(request, role)
+                if request.method == "POST":
+                    await _read_form(visit, role)
+                response = await show(visit)
+            except Refusal as refusal:
+                response = refused_page(visit, refusal)
+            except HTTPException as error:
+                response = refused_page(visit, Refusal(error.status_code, "malformed", str(error.detail)))
+            except DrimedError as error:
+                response = refused_page(visit, problems.refusal(error))
+            finally:
+                await visit.form.close()
+            response.headers.update(HEADERS)
+            return response
+
+        return handler
+
+
+class Pages(APIRouter):
+    """A router of pages."""
+
+    def __init__(self) -> None:
+        super().__init__(route_class=Paged, include_in_schema=False)
+
+    def page(
+        self, path: str, role: str, *, method: str = "GET"
+    ) -> Callable[[Callable[[Visit], Any]], Callable[[Visit], Any]]:
+        """The page at an address, for visitors with a permission."""
+
+        def added(show: Callable[[Visit], Any]) -> Callable[[Visit], Any]:
+            async def endpoint() -> None:
+                """Answered by the route itself."""
+
+            endpoint.show = show  # type: ignore[attr-defined]
+            endpoint.__name__ = show.__name__
+            self.add_api_route(path, endpoint, methods=[method], openapi_extra={ROLE: role})
+            return show
+
+        return added
+
+
+async def _read_form(visit: Visit, role: str) -> None:
+    """Read and check a form; a large one is read in a thread, which has a loop of its own."""
+    request = visit.request
+    _, options = parse_options_header(request.headers.get("content-type"))
+    if options.get(b"charset", b"utf-8").lower() not in (b"utf-8", b"utf8"):  # Python knows charsets that lose text
+        raise Refusal(400, "malformed", "a form must be sent as UTF-8")
+    takes_files = request.url.path == "/new" or request.url.path.endswith(("/ask", "/tell"))
+    large = visit.service.settings.largest_body if takes_files else SMALL_BODY
+    limit_body(request.scope, SMALL_FORM if role == PUBLIC else large)
+    body = await request.body()
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def parse() -> FormData:
+        again = Request(request.scope, receive)
+        return await again.form(max_files=2, max_fields=MOST_FIELDS, max_part_size=MOST_BYTES)
+
+    visit.form = await parse() if len(body) <= AT_ONCE else await visit.service.parse(lambda: asyncio.run(parse()))
+    secret, key = request.cookies.get(FORM_COOKIE, ""), visit.field(KEY)
+    if not secret or not hmac.compare_digest(form_key(request, secret).encode(), key.encode()):
+        detail = "this form is out of date or was not made by these pages; go back, reload the page, and send it again"
+        raise Refusal(403, "forbidden", detail)
+
+
+def form_key(request: Request, secret: str) -> str:
+    """The key of a form: only pages that this browser got with this token know it."""
+    token = request.cookies.get(auth.COOKIE, "")
+    return hmac.new(secret.encode(), b"drimed form " + token.encode(), hashlib.sha256).hexdigest()
+
+
+def set_cookie(request: Request, response: Response, name: str, value: str) -> None:
+    """Set a cookie that scripts cannot read and other sites cannot send."""
+    response.set_cookie(name, value, path="/", httponly=True, samesite="strict", secure=request.url.scheme == "https")
+
+
+def no_such_page(request: Request, refusal: Refusal) -> Response:
+    """The page for an address that does not exist."""
+    response = refused_page(Visit(request, service_of(request), None), refusal)
+    response.headers.update(HEADERS)
+    return response
+
+
+def refused_page(visit: Visit, refusal: Refusal) -> Response:
+    """A page that says why; an unknown visitor is asked to sign in, one who may only tell is led there."""
+    request = visit.request
+    if refusal.status == 401:
+        here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        back = f"?next={quote(here, safe='')}" if request.method == "GET" and here != "/" else ""
+        response = go("/sign-in" + back)
+        if auth.COOKIE in request.cookies:
+            response.delete_cookie(auth.COOKIE, path="/")
+        return response
+    caller, trial, tell = getattr(request.state, "caller", None), request.path_params.get("trial"), None
+    if refusal.status == 403 and trial and TRIAL.fullmatch(trial) and caller and caller.may(auth.TELL, trial):
+        visit.caller, tell = visit.caller or caller, f"/trials/{trial}/tell"
+    response = visit.page("refused.html", refusal.status, title=TITLES[refusal.kind], detail=refusal.detail, tell=tell)
+    if "Retry-After" in refusal.headers:
+        response.headers["Retry-After"] = refusal.headers["Retry-After"]
+    return response
+
+
+def go(address: str) -> Response:
+    """Go to another of these pages, with GET."""
+    return RedirectResponse(address, 303)
+
+
+def whole(text: str, digits: int = 9) -> int | None:
+    """A whole number of at most `digits` digits, from an address or a form; None: it is none.
+
+    >>> whole("12"), whole("-1"), whole(""), whole("1234567", 6)
+    (12, None, None, None)
+    """
+    return int(text) if text.isdecimal() and len(text) <= digits else None
+
+
+# Errors of forms
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A sheet or a file that was uploaded or pasted."""
+
+    name: str  # of the file; empty: pasted
+    data: bytes | str
+
+    @property
+    def text(self) -> str:
+        """The text to correct in place; a workbook as CSV."""
+        if isinstance(self.data, str):
+            return self.data
+        try:
+            if workbook.is_one(self.data):
+                return writing.table_text(read(self.data, self.name))
+            return _lines(decode(self.data, self.name)[0])
+        except DrimedError:
+            return ""
+
+
+@dataclass(frozen=True)
+class SheetRow:
+    """A row of a sheet as it came, with its errors."""
+
+    number: int
+    cells: list[str]
+    errors: list[str]
+
+
+@dataclass(frozen=True)
+class FormErrors:
+    """Errors of a form."""
+
+    form: str = ""  # which one of the page
+    found: list[tuple[str, str]] = field(default_factory=list)  # (name of the input, or empty: the form; message)
+    mark: str = ""  # sent back to confirm the values; empty: there is nothing to confirm
+    text: str = ""  # the sheet as it came, to correct it in place
+    columns: list[str] = field(default_factory=list)
+    rows: list[SheetRow] = field(default_factory=list)
+    left_out: int = 0  # rows without errors that are not shown
+
+    @property
+    def status(self) -> int:
+        """The status of the page that shows the form."""
+        return 422 if self.found else 200
+
+    def at(self, form: str, name: str) -> str:
+        """The message beside an input."""
+        return "; ".join(message for at, message in self.found if at == name) if form == self.form else ""
+
+
+NO_ERRORS = FormErrors()
+
+
+def form_errors(form: str, error: DrimedError, place: Callable[[Fault], str] = lambda _: "") -> FormErrors:
+    """An error for the form that caused it; `place` finds the input of a fault."""
+    found = [(place(fault), fault.message) for fault in error.faults] or [("", str(error))]
+    return FormErrors(form, found, _mark(error))
+
+
+def sheet_errors(sent: Sent, error: DrimedError) -> FormErrors:
+    """An error for a sheet, with each message beside its row."""
+    messages: dict[int, list[str]] = {}
+    for fault in error.faults:
+        if fault.row is not None:
+            messages.setdefault(fault.row, []).append(fault.message)
+    if not messages:
+        return replace(form_errors("sheet", error), text=sent.text)
+    try:
+        table = read(sent.data, sent.name)
+        columns = list(table.names)
+        rows = [(r.number, [cells.text(r.cells.get(n, "")) for n in columns]) for r in table.rows]
+    except DrimedError:  # of a sheet that cannot be read, its lines
+        columns, rows = [], [(i, [line]) for i, line in enumerate(sent.text.split("\n"), 1)]
+    near = {n + d for n in messages for d in (-1, 0, 1)}
+    shown = [SheetRow(n, row, messages.get(n, [])) for n, row in rows if n in near or len(rows) <= MOST_SHOWN]
+    numbers = {row.number for row in shown}
+    shown += [SheetRow(n, [], said) for n, said in sorted(messages.items()) if n not in numbers]
+    shown = shown[: 2 * MOST_SHOWN]
+    found = [(f"row-{n}", f"Row {n}: {'; '.join(said)}") for n, said in sorted(messages.items())]
+    return FormErrors("sheet", found, _mark(error), sent.text, columns, shown, len(rows) - len(shown))
+
+
+def _mark(error: DrimedError) -> str:
+    """The text that confirms the values of an error, and no others."""
+    if not isinstance(error, UnconfirmedError):
+        return ""
+    return hashlib.sha256("\n".join(map(str, error.faults)).encode()).hexdigest()[:16]
+
+
+def _lines(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+# Templates and static files
+
+
+@cache
+def environment() -> Environment:
+    """The templates of these pages."""
+    made = page.environment("drimed.service.pages")
+    made.filters |= {"seg": lambda name: quote(str(name), safe="", errors="replace"), "number": number, "shown": shown}
+    made.globals |= {"asset": asset, "control_plot": control_plot, "place": place, "season": when}
+    return made
+
+
+def shown(value: float | str) -> str:
+    """A recorded value: the level of a category as it is, a number in short.
+
+    >>> shown("sand"), shown(6.125)
+    ('sand', '6.12')
+    """
+    return value if isinstance(value, str) else short(value)
+
+
+def place(decision: Decision) -> str:
+    """The user and the plot of a decision.
+
+    >>> from types import SimpleNamespace as D
+    >>> place(D(user="north", plot="A1", block="A")), place(D(user="north", plot=None, block=None))
+    ('north, plot A1 in block A', 'north')
+    """
+    plot = "" if decision.plot is None else f", plot {decision.plot}"
+    return decision.user + plot + ("" if decision.block is None else f" in block {decision.block}")
+
+
+static = APIRouter(include_in_schema=False)
+
+
+@cache
+def static_files() -> dict[str, bytes]:
+    """The files that pages load, by name."""
+    folders = [resources.files(package) / "static" for package in ("drimed.service.pages", "drimed.findings")]
+    return {f.name: f.read_bytes() for at in folders for f in at.iterdir() if f.name.rpartition(".")[2] in MEDIA}
+
+
+@cache
+def asset(name: str) -> str:
+    """The address of a file, which changes when the file does."""
+    return f"/static/{name}?v={hashlib.sha256(static_files()[name]).hexdigest()[:12]}"
+
+
+@static.get("/static/{name}")
+async def static_file(request: Request) -> Response:
+    """A file that pages load."""
+    name, files = request.path_params["name"], static_files()
+    if name not in files:
+        raise HTTPException(404)
+    return Response(files[name], media_type=MEDIA[name.rpartition(".")[2]], headers={"Cache-Control": CACHED})

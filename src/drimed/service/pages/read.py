@@ -1,0 +1,497 @@
+"""Pages that show: all trials, signing in, a trial's overview and plan, its decisions and changes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from drimed.findings import page as findings
+from drimed.findings.analyse import Analysis
+from drimed.findings.charts import allocation, forest
+from drimed.findings.checks import no_promise
+from drimed.findings.effects import EVERYBODY, groups
+from drimed.findings.stopping import words
+from drimed.formatting import number, percent, short
+from drimed.records import Decision, Effect, Event, Status
+from drimed.service import auth
+from drimed.service.api import unseeded
+from drimed.service.auth import ANY, ASK_TELL, READ
+from drimed.service.pages.base import NO_ERRORS, PUBLIC, FormErrors, Pages, Visit, go, set_cookie, shown, whole
+from drimed.service.problems import Refusal
+from drimed.service.runtime import PATIENCE
+from drimed.trial import blinding, queries, sheets
+from drimed.trial import events as kinds
+from drimed.trial.columns import control_plot
+from drimed.trial.model_free import REWARD
+from drimed.trial.model_ranges import seasons_before
+from drimed.trial.parts import Cohort, User
+from drimed.trial.queries import SEARCHES, Found, Search
+from drimed.trial.spec import TrialSpec
+from drimed.trial.state import TrialState
+from drimed.trial.trial import Trial
+from drimed.trial.tried import untried
+from drimed.trial.why import at_most, both_ends, in_words, possible
+
+TRIALS = 30  # on a page of all trials
+USERS = 20  # on a page of the overview's tables
+PLAN_USERS = 100  # on a page of the plan
+MOST_NAMES = 300  # that a list to choose from holds
+MOST_CHANGES = 50
+KEPT = ("who", "on", "by", "users")  # choices of a reader, in the address of the overview
+CHANGES = tuple(k for k in kinds.KINDS if k not in (kinds.DECISION, kinds.OUTCOME, kinds.SNAPSHOT))
+PREFERENCES = (kinds.PREFERENCE, kinds.CONTROL)
+DEFAULT = "default"  # as the trial file says for all users
+
+routes = Pages()
+
+
+# All trials, signing in
+
+
+@routes.page("/", ANY)
+async def trials(visit: Visit) -> Response:
+    """Every trial that the caller may see, with alarms as far as computing budget and patience go."""
+    service = visit.service
+    only = visit.caller.trial if visit.caller is not None else None
+    names = [n for n in await service.run(service.store.names) if only in (None, n)]
+    page = min(whole(visit.query("page"), 6) or 0, max(0, (len(names) - 1) // TRIALS))
+    newest = names[::-1][page * TRIALS : (page + 1) * TRIALS]
+    statuses = await asyncio.gather(*(service.read(name, lambda t: t.status()) for name in newest))
+    alarms: dict[str, list[str]] = {}  # of trials whose analysis is there
+    if visit.blinded:
+        statuses = [blinding.blinded_status(s) for s in statuses]
+    else:
+        analyses, until = service.analyses, time.monotonic() + PATIENCE
+        for s in statuses:
+            left = until - time.monotonic()
+            one = await analyses.get(s.name, s.hash, left, needed=False) if left > 0 else analyses.newest(s.name)
+            if one is not None and one.analysis is not None:
+                alarms[s.name] = [alarm.what for alarm in one.analysis.checks.alarms]
+    pages = -(-len(names) // TRIALS)
+    return visit.page("home.html", trials=statuses, alarms=alarms, page=page, pages=pages, total=len(names))
+
+
+@routes.page("/sign-in", PUBLIC)
+async def ask_for_token(visit: Visit) -> Response:
+    """The sign-in form; a service without tokens needs none."""
+    if await visit.service.run(visit.service.access.check_open):
+        response = go("/")
+        response.delete_cookie(auth.COOKIE, path="/")
+        return response
+    return _sign_in(visit, visit.query("next"))
+
+
+@routes.page("/sign-in", PUBLIC, method="POST")
+async def sign_in(visit: Visit) -> Response:
+    """Keep the token in a cookie, if it is valid."""
+    text, after = visit.field("token"), visit.field("next")
+    if not text.isascii() or not text.isprintable() or ";" in text:
+        return _sign_in(visit, after, error="This is not a token: tokens begin with “drimed_”.", status=422)
+    headers = [(k, v) for k, v in visit.request.scope["headers"] if k not in (b"authorization", b"cookie")]
+    headers.append((b"authorization", b"Bearer " + (text or "none").encode()))
+    try:
+        await visit.service.identify(Request({**visit.request.scope, "headers": headers}))
+    except Refusal as refusal:
+        if refusal.status != 401:
+            return _sign_in(visit, after, error=refusal.detail, status=refusal.status)
+        return _sign_in(visit, after, error="This token is not known, or it has expired or was revoked.", status=422)
+    response = go(local_address(after))
+    set_cookie(visit.request, response, auth.COOKIE, text)
+    return response
+
+
+@routes.page("/sign-out", PUBLIC, method="POST")
+async def sign_out(visit: Visit) -> Response:
+    """Forget the token."""
+    response = go("/sign-in")
+    if auth.COOKIE in visit.request.cookies:
+        response.delete_cookie(auth.COOKIE, path="/")
+    return response
+
+
+def _sign_in(visit: Visit, after: str, *, error: str | None = None, status: int = 200) -> Response:
+    return visit.page("sign_in.html", status, after=local_address(after), error=error)
+
+
+def local_address(text: str) -> str:
+    """An address in these pages; anything else becomes the first page.
+
+    >>> [local_address(a) for a in ("/trials/t?who=a", "//elsewhere.org", "https://elsewhere.org", "/\\\\x")]
+    ['/trials/t?who=a', '/', '/', '/']
+    """
+    plain = text.startswith("/") and not text.startswith("//") and "\\" not in text and text.isprintable()
+    return text if plain else "/"
+
+
+# Overview
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Whose effects on what are shown, and what else there is to choose."""
+
+    who: str
+    on: str
+    groups: list[str]
+    users: list[str]  # empty: too many to list
+    measures: list[str]
+
+
+@routes.page("/trials/{trial}", READ)
+async def overview(visit: Visit) -> Response:
+    """The findings of a trial on one page."""
+    status = await visit.service.read(visit.trial, lambda t: t.status())
+    analyses = visit.service.analyses
+    analysed = await analyses.get(visit.trial, status.hash)
+    analysis = None if analysed is None else analysed.analysis
+    more = {"a": None} if analysis is None else await visit.service.run(lambda: _findings(visit, analysis))
+    kept = {name: value for name, value in visit.request.query_params.items() if name in KEPT}
+    current = analysed is None or analysed.hash == status.hash
+    behind = 0 if current or analysed is None else max(1, status.events - analysed.events)
+
+    def here(**changed: object) -> str:
+        return f"/trials/{visit.trial}?{urlencode(kept | changed)}"
+
+    return visit.page(
+        "overview.html", s=status, tab="overview", live=True, worked=analysed, behind=behind, kept=kept,
+        wait=-int(-analyses.wait() // 1), here=here, **more,
+    )  # fmt: skip
+
+
+def _findings(visit: Visit, analysis: Analysis) -> dict[str, Any]:
+    state = analysis.seen.state
+    users, named = list(state.users), [g for g in groups(state) if g != EVERYBODY]
+    pages = max(1, -(-len(users) // USERS))
+    at = min(whole(visit.query("users"), 6) or 0, pages - 1)
+    who, on = visit.query("who") or EVERYBODY, visit.query("on") or REWARD
+    if who not in (EVERYBODY, findings.GROUPED, *named) and who not in state.users:
+        who = EVERYBODY
+    measures = [REWARD, *(m for m in state.problem.metrics if m != REWARD)]
+    if on not in measures or (who in state.users and who not in named):
+        on = REWARD  # single users are estimated on the reward only
+    view = findings.View(who, [on], users[at * USERS : (at + 1) * USERS], visit.query("by") == "user")
+    return findings.shown(analysis, view) | {
+        "choice": Choice(who, on, named, users if len(users) <= MOST_NAMES else [], measures),
+        "users_page": at,
+        "users_pages": pages,
+        "users_total": len(users),
+        "foreseen": visit.may(ASK_TELL, visit.trial),  # the next decisions are shown to callers who may ask
+    }
+
+
+# Plan
+
+
+@routes.page("/trials/{trial}/plan", READ)
+async def plan(visit: Visit) -> Response:
+    """The trial file as it stands, without the seed, and what is promised."""
+    state = await visit.service.read(visit.trial, lambda trial: trial.state())
+    spec, names = state.spec, list(state.users)
+    pages = max(1, -(-len(names) // PLAN_USERS))
+    page = min(whole(visit.query("users"), 6) or 0, pages - 1)
+    status = queries.status(state)
+    return visit.page(
+        "plan.html",
+        s=status,
+        tab="plan",
+        reward="" if spec.preference is None else reward(spec.preference),
+        reward_unit=spec.reward.unit,
+        control="" if spec.control is None else control(spec.control),
+        file=json.dumps(unseeded(spec.plain()), indent=2, ensure_ascii=False),
+        promise=promise(state),
+        stopping=words(spec.stopping),
+        rehearsed=_rehearsed(state),
+        users=user_rows(state, names[page * PLAN_USERS : (page + 1) * PLAN_USERS]),
+        page=page,
+        pages=pages,
+        size=PLAN_USERS,
+    )
+
+
+def promise(state: TrialState) -> list[str]:
+    """The promise to users, in sentences."""
+    traits, spec = state.policy.traits, state.spec
+    guard = traits.guard.partition(" ")[0]
+    if guard == "off":
+        return ["Guard off: nothing keeps decisions near the control."]
+    sentences = [f"Guard {guard}: {traits.promise}."]
+    limits = [] if traits.tolerance is None else [("reward", "below", traits.tolerance, spec.reward.unit)]
+    for rail in spec.guardrails:
+        metric = spec.metrics[rail.metric]
+        limits.append((rail.metric, "above" if metric.better == "lower" else "below", rail, metric.unit))
+    for what, way, limit, unit in limits:
+        by = at_most(limit.relative, limit.absolute, what, unit)
+        may = f"may be {way} that of the control by at most {by}" if by else f"may not be {way} that of the control"
+        sentences.append(f"The expected {what} of a decision {may}.")
+    if traits.confidence == "anytime":
+        sentences.append(f"This holds for all decisions at once, except with a probability of {percent(spec.delta)}.")
+    elif traits.confidence is not None:
+        sentences.append(f"This holds with {number(100 * float(traits.confidence))} % confidence for each decision.")
+    return sentences
+
+
+def _rehearsed(state: TrialState) -> str:
+    """The rehearsal that was run before the trial was created; empty: none."""
+    seen = state.created.body.get("rehearsal")
+    if seen is None:
+        return ""
+    power = "" if seen["power"] is None else f" A better arm was found in {percent(seen['power'])} of them."
+    return (
+        f"Before it was created, this trial was simulated {seen['trials']} times over {seen['seasons']} seasons "
+        f"(scenario: {seen['scenario']}): {percent(seen['control'])} of decisions were for the control.{power} "
+        f"Rehearsal {seen['hash'][:16]}."
+    )
+
+
+def user_rows(state: TrialState, names: Sequence[str]) -> list[dict[str, str]]:
+    """Users as they are now, for a table."""
+    rows, offered = [], [a for a in state.spec.arms if a not in state.retired]
+    for name in names:
+        user = state.profile(name).definition
+        resolved, cohort = state.spec.resolved(user), state.spec.cohorts.get(user.cohort or "", Cohort())
+        weighs = user.preference is not None or cohort.preference is not None
+        compares = user.control is not None or cohort.control is not None
+        arms = [a for a in resolved.arms or offered if a in offered]
+        blocks = user.blocks or ({"": user.plots} if user.plots else {})
+        plots = "; ".join(f"{block}: {', '.join(own)}" if block else ", ".join(own) for block, own in blocks.items())
+        rows.append(
+            {
+                "name": name,
+                "group": state.spec.group_of(user) or "",
+                "cohort": user.cohort or "",
+                "about": ", ".join(f"{a} {shown(value)}" for a, value in (user.attributes or {}).items()),
+                "plots": plots,
+                "reward": reward(resolved.preference or {}) if weighs else DEFAULT,
+                "control": control(resolved.control or {}) if compares else DEFAULT,
+                "arms": "all" if len(arms) == len(offered) else ", ".join(arms),
+            }
+        )
+    return rows
+
+
+def reward(weights: Mapping[str, float]) -> str:
+    """Weights as the sum that they make.
+
+    >>> reward({"yield": 200, "leaching": -3, "water": -1.5, "colour": 0, "taste": 1})
+    '200 × yield − 3 × leaching − 1.5 × water + taste'
+    """
+    text = ""
+    for metric, weight in weights.items():
+        if weight:
+            sign = ("−" if weight < 0 else "") if not text else " − " if weight < 0 else " + "
+            text += sign + (metric if abs(weight) == 1 else f"{number(abs(weight))} × {metric}")
+    return text or "0"
+
+
+def control(shares: str | Mapping[str, float]) -> str:
+    """A control as text.
+
+    >>> control({"practice": 0.7, "split": 0.3, "none": 0})
+    '70 % practice, 30 % split'
+    """
+    if isinstance(shares, str):
+        return shares
+    return ", ".join(f"{number(100 * share)} % {arm}" for arm, share in shares.items() if share)
+
+
+# Decisions and changes
+
+
+@routes.page("/trials/{trial}/log", READ)
+async def log(visit: Visit) -> Response:
+    """Decisions that fit a search, page by page."""
+    if visit.query("show") == "changes":
+        return await _changes(visit)
+    text = visit.query("decision").strip()
+    if whole(text) is not None:
+        return go(f"/trials/{visit.trial}/decisions/{whole(text)}")
+    before = whole(visit.query("before"))
+    user, plot, block = (visit.query(name).strip() for name in ("user", "plot", "block"))
+    state = visit.query("state") if visit.query("state") in SEARCHES else ""
+    wanted = Search(user, visit.query("arm"), state, plot, block)
+
+    def look(trial: Trial) -> tuple[Status, TrialSpec, Found]:
+        with trial.reading() as (ledger, known):
+            return queries.status(known), known.spec, queries.search(ledger, known, wanted, before=before)
+
+    status, spec, found = await visit.service.read(visit.trial, look)
+    errors = FormErrors("search", [("decision", f"“{text}” is not the number of a decision")]) if text else NO_ERRORS
+    places = list(sheets.PLACES) if plot or block else sheets.places_of(found.decisions)
+    return visit.page(
+        "log.html", s=status, tab="log", found=found, wanted=wanted, searches=SEARCHES, spec=spec, errors=errors,
+        later=before is not None, most_read=queries.MOST_READ, places=places,
+    )  # fmt: skip
+
+
+async def _changes(visit: Visit) -> Response:
+    before = whole(visit.query("before"))
+
+    def look(trial: Trial) -> tuple[Status, list[Event], dict[int, str]]:
+        with trial.reading() as (ledger, state):
+            until = min(state.seq, before - 1) if before else state.seq
+            events = list(ledger.events(until=until, kinds=CHANGES, limit=MOST_CHANGES + 1, newest_first=True))
+            newest = next((e.seq for e in events if e.kind in PREFERENCES), None)
+            past = list(ledger.events(until=newest, kinds=PREFERENCES)) if newest is not None else []
+            return queries.status(state), events, _before_and_after(state, past)
+
+    status, events, from_to = await visit.service.read(visit.trial, look)
+    more = events[MOST_CHANGES - 1].seq if len(events) > MOST_CHANGES else None
+    rows = [(e, ": ".join(filter(None, (_change(e), from_to.get(e.seq))))) for e in events[:MOST_CHANGES]]
+    return visit.page("changes.html", s=status, tab="log", rows=rows, more=more)
+
+
+def _change(event: Event) -> str:
+    """What an event other than a decision or an outcome changed."""
+    body, user = event.body, event.user
+    texts = {
+        kinds.CREATED: "created",
+        kinds.EPISODE: f"season {body.get('name') or body.get('episode')} opened",
+        kinds.AMENDMENT: f"outcome of decision {event.decision} corrected",
+        kinds.MISSING: f"outcome of decision {event.decision} marked as missing",
+        kinds.USER: f"user {user} added",
+        kinds.PREFERENCE: f"preference of {user} changed",
+        kinds.CONTROL: f"control of {user} changed",
+        kinds.ARM: f"arm {body.get('arm')} added",
+        kinds.RETIRED: f"arm {body.get('arm')} retired",
+        kinds.LOOK: "a look at the stopping rules",
+        kinds.RULES: "stopping rules changed",
+        kinds.REVEALED: f"code opened for {f'decision {n}' if (n := body.get('decision')) else 'all decisions'}",
+    }
+    return texts.get(event.kind, event.kind)
+
+
+def _before_and_after(state: TrialState, events: Sequence[Event]) -> dict[int, str]:
+    """Preferences and controls before and after each change, by its number; `events` are all of them up to a moment."""
+    definitions: dict[str, list[User]] = {}
+    for profile in state.profiles.values() if events else ():
+        definitions.setdefault(profile.user, []).append(profile.definition)
+    texts = {}
+    for event in events:
+        pair = [state.spec.resolved(user) for user in definitions[str(event.user)][:2]]
+        del definitions[str(event.user)][0]
+        prefers = event.kind == kinds.PREFERENCE
+        texts[event.seq] = " → ".join(reward(u.preference or {}) if prefers else control(u.control or {}) for u in pair)
+    return texts
+
+
+@routes.page("/trials/{trial}/decisions/{decision}", ANY)
+async def decision(visit: Visit) -> Response:
+    """A decision with its reasons and its outcome."""
+    return await decision_page(visit)
+
+
+def decision_number(visit: Visit) -> int:
+    """The decision that the address names."""
+    text = str(visit.request.path_params["decision"])
+    wanted = whole(text)
+    if wanted is None:
+        raise Refusal(404, "unknown", f"expected the number of a decision, got {text[:50]!r}")
+    return wanted
+
+
+async def decision_page(visit: Visit, errors: FormErrors = NO_ERRORS, *, saw: str = "", status: int = 200) -> Response:
+    """The page of a decision; `saw` is the outcome that the sent form showed, empty: the present one."""
+    wanted = decision_number(visit)
+
+    def look(trial: Trial) -> dict[str, Any]:
+        with trial.reading() as (ledger, state):
+            found, events = queries.decision(ledger, state, wanted), queries.history(ledger, state, wanted)
+            now = queries.status(state)
+            if visit.blinded:
+                found, events = blinding.blinded(state, found), blinding.blinded_history(events, visit.actor)
+                return {"s": blinding.blinded_status(now), **_recorded(state, found, events, saw)}
+            told = possible(state, found)
+            return {
+                "s": now,
+                "first": events[0],
+                "openings": [o for o in blinding.openings(ledger, state) if o.decision in (None, wanted)],
+                "why_words": in_words(ledger, state, found),
+                "reward_unit": state.spec.reward.unit,
+                **_recorded(state, found, events[1:], saw),
+                **_charts(state, told, set(untried(ledger, state, told))),
+            }
+
+    context = await visit.service.read(visit.trial, look)
+    if visit.blinded:
+        return visit.page("decision_blinded.html", status, tab="tell", errors=errors, **context)
+    analyses = visit.service.analyses  # only the first analysis is waited for
+    patience = PATIENCE if analyses.newest(visit.trial) is None else 0.0
+    analysed = await analyses.get(visit.trial, context["s"].hash, patience, needed=False)
+    checks = None if analysed is None or analysed.analysis is None else analysed.analysis.checks
+    withdrawn = None if checks is None or checks.withdrawn is None else no_promise(checks.withdrawn)
+    return visit.page("decision.html", status, tab="log", errors=errors, no_promise=withdrawn, **context)
+
+
+def _recorded(state: TrialState, d: Decision, events: Sequence[Event], saw: str) -> dict[str, Any]:
+    """A decision, its user's group and attributes, and its outcome."""
+    spec, profile = state.spec, state.profile(d.user)
+    beside = spec.feedback == "difference"
+    parts = {"outcome": d.outcome, "control": d.control if beside else None}
+    now = {part: None if values is None else {m: values.get(m) for m in spec.metrics} for part, values in parts.items()}
+    units = {name: metric.unit for name, metric in spec.metrics.items()}
+    group: list[tuple[str, float | str]] = [] if profile.group is None else [("group", profile.group)]
+    return {
+        "d": d,
+        "saw": saw or json.dumps(now),
+        "events": [(event, _outcome_text(event, units)) for event in events],
+        "known_units": {name: field.unit for part in (spec.attributes, spec.context) for name, field in part.items()},
+        "units": units,
+        "plots": beside,
+        "about": group + list((profile.definition.attributes or {}).items()),
+    }
+
+
+def _charts(state: TrialState, d: Decision, untested: set[str]) -> dict[str, Any]:
+    """The probabilities of the arms, and their effects as estimated at that moment."""
+    confidence, seasons = state.spec.confidence, seasons_before(state, d.user, d.episode)
+    estimated = {arm: e for arm, e in (d.effects or {}).items() if not e.estimate == e.low == e.high == 0}
+    controls = set(d.effects or {}) - set(estimated)
+    unknown = [arm for arm in d.probabilities if arm not in controls and (arm in untested or arm not in estimated)]
+    rows = [
+        forest.Row(
+            arm,
+            Effect(d.user, arm, "reward", e.estimate, e.low, e.high, e.low, e.high, seasons=seasons.get(arm)),
+            strong=arm == d.arm,
+            single=True,
+        )
+        for arm, e in estimated.items()
+        if arm not in unknown
+    ]
+    anytime = confidence == "anytime"
+    level = "anytime" if anytime else both_ends(float(confidence))
+    title = "Estimated effect of each arm against this user's control"
+    return {
+        "confidence": "for all decisions at once" if anytime else f"{100 * float(confidence):g} % at each end",
+        "unknown": [] if d.effects is None else unknown,
+        "probabilities": allocation.probabilities(d.probabilities, d.arm),
+        "effects": forest.forest("then-chart", title, rows, on="reward", unit=state.spec.reward.unit, promise=level),
+    }
+
+
+def _outcome_text(event: Event, units: Mapping[str, str]) -> str:
+    """What an event recorded about a decision's outcome."""
+    body = event.body
+    if event.kind == kinds.MISSING:
+        return "the rest of the outcome is missing" if body.get("was") else "the outcome is missing"
+    recorded, was = body["outcome"], body.get("was") or {"metrics": {}, "control": None}
+    parts = []
+    for part, prefix in (("metrics", ""), ("control", control_plot(""))):
+        new, old = recorded[part] or {}, was[part] or {}
+        for name in dict.fromkeys([*old, *new]):
+            unit = f" {units[name]}" if units.get(name) else ""
+            if name not in old:
+                parts.append(f"{prefix}{name} {short(new[name])}{unit}")
+            elif name not in new:
+                parts.append(f"{prefix}{name} {number(old[name])}{unit} taken back")
+            elif old[name] != new[name]:
+                parts.append(f"{prefix}{name} {number(old[name])} → {number(new[name])}{unit}")
+    late = " (after it had been marked as missing)" if body.get("late") else ""
+    return ("corrected: " if event.kind == kinds.AMENDMENT else "recorded: ") + ", ".join(parts) + late

@@ -1,0 +1,313 @@
+"""Handling of a request: an id, a log line, metrics, limits, the caller's permission, and a strict JSON body."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
+from pydantic import TypeAdapter, ValidationError
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from drimed.errors import DrimedError, UnknownNameError
+from drimed.service import auth, problems
+from drimed.service.problems import Refusal, request_id
+from drimed.service.runtime import Reply, Retry, Service
+from drimed.service.settings import FIELDS, REQUEST
+from drimed.trial.events import written
+from drimed.trial.names import first_twice
+
+# In the description of a route: the permission it needs, the bodies it takes, and whether these may be large.
+ROLE, MEDIA, LARGE = "x-role", "x-media", "x-large"
+JSON = "application/json"
+TRIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+SMALL_BODY = 256 * 1024  # bytes: the largest body where no table is expected
+AT_ONCE = 32 * 1024  # bytes: a larger body is read in a thread
+LARGEST = "largest_body"  # in the state of a request: the most bytes that its address takes
+DRAIN_SECONDS, DRAIN_BODIES = 2.0, 4  # how long, and how many of the largest bodies, a refused client may still send
+GONE = 499  # status in log and metrics: the client hung up before it was answered
+QUIET = ("/healthz", "/readyz", "/metrics")  # asked for every few seconds: logged at level debug
+METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # where several processes add up their metrics, in files
+SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+REQUESTS = Counter("drimed_requests", "Requests answered.", ["method", "route", "status"])
+LATENCY = Histogram("drimed_request_seconds", "From a request to its answer.", ["method", "route"], buckets=SECONDS)
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+log = logging.getLogger("drimed.service.requests")
+
+
+def prometheus_text() -> bytes:
+    """The metrics of all processes in Prometheus' text format."""
+    if METRICS_FOLDER not in os.environ:
+        return generate_latest(REGISTRY)
+    registry = CollectorRegistry()
+    multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    return generate_latest(registry)
+
+
+def service_of(request: Request) -> Service:
+    """The service that a request came to."""
+    return cast(Service, request.app.state.service)
+
+
+def caller_of(request: Request) -> auth.Caller:
+    """The caller that `admit` let in."""
+    return cast(auth.Caller, request.state.caller)
+
+
+async def admit(request: Request, role: str) -> auth.Caller:
+    """Identify the caller and check the permission; lists of all trials are narrowed to the caller's own later."""
+    caller = await service_of(request).identify(request)
+    request.state.caller = caller
+    trial = request.path_params.get("trial")
+    caller.must(role, trial if trial is not None else caller.trial)
+    if trial is not None and not TRIAL.fullmatch(trial):
+        raise problems.refusal(UnknownNameError("trial", trial[:100], ()))
+    return caller
+
+
+async def retry_of(request: Request) -> Retry | None:
+    """The request with its Idempotency-Key, if it has one."""
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return None
+    target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    parts = request.method.encode(), target.encode(), media_of(request).encode(), await request.body()
+    return Retry.of(caller_of(request).actor, key, *parts)
+
+
+def media_of(request: Request) -> str:
+    """The content type, without its parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def answer(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Data as JSON: equal answers are equal bytes."""
+    return Response(written(data).encode(), status, headers, JSON)
+
+
+def replied(reply: Reply, headers: dict[str, str] | None = None) -> Response:
+    """The answer to a write, now or the first time."""
+    more = {"Idempotency-Replayed": "true"} if reply.repeated else {}
+    return Response(reply.text, reply.status, (headers or {}) | more, JSON)
+
+
+def limit_body(scope: Scope, most: int) -> None:
+    """Refuse larger bodies from here on; one that declares its size, before it is read."""
+    scope["state"][LARGEST] = most
+    if int(dict(scope["headers"]).get(b"content-length", b"0")) > most:
+        raise _too_large(most)
+
+
+def read_json(text: bytes) -> Any:
+    """Parse JSON; NaN and names that are given twice are refused.
+
+    >>> read_json(b'{"yield": NaN}')
+    Traceback (most recent call last):
+    ...
+    drimed.service.problems.Refusal: NaN is not JSON; leave out what is not known
+    """
+    try:
+        data = json.loads(text.decode(), parse_constant=_constant, object_pairs_hook=_object)
+        if b"\\u" in text:
+            written(data).encode()  # a lone surrogate, as \ud800, could not be stored
+    except json.JSONDecodeError as error:
+        raise _malformed(f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    except UnicodeDecodeError as error:
+        raise _malformed(f"not UTF-8: byte {error.start} cannot be read") from None
+    except UnicodeEncodeError:
+        raise _malformed("a text has a character that is not valid Unicode (a lone surrogate)") from None
+    except RecursionError:
+        raise _malformed("nested too deeply") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise _malformed(str(error)) from None
+    return data
+
+
+def _malformed(detail: str) -> Refusal:
+    return Refusal(400, "malformed", detail)
+
+
+def _constant(name: str) -> Any:
+    raise _malformed(f"{name} is not JSON; leave out what is not known")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise _malformed(f"{first_twice(name for name, _ in pairs)!r} is given twice in one object")
+    return made
+
+
+def _too_large(most: int) -> Refusal:
+    detail = f"the body has more than {most} bytes; send it in parts"
+    return Refusal(413, "too-large", detail, headers={"Connection": "close"})
+
+
+class StrictRequest(Request):
+    """A request whose JSON is read strictly."""
+
+    async def json(self) -> Any:
+        if not hasattr(self, "_data"):
+            self._data = read_json(await self.body())
+        return self._data
+
+    async def read(self, media: list[str], model: TypeAdapter[Any] | None) -> None:
+        """Check the type of the body and read it; a large one is read, and compared with its model, in a thread."""
+        body, came = await self.body(), media_of(self)
+        if came not in media and (body or came):
+            detail = f"expected Content-Type {' or '.join(media)}, got {came or 'none'}"
+            raise Refusal(415, "media-type", detail, headers={"Accept-Post": ", ".join(media)})
+        if not body:
+            raise _malformed("the body is empty; send at least {}")
+        if came == JSON and len(body) <= AT_ONCE:
+            self._data = read_json(body)
+        elif came == JSON:
+            self._data = await service_of(self).parse(lambda: _checked(body, model))
+
+
+def _checked(body: bytes, model: TypeAdapter[Any] | None) -> Any:
+    data = read_json(body)
+    if model is not None:
+        try:
+            model.validate_python(data)
+        except ValidationError as error:
+            errors = error.errors(include_url=False, include_input=False)
+            raise problems.invalid({**one, "loc": ("body", *one["loc"])} for one in errors) from None
+    return data
+
+
+class Guarded(APIRoute):
+    """A route of /v1. It refuses before it reads: unknown callers first, then other media, then faulty bodies."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        described = self.openapi_extra or {}
+        role, media = str(described[ROLE]), described.get(MEDIA, [JSON])
+        writes = bool((self.methods or set()) - {"GET", "HEAD"})
+        bodies = [field.field_info.annotation for field in self.dependant.body_params]
+        model = TypeAdapter[Any](bodies[0]) if bodies and bodies[0] is not None else None
+        handle = super().get_route_handler()
+
+        async def handler(request: Request) -> Response:
+            await admit(request, role)
+            strict = StrictRequest(request.scope, request.receive)
+            if writes:
+                auth.refuse_other_sites(request)
+                if not described.get(LARGE):
+                    limit_body(request.scope, SMALL_BODY)
+                await strict.read(media, model)
+            try:
+                return await handle(strict)
+            except RequestValidationError as error:
+                raise problems.invalid(error.errors()) from None
+            except DrimedError as error:
+                raise problems.refusal(error, None if writes else "query") from error
+
+        return handler
+
+
+class Observed:
+    """The outermost layer: every request gets an id, a log line, metrics, and an answer."""
+
+    def __init__(self, app: ASGIApp, largest_body: int) -> None:
+        self._app, self._largest = app, largest_body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await _Exchange(self._app, scope, receive, send, self._largest).run()
+        else:
+            await self._app(scope, receive, send)
+
+
+class _Exchange:
+    def __init__(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send, largest: int) -> None:
+        self._app, self._scope, self._receive, self._send, self._largest = app, scope, receive, send, largest
+        self._headers = dict(scope["headers"])
+        sent_id = self._headers.get(b"x-request-id", b"").decode("latin-1")
+        self._id = sent_id if _ID.fullmatch(sent_id) else secrets.token_hex(8)
+        self._status, self._read = 0, 0
+        scope.setdefault("state", {})["request_id"] = self._id
+        request_id.set(self._id)
+
+    async def run(self) -> None:
+        start = time.perf_counter()
+        try:
+            length = self._headers.get(b"content-length", b"0")
+            if not length.isdigit() or int(length) > self._largest:
+                raise _too_large(self._largest)
+            await self._app(self._scope, self._limited, self._noted)
+        except Refusal as refusal:
+            await self._refuse(refusal)
+        except ClientDisconnect:
+            self._status = self._status or GONE
+        except asyncio.CancelledError:  # the service stops, and the time to finish is over
+            await self._refuse(problems.unavailable("the service is stopping; try again"))
+        except Exception:
+            log.exception("request failed", extra={FIELDS: {"request_id": self._id}})
+            detail = f"internal error; the service's log has more under request id {self._id}"
+            await self._refuse(Refusal(500, "internal", detail))
+        finally:
+            self._account(time.perf_counter() - start)
+
+    async def _limited(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._read += len(message.get("body", b""))
+            most = min(self._largest, self._scope["state"].get(LARGEST, self._largest))
+            if self._read > most:
+                raise _too_large(most)
+        return message
+
+    async def _noted(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            more = [(b"x-request-id", self._id.encode()), (b"x-content-type-options", b"nosniff")]
+            if not any(name.lower() == b"cache-control" for name, _ in message["headers"]):
+                more.append((b"cache-control", b"no-store"))
+            message = {**message, "headers": [*message["headers"], *more]}
+        await self._send(message)
+
+    async def _refuse(self, refusal: Refusal) -> None:
+        if self._status:
+            return
+        if refusal.status == 413:  # read on a little: a client that is still sending would not get the refusal
+            try:
+                async with asyncio.timeout(DRAIN_SECONDS):
+                    while self._read <= DRAIN_BODIES * self._largest:
+                        message = await self._receive()
+                        self._read += len(message.get("body", b""))
+                        if message["type"] == "http.disconnect" or not message.get("more_body"):
+                            break
+            except TimeoutError:
+                pass
+        await refusal.response()(self._scope, self._receive, self._noted)
+
+    def _account(self, seconds: float) -> None:
+        path, method = self._scope["path"], self._scope["method"] if self._scope["method"] in METHODS else "other"
+        route = getattr(self._scope.get("route"), "path", "unmatched")
+        if path.startswith("/v1/") and route.startswith("/"):
+            route = "/v1" + route.removeprefix("/v1")  # a route does not know where its router is
+        REQUESTS.labels(method, route, str(self._status)).inc()
+        LATENCY.labels(method, route).observe(seconds)
+        caller = self._scope.get("state", {}).get("caller")
+        fields = {
+            "request_id": self._id,
+            "method": method,
+            "path": path,
+            "status": self._status,
+            "ms": round(seconds * 1000, 3),
+            "actor": getattr(caller, "actor", None),
+        }
+        log.log(logging.DEBUG if path in QUIET else logging.INFO, REQUEST, extra={FIELDS: fields})

@@ -1,0 +1,480 @@
+"""One process of the service: its store, trials, callers and threads, and work that is done once for several requests.
+
+Answers to writes are stored in the transaction of the write itself, so that a request that is repeated after a crash,
+or that arrives twice at once, gets the same bytes again (IETF draft on the Idempotency-Key header).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import math
+import threading
+import time
+import zlib
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TypeVar, cast
+from weakref import WeakValueDictionary
+
+import sqlalchemy as sa
+from prometheus_client import Counter
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
+from starlette.requests import ClientDisconnect, HTTPConnection
+
+from drimed.errors import ConflictError, DrimedError, StoreError, UnknownNameError
+from drimed.findings.analyse import Analysis, analyse
+from drimed.linear import kernel
+from drimed.records import LONGEST_KEY, Proof
+from drimed.service import auth
+from drimed.service.connections import origin
+from drimed.service.problems import Refusal, refusal, unavailable
+from drimed.service.settings import Settings
+from drimed.trial import proposing
+from drimed.trial.events import now
+from drimed.trial.spec import TrialSpec
+from drimed.trial.stores import open_store
+from drimed.trial.stores.schema import requests as answers
+from drimed.trial.stores.sql import SqlLedger, SqlStore
+from drimed.trial.stores.store import Ledger
+from drimed.trial.transaction import Transaction
+from drimed.trial.trial import Trial
+from drimed.trial.verify import verify
+
+DECISIONS = Counter("drimed_decisions", "Decisions taken and recorded.")
+OUTCOMES = Counter("drimed_outcomes", "Outcomes recorded, amended or marked as missing.")
+REPEATED = Counter("drimed_repeated", "Repeated writes, answered again.")
+FAILURES = 5.0, 20  # unknown tokens from one address: a second, and at once
+DOORS = 2  # tokens that are looked up at a time
+HEAVY = 2  # exports at a time
+ANALYSES = 2  # analyses at a time
+MOST_TRIALS = 200  # in memory; the one that was not used for longest is read again
+PURGE_EVERY = 3600.0  # seconds
+NEWEST_ANSWERS = 100_000  # kept whatever the clock says: one that was set ahead makes all look old
+PURGED_AT_ONCE = 500  # answers: writers wait no longer than this takes
+
+PATIENCE = 1.5  # seconds that a page waits for an analysis
+MOST_ANALYSES, MOST_BYTES = 50, 400e6  # kept in memory; the newest one stays, however large it is
+SHARE = 0.1  # of a core that analyses may take in the long run
+BURST = 5.0  # seconds of computing that analyses may take at once
+MOST_PROOFS = 16  # that wait to begin
+GLANCE = 0.5  # seconds between two checks whether the caller is still there
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer to a write."""
+
+    status: int
+    text: bytes
+    repeated: bool = False
+    tells: bool = False  # all its events are about outcomes
+
+
+@dataclass(frozen=True)
+class Retry:
+    """A request with its idempotency key."""
+
+    actor: str  # different callers may use the same key
+    key: str
+    fingerprint: str
+
+    @staticmethod
+    def of(actor: str, key: str, *parts: bytes) -> Retry:
+        """The request that consists of these parts."""
+        key = key[1:-1] if len(key) > 1 and key[0] == key[-1] == '"' else key  # the draft writes it in quotes
+        if not 0 < len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable():
+            raise Refusal(400, "malformed", f"Idempotency-Key must be 1 to {LONGEST_KEY} printable ASCII characters")
+        digest = hashlib.sha256()
+        for part in parts:
+            digest.update(len(part).to_bytes(8, "big") + part)
+        return Retry(actor, key, digest.hexdigest())
+
+    @property
+    def name(self) -> str:
+        """The key as the trial's log keeps it beside a decision."""
+        return f"{self.actor}/{self.key}"
+
+    def find(self, connection: Connection) -> Reply | None:
+        """The first answer, if there is one."""
+        columns = answers.c.fingerprint, answers.c.status, answers.c.answer
+        wanted = sa.select(*columns).where(answers.c.actor == self.actor, answers.c.key == self.key)
+        row = connection.execute(wanted).first()
+        if row is None:
+            return None
+        if row.fingerprint != self.fingerprint:
+            detail = "this Idempotency-Key was used for another request; give each request its own key"
+            fault = {"path": ["Idempotency-Key"], "detail": "was used for another request", "in": "header"}
+            raise Refusal(422, "key-reused", detail, errors=[fault])
+        return Reply(row.status, zlib.decompress(row.answer), repeated=True)
+
+    def keep(self, connection: Connection, reply: Reply) -> None:
+        """Store an answer."""
+        row = vars(self) | {"time": now(), "status": reply.status, "answer": zlib.compress(reply.text, 1)}
+        try:
+            connection.execute(answers.insert(), row)
+        except IntegrityError:
+            raise ConflictError("another request with this Idempotency-Key is running; try again") from None
+
+
+def purge_answers(store: SqlStore, hours: float, newest: int = NEWEST_ANSWERS) -> int:
+    """Delete answers that are older than so many hours, but for the newest; returns how many."""
+    before = (datetime.now(UTC) - timedelta(hours=hours)).isoformat(timespec="microseconds")
+    purged = 0
+    while True:
+        with store.transaction(write=True) as connection:
+            last = connection.scalar(sa.select(answers.c.id).order_by(answers.c.id.desc()).offset(newest).limit(1))
+            old = sa.select(answers.c.id).where(answers.c.time < before, answers.c.id <= (last or 0))
+            ids = list(connection.scalars(old.limit(PURGED_AT_ONCE)))
+            if ids:
+                connection.execute(answers.delete().where(answers.c.id.in_(ids)))
+        purged += len(ids)
+        if len(ids) < PURGED_AT_ONCE:
+            return purged
+
+
+class Trials:
+    """Trials by name, and writes that are done once however often they are requested; threads may share it."""
+
+    def __init__(self, store: SqlStore, anchors: Path | None = None) -> None:
+        self.store, self.anchors = store, anchors
+        self._trials: OrderedDict[str, Trial] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, name: str, look: Callable[[Trial], T]) -> T:
+        """Read a trial as it stands now."""
+        with self._lock:
+            trial = self._trials.setdefault(name, Trial(name, self.store, anchors=self.anchors))
+            self._trials.move_to_end(name)
+            if len(self._trials) > MOST_TRIALS:
+                self._trials.popitem(last=False)
+        try:
+            return look(trial)
+        except UnknownNameError as error:
+            if error.kind == "trial":
+                with self._lock:
+                    self._trials.pop(name, None)
+            raise
+
+    def write(self, name: str, act: Callable[[Transaction], Reply], *, actor: str, retry: Retry | None = None) -> Reply:
+        """Change a trial: what `act` did and what it answered become durable together, or nothing does.
+
+        A slow decision is taken outside the store's lock, perhaps more than once: `act` must change nothing else.
+        """
+        decisions = outcomes = 0
+
+        def counted(tx: Transaction) -> Reply:
+            nonlocal decisions, outcomes
+            before, first = tx.state.counts, tx.state.seq
+            reply = act(tx)
+            decisions, outcomes = tx.state.counts.decisions - before.decisions, tx.state.seq - first if reply.tells else 0
+            return reply
+
+        def find(ledger: Ledger) -> Reply | None:
+            return None if retry is None else retry.find(cast(SqlLedger, ledger).connection)
+
+        def keep(ledger: Ledger, reply: Reply) -> None:
+            if retry is not None:
+                retry.keep(cast(SqlLedger, ledger).connection, reply)
+
+        reply = self.read(name, lambda trial: proposing.write(trial, counted, actor=actor, find=find, keep=keep))
+        if reply.repeated:
+            REPEATED.inc()
+        else:
+            DECISIONS.inc(decisions)
+            OUTCOMES.inc(outcomes)
+        return reply
+
+    def create(
+        self, spec: TrialSpec, answer: Callable[[Transaction], Reply], *, actor: str, retry: Retry | None = None
+    ) -> Reply:
+        """Create a trial, once."""
+        try:
+            with Trial.creating(spec, self.store, actor=actor) as (_, tx):
+                connection, reply = cast(SqlLedger, tx.ledger).connection, answer(tx)
+                if retry is not None:
+                    if retry.find(connection) is not None:
+                        raise StoreError("the answer to this creation is stored but the trial is not; restore a backup")
+                    retry.keep(connection, reply)
+                return reply
+        except ConflictError:
+            if retry is not None:
+                with self.store.transaction(write=False) as connection:
+                    before = retry.find(connection)
+                if before is not None:
+                    return before
+            raise
+
+
+@dataclass(frozen=True)
+class Analysed:
+    """An analysis, or the reason why there is none."""
+
+    hash: str  # of the last event that it includes
+    events: int
+    analysis: Analysis | None
+    failure: str | None = None
+
+
+class Analyses:
+    """Analyses in the background, one for each state of a trial's log; no request waits long for it.
+
+    However often pages are loaded, analyses take a small share of a core; compiling kernels is not counted.
+    """
+
+    def __init__(self, trials: Trials, clock: Callable[[], float] = time.monotonic) -> None:
+        self._trials, self._clock = trials, clock
+        self._done: OrderedDict[str, Analysed] = OrderedDict()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._pool = ThreadPoolExecutor(ANALYSES, "analysis")
+        self._paid_until = -math.inf  # when the computing so far has its share of the time
+
+    def newest(self, name: str) -> Analysed | None:
+        """The newest analysis that is there; never waits."""
+        return self._done.get(name)
+
+    def wait(self) -> float:
+        """Seconds until another analysis may begin."""
+        return max(0.0, self._paid_until - self._clock() - BURST / SHARE)
+
+    async def get(self, name: str, hash: str, patience: float = PATIENCE, *, needed: bool = True) -> Analysed | None:
+        """The analysis after the event with this hash, or an older one, or (None) none yet.
+
+        A first analysis that is `needed` begins at once, whatever others took before.
+        """
+        done = self._done.get(name)
+        if done is not None and done.hash == hash:
+            self._done.move_to_end(name)
+            return done
+        if name not in self._tasks and ((done is None and needed) or not self.wait()):
+            self._tasks[name] = asyncio.create_task(self._run(name))
+        if name in self._tasks:
+            await asyncio.wait([self._tasks[name]], timeout=patience)
+        return self._done.get(name)
+
+    def close(self) -> None:
+        """Finish what runs."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    async def _run(self, name: str) -> None:
+        try:
+            loop = asyncio.get_running_loop()
+            analysed, seconds = await loop.run_in_executor(self._pool, self._analyse, name)
+            self._paid_until = max(self._paid_until, self._clock()) + seconds / SHARE
+            self._done[name] = analysed
+            self._done.move_to_end(name)
+            size = sum(one.analysis.size for one in self._done.values() if one.analysis is not None)
+            while len(self._done) > 1 and (len(self._done) > MOST_ANALYSES or size > MOST_BYTES):
+                _, oldest = self._done.popitem(last=False)
+                size -= 0 if oldest.analysis is None else oldest.analysis.size
+        finally:
+            del self._tasks[name]
+
+    def _analyse(self, name: str) -> tuple[Analysed, float]:
+        start, compiled = time.thread_time(), kernel.spent()
+        done = self._done.get(name)
+        before = done.analysis.seen if done is not None and done.analysis is not None else None
+
+        def look(trial: Trial) -> Analysed:
+            state = trial.state()
+            try:
+                analysis = analyse(trial, before)  # what was gathered before is not read again
+                return Analysed(analysis.status.hash, analysis.status.events, analysis)
+            except Exception as error:
+                return Analysed(state.hash, state.seq, None, _failure(name, error))
+
+        try:
+            analysed = self._trials.read(name, look)
+        except Exception as error:  # the trial itself cannot be read
+            analysed = Analysed("", 0, None, _failure(name, error))
+        return analysed, time.thread_time() - start - kernel.spent().since(compiled).processor
+
+
+def _failure(name: str, error: Exception) -> str:
+    if isinstance(error, DrimedError) and not isinstance(error, StoreError):
+        return str(error)
+    log.error("trial %s cannot be analysed", name, exc_info=error)
+    return "the service's log has the details"
+
+
+class _Abandoned(BaseException):
+    """Ends a proof without waiters. Not an Exception: a proof takes any of these for a fault of the log."""
+
+
+@dataclass
+class _Job:
+    waiters: int = 1
+    begun: bool = False
+    future: Future[Proof] = field(default_factory=Future)
+
+
+class Proofs:
+    """Proofs, one at a time; requests share one that has not begun, and one without waiters stops."""
+
+    def __init__(self, store: SqlStore) -> None:
+        self._store = store
+        self._pool = ThreadPoolExecutor(1, "proof")
+        self._jobs: dict[tuple[str, str | None], _Job] = {}
+
+    async def get(self, trial: str, expect: str | None, gone: Callable[[], Awaitable[bool]]) -> Proof:
+        """A proof of the log as it stands now or later; `gone`: whether the caller has hung up."""
+        key = trial, expect
+        job = self._jobs.get(key)
+        if job is not None and not job.begun:
+            job.waiters += 1
+        else:
+            if sum(not other.begun for other in self._jobs.values()) >= MOST_PROOFS:
+                raise Refusal(429, "too-many", "too many proofs are waiting; try again", headers={"Retry-After": "10"})
+            job = self._jobs[key] = _Job()
+            job.future = self._pool.submit(self._prove, key, job)
+        done = asyncio.wrap_future(job.future)
+        done.add_done_callback(lambda d: d.cancelled() or d.exception())  # perhaps all callers have hung up
+        try:
+            while not done.done():
+                await asyncio.wait([done], timeout=GLANCE)
+                if not done.done() and await gone():
+                    raise ClientDisconnect
+            return done.result()
+        except _Abandoned:
+            raise unavailable("the service is stopping; try again") from None
+        finally:
+            job.waiters -= 1
+            if not job.waiters and not job.future.done():
+                job.future.cancel()
+                self._forget(key, job)
+
+    def close(self) -> None:
+        """Begin nothing more, and stop what runs."""
+        for job in self._jobs.values():
+            job.waiters = 0
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _prove(self, key: tuple[str, str | None], job: _Job) -> Proof:
+        job.begun = True  # later callers may know of later events, and get a proof of their own
+
+        def progress(_: int, __: int) -> None:
+            if not job.waiters:
+                raise _Abandoned
+
+        try:
+            return verify(self._store, key[0], expected_hash=key[1], progress=progress)
+        finally:
+            self._forget(key, job)
+
+    def _forget(self, key: tuple[str, str | None], job: _Job) -> None:
+        if self._jobs.get(key) is job:
+            del self._jobs[key]
+
+
+class Service:
+    """One process of the service."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        threads = 2 * settings.threads + DOORS + HEAVY + 1 + ANALYSES  # that may want a connection
+        self.store = open_store(settings.store, connections=threads)
+        self.trials = Trials(self.store, Path(settings.anchors) if settings.anchors else None)
+        self.access = auth.Access(self.store, settings)
+        self.analyses, self.proofs = Analyses(self.trials), Proofs(self.store)
+        self.stopping = False
+        self._requests, self._failures = auth.RateLimit(settings.rate, settings.burst), auth.RateLimit(*FAILURES)
+        # Each kind of work has its own threads: no token waits behind readers, no reader behind writers or exports.
+        self._doors = ThreadPoolExecutor(DOORS, "door")
+        self._reads = ThreadPoolExecutor(settings.threads, "read")
+        self._writes = ThreadPoolExecutor(settings.threads, "write")
+        self._heavy = ThreadPoolExecutor(HEAVY, "heavy")
+        self._parsing = ThreadPoolExecutor(1, "parse")
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def read(self, trial: str, look: Callable[[Trial], T]) -> T:
+        """Read a trial."""
+        return await _in(self._reads, lambda: self.trials.read(trial, look))
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Short work on the store."""
+        return await _in(self._reads, work)
+
+    async def parse(self, work: Callable[[], T]) -> T:
+        """Read a large body: one at a time, beside everything else."""
+        return await _in(self._parsing, work)
+
+    async def run_heavy(self, work: Callable[[], T]) -> T:
+        """Long work."""
+        return await _in(self._heavy, work)
+
+    async def write(
+        self, trial: str, act: Callable[[Transaction], Reply], *, actor: str, retry: Retry | None = None
+    ) -> Reply:
+        """Change a trial. Writers of one trial take turns here already, so that waiting ones fill no threads."""
+        turn = self._turns.get(trial)
+        if turn is None:
+            turn = self._turns[trial] = asyncio.Lock()
+        async with turn:
+            return await _in(self._writes, lambda: self.trials.write(trial, act, actor=actor, retry=retry))
+
+    async def create(
+        self, spec: TrialSpec, answer: Callable[[Transaction], Reply], *, actor: str, retry: Retry | None = None
+    ) -> Reply:
+        """Create a trial."""
+        return await _in(self._writes, lambda: self.trials.create(spec, answer, actor=actor, retry=retry))
+
+    async def identify(self, connection: HTTPConnection) -> auth.Caller:
+        """The author of a request; refuses unknown callers and those who make too many."""
+        text = auth.token_text(connection)
+        token = self.access.remembered(text)
+        is_open = text is None and self.access.is_open()  # once: it may change while this is still the same request
+        if text is None and not is_open:
+            is_open = await _in(self._doors, self.access.check_open)
+        elif text is not None and token is None:
+            address = origin(connection.client.host if connection.client else "")
+            if not self.access.was_valid(text):
+                _refuse_until(self._failures.wait(address))
+            token = await _in(self._doors, lambda: self.access.look_up(text))
+            if token is None:
+                self._failures.take(address)
+        caller = self.access.caller(connection, text, token, is_open=is_open)
+        if caller.token is not None:
+            _refuse_until(self._requests.take(caller.token))
+        return caller
+
+    async def purge(self) -> None:
+        """Delete old answers, for as long as the service runs."""
+        while True:
+            with suppress(Exception):  # the next time will do
+                purged = await self.run_heavy(lambda: purge_answers(self.store, self.settings.keep_answers))
+                if purged:
+                    log.info("deleted %d old answers", purged)
+            await asyncio.sleep(PURGE_EVERY)
+
+    def close(self) -> None:
+        """Finish running work, without waiting for a turn in the store, and close everything."""
+        self.store.stop_waiting()
+        self.proofs.close()
+        self.analyses.close()
+        for pool in (self._doors, self._reads, self._writes, self._heavy, self._parsing):
+            pool.shutdown(wait=True, cancel_futures=True)
+        self.store.close()
+
+
+async def _in(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    """Work in a thread; the text of a store's error is for the log, not for callers."""
+    try:
+        return await asyncio.get_running_loop().run_in_executor(pool, work)
+    except StoreError as error:
+        raise refusal(error) from error
+
+
+def _refuse_until(seconds: float) -> None:
+    if seconds:
+        after = max(1, math.ceil(seconds))
+        raise Refusal(429, "too-many", f"try again in {after} s", headers={"Retry-After": str(after)})
