@@ -153,9 +153,10 @@ class Calls:
         key: str | None = None,
     ) -> Call[list[Decision]]:
         """Decide for one user, some, or (None) all, as `Trial.ask_many` does."""
-        body = {"users": [users] if isinstance(users, str) else users, "contexts": contexts or {}, "enrol": enrol or {}}
-        body |= {"plots": plots or {}, "unavailable": list(unavailable), "episode": episode, "season": season}
-        body |= {"date": date, "confirm": confirm, "dry_run": dry_run}
+        names = [users] if isinstance(users, str) else users
+        body: dict[str, Any] = {"users": names, "contexts": contexts or {}, "enrol": enrol or {}, "plots": plots or {}}
+        body |= {"unavailable": list(unavailable), "episode": episode, "season": season, "date": date}
+        body |= {"confirm": confirm, "dry_run": dry_run}
         return _post(trial, "ask", lambda d: [Decision.read(one) for one in d["decisions"]], key, **body)
 
     @staticmethod
@@ -314,7 +315,7 @@ class Calls:
 
         States are pending, partial, complete, missing and amended.
         """
-        search = {"user": user, "arm": arm, "state": state, "plot": plot, "block": block}
+        search: dict[str, Any] = {"user": user, "arm": arm, "state": state, "plot": plot, "block": block}
         return _get(trial, "decisions", _page(Decision.read), limit=limit, before=before, **search)
 
     @staticmethod
@@ -328,7 +329,7 @@ class Calls:
         cursor: str | None = None,
     ) -> Call[Page[Event]]:
         """Some events; `log` iterates over all of them."""
-        params = {"order": "newest" if newest_first else "oldest", "kind": list(kinds) or None}
+        params: dict[str, Any] = {"order": "newest" if newest_first else "oldest", "kind": list(kinds) or None}
         return _get(trial, "log", _page(Event.read), user=user, limit=limit, cursor=cursor, **params)
 
     @staticmethod
@@ -454,7 +455,13 @@ class Client(Methods):
         raise ServiceError("no attempt was made")
 
     def log(
-        self, trial: str, *, kinds: Sequence[str] = (), user: str | None = None, newest_first: bool = False, page: int = 500
+        self,
+        trial: str,
+        *,
+        kinds: Sequence[str] = (),
+        user: str | None = None,
+        newest_first: bool = False,
+        page: int = 500,
     ) -> Iterator[Event]:
         """The events, fetched page by page."""
         cursor: str | None = None
@@ -515,7 +522,13 @@ class AsyncClient(Methods):
         raise ServiceError("no attempt was made")
 
     async def log(
-        self, trial: str, *, kinds: Sequence[str] = (), user: str | None = None, newest_first: bool = False, page: int = 500
+        self,
+        trial: str,
+        *,
+        kinds: Sequence[str] = (),
+        user: str | None = None,
+        newest_first: bool = False,
+        page: int = 500,
     ) -> AsyncIterator[Event]:
         """The events, fetched page by page."""
         cursor: str | None = None

@@ -79,14 +79,22 @@ class ShapeError(InputError):
 class UnknownNameError(InputError):
     """A name that is not in the list it should be in."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], field: Path = (), meant: str | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        known: Iterable[str],
+        field: Path = (),
+        meant: str | None = None,
+        message: str | None = None,
+    ) -> None:
         self.kind, self.name = kind, name
         names = sorted(known)
         close = [meant] if meant else difflib.get_close_matches(name, names, n=1, cutoff=0.4)
         hint = f"; did you mean {close[0]!r}?" if close else "."
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         shown = ", ".join(names[:MOST_NAMES]) or "none"
-        super().__init__(f"unknown {kind} {name!r}{hint} Known: {shown}{more}", field)
+        super().__init__(message or f"unknown {kind} {name!r}{hint} Known: {shown}{more}", field)
 
 
 class UnknownDecisionError(UnknownNameError):

@@ -9,7 +9,7 @@ import pytest
 
 from drimed.cli.main import app
 from drimed.errors import InputError
-from drimed.service import tokens
+from drimed.service import auth
 from drimed.trial.stores import open_store
 from tests.cli.commanding import CommandLine
 from tests.trial.trials import SMALL
@@ -72,4 +72,4 @@ def test_a_token_is_made_for_somebody_who_is_blinded(line: CommandLine) -> None:
     store = str(line.folder / "t.db")
     made = line.runner.invoke(app, ["token", "create", "--label", "dora", "--role", "blinded", "--store", store])
     assert made.exit_code == 0, made.output
-    assert [(t.label, t.role) for t in tokens.listed(open_store(store))] == [("dora", "blinded")]
+    assert [(t.label, t.role) for t in auth.list_tokens(open_store(store))] == [("dora", "blinded")]

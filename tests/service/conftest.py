@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from drimed.service import tokens
+from drimed.service import auth
 from drimed.service.settings import Settings
 from tests.service.serving import Running, served
 from tests.trial.conftest import address, postgres  # noqa: F401  # fixtures
@@ -41,7 +41,7 @@ def bearer(running: Running) -> Bearer:
         role: str, trial: str | None = None, *, label: str | None = None, days: float | None = None
     ) -> dict[str, str]:
         label = label or f"{role} {trial or 'all'}"
-        _, text = tokens.create(running.service.store, label=label, role=role, trial=trial, days=days)
+        _, text = auth.create_token(running.service.store, label=label, role=role, trial=trial, days=days)
         running.service.access._open_until = 0.0  # as two seconds later
         return {"Authorization": f"Bearer {text}"}
 

@@ -20,8 +20,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from drimed.policies.registry import MODULES
-from drimed.service.app import configured, create_app
-from drimed.service.service import Service
+from drimed.service.app import create_app, uvicorn_config
+from drimed.service.runtime import Service
 from drimed.service.settings import Settings
 
 PATIENCE = 60.0  # seconds for a service to start on a busy machine
@@ -59,7 +59,7 @@ def _served(app: FastAPI, settings: Settings | FastAPI) -> Iterator[Running]:
     known = settings if isinstance(settings, Settings) else Settings()
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(configured(known, app, workers=1, log_config=None, timeout_graceful_shutdown=5))
+    server = uvicorn.Server(uvicorn_config(known, app, workers=1, log_config=None, timeout_graceful_shutdown=5))
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     deadline = time.monotonic() + PATIENCE

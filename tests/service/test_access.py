@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from drimed.errors import ConfigError, ConflictError, InputError, UnknownNameError
-from drimed.service import access, app, tokens
-from drimed.service.access import Buckets
+from drimed.service import app, auth
+from drimed.service.auth import RateLimit
 from drimed.service.settings import Settings
 from drimed.trial.stores import open_store
 from drimed.trial.stores.schema import tokens as table
@@ -116,8 +116,8 @@ def test_expired_revoked_foreign_and_mangled_tokens_are_refused(running: Running
     text = good["Authorization"].removeprefix("Bearer ")
     soon = bearer("read", label="soon", days=1e-7)
     revoked = bearer("read", label="revoked")
-    tokens.revoke(store, "revoked")
-    other = tokens.BEGINNING + "_" + text.split("_")[1] + "_" + "A" * 43
+    auth.revoke_token(store, "revoked")
+    other = "drimed_" + text.split("_")[1] + "_" + "A" * 43
     before = ok(http.get(T, headers=good))["events"]
     bad = [
         soon["Authorization"],
@@ -144,9 +144,9 @@ def test_a_revoked_token_stops_working_within_seconds(
 ) -> None:
     headers = bearer("read", label="short")
     ok(running.http.get(T, headers=headers))
-    tokens.revoke(running.service.store, "short")
+    auth.revoke_token(running.service.store, "short")
     moment = running.service.access._clock()
-    monkeypatch.setattr(running.service.access, "_clock", lambda: moment + access.TRUST + 0.1)
+    monkeypatch.setattr(running.service.access, "_clock", lambda: moment + auth.TRUST + 0.1)
     problem(running.http.get(T, headers=headers), 401)
 
 
@@ -174,7 +174,7 @@ def test_no_secret_is_logged(running: Running, bearer: Bearer, caplog: pytest.Lo
     with caplog.at_level(logging.DEBUG):
         ok(running.http.get(f"{T}/log?user=north", headers=headers))
         problem(running.http.get(T, headers={"Authorization": f"Bearer {text}x"}), 401)
-        problem(running.http.get(f"{T}?token={text}", headers={"Cookie": f"{access.COOKIE}={text}y"}), 401)
+        problem(running.http.get(f"{T}?token={text}", headers={"Cookie": f"{auth.COOKIE}={text}y"}), 401)
         for _ in range(100):  # a line is written just after its answer was sent
             lines = [record for record in caplog.records if record.name == "drimed.service.requests"]
             if len(lines) == 3:
@@ -191,7 +191,7 @@ def test_one_token_may_not_make_too_many_requests(tmp_path: object) -> None:
     with served(Settings(store=f"{tmp_path}/s.db", rate=1, burst=3)) as running:
         headers = []
         for label in ("one", "other"):
-            _, text = tokens.create(running.service.store, label=label, role="read")
+            _, text = auth.create_token(running.service.store, label=label, role="read")
             headers.append({"Authorization": f"Bearer {text}"})
         codes = [running.http.get("/v1/trials", headers=headers[0]).status_code for _ in range(6)]
         assert codes.count(429) >= 2
@@ -203,7 +203,7 @@ def test_one_token_may_not_make_too_many_requests(tmp_path: object) -> None:
 
 def test_a_bucket_fills_again() -> None:
     moment = [0.0]
-    buckets = Buckets(10.0, 2, clock=lambda: moment[0])
+    buckets = RateLimit(10.0, 2, clock=lambda: moment[0])
     assert [buckets.take("a") for _ in range(3)] == [0.0, 0.0, pytest.approx(0.1)]
     moment[0] = 0.1
     assert buckets.take("a") == 0.0
@@ -218,19 +218,19 @@ def test_pages_of_other_sites_cannot_write(http: httpx.Client) -> None:
 
 def test_the_cookie_of_the_pages_is_as_good_as_the_header(http: httpx.Client, bearer: Bearer) -> None:
     text = bearer("read")["Authorization"].removeprefix("Bearer ")
-    ok(http.get(T, headers={"Cookie": f"{access.COOKIE}={text}"}))
-    problem(http.post(f"{T}/ask", json={}, headers={"Cookie": f"{access.COOKIE}={text}"}), 403)
+    ok(http.get(T, headers={"Cookie": f"{auth.COOKIE}={text}"}))
+    problem(http.post(f"{T}/ask", json={}, headers={"Cookie": f"{auth.COOKIE}={text}"}), 403)
 
 
 def test_the_service_listens_beyond_this_machine_only_with_tokens(tmp_path: object) -> None:
     settings = Settings(store=f"{tmp_path}/s.db", host="0.0.0.0")
     with pytest.raises(ConfigError, match="drimed token create"):
-        app.has_tokens(settings)
+        app.check_access(settings)
     store = open_store(settings.store)
-    tokens.create(store, label="x", role="read")
-    assert app.has_tokens(settings)
-    tokens.revoke(store, "x")
-    assert app.has_tokens(settings)  # a store whose tokens are all revoked is closed, not open
+    auth.create_token(store, label="x", role="read")
+    assert app.check_access(settings)
+    auth.revoke_token(store, "x")
+    assert app.check_access(settings)  # a store whose tokens are all revoked is closed, not open
     store.close()
     for host in ("127.0.0.1", "::1", "localhost", "127.5.5.5"):
         assert Settings(host=host).local
@@ -241,16 +241,16 @@ def test_the_service_listens_beyond_this_machine_only_with_tokens(tmp_path: obje
 def test_bad_tokens_are_not_made(running: Running) -> None:
     store = running.service.store
     with pytest.raises(UnknownNameError, match="ask-tell"):
-        tokens.create(store, label="x", role="ask")
+        auth.create_token(store, label="x", role="ask")
     for label in ("", "local", " x", 'x"', "x\n", "x" * 200):
         with pytest.raises(InputError, match="label"):
-            tokens.create(store, label=label, role="read")
+            auth.create_token(store, label=label, role="read")
     for days in (0, -1, float("nan"), 1e9):
         with pytest.raises(InputError, match="days"):
-            tokens.create(store, label="x", role="read", days=days)
-    tokens.create(store, label="x", role="read")
+            auth.create_token(store, label="x", role="read", days=days)
+    auth.create_token(store, label="x", role="read")
     with pytest.raises(ConflictError, match="'x'"):
-        tokens.create(store, label="x", role="read")
+        auth.create_token(store, label="x", role="read")
     with pytest.raises(UnknownNameError, match="Known: x"):
-        tokens.revoke(store, "y")
-    assert [t.label for t in tokens.listed(store)] == ["x"]
+        auth.revoke_token(store, "y")
+    assert [t.label for t in auth.list_tokens(store)] == ["x"]

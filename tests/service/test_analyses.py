@@ -12,9 +12,8 @@ import pytest
 
 from drimed.errors import NumericalError
 from drimed.findings.analysis import analyse
-from drimed.service import analyses
-from drimed.service.analyses import Analyses, Budget
-from drimed.service.trials import Trials
+from drimed.service import runtime
+from drimed.service.runtime import Analyses, Trials
 from drimed.trial.stores import open_store
 from drimed.trial.stores.sql import SqlStore
 from drimed.trial.trial import Trial
@@ -61,7 +60,7 @@ def test_a_slow_analysis_keeps_no_page_waiting(store: SqlStore, monkeypatch: pyt
             gate.wait(30)
             return whole(opened, before)
 
-        monkeypatch.setattr(analyses, "analyse", slow)
+        monkeypatch.setattr(runtime, "analyse", slow)
         trial.ask("north")
         assert await found.get("small", trial.status().hash, 0.05) is old
         gate.set()
@@ -77,15 +76,15 @@ def test_without_budget_the_old_analysis_is_shown(store: SqlStore, monkeypatch: 
 
     async def look() -> None:
         time = [0.0]
-        found = Analyses(Trials(store), Budget(clock=lambda: time[0], left=0.0))
+        found = Analyses(Trials(store), clock=lambda: time[0])
         first = await found.get("small", trial.status().hash, 30)
         assert first is not None, "the first one is always worked out"
-        found.budget.left = -1.0
+        found._paid_until = 60.0  # six seconds of computing at a tenth of a core
         trial.ask("north")
         assert await found.get("small", trial.status().hash, 30) is first
         assert len(calls) == 1
-        assert found.budget.wait() == 10.0
-        time[0] = 12.0  # ten seconds give one second back
+        assert found.wait() == 10.0
+        time[0] = 10.0
         second = await found.get("small", trial.status().hash, 30)
         assert second is not None
         assert second is not first
@@ -97,7 +96,7 @@ def test_an_analysis_that_fails_says_why(store: SqlStore, monkeypatch: pytest.Mo
     def fails(_: Trial, __: Any) -> Any:
         raise NumericalError("a matrix is singular")
 
-    monkeypatch.setattr(analyses, "analyse", fails)
+    monkeypatch.setattr(runtime, "analyse", fails)
 
     async def look() -> None:
         found = await Analyses(Trials(store)).get("small", Trial("small", store).status().hash, 30)
@@ -114,7 +113,7 @@ def _counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         calls.append(trial.name)
         return whole(trial, before)
 
-    monkeypatch.setattr(analyses, "analyse", counted)
+    monkeypatch.setattr(runtime, "analyse", counted)
     return calls
 
 
@@ -128,12 +127,12 @@ def test_large_analyses_are_let_go_when_others_come(store: SqlStore, monkeypatch
         assert one is not None
         assert one.analysis is not None
         assert one.analysis.size > 0
-        monkeypatch.setattr(analyses, "MOST_BYTES", 2.5 * one.analysis.size)
+        monkeypatch.setattr(runtime, "MOST_BYTES", 2.5 * one.analysis.size)
         for i in range(3):
             await found.get(f"other{i}", Trial(f"other{i}", store).status().hash, 30)
-        assert [name for name in ("small", "other0", "other1", "other2") if found.known(name)] == ["other1", "other2"]
-        monkeypatch.setattr(analyses, "MOST_BYTES", 1)
+        assert [name for name in ("small", "other0", "other1", "other2") if found.newest(name)] == ["other1", "other2"]
+        monkeypatch.setattr(runtime, "MOST_BYTES", 1)
         await found.get("small", Trial("small", store).status().hash, 30)
-        assert [name for name in ("small", "other0", "other1", "other2") if found.known(name)] == ["small"]
+        assert [name for name in ("small", "other0", "other1", "other2") if found.newest(name)] == ["small"]
 
     asyncio.run(look())

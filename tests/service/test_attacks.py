@@ -21,10 +21,9 @@ import httpx
 import pytest
 
 from drimed.errors import StoreError
-from drimed.service import connections, service, tokens
-from drimed.service.logs import FIELDS, Calm
-from drimed.service.proofs import Proofs
-from drimed.service.settings import Settings
+from drimed.service import auth, connections, runtime
+from drimed.service.runtime import Proofs
+from drimed.service.settings import FIELDS, OnePerSecond, Settings
 from drimed.trial.stores import open_store
 from drimed.trial.verify import verify
 from tests.service.serving import Running, free_port, served
@@ -99,14 +98,14 @@ def small(tmp_path: Path) -> Settings:
 @pytest.fixture
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     """Failed tokens are forgiven very slowly."""
-    monkeypatch.setattr(service, "FAILURES", (0.001, 20))
+    monkeypatch.setattr(runtime, "FAILURES", (0.001, 20))
 
 
 def with_token(folder: Path, proxies: str) -> Settings:
     """A store for which a token was made."""
     settings = Settings(store=str(folder / "trials.db"), proxies=proxies)
     store = open_store(settings.store)
-    tokens.create(store, label="somebody", role="read")
+    auth.create_token(store, label="somebody", role="read")
     store.close()
     return settings
 
@@ -265,7 +264,7 @@ def test_through_nginx_half_sent_requests_do_not_keep_others_out(tmp_path: Path)
 def test_through_nginx_failed_tokens_are_counted_by_who_asks(tmp_path: Path) -> None:
     with served(with_token(tmp_path, proxies="127.0.0.1")) as running, behind_nginx(running.address, tmp_path) as proxy:
         with httpx.Client(base_url=proxy) as client:  # nginx says who asks, whatever they say themselves
-            assert rotating(client, 40).count(429) == 40 - service.FAILURES[1]
+            assert rotating(client, 40).count(429) == 40 - runtime.FAILURES[1]
         with httpx.Client(transport=httpx.HTTPTransport(local_address="127.0.0.2"), base_url=proxy) as other:
             assert other.get("/v1/trials", headers={"Authorization": "Bearer drimed_x_y"}).status_code == 401
 
@@ -286,7 +285,7 @@ def rotating(client: httpx.Client, n: int) -> list[int]:
 @pytest.mark.usefixtures("strict")
 def test_whoever_says_to_be_somebody_else_is_not_believed(tmp_path: Path) -> None:
     with served(with_token(tmp_path, proxies="")) as running:
-        assert rotating(running.http, 40).count(429) == 40 - service.FAILURES[1]
+        assert rotating(running.http, 40).count(429) == 40 - runtime.FAILURES[1]
 
 
 @pytest.mark.parametrize(
@@ -301,7 +300,7 @@ def test_whoever_says_to_be_somebody_else_is_not_believed(tmp_path: Path) -> Non
 def test_the_last_address_that_is_no_proxy_counts(tmp_path: Path, said: str, same: bool) -> None:
     with served(with_token(tmp_path, proxies="127.0.0.1")) as running:
         wrong = {"Authorization": "Bearer drimed_x_y"}
-        for _ in range(service.FAILURES[1] + 5):
+        for _ in range(runtime.FAILURES[1] + 5):
             running.http.get("/v1/trials", headers=wrong | {"X-Forwarded-For": "203.0.113.9"})
         answer = running.http.get("/v1/trials", headers=wrong | {"X-Forwarded-For": said})
         assert answer.status_code == (429 if same else 401)
@@ -358,14 +357,15 @@ def test_large_bodies_are_read_beside_everything_else(http: httpx.Client, runnin
 def test_a_proof_is_never_given_up_while_somebody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """However early it begins: here before the caller could go on."""
 
-    def prove(key: Any, progress: Any) -> Any:
+    def prove(_: Any, trial: str, *, progress: Any, **__: Any) -> Any:
         progress(0, 1)
-        return key
+        return trial
 
     async def there() -> bool:
         return False
 
-    proofs: Any = Proofs(prove)
+    monkeypatch.setattr(runtime, "verify", prove)
+    proofs: Any = Proofs(None)  # type: ignore[arg-type]  # the store is not read
     submit = proofs._pool.submit
 
     def at_once(*words: Any) -> Any:
@@ -374,7 +374,7 @@ def test_a_proof_is_never_given_up_while_somebody_waits(monkeypatch: pytest.Monk
         return made
 
     monkeypatch.setattr(proofs._pool, "submit", at_once)
-    assert asyncio.run(proofs.get(("t", None), there)) == ("t", None)
+    assert asyncio.run(proofs.get("t", None, there)) == "t"
     proofs.close()
 
 
@@ -389,7 +389,7 @@ def test_proofs_that_nobody_waits_for_hold_up_nobody(running: Running, monkeypat
             progress(1, 2)
         return plain(store, trial, progress=progress, **asked)
 
-    monkeypatch.setattr(service, "verify", slow)
+    monkeypatch.setattr(runtime, "verify", slow)
     ok(running.http.post(f"{T}/ask", json={}))
     gone = [socket.create_connection(host_and_port(running.address), 10) for _ in range(30)]
     for one in gone:
@@ -439,7 +439,7 @@ def test_a_client_that_hangs_up_is_one_quiet_line(running: Running, caplog: pyte
 
 def test_one_kind_of_error_is_one_line_a_second() -> None:
     moment = 0.0
-    calm = Calm(clock=lambda: moment)
+    calm = OnePerSecond(clock=lambda: moment)
 
     def record(message: str, level: int = logging.ERROR, **fields: Any) -> logging.LogRecord:
         made = logging.LogRecord("asyncio", level, "", 0, message, (), None)

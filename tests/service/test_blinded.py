@@ -23,10 +23,10 @@ from starlette.routing import BaseRoute, Route
 from drimed.client import Client
 from drimed.errors import UnconfirmedError
 from drimed.findings.page import write_report
-from drimed.service import tokens
-from drimed.service.access import COOKIE
+from drimed.service import auth
 from drimed.service.app import create_app
-from drimed.service.pages.rendering import static_files
+from drimed.service.auth import COOKIE
+from drimed.service.pages.base import static_files
 from drimed.service.settings import Settings
 from drimed.trial.changes import CHANGES
 from drimed.trial.trial import Trial
@@ -189,7 +189,7 @@ def played(running: Running, spec: dict[str, Any], *, more: bool) -> list[str]:
     """Two seasons, with the same outcomes whatever the arms; `more` is what only those who see arms may notice."""
     store, clock = running.service.store, Clock()
     trial = Trial.create(SPEC | spec, store, actor="ann", clock=clock)
-    running.service.trials._known[NAME] = trial
+    running.service.trials._trials[NAME] = trial
     arms = []
     for season in (1, 2):
         contexts = {user: {"rain": 300.0 + 10 * season + i} for i, user in enumerate(SPEC["users"])}
@@ -214,8 +214,8 @@ def played(running: Running, spec: dict[str, Any], *, more: bool) -> list[str]:
 def world(app: FastAPI, spec: dict[str, Any], *, more: bool) -> Iterator[World]:
     with served(app) as running:
         arms = played(running, spec, more=more)
-        _, text = tokens.create(running.service.store, label="dora", role="blinded")
-        tokens.create(running.service.store, label="admin", role="manage")
+        _, text = auth.create_token(running.service.store, label="dora", role="blinded")
+        auth.create_token(running.service.store, label="admin", role="manage")
         made = World(running, {"Authorization": f"Bearer {text}"}, text, arms)
         yield made
         if made.browser is not None:
@@ -345,7 +345,7 @@ def test_codes_are_shown_to_the_blinded_where_the_file_says_so_and_nothing_else(
 
 def test_a_code_that_was_opened_for_one_decision_stays_closed_to_the_blinded(coded: World) -> None:
     service = coded.running
-    _, text = tokens.create(service.service.store, label="safety desk", role="manage")
+    _, text = auth.create_token(service.service.store, label="safety desk", role="manage")
     before = coded.ask("GET", f"{T}/decisions/3")
     with Client(service.address, token=text) as manager:
         opened = manager.reveal(NAME, 3, reason="an emergency")
@@ -380,7 +380,7 @@ def test_a_client_reads_what_the_blinded_get(coded: World) -> None:
 def test_a_reader_does_not_see_what_the_next_decisions_will_be_like(coded: World) -> None:
     titles = {}
     for role in ("read", "ask-tell"):
-        _, text = tokens.create(coded.running.service.store, label=role, role=role)
+        _, text = auth.create_token(coded.running.service.store, label=role, role=role)
         with httpx.Client(base_url=coded.running.address, cookies={COOKIE: text}, timeout=120) as http:
             titles[role] = "What would be decided next" in Visitor(http).look(f"/trials/{NAME}")
     assert titles == {"read": False, "ask-tell": True}
@@ -401,6 +401,6 @@ def test_somebody_blinded_who_opens_a_trial_is_led_to_where_outcomes_are_told(co
         assert f'href="/trials/{NAME}/tell"' in refused.text
         assert "You are blinded" in readable(refused.text)
     assert http.get(f"/trials/{NAME}/tell", headers=coded.headers).status_code == httpx.codes.OK
-    _, elsewhere = tokens.create(coded.running.service.store, label="emil", role="blinded", trial="another")
+    _, elsewhere = auth.create_token(coded.running.service.store, label="emil", role="blinded", trial="another")
     other = http.get(f"/trials/{NAME}", headers={"Authorization": f"Bearer {elsewhere}"})
     assert "/tell" not in other.text, "who may tell nothing there is not sent there"

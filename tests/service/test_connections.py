@@ -47,4 +47,4 @@ def test_connections_of_a_shared_socket_do_not_wait() -> None:
 
 
 def test_the_service_runs_with_such_connections() -> None:
-    assert app.configured(Settings(), hello).http is GuardedProtocol
+    assert app.uvicorn_config(Settings(), hello).http is GuardedProtocol

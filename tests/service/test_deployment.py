@@ -11,7 +11,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from drimed.service import tokens
+from drimed.service import auth
 from drimed.service.settings import Settings
 from drimed.trial.stores import open_store
 from drimed.trial.trial import Trial
@@ -56,7 +56,7 @@ def in_use(address: str) -> Iterator[str]:
     for _ in range(10):
         given = trial.ask("site 0")
         trial.tell(given.id, outcome(given.id, given.arm))
-    tokens.create(store, label="admin", role="manage")
+    auth.create_token(store, label="admin", role="manage")
     yield trial.status().hash
     store.close()
 
@@ -66,7 +66,7 @@ def check(address: str, hash: str) -> None:
     store = open_store(address, create=False)
     verdict = verify(store, "busy", expected_hash=hash)
     assert verdict.ok, verdict.faults
-    assert [token.label for token in tokens.listed(store)] == ["admin"]
+    assert [token.label for token in auth.list_tokens(store)] == ["admin"]
     assert Trial.open("busy", store).ask("site 1").id == 11
     store.close()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from drimed.service import tokens
+from drimed.service import auth
 from drimed.service.settings import Settings
 from drimed.trial import template
 from drimed.trial.stores import open_store
@@ -21,7 +21,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="u
 def test_the_examples_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     address = str(tmp_path / "trials.db")
     store = open_store(address)
-    _, token = tokens.create(store, label="admin", role="manage")
+    _, token = auth.create_token(store, label="admin", role="manage")
     store.close()
     examples = PAGE.partition("## By example")[2].partition("### Retrying")[0]
     posts = re.findall(r"^    post (\S+) '(.*?)'", examples, re.M)

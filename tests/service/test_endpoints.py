@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from drimed.client import Client
-from drimed.service.analyses import Budget
+from drimed.service.runtime import Analyses
 from drimed.trial import export, template
 from drimed.trial.export import Export
 from drimed.trial.tables.table import read
@@ -441,7 +441,7 @@ def test_the_checks_say_which_promise_does_not_hold(
     events = ok(http.get(T))["events"]
     assert ok(http.get(f"{T}/checks")) == {"withdrawn": None, "alarms": [], "events": events}
     monkeypatch.setattr(checks, "_withdrawn", lambda *_: "The promise does not hold.")
-    monkeypatch.setattr(Budget, "any_left", lambda _: True)
+    monkeypatch.setattr(Analyses, "wait", lambda _: 0.0)
     ok(http.post(f"{T}/episodes", json={"number": 2}))  # a new state of the log is analysed again
     assert ok(http.get(f"{T}/checks"))["withdrawn"] == "The promise does not hold."
     with Client(running.address) as client:

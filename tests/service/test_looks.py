@@ -12,7 +12,7 @@ import pytest
 
 from drimed.client import Client
 from drimed.errors import AccessError, ConflictError, InputError, SpecError
-from drimed.service import tokens
+from drimed.service import auth
 from drimed.service.settings import Settings
 from drimed.trial.verify import verify
 from tests.service.serving import Running, served
@@ -99,8 +99,8 @@ def test_pages_tell_the_rules_what_was_met_and_that_they_changed(client: Client,
 
 def test_looks_are_for_those_who_may_and_nothing_of_them_is_for_the_blinded(tmp_path: Any) -> None:
     with served(Settings(store=str(tmp_path / "t.db"))) as running, ExitStack() as stack:
-        text = {role: tokens.create(running.service.store, role=role, label=role)[1] for role in tokens.ROLES}
-        made = {role: stack.enter_context(Client(running.address, token=text[role])) for role in tokens.ROLES}
+        text = {role: auth.create_token(running.service.store, role=role, label=role)[1] for role in auth.ROLES}
+        made = {role: stack.enter_context(Client(running.address, token=text[role])) for role in auth.ROLES}
         ended(made["manage"])
         assert made["read"].looks("ends").items
         for refused in (

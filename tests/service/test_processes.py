@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from drimed.client import Client
-from drimed.service import tokens
+from drimed.service import auth
 from drimed.trial.stores import open_store
 from drimed.trial.verify import verify
 from tests.service.serving import PATIENCE, Processes, processes
@@ -24,7 +24,7 @@ CLIENTS, PAIRS, KILLS = 3, 60, 2
 
 def test_workers_may_be_killed_and_nothing_is_lost_or_doubled(address: str, tmp_path: Path) -> None:
     store = open_store(address)
-    _, token = tokens.create(store, label="field", role="manage")
+    _, token = auth.create_token(store, label="field", role="manage")
     given: dict[str, int] = {}
     failures: list[BaseException] = []
 

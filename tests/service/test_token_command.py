@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from drimed.cli import service
 from drimed.cli.main import app as drimed
-from drimed.cli.service import token
+from drimed.cli.serve import token
 from drimed.errors import UnknownNameError
-from drimed.service import app, tokens
+from drimed.service import app, auth
 from drimed.service.settings import Settings
 from drimed.trial.stores import open_store
 
@@ -31,7 +31,7 @@ def test_a_token_is_made_listed_and_revoked(tmp_path: Path, monkeypatch: pytest.
     assert "no trial 'maize' yet" in said
     text = said.split()[-1]
     opened = open_store(str(store))
-    found = tokens.recognised(opened, text)
+    found = auth.find_token(opened, text)
     assert found is not None
     assert (found.label, found.role, found.trial) == ("field office", "ask-tell", "maize")
     listed = run(store, "list")
@@ -40,7 +40,7 @@ def test_a_token_is_made_listed_and_revoked(tmp_path: Path, monkeypatch: pytest.
     assert text.split("_", 2)[2] not in listed
     assert "revoked" in run(store, "revoke", "field office")
     assert "revoked" in run(store, "list")
-    again = tokens.recognised(opened, text)
+    again = auth.find_token(opened, text)
     assert again is not None
     assert again.revoked is not None
     with pytest.raises(UnknownNameError):
@@ -69,7 +69,7 @@ def test_the_store_is_found_as_the_service_finds_it(tmp_path: Path, monkeypatch:
         "drimed.db": ["by default"],
     }.items():
         opened = open_store(store, create=False)
-        assert [t.label for t in tokens.listed(opened)] == labels
+        assert [t.label for t in auth.list_tokens(opened)] == labels
         opened.close()
 
 
@@ -84,12 +84,12 @@ def test_the_service_says_how_to_close_the_store_that_it_serves(
     command = said.partition("close it with: drimed token ")[2].splitlines()[0]
     words = shlex.split(command.replace("NAME", "admin"))
     assert CliRunner().invoke(token, words).exit_code == 0
-    assert app.has_tokens(Settings(store=store))
+    assert app.check_access(Settings(store=store))
     assert "close it" not in CliRunner().invoke(drimed, ["serve", "--store", store]).output
 
 
 def test_the_password_of_a_database_is_not_repeated() -> None:
-    said = tokens.how_to("postgresql://u:secret@h/d")
+    said = auth.how_to("postgresql://u:secret@h/d")
     assert "secret" not in said
     assert "DRIMED_STORE" in said
 
@@ -101,7 +101,7 @@ def test_a_narrow_terminal_shows_whole_days_and_labels(tmp_path: Path, monkeypat
     run(store, "create", "--label", label, "--role", "ask-tell", "--trial", "maize-nitrogen-2026", "--days", "30")
     listed = run(store, "list")
     opened = open_store(str(store))
-    (made,) = tokens.listed(opened)
+    (made,) = auth.list_tokens(opened)
     opened.close()
     assert made.expires is not None
     for shown in (made.id, "ask-tell", made.created[:10], made.created[11:16], made.expires[:10], "active"):

@@ -10,9 +10,8 @@ import pytest
 
 from drimed.errors import UnknownNameError
 from drimed.records import AskRequest, Decision
-from drimed.service import trials
-from drimed.service.answers import Reply
-from drimed.service.trials import Trials
+from drimed.service import runtime
+from drimed.service.runtime import Reply, Trials
 from drimed.trial import asking, fold
 from drimed.trial.stores import open_store
 from drimed.trial.transaction import Transaction
@@ -57,7 +56,7 @@ def test_readers_do_not_wait_for_a_slow_writer(running: Running, monkeypatch: py
 
 
 def test_only_so_many_trials_are_kept_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "MOST_TRIALS", 2)
+    monkeypatch.setattr(runtime, "MOST_TRIALS", 2)
     store = open_store(str(tmp_path / "s.db"))
     kept = Trials(store)
     for i in range(4):
@@ -66,12 +65,12 @@ def test_only_so_many_trials_are_kept_in_memory(tmp_path: Path, monkeypatch: pyt
         for i in range(4):
             kept.write(f"t{i}", lambda tx: Reply(200, bytes(len(asking.ask(tx, AskRequest())))), actor="a")
             assert kept.read(f"t{i}", lambda t: t.status().decisions) == 2
-    assert len(kept._known) == 2
+    assert len(kept._trials) == 2
     with pytest.raises(UnknownNameError):
         kept.read("nobody", lambda t: t.status())
     with pytest.raises(UnknownNameError):
         kept.write("nobody", lambda _: Reply(200, b""), actor="a")
-    assert "nobody" not in kept._known
+    assert "nobody" not in kept._trials
     store.close()
 
 

@@ -11,9 +11,8 @@ import httpx
 import pytest
 
 from drimed.errors import NumericalError, StoreError
-from drimed.service.observing import Observed
 from drimed.service.problems import Refusal
-from drimed.service.route import read_json
+from drimed.service.routing import Observed, read_json
 from drimed.trial import asking
 from drimed.trial.stores import open_store
 from tests.service.conftest import Bearer

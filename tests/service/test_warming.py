@@ -11,20 +11,20 @@ from types import SimpleNamespace
 import pytest
 
 from drimed.linear.kernel import Spent
-from drimed.service import analyses, app, warming
-from drimed.service.analyses import Analyses
+from drimed.service import app, runtime
+from drimed.service.runtime import Analyses
 from drimed.service.settings import Settings
 from tests.service.serving import Running, modules_as_before, served
 
-# What the first people who ask and look would wait for.
+# The first questions and analyses of a trial like the template.
 FIRST_USE = """
 import tomllib
 from drimed import MemoryStore, Trial
 from drimed.findings.analysis import analyse
 from drimed.linear import kernel
-from drimed.service import warming
+from drimed.service import app
 from drimed.trial import template
-warming.warm()
+app.warm_up()
 before = kernel.spent()
 trial = Trial.create(tomllib.loads(template()), MemoryStore())
 for season in range(3):
@@ -47,12 +47,11 @@ def test_it_begins_with_the_worker_and_the_service_is_ready_before_it_ends(
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
-    def slow() -> float:
+    def slow() -> None:
         begun.set()
         go_on.wait()
-        return 0.0
 
-    monkeypatch.setattr(warming, "warm", slow)
+    monkeypatch.setattr(app, "warm_up", slow)
     with modules_as_before():
         made = app.create_app(Settings(store=str(tmp_path / "t.db"), rate=0), warm=True)
     with served(made) as running:
@@ -61,29 +60,17 @@ def test_it_begins_with_the_worker_and_the_service_is_ready_before_it_ends(
         go_on.set()
 
 
-def test_workers_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(app, "create_app", lambda _, *, warm=False: asked.append(warm))
-    app.from_environment()
-    assert asked == [True]
-
-
-def test_what_cannot_be_prepared_is_logged_and_stops_nothing(
+def test_a_failure_is_logged_and_stops_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken() -> float:
-        raise RuntimeError("no compiler")
-
-    monkeypatch.setattr(warming, "warm", broken)
-    warming.start().join()
+    monkeypatch.setattr(app, "analyse", lambda _: 1 / 0)
+    app.warm_up()
     assert "could not be prepared" in caplog.text
 
 
-def test_what_compiling_took_is_not_taken_from_the_budget_of_analyses(
-    running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compiling_is_not_taken_from_the_budget_of_analyses(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, spent = iter([5.0, 65.5]), iter([Spent(), Spent(80.0, 60.0)])
-    monkeypatch.setattr(analyses, "time", SimpleNamespace(thread_time=lambda: next(clock)))
-    monkeypatch.setattr(analyses, "kernel", SimpleNamespace(spent=lambda: next(spent)))
-    _, seconds = Analyses(running.service.trials, analyses.Budget(clock=lambda: 0.0))._analyse("busy")
+    monkeypatch.setattr(runtime, "time", SimpleNamespace(thread_time=lambda: next(clock)))
+    monkeypatch.setattr(runtime, "kernel", SimpleNamespace(spent=lambda: next(spent)))
+    _, seconds = Analyses(running.service.trials, clock=lambda: 0.0)._analyse("busy")
     assert seconds == pytest.approx(0.5)

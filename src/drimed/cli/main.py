@@ -31,8 +31,8 @@ VERBS = {
         "evaluate", "evaluation", "Estimate what other policies would have earned on the decisions of LOG."
     ),
     "trial": Verb("trial", "trial", "Live trials: ask, tell, and never lose a decision."),
-    "serve": Verb("service", "service", "Serve trials over HTTP."),
-    "token": Verb("service", "service", "Tokens for the service: make, list and revoke them."),
+    "serve": Verb("serve", "service", "Serve trials over HTTP."),
+    "token": Verb("serve", "service", "Tokens for the service: make, list and revoke them."),
 }
 
 

@@ -16,11 +16,10 @@ from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from drimed.errors import DrimedError, InputError, SpecError, UnknownNameError
+from drimed.errors import InputError, SpecError, UnknownNameError
 from drimed.findings.analyse import Analysis
 from drimed.findings.effects import effects as arms_against_control
 from drimed.findings.inference import Inference
-from drimed.formatting import ENDLESS
 from drimed.records import (
     AmendRequest,
     AskRequest,
@@ -78,7 +77,13 @@ LARGEST = 2**31 - 1  # number of a decision or an event
 LARGEST_TOML = 1024 * 1024  # bytes: faults are given their lines by reading the file again and again
 READY_WITHIN = 2.0  # seconds that the store has to answer
 TOML = "application/toml"
-TRIALS, DECIDING, CHANGING, LOOKING, HEALTH = "trials", "asking and telling", "changing a trial", "looking back", "health"
+TRIALS, DECIDING, CHANGING, LOOKING, HEALTH = (
+    "trials",
+    "asking and telling",
+    "changing a trial",
+    "looking back",
+    "health",
+)
 EXAMPLES: dict[str, Any] = json.loads((resources.files(__package__) / "examples.json").read_text(encoding="utf-8"))
 ERRORS = {
     400: "The body is not JSON, or a header cannot be read.",
@@ -241,9 +246,7 @@ class OutcomeBody(Body):
     model_config = _example(outcome={"yield": 8.4, "leaching": 21})
 
     outcome: Values = Field(description="metric → value")
-    control: Values | None = Field(
-        None, description="The outcome of the control plot, where feedback is `difference`."
-    )
+    control: Values | None = Field(None, description="The outcome of the control plot, where feedback is `difference`.")
     confirm: Confirm = False
     dry_run: DryRun = False
 
@@ -342,24 +345,10 @@ class DecisionHistory(Decision):
 
 
 @dataclass(frozen=True)
-class OpenEffect(Effect):
-    """An arm against the control; null: this end of the range is not known yet."""
-
-    low: float | None  # type: ignore[assignment]
-    high: float | None  # type: ignore[assignment]
-
-    @staticmethod
-    def of(effect: Effect) -> OpenEffect:
-        """Replace numbers that stand for nothing by null."""
-        ends = {"low": effect.low, "high": effect.high}
-        return OpenEffect(**effect.plain() | {name: end if abs(end) < ENDLESS else None for name, end in ends.items()})
-
-
-@dataclass(frozen=True)
 class Effects:
     """Every arm against the control, user by user."""
 
-    items: list[OpenEffect]
+    items: list[Effect]
     next: str | None  # give it as `after` to get what follows; null: that was all
     events: int  # of the log that this rests on
 
@@ -374,9 +363,7 @@ class Health:
 # Asking and telling
 
 
-async def _write(
-    request: Request, trial: str, act: Act, *, dry_run: bool = False, tells: bool = False
-) -> Response:
+async def _write(request: Request, trial: str, act: Act, *, dry_run: bool = False, tells: bool = False) -> Response:
     """Do it once, in one transaction with its answer; a dry run writes nothing."""
     service, actor = service_of(request), caller_of(request).actor
 
@@ -473,7 +460,12 @@ def _change_endpoint(change: Change) -> None:
     endpoint.__annotations__["body"] = change.body
     described = _writing(MANAGE, change.answer, EXAMPLES[change.answer.__name__.lower()])
     described["openapi_extra"]["requestBody"] = {"content": {JSON: {"example": change.example}}}
-    named = {"summary": change.title, "operation_id": change.name, "description": change.about, "tags": [CHANGING]}
+    named: dict[str, Any] = {
+        "summary": change.title,
+        "operation_id": change.name,
+        "description": change.about,
+        "tags": [CHANGING],
+    }
     routes.post(f"/trials/{{trial}}/{change.path}", **named, **described)(endpoint)
 
 
@@ -640,9 +632,7 @@ async def log(
     def look(opened: Trial) -> Page[LogEvent]:
         start = {"until": cursor} if newest else {"after": 0 if cursor is None else cursor - 1}
         with opened.store.reading(trial) as ledger:
-            events = list(
-                ledger.events(**start, kinds=kind or (), user=user, limit=limit + 1, newest_first=newest)  # type: ignore[arg-type]
-            )
+            events = list(ledger.events(**start, kinds=kind or (), user=user, limit=limit + 1, newest_first=newest))
         following = str(events[limit].seq) if len(events) > limit else None
         return Page([_log_event(e, seed=seed) for e in events[:limit]], following)
 
@@ -751,9 +741,9 @@ async def effects(
 
     `limit` counts users. Arms of which nothing is known yet are left out; an end of a range that is not known yet is
     null. `seasons` have outcomes of the arm, or of the control if these are fewer: with fewer than 2 nothing should be
-    called better or worse; null: it does not matter. `stands` says whether the likely range says the same allowing for
-    all arms and users that are compared: where it is false, a range that leaves out 0 may be chance. With more than
-    1,000 users it is true only where the user's own effect stands alone; the report looks at all users together.
+    called better or worse; null: it does not matter. `significant` says whether the likely range excludes 0 after
+    adjusting for all arms and users that are compared. With more than 1,000 users the adjustment is for the user's own
+    effect alone; the report looks at all users together.
     """
     service = service_of(request)
 
@@ -771,8 +761,7 @@ async def effects(
         state, fit = analysis.seen.state, analysis.fit
     names = [name for name in page.items if name in state.users]
     found = await service.run(lambda: arms_against_control(state, names, fit))
-    known = [OpenEffect.of(effect) for effect in found if effect.likely_high < ENDLESS]
-    return answer(asdict(Effects(known, page.next, state.seq)))
+    return answer(asdict(Effects([effect for effect in found if effect.is_known], page.next, state.seq)))
 
 
 @_get("/trials/{trial}/checks", "What the checks found", "checks", Checks)
@@ -798,8 +787,9 @@ async def _analysis(request: Request, trial: str, hash: str) -> Analysis:
 
 _HEALTH: dict[int | str, dict[str, Any]] = {200: {"model": Health}}
 _METRICS: dict[int | str, dict[str, Any]] = {
-    200: {"content": {PLAIN: {"schema": {"type": "string"}}}, "description": "In Prometheus' text format."}
-} | {code: _problem(code) for code in (401, 403, 429)}
+    200: {"content": {PLAIN: {"schema": {"type": "string"}}}, "description": "In Prometheus' text format."},
+    **{code: _problem(code) for code in (401, 403, 429)},
+}
 
 
 @health.get("/healthz", summary="Alive", operation_id="healthz", responses=_HEALTH, response_model=None)

@@ -182,7 +182,9 @@ def warm_up() -> None:
             trial = Trial.create(WARMING | {"model": {"kind": kind}}, MemoryStore())
             for season in (1, 2, 3):
                 decisions = trial.ask_many(episode=season)
-                trial.tell_many([Report(d.id, {"gain": 4.0 + d.id % 13 / 6, "cost": 3.0 + d.id % 11 / 5}) for d in decisions])
+                trial.tell_many(
+                    [Report(d.id, {"gain": 4.0 + d.id % 13 / 6, "cost": 3.0 + d.id % 11 / 5}) for d in decisions]
+                )
             analyse(trial)
     except Exception:  # the same error comes again, with an answer, in a request
         log.exception("the numerical code could not be prepared")

@@ -116,7 +116,7 @@ def unavailable(detail: str, seconds: int = 1) -> Refusal:
 
 
 def refusal(error: DrimedError, where: str | None = None) -> Refusal:
-    """The answer to one of drimed's errors; `where`: the part of the request that its faults are in, if not the body."""
+    """The answer to one of drimed's errors; `where`: the part of the request with the faults, if not the body."""
     faults = error.faults[:MOST_FAULTS]
     errors = [_listed(fault, where) for fault in faults]
     unknown = error if isinstance(error, UnknownNameError) else None

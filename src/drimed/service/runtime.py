@@ -177,7 +177,10 @@ class Trials:
             nonlocal decisions, outcomes
             before, first = tx.state.counts, tx.state.seq
             reply = act(tx)
-            decisions, outcomes = tx.state.counts.decisions - before.decisions, tx.state.seq - first if reply.tells else 0
+            decisions, outcomes = (
+                tx.state.counts.decisions - before.decisions,
+                tx.state.seq - first if reply.tells else 0,
+            )
             return reply
 
         def find(ledger: Ledger) -> Reply | None:

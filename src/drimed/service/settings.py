@@ -86,7 +86,9 @@ class Settings(BaseModel):
         try:
             return Settings(**values)
         except ValidationError as error:
-            faults = (f"{e['loc'][0]}: {e['msg'][:1].lower()}{e['msg'][1:]}, got {e['input']!r}" for e in error.errors())
+            faults = (
+                f"{e['loc'][0]}: {e['msg'][:1].lower()}{e['msg'][1:]}, got {e['input']!r}" for e in error.errors()
+            )
             raise ConfigError("\n".join(faults)) from None
 
     def environment(self) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from drimed.service import tokens
+from drimed.service import auth
 from tests.service.pages.visiting import Visitor
 from tests.service.serving import Running
 from tests.trial.trials import outcome
@@ -26,7 +26,7 @@ def token(running: Running) -> Token:
     """Makes tokens."""
 
     def make(role: str, trial: str | None = None) -> str:
-        _, text = tokens.create(running.service.store, label=f"{role} {trial or 'all'}", role=role, trial=trial)
+        _, text = auth.create_token(running.service.store, label=f"{role} {trial or 'all'}", role=role, trial=trial)
         running.service.access._open_until = 0.0  # as two seconds later
         return text
 

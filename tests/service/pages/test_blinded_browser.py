@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]  # it has no types
 from playwright.sync_api import Browser, Page, expect
 
-from drimed.service import tokens
+from drimed.service import auth
 from drimed.service.settings import Settings
 from drimed.trial.trial import Trial
 from tests.service.pages.test_browser import CHROMIUM, PHONE, browser  # noqa: F401  # a fixture
@@ -38,7 +38,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 
 def signed_in(page: Page, running: Running, role: str) -> None:
-    _, text = tokens.create(running.service.store, label=f"{role} office", role=role)
+    _, text = auth.create_token(running.service.store, label=f"{role} office", role=role)
     running.service.access._open_until = 0.0
     page.goto(running.address)
     page.get_by_label("Token").fill(text)

@@ -14,7 +14,7 @@ from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-unt
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 from drimed.errors import HaltedError
-from drimed.service import demo, tokens
+from drimed.service import auth, demo
 from drimed.service.settings import Settings
 from drimed.trial import template
 from drimed.trial.trial import Trial
@@ -310,7 +310,7 @@ def test_pages_work_without_scripts(browser: Browser, service: Running) -> None:
 
 def test_signing_in_and_out(browser: Browser, tmp_path: Path) -> None:
     with served(Settings(store=str(tmp_path / "tokens.db"))) as running:
-        _, text = tokens.create(running.service.store, label="field office", role="manage")
+        _, text = auth.create_token(running.service.store, label="field office", role="manage")
         context = browser.new_context()
         page = context.new_page()
         page.goto(f"{running.address}/new?example=1")

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
-from drimed.service.pages.history import _charts
+from drimed.service.pages.read import _charts
 from tests.findings.field_trials import grown
 from tests.findings.test_confirmed import CLEAR, TIMES, WHY
 from tests.service.serving import Running

@@ -12,8 +12,7 @@ import httpx
 import pytest
 
 from drimed.findings.checks import no_promise, withdrawn
-from drimed.service import analyses
-from drimed.service.analyses import Analyses
+from drimed.service.runtime import Analyses
 from drimed.trial import queries, template
 from tests.service.pages.visiting import Visitor, readable
 from tests.service.serving import Running
@@ -58,7 +57,7 @@ def test_the_page_of_a_decision_says_that_the_promise_is_withdrawn(
     begun: list[str] = []
     assert wrong is not None
     with monkeypatch.context() as spent:
-        spent.setattr(analyses.Budget, "any_left", lambda _: False)
+        spent.setattr(Analyses, "wait", lambda _: 60.0)
         spent.setattr(Analyses, "_analyse", lambda _, name: begun.append(name))
         assert "no promise" not in visitor.look(one)
     assert begun == [], "nothing costly for the page of a decision alone, when the budget is spent"

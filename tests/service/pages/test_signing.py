@@ -6,9 +6,8 @@ import httpx
 import pytest
 from starlette.requests import Request
 
-from drimed.service.access import COOKIE
-from drimed.service.pages.rendering import environment
-from drimed.service.pages.route import FORM_COOKIE, Visit
+from drimed.service.auth import COOKIE
+from drimed.service.pages.base import FORM_COOKIE, Visit, environment
 from tests.service.pages.conftest import Token
 from tests.service.pages.visiting import Visitor, readable
 from tests.service.serving import Running
@@ -89,10 +88,10 @@ def test_a_token_for_one_trial_sees_that_one_only(visitor: Visitor, token: Token
 
 
 def test_a_revoked_token_leads_back_to_the_sign_in(visitor: Visitor, token: Token, running: Running) -> None:
-    from drimed.service import tokens
+    from drimed.service import auth
 
     visitor.done(visitor.sign_in(token("read")))
-    tokens.revoke(running.service.store, "read all")
+    auth.revoke_token(running.service.store, "read all")
     running.service.access._known.clear()  # as two seconds later
     assert visitor.http.get("/trials/busy").headers["location"].startswith("/sign-in")
     assert visitor.token is None

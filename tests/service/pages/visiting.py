@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from drimed.service.access import COOKIE
+from drimed.service.auth import COOKIE
 
 RELOADS = 20  # of a page, each of which waits some seconds for the analysis
 _HIDDEN = re.compile(r'name="(form_key|once)" value="([^"]+)"')

@@ -418,7 +418,8 @@ def _lines(text: str) -> str:
 def environment() -> Environment:
     """The templates of these pages."""
     made = page.environment("drimed.service.pages")
-    made.filters |= {"seg": lambda name: quote(str(name), safe="", errors="replace"), "number": number, "shown": shown}
+    made.filters |= {"number": number, "shown": shown}
+    made.filters["seg"] = lambda name: quote(str(name), safe="", errors="replace")
     made.globals |= {"asset": asset, "control_plot": control_plot, "place": place, "season": when}
     return made
 

@@ -223,7 +223,9 @@ def promise(state: TrialState) -> list[str]:
     if guard == "off":
         return ["Guard off: nothing keeps decisions near the control."]
     sentences = [f"Guard {guard}: {traits.promise}."]
-    limits = [] if traits.tolerance is None else [("reward", "below", traits.tolerance, spec.reward.unit)]
+    limits: list[tuple[str, str, Any, str]] = []
+    if traits.tolerance is not None:
+        limits.append(("reward", "below", traits.tolerance, spec.reward.unit))
     for rail in spec.guardrails:
         metric = spec.metrics[rail.metric]
         limits.append((rail.metric, "above" if metric.better == "lower" else "below", rail, metric.unit))

@@ -598,9 +598,7 @@ async def change(visit: Visit) -> Response:
 
     def act(tx: Transaction) -> str:
         body = _change_body(visit, tx.state, wanted)
-        done = visit.confirmed(
-            lambda sure: wanted.apply(tx, body.model_copy(update={CONFIRM: True} if sure else {}))
-        )
+        done = visit.confirmed(lambda sure: wanted.apply(tx, body.model_copy(update={CONFIRM: True} if sure else {})))
         one = done.decision if isinstance(done, Opening) else None
         where = "manage" if one is None else f"decisions/{one}"
         return f"/trials/{visit.trial}/{where}?done={wanted.path}"

@@ -96,22 +96,10 @@ tokens = Table(
     Column("role", String(20), nullable=False),
     Column("trial", String(100)),  # NULL: all trials
     Column("created", String(40), nullable=False),
-    Column("created_by", Text),
+    Column("created_by", Text, nullable=False),
     Column("expires", String(40)),
     Column("revoked", String(40)),
     Column("revoked_by", Text),
-)
-
-# What was done to tokens, chained as the events of a trial are (drimed.service.token_log).
-log = Table(
-    "drimed_log",
-    metadata,
-    Column("seq", Integer, primary_key=True, autoincrement=False),
-    Column("time", String(40), nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("kind", String(20), nullable=False),
-    Column("text", Text, nullable=False),
-    Column("hash", String(64), nullable=False),
 )
 
 # Answers to writes that carried an Idempotency-Key, written together with what they did.

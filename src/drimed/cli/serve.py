@@ -8,15 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from drimed.cli.trial import common
-from drimed.errors import InputError
-from drimed.formatting import visible
 from drimed.trial.events import now
 from drimed.trial.stores import open_store
 
@@ -24,9 +20,7 @@ if TYPE_CHECKING:
     from drimed.trial.stores.sql import SqlStore
 
 token = typer.Typer(help="Tokens for the service: make, list and revoke them.", no_args_is_help=True)
-console, errors = Console(), Console(stderr=True)
-# What a narrow terminal must not break: ids, roles, days, states; labels and trials go on in the next line.
-COLUMNS = {"id": 8, "label": 5, "role": 8, "trial": 5, "created (UTC)": 10, "expires (UTC)": 10, "state": 7}
+errors = Console(stderr=True)
 
 Address = Annotated[str | None, typer.Option("--store", help="The store, given as for `drimed serve`.")]
 Config = Annotated[Path | None, typer.Option(envvar="DRIMED_CONFIG", help="The settings file of `drimed serve`.")]
@@ -58,19 +52,19 @@ def serve(
     Every setting can also come from the environment (DRIMED_STORE, DRIMED_PORT, ...) or from the file.
     """
     flags = {name: value for name, value in locals().items() if name not in ("config", "demo")}
-    from drimed.service import app, tokens  # a second that help does not need
+    from drimed.service import app, auth  # a second that help does not need
     from drimed.service.demo import show
     from drimed.service.settings import Settings
 
     settings = Settings.resolve(flags, os.environ, config)
-    guarded = app.has_tokens(settings)
+    guarded = app.check_access(settings)
     if demo:
         with closing(open_store(settings.store)) as opened:
             errors.print(Text(show(opened, settings.store)), soft_wrap=True)
     if not guarded:
         errors.print(
             "[yellow]note:[/] there are no tokens, so every program on this machine may do everything, as 'local'; "
-            f"close it with: {escape(tokens.how_to(settings.store))}",
+            f"close it with: {escape(auth.how_to(settings.store))}",
             highlight=False,
             soft_wrap=True,
         )
@@ -94,12 +88,11 @@ def create(
     actor: common.Who = None,
 ) -> None:
     """Make a token. It is shown once; the store keeps only its hash."""
-    from drimed.service import tokens
+    from drimed.service import auth
 
+    maker = common.actor_name(actor)
     with _opened(store, config, create=True) as opened:
-        made, text = tokens.create(
-            opened, label=label, role=role, trial=trial, days=days, actor=common.actor_name(actor)
-        )
+        made, text = auth.create_token(opened, label=label, role=role, trial=trial, days=days, actor=maker)
         if trial is not None and trial not in opened.names():
             typer.echo(f"note: there is no trial {trial!r} yet", err=True)
     until = f" until {_minute(made.expires)} UTC" if made.expires else ""
@@ -110,18 +103,26 @@ def create(
 @token.command("list")
 def listed(store: Address = None, config: Config = None) -> None:
     """List all tokens, also revoked ones, without their secrets."""
-    from drimed.service import tokens
+    from drimed.service import auth
 
     with _opened(store, config) as opened:
-        found = tokens.listed(opened)
-    table, moment = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0)), now()
-    for name, width in COLUMNS.items():
-        table.add_column(name, min_width=width, overflow="fold")
-    for t in found:
-        times = (_minute(time) if time else "" for time in (t.created, t.expires))
-        cells = (t.id, t.label, t.role, t.trial or "all", *times, t.state(moment))
-        table.add_row(*(Text(visible(cell)) for cell in cells))
-    console.print(table)
+        tokens = auth.list_tokens(opened)
+    moment = now()
+    common.show(
+        [
+            {
+                "id": t.id,
+                "label": t.label,
+                "role": t.role,
+                "trial": t.trial or "all",
+                "created (UTC)": _minute(t.created),
+                "by": t.created_by,
+                "expires (UTC)": _minute(t.expires or ""),
+                "state": t.state(moment) + (f" by {t.revoked_by}" if t.revoked_by else ""),
+            }
+            for t in tokens
+        ]
+    )
 
 
 @token.command()
@@ -132,78 +133,11 @@ def revoke(
     actor: common.Who = None,
 ) -> None:
     """Revoke a token. A running service refuses it within seconds."""
-    from drimed.service import tokens
+    from drimed.service import auth
 
     with _opened(store, config) as opened:
-        revoked = tokens.revoke(opened, name, actor=common.actor_name(actor))
-    console.print(Text(visible(f"token {revoked.label!r} ({revoked.id}) is revoked")))
-
-
-@token.command()
-def log(store: Address = None, config: Config = None) -> None:
-    """Who made and revoked tokens, and when; the last line has the hash of this log."""
-    from drimed.service import token_log
-
-    with _opened(store, config) as opened:
-        found = token_log.events(opened)
-    labels = {e.body["id"]: e.body["label"] for e in found if "label" in e.body}
-    common.show(
-        [
-            {
-                "event": e.seq,
-                "time (UTC)": _minute(e.time),
-                "actor": e.actor,
-                "what": e.kind,
-                "token": labels.get(e.body["id"], ""),
-                "id": e.body["id"],
-                "role": e.body.get("role"),
-                "trial": e.body.get("trial"),
-            }
-            for e in found
-        ]
-    )
-    common.say(f"{len(found)} events" + (f"; last hash {found[-1].hash}" if found else ""))
-
-
-@token.command()
-def anchor(
-    to: Annotated[Path | None, typer.Option(help="A file to add to; default: print the line.")] = None,
-    store: Address = None,
-    config: Config = None,
-) -> None:
-    """Keep where the log of tokens stands, as `drimed trial anchor` does for trials."""
-    from drimed.service import token_log
-    from drimed.trial import anchors
-
-    with _opened(store, config) as opened:
-        head = token_log.head(opened)
-    if head is None:
-        raise InputError("there never was a token: there is nothing to keep")
-    if to is None:
-        typer.echo(anchors.line(head))
-        return
-    anchors.append(to, [head])
-    common.say(f"added 1 line to {to}")
-
-
-@token.command()
-def verify(
-    anchored: Annotated[Path | None, typer.Option("--anchors", help="A file of `drimed token anchor`.")] = None,
-    store: Address = None,
-    config: Config = None,
-) -> None:
-    """Prove that the tokens are those that were made and revoked by this program, as their log says."""
-    from drimed.service import token_log
-    from drimed.trial import anchors
-
-    kept = [] if anchored is None else anchors.load(anchored)
-    with _opened(store, config) as opened:
-        faults = token_log.verify(opened, kept)
-    for fault in faults:
-        common.say(f"fault: {fault}", "bold red")
-    if faults:
-        raise typer.Exit(1)
-    common.say("the tokens are what their log says", "green")
+        revoked = auth.revoke_token(opened, name, actor=common.actor_name(actor))
+    common.say(f"token {revoked.label!r} ({revoked.id}) is revoked")
 
 
 def _opened(store: str | None, config: Path | None, *, create: bool = False) -> closing[SqlStore]:
