@@ -21,7 +21,7 @@ from tests.trial.trials import BUSY, SMALL
 
 def told(running: Running, value: float = 4.0) -> int:
     """A decision with an outcome."""
-    given = ok(running.http.post(f"{T}/ask", json={"user": "north"}))["decisions"][0]["id"]
+    given = ok(running.http.post(f"{T}/ask", json={"users": ["north"]}))["decisions"][0]["id"]
     ok(running.http.post(f"{T}/decisions/{given}/outcome", json={"outcome": {"yield": value}}))
     return int(given)
 

@@ -54,7 +54,7 @@ def test_a_season_from_the_first_question_to_the_proof(http: httpx.Client) -> No
     amended = ok(http.post(f"{T}/decisions/1/amend", json={"outcome": {"yield": 6}, "reason": "typo"}))
     assert (amended["result"], amended["outcome"]) == ("amended", {"yield": 6.0})
     assert ok(http.post(f"{T}/episodes", json={"number": 2})) == {"episode": 2}
-    third = ok(http.post(f"{T}/ask", json={"user": "south"}))["decisions"][0]
+    third = ok(http.post(f"{T}/ask", json={"users": ["south"]}))["decisions"][0]
     own = f"{T}/decisions/{third['id']}"
     assert ok(http.post(f"{own}/missing", json={"reason": "hail"}))["state"] == "missing"
     assert ok(http.get(T))["missing"] == 1
@@ -110,7 +110,7 @@ def test_a_trial_is_changed_while_it_runs(http: httpx.Client) -> None:
 
 
 def test_every_event_carries_who_did_it_and_the_key_of_the_request(http: httpx.Client) -> None:
-    ok(http.post(f"{T}/ask", json={"user": "north"}, headers={"Idempotency-Key": "k1"}))
+    ok(http.post(f"{T}/ask", json={"users": ["north"]}, headers={"Idempotency-Key": "k1"}))
     items = ok(http.get(f"{T}/log"))["items"]
     assert {e["actor"] for e in items} == {"local"}
     assert [e["request"] for e in items if e["kind"] == "decision"] == ["local/k1"]
@@ -118,7 +118,7 @@ def test_every_event_carries_who_did_it_and_the_key_of_the_request(http: httpx.C
 
 def test_the_log_is_read_page_by_page_in_both_directions(http: httpx.Client) -> None:
     for i in range(5):
-        ok(http.post("/v1/trials/busy/ask", json={"user": f"site {i % 4}"}))
+        ok(http.post("/v1/trials/busy/ask", json={"users": [f"site {i % 4}"]}))
     whole = ok(http.get("/v1/trials/busy/log", params={"limit": 1000}))
     assert whole["next"] is None
     for order in ("oldest", "newest"):
@@ -145,7 +145,7 @@ def test_trials_are_listed_page_by_page(http: httpx.Client) -> None:
 
 
 def test_a_decision_has_its_outcome_and_its_history(http: httpx.Client) -> None:
-    given = ok(http.post(f"{T}/ask", json={"user": "north"}))["decisions"][0]
+    given = ok(http.post(f"{T}/ask", json={"users": ["north"]}))["decisions"][0]
     ok(http.post(f"{T}/tell", json={"reports": [{"decision": 1, "outcome": {"yield": 5}}]}))
     found = ok(http.get(f"{T}/decisions/1"))
     assert (given["state"], given["outcome"], given["reward"]) == ("pending", None, None)
@@ -162,12 +162,12 @@ def test_a_decision_has_its_outcome_and_its_history(http: httpx.Client) -> None:
 
 def test_effects_have_the_estimates_that_the_next_decision_records(http: httpx.Client) -> None:
     for i in range(12):
-        given = ok(http.post("/v1/trials/busy/ask", json={"user": f"site {i % 4}"}))["decisions"][0]
+        given = ok(http.post("/v1/trials/busy/ask", json={"users": [f"site {i % 4}"]}))["decisions"][0]
         body = {"outcome": outcome(given["id"], given["arm"])}
         ok(http.post(f"/v1/trials/busy/decisions/{given['id']}/outcome", json=body))
     now = ok(http.get("/v1/trials/busy/effects"))
     assert list(dict.fromkeys(e["who"] for e in now["items"])) == [f"site {i}" for i in range(4)]
-    asked = ok(http.post("/v1/trials/busy/ask", json={"user": "site 2"}))["decisions"][0]
+    asked = ok(http.post("/v1/trials/busy/ask", json={"users": ["site 2"]}))["decisions"][0]
     assert asked["state_version"] == now["events"]
     found = {e["arm"]: e for e in now["items"] if e["who"] == "site 2"}
     assert found.keys() == asked["effects"].keys()
@@ -207,7 +207,7 @@ def test_an_end_of_a_range_that_is_not_known_is_null(http: httpx.Client, running
 
 def test_arms_of_which_nothing_is_known_have_no_effect_yet(http: httpx.Client) -> None:
     found = ok(http.get("/v1/trials/busy/effects"))["items"]
-    asked = ok(http.post("/v1/trials/busy/ask", json={"user": "site 2"}))["decisions"][0]
+    asked = ok(http.post("/v1/trials/busy/ask", json={"users": ["site 2"]}))["decisions"][0]
     assert {e["arm"] for e in found} == set(asked["effects"]) == {"old"}
     assert {e["who"] for e in found} == {f"site {i}" for i in range(4)}
     assert all(e["estimate"] == e["low"] == e["high"] == 0 for e in found)
@@ -251,9 +251,9 @@ def test_a_trial_is_created_from_toml_with_faults_at_their_lines(http: httpx.Cli
 def test_the_field_at_fault_is_named(http: httpx.Client) -> None:
     ok(http.post(f"{T}/ask", json={}))
     cases = [
-        ("ask", {"user": "nort"}, "user"),
+        ("ask", {"users": ["nort"]}, "user"),
         ("ask", {"users": ["north", "nobody"]}, "users.1"),
-        ("ask", {"user": "north", "context": {"rain": 1}, "episode": 2}, "context"),
+        ("ask", {"users": ["north"], "contexts": {"north": {"rain": 1}}, "episode": 2}, "context"),
         ("ask", {"contexts": {"north": {"rain": 1}}, "episode": 2}, "contexts.north"),
         ("ask", {"contexts": {"nort": {}}}, "contexts.nort"),
         ("ask", {"unavailable": ["older"], "episode": 2}, "unavailable"),
@@ -281,7 +281,7 @@ def test_the_field_at_fault_is_named(http: httpx.Client) -> None:
 
 
 def test_an_unknown_name_is_told_apart_from_its_message(http: httpx.Client) -> None:
-    found = problem(http.post(f"{T}/ask", json={"user": "nort"}), 422)
+    found = problem(http.post(f"{T}/ask", json={"users": ["nort"]}), 422)
     assert (found["kind"], found["name"]) == ("user", "nort")
     found = problem(http.get("/v1/trials/nobody"), 404)
     assert (found["title"], found["kind"], found["name"]) == ("Not found", "trial", "nobody")
@@ -333,7 +333,7 @@ def test_an_episode_is_opened_and_asked_for_in_one_step(http: httpx.Client) -> N
 def test_decisions_are_searched_page_by_page(http: httpx.Client) -> None:
     path = "/v1/trials/busy/decisions"
     for i in range(8):
-        given = ok(http.post("/v1/trials/busy/ask", json={"user": f"site {i % 2}"}))["decisions"][0]
+        given = ok(http.post("/v1/trials/busy/ask", json={"users": [f"site {i % 2}"]}))["decisions"][0]
         if i < 4:
             ok(
                 http.post(
@@ -366,7 +366,7 @@ def test_decisions_are_searched_page_by_page(http: httpx.Client) -> None:
 def test_a_partial_outcome_can_be_marked_as_missing(http: httpx.Client) -> None:
     path = "/v1/trials/whole/decisions/1"
     ok(http.post("/v1/trials", json=BUSY | {"name": "whole", "model": {"kind": "paper"}}), 201)
-    ok(http.post("/v1/trials/whole/ask", json={"user": "site 0"}))
+    ok(http.post("/v1/trials/whole/ask", json={"users": ["site 0"]}))
     assert ok(http.post(f"{path}/outcome", json={"outcome": {"cost": 1}}))["waits_for"] == ["yield"]
     given_up = ok(http.post(f"{path}/missing", json={"reason": "r"}))
     assert (given_up["result"], given_up["state"], given_up["outcome"]) == ("missing", "missing", {"cost": 1.0})
@@ -427,7 +427,7 @@ def test_a_fault_of_the_service_tells_nothing_but_its_id(
 
 
 def test_the_busy_trial_takes_several_decisions_of_one_user(http: httpx.Client) -> None:
-    ids = [ok(http.post("/v1/trials/busy/ask", json={"user": "site 1"}))["decisions"][0]["id"] for _ in range(3)]
+    ids = [ok(http.post("/v1/trials/busy/ask", json={"users": ["site 1"]}))["decisions"][0]["id"] for _ in range(3)]
     assert ids == [1, 2, 3]
     assert BUSY["decisions"] == "any number"
 

@@ -79,7 +79,7 @@ def test_a_weight_that_seeks_harm_is_refused(http: httpx.Client) -> None:
 
 def test_a_mistyped_plot_is_refused(http: httpx.Client) -> None:
     ok(http.post("/v1/trials", json=FIELD), 201)
-    body: dict[str, Any] = {"user": "north", "context": {"rain": 450, "slope": "flat"}, "plot": "A11"}
+    body: dict[str, Any] = {"users": ["north"], "contexts": {"north": {"rain": 450, "slope": "flat"}}, "plot": "A11"}
     assert "did you mean 'A1'" in problem(http.post(f"{F}/ask", json=body), 409)["detail"]
     ok(http.post(f"{F}/ask", json=body | {"plot": "A1 "}))
 
@@ -102,10 +102,10 @@ def test_unlikely_contexts_attributes_and_plots_must_be_confirmed(http: httpx.Cl
     assert http.post("/v1/trials", json=spec).status_code == 201
     far = {"north": {"rain": -9999}, "south": {"rain": 500}}
     calls: list[tuple[str, dict[str, Any], list[str]]] = [
-        ("ask", {"user": "south", "context": {"rain": -9999}}, ["context.rain"]),
+        ("ask", {"users": ["south"], "contexts": {"south": {"rain": -9999}}}, ["context.rain"]),
         ("ask", {"contexts": far, "episode": 1}, ["contexts.north.rain"]),
-        ("ask", {"user": "hill", "context": {"rain": 500}, "attributes": {"ph": 65}}, ["attributes.ph"]),
-        ("ask", {"user": "north", "context": {"rain": 500}, "plot": "11", "block": "AA"}, ["plot"]),
+        ("ask", {"users": ["hill"], "contexts": {"hill": {"rain": 500}}, "attributes": {"ph": 65}}, ["attributes.ph"]),
+        ("ask", {"users": ["north"], "contexts": {"north": {"rain": 500}}, "plot": "11", "block": "AA"}, ["plot"]),
         ("episodes", {"contexts": far}, ["contexts.north.rain"]),
         ("users", {"name": "dune", "attributes": {"ph": 65}}, ["attributes.ph"]),
     ]

@@ -68,7 +68,7 @@ def test_a_dry_run_enrols_nobody(made: httpx.Client) -> None:
     [
         (P, {"user": "p1", "attributes": {"sex": "f", "aeg": 1}}, 422, "attributes.aeg", "did you mean 'age'"),
         (P, {"user": "p1", "attributes": {"sex": 3}}, 422, "attributes.sex", "must be a text"),
-        (P, {"user": "p1"}, 422, "attributes.sex", "attribute 'sex' is missing"),
+        (P, {"users": ["p1"]}, 422, "attributes.sex", "attribute 'sex' is missing"),
         (P, {"user": "p1", "attributes": {"sex": "f"}, "cohort": "wrad"}, 422, "cohort", "did you mean 'ward'"),
         (P, {"user": "a/b", "attributes": {"sex": "f"}}, 422, "user", "must be a name"),
         (P, {"user": "p1", "attributes": {"sex": "f"}, "cohort": "a/b"}, 422, "cohort", "must be a name"),
@@ -83,8 +83,8 @@ def test_a_dry_run_enrols_nobody(made: httpx.Client) -> None:
         (P, {"user": "p1", "enrol": {"p1": {}}}, 422, "", "not both"),
         (F, {"user": "north", "block": "A"}, 422, "", "`block` belongs to `plot`"),
         (F, {"user": "north", "plot": "A1", "block": "B", "context": DRY}, 409, "plot", "is in block 'A'"),
-        (F, {"user": "north", "context": {"rain": 4, "slope": "falt"}}, 422, "context.slope", "did you mean 'flat'"),
-        (F, {"user": "north", "context": {"rain": "wet", "slope": "flat"}}, 422, "context.rain", "finite number"),
+        (F, {"users": ["north"], "contexts": {"north": {"rain": 4, "slope": "falt"}}}, 422, "context.slope", "did you mean 'flat'"),
+        (F, {"users": ["north"], "contexts": {"north": {"rain": "wet", "slope": "flat"}}}, 422, "context.rain", "finite number"),
         (F, {"user": "north", "context": DRY, "attributes": {"ph": 6.2}}, 409, "attributes.ph", "joined with ph = 6.1"),
     ],
 )

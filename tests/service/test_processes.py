@@ -95,7 +95,7 @@ def test_a_stop_finishes_what_has_begun(tmp_path: Path) -> None:
         with httpx.Client(base_url=base, timeout=30) as http:
             while True:
                 try:
-                    answer = http.post("/v1/trials/busy/ask", json={"user": "site 0"})
+                    answer = http.post("/v1/trials/busy/ask", json={"users": ["site 0"]})
                 except httpx.TransportError:
                     return
                 answered.append(answer.json()["decisions"][0]["id"])

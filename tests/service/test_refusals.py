@@ -22,7 +22,7 @@ JSON = {"Content-Type": "application/json"}
         (b"{", 400),
         (b"[1,", 400),
         (b'{"user": NaN}', 400),
-        (b'{"user": "north", "context": {"rain": Infinity}}', 400),
+        (b'{"users": ["north"], "contexts": {"north": {"rain": Infinity}}}', 400),
         (b'{"user": "north", "user": "south"}', 400),
         (b'{"user": "\\ud800"}', 400),
         (b'{"user": "\xff"}', 400),
@@ -37,8 +37,8 @@ JSON = {"Content-Type": "application/json"}
         (b'{"users": "north"}', 422),
         (b'{"user": "north", "users": ["south"]}', 422),
         (b'{"context": {}}', 422),
-        (b'{"user": "north", "context": {"rain": 1e999}}', 422),
-        (b'{"user": "north", "context": {"rain": 1}}', 422),
+        (b'{"users": ["north"], "contexts": {"north": {"rain": 1e999}}}', 422),
+        (b'{"users": ["north"], "contexts": {"north": {"rain": 1}}}', 422),
         (b'{"user": "north", "dry_run": 1}', 422),
         (b'{"user": "north", "unavailable": ["old"]}', 409),
         (b'{"user": "north", "unavailable": ["older"]}', 422),
@@ -129,7 +129,7 @@ def test_methods_that_an_address_does_not_take_are_refused(http: httpx.Client) -
 
 def test_text_in_every_script_is_kept(http: httpx.Client) -> None:
     ok(http.post(f"{T}/users", json={"name": "Łąka nad rzeką 🌾"}))
-    given = ok(http.post(f"{T}/ask", json={"user": "Łąka nad rzeką 🌾"}))["decisions"][0]
+    given = ok(http.post(f"{T}/ask", json={"users": ["Łąka nad rzeką 🌾"]}))["decisions"][0]
     assert given["user"] == "Łąka nad rzeką 🌾"
     ok(http.post(f"{T}/pause", json={"reason": "a\u0000b\n"}))
     assert ok(http.get(f"{T}/log", params={"kind": "paused"}))["items"][0]["body"] == {"reason": "a\u0000b\n"}

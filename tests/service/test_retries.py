@@ -16,7 +16,7 @@ from tests.trial.trials import SMALL
 ONCE: list[tuple[str, dict[str, Any]]] = [
     ("/v1/trials", SMALL | {"name": "another"}),
     ("/v1/trials/busy/episodes", {}),
-    ("/v1/trials/busy/ask", {"user": "site 0"}),
+    ("/v1/trials/busy/ask", {"users": ["site 0"]}),
     ("/v1/trials/busy/ask", {}),
     ("/v1/trials/busy/tell", {"reports": [{"decision": 1, "outcome": {"yield": 5}}]}),
     ("/v1/trials/busy/decisions/1/outcome", {"outcome": {"cost": 1}}),
@@ -48,11 +48,11 @@ def test_every_write_is_done_once_and_answered_with_the_same_bytes(http: httpx.C
 
 def test_a_key_belongs_to_one_request(http: httpx.Client) -> None:
     headers = {"Idempotency-Key": '"quoted"'}
-    ok(http.post(f"{T}/ask", json={"user": "north"}, headers=headers))
-    found = problem(http.post(f"{T}/ask", json={"user": "south"}, headers=headers), 422)
+    ok(http.post(f"{T}/ask", json={"users": ["north"]}, headers=headers))
+    found = problem(http.post(f"{T}/ask", json={"users": ["south"]}, headers=headers), 422)
     assert found["type"] == "urn:drimed:key-reused"
     problem(http.post(f"{T}/ask", json={}, headers={"Idempotency-Key": "quoted"}), 422)
-    problem(http.post("/v1/trials/busy/ask", json={"user": "north"}, headers=headers), 422)
+    problem(http.post("/v1/trials/busy/ask", json={"users": ["north"]}, headers=headers), 422)
     assert ok(http.get(T))["decisions"] == 1
 
 
@@ -63,13 +63,13 @@ def test_a_key_that_cannot_be_kept_is_refused(http: httpx.Client, key: str) -> N
 
 def test_a_refused_request_is_not_remembered(http: httpx.Client) -> None:
     headers = {"Idempotency-Key": "k"}
-    problem(http.post(f"{T}/ask", json={"user": "nort"}, headers=headers), 422)
-    ok(http.post(f"{T}/ask", json={"user": "north"}, headers=headers))
+    problem(http.post(f"{T}/ask", json={"users": ["nort"]}, headers=headers), 422)
+    ok(http.post(f"{T}/ask", json={"users": ["north"]}, headers=headers))
 
 
 def test_keys_of_different_tokens_never_meet(http: httpx.Client, bearer: Bearer) -> None:
     one, other = bearer("ask-tell", label="one"), bearer("ask-tell", label="other")
-    path, body = "/v1/trials/busy/ask", {"user": "site 0"}
+    path, body = "/v1/trials/busy/ask", {"users": ["site 0"]}
     first = ok(http.post(path, json=body, headers={"Idempotency-Key": "k"} | one))
     second = ok(http.post(path, json=body, headers={"Idempotency-Key": "k"} | other))
     assert [d["decisions"][0]["id"] for d in (first, second)] == [1, 2]
@@ -83,7 +83,7 @@ def test_a_request_that_comes_many_times_at_once_is_done_once(running: Running) 
         with httpx.Client(base_url=running.address, timeout=30) as http:
             barrier.wait()
             for i in range(5):
-                path, body = ("ask", {"user": "site 0"}) if n % 2 else ("users", {"name": f"x{i}"})
+                path, body = ("ask", {"users": ["site 0"]}) if n % 2 else ("users", {"name": f"x{i}"})
                 headers = {"Idempotency-Key": f"{path} {i}"}
                 answer = http.post(f"/v1/trials/busy/{path}", json=body, headers=headers)
                 assert answer.status_code == 200, answer.text
@@ -108,12 +108,12 @@ def test_what_fails_after_it_was_decided_was_never_decided(running: Running, mon
         raise RuntimeError("no room")
 
     headers = {"Idempotency-Key": "k"}
-    ok(running.http.post(f"{T}/ask", json={"user": "north"}))
+    ok(running.http.post(f"{T}/ask", json={"users": ["north"]}))
     with monkeypatch.context() as patch:
         patch.setattr(Retry, "keep", broken)
-        problem(running.http.post(f"{T}/ask", json={"user": "south"}, headers=headers), 500)
+        problem(running.http.post(f"{T}/ask", json={"users": ["south"]}, headers=headers), 500)
     assert ok(running.http.get(T))["decisions"] == 1
-    given = ok(running.http.post(f"{T}/ask", json={"user": "south"}, headers=headers))["decisions"][0]
+    given = ok(running.http.post(f"{T}/ask", json={"users": ["south"]}, headers=headers))["decisions"][0]
     assert (given["id"], given["repeated"]) == (2, False)
     assert verify(running.service.store, "small").exact == 2
 

@@ -533,7 +533,7 @@ def test_names_cannot_smuggle_anything_into_a_page(visitor: Visitor, http: httpx
 
 
 def test_a_decision_s_own_page_asks_about_values_outside_the_range_too(visitor: Visitor, http: httpx.Client) -> None:
-    http.post("/v1/trials/small/ask", json={"user": "north"}).raise_for_status()
+    http.post("/v1/trials/small/ask", json={"users": ["north"]}).raise_for_status()
     page = "/trials/small/decisions/1"
     asked = visitor.send(page, {"y:1:yield": "84"}, to=f"{page}/outcome")
     assert (
