@@ -21,6 +21,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from drimed.service import api
 from drimed.service.app import create_app
 from drimed.service.settings import Settings
 from drimed.trial.changes import CHANGES

@@ -83,8 +83,20 @@ def test_a_dry_run_enrols_nobody(made: httpx.Client) -> None:
         (P, {"user": "p1", "enrol": {"p1": {}}}, 422, "", "not both"),
         (F, {"user": "north", "block": "A"}, 422, "", "`block` belongs to `plot`"),
         (F, {"user": "north", "plot": "A1", "block": "B", "context": DRY}, 409, "plot", "is in block 'A'"),
-        (F, {"users": ["north"], "contexts": {"north": {"rain": 4, "slope": "falt"}}}, 422, "context.slope", "did you mean 'flat'"),
-        (F, {"users": ["north"], "contexts": {"north": {"rain": "wet", "slope": "flat"}}}, 422, "context.rain", "finite number"),
+        (
+            F,
+            {"users": ["north"], "contexts": {"north": {"rain": 4, "slope": "falt"}}},
+            422,
+            "context.slope",
+            "did you mean 'flat'",
+        ),
+        (
+            F,
+            {"users": ["north"], "contexts": {"north": {"rain": "wet", "slope": "flat"}}},
+            422,
+            "context.rain",
+            "finite number",
+        ),
         (F, {"user": "north", "context": DRY, "attributes": {"ph": 6.2}}, 409, "attributes.ph", "joined with ph = 6.1"),
     ],
 )

@@ -17,9 +17,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from drimed.errors import InputError, SpecError, UnknownNameError
-from drimed.findings.analyse import Analysis
-from drimed.findings.effects import effects as arms_against_control
-from drimed.findings.inference import Inference
+from drimed.findings.analysis import Analysis
+from drimed.findings.effects import own_effects
+from drimed.findings.regression import Inference
 from drimed.records import (
     AmendRequest,
     AskRequest,
@@ -758,9 +758,9 @@ async def effects(
     state, page, fit = await service.read(trial, look)
     if fit is None and state.spec.kind == "paper":  # then the log must be read, which the analysis has done
         analysis = await _analysis(request, trial, state.hash)
-        state, fit = analysis.seen.state, analysis.fit
+        state, fit = analysis.data.state, analysis.fit
     names = [name for name in page.items if name in state.users]
-    found = await service.run(lambda: arms_against_control(state, names, fit))
+    found = await service.run(lambda: own_effects(state, names, fit))
     return answer(asdict(Effects([effect for effect in found if effect.is_known], page.next, state.seq)))
 
 

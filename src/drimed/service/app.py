@@ -25,7 +25,7 @@ from uvicorn.supervisors import Multiprocess
 
 from drimed import __version__
 from drimed.errors import ConfigError, DrimedError
-from drimed.findings.analyse import analyse
+from drimed.findings.analysis import analyse
 from drimed.linear import kernel
 from drimed.policies.registry import MODULES
 from drimed.records import Report

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 import sqlalchemy as sa
@@ -30,19 +30,18 @@ from sqlalchemy.exc import IntegrityError
 from starlette.requests import ClientDisconnect, HTTPConnection
 
 from drimed.errors import ConflictError, DrimedError, StoreError, UnknownNameError
-from drimed.findings.analyse import Analysis, analyse
+from drimed.findings.analysis import Analysis, analyse
 from drimed.linear import kernel
 from drimed.records import LONGEST_KEY, Proof
 from drimed.service import auth
 from drimed.service.connections import origin
 from drimed.service.problems import Refusal, refusal, unavailable
 from drimed.service.settings import Settings
-from drimed.trial import proposing
 from drimed.trial.events import now
 from drimed.trial.spec import TrialSpec
 from drimed.trial.stores import open_store
 from drimed.trial.stores.schema import requests as answers
-from drimed.trial.stores.sql import SqlLedger, SqlStore
+from drimed.trial.stores.sql import SqlStore
 from drimed.trial.stores.store import Ledger
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
@@ -184,13 +183,13 @@ class Trials:
             return reply
 
         def find(ledger: Ledger) -> Reply | None:
-            return None if retry is None else retry.find(cast(SqlLedger, ledger).connection)
+            return None if retry is None else retry.find(ledger.connection)
 
         def keep(ledger: Ledger, reply: Reply) -> None:
             if retry is not None:
-                retry.keep(cast(SqlLedger, ledger).connection, reply)
+                retry.keep(ledger.connection, reply)
 
-        reply = self.read(name, lambda trial: proposing.write(trial, counted, actor=actor, find=find, keep=keep))
+        reply = self.read(name, lambda trial: trial.session.decide(counted, actor=actor, find=find, keep=keep))
         if reply.repeated:
             REPEATED.inc()
         else:
@@ -204,7 +203,7 @@ class Trials:
         """Create a trial, once."""
         try:
             with Trial.creating(spec, self.store, actor=actor) as (_, tx):
-                connection, reply = cast(SqlLedger, tx.ledger).connection, answer(tx)
+                connection, reply = tx.ledger.connection, answer(tx)
                 if retry is not None:
                     if retry.find(connection) is not None:
                         raise StoreError("the answer to this creation is stored but the trial is not; restore a backup")
@@ -286,7 +285,7 @@ class Analyses:
     def _analyse(self, name: str) -> tuple[Analysed, float]:
         start, compiled = time.thread_time(), kernel.spent()
         done = self._done.get(name)
-        before = done.analysis.seen if done is not None and done.analysis is not None else None
+        before = done.analysis.data if done is not None and done.analysis is not None else None
 
         def look(trial: Trial) -> Analysed:
             state = trial.state()

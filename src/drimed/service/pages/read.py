@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from drimed.findings import page as findings
-from drimed.findings.analyse import Analysis
-from drimed.findings.charts import allocation, forest
+from drimed.findings.analysis import Analysis
+from drimed.findings.charts import effects, progress
 from drimed.findings.checks import no_promise
 from drimed.findings.effects import EVERYBODY, groups
-from drimed.findings.stopping import words
+from drimed.findings.stopping import describe_rules
 from drimed.formatting import number, percent, short
 from drimed.records import Decision, Effect, Event, Status
 from drimed.service import auth
@@ -167,7 +167,7 @@ async def overview(visit: Visit) -> Response:
 
 
 def _findings(visit: Visit, analysis: Analysis) -> dict[str, Any]:
-    state = analysis.seen.state
+    state = analysis.data.state
     users, named = list(state.users), [g for g in groups(state) if g != EVERYBODY]
     pages = max(1, -(-len(users) // USERS))
     at = min(whole(visit.query("users"), 6) or 0, pages - 1)
@@ -177,8 +177,8 @@ def _findings(visit: Visit, analysis: Analysis) -> dict[str, Any]:
     measures = [REWARD, *(m for m in state.problem.metrics if m != REWARD)]
     if on not in measures or (who in state.users and who not in named):
         on = REWARD  # single users are estimated on the reward only
-    view = findings.View(who, [on], users[at * USERS : (at + 1) * USERS], visit.query("by") == "user")
-    return findings.shown(analysis, view) | {
+    view = findings.PageView(who, [on], users[at * USERS : (at + 1) * USERS], visit.query("by") == "user")
+    return findings.page_context(analysis, view) | {
         "choice": Choice(who, on, named, users if len(users) <= MOST_NAMES else [], measures),
         "users_page": at,
         "users_pages": pages,
@@ -207,7 +207,7 @@ async def plan(visit: Visit) -> Response:
         control="" if spec.control is None else control(spec.control),
         file=json.dumps(unseeded(spec.plain()), indent=2, ensure_ascii=False),
         promise=promise(state),
-        stopping=words(spec.stopping),
+        stopping=describe_rules(spec.stopping),
         rehearsed=_rehearsed(state),
         users=user_rows(state, names[page * PLAN_USERS : (page + 1) * PLAN_USERS]),
         page=page,
@@ -329,7 +329,7 @@ async def log(visit: Visit) -> Response:
     places = list(sheets.PLACES) if plot or block else sheets.places_of(found.decisions)
     return visit.page(
         "log.html", s=status, tab="log", found=found, wanted=wanted, searches=SEARCHES, spec=spec, errors=errors,
-        later=before is not None, most_read=queries.MOST_READ, places=places,
+        later=before is not None, places=places,
     )  # fmt: skip
 
 
@@ -458,7 +458,7 @@ def _charts(state: TrialState, d: Decision, untested: set[str]) -> dict[str, Any
     controls = set(d.effects or {}) - set(estimated)
     unknown = [arm for arm in d.probabilities if arm not in controls and (arm in untested or arm not in estimated)]
     rows = [
-        forest.Row(
+        effects.EffectRow(
             arm,
             Effect(d.user, arm, "reward", e.estimate, e.low, e.high, e.low, e.high, seasons=seasons.get(arm)),
             strong=arm == d.arm,
@@ -473,8 +473,8 @@ def _charts(state: TrialState, d: Decision, untested: set[str]) -> dict[str, Any
     return {
         "confidence": "for all decisions at once" if anytime else f"{100 * float(confidence):g} % at each end",
         "unknown": [] if d.effects is None else unknown,
-        "probabilities": allocation.probabilities(d.probabilities, d.arm),
-        "effects": forest.forest("then-chart", title, rows, on="reward", unit=state.spec.reward.unit, promise=level),
+        "probabilities": progress.probabilities(d.probabilities, d.arm),
+        "effects": effects.forest("then-chart", title, rows, on="reward", unit=state.spec.reward.unit, promise=level),
     }
 
 

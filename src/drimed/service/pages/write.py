@@ -428,7 +428,7 @@ async def pending_sheet(visit: Visit) -> Response:
 
     def look(trial: Trial) -> tuple[str, list[Record], list[str]]:
         with trial.reading() as (ledger, state):
-            found = queries.decisions(ledger, state, queries.pending(ledger, state).states)
+            found = queries.decisions(ledger, state, queries.pending(ledger))
             found = (blinded(state, d) for d in found) if visit.blinded else found
             return state.hash, sheets.to_fill_in(state, found), sheets.headings(state, blinded=visit.blinded)
 
@@ -492,7 +492,7 @@ async def _tell_form(visit: Visit, errors: FormErrors = NO_ERRORS, also: Sequenc
 
     def look(trial: Trial) -> dict[str, Any]:
         with trial.reading() as (ledger, state):
-            waiting = queries.pending(ledger, state).states
+            waiting = queries.pending(ledger)
             numbers = sorted((n for n in waiting if before is None or n < before), reverse=True)
             page = numbers[:MOST_ROWS]
             rows = list(queries.decisions(ledger, state, {*page, *also}))[::-1]
