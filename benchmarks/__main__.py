@@ -28,11 +28,10 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 
-from benchmarks import evidence, field, layout, live, load, scaling, startup, throughput, trial
+from benchmarks import field, layout, live, load, scaling, startup, throughput, trial
 from benchmarks.measure import Goal, Tick
 
 SPEED = ("startup", "throughput", "live", "trial", "load", "field", "scaling")
-PARTS = (*SPEED, "evidence")  # evidence takes half an hour, and is about what is known: only where it is named
 
 R = TypeVar("R")
 
@@ -63,7 +62,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Speed, as ratios measured in one run.")
     parser.add_argument("--quick", action="store_true", help="a first look: fewer repeats, wider ranges")
     parser.add_argument("--out", default="out/bench", help="folder of results.json and the figure (%(default)s)")
-    parser.add_argument("--only", choices=PARTS, help="run one part")
+    parser.add_argument("--only", choices=SPEED, help="run one part")
     return parser.parse_args()
 
 
@@ -99,12 +98,6 @@ def _measure(part: str, quick: bool, folder: Path, console: Console) -> tuple[di
         sites = _with_bar(console, part, field_plan.ticks, lambda tick: field.run(field_plan, tick))
         console.print(field.table(sites))
         return asdict(sites), field.goals(sites)
-    if part == "evidence":
-        known_plan = evidence.Plan.sized(quick)
-        known = _with_bar(console, part, known_plan.ticks, lambda tick: evidence.run(known_plan, tick))
-        for view in evidence.tables(known):
-            console.print(view, "")
-        return asdict(known), evidence.goals(known)
     growth_plan = scaling.Plan.sized(quick)
     growth = _with_bar(console, part, growth_plan.ticks, lambda tick: scaling.run(growth_plan, tick))
     for view in scaling.views(growth):

@@ -31,17 +31,14 @@ import numpy as np
 import polars as pl
 
 from benchmarks.measure import Goal, Spread, in_turn
-from drimed.evaluation import estimators as est
-from drimed.evaluation import target
-from drimed.evaluation.evaluate import Plan, evaluate
-from drimed.evaluation.readers import read
-from drimed.evaluation.tables import Columns
+from drimed.evaluation.decision_log import Columns, read_log
+from drimed.evaluation.off_policy import ESTIMATORS, EvaluationPlan, TargetPolicy, evaluate
 
 K = 5
 ARMS = [str(k) for k in range(K)]
 DECISIONS = 1_000_000
 AT_MOST = 2.0
-WEIGHING = "ips,snips,clipped=5,clipped=20,replay=60"
+WEIGHING = "ips,snips"
 WITH_MODEL = "ips,snips,dm,dr,sndr"
 
 
@@ -109,10 +106,10 @@ def _timed(path: Path, repeats: int) -> list[Goal]:
 
 
 def _evaluate(path: Path | str, chosen: str) -> None:
-    estimators = [est.parse(name) for name in chosen.split(",")]
-    needs = frozenset({"predictions"} if any(e.predicts for e in estimators) else ())
-    stream = read(path, columns=Columns(use=needs), arms=ARMS)
-    evaluate(stream, Plan(targets=[target.uniform()], estimators=estimators))
+    estimators = chosen.split(",")
+    needs = frozenset({"predictions"} if any(ESTIMATORS[name].predicts for name in estimators) else ())
+    stream = read_log(path, columns=Columns(use=needs), arms=ARMS)
+    evaluate(stream, EvaluationPlan(targets=[TargetPolicy.uniform()], estimators=estimators))
 
 
 def _two_means(path: Path) -> None:

@@ -62,10 +62,9 @@ USE = {
     "trial": TRIAL,
     "postgres": "import psycopg; from drimed import open_store; psycopg.pq.version(); open_store('t.db').close()",
     "evaluation": """
-from drimed import EvaluationPlan, estimators, evaluate, make_log, read_log, targets
-from drimed.evaluation.tables import write
-write(make_log(arms=["a", "b"], action=[0, 1], reward=[1.0, 2.0], probabilities=[[0.5, 0.5]] * 2), "log.parquet")
-evaluate(read_log("log.parquet"), EvaluationPlan(targets=[targets.uniform()], estimators=[estimators.ips()]))
+from drimed import EvaluationPlan, TargetPolicy, evaluate, make_log, read_log, write_log
+write_log(make_log(arms=["a", "b"], action=[0, 1], reward=[1.0, 2.0], probabilities=[[0.5, 0.5]] * 2), "log.parquet")
+evaluate(read_log("log.parquet"), EvaluationPlan(targets=[TargetPolicy.uniform()], estimators=["ips"]))
 """,
     "service": """
 from drimed.service import demo

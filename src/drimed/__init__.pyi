@@ -25,13 +25,13 @@ from drimed.errors import SpecError as SpecError
 from drimed.errors import StoreError as StoreError
 from drimed.errors import UnconfirmedError as UnconfirmedError
 from drimed.errors import UnknownNameError as UnknownNameError
-from drimed.evaluation import estimators as estimators
-from drimed.evaluation import target as _target
-from drimed.evaluation.evaluate import Plan as _Plan
-from drimed.evaluation.evaluate import evaluate as evaluate
-from drimed.evaluation.log import make_log as make_log
-from drimed.evaluation.readers import read as _read
-from drimed.evaluation.tables import Columns as Columns
+from drimed.evaluation.decision_log import Columns as Columns
+from drimed.evaluation.decision_log import make_log as make_log
+from drimed.evaluation.decision_log import read_log as read_log
+from drimed.evaluation.decision_log import write_log as write_log
+from drimed.evaluation.off_policy import EvaluationPlan as EvaluationPlan
+from drimed.evaluation.off_policy import TargetPolicy as TargetPolicy
+from drimed.evaluation.off_policy import evaluate as evaluate
 from drimed.experiments.simulate import RunRecord as RunRecord
 from drimed.experiments.simulate import simulate as simulate
 from drimed.guards.constraint import Guardrail as Guardrail
@@ -60,10 +60,6 @@ from drimed.trial.stores import open_store as open_store
 from drimed.trial.stores.memory import MemoryStore as MemoryStore
 from drimed.trial.trial import Trial as Trial
 from drimed.trial.verify import verify as verify
-
-targets = _target
-EvaluationPlan = _Plan
-read_log = _read
 
 __version__: str
 __all__: list[str]

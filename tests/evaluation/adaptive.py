@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drimed.evaluation.sequences import Band
-from drimed.linear.arrays import FloatArray, IntArray
+from drimed.evaluation.confidence_sequences import Band
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
 MEANS = np.array([0.4, 0.5, 0.6])
 K = len(MEANS)
@@ -60,3 +60,9 @@ def naive_effect(trials: Trials, arm: int, control: int, z: float, *, start: int
     (m1, v1, n1), (m0, v0, n0) = sides
     half = np.where((np.arange(m1.shape[-1]) < start) | (np.minimum(n0, n1) < 2), np.inf, z * np.sqrt(v1 + v0))
     return Band(m1 - m0 - half, m1 - m0 + half)
+
+
+def holds(band: Band, mean: FloatArray | float) -> BoolArray:
+    """Whether `mean` (...) is inside at all times: (...)."""
+    m = np.asarray(mean)[..., None]
+    return np.asarray(((band.low <= m) & (m <= band.high)).all(-1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from drimed.evaluation.log import Log, make_log
+from drimed.evaluation.decision_log import Log, make_log
 from drimed.linear.arrays import FloatArray
 
 ARMS = ("old", "new", "other")

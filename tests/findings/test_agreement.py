@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.evaluation import scores
+from drimed.evaluation import propensity_effects
 from drimed.findings.analysis import Analysis, analyse
 from drimed.findings.checks import RATE, Agreement, ScarceArm, agreement, foreseen_half_width
 from drimed.findings.effects import EVERYBODY, MODEL
@@ -119,10 +119,10 @@ def test_the_range_foreseen_is_the_one_that_comes() -> None:
     rng, n, floor, sd = np.random.default_rng(2), 2000, 0.1, 3.0
     action = (rng.random(n) >= floor).astype(int)
     reward = sd * rng.standard_normal(n)
-    found = scores.effect_scores(
+    found = propensity_effects.effect_scores(
         action=action, reward=reward, probabilities=np.tile([floor, 1 - floor], (n, 1)), contrast=[-1.0, 1.0]
     )
-    band = scores.effect_band(found, 0.05)
+    band = propensity_effects.asymptotic_band(found, 0.05)
     half = float(band.high[-1] - band.low[-1]) / 2
     assert foreseen_half_width(sd, floor, n) == pytest.approx(half, rel=0.15)
     assert foreseen_half_width(sd, floor, 50) is None

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from drimed.errors import InputError
-from drimed.evaluation.readers import read
+from drimed.evaluation.decision_log import read_log
 from drimed.trial import roster
 from drimed.trial.export import MEANING, records, write
 from drimed.trial.stores.memory import MemoryStore
@@ -27,7 +27,7 @@ SPEC = FOUND | {"model": {"kind": "paper"}}
 def test_an_export_is_read_back_as_a_log(tmp_path: Path, form: str) -> None:
     trial = play(SPEC, 5)
     assert write(trial, tmp_path / f"log.{form}", whole=True) == 30
-    log = next(iter(read(tmp_path / f"log.{form}", arms=list(SPEC["arms"]))))
+    log = next(iter(read_log(tmp_path / f"log.{form}", arms=list(SPEC["arms"]))))
     rows = list(records(trial))
     np.testing.assert_array_equal(log.reward, [r["reward"] for r in rows])
     np.testing.assert_array_equal(log.propensity, [r["propensity"] for r in rows])

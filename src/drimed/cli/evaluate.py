@@ -1,4 +1,4 @@
-"""`drimed evaluate`: what other policies would have earned, from a log with propensities."""
+"""`drimed evaluate`: values of other policies, from a log with propensities."""
 
 from __future__ import annotations
 
@@ -19,12 +19,8 @@ from drimed.errors import InputError
 from drimed.formatting import short, visible
 
 if TYPE_CHECKING:  # SciPy takes a quarter of a second that other commands do not need
-    from drimed.evaluation.evaluate import Evaluation, Plan
-    from drimed.evaluation.intervals import Interval
-    from drimed.evaluation.readers import LogStream
+    from drimed.evaluation.off_policy import Evaluation, Interval
 
-WITHOUT_MODEL = "ips,snips,clipped"
-WITH_MODEL = "dm,ips,snips,clipped,dr,sndr,switch-dr,dros"
 LEAST_USERS = 10  # those with the least overlap are listed; the JSON file has all of them
 REFUSED = 2  # exit code where nothing at all could be estimated
 
@@ -37,8 +33,7 @@ def evaluate(
     estimators: Annotated[
         str | None,
         typer.Option(
-            help="Estimators, separated by commas: dm, ips, snips, clipped=10, dr, sndr, switch-dr=10, dros=100, "
-            "replay=BOUND. Default: those that the log allows."
+            help="Estimators, separated by commas: dm, ips, snips, dr, sndr. Default: those that the log allows."
         ),
     ] = None,
     control: Annotated[str | None, typer.Option(help="The name of the control arm.")] = None,
@@ -54,13 +49,11 @@ def evaluate(
         typer.Option(help="Least and greatest possible reward, as 0,1: adds an interval that holds at all times."),
     ] = None,
     level: Annotated[float, typer.Option(help="Confidence level of every interval.")] = 0.95,
-    bootstrap: Annotated[int, typer.Option(help="Resamples of a bootstrap interval; 0 for none.")] = 0,
     against: Annotated[
         str | None,
         typer.Option(help="The policy that the others are compared with, written as in --policy. Default: the first."),
     ] = None,
     by_user: Annotated[bool, typer.Option("--by-user", help="Report the overlap of each user.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of bootstrap and replay.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Write everything as JSON to this file.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
 ) -> None:
@@ -69,11 +62,8 @@ def evaluate(
     The log is read once, piece by piece: it may be larger than memory. Where propensities are unknown or support is
     missing the answer is a refusal with its reason, never a number.
     """
-    from drimed.evaluation import estimators as known
-    from drimed.evaluation import target
-    from drimed.evaluation.evaluate import Plan
-    from drimed.evaluation.readers import read
-    from drimed.evaluation.tables import OPTIONAL, Columns
+    from drimed.evaluation.decision_log import OPTIONAL, Columns, read_log
+    from drimed.evaluation.off_policy import ESTIMATORS, EvaluationPlan, Evaluator, TargetPolicy
 
     policies = names("--policy", policy)
     if against is not None and against not in policies:
@@ -90,34 +80,24 @@ def evaluate(
         targets=tuple(name.removeprefix("columns=") for name in policies if name.startswith("columns=")),
         use=frozenset(OPTIONAL) - {"episode", "metrics"} - (set() if by_user else {"user"}),
     )
-    stream = read(log, columns=columns, arms=names("--arms", arms) if arms else None)
-    default = WITH_MODEL if stream.predicts else WITHOUT_MODEL
-    plan = Plan(
-        targets=[target.parse(name, control=control) for name in policies],
-        estimators=[known.parse(name) for name in names("--estimators", estimators or default)],
+    stream = read_log(log, columns=columns, arms=names("--arms", arms) if arms else None)
+    possible = [name for name, e in ESTIMATORS.items() if stream.predicts or not e.predicts]
+    plan = EvaluationPlan(
+        targets=[TargetPolicy.parse(name, control=control) for name in policies],
+        estimators=names("--estimators", estimators) if estimators else possible,
         level=level,
         reward_range=_range(reward_range),
-        resamples=bootstrap,
         by_user=by_user,
-        seed=seed,
         against=against or (policies[0] if len(policies) > 1 else None),
     )
-    _answer(stream, plan, out, force=force)
-
-
-def _answer(stream: LogStream, plan: Plan, out: Path | None, *, force: bool) -> None:
-    """Read the log once, show what follows, and write it where asked."""
-    from drimed.evaluation.evaluate import Tally
-
-    console = Console()
-    tally, done = Tally(plan), 0
+    console, evaluator, count = Console(), Evaluator(plan), 0
     with console.status("reading") as status:
         for piece in stream:
-            tally.add(piece)
-            done += len(piece)
-            status.update(f"{done:,} decisions")
-    result = tally.result()
-    _show(console, result, plan.level)
+            evaluator.add(piece)
+            count += len(piece)
+            status.update(f"{count:,} decisions")
+    result = evaluator.result()
+    _show(console, result, level)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         outputs.put(out, json.dumps(result.as_dict(), indent=2).encode() + b"\n", force=force)
@@ -127,75 +107,51 @@ def _answer(stream: LogStream, plan: Plan, out: Path | None, *, force: bool) -> 
 
 
 def _show(console: Console, result: Evaluation, level: float) -> None:
-    console.print(f"{result.decisions:,} decisions, {len(result.arms)} arms, mean reward {result.mean_reward:.4g}")
-    table = _table("value", "standard error", f"{level:.0%} normal")
+    def say(text: str, mark: tuple[str, str] = ("", "")) -> None:
+        console.print(Text.assemble(mark, visible(text)), highlight=False, soft_wrap=True)  # names are no markup
+
+    def table(*titles: str) -> Table:
+        numbers = (Column(title, no_wrap=True) for title in titles)  # names may be folded, numbers may not
+        return Table(Column("policy", overflow="fold"), Column("estimator", no_wrap=True), *numbers, box=SIMPLE_HEAD)
+
+    say(f"{result.decisions:,} decisions, {len(result.arms)} arms, mean reward {result.mean_reward:.4g}")
+    values, anytime = table("value", "standard error", f"{level:.0%} normal"), table(f"{level:.0%} at all times")
     refusals: dict[str, list[str]] = {}  # reason -> what it refuses
     for e in result.estimates:
+        row = Text(visible(e.target)), Text(e.estimator)
         if e.refused:
             refusals.setdefault(e.refused, []).append(f"{e.target} / {e.estimator}")
-            table.add_row(Text(visible(e.target)), Text(e.estimator), Text("refused", style="bold red"), "", "")
+            values.add_row(*row, Text("refused", style="bold red"), "", "")
         else:
-            numbers = f"{e.value:.5g}", _error(e.standard_error), _text(e.interval)
-            table.add_row(Text(visible(e.target)), Text(e.estimator), *numbers)
-    console.print(table)
-    _show_more_intervals(console, result, level)
-    _show_differences(console, result, level)
+            values.add_row(*row, f"{e.value:.5g}", _error(e.standard_error), _text(e.interval))
+        if e.anytime:
+            anytime.add_row(*row, _text(e.anytime))
+    console.print(values)
+    if anytime.row_count:
+        console.print(anytime)
+    if result.differences:
+        say(f"Differences to {result.differences[0].against}, on the same decisions:")
+        differences = table("difference", "standard error", f"{level:.0%} normal")
+        for d in result.differences:
+            row = Text(visible(d.target)), Text(d.estimator)
+            differences.add_row(*row, f"{d.value:+.5g}", _error(d.standard_error), _text(d.interval))
+        console.print(differences)
     for name, overlap in result.overlaps.items():
-        if overlap is not None:
-            w = overlap.weights
-            share = w.effective / w.count if w.count else 0.0
-            _say(
-                console,
-                f"{name}: effective sample size {w.effective:,.0f} ({share:.0%}), largest weight {w.largest:.4g}",
-            )
-            for user, each in sorted(overlap.by_user.items(), key=lambda item: item[1].effective)[:LEAST_USERS]:
-                _say(console, f"  user {user}: {each.effective:,.0f} of {each.count:,}, largest {each.largest:.4g}")
-    for name, told in result.warnings.items():
-        for text in told:
-            _say(console, f"{name}: {text}", ("warning: ", "yellow"))
+        if overlap is None:
+            continue
+        w = overlap.weights
+        share = w.effective / w.count if w.count else 0.0
+        say(f"{name}: effective sample size {w.effective:,.0f} ({share:.0%}), largest weight {w.largest:.4g}")
+        for user, each in sorted(overlap.by_user.items(), key=lambda item: item[1].effective)[:LEAST_USERS]:
+            say(f"  user {user}: {each.effective:,.0f} of {each.count:,}, largest {each.largest:.4g}")
+    for name, warnings in result.warnings.items():
+        for text in warnings:
+            say(f"{name}: {text}", ("warning: ", "yellow"))
     for reason, whose in refusals.items():
-        _say(console, f"{', '.join(whose)}: {reason}", ("refused: ", "bold red"))
+        say(f"{', '.join(whose)}: {reason}", ("refused: ", "bold red"))
 
 
-def _show_more_intervals(console: Console, result: Evaluation, level: float) -> None:
-    """Those that were asked for, in a table of their own: all of them side by side are too wide for a terminal."""
-    shown = [e for e in result.estimates if e.bootstrap or e.anytime]
-    kinds = {"bootstrap": any(e.bootstrap for e in shown), "at all times": any(e.anytime for e in shown)}
-    if not shown:
-        return
-    table = _table(*(f"{level:.0%} {kind}" for kind, there in kinds.items() if there))
-    for e in shown:
-        cells = (i for i, there in zip((e.bootstrap, e.anytime), kinds.values(), strict=True) if there)
-        table.add_row(Text(visible(e.target)), Text(e.estimator), *map(_text, cells))
-    console.print(table)
-
-
-def _show_differences(console: Console, result: Evaluation, level: float) -> None:
-    """How much more each policy earns than the one it is compared with."""
-    if not result.differences:
-        return
-    _say(console, f"Differences to {result.differences[0].against}, on the same decisions:")
-    table = _table("difference", "standard error", f"{level:.0%} normal")
-    for d in result.differences:
-        numbers = f"{d.value:+.5g}", _error(d.standard_error), _text(d.interval)
-        table.add_row(Text(visible(d.target)), Text(d.estimator), *numbers)
-    console.print(table)
-
-
-def _table(*titles: str) -> Table:
-    """A table of policies and estimators; names may be folded, numbers may not."""
-    numbers = (Column(title, no_wrap=True) for title in titles)
-    return Table(Column("policy", overflow="fold"), Column("estimator", no_wrap=True), *numbers, box=SIMPLE_HEAD)
-
-
-def _say(console: Console, text: str, mark: tuple[str, str] = ("", "")) -> None:
-    """A line in which names are names and no markup."""
-    console.print(Text.assemble(mark, visible(text)), highlight=False, soft_wrap=True)
-
-
-def _text(interval: Interval | None) -> str:
-    if interval is None:
-        return ""
+def _text(interval: Interval) -> str:
     return "not known" if isnan(interval.low) else f"{interval.low:.5g} .. {interval.high:.5g}"
 
 

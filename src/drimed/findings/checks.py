@@ -18,9 +18,10 @@ from typing import Literal
 import numpy as np
 
 from drimed.errors import DrimedError, InputError
-from drimed.evaluation import calibration, running, scores
-from drimed.evaluation.drift import EpisodeSums, MeanDrift, Monitor
-from drimed.evaluation.residuals import Check
+from drimed.evaluation import confidence_sequences, model_checks
+from drimed.evaluation.model_checks import EpisodeSums, MeanDrift, Monitor
+from drimed.evaluation.propensity_effects import PLAYS
+from drimed.evaluation.residual_checks import Check
 from drimed.findings.effects import EVERYBODY, MODEL, REWARD, available, groups, long_range, may_get
 from drimed.findings.regression import Inference, evidence, fit_now, inference_learner, usable
 from drimed.formatting import amount, counted, listed, short
@@ -52,8 +53,8 @@ class Checks:
     """Results of the checks; None: too few outcomes."""
 
     mean: MeanDrift | None
-    residual: calibration.ResidualCheck | None
-    calibration: calibration.Calibration | None
+    residual: model_checks.ResidualCheck | None
+    calibration: model_checks.Calibration | None
     residual_checks: tuple[Check, ...]  # alarms first
     alarms: list[Alarm]
     withdrawn: str | None = None  # the promise that does not hold, and the reason: a sentence
@@ -65,9 +66,9 @@ def check(seen: Gathered, residual_checks: tuple[Check, ...] | None = None) -> C
     mean, residual, propensities = None, None, None
     if rows is not None:
         mean = _mean_drift(seen, rows)
-        residual = calibration.residual_check(rows.standardised, rows.arm, len(seen.state.problem.arms))
+        residual = model_checks.residual_check(rows.standardised, rows.arm, len(seen.state.problem.arms))
     with suppress(DrimedError):
-        propensities = calibration.calibration_of(seen.logs())
+        propensities = model_checks.calibration(seen.logs())
     if residual_checks is None:
         residual_checks = () if rows is None else _residual_checks(seen, rows)
     checks = Checks(mean, residual, propensities, residual_checks, [])
@@ -138,7 +139,7 @@ class _Rows:
 def _whitened_rows(seen: Gathered) -> _Rows | None:
     learner = inference_learner(seen.state)
     chosen = np.flatnonzero(usable(seen, learner) & seen.observed.all(-1))
-    if len(chosen) < calibration.FEWEST:
+    if len(chosen) < model_checks.FEWEST:
         return None
     model = fit_now(seen).noise if learner.weighting == "learned" else None
     parts = [_whitened(seen, model, chosen[i : i + CHUNK]) for i in range(0, len(chosen), CHUNK)]
@@ -173,13 +174,12 @@ def _mean_drift(seen: Gathered, rows: _Rows) -> MeanDrift | None:
     L, d = seen.state.episode.number, rows.Z.shape[-1]
     if L < FEWEST_EPISODES:
         return None
-    gram, moment, square = np.zeros((L, d, d)), np.zeros((L, d)), np.zeros(L)
+    gram, moment = np.zeros((L, d, d)), np.zeros((L, d))
     at = rows.episode - 1
     np.add.at(gram, at, np.matmul(np.swapaxes(rows.Z, -1, -2), rows.Z))
     np.add.at(moment, at, np.vecmat(rows.w, rows.Z))
-    np.add.at(square, at, np.vecdot(rows.w, rows.w))
     bound = inference_learner(seen.state).norm_bound
-    return Monitor(alpha=ALPHA, norm_bound=bound, every=max(1, L // 20)).watch(EpisodeSums(gram, moment, square))
+    return Monitor(alpha=ALPHA, norm_bound=bound, every=max(1, L // 20)).watch(EpisodeSums(gram, moment))
 
 
 def _withdrawn(seen: Gathered, checks: Checks) -> str | None:
@@ -249,13 +249,13 @@ class ScarceArm:
             return start + "its outcomes hardly differ from their predictions, or only a few do."
         if self.scarce == "both":
             both = f"where {self.arm} and the control both had a chance, the rarer of the two had"
-            needed = f"{both} {short(self.plays)} plays in expectation, and {scores.PLAYS:g} are needed."
+            needed = f"{both} {short(self.plays)} plays in expectation, and {PLAYS:g} are needed."
         else:
             what = self.arm if self.scarce == "arm" else "the control"
-            needed = f"{what} had chances that add up to {short(self.plays)} plays, and {scores.PLAYS:g} are needed."
+            needed = f"{what} had chances that add up to {short(self.plays)} plays, and {PLAYS:g} are needed."
         if self.floor == 0:
             return f"{start}{needed} {self.advice()}"
-        more = counted(max(1, int(np.ceil((scores.PLAYS - self.plays) / self.floor))), "more decision")
+        more = counted(max(1, int(np.ceil((PLAYS - self.plays) / self.floor))), "more decision")
         return f"{start}{needed} With {'the floors' if self.scarce == 'both' else 'its floor'} that takes about {more}."
 
     def advice(self) -> str:
@@ -293,7 +293,7 @@ class Agreement:
             return [x.describe() for x in self.scarce_arms]
         most = max(arms, key=lambda x: x.plays)
         which = f"{counted(len(arms), 'arm')} yet ({listed([x.arm for x in arms], MOST_SENTENCES)})"
-        needs = f"each needs chances that add up to {scores.PLAYS:g} plays, and the most that one of them had is"
+        needs = f"each needs chances that add up to {PLAYS:g} plays, and the most that one of them had is"
         advice = "" if most.floor else f" {most.advice()}"
         of_all = f"Without the model nothing can be concluded about {which}: {needs} {short(most.plays)} ({most.arm})."
         return [of_all + advice, *(x.describe() for x in self.scarce_arms if x.scarce != "arm")]
@@ -346,11 +346,11 @@ def foreseen_half_width(deviation: float, floor: float, decisions: int) -> float
     0.64
     """
     count = np.arange(1, decisions + 1, dtype=np.float64)
-    begun = floor * count >= scores.PLAYS - ROUND_OFF
+    begun = floor * count >= PLAYS - ROUND_OFF
     if not (begun.any() and deviation > 0):
         return None
     V = deviation**2 * (1 / floor + 1 / (1 - floor)) * count
-    band = running.asymptotic(np.zeros(decisions), count, V, begun, 1 - LEVEL)
+    band = confidence_sequences.asymptotic(np.zeros(decisions), count, V, begun, 1 - LEVEL)
     return float(band.high[-1])
 
 
@@ -379,9 +379,9 @@ def _scarce_arms(
         plays = float(log.plays(k)[everybody].sum())
         fewer = min(plays, control)
         scarce: Scarce = "arm" if plays <= control else "control"
-        if fewer >= scores.PLAYS - ROUND_OFF:
+        if fewer >= PLAYS - ROUND_OFF:
             fewer = log.together(k)
-            scarce = "both" if fewer < scores.PLAYS else "outcomes"
+            scarce = "both" if fewer < PLAYS else "outcomes"
         floor = float({"control": floors[0], "both": floors.min()}.get(scarce, floors[1]))
         scarce_arms.append(ScarceArm(arm, scarce, fewer, half, n, floor, state.spec.reward.unit))
     return scarce_arms

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from drimed.errors import InputError
-from drimed.evaluation import effects as linear
+from drimed.evaluation import regression_effects
 from drimed.findings.regression import Inference
 from drimed.learning.field import contrasts, many, single
 from drimed.learning.field.confirmed import seasons_of_both
@@ -88,7 +88,7 @@ def own_effects(
         own = _on_reward(Compared(contrasts.of_users(model, offers), alone))  # (H, K)
         five, significant = _five(own.found), many.stands(own, everybody, compared_arms(state), len(state.users))
     else:
-        five, significant = _of_regression(model, linear.reward_effects(model, offers)), None
+        five, significant = _of_regression(model, regression_effects.reward_effects(model, offers)), None
     times, can, seasons = given(state, users), available(state, users), _seasons(model, offers)
     effects: list[Effect] = []
     for h, user in enumerate(users):
@@ -142,7 +142,7 @@ def recommendations(seen: Gathered, fit: Inference, own: Sequence[Effect]) -> li
     among[:, np.unique(seen.arm[seen.told])] = True
     best: list[tuple[Any, ...]] = []
     for model, part, some in _posteriors(state, fit, offers):
-        draws = linear.recommend(model, part, seed=state.seed, draws=POSTERIOR_DRAWS, among=among[some])
+        draws = regression_effects.recommend(model, part, seed=state.seed, draws=POSTERIOR_DRAWS, among=among[some])
         best += zip(draws.arm, draws.margin, draws.runner_up, draws.best, strict=True)
     return [
         Recommendation(
@@ -176,12 +176,12 @@ def group_ranges(
     if isinstance(fit, Known):
         return _five(_together(fit, offers, some, possible).found)
     members = {"": list(some)}
-    parts = [_of_regression(fit, linear.group_effects(fit, offers, members)[""])]
+    parts = [_of_regression(fit, regression_effects.group_effects(fit, offers, members)[""])]
     for m, size in enumerate(state.problem.sizes):
         if offers.maps is None:
             raise InputError("effects on metrics need the arms' maps Phi")
         maps = np.broadcast_to(offers.maps[..., m, :], offers.features.shape)  # as if the metric were the reward
-        one = linear.group_effects(fit, Offer(features=maps, control=offers.control), members)[""]
+        one = regression_effects.group_effects(fit, Offer(features=maps, control=offers.control), members)[""]
         parts.append(size * _of_regression(fit, one))
     return np.stack(parts, -1)
 
@@ -285,7 +285,7 @@ def _five(found: Found) -> FloatArray:
     return np.stack([found.mean, *found.at_all_times(), *found.likely])
 
 
-def _of_regression(fit: Fit, found: linear.Effects) -> FloatArray:
+def _of_regression(fit: Fit, found: regression_effects.Effects) -> FloatArray:
     likely = float(ndtri(0.5 + LIKELY / 2) * fit.noise_bound / fit.radius)  # as a share of the guaranteed range
     half = likely * (found.estimate - found.low)
     return np.stack([found.estimate, found.low, found.high, found.estimate - half, found.estimate + half])

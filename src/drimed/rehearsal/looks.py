@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
-from drimed.evaluation import effects as linear
+from drimed.evaluation import regression_effects
 from drimed.learning.field import contrasts, many
 from drimed.learning.field.confirmed import is_confirmed
 from drimed.learning.field.contrasts import ALPHA, LIKELY
@@ -81,7 +81,7 @@ def _field(policy: Policy, state: Any, offers: Offer) -> Together:
 def _regression(policy: Policy, state: Any, offers: Offer) -> Together:
     """The same for the paper's model: its guaranteed range, as a report has it."""
     fit = policy.fit(state)
-    found = linear.group_effects(fit, offers, {"": range(offers.control.shape[-2])})[""]
+    found = regression_effects.group_effects(fit, offers, range(offers.control.shape[-2]))
     share = np.asarray(ndtri(ONE_SIDE) * fit.noise_bound / fit.radius)[..., None]
     half = share * (found.estimate - found.low)
     return found.estimate, half, found.low, found.high, np.ones(half.shape, bool)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from drimed.evaluation import scores
+from drimed.evaluation import propensity_effects
 from drimed.learning.field.contrasts import ALPHA
 from drimed.linear.arrays import FloatArray
 from drimed.rehearsal.play import Season, controls
@@ -60,13 +60,13 @@ def _pass(
         if not len(told):
             continue
         a, r, p = action[some][:, at], reward[some][:, at], e[some][:, at]
-        q = scores.running_predictions(a, r, K, user=user[at], season=season[at])
+        q = propensity_effects.running_predictions(a, r, K, user=user[at], season=season[at])
         for k in range(K):
             g = np.eye(K)[k] - control[at]
             if not g.any():
                 continue
-            scored = scores.effect_scores(
+            scored = propensity_effects.effect_scores(
                 action=a[:, 1:], reward=r[:, 1:], probabilities=p[:, 1:], contrast=g[1:], predictions=q[:, 1:]
             )
-            band = scores.effect_band(scored, alpha)
+            band = propensity_effects.asymptotic_band(scored, alpha)
             found[some, told, k] = np.stack([band.low[:, place[told]], band.high[:, place[told]]], -1)

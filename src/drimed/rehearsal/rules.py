@@ -112,7 +112,7 @@ class Watch:
         view, on = self.world.population.state.looked.views[name], self.rules[name].metric
         arms = [self.world.population.state.problem.arm(found["arm"]) for found in claim["ranges"]]
         truth = self._truth(view.by, claim["who"])[s, arms, 0 if on is None else 1 + self._metrics.index(on)]
-        return bool(not view.rule(self.rules[name]).judge(truth, truth).met.all())
+        return bool((view.rule(self.rules[name]).distance(truth, truth) >= 0).any())
 
     def _truth(self, by: str, who: str) -> FloatArray:
         """The effects for those that a claim is about; of somebody whom no look is about, for all: (S, K, 1 + M)."""

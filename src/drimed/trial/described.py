@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from drimed.evaluation.residual_words import Covariate, Described
+from drimed.evaluation.residual_checks import DeclaredCovariate, ModelDescription
 from drimed.linear.arrays import FloatArray, IntArray
 from drimed.trial.gather import Gathered
 from drimed.trial.state import TrialState
@@ -24,16 +24,16 @@ class Beside(NamedTuple):
     categories: dict[str, list[str]]  # (n,) each
 
 
-def described(state: TrialState, terms: Collection[str] = ()) -> Described:
+def described(state: TrialState, terms: Collection[str] = ()) -> ModelDescription:
     """Of a trial whose model has these families."""
     spec, known = state.spec, state.problem.covariates
     model = spec.model
     tables = (("attributes", known.attributes), ("context", known.fields))
-    return Described(
+    return ModelDescription(
         kind=spec.kind,
         terms=frozenset(terms),
         covariates={
-            c.name: Covariate(f"{table}.{c.name}", frozenset(c.roles.split()))
+            c.name: DeclaredCovariate(f"{table}.{c.name}", frozenset(c.roles.split()))
             for table, covariates in tables
             for c in covariates.values()
         },

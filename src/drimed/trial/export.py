@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from drimed.errors import InputError, StoreError
-from drimed.evaluation.tables import pyarrow
+from drimed.evaluation.decision_log import polars
 from drimed.guards.guard import reason_text
 from drimed.outputs import replacing
 from drimed.trial import queries, snapshots
@@ -272,16 +272,16 @@ def _table(trial: Trial, path: Path, form: str, *, whole: bool) -> int:
 
 
 def _parquet(made: Export, path: Path, *, whole: bool) -> int:
-    arrow, parquet = pyarrow("parquet")
-    kinds = {int: arrow.int64(), float: arrow.float64(), str: arrow.string()}
-    schema = arrow.schema([(name, kinds[kind]) for name, kind in made.columns.items()])
-    count = 0
-    with parquet.ParquetWriter(path, schema) as out:
-        for rows in made.chunks(whole=whole):
-            values = {name: [_as(kind, row.get(name)) for row in rows] for name, kind in made.columns.items()}
-            out.write_table(arrow.table(values, schema=schema))
-            count += len(rows)
-    return count
+    pl = polars()
+    kinds = {int: pl.Int64, float: pl.Float64, str: pl.String}
+    schema = {name: kinds[kind] for name, kind in made.columns.items()}
+    frames = [pl.DataFrame(schema=schema)]
+    for rows in made.chunks(whole=whole):
+        values = {name: [_as(kind, row.get(name)) for row in rows] for name, kind in made.columns.items()}
+        frames.append(pl.DataFrame(values, schema=schema))
+    frame = pl.concat(frames)
+    frame.write_parquet(path)
+    return int(frame.height)
 
 
 def _as(kind: type, value: Any) -> Any:

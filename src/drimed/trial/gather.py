@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from drimed.errors import InputError
-from drimed.evaluation.log import Log, make_log
+from drimed.evaluation.decision_log import Log, make_log
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.records import COMPLETE, PARTIAL, PENDING, STATES, Event
 from drimed.records import MISSING as WILL_NOT_COME

@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from drimed.evaluation.residuals import Check, Residuals, check_residuals
+from drimed.evaluation.residual_checks import Check, Residuals, check_residuals
 from drimed.learning.field.contrasts import Known
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.trial.described import beside, described

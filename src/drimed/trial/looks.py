@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from drimed.evaluation.stopping import OF_ALL_ARMS
+from drimed.evaluation.stopping_rules import OF_ALL_ARMS
 from drimed.records import unconfirmed
 from drimed.trial import model_free, model_ranges
 from drimed.trial.gather import Gathered, gather
@@ -138,7 +138,7 @@ def _claim(
     distance = np.inf
     if arms:
         low, high = np.array([found[who, name] for name in arms]).T
-        distance = float(view.rule(rule).judge_all(low, high).distance)
+        distance = float(view.rule(rule).distance_all(low, high))
     return {
         "by": view.by,
         "who": who,

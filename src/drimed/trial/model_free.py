@@ -13,7 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from drimed.evaluation import scores
+from drimed.evaluation import propensity_effects
+from drimed.evaluation.propensity_effects import LEAST_CHANCE, PLAYS, Scores
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.records import Effect
 from drimed.trial.gather import Gathered
@@ -37,7 +38,7 @@ def model_free(seen: Gathered, members: Mapping[str, list[int]], given: IntArray
     found: dict[str, list[Effect]] = {who: [] for who in members}
     for k, arm in enumerate(seen.state.problem.arms if len(log.at) else ()):
         plays = log.plays(k)
-        enough = {who: some for who, some in members.items() if plays[some].sum() >= scores.PLAYS - ROUND_OFF}
+        enough = {who: some for who, some in members.items() if plays[some].sum() >= PLAYS - ROUND_OFF}
         if not enough:
             continue
         table = log.table(k)
@@ -84,13 +85,14 @@ def _told(
     log: Decisions, table: Table, some: list[int], bounds: tuple[float, float] | None
 ) -> Iterator[tuple[str, float, float]]:
     """The ranges as they are now, by where they come from; one that tells nothing is left out."""
-    band = scores.effect_band(log.scores(table, some), 1 - LEVEL)
+    band = propensity_effects.asymptotic_band(log.scores(table, some), 1 - LEVEL)
     if not (band.low.size and np.isfinite(band.low[-1])):
         return
     yield PROPENSITIES, float(band.low[-1]), float(band.high[-1])
     if bounds is not None:
         found = log.scores(table, some, bounds)
-        low, high = scores.exact_now(found, 1 - LEVEL)
+        exact = propensity_effects.exact_band(found, 1 - LEVEL, now=True)
+        low, high = exact.low, exact.high
         least, most = found.ends or bounds
         share = float(found.share[-1])
         if low > share * least or high < share * most:
@@ -121,7 +123,7 @@ def ranges(
     for arm in arms if len(log.at) and not (exact and bounds is None) else ():
         k = seen.state.problem.arm(arm)
         plays = log.plays(k)
-        if not any(plays[some].sum() >= scores.PLAYS - ROUND_OFF for some in members.values()):
+        if not any(plays[some].sum() >= PLAYS - ROUND_OFF for some in members.values()):
             continue
         table = log.table(k)
         for who, some in members.items():
@@ -129,10 +131,10 @@ def ranges(
             if not told.value.size:
                 continue
             if exact:
-                low, high = scores.exact_now(told, alpha)
-                found[who, arm] = float(low), float(high)
+                band = propensity_effects.exact_band(told, alpha, now=True)
+                found[who, arm] = float(band.low), float(band.high)
             else:
-                band = scores.effect_band(told, alpha)
+                band = propensity_effects.asymptotic_band(told, alpha)
                 found[who, arm] = float(band.low[-1]), float(band.high[-1])
     return found
 
@@ -169,19 +171,19 @@ class Decisions:
         """How often at most arm k was played in expectation, for each user, where it had a chance: (H,)."""
         seen, at = self.seen, self.at
         chance = seen.probabilities[at, k] / seen.total[at]
-        told = np.where(chance >= scores.LEAST_CHANCE, chance, 0.0)
+        told = np.where(chance >= LEAST_CHANCE, chance, 0.0)
         return np.asarray(np.bincount(seen.user[at], told, len(seen.state.users)), np.float64)
 
     def control_plays(self) -> FloatArray:
         """How often at most every arm of the control was played in expectation, for each user: (H,)."""
         chance = self._control_chance
-        told = np.where(chance >= scores.LEAST_CHANCE, chance, 0.0)
+        told = np.where(chance >= LEAST_CHANCE, chance, 0.0)
         return np.asarray(np.bincount(self.seen.user[self.at], told, len(self.seen.state.users)), np.float64)
 
     def together(self, k: int) -> float:
         """Expected plays of the rarer of arm k and the control, where both had a chance."""
         both = np.minimum(self.seen.probabilities[self.at, k] / self.seen.total[self.at], self._control_chance)
-        return float(both[both >= scores.LEAST_CHANCE].sum())
+        return float(both[both >= LEAST_CHANCE].sum())
 
     def is_control(self, k: int) -> bool:
         """Whether arm k is the control of everybody."""
@@ -216,16 +218,16 @@ class Decisions:
         """Of what these arms give, and last the one that was played, before each decision: (n, k + 1)."""
         seen, at = self.seen, self.at
         K = len(seen.state.problem.arms)
-        return scores.running_predictions(
+        return propensity_effects.running_predictions(
             seen.arm[at], self.measured[at], K, user=seen.user[at], season=seen.episode[at], arms=arms
         )
 
-    def scores(self, table: Table, some: list[int], bounds: tuple[float, float] | None = None) -> scores.Scores:
+    def scores(self, table: Table, some: list[int], bounds: tuple[float, float] | None = None) -> Scores:
         """Of the decisions of some users; nothing predicted the first decision of all, so it is left out."""
         member = np.zeros(len(self.seen.state.users), bool)
         member[some] = True
         rows = 1 + np.flatnonzero(member[self.seen.user[self.at[1:]]])
-        return scores.effect_scores(
+        return propensity_effects.effect_scores(
             action=table.action[rows],
             reward=self.measured[self.at[rows]],
             probabilities=table.probabilities[rows],

@@ -15,7 +15,7 @@ from pydantic import (
     field_validator,
 )
 
-from drimed.evaluation.stopping import Kind
+from drimed.evaluation.stopping_rules import Kind
 
 
 def _not_tiny(value: float) -> float:

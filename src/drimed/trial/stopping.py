@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from drimed.evaluation.stopping import Better, Rule, share_of
+from drimed.evaluation.stopping_rules import Better, Rule, share_of
 from drimed.trial import events as kinds
 from drimed.trial.parts import Stopping, StoppingRule, User
 from drimed.trial.spec import TrialSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from drimed.errors import ConfigError, UnknownNameError
-from drimed.evaluation.stopping import NEED_MARGIN, Rule
+from drimed.evaluation.stopping_rules import NEED_MARGIN, Rule
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make
 from drimed.records import Fault, Path

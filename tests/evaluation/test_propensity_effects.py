@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, InputError, ShapeError
-from drimed.evaluation.scores import (
+from drimed.evaluation.propensity_effects import (
     Scores,
+    asymptotic_band,
     contrast,
-    effect_at_end,
-    effect_band,
     effect_scores,
-    exact_now,
+    exact_band,
     running_predictions,
 )
 from drimed.linear.arrays import FloatArray
-from tests.evaluation.adaptive import MEANS, K, Trials, greedy_trials, naive_effect
+from tests.evaluation.adaptive import MEANS, K, Trials, greedy_trials, holds, naive_effect
 
 RUNS, N, ALPHA = 1000, 1000, 0.1
 COINS = greedy_trials(RUNS, N, decay=0.25)
@@ -37,12 +35,6 @@ def scored(trials: Trials, arm: int, control: int, reward_range: tuple[float, fl
     )
 
 
-def single(scores: Scores, i: int) -> Scores:
-    """One run of a batch."""
-    arrays = {f.name: getattr(scores, f.name)[i] for f in fields(scores) if f.name not in ("ends", "reach")}
-    return replace(scores, **arrays)
-
-
 @pytest.mark.parametrize(("arm", "control"), PAIRS)
 def test_scores_are_unbiased_at_every_time(arm: int, control: int) -> None:
     value = scored(COINS, arm, control, (0.0, 1.0)).value
@@ -55,39 +47,38 @@ def test_scores_are_unbiased_at_every_time(arm: int, control: int) -> None:
 @pytest.mark.parametrize(("arm", "control"), PAIRS)
 def test_the_exact_band_holds_at_all_times(arm: int, control: int) -> None:
     truth = MEANS[arm] - MEANS[control]
-    band = effect_band(scored(COINS, arm, control, (0.0, 1.0)), ALPHA, method="exact")
-    assert (~band.holds(truth)).mean() <= ALPHA
+    band = exact_band(scored(COINS, arm, control, (0.0, 1.0)), ALPHA)
+    assert (~holds(band, truth)).mean() <= ALPHA
     assert np.median((band.high - band.low)[:, -1]) < 1.7
 
 
 def test_where_the_exact_band_has_come_to_is_its_last_value() -> None:
     s = scored(COINS, 1, 0, (0.0, 1.0))
-    band, (low, high) = effect_band(s, ALPHA, method="exact"), exact_now(s, ALPHA)
-    np.testing.assert_array_equal(low, band.low[:, -1])
-    np.testing.assert_array_equal(high, band.high[:, -1])
+    band, now = exact_band(s, ALPHA), exact_band(s, ALPHA, now=True)
+    np.testing.assert_array_equal([now.low, now.high], [band.low[:, -1], band.high[:, -1]])
 
 
 def test_an_arm_against_itself_has_no_effect_for_sure() -> None:
     trials: dict[str, Any] = {"action": [0, 1, 0], "reward": [0.0, 1.0, 1.0], "probabilities": np.full((3, 2), 0.5)}
     s = effect_scores(**trials, contrast=[0.0, 0.0], reward_range=(0.0, 1.0))
-    band = effect_band(s, ALPHA, method="exact")
+    band = exact_band(s, ALPHA)
     assert band.low.tolist() == band.high.tolist() == [0.0, 0.0, 0.0]
-    assert [float(end) for end in exact_now(s, ALPHA)] == [0.0, 0.0]
+    assert float(exact_band(s, ALPHA, now=True).low) == 0.0
 
 
 @pytest.mark.parametrize(("arm", "control"), PAIRS)
 @pytest.mark.parametrize("trials", [COINS, NORMAL], ids=["coins", "normal"])
 def test_the_asymptotic_band_holds_at_all_times(trials: Trials, arm: int, control: int) -> None:
     truth = MEANS[arm] - MEANS[control]
-    band = effect_band(scored(trials, arm, control, None), ALPHA, method="asymptotic")
-    assert (~band.holds(truth)).mean() <= ALPHA
+    band = asymptotic_band(scored(trials, arm, control, None), ALPHA)
+    assert (~holds(band, truth)).mean() <= ALPHA
     assert np.isfinite(band.low[:, -1]).all()
 
 
 @pytest.mark.parametrize("trials", [COINS, NORMAL], ids=["coins", "normal"])
 def test_the_usual_interval_does_not_hold_at_all_times(trials: Trials) -> None:
     band = naive_effect(trials, 2, 0, 1.645)
-    assert (~band.holds(MEANS[2] - MEANS[0])).mean() > 0.3
+    assert (~holds(band, MEANS[2] - MEANS[0])).mean() > 0.3
 
 
 def test_with_a_policy_as_contrast_the_band_is_that_of_its_value() -> None:
@@ -100,31 +91,9 @@ def test_with_a_policy_as_contrast_the_band_is_that_of_its_value() -> None:
         contrast=target,
         reward_range=(0.0, 1.0),
     )
-    band = effect_band(scores, ALPHA, method="exact")
-    assert (~band.holds(float(MEANS @ target))).mean() <= ALPHA
+    band = exact_band(scores, ALPHA)
+    assert (~holds(band, float(MEANS @ target))).mean() <= ALPHA
     assert np.median((band.high - band.low)[:, -1]) < 0.8
-
-
-def test_at_a_planned_end_the_stabilised_interval_covers() -> None:
-    scores = scored(COINS, 2, 0, (0.0, 1.0))
-    inside = 0
-    for i in range(RUNS):
-        found = effect_at_end(single(scores, i), 0.95)
-        inside += found.low <= MEANS[2] - MEANS[0] <= found.high
-    assert inside / RUNS > 0.93  # 95% less 2.9 standard errors
-
-
-def test_adaptive_weights_narrow_the_interval_where_an_arm_is_played_less_and_less() -> None:
-    trials = greedy_trials(200, 1000, decay=0.5)
-    s = scored(trials, 1, 0, None)
-    weighted: list[float] = []
-    plain: list[float] = []
-    for i in range(200):
-        one = single(s, i)
-        for found, each in ((weighted, one), (plain, replace(one, precision=one.used.astype(np.float64)))):
-            interval = effect_at_end(each, 0.95)
-            found.append(interval.high - interval.low)
-    assert np.median(weighted) < 0.95 * np.median(plain)
 
 
 def test_predictions_change_the_noise_and_not_the_mean() -> None:
@@ -153,9 +122,6 @@ def test_decisions_without_a_chance_for_the_arm_are_left_out() -> None:
     assert s.used.tolist() == [False, True, False, False, True]  # nothing predicted the first
     assert s.value[[0, 2, 3]].tolist() == [0, 0, 0]
     assert s.plays.tolist() == [0, 0.5, 0.5, 0.5, 1.0]
-    never = effect_scores(action=[0], reward=[1.0], probabilities=[[1.0, 0.0]], contrast=contrast(1, 0, 2))
-    with pytest.raises(InputError, match="propensities cannot tell this effect"):
-        effect_at_end(never, 0.95)
 
 
 def test_a_control_that_is_a_lottery_is_a_contrast_too() -> None:
@@ -226,7 +192,7 @@ def test_the_average_effect_so_far_is_held_where_effects_change(shape: str) -> N
     trials, truth = changing(effects)
     given: dict[str, Any] = {"action": trials.action, "reward": trials.reward, "probabilities": trials.probabilities}
     s = effect_scores(**given, contrast=[-1.0, 1.0], predictions=np.zeros(2))
-    band = effect_band(s, ALPHA)
+    band = asymptotic_band(s, ALPHA)
     inside = (band.low <= truth) & (truth <= band.high)
     assert inside.all(-1).mean() >= 1 - ALPHA
     assert np.median((band.high - band.low)[:, -1]) < 1.7
@@ -243,9 +209,9 @@ def test_users_with_different_controls_average_over_all_of_them() -> None:
     g = np.where(mine[:, None], 0.0, [-1.0, 1.0, 0.0])
     s = effect_scores(action=action, reward=reward, probabilities=p, contrast=g)
     assert s.plays[:, -1] == pytest.approx(19.9)  # of the rarer arm, where there is something to compare; not the first
-    band = effect_band(s, ALPHA)
+    band = asymptotic_band(s, ALPHA)
     assert np.median(band.low[:, -1] + band.high[:, -1]) / 2 == pytest.approx(1.0, abs=0.1)
-    assert band.holds(np.ones(runs)).mean() >= 1 - ALPHA
+    assert holds(band, np.ones(runs)).mean() >= 1 - ALPHA
 
 
 def test_no_plays_give_no_range() -> None:
@@ -258,7 +224,7 @@ def test_no_plays_give_no_range() -> None:
         "reward": rng.standard_normal(200),
         "probabilities": np.full((200, 2), 0.5),
     }
-    assert not np.isfinite(effect_band(effect_scores(**given, contrast=g), ALPHA).low).any()
+    assert not np.isfinite(asymptotic_band(effect_scores(**given, contrast=g), ALPHA).low).any()
 
 
 def test_an_arm_with_louder_noise_that_is_seldom_played_is_allowed_for() -> None:
@@ -266,8 +232,8 @@ def test_an_arm_with_louder_noise_that_is_seldom_played_is_allowed_for() -> None
     p = np.broadcast_to([0.05, 0.95], (runs, n, 2))
     action = (rng.random((runs, n)) < 0.95).astype(np.intp)
     reward = np.where(action == 0, 3.0, 1.0) * rng.standard_normal((runs, n))
-    band = effect_band(effect_scores(action=action, reward=reward, probabilities=p, contrast=[-1.0, 1.0]), 0.05)
-    assert band.holds(np.zeros(runs)).mean() >= 0.93  # 95% less 2.9 standard errors
+    band = asymptotic_band(effect_scores(action=action, reward=reward, probabilities=p, contrast=[-1.0, 1.0]), 0.05)
+    assert holds(band, np.zeros(runs)).mean() >= 0.93  # 95% less 2.9 standard errors
 
 
 @pytest.mark.parametrize("p_event", [0.02, 0.1])
@@ -276,18 +242,14 @@ def test_rare_events_are_waited_for(p_event: float) -> None:
     p = np.broadcast_to([0.1, 0.9], (runs, n, 2))
     action = (rng.random((runs, n)) < 0.9).astype(np.intp)
     reward = (rng.random((runs, n)) < p_event).astype(np.float64)
-    band = effect_band(effect_scores(action=action, reward=reward, probabilities=p, contrast=[-1.0, 1.0]), 0.05)
-    assert band.holds(np.zeros(runs)).mean() >= 0.95
+    band = asymptotic_band(effect_scores(action=action, reward=reward, probabilities=p, contrast=[-1.0, 1.0]), 0.05)
+    assert holds(band, np.zeros(runs)).mean() >= 0.95
 
 
 def test_misuse_is_refused() -> None:
     s = scored(COINS, 1, 0, None)
     with pytest.raises(ConfigError, match="needs the range of the reward"):
-        effect_band(s, 0.1, method="exact")
-    with pytest.raises(ConfigError, match="method must be"):
-        effect_band(s, 0.1, method="magic")
-    with pytest.raises(ShapeError, match="one run at a time"):
-        effect_at_end(s, 0.95)
+        exact_band(s, 0.1)
     with pytest.raises(InputError, match="within 0 to 1"):
         effect_scores(
             action=[0], reward=[2.0], probabilities=[[0.5, 0.5]], contrast=contrast(1, 0, 2), reward_range=(0, 1)

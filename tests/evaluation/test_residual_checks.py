@@ -12,10 +12,18 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import f, kurtosistest, rankdata
 
 from drimed.errors import ConfigError, ShapeError
-from drimed.evaluation import residual_tests, residual_words
-from drimed.evaluation.residual_tests import Space
-from drimed.evaluation.residual_words import Covariate, Described
-from drimed.evaluation.residuals import Check, Residuals, check_residuals
+from drimed.evaluation import residual_checks
+from drimed.evaluation.residual_checks import (
+    Check,
+    DeclaredCovariate,
+    ModelDescription,
+    Residuals,
+    Space,
+    advice,
+    check_residuals,
+    fit,
+    own_lines,
+)
 from drimed.linear.arrays import FloatArray
 
 L, H, G, K = 10, 12, 4, 3
@@ -144,7 +152,7 @@ def test_the_sum_around_the_circle_has_the_mean_and_variance_of_all_orders() -> 
     x = np.array([0.3, -1.2, 2.0, 0.4, -0.5])
     x = x - x.mean()
     sums = np.array([np.dot(v, np.roll(v, -1)) for v in (x[list(p)] for p in permutations(range(5)))])
-    p, size = residual_tests.serial(x, np.zeros(5, np.intp), np.arange(5.0))
+    p, size = residual_checks._serial(x, np.zeros(5, np.intp), np.arange(5.0))
     z = (np.dot(x, np.roll(x, -1)) - sums.mean()) / sums.std()
     assert p == pytest.approx(2 * ndtr(-abs(z)))
     assert size == pytest.approx((np.dot(x, np.roll(x, -1)) - sums.mean()) / (x @ x))
@@ -222,7 +230,7 @@ def test_the_f_test_is_that_of_two_regressions() -> None:
     rng = np.random.default_rng(8)
     y, x = rng.standard_normal(60), rng.standard_normal((60, 2))
     a, b = rng.integers(0, 4, 60), rng.integers(0, 3, 60)
-    p, _ = residual_tests.explains(y, Space((a,), (x,)), Space((b,)))
+    p, _ = residual_checks._explains(y, Space((a,), (x,)), Space((b,)))
 
     def rss(*factors: Any) -> tuple[float, int]:
         X = np.concatenate([np.ones((60, 1)), x, *(np.eye(v.max() + 1)[v] for v in factors)], 1)
@@ -238,12 +246,29 @@ def test_tails_and_ranks_are_those_of_scipy(n: int) -> None:
     """Which is not used, because it takes most of a second to load."""
     rng = np.random.default_rng(n)
     for x in (rng.standard_normal(n), rng.standard_t(3, n), rng.random(n), rng.integers(0, 4, n).astype(float)):
-        assert residual_tests.heavy(x)[0] == pytest.approx(kurtosistest(x, alternative="greater").pvalue, rel=1e-9)
-        np.testing.assert_array_equal(residual_tests.normal_scores(x), ndtri((rankdata(x) - 0.5) / n))
+        expected = kurtosistest(x, alternative="greater").pvalue
+        assert residual_checks._heavy_tails(x)[0] == pytest.approx(expected, rel=1e-9)
+        np.testing.assert_array_equal(residual_checks._normal_scores(x), ndtri((rankdata(x) - 0.5) / n))
+
+
+def test_lines_of_levels_are_fitted_as_if_they_were_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(residual_checks, "ROWS", 37)
+    rng = np.random.default_rng(1)
+    n = 300
+    y, x, arm, user = rng.normal(size=n), rng.normal(size=n), rng.integers(0, 6, n), rng.integers(0, 20, n)
+    found = fit(y, Space((user, arm), (own_lines(x, arm),)), leverage=True)
+    assert found is not None
+    assert found.rank == 20 + 5 + 6
+    levels = [(v[:, None] == np.arange(v.max() + 1)).astype(float) for v in (user, arm)]
+    X = np.concatenate([*levels, x[:, None] * levels[1]], 1)
+    hat = X @ np.linalg.pinv(X)
+    np.testing.assert_allclose(found.rest, y - hat @ y, atol=1e-10)
+    assert found.leverage is not None
+    np.testing.assert_allclose(found.leverage, np.diag(hat), atol=1e-10)
 
 
 def said(name: str, **has: Any) -> str:
-    return residual_words.advice(name, Described(**has))
+    return advice(name, ModelDescription(**has))
 
 
 def test_the_advice_depends_on_what_the_model_has() -> None:
@@ -273,7 +298,7 @@ def test_the_advice_is_what_the_trial_file_lacks() -> None:
 
 def test_a_covariate_that_lacks_a_role_is_given_it() -> None:
     def rain(form: str, *affects: str, kind: str = "field") -> str:
-        declared = {"rain": Covariate("context.rain", frozenset(affects))}
+        declared = {"rain": DeclaredCovariate("context.rain", frozenset(affects))}
         return said(f"rain: {form}", kind=kind, terms={"covariate", "covariate x arm"}, covariates=declared)
 
     assert rain("line", "noise").endswith('add "level" to affects under [context.rain]')
@@ -301,8 +326,8 @@ def test_a_category_is_looked_at_by_itself_and_with_the_arms() -> None:
 
 
 def test_with_a_discount_what_moves_is_not_looked_for() -> None:
-    found = check_residuals(Residuals(**wrong("trend", 0)), model=Described(kind="field", discount=True))
-    assert not {c.name for c in found} & set(residual_words.MOVING)
+    found = check_residuals(Residuals(**wrong("trend", 0)), model=ModelDescription(kind="field", discount=True))
+    assert not {c.name for c in found} & set(residual_checks.MOVING)
     assert "season" in [c.name for c in found if c.alarm]
 
 
@@ -348,6 +373,6 @@ def test_misuse_is_refused() -> None:
     with pytest.raises(ShapeError, match="design must have shape"):
         Residuals(**given | {"design": np.ones((3, 1, 2))})
     with pytest.raises(ConfigError, match="kind"):
-        Described(kind="other")
+        ModelDescription(kind="other")
     with pytest.raises(ConfigError, match="alpha"):
         check_residuals(Residuals(**given), alpha=0.0)

@@ -1,4 +1,4 @@
-"""Stopping rules: what a range of an effect must show before a question counts as answered.
+"""Stopping rules: claims about an effect, judged by its range.
 
 An effect is an arm against the control, in the unit of what is measured. Where ranges hold at all times at once, a rule
 may be asked after every decision: it claims something false at most as often as its ranges ever miss. With m a margin,
@@ -12,12 +12,11 @@ on a scale where higher is better:
 
 An end that is exactly at its margin shows nothing yet.
 
-A rule may have several ranges in view: of several arms, and of several groups. For superiority, non-inferiority and
-harm each arm is a claim of its own, and so is each group: any of them may be the false one, so alpha is divided among
-them all. Futility and equivalence claim something of all arms at once. Such a claim is false only if it is false of
-one arm whose range shows it, and one range misses with probability alpha at most: among arms nothing is divided, only
-among groups. One end of a range misses about half as often as both, so most claims are false more rarely than alpha.
-Shapes: any batch.
+A rule may cover several arms and several groups. For superiority, non-inferiority and harm each arm is a claim of its
+own, and so is each group: any of them may be the false one, so alpha is divided among them all. Futility and
+equivalence claim something of all arms at once. Such a claim is false only if it is false of one arm whose range shows
+it, and one range misses with probability alpha at most: alpha is divided among groups only. One end of a range misses
+about half as often as both, so most claims are false more rarely than alpha. Shapes: any batch.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ import numpy as np
 
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.linear import checks
-from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.linear.arrays import FloatArray
 
 Kind = Literal["superiority", "non_inferiority", "equivalence", "futility", "harm"]
 Better = Literal["higher", "lower"]
@@ -40,27 +39,12 @@ NEED_MARGIN: tuple[Kind, ...] = ("non_inferiority", "equivalence", "futility")  
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """What a rule says of ranges."""
-
-    distance: FloatArray  # (...), how far an end is from where it must be, in the effect's unit; negative: met
-
-    @property
-    def met(self) -> BoolArray:
-        """Whether the rule is met: (...)."""
-        return np.asarray(self.distance < 0)
-
-
-@final
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     """One question about the effect of an arm.
 
-    >>> rule = Rule(kind="superiority", margin=0.5)
-    >>> judged = rule.judge([0.4, 0.7], [1.0, 1.0])
-    >>> judged.met.tolist(), judged.distance.round(3).tolist()
-    ([False, True], [0.1, -0.2])
+    >>> Rule(kind="superiority", margin=0.5).distance([0.4, 0.7], [1.0, 1.0]).round(3).tolist()
+    [0.1, -0.2]
     """
 
     kind: Kind
@@ -77,8 +61,11 @@ class Rule:
         if self.kind in NEED_MARGIN and not self.margin > 0:
             raise ConfigError(f"{self.kind} needs a margin above zero: the smallest effect that matters")
 
-    def judge(self, low: Any, high: Any) -> Judged:
-        """Of ranges from `low` to `high`, each on its own; ends may be infinite."""
+    def distance(self, low: Any, high: Any) -> FloatArray:
+        """How far ranges from `low` to `high` are from meeting the rule, in the effect's unit; negative: met.
+
+        Ends may be infinite.
+        """
         low, high = np.broadcast_arrays(np.asarray(low, np.float64), np.asarray(high, np.float64))
         if not (low <= high).all():
             raise InputError("a range goes from low to high, and neither end may be NaN")
@@ -92,22 +79,22 @@ class Rule:
             "futility": high - m,
             "harm": high + m,
         }
-        return Judged(np.asarray(short[self.kind]))
+        return np.asarray(short[self.kind])
 
-    def judge_all(self, low: Any, high: Any) -> Judged:
-        """Of several ranges (..., n) that must all bear the claim out, as those of all arms: (...).
+    def distance_all(self, low: Any, high: Any) -> FloatArray:
+        """The same of ranges (..., n) that must all bear the claim out, as those of all arms: (...).
 
-        >>> Rule(kind="futility", margin=1.0).judge_all([-1.0, 0.0], [0.5, 0.75]).distance.item()
+        >>> Rule(kind="futility", margin=1.0).distance_all([-1.0, 0.0], [0.5, 0.75]).item()
         -0.25
         """
-        found = self.judge(low, high).distance
-        if not found.ndim or not found.shape[-1]:
-            raise ShapeError(f"a claim about all arms needs the range of at least one, got shape {found.shape}")
-        return Judged(np.asarray(found.max(-1)))
+        distances = self.distance(low, high)
+        if not distances.ndim or not distances.shape[-1]:
+            raise ShapeError(f"a claim about all arms needs the range of at least one, got shape {distances.shape}")
+        return np.asarray(distances.max(-1))
 
 
 def share_of(alpha: float, kind: Kind, *, arms: int, groups: int = 1) -> float:
-    """The alpha of each range, so that a rule with so many arms and groups in view claims falsely at most in alpha.
+    """The alpha of each range, so that a rule over so many arms and groups claims falsely at most in alpha.
 
     >>> [round(share_of(0.06, kind, arms=3, groups=2), 3) for kind in ("superiority", "futility")]
     [0.01, 0.03]

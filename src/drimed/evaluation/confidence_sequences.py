@@ -1,7 +1,7 @@
-"""Bands for a mean that may change: the average of the conditional means so far, at all times at once.
+"""Confidence sequences for the running average of conditional means, valid at all times at once.
 
 Observations x_t have means mu_t given the past, which may differ from time to time: another clinic, a trend, a policy
-that learns. After t of them a band holds (mu_1 + ... + mu_t) / t. It is not intersected over time, for the average at
+that learns. After t of them a band covers (mu_1 + ... + mu_t) / t. It is not intersected over time, for the average at
 one time is not the average at another.
 
 `exact` needs to know how far below its prediction an observation can fall, and nothing else: for y >= -c, 0 <= b c < 1
@@ -24,7 +24,6 @@ import numpy as np
 from scipy.special import gammainc, gammaln
 
 from drimed.errors import ConfigError, InputError
-from drimed.evaluation.sequences import Band, tightest
 from drimed.linear import checks
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.linear.kernel import kernel
@@ -32,10 +31,20 @@ from drimed.linear.kernel import kernel
 TUNED_AT = 200.0  # squared scales: where V has this size the boundary is lowest
 LAST_STEP = 1e-8  # relative: after a step of Newton's as small as this the boundary is exact but for round-off,
 STEPS = 30  # which for squares beyond 1e9 is larger than that; from where the search begins it takes five
+ROUND_OFF = 1e-9  # of the range: rounding in an observation must not look like a breach of its range
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Lower and upper ends: at each time (..., n), or now (...)."""
+
+    low: FloatArray
+    high: FloatArray
 
 
 def boundary(V: Any, alpha: float, *, scale: float = 1.0, tuned_at: float = TUNED_AT) -> FloatArray:
-    """How large S may become at any time while the squares add up to V, of any shape.
+    """The largest S that is plausible at any time while the squares add up to V, of any shape.
 
     >>> boundary(np.array([0.0, 100.0, 10_000.0]), 0.05).round(1).tolist()
     [12.6, 30.3, 331.1]
@@ -43,11 +52,11 @@ def boundary(V: Any, alpha: float, *, scale: float = 1.0, tuned_at: float = TUNE
     checks.share("alpha", alpha)
     if not (scale > 0 and tuned_at > 0):
         raise ConfigError(f"scale and tuned_at must be positive, got {scale} and {tuned_at}")
-    a, need = tuned_at / tightest(alpha), np.log(1 / alpha)
+    a, need = tuned_at / _tightest(alpha), np.log(1 / alpha)
     b = np.asarray(V, np.float64) / scale**2 + a
     start = a * np.log(a) - gammaln(a) - np.log(gammainc(a, a)) - a + gammaln(b)
 
-    # What the mixture exceeds is convex in S: Newton's first step leads beyond the root, and all others down to it.
+    # The excess of the mixture is convex in S: Newton's first step leads beyond the root, and all others down to it.
     s = np.sqrt(2 * b * need) + need
     moving = np.ones(s.shape, bool)
     for _ in range(STEPS):
@@ -55,7 +64,7 @@ def boundary(V: Any, alpha: float, *, scale: float = 1.0, tuned_at: float = TUNE
         below = gammainc(b, y)
         excess = start + np.log(below) - b * np.log(y) + y - need
         slope = s / y + np.exp((b - 1) * np.log(y) - y - gammaln(b)) / below
-        step = np.where(moving, excess / slope, 0.0)  # what has arrived stays, whatever is computed beside it
+        step = np.where(moving, excess / slope, 0.0)  # an entry that has arrived stays, whatever is computed beside it
         s = s - step
         moving = np.abs(step) > LAST_STEP * s
         if not moving.any():
@@ -69,7 +78,7 @@ class Lower:
     """Lower bounds on the average of the means, which go on where they stopped.
 
     Observations are at least `least`, and their means at most `most`. A huge observation is cut before it counts: that
-    lowers its mean, so the bound stays one.
+    lowers its mean, so the bound stays valid.
 
     >>> start = Lower.start(alpha=0.05)
     >>> once, half = start.extend(np.full(200, 0.5)), start.extend(np.full(100, 0.5))
@@ -103,24 +112,22 @@ class Lower:
         return cls(alpha, least, most, first, tuned_at, np.zeros((*batch, 3)))
 
     def extend(self, x: Any, used: Any = True) -> Lower:
-        """With these observations too, (..., n), of those that are `used`."""
-        sums = self._summed(x, used)
+        """Add observations (..., n), of those that are `used`."""
+        sums = self._running_sums(x, used)
         return replace(self, sums=sums[..., -1, :]) if sums.shape[-2] else self
 
     def along(self, x: Any, used: Any = True) -> FloatArray:
-        """The bound after each of these: (..., n)."""
-        return self._bounds(self._summed(x, used))
+        """The bound after each of these observations: (..., n)."""
+        return self._bounds(self._running_sums(x, used))
 
     def bound(self) -> FloatArray:
         """Of the average so far: (...)."""
         return self._bounds(self.sums)
 
-    def _summed(self, x: Any, used: Any) -> FloatArray:
+    def _running_sums(self, x: Any, used: Any) -> FloatArray:
         x = checks.finite("x", x)
         counts: BoolArray = np.broadcast_to(np.asarray(used, bool), x.shape)
-        # Rounding in an observation must not look like a breach of its range.
-        slack = 1e-9 * (self.most - self.least)
-        if (counts & (x < self.least - slack)).any():
+        if (counts & (x < self.least - ROUND_OFF * (self.most - self.least))).any():
             raise InputError(f"observations must be at least {self.least:g}, got {float(x[counts].min()):g}")
         settings = np.array([self.least, self.most, self.guess])
         return np.asarray(_sums(x, counts.astype(np.float64), self.sums, settings))
@@ -132,39 +139,34 @@ class Lower:
 
 
 def exact(
-    x: Any, alpha: float, *, least: float = 0.0, most: float = 1.0, reach: float = 0.0, used: Any = True,
+    x: Any,
+    alpha: float,
+    *,
+    least: float = 0.0,
+    most: float = 1.0,
+    reach: float = 0.0,
+    used: Any = True,
     tuned_at: float = TUNED_AT,
-) -> Band:  # fmt: skip
-    """Two-sided, for means within [least, most] of observations x (..., n) within that range widened by `reach`.
+    now: bool = False,
+) -> Band:
+    """Two-sided band for means within [least, most] of observations x (..., n) within that range widened by `reach`.
+
+    It is at each time (..., n), or after the last observation alone (`now`): (...).
 
     >>> band = exact(np.tile([0.0, 1.0], 500), 0.05)
     >>> bool(band.low[-1] < 0.5 < band.high[-1])
     True
     """
     x = checks.finite("x", x)
-    below, above = _from_both_sides(alpha, least, most, reach, tuned_at, x.shape[:-1])
-    return Band(np.maximum(below.along(x, used), least), np.minimum(-above.along(-x, used), most))
-
-
-def exact_now(
-    x: Any, alpha: float, *, least: float = 0.0, most: float = 1.0, reach: float = 0.0, used: Any = True,
-    tuned_at: float = TUNED_AT,
-) -> Band:  # fmt: skip
-    """The same after the last observation alone: (...)."""
-    x = checks.finite("x", x)
-    below, above = _from_both_sides(alpha, least, most, reach, tuned_at, x.shape[:-1])
-    low, high = below.extend(x, used).bound(), -above.extend(-x, used).bound()
-    return Band(np.maximum(low, least), np.minimum(high, most))
-
-
-def _from_both_sides(
-    alpha: float, least: float, most: float, reach: float, tuned_at: float, batch: tuple[int, ...]
-) -> tuple[Lower, Lower]:
-    """Lower bounds on the average, and on minus the average."""
     middle = (least + most) / 2
-    given: dict[str, Any] = {"alpha": alpha / 2, "tuned_at": tuned_at, "batch": batch}
-    below = Lower.start(least=least - reach, most=most, guess=middle, **given)
-    return below, Lower.start(least=-most - reach, most=-least, guess=-middle, **given)
+    shared: dict[str, Any] = {"alpha": alpha / 2, "tuned_at": tuned_at, "batch": x.shape[:-1]}
+    below = Lower.start(least=least - reach, most=most, guess=middle, **shared)
+    above = Lower.start(least=-most - reach, most=-least, guess=-middle, **shared)
+    low, minus_high = (
+        lower.extend(values, used).bound() if now else lower.along(values, used)
+        for lower, values in ((below, x), (above, -x))
+    )
+    return Band(np.maximum(low, least), np.minimum(-minus_high, most))
 
 
 def asymptotic(total: FloatArray, count: FloatArray, V: FloatArray, begun: BoolArray, alpha: float) -> Band:
@@ -176,12 +178,17 @@ def asymptotic(total: FloatArray, count: FloatArray, V: FloatArray, begun: BoolA
     if not V.shape[-1]:
         return Band(V, V)
     first = np.take_along_axis(V, begun.argmax(-1)[..., None], -1)
-    rho = np.where(first > 0, first, 1.0) * 2 / tightest(alpha)
+    rho = np.where(first > 0, first, 1.0) * 2 / _tightest(alpha)
     open_ = ~begun | (V <= 0) | (count <= 0)
     half = np.sqrt((V + rho) * np.log((V + rho) / (rho * alpha**2)))
     some = np.maximum(count, 1)
     half, mean = np.where(open_, np.inf, half / some), total / some
     return Band(mean - half, mean + half)
+
+
+def _tightest(alpha: float) -> float:
+    """A mixture is tightest near a variance of rho times this: Howard et al. (2021), Eq. 26."""
+    return float(2 * np.log(1 / alpha) + np.log(1 + 2 * np.log(1 / alpha)))
 
 
 @kernel("void(f8[:], f8[:], f8[:], f8[:], f8[:, :])", "(n),(n),(s),(p)->(n,s)")

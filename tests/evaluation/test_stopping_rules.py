@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, InputError, ShapeError
-from drimed.evaluation.running import asymptotic
-from drimed.evaluation.stopping import KINDS, OF_ALL_ARMS, Better, Kind, Rule, share_of
+from drimed.evaluation.confidence_sequences import asymptotic
+from drimed.evaluation.stopping_rules import KINDS, OF_ALL_ARMS, Better, Kind, Rule, share_of
 
 INF = np.inf
 
@@ -40,37 +40,31 @@ AT_THE_MARGIN = [
 
 @pytest.mark.parametrize(("kind", "margin", "low", "high", "distance"), WORKED)
 def test_worked_numbers(kind: Kind, margin: float, low: float, high: float, distance: float) -> None:
-    found = Rule(kind=kind, margin=margin).judge(low, high)
-    assert found.distance.item() == distance
-    assert bool(found.met) is (distance < 0)
+    assert Rule(kind=kind, margin=margin).distance(low, high).item() == distance
 
 
 @pytest.mark.parametrize(("kind", "margin", "low", "high", "distance"), WORKED)
 def test_where_lower_is_better_everything_is_mirrored(
     kind: Kind, margin: float, low: float, high: float, distance: float
 ) -> None:
-    assert Rule(kind=kind, margin=margin, better="lower").judge(-high, -low).distance.item() == distance
+    assert Rule(kind=kind, margin=margin, better="lower").distance(-high, -low).item() == distance
 
 
 @pytest.mark.parametrize(("kind", "margin", "low", "high"), AT_THE_MARGIN)
 def test_an_end_exactly_at_its_margin_shows_nothing_yet(kind: Kind, margin: float, low: float, high: float) -> None:
-    found = Rule(kind=kind, margin=margin).judge(low, high)
-    assert found.distance.item() == 0.0
-    assert not found.met
+    assert Rule(kind=kind, margin=margin).distance(low, high).item() == 0.0
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_range_that_is_open_meets_nothing(kind: Kind) -> None:
-    found = Rule(kind=kind, margin=1.0).judge(-INF, INF)
-    assert found.distance.item() == INF
-    assert not found.met
+    assert Rule(kind=kind, margin=1.0).distance(-INF, INF).item() == INF
 
 
 def test_one_open_end_does_not_matter_where_the_other_one_counts() -> None:
-    assert Rule(kind="superiority").judge(0.5, INF).met
-    assert Rule(kind="harm").judge(-INF, -0.5).met
-    assert Rule(kind="superiority", better="lower").judge(-INF, -0.5).met
-    assert not Rule(kind="equivalence", margin=1.0).judge(-0.5, INF).met
+    assert Rule(kind="superiority").distance(0.5, INF) < 0
+    assert Rule(kind="harm").distance(-INF, -0.5) < 0
+    assert Rule(kind="superiority", better="lower").distance(-INF, -0.5) < 0
+    assert Rule(kind="equivalence", margin=1.0).distance(-0.5, INF) == INF
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -79,25 +73,24 @@ def test_a_batch_is_judged_as_each_alone(kind: Kind, better: Better) -> None:
     rule = Rule(kind=kind, margin=0.5, better=better)
     low = np.random.default_rng(3).normal(size=(2, 3, 4))
     high = low + np.random.default_rng(4).exponential(size=(3, 4))
-    found = rule.judge(low, high)
-    alone = [rule.judge(a, b).distance.item() for a, b in zip(low.ravel(), high.ravel(), strict=True)]
-    assert found.distance.shape == (2, 3, 4)
-    assert found.distance.ravel().tolist() == alone
+    found = rule.distance(low, high)
+    alone = [rule.distance(a, b).item() for a, b in zip(low.ravel(), high.ravel(), strict=True)]
+    assert found.shape == (2, 3, 4)
+    assert found.ravel().tolist() == alone
 
 
 def test_a_claim_about_all_arms_is_as_far_as_the_arm_that_is_farthest() -> None:
     rule = Rule(kind="futility", margin=1.0)
-    found = rule.judge_all([[-1.0, 0.0], [-1.0, 0.0]], [[0.5, 0.75], [0.5, 1.25]])
-    assert found.distance.tolist() == [-0.25, 0.25]
-    assert found.met.tolist() == [True, False]
+    found = rule.distance_all([[-1.0, 0.0], [-1.0, 0.0]], [[0.5, 0.75], [0.5, 1.25]])
+    assert found.tolist() == [-0.25, 0.25]
     with pytest.raises(ShapeError, match="at least one"):
-        rule.judge_all(np.zeros((2, 0)), np.zeros((2, 0)))
+        rule.distance_all(np.zeros((2, 0)), np.zeros((2, 0)))
 
 
 def test_what_cannot_be_judged_is_refused() -> None:
     for low, high in [(1.0, 0.0), (np.nan, 1.0), (0.0, np.nan)]:
         with pytest.raises(InputError, match="from low to high"):
-            Rule(kind="superiority").judge(low, high)
+            Rule(kind="superiority").distance(low, high)
     with pytest.raises(ConfigError, match="one of superiority"):
         Rule(kind="better")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="not negative"):
@@ -134,8 +127,8 @@ def test_false_claims_over_all_looks_are_rarer_than_alpha(kind: Kind) -> None:
     band = asymptotic(np.cumsum(x, -1), np.broadcast_to(count, x.shape), np.broadcast_to(count, x.shape),
                       np.broadcast_to(count >= 10, x.shape), share)  # fmt: skip
     if kind in OF_ALL_ARMS:
-        ever = rule.judge_all(np.moveaxis(band.low, 1, -1), np.moveaxis(band.high, 1, -1)).met.any(-1)
+        ever = (rule.distance_all(np.moveaxis(band.low, 1, -1), np.moveaxis(band.high, 1, -1)) < 0).any(-1)
     else:
-        ever = rule.judge(band.low, band.high).met.any((-2, -1))
+        ever = (rule.distance(band.low, band.high) < 0).any((-2, -1))
     false = ever.mean()
     assert false <= alpha + 3 * np.sqrt(alpha * (1 - alpha) / runs)

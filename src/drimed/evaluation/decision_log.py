@@ -1,0 +1,524 @@
+"""Logged decisions as checked arrays, read in pieces from files and tables of any size.
+
+A table has one row for each decision, and by default the columns action, reward, propensity, user, episode, for the
+arms A of a trial probability_A, q_A, available_A, and metric_NAME for metrics. Polars reads CSV and Parquet files in
+batches, so that a log may be larger than memory. Shapes: n decisions, K arms, M metrics.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drimed.errors import ConfigError, InputError, MissingExtraError, ShapeError
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SUM_TOLERANCE = 1e-6  # logs are often written in single precision or rounded for print
+ROWS = 65_536  # decisions at a time: the arrays of one piece stay in the processor's cache
+MISSING_USER = "(missing)"
+MOST_ARMS = 100_000  # more different actions than this are a sign that the wrong column was read
+MEANING = {
+    "action": "name of the arm that was played",
+    "reward": "what the decision earned, in the user's own unit",
+    "propensity": "probability that this arm had when it was drawn; empty: unknown",
+    "user": "the user that the decision was for",
+    "episode": "number of the episode, from 0",
+    "probabilities": "probability that arm {name} had when the arm was drawn",
+    "predictions": "mean reward of arm {name} as the model predicted it before the outcome",
+    "available": "1 if arm {name} could be played, else 0",
+    "metrics": "outcome of metric {name}",
+}
+WIDE = ("probabilities", "predictions", "available", "metrics")  # parts with a column for each arm or metric
+OPTIONAL = ("user", "episode", *WIDE)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """n decisions with their outcomes. `make_log` checks them; a Log is trusted."""
+
+    arms: tuple[str, ...]  # names of the K arms
+    action: IntArray  # (n,), index into arms
+    reward: FloatArray  # (n,)
+    propensity: FloatArray  # (n,), of the arm played; NaN: unknown
+    probabilities: FloatArray | None = None  # (n, K), of all arms
+    predictions: FloatArray | None = None  # (n, K), a model's mean reward q of each arm
+    available: BoolArray | None = None  # (n, K); None: every arm
+    user: NDArray[Any] | None = None  # (n,), labels of any kind
+    episode: IntArray | None = None  # (n,)
+    metrics: FloatArray | None = None  # (n, M)
+    targets: Mapping[str, FloatArray] = field(default_factory=dict)  # prefix -> (n, K), probabilities of other policies
+    start: int = 0  # number of decisions of the whole log before this piece
+    first_row: int = 1  # number of the whole log's first row; 2 in a CSV file, whose first row names the columns
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+    @property
+    def K(self) -> int:
+        """Number of arms, played or not."""
+        return len(self.arms)
+
+    def row(self, i: int) -> int:
+        """Row number of decision i of this piece in the whole log."""
+        return self.first_row + self.start + i
+
+    def rows(self, begin: int, end: int) -> Log:
+        """Decisions begin, ..., end - 1 of this piece."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        arrays = {name: value[begin:end] for name, value in values.items() if isinstance(value, np.ndarray)}
+        targets = {name: p[begin:end] for name, p in self.targets.items()}
+        return replace(self, **arrays, targets=targets, start=self.start + begin)
+
+
+def make_log(
+    *,
+    action: Any,
+    reward: Any,
+    propensity: Any = None,
+    probabilities: Any = None,
+    predictions: Any = None,
+    arms: Sequence[str] | int | None = None,
+    available: Any = None,
+    user: Any = None,
+    episode: Any = None,
+    metrics: Any = None,
+    targets: Mapping[str, Any] | None = None,
+    start: int = 0,
+    first_row: int = 1,
+) -> Log:
+    """A checked log from plain arrays. Actions are indices into `arms`.
+
+    Without `propensity` it is taken from `probabilities`. Errors name the row.
+
+    >>> make_log(action=[0, 1], reward=[1.0, 0.0], propensity=[0.5, 0.5], arms=["old", "new"]).K
+    2
+    """
+    check = _Checker(first_row + start)
+    r = check.finite("reward", reward, (-1,))
+    n = len(r)
+    names = _arm_names(arms, probabilities, predictions, action)
+    K = len(names)
+    a = check.actions(action, n, names)
+    p = None if probabilities is None else check.distributions("probabilities", probabilities, (n, K))
+    return Log(
+        arms=names,
+        action=a,
+        reward=r,
+        propensity=check.propensity(propensity, p, a),
+        probabilities=p,
+        predictions=None if predictions is None else check.finite("predictions", predictions, (n, K)),
+        available=None if available is None else check.available(available, (n, K), a),
+        user=None if user is None else _shaped("user", np.asarray(user), (n,)),
+        episode=None if episode is None else check.finite("episode", episode, (n,)).astype(np.intp),
+        metrics=None if metrics is None else check.finite("metrics", metrics, (n, -1)),
+        targets={name: check.distributions(f"target {name}", t, (n, K)) for name, t in (targets or {}).items()},
+        start=start,
+        first_row=first_row,
+    )
+
+
+def _arm_names(arms: Sequence[str] | int | None, probabilities: Any, predictions: Any, action: Any) -> tuple[str, ...]:
+    if arms is None:
+        table = predictions if probabilities is None else probabilities
+        arms = int(np.max(np.asarray(action), initial=0)) + 1 if table is None else int(np.shape(table)[-1])
+    if isinstance(arms, int):
+        return tuple(str(k) for k in range(arms))
+    if len(set(arms)) != len(arms) or not len(arms):
+        raise InputError(f"arms must be different names, at least one, got {list(arms)}")
+    return tuple(arms)
+
+
+def _shaped(name: str, array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """`array` if it has this shape, decisions first; -1 stands for any length."""
+    if array.ndim != len(shape) or any(want not in (-1, got) for want, got in zip(shape, array.shape, strict=True)):
+        want = ", ".join("any" if n == -1 else str(n) for n in shape)
+        raise ShapeError(f"{name} must have one row for each decision, shape ({want}), got {array.shape}")
+    return array
+
+
+@dataclass(frozen=True)
+class _Checker:
+    """Checks of the columns of a log. A check that passes costs one pass over its column."""
+
+    first_row: int  # number of the first decision's row
+
+    def numbers(self, name: str, value: Any, shape: tuple[int, ...]) -> FloatArray:
+        try:
+            array = np.asarray(value, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{name} must be numbers, got {np.asarray(value).dtype} data") from error
+        return _shaped(name, array, shape)
+
+    def finite(self, name: str, value: Any, shape: tuple[int, ...]) -> FloatArray:
+        array = self.numbers(name, value, shape)
+        with np.errstate(invalid="ignore", over="ignore"):
+            total = array.sum()  # a NaN or an infinity never leaves a sum
+        if not np.isfinite(total) and (bad := ~np.isfinite(array)).any():
+            where = np.argwhere(bad)[0]
+            raise InputError(
+                f"{name} must be finite, got {array[tuple(where)]} in row {self.first_row + int(where[0])} "
+                f"({int(bad.sum())} such values); drop or correct those decisions"
+            )
+        return array
+
+    def distributions(self, name: str, value: Any, shape: tuple[int, int]) -> FloatArray:
+        p = self.finite(name, value, shape)
+        if p.size and p.min() < 0:
+            row = self.first_row + int(np.argwhere(p < 0)[0][0])
+            raise InputError(f"{name} must not be negative, got {float(p.min())}, first in row {row}")
+        total = p.sum(-1)
+        off = np.abs(total - 1)
+        if off.size and off.max() > SUM_TOLERANCE:
+            row = int((off > SUM_TOLERANCE).argmax())
+            raise InputError(
+                f"{name} must sum to 1 over the arms, got {float(total[row])} in row {self.first_row + row}"
+            )
+        return p
+
+    def actions(self, value: Any, n: int, names: tuple[str, ...]) -> IntArray:
+        array = _shaped("action", np.asarray(value), (n,))
+        if array.dtype.kind not in "iu" and (array.dtype.kind != "f" or not (array == np.floor(array)).all()):
+            raise InputError(f"action must be the index of an arm, got {array.dtype} data")
+        a = array.astype(np.intp, copy=False)
+        if n and (a.min() < 0 or a.max() >= len(names)):
+            row = int(((a < 0) | (a >= len(names))).argmax())
+            raise InputError(
+                f"action must be an arm from 0 to {len(names) - 1}, got {int(a[row])} in row {self.first_row + row}; "
+                "give `arms` if the log has more of them"
+            )
+        return a
+
+    def propensity(self, value: Any, probabilities: FloatArray | None, action: IntArray) -> FloatArray:
+        logged = None if probabilities is None else np.asarray(pick(probabilities, action))
+        if value is not None:
+            p = self.numbers("propensity", value, action.shape)
+        elif logged is not None:
+            p = logged
+        else:
+            raise InputError(
+                "a log needs the propensity of the arm played, or the probabilities of all arms; "
+                "write NaN where it is unknown"
+            )
+        with np.errstate(invalid="ignore"):
+            wrong = (p <= 0) | (p > 1 + SUM_TOLERANCE)  # false where p is NaN
+        if wrong.any():
+            row = int(wrong.argmax())
+            why = "an arm that was played had some probability" if p[row] <= 0 else "it is a probability"
+            raise InputError(
+                f"propensity must be above 0 and at most 1, got {float(p[row])} in row {self.first_row + row} "
+                f"({int(wrong.sum())} such values): {why}"
+            )
+        if value is not None and logged is not None and (np.abs(logged - p) > SUM_TOLERANCE).any():
+            row = int((np.abs(logged - p) > SUM_TOLERANCE).argmax())
+            values = f"{float(p[row])} and {float(logged[row])}"
+            raise InputError(f"propensity and probabilities disagree in row {self.first_row + row}: {values}")
+        return p
+
+    def available(self, value: Any, shape: tuple[int, int], action: IntArray) -> BoolArray:
+        array: BoolArray = _shaped("available", np.asarray(value, dtype=bool), shape)
+        played = pick(array, action)
+        if not played.all():
+            row = int((~played).argmax())
+            raise InputError(
+                f"arm {int(action[row])} was played in row {self.first_row + row} although it was not available"
+            )
+        return array
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Names of the columns of a table; a prefix is followed by the name of an arm or a metric."""
+
+    action: str = "action"
+    reward: str = "reward"
+    propensity: str = "propensity"
+    user: str = "user"
+    episode: str = "episode"
+    probabilities: str = "probability_"
+    predictions: str = "q_"
+    available: str = "available_"
+    metrics: str = "metric_"
+    targets: tuple[str, ...] = ()  # prefixes of the probabilities of policies to evaluate
+    use: frozenset[str] = field(default_factory=lambda: frozenset(OPTIONAL))  # optional parts to read
+
+    def __post_init__(self) -> None:
+        unknown = self.use - frozenset(OPTIONAL)
+        if unknown:
+            raise ConfigError(f"optional parts of a log are {', '.join(OPTIONAL)}; got {', '.join(sorted(unknown))}")
+
+
+def read_log(
+    source: Any, *, columns: Columns | None = None, arms: Sequence[str] | None = None, rows: int = ROWS
+) -> LogStream:
+    """Read a CSV or Parquet file, a Polars or pandas frame, a PyArrow table, or a dictionary of arrays.
+
+    >>> stream = read_log({"action": ["a", "b"], "reward": [1.0, 2.0], "propensity": [0.5, 0.5]})
+    >>> stream.arms, [len(piece) for piece in stream]
+    (('a', 'b'), [2])
+    """
+    if rows < 1:
+        raise ConfigError(f"rows must be at least 1, got {rows}")
+    names = None if arms is None else tuple(str(arm) for arm in arms)
+    first_row = 2 if isinstance(source, str | Path) and Path(source).suffix.lower() == ".csv" else 1
+    return LogStream(_scan(source), columns or Columns(), names, rows, first_row)
+
+
+def polars() -> Any:
+    """The package that reads and writes files, which comes with the extra `evaluation`."""
+    try:
+        return import_module("polars")
+    except ImportError as error:
+        raise MissingExtraError("polars", "evaluation") from error
+
+
+def _scan(source: Any) -> pl.LazyFrame:
+    """Any source as a lazy table. The cells of CSV files stay text, so that a wrong one can be named."""
+    pl = polars()
+    if isinstance(source, str | Path):
+        path = Path(source)
+        if not path.exists():
+            raise InputError(f"there is no log at {path}")
+        if path.suffix.lower() in (".parquet", ".pq"):
+            return pl.scan_parquet(path)
+        if path.suffix.lower() == ".csv":
+            return pl.scan_csv(path, infer_schema=False)
+        raise InputError(f"a log is a .parquet or .csv file, got {path.name}")
+    if isinstance(source, pl.LazyFrame):
+        return source
+    if hasattr(source, "to_numpy") and hasattr(source, "columns") and not hasattr(source, "lazy"):
+        source = {str(name): source[name].to_numpy() for name in source.columns}  # pandas
+    if isinstance(source, Mapping):
+        source = {str(name): np.asarray(values) for name, values in source.items()}
+        lengths = {name: len(values) for name, values in source.items()}
+        if len(set(lengths.values())) > 1:
+            raise InputError(f"columns must have one length, got {lengths}")
+        return pl.LazyFrame({name: v.tolist() if v.dtype == object else v for name, v in source.items()})
+    if hasattr(source, "__arrow_c_stream__"):  # Polars and PyArrow tables
+        return pl.DataFrame(source).lazy()
+    raise InputError(
+        f"a log is a path, a Polars or pandas frame, a PyArrow table or a dictionary of arrays, got {type(source)}"
+    )
+
+
+@final
+@dataclass(frozen=True)
+class LogStream:
+    """A log in pieces. It can be iterated any number of times."""
+
+    frame: pl.LazyFrame
+    columns: Columns
+    given_arms: tuple[str, ...] | None
+    piece_rows: int
+    first_row: int
+
+    def __iter__(self) -> Iterator[Log]:
+        columns = self.columns
+        names = [c for wide in self._wide.values() for c in wide] + [columns.reward, columns.action]
+        names += [getattr(columns, kind) for kind in ("propensity", "user", "episode") if self._has(kind)]
+        start = 0
+        for part in self._batches(list(dict.fromkeys(names))):
+            log = self._log(part, start)
+            start += len(log)
+            yield log
+
+    def whole(self) -> Log:
+        """All decisions at once, for logs that fit in memory."""
+        pieces = list(replace(self, piece_rows=2**31))
+        if not sum(len(piece) for piece in pieces):
+            raise InputError("the log is empty: there is nothing to evaluate")
+
+        def joined(name: str) -> Any:
+            parts = [getattr(piece, name) for piece in pieces]
+            return None if parts[0] is None else np.concatenate(parts)
+
+        targets = {t: np.concatenate([p.targets[t] for p in pieces]) for t in pieces[0].targets}
+        return replace(
+            pieces[0], targets=targets, **{name: joined(name) for name in ("action", "reward", "propensity", *OPTIONAL)}
+        )
+
+    @cached_property
+    def arms(self) -> tuple[str, ...]:
+        """Names of the arms: as given, else from the columns with one for each arm, else the actions that occur."""
+        if self.given_arms is not None:
+            return self.given_arms
+        for kind, names in self._wide_by_name.items():
+            if kind != "metrics" and names:
+                return tuple(names)
+        occurring = {
+            _label(v) for part in self._batches([self.columns.action]) for v in part.to_series().unique() if v == v
+        } - {None}
+        if len(occurring) > MOST_ARMS:
+            raise InputError(f"column {self.columns.action!r} has more than {MOST_ARMS} different actions")
+        if not occurring:
+            raise InputError("the log is empty: there is nothing to evaluate")
+        return tuple(sorted((str(arm) for arm in occurring), key=_numbers_first))
+
+    @property
+    def predicts(self) -> bool:
+        """Whether the log has the predictions of the reward that model-based estimators need."""
+        return bool(self._wide_by_name.get("predictions"))
+
+    def _batches(self, names: Sequence[str]) -> Iterator[pl.DataFrame]:
+        error = polars().exceptions.PolarsError
+        try:
+            for batch in self.frame.select(names).collect_batches(chunk_size=self.piece_rows, maintain_order=True):
+                yield from batch.iter_slices(self.piece_rows)
+        except error as problem:
+            raise InputError(f"the log cannot be read: {problem}") from problem
+
+    def _log(self, part: pl.DataFrame, start: int) -> Log:
+        first, columns = self.first_row + start, self.columns
+
+        def table(kind: str) -> FloatArray | None:
+            names = self._wide.get(kind)
+            return np.stack([_floats(part[c], first) for c in names], axis=-1) if names else None
+
+        available, n = table("available"), part.height
+        has_probabilities = bool(self._wide.get("probabilities"))
+        unknown = None if has_probabilities else np.full(n, np.nan)
+        return make_log(
+            arms=self.arms,
+            action=self._actions(part[columns.action], first),
+            reward=_floats(part[columns.reward], first),
+            propensity=_floats(part[columns.propensity], first) if self._has("propensity") else unknown,
+            probabilities=table("probabilities"),
+            predictions=table("predictions"),
+            available=None if available is None else available > 0,
+            user=_users(part[columns.user]) if self._has("user") else None,
+            episode=_floats(part[columns.episode], first) if self._has("episode") else None,
+            metrics=table("metrics"),
+            targets={t: table(f"target {t}") for t in columns.targets},
+            start=start,
+            first_row=self.first_row,
+        )
+
+    def _actions(self, column: pl.Series, first: int) -> IntArray:
+        pl, index = polars(), {arm: k for k, arm in enumerate(self.arms)}
+        missing = column.is_null() | column.is_nan() if column.dtype.is_float() else column.is_null()
+        if missing.any():
+            raise InputError(f"action is missing in row {first + missing.arg_max()}")
+        labels = column.unique()
+        codes = pl.Series([index.get(str(_label(v)), -1) for v in labels], dtype=pl.Int64)
+        action = column.replace_strict(labels, codes, return_dtype=pl.Int64).to_numpy()
+        if (action < 0).any():
+            row = int((action < 0).argmax())
+            raise InputError(
+                f"arm {str(_label(column[row]))!r} in row {first + row} is not one of {', '.join(self.arms)}"
+            )
+        return action
+
+    def _has(self, kind: str) -> bool:
+        wanted = kind == "propensity" or kind in self.columns.use
+        return wanted and getattr(self.columns, kind) in self._names
+
+    @cached_property
+    def _names(self) -> list[str]:
+        try:
+            names = self.frame.collect_schema().names()
+        except polars().exceptions.PolarsError as problem:
+            raise InputError(f"the log cannot be read: {problem}") from problem
+        for kind in ("action", "reward"):
+            name = getattr(self.columns, kind)
+            if name not in names:
+                how = f"say which one is the {kind} with --{kind}, or columns=Columns({kind}=...) in Python"
+                raise InputError(f"the log has no column {name!r}; it has {', '.join(names)}: {how}")
+        return names
+
+    @cached_property
+    def _wide_by_name(self) -> dict[str, dict[str, str]]:
+        """kind -> name of arm or metric -> column."""
+        prefixes = {kind: getattr(self.columns, kind) for kind in WIDE if kind in self.columns.use}
+        prefixes |= {f"target {t}": t for t in self.columns.targets}
+        by_kind = {
+            kind: {c.removeprefix(prefix): c for c in self._names if c.startswith(prefix) and c != prefix}
+            for kind, prefix in prefixes.items()
+        }
+        for prefix in self.columns.targets:
+            if not by_kind[f"target {prefix}"]:
+                raise InputError(f"no column begins with {prefix!r}; the log has {', '.join(self._names)}")
+        return by_kind
+
+    @cached_property
+    def _wide(self) -> dict[str, list[str]]:
+        """kind -> columns, those of arms in the order of the arms."""
+        ordered = {}
+        for kind, by_name in self._wide_by_name.items():
+            if kind != "metrics" and by_name and set(by_name) != set(self.arms):
+                missing = [arm for arm in self.arms if arm not in by_name]
+                extra = [arm for arm in by_name if arm not in self.arms]
+                what = f"no column for arm {missing[0]!r}" if missing else f"a column for unknown arm {extra[0]!r}"
+                raise InputError(f"{kind} of the log have {what}; the arms are {', '.join(self.arms)}")
+            by_arm = kind != "metrics" and by_name
+            ordered[kind] = [by_name[arm] for arm in self.arms] if by_arm else list(by_name.values())
+        return ordered
+
+
+def _floats(column: pl.Series, first: int) -> FloatArray:
+    """A column as numbers; empty cells become NaN."""
+    pl = polars()
+    numbers = column.cast(pl.Float64, strict=False)
+    wrong = numbers.is_null() & column.is_not_null()
+    if wrong.any():
+        row = wrong.arg_max()
+        raise InputError(f"{column.name} must be numbers, got {column[row]!r} in row {first + row}")
+    return np.asarray(numbers.to_numpy(), dtype=np.float64)
+
+
+def _users(column: pl.Series) -> NDArray[Any]:
+    if column.dtype.is_integer() and not column.null_count():
+        return column.to_numpy()
+    return np.array(column.cast(polars().String).fill_null(MISSING_USER).to_list(), dtype=str)
+
+
+def _label(value: Any) -> Any:
+    """Numbers of arms become floats where some are missing."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _numbers_first(label: str) -> tuple[int, float, str]:
+    try:
+        return (0, float(label), label)
+    except ValueError:
+        return (1, 0.0, label)
+
+
+def write_log(log: Log, path: str | Path, *, metrics: Sequence[str] | None = None) -> list[Path]:
+    """Write a Parquet or CSV file, and the meaning of each column beside it in NAME.dictionary.csv."""
+    target = Path(path)
+    if target.suffix not in (".parquet", ".csv"):
+        raise InputError(f"a log is written as .parquet or .csv, got {target.name}")
+    M = 0 if log.metrics is None else log.metrics.shape[1]
+    metric_names = metrics or [str(m) for m in range(M)]
+    if len(metric_names) != M:
+        raise InputError(f"give a name for each of {M} metrics, got {list(metric_names)}")
+    names, columns, meanings = Columns(), dict[str, Any](), list[tuple[str, str]]()
+    single = {"action": np.array(log.arms)[log.action], "reward": log.reward, "propensity": log.propensity}
+    for kind, values in (single | {"user": log.user, "episode": log.episode}).items():
+        if values is not None:
+            columns[getattr(names, kind)] = values
+            meanings.append((getattr(names, kind), MEANING[kind]))
+    for kind in WIDE:
+        table = getattr(log, kind)
+        for k, name in enumerate(() if table is None else metric_names if kind == "metrics" else log.arms):
+            column = f"{getattr(names, kind)}{name}"
+            columns[column] = table[:, k].astype(np.int8 if kind == "available" else np.float64)
+            meanings.append((column, MEANING[kind].format(name=name)))
+    frame = polars().DataFrame(columns, nan_to_null=True)  # an unknown propensity is an empty cell
+    frame.write_parquet(target) if target.suffix == ".parquet" else frame.write_csv(target)
+    beside = target.with_suffix(".dictionary.csv")
+    with beside.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("column", "meaning"), *meanings])
+    return [target, beside]

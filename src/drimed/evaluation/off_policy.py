@@ -1,0 +1,776 @@
+"""Off-policy evaluation: values of other policies from one pass over a log, with intervals, in bounded memory.
+
+Every estimator is three terms per decision, so that all of them stream and get intervals alike:
+
+    value = mean(base) + mean(correction) / mean(normaliser)
+
+Symbols: r reward, q the model's prediction, pi the target policy, w = pi(a) / propensity of the arm a that was played,
+direct = sum_a pi(a) q(a). Sources: Dudik et al. (2014) for the direct method, IPS and doubly robust; Swaminathan and
+Joachims (2015) for self-normalisation. Intervals:
+
+* normal: decisions count as independent given the past, and there are enough of them for the central limit theorem.
+* anytime, of IPS: the target's average value over the decisions so far. It needs rewards within a known range, right
+  propensities and a fixed target, and nothing else; the log may be looked at, and stopped, at any time.
+  Waudby-Smith et al. (2024), with the boundary of drimed.evaluation.confidence_sequences.
+
+Shapes: n decisions, K arms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from scipy.special import ndtri
+
+from drimed.errors import ConfigError, InputError, ShapeError, UnknownNameError
+from drimed.evaluation.confidence_sequences import Lower
+from drimed.evaluation.decision_log import ROWS, SUM_TOLERANCE, Log
+from drimed.linear import checks
+from drimed.linear.arrays import FloatArray, outer, pick
+
+NAMED_TARGETS = ("uniform", "control", "logged", "arm=NAME", "columns=PREFIX")
+SUSPECT = 4.0  # standard errors that the mean weight may be away from 1: by chance once in 16,000 logs
+THIN = 0.01  # an effective share of the log below this gives a warning
+FEW = 50.0  # effective decisions below which the central limit theorem has not set in
+NO_VARIANCE = 1e-13  # relative to the squared size of the terms: what sums in double precision leave of a variance of 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TargetPolicy:
+    """A policy to evaluate: for each logged decision, the probability of each arm, from the log alone."""
+
+    name: str
+    probabilities: Callable[[Log], FloatArray]  # -> (K,), the same for every decision, or (n, K)
+
+    @classmethod
+    def uniform(cls) -> TargetPolicy:
+        """Every available arm alike."""
+
+        def probabilities(log: Log) -> FloatArray:
+            if log.available is None:
+                return np.full(log.K, 1 / log.K)
+            return log.available / log.available.sum(-1, keepdims=True)
+
+        return cls("uniform", probabilities)
+
+    @classmethod
+    def always(cls, arm: str, *, name: str | None = None) -> TargetPolicy:
+        """One arm for everybody."""
+
+        def probabilities(log: Log) -> FloatArray:
+            if arm not in log.arms:
+                raise UnknownNameError("arm", arm, log.arms)
+            return np.eye(log.K)[log.arms.index(arm)]
+
+        return cls(name or f"arm={arm}", probabilities)
+
+    @classmethod
+    def logged(cls) -> TargetPolicy:
+        """The policy that wrote the log, from its logged probabilities of all arms."""
+
+        def probabilities(log: Log) -> FloatArray:
+            if log.probabilities is None:
+                raise InputError(
+                    "target 'logged' needs the logged probabilities of all arms; "
+                    "this log has only that of the arm played"
+                )
+            return log.probabilities
+
+        return cls("logged", probabilities)
+
+    @classmethod
+    def columns(cls, prefix: str) -> TargetPolicy:
+        """Probabilities that the log carries, one column for each arm."""
+
+        def probabilities(log: Log) -> FloatArray:
+            if prefix not in log.targets:
+                raise InputError(
+                    f"the log has no target probabilities under {prefix!r}; "
+                    f"read it with columns=Columns(targets=({prefix!r},))"
+                )
+            return log.targets[prefix]
+
+        return cls(f"columns={prefix}", probabilities)
+
+    @classmethod
+    def fixed(cls, name: str, pmf: Any) -> TargetPolicy:
+        """The same lottery (K,) at every decision, or one row (n, K) for each decision of the whole log."""
+        p = checks.probabilities("pmf", checks.finite("pmf", pmf))
+
+        def probabilities(log: Log) -> FloatArray:
+            if p.shape[-1] != log.K:
+                raise InputError(f"target {name!r} has {p.shape[-1]} arms, the log has {log.K}")
+            end = log.start + len(log)
+            if p.ndim > 1 and end > len(p):
+                raise InputError(f"target {name!r} has {len(p)} rows, the log has at least {end} decisions")
+            return p if p.ndim == 1 else p[log.start : end]
+
+        return cls(name, probabilities)
+
+    @classmethod
+    def by_user(cls, name: str, pmfs: Mapping[Any, Any]) -> TargetPolicy:
+        """A lottery for each user, such as a recommendation: user -> (K,)."""
+        table = {user: checks.probabilities(f"pmf of {user}", checks.finite("pmf", p)) for user, p in pmfs.items()}
+
+        def probabilities(log: Log) -> FloatArray:
+            if log.user is None:
+                raise InputError(f"target {name!r} depends on the user, and the log has no users")
+            labels, index = np.unique(log.user, return_inverse=True)
+            missing = [label for label in labels.tolist() if label not in table]
+            if missing:
+                raise InputError(f"target {name!r} says nothing about user {missing[0]!r}")
+            return np.stack([table[label] for label in labels.tolist()])[index]
+
+        return cls(name, probabilities)
+
+    @classmethod
+    def parse(cls, text: str, *, control: str | None = None) -> TargetPolicy:
+        """A target as it is written on a command line.
+
+        >>> TargetPolicy.parse("arm=new").name
+        'arm=new'
+        """
+        kind, _, value = text.partition("=")
+        if text == "control":
+            if control is None:
+                raise InputError("target 'control' needs to know which arm is the control; say so with --control NAME")
+            return cls.always(control, name="control")
+        if kind in ("arm", "columns") and value:
+            return cls.always(value) if kind == "arm" else cls.columns(value)
+        if text in ("uniform", "logged"):
+            return cls.uniform() if text == "uniform" else cls.logged()
+        raise UnknownNameError("target policy", text, NAMED_TARGETS)
+
+
+@final
+class Decisions:
+    """A log beside a target policy: the quantities that estimators share, computed once and only on demand.
+
+    >>> from drimed.evaluation.decision_log import make_log
+    >>> log = make_log(action=[0, 1], reward=[1.0, 0.0], propensity=[0.5, 0.25])
+    >>> Decisions(log, np.array([0.5, 0.5])).weight.tolist()
+    [1.0, 2.0]
+    """
+
+    def __init__(self, log: Log, target: FloatArray) -> None:
+        if target.shape not in ((log.K,), (len(log), log.K)):
+            raise ShapeError(f"target must have shape ({log.K},) or ({len(log)}, {log.K}), got {target.shape}")
+        self.log, self.target = log, target
+
+    @cached_property
+    def weight(self) -> FloatArray:
+        """Probability of the played arm under the target over its propensity: (n,)."""
+        unknown = unknown_propensity(self.log)
+        if unknown:
+            raise InputError(unknown)
+        action = self.log.action
+        chance = self.target.take(action) if self.target.ndim == 1 else np.asarray(pick(self.target, action))
+        return chance / self.log.propensity
+
+    @cached_property
+    def residual(self) -> FloatArray:
+        """Reward less q of the arm that was played: (n,)."""
+        return self.log.reward - np.asarray(pick(self._predictions, self.log.action))
+
+    @cached_property
+    def direct(self) -> FloatArray:
+        """The target's mean reward according to the model: (n,)."""
+        q = self._predictions
+        return q @ self.target if self.target.ndim == 1 else np.vecdot(self.target, q)
+
+    @property
+    def _predictions(self) -> FloatArray:
+        if self.log.predictions is None:
+            raise InputError(
+                "this estimator needs predictions of the reward of every arm (columns q_ARM), and the log has none"
+            )
+        return self.log.predictions
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """One estimator's terms on n decisions; None stands for zeros, and for ones as normaliser."""
+
+    base: FloatArray | None = None  # (n,)
+    correction: FloatArray | None = None  # (n,)
+    normaliser: FloatArray | None = None  # (n,)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Estimator:
+    """An estimator of a target's value."""
+
+    name: str
+    terms: Callable[[Decisions], Terms]
+    weighs: bool = True  # needs propensities, and support
+    predicts: bool = False  # needs predictions
+
+
+ESTIMATORS = {
+    e.name: e
+    for e in (
+        # Direct method: the model's answer, as biased as the model.
+        Estimator("dm", lambda d: Terms(base=d.direct), weighs=False, predicts=True),
+        # Inverse propensity score: unbiased, noisy where weights are large.
+        Estimator("ips", lambda d: Terms(correction=d.weight * d.log.reward)),
+        # Self-normalised: a weighted mean, so it stays within the range of rewards; bias of order 1 / n.
+        Estimator("snips", lambda d: Terms(None, d.weight * d.log.reward, d.weight)),
+        # Doubly robust: unbiased if the propensities are right, whatever the model.
+        Estimator("dr", lambda d: Terms(d.direct, d.weight * d.residual), predicts=True),
+        # Doubly robust with weights that sum to n.
+        Estimator("sndr", lambda d: Terms(d.direct, d.weight * d.residual, d.weight), predicts=True),
+    )
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Count, means and scatter of c columns, which merge.
+
+    Chan, Golub and LeVeque (1983). Deviations are taken from each piece's own mean, so nothing cancels.
+
+    >>> both = Moments.of([np.array([1.0, 2.0])]).merge(Moments.of([np.array([6.0])]))
+    >>> both.count, both.mean.tolist(), both.scatter.tolist()
+    (3, [3.0], [[14.0]])
+    """
+
+    count: int
+    mean: FloatArray  # (c,)
+    scatter: FloatArray  # (c, c), sum of products of deviations
+
+    @classmethod
+    def of(cls, columns: Sequence[FloatArray]) -> Moments:
+        """Moments of columns of one length."""
+        c, n = len(columns), len(columns[0])
+        if n == 0:
+            return cls(0, np.zeros(c), np.zeros((c, c)))
+        mean = np.array([column.mean() for column in columns])
+        deviations = [column - m for column, m in zip(columns, mean, strict=True)]
+        scatter = np.empty((c, c))
+        for i in range(c):
+            for j in range(i + 1):
+                # Unlike np.dot, einsum starts no threads, which cost more than they gain here.
+                scatter[i, j] = scatter[j, i] = float(np.einsum("i,i->", deviations[i], deviations[j]))
+        return cls(n, mean, scatter)
+
+    def merge(self, other: Moments) -> Moments:
+        """Moments of both sets of rows together."""
+        if self.count == 0 or other.count == 0:
+            return other if self.count == 0 else self
+        n = self.count + other.count
+        step = other.mean - self.mean
+        mean = self.mean + step * (other.count / n)
+        scatter = self.scatter + other.scatter + outer(step, step) * (self.count * other.count / n)
+        return Moments(n, mean, scatter)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Moments of one estimator's terms, or of those of two targets whose values are subtracted.
+
+    >>> Sums.of(Terms(correction=np.array([2.0, 4.0]), normaliser=np.array([1.0, 2.0]))).value
+    2.0
+    """
+
+    has: tuple[tuple[bool, bool, bool], ...]  # for each target, which of the three terms there are
+    moments: Moments
+
+    @classmethod
+    def of(cls, *terms: Terms) -> Sums:
+        """From the terms of one piece: of a target, or of a target and the one that it is compared with."""
+        parts = [(t.base, t.correction, t.normaliser) for t in terms]
+        has = tuple((b is not None, c is not None, w is not None) for b, c, w in parts)
+        return cls(has, Moments.of([column for three in parts for column in three if column is not None]))
+
+    def merge(self, other: Sums) -> Sums:
+        """As if both pieces had come at once."""
+        return Sums(self.has, self.moments.merge(other.moments))
+
+    @property
+    def value(self) -> float:
+        """mean(base) + mean(correction) / mean(normaliser), less that of the second target; NaN without weights."""
+        return self._value_and_slope[0]
+
+    @property
+    def standard_error(self) -> float:
+        """Of the value, by the delta method; NaN where the terms do not vary, so that they say nothing about it."""
+        slope = self._value_and_slope[1]
+        count, mean = self.moments.count, self.moments.mean
+        if count < 2 or not np.isfinite(slope).all():
+            return np.nan
+        covariance = self.moments.scatter / (count - 1)
+        variance = float(slope @ covariance @ slope)
+        size = float(slope**2 @ (covariance.diagonal() + mean**2))
+        return float(np.sqrt(variance / count)) if variance > NO_VARIANCE * size else np.nan
+
+    @property
+    def _value_and_slope(self) -> tuple[float, FloatArray]:
+        """The value, and how it moves with the mean of each column."""
+        value, slopes, at = 0.0, [], 0
+        for sign, has in zip((1.0, -1.0), self.has, strict=False):
+            present, means = np.array(has), np.array([0.0, 0.0, 1.0])
+            means[present] = self.moments.mean[at : at + sum(has)]
+            at += sum(has)
+            base, correction, weight = means
+            w = float(weight) or np.nan
+            value += sign * float(base + correction / w)
+            slopes.append(sign * np.array([1.0, 1 / w, -correction / w**2])[present])
+        return value, np.concatenate(slopes)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A confidence interval; its ends are NaN where it cannot be known."""
+
+    low: float
+    high: float
+    level: float
+    method: str
+
+    @classmethod
+    def normal(cls, value: float, standard_error: float, level: float) -> Interval:
+        """value -+ z times its standard error.
+
+        >>> round(Interval.normal(0.0, 1.0, 0.95).high, 2)
+        1.96
+        """
+        checks.share("level", level)
+        half = float(ndtri((1 + level) / 2)) * standard_error
+        return cls(value - half, value + half, level, "normal")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Anytime:
+    """The anytime interval of IPS so far; it goes on with the next decisions, in their order."""
+
+    level: float
+    least: float
+    most: float
+    below: Lower  # of weighted rewards above the least
+    above: Lower  # of weighted rewards below the most
+
+    @classmethod
+    def start(cls, reward_range: tuple[float, float], level: float) -> Anytime:
+        """Before any decision: the value may be anything in the range."""
+        least, most = reward_range
+        if not least < most:
+            raise ConfigError(f"the reward range must be from low to high, got {least} to {most}")
+        checks.share("level", level)
+        half = Lower.start(alpha=(1 - level) / 2)
+        return cls(level, least, most, half, half)
+
+    def extend(self, weight: FloatArray, reward: FloatArray) -> Anytime:
+        """After these decisions too."""
+        if not len(reward):
+            return self
+        if reward.min() < self.least or reward.max() > self.most:
+            seen = f"{float(reward.min())} to {float(reward.max())}"
+            raise InputError(f"rewards must be within {self.least} to {self.most}, got {seen}")
+        share = (reward - self.least) / (self.most - self.least)
+        below, above = self.below.extend(weight * share), self.above.extend(weight * (1 - share))
+        return Anytime(self.level, self.least, self.most, below, above)
+
+    def interval(self) -> Interval:
+        """Of the average value of the decisions so far."""
+        size = self.most - self.least
+        low, high = float(self.below.bound()), 1 - float(self.above.bound())
+        return Interval(self.least + size * low, self.least + size * high, self.level, "anytime")
+
+
+def unknown_propensity(log: Log) -> str | None:
+    """The reason why this log cannot be weighted, or None if every propensity is known."""
+    if not np.isnan(log.propensity.sum()):  # a NaN never leaves a sum
+        return None
+    unknown = np.isnan(log.propensity)
+    return (
+        f"the propensity is unknown (NaN) for {int(unknown.sum())} of {len(log)} decisions, first in row "
+        f"{log.row(int(unknown.argmax()))}: no weighting can undo an unknown choice; log the probability of the arm "
+        "played, or use the direct method, which needs predictions only"
+    )
+
+
+def missing_support(log: Log, target: FloatArray) -> str | None:
+    """The reason why weighting cannot answer for this target on this piece of a log, or None.
+
+    It tells what a piece can tell: an arm that the target plays where the log gave it no chance.
+    """
+    if log.available is None and log.probabilities is None:
+        return None
+    played = np.broadcast_to(target, (len(log), log.K)) > SUM_TOLERANCE  # (n, K)
+    if log.available is not None and (played & ~log.available).any():
+        row, arm = np.argwhere(played & ~log.available)[0]
+        return f"the target plays {log.arms[arm]!r} in row {log.row(int(row))}, where that arm was not available"
+    if log.probabilities is None or not (without := played & (log.probabilities <= 0)).any():
+        return None
+    row, arm = np.argwhere(without)[0]
+    return (
+        f"support is missing: the target plays {log.arms[arm]!r} in row {log.row(int(row))}, where the log gave it "
+        f"no chance (in {float(without.any(-1).mean()):.1%} of the decisions of this piece)"
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Sums over the weights of some decisions, which merge."""
+
+    count: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+    largest: float = 0.0
+
+    @classmethod
+    def of(cls, weight: FloatArray) -> Weights:
+        """From the weights themselves: (n,)."""
+        squares = float(np.einsum("i,i->", weight, weight))
+        return cls(len(weight), float(weight.sum()), squares, float(weight.max(initial=0.0)))
+
+    def merge(self, other: Weights) -> Weights:
+        """Of both sets of decisions."""
+        count, total, squares = self.count + other.count, self.total + other.total, self.squares + other.squares
+        return Weights(count, total, squares, max(self.largest, other.largest))
+
+    @property
+    def effective(self) -> float:
+        """Kish's effective sample size: how many decisions of the target itself would be as informative.
+
+        >>> Weights.of(np.array([1.0, 1.0, 2.0, 0.0])).effective
+        2.6666666666666665
+        """
+        return self.total**2 / self.squares if self.squares else 0.0
+
+    @property
+    def mean(self) -> float:
+        """Near 1 if the propensities are right and support is complete."""
+        return self.total / self.count if self.count else np.nan
+
+    @property
+    def mean_off(self) -> float:
+        """Distance of the mean weight from 1 in standard errors."""
+        if self.count < 2:
+            return 0.0
+        variance = max(self.squares / self.count - self.mean**2, 0.0) / self.count
+        return float((self.mean - 1) / np.sqrt(variance)) if variance > 0 else 0.0
+
+    def as_dict(self) -> dict[str, float]:
+        """For JSON."""
+        return {
+            "decisions": self.count,
+            "effective_sample_size": self.effective,
+            "largest_weight": self.largest,
+            "mean_weight": self.mean,
+        }
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """How much a log tells about one target, in sums that merge."""
+
+    arms: tuple[str, ...]
+    weights: Weights
+    logged: FloatArray  # (K,), how often each arm was played
+    wanted: FloatArray  # (K,), how often the target would play it
+    by_user: dict[Any, Weights]
+
+    @classmethod
+    def of(cls, decisions: Decisions, *, by_user: bool = False) -> Overlap:
+        """From one piece of a log."""
+        log, target, weight = decisions.log, decisions.target, decisions.weight
+        wanted = target * len(log) if target.ndim == 1 else target.sum(0)
+        logged = np.bincount(log.action, minlength=log.K).astype(np.float64)
+        users = {}
+        if by_user and log.user is not None:
+            labels, index = np.unique(log.user, return_inverse=True)
+            order, ends = np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))[:-1]
+            parts = np.split(weight[order], ends)
+            users = {label: Weights.of(own) for label, own in zip(labels.tolist(), parts, strict=True)}
+        return cls(log.arms, Weights.of(weight), logged, wanted, users)
+
+    def merge(self, other: Overlap) -> Overlap:
+        """Of both pieces."""
+        users = dict(self.by_user)
+        for user, weights in other.by_user.items():
+            users[user] = users.get(user, Weights()).merge(weights)
+        logged, wanted = self.logged + other.logged, self.wanted + other.wanted
+        return Overlap(self.arms, self.weights.merge(other.weights), logged, wanted, users)
+
+    def missing(self) -> str | None:
+        """The reason why weighting cannot answer: arms that the target plays and the log never did."""
+        never = (self.wanted > SUM_TOLERANCE * self.weights.count) & (self.logged == 0)
+        if not never.any():
+            return None
+        names = ", ".join(repr(self.arms[k]) for k in np.flatnonzero(never))
+        share = self.wanted[never].sum() / self.wanted.sum()
+        return (
+            f"support is missing: the target plays {names} in {share:.1%} of decisions, and the log never did; "
+            "only a model (dm) can answer, by extrapolation"
+        )
+
+    def warnings(self) -> list[str]:
+        """Reasons to distrust the estimates."""
+        texts, w = [], self.weights
+        if abs(w.mean_off) > SUSPECT:
+            texts.append(
+                f"the weights average {w.mean:.3g} instead of 1 ({w.mean_off:+.1f} standard errors): propensities are "
+                "wrong, or support is missing for some decisions"
+            )
+        if w.count and w.effective < max(THIN * w.count, FEW):
+            unequal = ", because weights are unequal" if w.effective < 0.9 * w.count else ""
+            texts.append(
+                f"only {w.effective:.0f} of {w.count} decisions count effectively{unequal}: normal intervals are too "
+                "narrow; give the reward's range (--reward-range) for one that holds with few decisions too"
+            )
+        without = [user for user, each in self.by_user.items() if not each.total]
+        if without:
+            texts.append(f"the target's arms were never logged for {len(without)} users, {without[0]!r} among them")
+        return texts
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            **self.weights.as_dict(),
+            "logged": dict(zip(self.arms, self.logged.tolist(), strict=True)),
+            "wanted": dict(zip(self.arms, self.wanted.tolist(), strict=True)),
+            "by_user": {str(user): w.as_dict() for user, w in self.by_user.items()},
+        }
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One estimator's answer about one target; where `refused` says why there is none, the numbers are NaN.
+
+    Where all decisions that count are the same, there is a value and no interval: its ends are NaN.
+    """
+
+    target: str
+    estimator: str
+    value: float
+    standard_error: float
+    interval: Interval
+    anytime: Interval | None = None
+    refused: str | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One estimator's answer about a target's value less that of another, decision by decision.
+
+    What both targets share cancels and does not widen the interval.
+    """
+
+    target: str
+    against: str
+    estimator: str
+    value: float
+    standard_error: float  # NaN where the terms do not vary
+    interval: Interval
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Estimates of every target by every estimator, with warnings."""
+
+    decisions: int
+    arms: tuple[str, ...]
+    mean_reward: float  # of the logging policy
+    estimates: list[Estimate]
+    overlaps: dict[str, Overlap | None]  # by target; None where propensities are unknown or support is missing
+    warnings: dict[str, list[str]]  # by target
+    differences: list[Difference] = field(default_factory=list)  # to the target that the plan compares with
+
+    def estimate(self, target: str, estimator: str) -> Estimate:
+        """One of the estimates, by names."""
+        for each in self.estimates:
+            if (each.target, each.estimator) == (target, estimator):
+                return each
+        names = ", ".join(f"{e.target}/{e.estimator}" for e in self.estimates)
+        raise InputError(f"no estimate {target}/{estimator}; there are {names}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; NaN becomes None."""
+        overlaps = {name: None if o is None else o.as_dict() for name, o in self.overlaps.items()}
+        return _without_nan(
+            {
+                "decisions": self.decisions,
+                "arms": list(self.arms),
+                "mean_reward": self.mean_reward,
+                "estimates": [asdict(e) for e in self.estimates],
+                "differences": [asdict(d) for d in self.differences],
+                "overlap": overlaps,
+                "warnings": self.warnings,
+            }
+        )
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(each) for each in value]
+    return None if isinstance(value, float) and np.isnan(value) else value
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class EvaluationPlan:
+    """Targets, estimators (by name, as in ESTIMATORS) and intervals to compute."""
+
+    targets: Sequence[TargetPolicy]
+    estimators: Sequence[str] = ("ips", "snips")
+    level: float = 0.95
+    reward_range: tuple[float, float] | None = None  # with it, IPS gets an interval that holds at all times
+    by_user: bool = False  # overlap for each user
+    against: str | None = None  # the target that the others are compared with, decision by decision
+
+    def __post_init__(self) -> None:
+        if not self.targets or not self.estimators:
+            raise ConfigError("give at least one target and one estimator")
+        target_names = [target.name for target in self.targets]
+        for kind, names in (("targets", target_names), ("estimators", list(self.estimators))):
+            if len(set(names)) < len(names):
+                raise ConfigError(f"{kind} must have different names, got {', '.join(names)}")
+        for name in self.estimators:
+            if name not in ESTIMATORS:
+                raise UnknownNameError("estimator", name, ESTIMATORS)
+        if self.against is not None and self.against not in target_names:
+            raise UnknownNameError("policy to compare with", self.against, target_names)
+        checks.share("level", self.level)
+
+
+@dataclass
+class _TargetSums:
+    """Sums of one target, by estimator."""
+
+    overlap: Overlap | None = None
+    anytime: Anytime | None = None
+    values: dict[str, Sums] = field(default_factory=dict)
+    differences: dict[str, Sums] = field(default_factory=dict)  # to the target to compare with
+    unsupported: str | None = None  # why weighting is refused
+    failed: dict[str, str] = field(default_factory=dict)  # why an estimator is refused
+
+
+class Evaluator:
+    """Running sums over the decisions of a log, piece by piece."""
+
+    def __init__(self, plan: EvaluationPlan) -> None:
+        self.plan = plan
+        self._targets = {target.name: _TargetSums() for target in plan.targets}
+        self._count, self._rewards, self._arms = 0, 0.0, tuple[str, ...]()
+        self._unknown: str | None = None
+
+    def add(self, log: Log) -> None:
+        """Add the next decisions."""
+        if self._count and log.arms != self._arms:
+            raise InputError(f"all pieces of a log must have the same arms, got {log.arms} after {self._arms}")
+        self._arms = log.arms
+        self._count += len(log)
+        self._rewards += float(log.reward.sum())
+        self._unknown = self._unknown or unknown_propensity(log)
+        for begin in range(0, len(log), ROWS):
+            piece = log if len(log) <= ROWS else log.rows(begin, begin + ROWS)
+            terms = {t.name: self._add(self._targets[t.name], piece, t.probabilities(piece)) for t in self.plan.targets}
+            base = terms.get(self.plan.against or "", {})
+            for target, mine in terms.items():
+                for name in mine.keys() & base.keys() if target != self.plan.against else ():
+                    _accumulate(self._targets[target].differences, name, Sums.of(mine[name], base[name]))
+
+    def _add(self, sums: _TargetSums, piece: Log, target: FloatArray) -> dict[str, Terms]:
+        """Extend one target's sums; returns its terms by estimator."""
+        decisions, plan = Decisions(piece, target), self.plan
+        sums.unsupported = sums.unsupported or missing_support(piece, target)
+        blocked = self._unknown or sums.unsupported
+        if not blocked:
+            overlap = Overlap.of(decisions, by_user=plan.by_user)
+            sums.overlap = overlap if sums.overlap is None else sums.overlap.merge(overlap)
+            if plan.reward_range is not None:
+                so_far = sums.anytime or Anytime.start(plan.reward_range, plan.level)
+                sums.anytime = so_far.extend(decisions.weight, piece.reward)
+        terms = {}
+        for name in plan.estimators:
+            if (ESTIMATORS[name].weighs and blocked) or name in sums.failed:
+                continue
+            try:
+                terms[name] = ESTIMATORS[name].terms(decisions)
+            except InputError as error:
+                sums.failed[name] = str(error)
+                continue
+            _accumulate(sums.values, name, Sums.of(terms[name]))
+        return terms
+
+    def result(self) -> Evaluation:
+        """Estimates from the decisions so far."""
+        if not self._count:
+            raise InputError("the log is empty: there is nothing to evaluate")
+        estimates, warnings = list[Estimate](), dict[str, list[str]]()
+        for target, sums in self._targets.items():
+            blocked = self._unknown or sums.unsupported or (sums.overlap.missing() if sums.overlap else None)
+            mine = [self._estimate(target, name, sums, blocked) for name in self.plan.estimators]
+            warnings[target] = sums.overlap.warnings() if sums.overlap and not blocked else []
+            constant = [e.estimator for e in mine if not e.refused and np.isnan(e.standard_error)]
+            if constant:
+                warnings[target].append(
+                    f"no interval for {', '.join(constant)}: the decisions that count are all the same, or only one"
+                )
+            estimates += mine
+        overlaps = {n: None if self._unknown or s.unsupported else s.overlap for n, s in self._targets.items()}
+        mean = self._rewards / self._count
+        differences = list(self._differences({(e.target, e.estimator) for e in estimates if not e.refused}))
+        return Evaluation(self._count, self._arms, mean, estimates, overlaps, warnings, differences)
+
+    def _estimate(self, target: str, name: str, sums: _TargetSums, blocked: str | None) -> Estimate:
+        level = self.plan.level
+        refused = (blocked if ESTIMATORS[name].weighs else None) or sums.failed.get(name)
+        if refused is None and np.isnan(sums.values[name].value):
+            refused = "no decision of the log counts for this target: its weights are all zero"
+        if refused:
+            return Estimate(target, name, np.nan, np.nan, Interval(np.nan, np.nan, level, "normal"), refused=refused)
+        value, error = sums.values[name].value, sums.values[name].standard_error
+        anytime = sums.anytime.interval() if sums.anytime and name == "ips" else None
+        return Estimate(target, name, value, error, Interval.normal(value, error, level), anytime)
+
+    def _differences(self, answered: set[tuple[str, str]]) -> Iterator[Difference]:
+        """Of every target to the one to compare with, where both were answered."""
+        against = self.plan.against or ""
+        for target, sums in self._targets.items():
+            for name in self.plan.estimators:
+                if name in sums.differences and {(target, name), (against, name)} <= answered:
+                    value, error = sums.differences[name].value, sums.differences[name].standard_error
+                    interval = Interval.normal(value, error, self.plan.level)
+                    yield Difference(target, against, name, value, error, interval)
+
+
+def _accumulate(sums: dict[str, Sums], name: str, more: Sums) -> None:
+    sums[name] = sums[name].merge(more) if name in sums else more
+
+
+def evaluate(pieces: Iterable[Log] | Log, plan: EvaluationPlan) -> Evaluation:
+    """Evaluate target policies in one pass over a log, whole or in pieces.
+
+    >>> from drimed.evaluation.decision_log import make_log
+    >>> log = make_log(action=[0, 1, 0, 1], reward=[1.0, 3.0, 1.0, 3.0], propensity=[0.5] * 4)
+    >>> plan = EvaluationPlan(targets=[TargetPolicy.uniform(), TargetPolicy.always("1")], estimators=["ips"])
+    >>> [estimate.value for estimate in evaluate(log, plan).estimates]
+    [2.0, 3.0]
+    """
+    if isinstance(pieces, str | Path):
+        raise InputError(f"a log must be read first: evaluate(read_log({str(pieces)!r}), plan)")
+    evaluator = Evaluator(plan)
+    for log in [pieces] if isinstance(pieces, Log) else pieces:
+        evaluator.add(log)
+    return evaluator.result()

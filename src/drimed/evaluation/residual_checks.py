@@ -1,0 +1,696 @@
+"""Checks of a model's residuals, and advice about what they show.
+
+Input are standardised residuals: independent and standard normal if the model is right. A regression hands over its
+columns as well (`design`), and outcomes over their noise: its coefficients are taken out here, and the degrees of
+freedom that they cost are counted. Residuals are tested by season, group, user and arm and by pairs of these, over
+time, along each covariate and by each category, by their spread, their order and their tails. Tests of levels and
+lines go forward: the clearest finding is taken out before the others are tested again, so that one cause gives one
+alarm. An alarm needs p < alpha divided by the number of tests, over all metrics (Bonferroni): a model that is right
+raises any alarm with probability alpha at most, at one look.
+
+Levels and lines are tested by F twice, on the residuals and on the normal scores of their ranks, and the larger
+p-value counts. Heavy tails do not raise the second. Ties do not raise the first: of outcomes that take few values,
+all zeros fall into one narrow bundle of residuals, in which the order is that of the predicted means, and ranks would
+make much of it. Where seasons (or groups, or users) have levels, a line in something that is the same for all rows of
+a season is judged by the scatter of the seasons' means around it (`_line_between`).
+
+Shapes: n rows, M metrics, c covariates, p columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from scipy import sparse
+from scipy.special import fdtrc, ndtr, ndtri, stdtr
+
+from drimed.errors import ConfigError, ShapeError
+from drimed.linear import checks
+from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+
+FEWEST = 20  # rows of a metric below which nothing is said
+FEWEST_UNITS = 5  # seasons, groups or users: with fewer, a line cannot be told from levels
+LEVERAGE = 0.75  # rows that the findings fit more closely than this say little about spread and tails
+DENSE = 60  # levels up to which a factor beside the finest, which is taken out by its means, is written as columns
+ROWS = 10_000  # that are worked on together
+LEFT = 3  # degrees of freedom that must remain for the noise
+LOST = 1e-6  # columns of which less than this share of their squares is left within levels are the same within them
+RANK = 1e-9  # eigenvalues below this share of the largest belong to columns that say nothing new
+MOST_OUTLIERS = 10  # that are drawn in
+SHORTEST = 4  # rows of a user: with fewer, the sum of products around the circle is the same in every order
+
+KINDS = ("paper", "field", "people")
+PAIRS = (("season", "arm"), ("group", "arm"), ("user", "arm"), ("season", "group"))
+MOVING = ("arm", "trend", "season x arm", "serial")  # a discount is for these: with one, they are not tested
+CONTROL_PLOTS = {"season", "group", "user", "season x group", "trend"}  # a control plot shares these levels
+OUTLIER = "outlier"
+NOT_SERIOUS = ("spread by ", OUTLIER, "tails", "two values", "small counts")
+FINDINGS = {  # of a check by its name; {size} is what it measures
+    "season": "outcomes shift between seasons",
+    "group": "outcomes differ between groups",
+    "user": "outcomes differ between users",
+    "arm": "arms differ from what the model says of them",
+    "season x arm": "arms do better in some seasons than in others",
+    "group x arm": "arms do better in some groups than in others",
+    "user x arm": "arms do better for some users than for others",
+    "season x group": "groups shift against each other from season to season",
+    "trend": "outcomes follow a trend over time",
+    "spread by arm": "outcomes scatter more under some arms than under others",
+    "spread by season": "outcomes scatter more in some seasons than in others",
+    "spread by group": "outcomes scatter more in some groups than in others",
+    "spread by fitted mean": "the larger outcomes are, the more (or the less) they scatter",
+    "serial": "an outcome of a user resembles the one before (correlation {size:.2f})",
+    OUTLIER: "one outcome lies far from all others ({place})",
+    "tails": "more outcomes lie far off than a normal distribution has",
+    "two values": "outcomes take two values only",
+    "small counts": "outcomes are small whole numbers",
+}
+COVARIATE_FINDINGS = {  # of a check by the part of its name after the covariate
+    "line": "outcomes follow {}",
+    "curve": "outcomes follow {} along a curve",
+    "levels": "outcomes differ by {}",
+    "arms": "what an arm does depends on {}",
+}
+TERMS = {  # of the model that would explain a finding
+    "season": "season level",
+    "group": "group level",
+    "user": "user level",
+    "season x arm": "effects that vary by season",
+    "group x arm": "effects that vary by group",
+    "user x arm": "effects that vary by user",
+    "season x group": "level for each group and season (a block)",
+    "trend": "season level",
+}
+ADVICE = {
+    OUTLIER: "check whether it was typed and measured correctly, and amend it if not",
+    "tails": "look for outcomes of another kind among them; ranges hold in large samples only",
+    "two values": "effects are differences of shares; ranges hold in large samples only",
+    "small counts": "the noise grows with the mean: use the square root or a rate, or read ranges as approximate",
+}
+
+
+class DeclaredCovariate(NamedTuple):
+    """A covariate of a trial file."""
+
+    table: str  # that declares it, such as context.rain
+    affects: frozenset[str]  # level, effects, noise
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ModelDescription:
+    """Properties of a trial's model on which checks and advice depend."""
+
+    kind: str = "paper"
+    terms: frozenset[str] = frozenset()  # families that the model has: "season", "group x arm", ...
+    covariates: Mapping[str, DeclaredCovariate] = field(default_factory=dict)
+    seasons: bool = True  # false: the file says `seasons = false`
+    arm_noise: bool = False  # whether each arm has its own noise
+    arm_attributes: bool = False
+    difference: bool = False  # there are control plots
+    discount: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ConfigError(f"kind must be one of {KINDS}, got {self.kind!r}")
+
+    def family(self, name: str) -> str:
+        """The family of terms that would explain a finding. Where no groups are named, every user is one."""
+        family = "season" if name == "trend" else name
+        alone = "group" in self.terms and "user" not in self.terms
+        return family.replace("user", "group") if alone and family.startswith("user") else family
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Residuals:
+    """Residuals with the labels of their decisions. Labels may be numbers or names."""
+
+    values: FloatArray  # (n, M), standard normal once the design is taken out if the model is right; NaN: not observed
+    metrics: tuple[str, ...]
+    arm: Sequence[Any] | IntArray  # (n,)
+    user: Sequence[Any] | IntArray  # (n,)
+    group: Sequence[Any] | IntArray | None = None  # (n,)
+    season: IntArray | None = None  # (n,), numbers in the order of time
+    order: FloatArray | IntArray | None = None  # (n,), in time; None: as they stand
+    covariates: FloatArray | None = None  # (n, c)
+    names: tuple[str, ...] = ()  # of the covariates
+    categories: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # (n,) each, labels
+    design: FloatArray | None = None  # (n, M, d), over the noise like the values; None: nothing was fitted to these
+    fitted: FloatArray | None = None  # (n, M), the model's means
+    outcomes: FloatArray | None = None  # (n, M), in their own units
+    decision: IntArray | None = None  # (n,), numbers by which a single one is named; None: by its row
+
+    def __post_init__(self) -> None:
+        n, M = self.values.shape if self.values.ndim == 2 else (-1, -1)
+        if len(self.metrics) != M:
+            raise ShapeError(f"values must be (n, {len(self.metrics)}), one column for each metric, got {n, M}")
+        single = {name: getattr(self, name) for name in ("arm", "user", "group", "season", "order", "decision")}
+        for name, labels in (single | dict(self.categories)).items():
+            if labels is not None and len(labels) != n:
+                raise ShapeError(f"{name} must have one entry for each of {n} residuals, got {len(labels)}")
+        d = 0 if self.design is None else self.design.shape[-1]
+        wide = {"covariates": (n, len(self.names)), "fitted": (n, M), "outcomes": (n, M), "design": (n, M, d)}
+        for name, shape in wide.items():
+            array = getattr(self, name)
+            if array is not None and array.shape != shape:
+                raise ShapeError(f"{name} must have shape {shape}, got {array.shape}")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One test of the residuals of one metric."""
+
+    name: str  # "season", "group x arm", "trend", "rain: line", "spread by arm", ...
+    metric: str
+    p_value: float  # times the number of tests made, at most 1
+    alarm: bool
+    serious: bool  # the ranges and the promise rest on what failed
+    found: str  # in words
+    advice: str  # what to do; empty without an alarm
+
+
+def check_residuals(
+    residuals: Residuals, *, model: ModelDescription | None = None, alpha: float = 0.01
+) -> tuple[Check, ...]:
+    """Make all tests that can be made, alarms first; the advice depends on `model`.
+
+    >>> rng = np.random.default_rng(0)
+    >>> season = np.repeat(np.arange(6), 20)
+    >>> shifting = rng.standard_normal((120, 1)) + rng.standard_normal((6, 1))[season]
+    >>> who, arm = np.tile(np.arange(20), 6), rng.integers(0, 3, 120)
+    >>> found = check_residuals(Residuals(values=shifting, metrics=("yield",), arm=arm, user=who, season=season))
+    >>> [c.name for c in found if c.alarm]
+    ['season']
+    """
+    checks.share("alpha", alpha)
+    model = model or ModelDescription()
+    skipped = MOVING if model.discount else ()
+    parts = [
+        part for m in range(len(residuals.metrics)) if (part := _MetricTests.of(residuals, m, skipped)) is not None
+    ]
+    count = sum(part.count for part in parts)
+    results = []
+    for part in parts:
+        for name, (p, size) in part.run(alpha / max(count, 1)).items():
+            if not np.isnan(p):
+                results.append(_as_check(name, part.metric, min(1.0, p * count), size, residuals, model, alpha))
+    return tuple(sorted(results, key=lambda c: (not c.alarm, not c.serious, c.p_value)))
+
+
+def _as_check(
+    name: str, metric: str, p: float, size: float, residuals: Residuals, model: ModelDescription, alpha: float
+) -> Check:
+    if p >= alpha:
+        return Check(name, metric, p, False, False, "nothing found", "")
+    place = ""
+    if name == OUTLIER:
+        row = int(size)
+        place = f"row {row + 1}" if residuals.decision is None else f"decision {int(residuals.decision[row])}"
+    if name in FINDINGS:
+        text = FINDINGS[name].format(size=size, place=place)
+        text += f", by about {size:.1f} times what single outcomes scatter by" if name in TERMS or name == "arm" else ""
+    else:
+        covariate, form = name.rsplit(": ", 1)
+        text = COVARIATE_FINDINGS[form].format(covariate)
+    serious = not name.startswith(NOT_SERIOUS)
+    return Check(name, metric, p, True, serious, f"{metric}: {text}", advice(name, model))
+
+
+# ---- tests ----
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Levels of factors and columns, together with a constant."""
+
+    factors: tuple[IntArray, ...] = ()  # (n,) each, codes from 0
+    columns: tuple[Any, ...] = ()  # (n, p) each, dense or sparse
+    _fits: dict[int, tuple[FloatArray, Fitted | None]] = field(default_factory=dict, compare=False, repr=False)
+
+    def and_(self, other: Space) -> Space:
+        """The sum of both spaces."""
+        if not other.factors and not other.columns:
+            return self
+        return Space(self.factors + other.factors, self.columns + other.columns)
+
+    def leaves(self, y: FloatArray) -> Fitted | None:
+        """The fit to y; of several candidates beside one base, the base is fitted once."""
+        kept = self._fits.get(id(y))
+        if kept is None:
+            if len(self._fits) > 1:  # residuals and their scores
+                self._fits.clear()
+            kept = self._fits[id(y)] = y, fit(y, self)  # y itself is kept, so that its id stays its own
+        return kept[1]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Residuals of a least-squares fit."""
+
+    rest: FloatArray  # (n,)
+    rank: int
+    leverage: FloatArray | None = None  # (n,), where it was asked for
+
+
+Test = Callable[[FloatArray, Space], tuple[float, float]]  # residuals, what is taken out -> p-value, size
+
+
+class _Candidate(NamedTuple):
+    """A test that can be made on what has been taken out so far."""
+
+    name: str
+    test: Test
+    adds: Space
+
+
+def codes(labels: Sequence[object] | FloatArray | IntArray) -> IntArray:
+    """Labels as numbers from 0, in the order of the labels."""
+    return np.asarray(np.unique(np.asarray(labels), return_inverse=True)[1], np.intp).reshape(-1)
+
+
+def own_lines(x: FloatArray, factor: IntArray) -> Any:
+    """A line in x (n,) for each level of a factor: sparse (n, levels)."""
+    n = len(factor)
+    return sparse.csr_array((x, factor, np.arange(n + 1)), shape=(n, int(factor.max()) + 1))
+
+
+def _cells(a: IntArray, b: IntArray) -> IntArray:
+    """The factor of all pairs that occur."""
+    return codes(a * (int(b.max()) + 1) + b)
+
+
+def _nested(a: IntArray | FloatArray, b: IntArray) -> bool:
+    """Whether a is constant within each level of b."""
+    one = np.zeros(int(b.max()) + 1, a.dtype)
+    one[b] = a
+    return bool((one[b] == a).all())
+
+
+def _column(x: FloatArray) -> FloatArray:
+    """Centred and of size one: (n, 1)."""
+    off = x - x.mean()
+    return np.asarray((off / np.sqrt((off**2).mean()))[:, None])
+
+
+def fit(y: FloatArray, space: Space, *, leverage: bool = False) -> Fitted | None:
+    """Least squares; None where two factors have too many levels to be written as columns."""
+    kept: list[IntArray] = []
+    for factor in sorted(space.factors, key=lambda f: -int(f.max())):
+        if not any(_nested(factor, finer) for finer in kept):
+            kept.append(factor)
+    if len(kept) > 1 and int(kept[1].max()) >= DENSE:
+        return None
+    n = len(y)
+    finest = kept[0] if kept else np.zeros(n, np.intp)  # taken out by its means
+    count = np.bincount(finest).astype(np.float64)
+    rest = y - (np.bincount(finest, y) / count)[finest]
+    own = 1 / count[finest] if leverage else None
+    columns = [*(own_lines(np.ones(n), f) for f in kept[1:]), *space.columns]
+    if not columns:
+        return Fitted(rest, len(count), own)
+    X = sparse.hstack([sparse.csr_array(c) for c in columns], format="csr")  # (n, p)
+    raw = np.asarray((X.T @ X).toarray())
+    totals = np.asarray((own_lines(np.ones(n), finest).T @ X).toarray())  # (levels, p)
+    means = totals / count[:, None]
+    gram = raw - totals.T @ means  # of the columns less the mean of each level
+    same = np.diagonal(gram) <= LOST * np.diagonal(raw)  # the same within levels: what is left is round-off
+    gram[same], gram[:, same] = 0.0, 0.0
+    size = np.sqrt(np.maximum(np.diagonal(gram), 0.0) / n)
+    used = size > RANK
+    if not used.any():
+        return Fitted(rest, len(count), own)
+    scale = 1 / size[used]
+    values, vectors = np.linalg.eigh(scale[:, None] * gram[np.ix_(used, used)] * scale)
+    free = values > RANK * n
+    basis = np.zeros((len(size), int(free.sum())))  # (p, rank), centred X @ basis is orthonormal
+    basis[used] = scale[:, None] * vectors[:, free] / np.sqrt(values[free])
+    weights = basis @ (basis.T @ (X.T @ rest))
+    rest = rest - X @ weights + (means @ weights)[finest]
+    if own is not None:
+        for start in range(0, n, ROWS):
+            rows = slice(start, start + ROWS)
+            own[rows] += ((X[rows] @ basis - (means @ basis)[finest[rows]]) ** 2).sum(1)
+    return Fitted(rest, len(count) + int(free.sum()), own)
+
+
+def _explains(y: FloatArray, base: Space, more: Space) -> tuple[float, float]:
+    """p-value of what `more` adds to the base, and its size in standard deviations of the rest. NaN: cannot tell."""
+    small, large = base.leaves(y), base.and_(more).leaves(y)
+    if small is None or large is None:
+        return np.nan, np.nan
+    extra, left = large.rank - small.rank, len(y) - large.rank
+    if extra < 1 or left < LEFT:
+        return np.nan, np.nan
+    noise = float(large.rest @ large.rest) / left
+    gained = float(small.rest @ small.rest) - noise * left
+    if noise <= 0:
+        return np.nan, np.nan
+    size = np.sqrt(max(0.0, gained - extra * noise) / len(y) / noise)
+    return float(fdtrc(extra, left, max(0.0, gained) / extra / noise)), float(size)
+
+
+def _line_between(y: FloatArray, base: Space, x: FloatArray, unit: IntArray) -> tuple[float, float]:
+    """p-value and size of a line in x, which is the same within each unit, against the scatter of the units' means.
+
+    Parts of the base that differ within units are taken out of the rows first, the rest of it out of the means; levels
+    of the units themselves, or of parts of them, are what the line is judged by.
+    """
+    dense = [np.asarray(c.toarray() if sparse.issparse(c) else c) for c in base.columns]
+    constant = [all(_nested(column, unit) for column in c.T) for c in dense]
+    within = Space(
+        tuple(f for f in base.factors if not _nested(unit, f) and not _nested(f, unit)),
+        tuple(c for c, same in zip(base.columns, constant, strict=True) if not same),
+    )
+    between = [(f[:, None] == np.arange(int(f.max()) + 1)) for f in base.factors if _nested(f, unit) and f is not unit]
+    between += [c for c, same in zip(dense, constant, strict=True) if same]
+    fitted = fit(y, within)
+    if fitted is None:
+        return np.nan, np.nan
+    count = np.bincount(unit).astype(np.float64)
+    means, at = np.bincount(unit, fitted.rest) / count, np.bincount(unit, x) / count
+    others = tuple((np.bincount(unit, column) / count)[:, None] for c in between for column in c.T)
+    p, _ = _explains(means, Space((), others), Space((), (at[:, None],)))
+    line = np.polyfit(at, means, 1)[0] if np.ptp(at) > 0 else 0.0
+    return p, float(abs(line) * np.std(at))
+
+
+def _by_level(name: str, adds: Space, given: Space = Space()) -> _Candidate:
+    return _Candidate(name, lambda y, base: _explains(y, base.and_(given), adds), given.and_(adds))
+
+
+def _by_line(name: str, x: FloatArray, factors: dict[str, IntArray], given: Space = Space()) -> _Candidate:
+    """A line in x beyond what is given; where its units are found to have levels, against the scatter of these."""
+    adds, values = Space((), (_column(x),)), codes(x)
+    units = [factors[f] for f in ("season", "group", "user") if f in factors and _nested(values, factors[f])]
+    if not units:
+        return _by_level(name, adds, given)
+    unit = units[0]  # the coarsest within which x is always the same
+
+    def test(y: FloatArray, base: Space) -> tuple[float, float]:
+        if int(unit.max()) + 1 < FEWEST_UNITS:
+            return np.nan, np.nan
+        if any(f is unit for f in base.factors):
+            return _line_between(y, base.and_(given), x, unit)
+        return _explains(y, base.and_(given), adds)
+
+    return _Candidate(name, test, given.and_(adds))
+
+
+def _level_tests(
+    factors: dict[str, IntArray], time: FloatArray, numbers: dict[str, FloatArray], categories: dict[str, IntArray]
+) -> list[_Candidate]:
+    """Tests of levels of factors and of their pairs, of a trend, and of covariates and categories."""
+    some = {name: v for name, v in factors.items() if v.max() > 0}
+    if "group" in some and "user" in some and _nested(some["user"], some["group"]):
+        some.pop("user")  # every user is a group
+    tests = [_by_level(name, Space((v,))) for name, v in some.items()]
+    for a, b in PAIRS:
+        if a in some and b in some:
+            tests.append(_by_level(f"{a} x {b}", Space((_cells(some[a], some[b]),)), Space((some[a], some[b]))))
+    tests.append(_by_line("trend", factors["season"].astype(np.float64) if "season" in factors else time, factors))
+    arm = factors.get("arm")
+    for name, x in numbers.items():
+        if np.ptp(x) == 0:
+            continue
+        straight = _column(x)
+        tests.append(_by_line(f"{name}: line", x, factors))
+        if len(np.unique(x)) > 2:
+            curve = straight[:, 0] ** 2
+            bent = curve - np.polyval(np.polyfit(straight[:, 0], curve, 1), straight[:, 0])
+            tests.append(_by_line(f"{name}: curve", bent, factors, Space((), (straight,))))
+        if arm is not None:
+            own = Space((), (own_lines(straight[:, 0], arm),))
+            tests.append(_by_level(f"{name}: arms", own, Space((arm,), (straight,))))
+    for name, v in categories.items():
+        if v.max() == 0 or any(_nested(factors[f], v) for f in ("group", "user") if f in factors):
+            continue  # one that names users or groups is tested as these
+        tests.append(_by_level(f"{name}: levels", Space((v,))))
+        if arm is not None:
+            tests.append(_by_level(f"{name}: arms", Space((_cells(v, arm),)), Space((v, arm))))
+    return tests
+
+
+def _forward(
+    candidates: list[_Candidate], ys: Sequence[FloatArray], threshold: float, model: Space
+) -> tuple[Space, dict[str, tuple[float, float]]]:
+    """Findings step by step, and p-value and size of every test: at its turn, or after the last step.
+
+    A test is made on each of `ys`, and the largest p-value counts. A finding that a later one explains is let go in
+    the end: levels of seasons, where they are a trend.
+    """
+
+    def tested(candidate: _Candidate, base: Space) -> tuple[float, float]:
+        return max((candidate.test(y, base) for y in ys), key=lambda result: np.nan_to_num(result[0], nan=np.inf))
+
+    base, taken, open_ = model, list[_Candidate](), list(candidates)
+    results = dict[str, tuple[float, float]]()
+    while open_:
+        now = {c.name: tested(c, base) for c in open_}
+        best = min(open_, key=lambda c: np.nan_to_num(now[c.name][0], nan=1.0))
+        if not now[best.name][0] < threshold:
+            results |= now
+            break
+        results[best.name] = now[best.name]
+        base = base.and_(best.adds)
+        taken.append(best)
+        open_.remove(best)
+    for each in list(taken):
+        others = model
+        for other in taken:
+            others = others if other is each else others.and_(other.adds)
+        again = tested(each, others)
+        if again[0] >= threshold:  # not where it cannot be told apart from the others
+            results[each.name], base = again, others
+            taken.remove(each)
+    return base, results
+
+
+@dataclass(frozen=True)
+class _MetricTests:
+    """One metric's residuals and labels, and the tests that can be made."""
+
+    metric: str
+    e: FloatArray  # (n,)
+    model: Space  # the columns that were fitted
+    user: IntArray  # (n,)
+    order: FloatArray  # (n,)
+    levels: list[_Candidate]
+    spread: list[_Candidate]
+    few_values: str | None
+    where: IntArray  # (n,), rows in the input
+    serial: bool  # whether the order of a user's rows is tested
+
+    @classmethod
+    def of(cls, r: Residuals, m: int, skipped: Sequence[str]) -> _MetricTests | None:
+        there: BoolArray = np.isfinite(r.values[:, m])
+        if there.sum() < FEWEST or np.ptp(r.values[there, m]) == 0:
+            return None
+        labels = {"arm": r.arm, "season": r.season, "group": r.group, "user": r.user}
+        factors = {name: codes(np.asarray(v)[there]) for name, v in labels.items() if v is not None}
+        factors = {name: v for name, v in factors.items() if v.max() > 0 or name == "user"}
+        time = (np.arange(len(there)) if r.order is None else np.asarray(r.order))[there].astype(np.float64)
+        numbers = {} if r.covariates is None else dict(zip(r.names, r.covariates[there].T, strict=True))
+        categories = {name: codes(np.asarray(v)[there]) for name, v in r.categories.items()}
+        levels = _level_tests(factors, time, numbers, categories)
+        by = [name for name in ("arm", "group", "season") if name in factors]
+        spread = [_by_level(f"spread by {name}", Space((factors[name],))) for name in by]
+        if r.fitted is not None and np.ptp(r.fitted[there, m]) > 0:
+            spread.append(_by_level("spread by fitted mean", Space((), (_column(r.fitted[there, m]),))))
+        X = None if r.design is None else r.design[there, m]
+        return cls(
+            metric=r.metrics[m],
+            e=r.values[there, m],
+            model=Space() if X is None else Space((), (X[:, X.any(0)],)),
+            user=factors["user"],
+            order=time,
+            levels=[c for c in levels if c.name not in skipped],
+            spread=spread,
+            few_values=None if r.outcomes is None else _few_values(r.outcomes[there, m]),
+            where=np.flatnonzero(there).astype(np.intp),
+            serial="serial" not in skipped,
+        )
+
+    @property
+    def count(self) -> int:
+        """Number of tests, with order, outliers and tails."""
+        return len(self.levels) + len(self.spread) + 3
+
+    def run(self, threshold: float) -> dict[str, tuple[float, float]]:
+        """p-value and size of every test; those of levels one after the other."""
+        plain = fit(self.e, self.model)
+        e = self.e if plain is None else plain.rest
+        base, results = _forward(self.levels, (_tamed(e, threshold), _normal_scores(e)), threshold, self.model)
+        left = fit(self.e, base, leverage=True)
+        if left is None or left.leverage is None:  # two factors with many levels were found: nothing more can be told
+            return results
+        kept = left.leverage < LEVERAGE
+        rest = left.rest[kept] / np.sqrt(1 - left.leverage[kept])
+        if kept.sum() < FEWEST or np.ptp(rest) == 0:
+            return results
+        if self.serial:
+            results["serial"] = _serial(rest, codes(self.user[kept]), self.order[kept])
+        if self.few_values is not None:
+            return results | {self.few_values: (0.0, 0.0)}
+        sizes = np.abs(_tamed(rest, threshold)), _normal_scores(np.abs(rest))
+        spread = _forward(self.spread, sizes, threshold, Space())[1] if kept.all() else {}
+        results |= spread
+        if any(p < threshold for p, _ in spread.values()):  # a mixture has heavy tails
+            return results
+        p, row = _outlier(rest)
+        results[OUTLIER] = p, float(self.where[kept][row])
+        results["tails"] = _heavy_tails(np.delete(rest, row) if p < threshold else rest)
+        return results
+
+
+def _normal_scores(values: FloatArray) -> FloatArray:
+    """Normal quantiles of the ranks: (n,)."""
+    _, at, many = np.unique(values, return_inverse=True, return_counts=True)
+    rank = np.cumsum(many) - (many - 1) / 2  # of each value, from 1; equal ones share the mean of theirs
+    return np.asarray(ndtri((rank[at] - 0.5) / len(values)), np.float64)
+
+
+def _tamed(rest: FloatArray, threshold: float) -> FloatArray:
+    """Single outliers drawn in to the size of the next largest, so that one typing error does not hide all else: (n,).
+
+    Where many are as large, as the ones among zeros, nothing changes.
+    """
+    tamed = rest - rest.mean()
+    for _ in range(MOST_OUTLIERS):
+        p, row = _outlier(tamed)
+        if p >= threshold:
+            break
+        tamed[row] = np.sign(tamed[row]) * np.abs(np.delete(tamed, row)).max()
+    return tamed
+
+
+def _serial(rest: FloatArray, user: IntArray, order: FloatArray) -> tuple[float, float]:
+    """p-value and size of the correlation between neighbours in the order of each user's rows.
+
+    Wald and Wolfowitz's sum of products around the circle, with its mean and variance over all orders of a user's rows:
+    levels of users do not matter, nor does the shape of the noise.
+    """
+    long = np.bincount(user)[user] >= SHORTEST
+    if not long.any():
+        return np.nan, np.nan
+    who, at = codes(user[long]), np.lexsort((order[long], user[long]))
+    T = np.bincount(who).astype(np.float64)
+    x = (rest[long] - (np.bincount(who, rest[long]) / T)[who])[at]
+    who = who[at]
+    first = np.r_[0, np.cumsum(T)[:-1]].astype(np.intp)
+    following = np.arange(1, len(x) + 1)
+    following[first + T.astype(np.intp) - 1] = first  # around the circle
+    s2, s4 = np.bincount(who, x**2), np.bincount(who, x**4)
+    mean = -s2 / (T - 1)
+    variance = (s2**2 - s4) / (T - 1) + (s2**2 - 2 * s4) / ((T - 1) * (T - 2)) - mean**2
+    off, spread = float((x @ x[following]) - mean.sum()), float(np.sqrt(max(0.0, variance.sum())))
+    if spread <= 0:
+        return np.nan, np.nan
+    return float(2 * ndtr(-abs(off) / spread)), off / float(s2.sum())
+
+
+def _outlier(rest: FloatArray) -> tuple[float, int]:
+    """p-value of the largest residual being one of normal noise (Grubbs's bound), and its row."""
+    n = len(rest)
+    off = rest - rest.mean()
+    row = int(np.abs(off).argmax())
+    share = float(off[row] ** 2 / (off @ off)) * n / (n - 1)  # of all squares, at most 1
+    t = np.sqrt((n - 2) * share / max(1 - share, RANK))
+    return min(1.0, float(2 * n * stdtr(n - 2, -t))), row
+
+
+def _heavy_tails(rest: FloatArray) -> tuple[float, float]:
+    """p-value of tails being heavier than the normal's, and the excess kurtosis. Anscombe and Glynn (1983)."""
+    n, off = len(rest), rest - rest.mean()
+    b2 = float((off**4).mean() / (off**2).mean() ** 2)
+    variance = 24 * n * (n - 2) * (n - 3) / ((n + 1) ** 2 * (n + 3) * (n + 5))
+    x = (b2 - 3 * (n - 1) / (n + 1)) / np.sqrt(variance)
+    skew = 6 * (n**2 - 5 * n + 2) / ((n + 7) * (n + 9)) * np.sqrt(6 * (n + 3) * (n + 5) / (n * (n - 2) * (n - 3)))
+    A = 6 + 8 / skew * (2 / skew + np.sqrt(1 + 4 / skew**2))  # degrees of freedom of a chi-square of that skewness
+    z = (1 - 2 / (9 * A) - np.cbrt((1 - 2 / A) / (1 + x * np.sqrt(2 / (A - 4))))) / np.sqrt(2 / (9 * A))
+    return float(ndtr(-z)), b2 - 3
+
+
+def _few_values(outcomes: FloatArray) -> str | None:
+    """Whether outcomes take two values only, or are small counts."""
+    values = np.unique(outcomes)
+    if len(values) == 2:
+        return "two values"
+    counts = values.min() >= 0 and values.max() <= 20 and bool((values == np.round(values)).all())
+    return "small counts" if counts and len(values) > 1 else None
+
+
+# ---- advice ----
+
+
+def advice(name: str, model: ModelDescription) -> str:
+    """How to act on a finding, without a capital or a full stop."""
+    if name in ADVICE:
+        return ADVICE[name]
+    if name in TERMS:
+        return _about_terms(name, model)
+    if name == "arm":
+        if model.arm_attributes and "arm" not in model.terms:
+            return "give the arms effects of their own instead of attributes, or add the attribute that is missing"
+        return "look for an arm that has changed in the course of the trial, or that was noted for another"
+    if name.startswith("spread by "):
+        way = 'declare what scales it as a context field with affects = ["noise"]'
+        if name == "spread by arm" and not model.arm_noise:
+            paper = model.kind == "paper"
+            way = "have the noise learned for each arm" if paper else 'set noise = "arm" in [model]'
+        return f"{way}, or use the logarithm"
+    if name == "serial":
+        narrow = "outcomes of a user are not independent and ranges are too narrow"
+        if model.family("user") in model.terms:
+            same = "the model has a user level that stays the same, so ask less often, or look for one that drifts"
+            return f"{narrow}: {same}"
+        return f'{narrow}: use [model] kind = "field", where users have levels, or ask less often'
+    return _about_covariate(*name.rsplit(": ", 1), model)
+
+
+def _about_terms(name: str, model: ModelDescription) -> str:
+    family, term = model.family(name), TERMS[name]
+    a_term = term if term.startswith("effects") else f"a {term}"
+    if family in model.terms:
+        if name == "trend":
+            return (
+                "the model takes it for chance which season comes first: look at recent seasons alone, or add time as "
+                "a covariate"
+            )
+        if family.startswith(("user", "group")):
+            stay = "stay" if term.startswith("effects") else "stays"
+            return f"the model has {a_term} that {stay} the same in all seasons: look for one that has changed"
+        return f"the model has {a_term}, and it does not cover this: look at the outcomes first"
+    if model.kind == "paper":
+        way = 'use [model] kind = "field"'
+    elif not model.seasons and family.startswith("season"):
+        way = "remove seasons = false from [model]"
+    elif model.kind == "people" and family == "season":
+        way = "begin a new episode from time to time, and each will have one"
+    elif model.kind == "people" and family.startswith("season"):
+        way = 'that of people has none; [model] kind = "field" has'
+    else:
+        way = "look at the outcomes behind it"
+    plots = name in CONTROL_PLOTS and model.kind != "people" and not model.difference
+    return f"the model has no {term}: {way}" + (", or use control plots" if plots else "")
+
+
+def _about_covariate(covariate: str, form: str, model: ModelDescription) -> str:
+    declared = model.covariates.get(covariate)
+    role = "effects" if form == "arms" else "level"
+    if declared is None:
+        return f"the model leaves it out: declare {covariate} as a context field that affects the {role}"
+    if role not in declared.affects or model.kind == "paper":
+        how, end = ('use [model] kind = "field", with', "in") if model.kind == "paper" else ("add", "to")
+        return f'the model leaves it out: {how} "{role}" {end} affects under [{declared.table}]'
+    if form == "curve":
+        return f"the model has a straight line in {covariate}: add its square or logarithm as a field of its own"
+    if "effects" not in declared.affects:
+        return f'the model has {covariate} for all arms alike: add "effects" to affects under [{declared.table}]'
+    return f"the model has {covariate}, and it does not cover this: look at the outcomes behind it"

@@ -1,0 +1,193 @@
+"""Propensities, noise and a constant theta: false alarms at most at the stated rate, and true ones in time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drimed.errors import ConfigError, InputError, ShapeError
+from drimed.evaluation.decision_log import Log, make_log
+from drimed.evaluation.model_checks import EpisodeSums, Monitor, calibration, residual_check
+from drimed.linear.arrays import FloatArray
+from tests.evaluation.logs import drawn
+
+
+def told_wrong(log: Log) -> Log:
+    """The same choices, with probabilities written down as if a fifth of each went to the first arm."""
+    assert log.probabilities is not None
+    p = 0.8 * log.probabilities
+    p[:, 0] += 0.2
+    return replace(log, probabilities=p, propensity=p[np.arange(len(log)), log.action])
+
+
+def test_wrong_propensities_are_found_in_pieces_as_in_the_whole() -> None:
+    log, _ = drawn(2000)
+    found = calibration([told_wrong(log)])
+    assert found.anytime_p < 1e-6
+    assert found.realised[0] < found.expected[0]
+    assert calibration([log]).anytime_p > 1e-3
+    parts = calibration(told_wrong(log).rows(i, i + 77) for i in range(0, 2000, 77))
+    assert parts.anytime_p == pytest.approx(found.anytime_p)
+    np.testing.assert_allclose(parts.expected, found.expected)
+
+
+def test_betting_is_not_fooled_by_rare_arms_and_many_looks_but_finds_what_is_wrong() -> None:
+    """At 1 %: one draw of a rare arm is no evidence, at whatever decision one looks; 60 of 100 heads is, in time."""
+    rng = np.random.default_rng(5)
+
+    def alarms(said: list[float], true: list[float], n: int, runs: int) -> float:
+        p = np.tile(said, (n, 1))
+        drawn = (rng.choice(len(true), n, p=true) for _ in range(runs))
+        logs = (make_log(action=a, reward=[0.0] * n, probabilities=p) for a in drawn)
+        return float(np.mean([calibration([log]).anytime_p < 0.01 for log in logs]))  # the largest stake ever: any look
+
+    for n in (4, 20, 144):
+        assert alarms([0.97, 0.015, 0.015], [0.97, 0.015, 0.015], n, 500) <= 0.02
+    assert alarms([0.5, 0.5], [0.5, 0.5], 600, 300) <= 0.02
+    assert alarms([0.5, 0.5], [0.6, 0.4], 1000, 50) > 0.9
+
+
+def test_calibration_needs_all_probabilities_and_a_deterministic_log_has_nothing_to_test() -> None:
+    log = make_log(action=[0, 1], reward=[0.0, 0.0], probabilities=[[1.0, 0.0], [0.0, 1.0]])
+    assert calibration([log]).anytime_p == 1.0
+    with pytest.raises(InputError, match="probabilities of all arms"):
+        calibration([replace(log, probabilities=None)])
+
+
+N, ARMS, M = 400, 3, 2
+ARM = np.arange(N) % ARMS
+
+
+def normal(seed: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    return np.random.default_rng(seed).standard_normal((N, M))
+
+
+def test_a_right_noise_model_is_rarely_doubted() -> None:
+    doubts = [residual_check(normal(i), ARM, ARMS, level=0.95).wrong_variance.any() for i in range(500)]
+    assert np.mean(doubts) < 0.12  # the tests are asymptotic, with 133 residuals for each arm
+
+
+def test_the_arm_and_metric_whose_noise_is_wrong_is_named() -> None:
+    e = normal(0)
+    e[ARM == 1, 0] *= 1.6
+    found = residual_check(e, ARM, ARMS)
+    assert found.wrong_variance.tolist() == [[False, False], [True, False], [False, False]]
+    assert found.variance[1, 0] == pytest.approx(1.6**2, rel=0.3)
+
+
+def test_heavy_tails_of_unit_variance_are_no_wrong_variance() -> None:
+    rng = np.random.default_rng(1)
+    e = rng.standard_t(5, (6000, 1)) * np.sqrt(3 / 5)
+    found = residual_check(e, np.zeros(6000, int), 1)
+    assert not found.wrong_variance.any()
+
+
+def test_of_few_residuals_nothing_is_said() -> None:
+    found = residual_check(normal(2)[:30], np.r_[np.zeros(25, int), np.ones(5, int)], 3)
+    assert np.isfinite(found.variance[0]).all()
+    assert np.isnan(found.variance[1:]).all()
+    assert not found.wrong_variance[1:].any()
+
+
+def test_misuse_of_residuals_is_refused() -> None:
+    with pytest.raises(ShapeError):
+        residual_check(normal(0), ARM[:-1], ARMS)
+    with pytest.raises(ConfigError, match="level"):
+        residual_check(normal(0), ARM, ARMS, level=1.0)
+
+
+RUNS, L, H, D, K = 1000, 60, 8, 3, 4
+CHANGE = 30
+ALPHA = 0.05
+
+
+def trials(
+    runs: int = RUNS, *, angle: float = 0.0, gradual: bool = False, noise: str = "normal", seed: int = 0
+) -> tuple[FloatArray, FloatArray]:
+    """Whitened rows of a greedy policy: Z (runs, L, H, d), w (runs, L, H). theta turns by `angle` at CHANGE."""
+    rng = np.random.default_rng(seed)
+    theta, across = np.linalg.qr(rng.standard_normal((runs, D, 2)))[0].transpose(2, 0, 1)
+    x = rng.standard_normal((runs, K, D)) * 2
+    Z, w = np.empty((runs, L, H, D)), np.empty((runs, L, H))
+    V, b = np.broadcast_to(np.eye(D), (runs, D, D)).copy(), np.zeros((runs, D))
+    for episode in range(L):
+        turned = angle * (episode / L if gradual else float(episode >= CHANGE))
+        now = np.cos(turned) * theta + np.sin(turned) * across
+        best = np.matvec(x, np.linalg.solve(V, b[..., None])[..., 0]).argmax(-1)
+        for h in range(H):
+            arm = np.where(rng.random(runs) < 0.3, rng.integers(K, size=runs), best)
+            z = x[np.arange(runs), arm]
+            eps = rng.standard_normal(runs) if noise == "normal" else rng.choice([-1.0, 1.0], runs)
+            Z[:, episode, h], w[:, episode, h] = z, np.vecdot(z, now) + eps
+        V += np.matmul(np.swapaxes(Z[:, episode], -1, -2), Z[:, episode])
+        b += np.vecmat(w[:, episode], Z[:, episode])
+    return Z, w
+
+
+def sums(Z: FloatArray, w: FloatArray) -> EpisodeSums:
+    return EpisodeSums(np.matmul(np.swapaxes(Z, -1, -2), Z), np.vecmat(w, Z))
+
+
+@pytest.mark.parametrize("noise", ["normal", "signs"])
+def test_false_alarms_keep_their_rate_under_adaptive_allocation(noise: str) -> None:
+    found = Monitor(alpha=ALPHA).watch(sums(*trials(noise=noise)))
+    assert (found.alarm >= 0).mean() <= ALPHA
+
+
+@pytest.mark.parametrize(("angle", "share", "delay"), [(0.5, 0.5, 20), (1.0, 0.9, 6), (np.pi / 2, 0.97, 3)])
+def test_a_sudden_turn_is_found_the_sooner_the_larger_it_is(angle: float, share: float, delay: float) -> None:
+    found = Monitor(alpha=ALPHA).watch(sums(*trials(200, angle=angle)))
+    late = found.alarm[found.alarm >= CHANGE]
+    assert len(late) / 200 > share
+    assert np.median(late - CHANGE) <= delay
+
+
+def test_a_slow_turn_is_found_too() -> None:
+    found = Monitor(alpha=ALPHA).watch(sums(*trials(200, angle=np.pi / 2, gradual=True)))
+    assert (found.alarm >= 0).mean() > 0.7
+
+
+def test_noise_louder_than_said_raises_alarms() -> None:
+    """Which is why the residuals are looked at first."""
+    Z, w = trials(100)
+    louder = w + 2 * np.random.default_rng(9).standard_normal(w.shape)
+    assert (Monitor(alpha=ALPHA).watch(sums(Z, louder)).alarm >= 0).mean() > 0.2
+
+
+def test_evidence_is_the_ratio_of_likelihoods_computed_row_by_row() -> None:
+    """One candidate change-point, one jump: the closed form against sums of log predictive densities."""
+    Z, w = (v[0, :4] for v in trials(1))
+    found = Monitor(alpha=ALPHA, every=2, jumps=(0.5,)).watch(sums(Z, w)).evidence[-1]
+    rows, y = Z.reshape(-1, D), w.reshape(-1)
+    cut = 2 * H
+
+    def predictive(z: FloatArray, v: FloatArray, mean: FloatArray, precision: float) -> tuple[float, FloatArray]:
+        A, b, total = precision * np.eye(D), precision * mean, 0.0
+        for each, value in zip(z, v, strict=True):
+            cov = np.linalg.inv(A)
+            var = 1 + each @ cov @ each
+            total += -0.5 * np.log(2 * np.pi * var) - 0.5 * (value - each @ cov @ b) ** 2 / var
+            A, b = A + np.outer(each, each), b + each * value
+        return total, np.linalg.inv(A) @ b
+
+    before, centre = predictive(rows[:cut], y[:cut], np.zeros(D), float(D))
+    after, _ = predictive(rows[cut:], y[cut:], centre, D / 0.25)
+    best = np.linalg.solve(rows.T @ rows + 0.01 * np.eye(D), rows.T @ y)
+    constant = -0.5 * len(y) * np.log(2 * np.pi) - 0.5 * ((y - rows @ best) ** 2).sum() - 0.005 * best @ best + 0.005
+    assert found == pytest.approx(before + after - constant - np.log(2), abs=1e-8)
+
+
+def test_evidence_never_looks_ahead() -> None:
+    Z, w = trials(5)
+    whole = Monitor().watch(sums(Z, w)).evidence
+    part = Monitor().watch(sums(Z[:, :37], w[:, :37])).evidence
+    np.testing.assert_allclose(part, whole[:, :37], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("wrong", [{"alpha": 0.0}, {"every": 0}, {"jumps": ()}, {"norm_bound": 0.0}])
+def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        Monitor(**wrong)
