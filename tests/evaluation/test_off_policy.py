@@ -212,7 +212,7 @@ def test_users_may_have_a_lottery_each() -> None:
 
 
 def numbers(found: Evaluation) -> list[float]:
-    each = [*found.estimates, *found.differences]
+    each: list[Any] = [*found.estimates, *found.differences]
     return [n for e in each for n in (e.value, e.standard_error, e.interval.low, e.interval.high)]
 
 

@@ -77,7 +77,9 @@ class Log:
     def rows(self, begin: int, end: int) -> Log:
         """Decisions begin, ..., end - 1 of this piece."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        arrays = {name: value[begin:end] for name, value in values.items() if isinstance(value, np.ndarray)}
+        arrays: dict[str, Any] = {
+            name: value[begin:end] for name, value in values.items() if isinstance(value, np.ndarray)
+        }
         targets = {name: p[begin:end] for name, p in self.targets.items()}
         return replace(self, **arrays, targets=targets, start=self.start + begin)
 
@@ -409,7 +411,7 @@ class LogStream:
         pl, index = polars(), {arm: k for k, arm in enumerate(self.arms)}
         missing = column.is_null() | column.is_nan() if column.dtype.is_float() else column.is_null()
         if missing.any():
-            raise InputError(f"action is missing in row {first + missing.arg_max()}")
+            raise InputError(f"action is missing in row {first + int(missing.to_numpy().argmax())}")
         labels = column.unique()
         codes = pl.Series([index.get(str(_label(v)), -1) for v in labels], dtype=pl.Int64)
         action = column.replace_strict(labels, codes, return_dtype=pl.Int64).to_numpy()
@@ -472,7 +474,7 @@ def _floats(column: pl.Series, first: int) -> FloatArray:
     numbers = column.cast(pl.Float64, strict=False)
     wrong = numbers.is_null() & column.is_not_null()
     if wrong.any():
-        row = wrong.arg_max()
+        row = int(wrong.to_numpy().argmax())
         raise InputError(f"{column.name} must be numbers, got {column[row]!r} in row {first + row}")
     return np.asarray(numbers.to_numpy(), dtype=np.float64)
 

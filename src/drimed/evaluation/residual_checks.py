@@ -651,7 +651,8 @@ def advice(name: str, model: ModelDescription) -> str:
             same = "the model has a user level that stays the same, so ask less often, or look for one that drifts"
             return f"{narrow}: {same}"
         return f'{narrow}: use [model] kind = "field", where users have levels, or ask less often'
-    return _about_covariate(*name.rsplit(": ", 1), model)
+    covariate, form = name.rsplit(": ", 1)
+    return _about_covariate(covariate, form, model)
 
 
 def _about_terms(name: str, model: ModelDescription) -> str:
