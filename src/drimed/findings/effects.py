@@ -175,13 +175,12 @@ def group_ranges(
     """Some users together, on the reward and each metric; `possible` is (H, K), of all: (5, K, 1 + M)."""
     if isinstance(fit, Known):
         return _five(_together(fit, offers, some, possible).found)
-    members = {"": list(some)}
-    parts = [_of_regression(fit, regression_effects.group_effects(fit, offers, members)[""])]
+    parts = [_of_regression(fit, regression_effects.group_effects(fit, offers, some))]
     for m, size in enumerate(state.problem.sizes):
         if offers.maps is None:
             raise InputError("effects on metrics need the arms' maps Phi")
         maps = np.broadcast_to(offers.maps[..., m, :], offers.features.shape)  # as if the metric were the reward
-        one = regression_effects.group_effects(fit, Offer(features=maps, control=offers.control), members)[""]
+        one = regression_effects.group_effects(fit, Offer(features=maps, control=offers.control), some)
         parts.append(size * _of_regression(fit, one))
     return np.stack(parts, -1)
 
