@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-from drimed.client import AccessError, AsyncClient, Client, ServiceError, calls
+from drimed.client import AccessError, AsyncClient, Calls, Client, ServiceError
 from drimed.errors import (
     BatchError,
     ConfigError,
@@ -214,7 +214,7 @@ def test_answers_of_other_services_are_told_apart() -> None:
 
 
 def test_names_cannot_lead_to_other_addresses() -> None:
-    assert calls.status("../x?y#z").path == "/v1/trials/..%2Fx%3Fy%23z"
+    assert Calls.status("../x?y#z").path == "/v1/trials/..%2Fx%3Fy%23z"
 
 
 def test_both_clients_can_do_the_same() -> None:
@@ -241,8 +241,8 @@ def test_the_client_needs_no_arrays_and_nothing_of_the_trial() -> None:
 def test_methods_read_as_if_they_were_written_out() -> None:
     for kind in (Client, AsyncClient):
         client = kind("http://x")
-        assert inspect.signature(client.ask) == inspect.signature(calls.ask)
-        assert client.ask.__doc__ == calls.ask.__doc__
+        assert inspect.signature(client.ask) == inspect.signature(Calls.ask)
+        assert client.ask.__doc__ == Calls.ask.__doc__
 
 
 def test_a_token_is_stripped_and_never_shown() -> None:

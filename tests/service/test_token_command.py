@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from drimed.cli import service
+from drimed.cli import serve
 from drimed.cli.main import app as drimed
 from drimed.cli.serve import token
 from drimed.errors import UnknownNameError
@@ -25,7 +25,7 @@ def run(store: Path, *words: str) -> str:
 
 
 def test_a_token_is_made_listed_and_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "console", Console(width=200))
+    monkeypatch.setattr(serve, "console", Console(width=200))
     store = tmp_path / "s.db"
     said = run(store, "create", "--label", "field office", "--role", "ask-tell", "--trial", "maize", "--days", "30")
     assert "no trial 'maize' yet" in said
@@ -78,7 +78,7 @@ def test_the_service_says_how_to_close_the_store_that_it_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(app, "run", lambda _: None)
-    monkeypatch.setattr(service, "errors", Console(width=80))
+    monkeypatch.setattr(serve, "errors", Console(width=80))
     store = str(tmp_path / name)
     said = CliRunner().invoke(drimed, ["serve", "--store", store]).output
     command = said.partition("close it with: drimed token ")[2].splitlines()[0]
@@ -95,7 +95,7 @@ def test_the_password_of_a_database_is_not_repeated() -> None:
 
 
 def test_a_narrow_terminal_shows_whole_days_and_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "console", Console(width=80))
+    monkeypatch.setattr(serve, "console", Console(width=80))
     store = tmp_path / "s.db"
     label = "somebody-with-a-long-name@example.org"
     run(store, "create", "--label", label, "--role", "ask-tell", "--trial", "maize-nitrogen-2026", "--days", "30")
