@@ -1,8 +1,7 @@
 """The field model beside the paper's: what a decision costs in a trial with many sites, seasons or people.
 
 A pair is a decision and its outcome. Policies are timed by themselves (settle, decide, commit, observe) and in a live
-trial (ask and tell, on a store that does not wait for the disk). A fit of all variances is timed beside one that learns
-the curvature from differences of gradients. What is built before is not timed.
+trial (ask and tell, on a store that does not wait for the disk). What is built before is not timed.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from benchmarks import layout
 from benchmarks.measure import Comparison, Goal, Spread, Tick, in_turn
 from benchmarks.trial import without_sync
 from drimed import streams
-from drimed.learning.field.learner import Field
 from drimed.learning.offer import Offer, Outcome, Shape, Unit
 from drimed.linear.arrays import IntArray
 from drimed.policies.contract import AnyPolicy
@@ -34,9 +32,6 @@ from drimed.trial.trial import Trial
 MOST_PAPER_PAIRS = 2.0  # pairs of the paper's model that a pair of the field model may cost
 MOST_GROWTH = 2.0  # that a pair may cost with many people, beside few
 MOST_SECONDS = 1.0  # to open a trial
-MOST_FIT = 0.5  # of a fit by differences that one by the exact curvature may cost
-FITTED = {"field": (12, 8), "people": (300, 2)}  # how many sites and seasons, or people and their outcomes
-METRICS = 2  # of those that are fitted
 ARMS, SITES = 8, 20
 PER_PERSON = 2  # outcomes of each person so far
 _WARM_UP = 3
@@ -60,7 +55,7 @@ class Plan:
     @property
     def ticks(self) -> int:
         """How many pieces of work the run has."""
-        return 5 * self.repeats + 2 * (self.decisions // SITES)
+        return 3 * self.repeats + 2 * (self.decisions // SITES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +79,6 @@ def run(plan: Plan, tick: Tick) -> Result:
     for loop in (many, few):
         loop.grow(PER_PERSON)
     rows.append(_compared(f"people: {plan.many:,} / {plan.few}, policy alone", many, few, plan, tick))
-    for kind in FITTED:
-        exact, differences = (Fits(kind, curvature) for curvature in ("exact", "differences"))
-        rows.append(_compared(f"a fit of {kind}: exact / by differences", exact, differences, plan, tick))
     with tempfile.TemporaryDirectory(prefix="drimed-bench-") as folder:
         ours, theirs = (_trial(Path(folder) / f"{kind}.db", kind, plan, tick) for kind in ("field", "paper"))
         rows.append(_compared("sites: field / paper, ask + tell", ours, theirs, plan, tick))
@@ -101,7 +93,7 @@ def table(result: Result) -> Table:
     view = layout.table(
         "The field model",
         f"{ARMS} arms, {SITES} sites, {plan.decisions:,} decisions; {plan.repeats} repeats of {plan.pairs} pairs.",
-        "a decision and its outcome, or a fit",
+        "a decision and its outcome",
         *("ms", "beside", "ratio", "range"),
     )
     for row in result.rows:
@@ -114,9 +106,8 @@ def table(result: Result) -> Table:
 
 def goals(result: Result) -> list[Goal]:
     """Of live trials, and of people; what a policy costs alone is shown beside them."""
-    _, people, *fits, trial = result.rows
+    _, people, trial = result.rows
     return [
-        *(Goal(fit.name, fit.ratio, MOST_FIT, at_least=False) for fit in fits),
         Goal(trial.name, trial.ratio, MOST_PAPER_PAIRS, at_least=False),
         Goal(people.name, people.ratio, MOST_GROWTH, at_least=False),
         Goal("field trial: seconds to open", result.open_seconds, MOST_SECONDS, at_least=False),
@@ -160,30 +151,6 @@ class Pairs:
         level = 50 + 3 * np.sin(users) + 5 * np.cos(season) + np.sqrt(action)
         y = level + 2 * self._rng.standard_normal(len(users))
         return Outcome(y, y[..., None])
-
-
-class Fits:
-    """Outcomes whose variances are fitted again and again; a call tells the seconds of processor time of a fit."""
-
-    def __init__(self, kind: str, curvature: str) -> None:
-        users, seasons = FITTED[kind]
-        rng = streams.generator(0, "benchmark")
-        self._learner = Field(kind=kind, covariates=1, curvature=curvature)
-        evidence = self._learner.start(Shape(d=ARMS, K=ARMS, M=METRICS, H=users))
-        for season in range(seasons):
-            unit = Unit(user=np.arange(users), group=np.arange(users), covariates=rng.normal(size=(users, 1)))
-            arm = rng.integers(0, ARMS, users)
-            level = 3 * np.sin(unit.user) + np.cos(season) + np.sqrt(arm)
-            y = level[:, None] + 2 * rng.standard_normal((users, METRICS))
-            offer = Offer(features=np.eye(ARMS), control=np.eye(ARMS)[0], unit=unit)
-            evidence = self._learner.add(self._learner.age(evidence), offer, arm, Outcome(vector=y))
-        self._evidence = evidence
-
-    def __call__(self, fits: int) -> float:
-        start = time.process_time()
-        for _ in range(fits):
-            self._learner.ready(self._evidence, variances=True)
-        return (time.process_time() - start) / fits
 
 
 def _offers(users: IntArray) -> Offer:

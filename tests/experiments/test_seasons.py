@@ -40,7 +40,6 @@ GUARDED = f"field_med:{PROMISE}"
 FIELD_POLICIES = (GUARDED, "field_ts", f"field_med:learner={RIVALS}:KNOWN+{PROMISE}",
                   f"dri_med:learner={RIVALS}:ALONE+{PROMISE}", f"lin_ts:learner={RIVALS}:SITES+v=24")  # fmt: skip
 PEOPLE_POLICIES = ("people_ts:covariates=2+seasons=false+reference=0", f"lin_ts:learner={RIVALS}:OWN+v=1",
-                   "people_med:covariates=2+seasons=false+guard=off+centred=true",
                    f"people_ts:learner={RIVALS}:BUMPS")  # fmt: skip
 
 

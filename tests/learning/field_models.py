@@ -21,14 +21,13 @@ from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 SIZES = {"season": 6, "block": 4, "group": 4, "user": 5, "arm": 3}
 LEVEL = 100.0  # flat enough, and small enough for brute force to keep its digits
 METRICS = {
-    "one metric": 1, "two metrics, one covariate, noise by arm": 2, "users": 2, "centred": 1, "some in no group": 1,
+    "one metric": 1, "two metrics, one covariate, noise by arm": 2, "users": 2, "some in no group": 1,
     "everything": 1,
 }  # fmt: skip
 MODELS: dict[str, Field] = {
     "one metric": Field(),
     "two metrics, one covariate, noise by arm": Field(covariates=1, noise="arm"),
     "users": Field(kind="people", covariates=2, reference=0),
-    "centred": Field(kind="people", covariates=1, centred=True),
     "some in no group": Field(kind="people", covariates=1),
     "everything": Field(covariates=("level noise",), categories=("level effects",), attributes=1, discount=0.8),
 }
@@ -88,7 +87,7 @@ def told(field: Field, evidence: FieldEvidence, d: Data, *, forget: bool = False
         )  # fmt: skip
         change = field.remove if forget else field.add
         late = evidence.season - int(d.of("season")[i])
-        outcome = Outcome(vector=d.y[i], observed=d.observed[i], probabilities=np.array([0.5, 0.3, 0.2]))
+        outcome = Outcome(vector=d.y[i], observed=d.observed[i])
         evidence = change(evidence, offer_of(field, unit), d.of("arm")[i], outcome, late)
     return evidence
 
@@ -108,7 +107,7 @@ def designed(name: str, field: Field, evidence: FieldEvidence) -> tuple[Structur
     families = tuple(replace(f, variance=LEVEL) if f.name == "level" else f for f in structure.families)
     structure = replace(structure, families=families)
     cells = field_cells.compact(evidence.cells, structure.cluster_place)
-    scale = field_design.measure(cells, structure.covariates, structure.plain)
+    scale = field_design.measure(cells, structure.covariates, structure.ranges)
     weight = field.discount ** (SIZES["season"] - 1 - cells.keys[:, 0]).astype(float)
     design = field_design.build(cells, scale, structure.common, structure.own, noise=structure.noise, weight=weight)
     return structure, scale, design, weight

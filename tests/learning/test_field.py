@@ -12,7 +12,6 @@ from drimed.errors import ConfigError, InputError
 from drimed.learning.field import average as field_average
 from drimed.learning.field import cells as field_cells
 from drimed.learning.field import design as field_design
-from drimed.learning.field import likelihood
 from drimed.learning.field.learner import Field, FieldEvidence
 from drimed.learning.field.likelihood import evaluate, posterior
 from drimed.learning.field.model import as_fit
@@ -22,7 +21,6 @@ from drimed.learning.field.variances import learn, log_posterior
 from drimed.learning.offer import Offer, Outcome, Shape, Unit
 from drimed.linear import ridge
 from drimed.linear.arrays import FloatArray
-from drimed.policies.balanced import evenly
 from tests.learning.field_models import (
     METRICS,
     MODELS,
@@ -75,17 +73,14 @@ def test_elimination_agrees_with_the_covariance_of_all_outcomes(case: Case) -> N
     np.testing.assert_allclose(found.covariance, covariance, atol=1e-8)
 
 
-def test_nodes_side_by_side_are_nodes_one_by_one_to_the_last_bit(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_side_by_side_are_nodes_one_by_one(case: Case) -> None:
     structure, _, design, _ = designed(case.name, case.field, case.told)
     x = np.stack([some_parameters(structure, seed) for seed in range(5)])
     v, R = structure.parameters.variances(x), structure.parameters.residual(x)
     v[2, :, 1:] = 0.0  # what is zero at one node is not at the others
     one_by_one = [evaluate(design, *node) for node in zip(v, R, strict=True)]
-    assert structure.metrics * len(design.family) <= likelihood.MOST_TOGETHER
-    for most in (likelihood.MOST_TOGETHER, 0):
-        monkeypatch.setattr(likelihood, "MOST_TOGETHER", most)
-        for found, single in zip(posterior(design, v, R), zip(*one_by_one, strict=True), strict=True):
-            np.testing.assert_array_equal(found, single)
+    for found, single in zip(posterior(design, v, R), zip(*one_by_one, strict=True), strict=True):
+        np.testing.assert_array_equal(found, single)
 
 
 def test_a_pair_of_equal_cells_is_one_cell_whatever_else_there_is(case: Case) -> None:
@@ -182,7 +177,6 @@ def test_a_batch_is_its_members_side_by_side(case: Case) -> None:
             levels=np.stack([r.levels for r in rows]), covariates=np.stack([r.z for r in rows]),
         )  # fmt: skip
         outcome = Outcome(vector=np.stack([r.y for r in rows]), observed=np.stack([r.observed for r in rows]))
-        outcome = replace(outcome, probabilities=np.tile([0.5, 0.3, 0.2], (3, 1)))
         together = field.add(together, offer_of(field, unit), keys[:, 4], outcome, int(i % 6))
     together = field.ready(together)
     for j, d in enumerate(parts):
@@ -212,8 +206,8 @@ def test_those_who_join_change_nothing_for_the_others_and_need_no_new_fit(case: 
 
 def test_a_user_s_own_effects_are_those_of_a_model_that_keeps_them_in_theta() -> None:
     """Users as clusters, and users as groups that stay in theta, are one model where seasons do not matter."""
-    people = Field(kind="people", pairs=2, seasons=False)
-    sites = Field(pairs=2, seasons=False)
+    people = Field(kind="people", seasons=False)
+    sites = Field(seasons=False)
     shape = Shape(d=3, K=3, M=1, H=5)
     d = data("one metric")
     keys = d.keys.copy()
@@ -252,10 +246,10 @@ def test_it_starts_without_data(case: Case, n: int) -> None:
 def test_before_any_data_it_is_the_fit_of_no_data(case: Case) -> None:
     structure = case.field.structure(case.evidence)
     cells = field_cells.compact(case.evidence.cells, structure.cluster_place)
-    scale = field_design.measure(cells, structure.covariates, structure.plain)
+    scale = field_design.measure(cells, structure.covariates, structure.ranges)
     design = field_design.build(cells, scale, structure.common, structure.own, noise=structure.noise)
     found = field_average.learn(
-        structure.parameters, design, scale, (), pairs=case.field.pairs, each=structure.cluster == "user"
+        structure.parameters, design, scale, (), integrated=True, each=structure.cluster == "user", pair=np.zeros(1)
     )
     np.testing.assert_allclose(case.evidence.learned.nodes, found.nodes, atol=1e-6)
     np.testing.assert_allclose(case.evidence.learned.theta, found.theta, atol=1e-6)
@@ -267,9 +261,9 @@ def test_nothing_is_certified_while_the_noise_is_unknown() -> None:
     assert np.diagonal(covariance[0, :, 0, :, 0]).min() > 1e90
 
 
-def test_constant_outcomes_say_nothing_about_the_noise() -> None:
+def test_a_few_constant_outcomes_say_nothing_about_the_noise() -> None:
     field, evidence = started("one metric")
-    d = replace(data("one metric"), y=np.full((40, 1), 1e7 / 3))
+    d = replace(data("one metric"), y=np.full((40, 1), 1e7 / 3)).part(np.arange(7))
     _, covariance = beliefs(field, field.ready(told(field, evidence, d)))
     assert np.diagonal(covariance[0, :, 0, :, 0]).min() > 1e90
 
@@ -286,7 +280,7 @@ def test_variances_stand_still_until_they_are_due() -> None:
 
 def test_steps_between_fits_agree_with_adding_up_anew(case: Case) -> None:
     """Without averaging a step is exact: any cluster, old or new, in any order, with metrics missing."""
-    field = replace(case.field, pairs=0, growth=10.0, discount=1.0)
+    field = replace(case.field, integrated=False, growth=10.0, discount=1.0)
     d = case.data
     evidence = field.start(Shape(d=3, K=3, M=METRICS[case.name], H=5), episodes=6)
     first = field.ready(told(field, evidence, d.part(np.arange(30))))
@@ -298,21 +292,19 @@ def test_steps_between_fits_agree_with_adding_up_anew(case: Case) -> None:
     np.testing.assert_allclose(quick.learned.covariance, anew.learned.covariance, atol=1e-8)
 
 
-def test_an_outcome_of_somebody_new_is_a_step_like_any_other() -> None:
-    """Whoever is in no group is a group of their own, which has no columns; only earlier forms add up anew."""
+def test_an_outcome_of_a_new_user_is_a_step_like_any_other() -> None:
+    """A user in no group has no columns in theta."""
     shape, d = Shape(d=3, K=3, M=2, H=40), data("users")
     keys = d.keys.copy()
     keys[:, [2, 3]] = np.arange(len(keys))[:, None]  # group and user
     d = replace(d, keys=keys)
-    found = []
-    for newcomers in (True, False):
-        field = replace(MODELS["users"], seasons=False, growth=10.0, newcomers=newcomers)
-        first = field.ready(told(field, field.start(shape, episodes=6), d.part(np.arange(30))))
-        found.append(field.ready(told(field, first, d.part(np.arange(30, 40)))))
-        assert (found[-1].sizes[3] == first.sizes[3]) == newcomers  # what was added up anew has room for all of them
+    field = replace(MODELS["users"], seasons=False, growth=10.0)
+    first = field.ready(told(field, field.start(shape, episodes=6), d.part(np.arange(30))))
+    more = told(field, first, d.part(np.arange(30, 40)))
+    quick, anew = field.ready(more), field.ready(replace(more, stepped=-1))
+    assert quick.sizes[3] == first.sizes[3], "no new columns"
     for name in ("theta", "covariance", "each_theta", "each_covariance"):
-        quick, anew = (getattr(evidence.learned, name) for evidence in found)
-        np.testing.assert_allclose(quick, anew, atol=1e-8, err_msg=name)
+        np.testing.assert_allclose(getattr(quick.learned, name), getattr(anew.learned, name), atol=1e-8, err_msg=name)
 
 
 def test_two_futures_of_one_state_do_not_disturb_each_other() -> None:
@@ -385,7 +377,6 @@ def test_wrong_input_is_refused() -> None:
         ({"covariates": ("mood",)}, "a covariate affects level, effects, noise"),
         ({"categories": ("noise",)}, "a category cannot scale the noise"),
         ({"discount": 0.0}, "discount must be in"),
-        ({"pairs": -1}, "pairs must be at least 0"),
     ):
         with pytest.raises(ConfigError, match=words):
             Field(**settings)
@@ -397,58 +388,3 @@ def test_wrong_input_is_refused() -> None:
     with pytest.raises(ConfigError, match="factors are"):
         replace(structure, families=(Family("odd", ("moon",)),)).common  # noqa: B018
     assert factors_of(1)[-1] == "category 0"
-
-
-def test_centred_effects_are_right_under_a_baseline_that_the_model_does_not_have() -> None:
-    """The baseline jumps by 20 and the better-paid times get arm 1 more often; the effect is 1.
-
-    The level follows the chances, so that an estimate of 1,500 outcomes has a deviation of 1 / sqrt(1500 * .16) = .065,
-    without that of .65 (noise 10 where the jump is not known); three of them are allowed.
-    """
-    rng = np.random.default_rng(5)
-    high = rng.random(1500) < 0.5
-    p = np.where(high, 0.8, 0.2)
-    arm = (rng.random(1500) < p).astype(np.intp)
-    y = 100 + np.where(high, 10.0, -10.0) + arm + rng.normal(size=1500)
-    offer = Offer(
-        features=np.eye(2), control=np.eye(2)[0], unit=Unit(user=np.arange(1500) % 30, group=np.zeros(1500, int))
-    )
-    outcome = Outcome(vector=y[:, None], probabilities=np.stack([1 - p, p], -1))
-    found = {}
-    for name, centred, chances in (("centred", True, True), ("without chances", True, False), ("not", False, True)):
-        field = Field(kind="people", seasons=False, centred=centred, chances=chances)
-        known = field.ready(field.add(field.start(Shape(d=2, K=2, M=1, H=30), episodes=1), offer, arm, outcome))
-        asked = replace(offer, unit=Unit(user=np.array([99]), group=np.array([0])))
-        mean = field.beliefs(known, asked).mean[0, :, 0]
-        found[name] = float(mean[1] - mean[0])
-    assert found["centred"] == pytest.approx(1.0, abs=0.2)
-    assert found["without chances"] == pytest.approx(1.0, abs=2.0)
-    assert found["not"] > 8
-
-
-@pytest.mark.parametrize("spread", [False, True], ids=["one by one", "spread evenly"])
-def test_nothing_of_a_course_is_taken_for_an_effect_in_small_trials(spread: bool) -> None:
-    """Eight people, ten times each: chances of 0.8 and 0.2 follow everybody's own course, and the arms do nothing.
-
-    Without centring the effect is off by 2.6. The mean of 120 trials with it has a standard error of 0.05, and may be
-    off by four of them; where levels do not follow the chances it is off by 0.4 (python -m benchmarks.centring).
-    """
-    rng, (S, T, U) = np.random.default_rng(7), (120, 10, 8)
-    course = np.linspace(-4, 4, T)[:, None] * rng.normal(size=(S, 1, U)) + 2 * rng.normal(size=(S, 1, U))
-    y = course + 2 * rng.normal(size=(S, T, U))
-    up = np.where(y > 0, 0.8, 0.2)
-    draws = rng.random((S, T, U, 2))
-    arm = ((evenly(draws, np.arange(U), 0) if spread else draws[..., 0]) > 1 - up).astype(np.intp)
-    who = np.tile(np.arange(U), T)
-    offer = Offer(features=np.eye(2), control=np.eye(2)[0], unit=Unit(user=who, group=who))
-    outcome = Outcome(vector=y.reshape(S, -1, 1), probabilities=np.stack([1 - up, up], -1).reshape(S, -1, 2))
-    found = {}
-    for centred in (True, False):
-        field = Field(kind="people", seasons=False, centred=centred)
-        start = field.start(Shape(d=2, K=2, M=1, H=U), (S,), episodes=1)
-        known = field.ready(field.add(start, offer, arm.reshape(S, -1), outcome))
-        asked = replace(offer, unit=Unit(user=np.array([99]), group=np.array([99])))
-        mean = field.beliefs(known, asked).mean[:, 0, :, 0]
-        found[centred] = float((mean[:, 1] - mean[:, 0]).mean())
-    assert found[False] > 2
-    assert abs(found[True]) < 0.2

@@ -10,7 +10,7 @@ import pytest
 from drimed.learning.field import alike
 from drimed.learning.field import cells as field_cells
 from drimed.learning.field.cells import Cells, Rows
-from drimed.learning.field.design import Scale
+from drimed.learning.field.design import Range, Scale
 from drimed.learning.field.variances import log_posterior, log_posterior_curved
 from drimed.linear.arrays import FloatArray
 from drimed.records import Decision
@@ -33,9 +33,9 @@ def cells_of(*values: float, merged: bool = False, missing: int = 0) -> Cells:
     return field_cells.compact(field_cells.add(field_cells.init(1), rows))
 
 
-def pair(cells: Cells, ends: alike.Range = ANY, still: float = 0.0, unit: float = 1.0) -> float:
+def pair(cells: Cells, ends: Range = ANY, unit: float = 1.0) -> float:
     scale = Scale(np.zeros(1), np.array([unit]), np.ones(()))
-    return float(alike.pair(cells, scale, 0, (ends,), np.array([still]))[0])
+    return float(alike.pair(cells, scale, 0, (ends,))[0])
 
 
 @pytest.mark.parametrize("merged", [True, False])
@@ -58,8 +58,8 @@ def test_more_than_two_values_count_alone() -> None:
 
 def test_a_metric_that_never_varied_may_have_the_other_end_of_its_range() -> None:
     for value in YES_OR_NO:
-        assert pair(cells_of(*[value] * 9), YES_OR_NO, still=1 / 8) == pytest.approx(0.5)
-    assert pair(cells_of(*[40.0] * 9), (0.0, 100.0), still=100 / 8) == pytest.approx(0.5 * 12.5**2), "a fixed cost"
+        assert pair(cells_of(*[value] * 9), YES_OR_NO) == pytest.approx(0.5)
+    assert pair(cells_of(*[40.0] * 9), (0.0, 100.0)) == pytest.approx(0.5 * 12.5**2), "a fixed cost"
     assert pair(cells_of(*[40.0] * 9)) == pytest.approx(0.5 * 20.0**2), "half of its level"
     assert pair(cells_of(*[0.0] * 9)) == pytest.approx(0.5)
 

@@ -19,7 +19,7 @@ from drimed.linear.arrays import FloatArray
 from tests.learning.field_models import METRICS, MODELS, SIZES, Data, asked, data, told
 
 GROUP, USER = FACTORS.index("group"), FACTORS.index("user")
-PEOPLE = ("users", "centred", "some in no group")
+PEOPLE = ("users", "some in no group")
 RUNS, ARMS = 100, 3
 
 

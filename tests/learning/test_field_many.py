@@ -9,14 +9,12 @@ from scipy.stats import norm
 
 from drimed.learning.field import many
 from drimed.learning.field.contrasts import Found
-from drimed.learning.field.many import Compared
 
 
-def found(*mean: float, single: float = 0.0) -> Compared:
+def found(*mean: float, single: float = 0.0) -> Found:
     """Effects with a deviation of 1 and normal tails; Dunnett's bound alone, unless single outcomes tell something."""
     shape = (len(mean),)
-    effects = Found(np.array(mean), np.ones(shape), np.full(shape, 9.0), np.full(shape, np.inf))
-    return Compared(effects, np.array(single))
+    return Found(np.array(mean), np.ones(shape), np.full(shape, 9.0), single=np.array(single))
 
 
 def test_the_bounds_are_those_of_dunnetts_table() -> None:
@@ -86,11 +84,11 @@ def test_a_user_stands_with_all_users_on_the_same_side_or_alone() -> None:
 
 
 def test_uncertain_variances_need_more() -> None:
-    few = Compared(Found(np.array([2.2]), np.ones(1), np.ones(1), np.array([6.0])), np.zeros(1))
+    few = Found(np.array([2.2]), np.ones(1), np.ones(1), np.array([6.0]))
     assert many.stands(found(2.2), None, 4, 1).all()
     assert not many.stands(few, None, 4, 1).any()
 
 
 def test_an_arm_that_is_the_control_stands_for_nothing() -> None:
-    nothing = Compared(Found(np.zeros(1), np.zeros(1), np.zeros(1), np.full(1, np.inf)), np.full(1, 3.0))
+    nothing = Found(np.zeros(1), np.zeros(1), np.zeros(1), single=np.full(1, 3.0))
     assert not many.stands(nothing, nothing, 4, 6).any()

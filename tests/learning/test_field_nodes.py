@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from drimed.learning.field.nodes import WIDE, designed, drawn
+from drimed.learning.field.nodes import WIDE, designed
 from drimed.linear.arrays import FloatArray
 
 
@@ -31,17 +31,7 @@ def test_a_design_gives_the_means_of_variances_within_a_tenth(each: int) -> None
     assert np.abs(means_of_variances(designed(1, each)) - 1).max() < 0.1
 
 
-def test_twelve_draws_misjudge_the_means_of_seven_variances() -> None:
-    means = means_of_variances(drawn(6, 7))
-    assert means.max() > 2.5
-    assert means.min() < 0.8
-
-
 def test_metrics_do_not_move_together() -> None:
     points = designed(2, 6)
     between = points[:, :6].T @ points[:, 6:12] / len(points)
     assert np.abs(np.diagonal(between)).max() < 0.75
-
-
-def test_no_pairs_are_the_middle_alone() -> None:
-    np.testing.assert_array_equal(drawn(0, 3), np.zeros((1, 3)))

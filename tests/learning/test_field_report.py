@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from drimed.learning.field import contrasts, pooling, ranges, report
+from drimed.learning.field import contrasts, ranges, report
 from drimed.learning.field.cells import FACTORS, Rows
 from drimed.learning.field.contrasts import Known
 from drimed.learning.field.design import UNKNOWN
@@ -293,64 +293,6 @@ def test_levels_of_a_category_have_effects_of_their_own() -> None:
         there = replace(offers, unit=replace(offers.unit, levels=np.full((4, 1), level)))
         np.testing.assert_allclose(found.mean[level], contrasts.together(known, there, everybody).mean)
     assert category(0) in known.structure.factors
-
-
-def test_own_information_is_what_is_lost_without_the_own_outcomes(case: Case) -> None:
-    """Of groups together; nobody has seen group 5."""
-    members, groups = [[0], [1, 2], [3]], [0, 1, 5]
-    assert case.offers.unit is not None
-    offers = replace(case.offers, unit=replace(case.offers.unit, group=np.array([0, 1, 1, 5])))
-    known = contrasts.know(case.known.learner, case.known.evidence, offers)
-    found = pooling.of_groups(known, offers, members)
-    assert found is not None
-    d = data(case.name)
-    x = known.evidence.learned.mode[None]
-    X = contrasts.effect_rows(known, offers)
-    assert offers.preference is not None
-    for i, (some, group) in enumerate(zip(members, groups, strict=True)):
-        for k in (1, 2):
-            rows = np.einsum("hm,hp->mp", offers.preference[some] * known.unit, X[some, k]) / len(some)
-            _, whole = by_brute_force(known, rows, nodes=x)
-            _, without = by_brute_force(known, rows, nodes=x, without=d.of("group") == group)
-            if without > 1e-4:
-                assert found.own[i, k] == pytest.approx(1 - (whole / without) ** 2, abs=1e-4)
-            assert found.outcomes[i, k] == ((d.of("group") == group) & (d.of("arm") == k)).sum()
-    assert np.nanmax(found.own[2]) < 1e-6, "nobody has seen it"
-
-
-def test_own_information_of_users_counts_what_is_their_own(case: Case) -> None:
-    known, offers = case.known, case.offers
-    found = pooling.of_users(known, offers)
-    assert found is not None
-    d = data(case.name)
-    x = known.evidence.learned.mode[None]
-    keys, z = known.asked(offers)
-    people = known.structure.cluster == "user"
-    assert offers.preference is not None
-    assert np.isnan(found.own[0, 0]), "its control"
-    for h in range(4):
-        standard = (z[h] - known.scale.centre[: z.shape[-1]]) / known.scale.unit[: z.shape[-1]]
-        X, Z = known.layout.rows(keys[h], standard), known.structure.own.rows(keys[h], standard)
-        weight = (offers.preference[h] * known.unit)[:, None]
-        rows, own = (weight * (A[2] - offers.control[h] @ A) for A in (X, Z))
-        _, whole = by_brute_force(known, rows, own if people else None, h, nodes=x)
-        _, without = by_brute_force(known, rows, own if people else None, h, nodes=x, without=d.of("user") == h)
-        assert found.own[h, 2] == pytest.approx(1 - (whole / without) ** 2, abs=1e-4)
-        wanted = [((d.of("user") == h) & (d.of("arm") == k)).sum() for k in range(3)]
-        np.testing.assert_array_equal(found.outcomes[h], wanted)
-
-
-def test_of_many_people_a_stranger_stands_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    field, evidence = started("users")
-    offers = offers_of(field, 2)
-    known = contrasts.know(field, told(field, evidence, data("users", n=400)), offers)
-    exact = pooling.of_users(known, offers)
-    monkeypatch.setattr(pooling, "MOST", 2)
-    found = pooling.of_users(known, offers)
-    assert exact is not None
-    assert found is not None
-    assert (found.own[:, 2] <= exact.own[:, 2] + 1e-9).all(), "what it tells of all is not counted as its own"
-    assert (found.own[:, 2] > 0.1).all()
 
 
 def test_residuals_are_one_step_ahead(case: Case) -> None:

@@ -85,21 +85,18 @@ def test_what_the_data_told_shortens_the_tails_down_to_a_normals() -> None:
 
 
 def test_known_variances_leave_a_normal() -> None:
-    known = known_of(Field(pairs=0), "one metric", 20)
+    known = known_of(Field(integrated=False), "one metric", 20)
     assert (contrasts.of_users(known, offers_of(known.learner, 1)).freedom == np.inf).all()
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_all_arms_of_an_offer_share_their_tails_unless_told_otherwise(name: str) -> None:
+def test_all_arms_of_an_offer_share_their_tails(name: str) -> None:
     field, evidence = started(name)
     evidence = field.ready(told(field, evidence, data(name)))
     belief = asked(field, evidence)
     assert belief.freedom.shape == belief.mean.shape[:-2]
     assert (belief.freedom > 4).all()
     assert np.isfinite(belief.freedom).all()
-    plain = asked(replace(field, tails=False), evidence)
-    assert (plain.freedom == np.inf).all()
-    np.testing.assert_array_equal(plain.covariance, belief.covariance)
 
 
 def test_arms_are_compared_with_the_mean_of_all_arms() -> None:

@@ -24,7 +24,7 @@ WARD: dict[str, Any] = {
     "seed": 3,
     "control": "usual",
     "preference": {"relief": 1},
-    "model": {"kind": "people", "centred": True},
+    "model": {"kind": "people"},
     "metrics": {"relief": {}},
     "arms": {"usual": {}, "new": {}},
     "tolerance": {"absolute": 5},

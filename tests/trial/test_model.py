@@ -90,7 +90,6 @@ def test_arms_given_by_maps_need_the_papers_model() -> None:
         ({"model": {"kind": "paper", "discount": 0.9}}, "model.discount", "give it under [policy]"),
         ({"model": PAPER, "attributes": {"ph": {}}}, "attributes.ph", "no place for it"),
         ({"model": PAPER, "context": {"rain": {"affects": ["level"]}}}, "context.rain.affects", "must be"),
-        ({"model": {"kind": "field", "centred": True}}, "model.centred", 'needs kind = "people"'),
         ({"model": {"kind": "fields"}}, "model.kind", "must be 'field', 'people' or 'paper', got 'fields'"),
         ({"model": None}, "model", "must be a table of fields"),
         ({"policy": {"name": "dri_med", "discount": 0.9}}, "policy.discount", "give it under [model]"),

@@ -185,19 +185,17 @@ def test_a_rule_that_ends_a_trial_by_a_model_without_seasons_is_refused(kind: st
     assert fault.path == ("stopping", "rules", "r", "evidence")
     assert f'"{then}" by the model needs a model with seasons, and [model] says seasons = false' in fault.message
     assert 'evidence = "propensities"' in fault.message
-    assert ("centred = true" in fault.message) == (kind == "people")
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {"model": {"kind": "field"}},
-        {"model": {"kind": "people", "seasons": False, "centred": True}},
         {"stopping": {"rules": {"r": {"kind": "superiority", "then": "stop"}}}},
         {"stopping": {"rules": {"r": {"kind": "superiority", "evidence": "model"}}}},
         {"stopping": ONCE},
     ],
-    ids=["seasons", "centred", "propensities", "advice", "one season"],
+    ids=["seasons", "propensities", "advice", "one season"],
 )
 def test_what_the_refusal_proposes_is_let_in(changes: dict[str, Any]) -> None:
     TrialSpec.read(unseasoned(**changes))

@@ -16,12 +16,10 @@ from scipy.special import ndtri
 
 from drimed.environments.field import FieldWorld
 from drimed.environments.stage import AnyWorld
-from drimed.learning.field import many
+from drimed.learning.field import contrasts, many
 from drimed.learning.field.confirmed import is_confirmed
 from drimed.learning.field.contrasts import Found
 from drimed.learning.field.learner import Field
-from drimed.learning.field.many import Compared
-from drimed.learning.field.mean_effects import mean_effects
 from drimed.learning.field.ranges import anytime
 from drimed.learning.offer import Offer
 from drimed.linear.arrays import BoolArray, FloatArray
@@ -56,7 +54,7 @@ class Looks:
         """One look, at a state that was settled: name -> (S, 1), none from a policy that learns no noise."""
         if not isinstance(policy, Policy) or policy.learner.weighting != "learned":
             return {}
-        own = contrasts(policy.learner, state.evidence, self._offers) if hasattr(policy.learner, "beliefs") else None
+        own = _own(policy.learner, state.evidence, self._offers) if hasattr(policy.learner, "beliefs") else None
         found = self._likely(policy, state, own)
         if own is not None:
             found |= self._at_all_times(policy.learner, state.evidence, own)
@@ -80,12 +78,12 @@ class Looks:
         if own is None or not isinstance(learner, Field):
             return _judged("likely", said, true)
         sites, arms = true.shape[-2], many.compared(self._offers.control)
-        average = mean_effects(learner, evidence, self._offers, np.full((sites, 1 + true.shape[-1]), 1 / sites))
-        alone = average.single[:, None, 1:]  # of a site as of all of them: they share the control and the noise
-        together = Compared(Found(*(column[:, None, 1:] for column in average.found)), alone)
-        stands = many.stands(Compared(own, alone), together, arms, sites)
+        known = contrasts.know(learner, evidence, self._offers)
+        everywhere = np.ones(self._offers.control.shape, bool)
+        together = contrasts.together(known, self._offers, everywhere).at((slice(None), None, slice(1, None), 0))
+        stands = many.stands(own, together, arms, sites)
         at_sites = _judged("likely", said & stands, true)
-        of_all = (together.found.likely[0] > 0) & many.stands(together, None, arms, 1) & confirmed[:, :1]
+        of_all = (together.likely[0] > 0) & many.stands(together, None, arms, 1) & confirmed[:, :1]
         return at_sites | _judged("likely_together", of_all, true.mean(-2, keepdims=True))
 
     def _at_all_times(self, learner: Any, evidence: Any, own: Found) -> dict[str, Any]:
@@ -112,20 +110,10 @@ class Looks:
         return np.broadcast_to(found[..., 1:], self._true.shape)
 
 
-def contrasts(learner: Any, evidence: Any, offers: Offer) -> Found:
+def _own(learner: Any, evidence: Any, offers: Offer) -> Found:
     """Effects on the reward against the first arm: (S, I, K - 1)."""
-    belief = learner.beliefs(evidence, offers)
-    p = np.ones(belief.mean.shape[-1]) if offers.preference is None else offers.preference  # (S, I, M)
-    mean = np.matvec(belief.mean, p)  # (S, I, K)
-
-    def deviation(covariance: FloatArray) -> FloatArray:
-        table = np.einsum("...m,...kmln,...n->...kl", p, covariance, p)
-        own = np.diagonal(table, axis1=-2, axis2=-1)
-        return np.sqrt(own[..., 1:] + own[..., :1] - 2 * table[..., 1:, 0])
-
-    effect = mean[..., 1:] - mean[..., :1]
-    freedom = np.broadcast_to(belief.freedom[..., None], effect.shape)
-    return Found(effect, deviation(belief.covariance), deviation(belief.prior), freedom)
+    field = learner if isinstance(learner, Field) else learner.inner
+    return contrasts.of_users(contrasts.know(field, evidence, offers), offers).at((..., slice(1, None), 0))
 
 
 def _share(held: BoolArray) -> FloatArray:

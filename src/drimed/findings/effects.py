@@ -19,10 +19,9 @@ from scipy.special import ndtri
 from drimed.errors import InputError
 from drimed.evaluation import regression_effects
 from drimed.findings.regression import Inference
-from drimed.learning.field import contrasts, many, single
+from drimed.learning.field import contrasts, many
 from drimed.learning.field.confirmed import seasons_of_both
 from drimed.learning.field.contrasts import Found, Known
-from drimed.learning.field.many import Compared
 from drimed.learning.offer import Fit, Offer
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.records import Effect
@@ -66,7 +65,7 @@ class Estimated(NamedTuple):
 
 
 def own_effects(
-    state: TrialState, users: Sequence[str], fit: Inference | None = None, everybody: Compared | None = None
+    state: TrialState, users: Sequence[str], fit: Inference | None = None, everybody: Found | None = None
 ) -> list[Effect]:
     """Every arm on the reward, user by user, from the state alone where the policy has a fit for inference.
 
@@ -82,11 +81,9 @@ def own_effects(
     if isinstance(model, Known):
         if together:
             names = list(state.users)
-            everybody = _on_reward(_together(model, all_offers, range(len(names)), may_get(state, names)))
-        noise, weights = single.noise(model.learner, model.evidence, offers), contrasts.preferences(model, offers)
-        alone = single.of_users(noise, weights, offers.control)
-        own = _on_reward(Compared(contrasts.of_users(model, offers), alone))  # (H, K)
-        five, significant = _five(own.found), many.stands(own, everybody, compared_arms(state), len(state.users))
+            everybody = _together(model, all_offers, range(len(names)), may_get(state, names)).at((..., 0))
+        own = contrasts.of_users(model, offers).at((..., 0))  # (H, K)
+        five, significant = _five(own), many.stands(own, everybody, compared_arms(state), len(state.users))
     else:
         five, significant = _of_regression(model, regression_effects.reward_effects(model, offers)), None
     times, can, seasons = given(state, users), available(state, users), _seasons(model, offers)
@@ -104,21 +101,21 @@ def all_effects(seen: Gathered, fit: Inference) -> list[Effect]:
     names, members, offers = list(state.users), groups(state), offers_now(state)
     times, can, could = given(state, names), available(state, names), may_get(state, names)
     measures, seasons = [REWARD, *state.problem.metrics], _seasons(fit, offers)
-    everybody: Compared | None = None
+    everybody: Found | None = None
     together: list[Effect] = []
     for who, some in members.items():  # all users are the first
         if isinstance(fit, Known):
             found = _together(fit, offers, some, could)
             everybody = everybody or found
             others = 1 if who == EVERYBODY else len(members) - 1
-            estimated = Estimated(_five(found.found), many.stands(found, everybody, compared_arms(state), others))
+            estimated = Estimated(_five(found), many.stands(found, everybody, compared_arms(state), others))
         else:
             estimated = Estimated(group_ranges(state, fit, offers, some, could), None)
         told = None if seasons is None else seasons[some].min(0)
         possible = np.asarray(can[some].any(0))
         records = _records(state, who, measures, estimated, times[some].sum(0), possible, told)
         together += [x for x in records if x.on != REWARD or who not in state.users]
-    own = own_effects(state, names, fit, None if everybody is None else _on_reward(everybody))
+    own = own_effects(state, names, fit, None if everybody is None else everybody.at((..., 0)))
     on_reward = [x for x in together if x.on == REWARD]
     on_metrics = [x for m in state.problem.metrics for x in together if x.on == m]
     return [*on_reward, *own, *on_metrics, *model_free(seen, members, times, can)]
@@ -174,7 +171,7 @@ def group_ranges(
 ) -> FloatArray:
     """Some users together, on the reward and each metric; `possible` is (H, K), of all: (5, K, 1 + M)."""
     if isinstance(fit, Known):
-        return _five(_together(fit, offers, some, possible).found)
+        return _five(_together(fit, offers, some, possible))
     parts = [_of_regression(fit, regression_effects.group_effects(fit, offers, some))]
     for m, size in enumerate(state.problem.sizes):
         if offers.maps is None:
@@ -266,18 +263,12 @@ def _records(
     return effects
 
 
-def _together(fit: Known, offers: Offer, some: Sequence[int], possible: BoolArray) -> Compared:
+def _together(fit: Known, offers: Offer, some: Sequence[int], possible: BoolArray) -> Found:
     """Each arm for some users together, on the reward and each metric: (K, 1 + M)."""
     can = np.zeros((len(some), fit.structure.arms), bool)  # with room for arms that are still to come
     can[:, : possible.shape[-1]] = possible[list(some)]
     part = offers.take(list(some))
-    noise, preference = single.noise(fit.learner, fit.evidence, part), contrasts.preferences(fit, part)
-    alone = single.together(noise, preference, part.control, contrasts.weights(can))
-    return Compared(contrasts.together(fit, part, can), alone)
-
-
-def _on_reward(effects: Compared) -> Compared:
-    return Compared(Found(*(column[..., 0] for column in effects.found)), effects.single[..., 0])
+    return contrasts.together(fit, part, can)
 
 
 def _five(found: Found) -> FloatArray:

@@ -110,11 +110,10 @@ def variation(seen: Gathered, fit: Known) -> Variation:
     if not fit.evidence.cells.count or not fit.scale.known.all():
         return Variation([], [], [], [], {})
     offers = offers_now(seen.state)
-    levels = not fit.learner.centred  # centred arms have effects whatever the levels are
     return Variation(
         components=_components(seen.state, fit),
-        sites=_sites(seen.state, fit, offers) if levels else [],
-        seasons=_seasons(seen.state, fit, offers) if levels else [],
+        sites=_sites(seen.state, fit, offers),
+        seasons=_seasons(seen.state, fit, offers),
         covariates=_covariates(seen.state, fit, offers),
         sources=_sources(seen),
     )

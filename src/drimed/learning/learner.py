@@ -47,10 +47,6 @@ class AnyLearner(Protocol):
         """In a few words."""
 
     @property
-    def centred(self) -> bool:
-        """Whether an outcome must come with the probabilities of its decision."""
-
-    @property
     def balances(self) -> bool:
         """Whether decisions that are taken together should be spread evenly over the places where they are taken."""
 
@@ -119,7 +115,6 @@ class Learner:
     refits: str = "scheduled"
 
     keeps_features: ClassVar[bool] = True
-    centred: ClassVar[bool] = False
     balances: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -210,7 +210,6 @@ class Outcome:
     observed: BoolArray | None = None  # (..., M), which metrics of the vector are there; None: all
     control: FloatArray | None = None  # (..., M), of the control plot beside it, for learners of the field
     control_observed: BoolArray | None = None  # (..., M)
-    probabilities: FloatArray | None = None  # (..., K), of the decision, for learners that centre on them
 
     def check(self, offer: Offer) -> None:
         """Refuse NaN, infinities and a wrong number of metrics: in the sums of a regression they would never leave."""

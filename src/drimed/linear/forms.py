@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from drimed.errors import NumericalError
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 from drimed.linear.kernel import helper, kernel
 
@@ -15,6 +16,11 @@ from drimed.linear.kernel import helper, kernel
 TWIN = 1e-16
 NEVER_ZERO = 1e-300  # keeps 0 / 0 from arising when every feature is zero
 WIDE = 32  # features: from here on zeros are skipped, which changes no sum; below, looking for them costs more
+EIGEN_ROUND_OFF = 1e-10  # an eigenvalue that is negative by less than this share of the largest one is round-off
+LOST = (
+    "{} is not positive definite any more: outcomes, covariates or variances differ in scale by more than a double can "
+    "hold; look for outcomes that are far too large, or that repeat each other exactly"
+)
 PIVOT = 1e-12  # a pivot below this share of its diagonal is round-off: keeps estimated covariances invertible
 
 
@@ -36,6 +42,55 @@ def behind_leader(
     """
     allowed = np.ones(x.shape[-2], bool) if mask is None else mask
     return _behind_leader(x, theta, A, allowed)
+
+
+def log_determinant(matrix: FloatArray, what: str) -> FloatArray:
+    """Log determinant of a positive definite matrix: (..., d, d) -> (...). `what` names it in the error."""
+    sign, log = np.linalg.slogdet(matrix)
+    if not ((sign > 0) & np.isfinite(log)).all():
+        raise NumericalError(LOST.format(what))
+    return np.asarray(log)
+
+
+def inverse_root(matrix: FloatArray, what: str) -> FloatArray:
+    """Symmetric inverse square root of a positive definite matrix: (..., d, d) -> (..., d, d)."""
+    values, vectors = eigen(matrix, what)
+    if not (values > 0).all():
+        raise NumericalError(LOST.format(what))
+    return np.matmul(vectors / np.sqrt(values)[..., None, :], np.swapaxes(vectors, -1, -2))
+
+
+def covariance_root(matrix: FloatArray, what: str) -> FloatArray:
+    """A root L with L L^T the covariance matrix, which may be singular: (..., d, d) -> (..., d, d).
+
+    The Cholesky factor, and of a singular member the symmetric root. Eigenvalues below zero by more than round-off are
+    an error.
+    """
+    try:
+        return np.asarray(np.linalg.cholesky(matrix), np.float64)
+    except np.linalg.LinAlgError:
+        pass
+    root = np.empty_like(matrix)
+    for member in np.ndindex(*matrix.shape[:-2]):
+        try:
+            root[member] = np.linalg.cholesky(matrix[member])
+        except np.linalg.LinAlgError:
+            values, vectors = eigen(matrix[member], what)
+            if values[0] < -EIGEN_ROUND_OFF * values[-1]:
+                raise NumericalError(LOST.format(what)) from None
+            root[member] = vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
+    return root
+
+
+def eigen(matrix: FloatArray, what: str) -> tuple[FloatArray, FloatArray]:
+    """Eigenvalues, ascending, and eigenvectors of a symmetric matrix; `what` names it in the error."""
+    if not np.isfinite(matrix).all():
+        raise NumericalError(LOST.format(what))
+    try:
+        values, vectors = np.linalg.eigh(matrix)
+    except np.linalg.LinAlgError as error:
+        raise NumericalError(LOST.format(what)) from error
+    return values, vectors
 
 
 def entries(x: FloatArray) -> IntArray:

@@ -5,17 +5,14 @@ result is cached on disk). Each member of a batch is computed alone, in the same
 not depend on its neighbours or on the size of the batch. Kernels share steps through helpers: plain functions that are
 compiled into every kernel that calls them.
 
-Compiling all that a trial needs takes about a minute, once for each installation. It is logged when it begins (a kernel
-that is in the cache is loaded, and nothing is logged), and `spent` says how much of a thread's time went there, so that
-nobody takes it for slow work.
+Compiling all that a trial needs takes about half a minute, once for each installation. It is logged when it begins (a
+kernel that is in the cache is loaded, and nothing is logged), and `spent` says how much of a thread's time went there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import tempfile
 import threading
 import time
 import zlib
@@ -24,10 +21,10 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, NamedTuple, TypeVar
 
-COLD = "The first use prepares the numerical code; this takes about a minute, once."
+COLD = "The first use prepares the numerical code; this takes about half a minute, once."
 UNCACHED = (
-    "The first use prepares the numerical code; this takes about a minute in every process, because there is no place "
-    "to keep it: set NUMBA_CACHE_DIR to a folder that can be written to."
+    "The first use prepares the numerical code; this takes about half a minute in every process, because there is no "
+    "place to keep it: set NUMBA_CACHE_DIR to a folder that can be written to."
 )
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -77,7 +74,7 @@ class Kernel:
             )(self._body)
             return compiled.ufunc  # the NumPy ufunc without Numba's wrapper
 
-        with _one_at_a_time(f"{self._body.__module__}.{self._body.__name__}"):
+        with _one_at_a_time(self._body.__code__.co_filename):
             if self._compiled is not None:  # by another thread, while this one waited
                 return self._compiled
             _register(self._body)
@@ -165,20 +162,22 @@ def _register(body: Any) -> None:
 
 
 @contextlib.contextmanager
-def _one_at_a_time(kernel: str) -> Iterator[None]:
-    """Held by one thread of a process, and for this kernel by one process of this user at a time.
+def _one_at_a_time(source: str) -> Iterator[None]:
+    """Held by one thread of a process, and for the kernels of this source file by one process at a time.
 
     A cached gufunc is two files that call each other by names which differ from process to process. Two processes that
-    wrote them at the same time would leave a pair that does not fit, and crash whoever loads it. Other kernels have
-    files of their own: they are compiled or loaded meanwhile.
+    wrote them at the same time would leave a pair that does not fit and crashes the process that loads it. The lock is
+    on the source file itself, which is only read: no file is made for it.
     """
-    with _THREADS:
+    with _THREADS, contextlib.ExitStack() as held:
         try:
             import fcntl
-        except ImportError:  # not a POSIX system: do not start several processes before the first has compiled
-            yield
-            return
-        path = Path(tempfile.gettempdir()) / f"drimed-kernels-{os.getuid()}-{zlib.crc32(kernel.encode()):08x}.lock"
-        with path.open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+
+            file = held.enter_context(Path(source).open("rb"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except (
+            ImportError,
+            OSError,
+        ):  # no such locks here: do not start several processes before the first has compiled
+            pass
+        yield

@@ -64,11 +64,6 @@ class Policy:
                 "confidence 'anytime' needs discount 1: with forgetting the radius holds in each episode, not in all "
                 "at once; give a level such as 0.99 instead"
             )
-        if self.learner.centred and self.rule.randomisation == "sampled":
-            raise ConfigError(
-                f"centring needs the exact probabilities of each decision; {type(self.rule).__name__} only samples: "
-                "use a rule with probabilities in closed form, such as MED"
-            )
         if isinstance(self.rule, RemembersRounds) and not self.learner.keeps_features:
             raise ConfigError(
                 f"the rule {type(self.rule).__name__} keeps sums on features, which a learner of the field does not "
@@ -165,8 +160,6 @@ class Policy:
 
     def update(self, state: State, offer: Offer, draw: Draw, outcome: Outcome) -> State:
         """Give out and learn at once."""
-        if self.learner.centred:
-            outcome = replace(outcome, probabilities=draw.probabilities)
         return self.observe(self.commit(state, offer, draw), offer, draw.action, outcome)
 
     def lost_digits(self, before: State, after: State) -> bool:

@@ -17,7 +17,6 @@ from drimed.learning.field import contrasts, many
 from drimed.learning.field.confirmed import is_confirmed
 from drimed.learning.field.contrasts import ALPHA, LIKELY
 from drimed.learning.field.learner import Field
-from drimed.learning.field.mean_effects import mean_effects
 from drimed.learning.offer import Offer
 from drimed.linear.arrays import BoolArray, FloatArray
 from drimed.policies.contract import AnyPolicy
@@ -71,11 +70,11 @@ def look(policy: AnyPolicy, state: Any, offers: Offer) -> Look:
 def _field(policy: Policy, state: Any, offers: Offer) -> Together:
     """All users together: the mean of their rows on what lasts."""
     learner: Any = policy.learner
-    effects = mean_effects(learner, state.evidence, offers, weights(offers))
-    found = effects.found
+    possible = np.ones(offers.control.shape, bool) if offers.available is None else offers.available
+    found = contrasts.together(contrasts.know(learner, state.evidence, offers), offers, possible).at((..., 0))
     low, high = found.at_all_times(ALPHA)
     arms = many.compared(offers.control, offers.available)
-    return found.mean, found.beyond(ONE_SIDE), low, high, many.stands(effects, None, arms, 1)
+    return found.mean, found.beyond(ONE_SIDE), low, high, many.stands(found, None, arms, 1)
 
 
 def _regression(policy: Policy, state: Any, offers: Offer) -> Together:

@@ -73,7 +73,7 @@ def play(
         else:
             decision = _by_design(world, design, offers, season, draws[:, first:])
         told = world.respond(season, decision.action, means)
-        waiting.append((season, offers, decision.action, _outcome(state, offers, decision, told)))
+        waiting.append((season, offers, decision.action, _outcome(state, offers, told)))
         last = season == L - 1
         while waiting and (last or waiting[0][0] <= season - world.setting.delay):
             then, *_ = about = waiting.pop(0)
@@ -173,18 +173,17 @@ def _balanced(can: Any, rng: np.random.Generator) -> IntArray:
     return action
 
 
-def _outcome(state: TrialState, offers: Offer, decision: Draw, told: Response) -> Outcome:
+def _outcome(state: TrialState, offers: Offer, told: Response) -> Outcome:
     """Outcomes as the policy learns from them."""
     sizes = state.problem.sizes
     y, y0 = told.y / sizes, told.control / sizes
     there = None if told.observed.all() else np.broadcast_to(told.observed[..., None], y.shape)
-    p = decision.probabilities
     if state.spec.feedback == "difference" and state.spec.kind != "paper":
-        return Outcome(None, y, there, y0, there, p)
+        return Outcome(None, y, there, y0, there)
     if state.spec.feedback == "difference":
         y = y - y0
     reward = np.vecdot(np.asarray(offers.preference), y)
-    return Outcome(np.asarray(reward), y, there, probabilities=p)
+    return Outcome(np.asarray(reward), y, there)
 
 
 def _floor(state: TrialState, decisions: int, own: IntArray, holds: BoolArray | None) -> Floor | None:

@@ -16,7 +16,7 @@ from drimed.errors import ConfigError, InputError
 from drimed.learning.offer import Fit, Offer
 from drimed.linear import ridge
 from drimed.linear.arrays import FloatArray
-from drimed.linear.forms import NEVER_ZERO
+from drimed.linear.forms import NEVER_ZERO, covariance_root
 from drimed.rules.rule import Ask, Randomisation, play_largest
 
 SMALLEST_DRAW = 2.0**-54  # below the smallest positive uniform draw: a draw of exactly 0 has a finite quantile
@@ -67,7 +67,7 @@ class LinTS:
 
     def _plausible(self, fit: Fit, eta: FloatArray) -> FloatArray:
         v = np.asarray(self._inflation(fit))[..., None]
-        return fit.theta + v * np.matvec(np.linalg.cholesky(fit.V_inv), eta)
+        return fit.theta + v * np.matvec(covariance_root(fit.V_inv, "the covariance of the estimate"), eta)
 
     def _inflation(self, fit: Fit) -> FloatArray | float:
         if self.v == "radius":

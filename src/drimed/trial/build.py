@@ -19,7 +19,6 @@ from drimed.trial.parts import PAPER, Metric
 from drimed.trial.spec import TrialSpec
 
 PRIOR_DEVIATION = 0.5  # of a coefficient, in units of its metric's size
-SPREADS = 8  # standard deviations of a measurement that a plausible range has room for
 
 
 def build_policy(spec: TrialSpec, d: int) -> AnyPolicy:
@@ -46,21 +45,13 @@ def _field(spec: TrialSpec) -> AnyPolicy:
         "discount": model.discount,
         "seasons": model.seasons,
         "ranges": tuple(_ends(metric) for metric in spec.metrics.values()),
-        "still": tuple(_still(metric) for metric in spec.metrics.values()),
         "delta": spec.delta,
     }
     if model.balanced is not None:
         learner["balanced"] = model.balanced
     elif spec.has_exact_rule:
         learner["balanced"] = False  # exact ranges need decisions of which none tells anything about another's draw
-    if model.centred:
-        learner["centred"] = True
     return make(name, **(learner | _implied(spec, plain.traits) | settings))
-
-
-def _still(metric: Metric) -> float:
-    """What a metric is taken to vary by while all of its outcomes are alike; 0: half of its level."""
-    return 0.0 if metric.range is None else (metric.range[1] - metric.range[0]) / SPREADS
 
 
 def _ends(metric: Metric) -> tuple[float, float]:

@@ -42,8 +42,6 @@ def outcome_rows(seen: Gathered, known: Known, at: IntArray) -> tuple[Rows, Rows
         contexts = [None if seen.context is None else seen.context[i] for i in some]
         profiles = [seen.state.profiles[int(s)] for s in seen.slot[some]]
         offers = problem.offer(profiles, contexts, [None] * len(some), seen.block[some].tolist())
-        p = np.zeros((len(some), structure.arms))
-        p[:, : seen.probabilities.shape[-1]] = seen.probabilities[some]
         control = np.where(np.isfinite(seen.plot[some]), seen.plot[some], 0.0)
         plots = np.isfinite(seen.plot[some])
         outcome = Outcome(
@@ -51,9 +49,8 @@ def outcome_rows(seen: Gathered, known: Known, at: IntArray) -> tuple[Rows, Rows
             observed=seen.observed[some],
             control=control if plots.any() else None,
             control_observed=plots,
-            probabilities=p,
         )
-        found = reading.told(offers, seen.arm[some], outcome, int(episode) - 1, structure.arms)
+        found = reading.told(offers, seen.arm[some], outcome, int(episode) - 1)
         for part, told in enumerate(found):
             kept[part].append(make_rows(structure, told.keys, told.y, told.covariates, told.observed))
     order = np.argsort(np.concatenate(places), kind="stable") if places else np.zeros(0, np.intp)

@@ -265,8 +265,6 @@ def _evidence(state: TrialState, about: Event, outcome: Outcome) -> tuple[Offer,
     """What was offered, which arm was given, its outcome, and how many episodes ago that was."""
     offer = state.problem.offer(*zip(*[state.asked(about)], strict=True))
     action = np.array([state.problem.arm(about.body["arm"])])
-    if state.spec.kind != "paper":  # for learners that centre on them
-        outcome = replace(outcome, probabilities=np.array([_probabilities(state, about)]))
     return offer, action, outcome, state.episode.number - int(about.body["episode"])
 
 

@@ -66,15 +66,13 @@ def _of_the_paper(spec: TrialSpec) -> Iterator[Fault]:
             "an exact stopping rule needs decisions that are drawn one by one: leave it out, or use "
             'evidence = "propensities"',
         )
-    if model.centred and model.kind != "people":
-        yield Fault(("model", "centred"), 'needs kind = "people": where users come in a stream')
 
 
 def _beyond_the_paper(spec: TrialSpec) -> Iterator[Fault]:
     """What the paper's model, one mean for each arm, has no place for."""
     model, usual = spec.model, Model()
     other = 'the paper\'s model has no place for it: leave it out, or write kind = "field" or "people"'
-    for name in ("seasons", "noise", "discount", "centred", "balanced"):
+    for name in ("seasons", "noise", "discount", "balanced"):
         if getattr(model, name) != getattr(usual, name):
             hint = "give it under [policy]" if name == "discount" else other
             yield Fault(("model", name), hint)

@@ -230,7 +230,6 @@ class Model(Part):
     seasons: bool = True  # outcomes shift from season to season
     noise: Literal["common", "arm"] = "common"  # whether all arms scatter alike
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0  # per season; 1 keeps everything
-    centred: bool = False  # people: nothing of a person's own course is taken for an effect
     # Whether the arms of a season are spread evenly over sites and blocks; None: in fields, but not with an exact rule.
     balanced: bool | None = None
 

@@ -93,7 +93,7 @@ class TrialSpec(Part):
     @property
     def blames_arms(self) -> bool:
         """Whether its model takes what a season did for effects of the arms that were given more often in it."""
-        if self.kind == "paper" or self.model.seasons or self.model.centred:
+        if self.kind == "paper" or self.model.seasons:
             return False
         return self.stopping is None or self.stopping.seasons != 1
 

@@ -57,12 +57,11 @@ def _rule_faults(spec: TrialSpec, users: Mapping[str, User], rule: StoppingRule,
     yield from _each_faults(spec, users, rule, at)
     yield from _evidence_faults(spec, rule, at)
     if rule.evidence == "model" and rule.then != "advise" and spec.blames_arms:
-        centred = ", write centred = true there" if spec.kind == "people" else ""
         yield Fault(
             (*at, "evidence"),
             f'a rule that ends in "{rule.then}" by the model needs a model with seasons, and [model] says seasons = '
             "false: such a model takes a shift from season to season for an effect of arms, and the rule is met "
-            f"wrongly; leave `seasons = false` out of [model]{centred}, use "
+            f"wrongly; leave `seasons = false` out of [model], use "
             'evidence = "propensities" or then = "advise", or give [stopping] seasons = 1 if there is one season',
         )
 

@@ -22,7 +22,6 @@ class Apart:
     what: str
 
     keeps_features: ClassVar[bool] = False
-    centred: ClassVar[bool] = False
     balances: ClassVar[bool] = False
 
     @property

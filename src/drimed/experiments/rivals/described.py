@@ -28,7 +28,6 @@ class Described:
     what: str
 
     keeps_features: ClassVar[bool] = False
-    centred: ClassVar[bool] = False
     balances: ClassVar[bool] = False
 
     @property

@@ -11,7 +11,7 @@ from drimed.environments.field import RANGE, Deviations
 from drimed.learning.field import average, cells, design
 from drimed.learning.field.learner import Field, FieldEvidence
 from drimed.learning.field.model import Belief
-from drimed.learning.field.variances import Parameters
+from drimed.learning.field.structure import Parameters
 from drimed.learning.offer import Offer, Outcome, Seen, Shape
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
@@ -42,7 +42,6 @@ class Known:
     weighting: ClassVar[str] = Field.weighting
     noise_bound: ClassVar[float] = Field.noise_bound
     keeps_features: ClassVar[bool] = False
-    centred: ClassVar[bool] = False
     balances: ClassVar[bool] = True
     discount: ClassVar[float] = 1.0
     about: ClassVar[str] = "field model, known variances"
@@ -98,14 +97,14 @@ class Known:
     def _fitted(self, evidence: FieldEvidence) -> FieldEvidence:
         structure = self.inner.structure(replace(evidence, sizes=evidence.seen))
         held = cells.compact(evidence.cells, structure.cluster_place)
-        scale = design.measure(held, structure.covariates)
+        scale = design.measure(held, structure.covariates, structure.ranges)
         unit = np.full(scale.unit.shape, self.deviations.residual / RANGE)
         told_now = np.ones(scale.known.shape) if self.from_start or held.used else scale.known
         scale = replace(scale, unit=unit, known=told_now)
         rows = design.build(held, scale, structure.common, structure.own, noise=structure.noise)
         known = structure.parameters
         x = np.broadcast_to(self.parameters(known), (*held.batch, known.size))
-        told = average.before_any_data(known, structure.common.family, scale, held.batch, pairs=0, each=False)
+        told = average.before_any_data(known, structure.common.family, scale, held.batch, integrated=False, each=False)
         told = replace(told, mode=x, deviation=np.zeros(x.shape), nodes=x[..., None, :])
         learned = average.again(known, rows, told)
         return replace(evidence, cells=held, learned=learned, sizes=evidence.seen, fitted=held.used, stepped=held.used)

@@ -13,18 +13,17 @@ from __future__ import annotations
 import numpy as np
 
 from drimed.learning.field.cells import Cells
-from drimed.learning.field.design import Scale, assumed, seen
+from drimed.learning.field.design import Range, Scale, sd_if_constant, seen
 from drimed.linear.arrays import FloatArray
 
 PAIR = 0.5  # sum of squares of two outcomes that are 1 apart
 ROUND_OFF = 1e-9
-Range = tuple[float, float]
 
 
-def pair(cells: Cells, scale: Scale, covariates: int, ranges: tuple[Range, ...], still: FloatArray) -> FloatArray:
+def pair(cells: Cells, scale: Scale, covariates: int, ranges: tuple[Range, ...]) -> FloatArray:
     """The sum of squares of one pair of either kind, in the metrics' units: (..., M); 0 where a metric has more values.
 
-    `ranges` has the ends of each metric's range, infinite where it has none, and `still` what `measure` assumes.
+    `ranges` has the ends of each metric's range, infinite where it has none.
     """
     there = seen(cells, covariates)[..., covariates:] > 0
     mean = cells.mean[..., covariates:]
@@ -41,7 +40,7 @@ def pair(cells: Cells, scale: Scale, covariates: int, ranges: tuple[Range, ...],
     constant = (apart <= ROUND_OFF * level) & (~there | (squares <= n * (ROUND_OFF * level[..., None, :]) ** 2)).all(-2)
     first, last = (np.array([ends[i] for ends in ranges]) for i in (0, 1))
     at_an_end = (np.abs(low - first) <= ROUND_OFF * level) | (np.abs(low - last) <= ROUND_OFF * level)
-    unseen = np.where(at_an_end, last - first, assumed(still, level))
+    unseen = np.where(at_an_end, last - first, sd_if_constant(ranges, level))
     distance = np.where(constant, unseen, np.where(few, apart, 0.0))
     unit = scale.unit[..., covariates:]
     return np.asarray(PAIR * (distance / unit) ** 2)

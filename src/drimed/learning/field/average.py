@@ -11,14 +11,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from drimed.errors import NumericalError
 from drimed.learning.field import nodes as positions
 from drimed.learning.field.cells import GROWS
 from drimed.learning.field.design import Scale
 from drimed.learning.field.likelihood import Design, posterior, thinned
 from drimed.learning.field.search import curved
-from drimed.learning.field.variances import Parameters
+from drimed.learning.field.structure import Parameters
 from drimed.learning.field.variances import learn as most_plausible
 from drimed.linear.arrays import FloatArray, IntArray
+from drimed.linear.forms import inverse_root
 
 MOST_CLUSTERS = 2000  # variances are learned from so many clusters at most: more would tell them no better
 Known = tuple[FloatArray, FloatArray, FloatArray]  # mode, deviation and nodes of the parameters
@@ -47,24 +49,24 @@ class Averaged:
 
 
 def learn(
-    parameters: Parameters, design: Design, scale: Scale, batch: tuple[int, ...], *, pairs: int | None, each: bool,
-    curvature: str = "exact", pair: FloatArray | None = None,
+    parameters: Parameters, design: Design, scale: Scale, batch: tuple[int, ...], *, integrated: bool, each: bool,
+    pair: FloatArray,
 ) -> Averaged:  # fmt: skip
-    """Fit variances and everything else, averaged over a design, or over `pairs` of draws; 0 stays at the mode.
+    """Fit variances and everything else, averaged over a design, or at the mode alone.
 
     `pair` is what residuals count besides the outcomes, see drimed.learning.field.alike.
     """
-    found = most_plausible(parameters, thinned(design, MOST_CLUSTERS), batch, curvature, pair)
-    known = _nodes(parameters, found.x, found.hessian, pairs)
+    found = most_plausible(parameters, thinned(design, MOST_CLUSTERS), batch, pair)
+    known = _nodes(parameters, found.x, found.hessian, integrated=integrated)
     return _average(parameters, design, scale, known, each=each)
 
 
 def before_any_data(
-    parameters: Parameters, family: IntArray, scale: Scale, batch: tuple[int, ...], *, pairs: int | None, each: bool
+    parameters: Parameters, family: IntArray, scale: Scale, batch: tuple[int, ...], *, integrated: bool, each: bool
 ) -> Averaged:
     """What the prior says, for columns of these families (P,)."""
     x, H = (np.broadcast_to(a, (*batch, *a.shape)) for a in (parameters.centre, curved(parameters.precision)))
-    known = _nodes(parameters, x, H, pairs)
+    known = _nodes(parameters, x, H, integrated=integrated)
     variance, residual = parameters.variances(known[2]), parameters.residual(known[2])
     M, P = parameters.metrics, len(family)
     by_column = variance[..., family].reshape(*variance.shape[:-2], M * P)
@@ -74,16 +76,15 @@ def before_any_data(
     return Averaged(scale, *known, variance, residual, *mixture(means, covariances, 2), *own)
 
 
-def _nodes(parameters: Parameters, x: FloatArray, hessian: FloatArray, pairs: int | None) -> Known:
+def _nodes(parameters: Parameters, x: FloatArray, hessian: FloatArray, *, integrated: bool) -> Known:
     """The mode, the deviations around it, and the positions to average over."""
     k, M = parameters.uncertain, parameters.metrics
-    points = positions.designed(M, k // M - 1) if pairs is None else positions.drawn(pairs, k)  # (B, k)
+    points = positions.designed(M, k // M - 1) if integrated else np.zeros((1, k))  # (B, k)
     # The residual's shape, which many outcomes tell, stays at its mode.
-    values, vectors = np.linalg.eigh(hessian[..., :k, :k])
-    spread = np.matmul(vectors / np.sqrt(values)[..., None, :], np.swapaxes(vectors, -1, -2))
     nodes = np.repeat(x[..., None, :], len(points), -2)
-    nodes[..., :k] += np.matmul(points, spread)
-    return x, np.sqrt(np.diagonal(np.linalg.inv(hessian), axis1=-2, axis2=-1)), nodes
+    nodes[..., :k] += np.matmul(points, inverse_root(hessian[..., :k, :k], "the curvature of the variances' posterior"))
+    deviation = np.sqrt(np.diagonal(np.linalg.inv(hessian), axis1=-2, axis2=-1))
+    return x, deviation, nodes
 
 
 def again(parameters: Parameters, design: Design, before: Averaged) -> Averaged:
@@ -106,6 +107,11 @@ def _average(parameters: Parameters, design: Design, scale: Scale, known: Known,
     nodes = known[2]
     variance, residual = parameters.variances(nodes), parameters.residual(nodes)
     found = posterior(design, variance, residual)
+    if not (np.isfinite(found.theta).all() and np.isfinite(found.covariance).all()):
+        raise NumericalError(
+            "the posterior of the mixed model is not finite: outcomes or covariates differ in scale by more than a "
+            "double can hold; look for values that are far too large"
+        )
     theta, covariance = mixture(found.theta, found.covariance, 2)
     own = (found.theta, found.covariance) if each else (None, None)
     return Averaged(scale, *known, variance, residual, theta, covariance, *own)

@@ -1,16 +1,17 @@
-"""What a field model says of linear combinations of its effects: contrasts of arms, levels, averages over users.
+"""Posteriors of linear combinations of a field model's effects: contrasts of arms, levels, averages over users.
 
 A combination is a row on theta for each metric, and its posterior and prior are normal. Users' effects are correlated
 through theta, so several users together are one row, the mean of theirs. Effects of a season, and where users have
 effects of their own those as well, are averaged out of such a row.
-Shapes: H users, K arms, M metrics, P columns of theta, "on" the reward and then each metric: 1 + M.
+Shapes: leading `...` is any batch of trials; H users, K arms, M metrics, P columns of theta, "on" the reward and then
+each metric: 1 + M.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from drimed.errors import InputError
 from drimed.learning.field import ranges, tails
 from drimed.learning.field.design import UNKNOWN, Scale
 from drimed.learning.field.learner import Field, FieldEvidence
-from drimed.learning.field.model import standardised
+from drimed.learning.field.model import for_each_offer, residual, standardised
 from drimed.learning.field.structure import Structure
 from drimed.learning.field.terms import Layout
 from drimed.learning.offer import Offer
@@ -27,17 +28,20 @@ from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
 LIKELY = 0.95
 NORMAL = np.asarray(np.inf)  # degrees of freedom
+NOTHING = np.asarray(0.0)
 ALPHA = 0.05  # a range at all times fails with this probability
 AT_ONCE = 256  # users whose rows are made at a time
 
 
 class Found(NamedTuple):
-    """Beliefs about numbers in the units of their metric, of any shape."""
+    """Posteriors of numbers in the units of their metric, of any shape."""
 
     mean: FloatArray
     deviation: FloatArray
     prior: FloatArray  # deviation before any data
-    freedom: FloatArray  # degrees of freedom of its tails
+    freedom: FloatArray = NORMAL  # degrees of freedom of its tails
+    # Deviation with one outcome of each arm alone, for comparisons among many; 0 where Dunnett's bound is enough.
+    single: FloatArray = NOTHING
 
     @property
     def likely(self) -> tuple[FloatArray, FloatArray]:
@@ -57,6 +61,16 @@ class Found(NamedTuple):
         low, high = (np.where(open_, np.clip(end, -UNKNOWN, UNKNOWN), self.mean) for end in ends)
         return low, high
 
+    def at(self, index: Any) -> Found:
+        """Some of them."""
+        return Found(*(np.broadcast_to(column, self.mean.shape)[index] for column in self))
+
+    @staticmethod
+    def join(parts: Sequence[Found], *, new_axis: bool = False) -> Found:
+        """Several one after the other, or along a new first axis."""
+        columns = zip(*([np.broadcast_to(c, part.mean.shape) for c in part] for part in parts), strict=True)
+        return Found(*((np.stack if new_axis else np.concatenate)(column) for column in columns))
+
 
 @dataclass(frozen=True)
 class Known:
@@ -66,9 +80,9 @@ class Known:
     evidence: FieldEvidence
     structure: Structure
     layout: Layout
-    theta: FloatArray  # (M, P)
-    covariance: FloatArray  # (M, P, M, P)
-    prior: FloatArray  # (M, P), variances
+    theta: FloatArray  # (..., M, P)
+    covariance: FloatArray  # (..., M, P, M, P)
+    prior: FloatArray  # (..., M, P), variances
 
     @property
     def scale(self) -> Scale:
@@ -77,39 +91,45 @@ class Known:
 
     @property
     def centre(self) -> FloatArray:
-        """Of the metrics: (M,)."""
-        return self.scale.centre[self.structure.covariates :]
+        """Of the metrics: (..., M)."""
+        return self.scale.centre[..., self.structure.covariates :]
 
     @property
     def unit(self) -> FloatArray:
-        """Of the metrics: (M,)."""
-        return self.scale.unit[self.structure.covariates :]
+        """Of the metrics: (..., M)."""
+        return self.scale.unit[..., self.structure.covariates :]
 
     def of(self, rows: FloatArray) -> Found:
-        """Of rows (..., M, P) in standardised columns and the metrics' units."""
-        size = rows.shape[-2] * rows.shape[-1]
-        flat = rows.reshape(*rows.shape[:-2], size)
-        mean = flat @ self.theta.ravel()
-        variance = np.einsum("...i,ij,...j->...", flat, self.covariance.reshape(size, size), flat)
-        prior = np.sqrt((flat**2) @ self.prior.ravel())
-        if not self.scale.known.all():
-            prior = np.where(prior > 0, UNKNOWN, 0.0)
-            return Found(mean, prior, prior, np.full(mean.shape, np.inf))
-        return Found(mean, np.sqrt(np.maximum(variance, 0.0)), prior, self._freedom(rows, variance))
+        """Of rows (..., n, M, P), or (..., M, P), in standardised columns and the metrics' units.
 
-    def _freedom(self, rows: FloatArray, variance: FloatArray) -> FloatArray:
-        if not self.learner.tails:
-            return np.full(variance.shape, np.inf)
-        nodes = self.evidence.learned.variance
-        return tails.of_sums(tails.by_family(self.layout, rows**2), nodes, variance)
+        Axes after those of the batch are any number of combinations.
+        """
+        batch, size = self.theta.shape[:-2], rows.shape[-2] * rows.shape[-1]
+        shape = rows.shape[len(batch) : -2]
+        flat = rows.reshape(*batch, -1, size)  # (..., n, M P)
+        mean = np.matvec(flat, self.theta.reshape(*batch, size))
+        variance = np.vecdot(np.matmul(flat, self.covariance.reshape(*batch, size, size)), flat)
+        prior = np.sqrt(np.matvec(flat**2, self.prior.reshape(*batch, size)))
+        known = self.scale.known[..., None] > 0
+        blank = np.where(prior > 0, UNKNOWN, 0.0)
+        by_family = tails.by_family(self.layout, flat.reshape(*flat.shape[:-1], *rows.shape[-2:]) ** 2)
+        freedom = tails.of_sums(by_family, self.evidence.learned.variance, variance)
+        columns = (
+            mean,
+            np.where(known, np.sqrt(np.maximum(variance, 0.0)), blank),
+            np.where(known, prior, blank),
+            np.where(known, freedom, np.inf),
+            np.zeros_like(mean),
+        )
+        return Found(*(column.reshape(*batch, *shape) for column in columns))
 
     def asked(self, offers: Offer) -> tuple[IntArray, FloatArray]:
-        """The factors and covariates of all arms of each offer: (H, K, F) and (H, K, c)."""
+        """The factors and covariates of all arms of each offer: (..., H, K, F) and (..., H, K, c)."""
         return _asked(self.learner, self.evidence, offers)
 
     def rows(self, keys: IntArray, covariates: FloatArray, *, without: Sequence[str] = ()) -> FloatArray:
-        """Decisions as rows on theta, but for families that vary with a factor of `without`: (..., P)."""
-        rows = self.layout.rows(keys, standardised(self.structure, self.scale, covariates))
+        """Decisions as rows on theta, but for families that vary with a factor of `without`: (..., H, K, P)."""
+        rows = self.layout.rows(keys, standardised(self.structure, for_each_offer(self.scale), covariates))
         families = self.structure.families
         out = [k for k in self.layout.members if set(families[k].by) & set(without)]
         rows[..., np.isin(self.layout.family, out)] = 0.0
@@ -118,8 +138,6 @@ class Known:
 
 def know(learner: Field, evidence: FieldEvidence, offers: Offer) -> Known:
     """What was learned, with columns for the users of these offers; effects that nobody has seen follow the prior."""
-    if evidence.cells.batch:
-        raise InputError(f"a report is of one trial, got a batch of {evidence.cells.batch}")
     evidence = learner.ready(evidence)
     structure, learned = learner.structure(evidence), evidence.learned
     keys, _ = _asked(learner, evidence, offers)
@@ -127,31 +145,28 @@ def know(learner: Field, evidence: FieldEvidence, offers: Offer) -> Known:
     old = structure.common
     layout = replace(old, sizes=tuple(np.maximum(old.sizes, most).tolist()))
     at, M, P = places(old, layout), structure.metrics, len(layout.family)
-    prior = learned.variance.mean(-3)[:, layout.family]
-    theta, covariance = np.zeros((M, P)), np.zeros((M, P, M, P))
+    prior = learned.variance.mean(-3)[..., layout.family]
+    theta, covariance = np.zeros((*learned.batch, M, P)), np.zeros((*learned.batch, M, P, M, P))
     for m in range(M):
-        covariance[m, :, m, :] = np.diag(prior[m])
-    theta[:, at] = learned.theta
-    metrics = np.arange(M)
-    covariance[np.ix_(metrics, at, metrics, at)] = learned.covariance
+        covariance[..., m, :, m, :] = prior[..., m, :, None] * np.eye(P)
+    theta[..., at] = learned.theta
+    for m in range(M):
+        for k in range(M):
+            covariance[..., m, at[:, None], k, at] = learned.covariance[..., m, :, k, :]
     return Known(learner, evidence, structure, layout, theta, covariance, prior)
 
 
 def of_users(known: Known, offers: Offer) -> Found:
-    """Each arm against the user's own control, with all that is a user's own: (H, K, 1 + M)."""
-    parts = [_of_users(known, part) for _, part in chunks(offers)]
-    return Found(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    """Each arm against the user's own control, with all that is a user's own: (..., H, K, 1 + M)."""
+    if offers.control.ndim > 2:
+        return _of_users(known, offers)
+    return Found.join([_of_users(known, part) for _, part in chunks(offers)])
 
 
 def effect_rows(known: Known, offers: Offer) -> FloatArray:
-    """Each arm against the user's own control as rows, for one unit of a metric: (H, K, P)."""
+    """Each arm against the user's own control as rows, for one unit of a metric: (..., H, K, P)."""
     X = known.rows(*known.asked(offers))
-    return X - np.einsum("hk,hkp->hp", offers.control, X)[:, None, :]
-
-
-def worth(known: Known, rows: FloatArray, preference: FloatArray) -> FloatArray:
-    """Rows (..., P) on the reward and on each metric, in their units: (..., 1 + M, M, P)."""
-    return (on(preference) * known.unit)[..., None] * rows[..., None, None, :]
+    return X - np.einsum("...hk,...hkp->...hp", offers.control, X)[..., None, :]
 
 
 def on(preference: FloatArray) -> FloatArray:
@@ -161,50 +176,73 @@ def on(preference: FloatArray) -> FloatArray:
 
 
 def together(known: Known, offers: Offer, possible: BoolArray) -> Found:
-    """Each arm against the control for these users together: (K, 1 + M).
+    """Each arm against the control for these users together: (..., K, 1 + M).
 
-    The mean over those who can get the arm, `possible` (H, K), or over all of them where nobody can. For people it is
-    the average person: what is a user's own is averaged out.
+    The mean over those who can get the arm, `possible` (..., H, K), or over all of them where nobody can. For people it
+    is the average person: what is a user's own is averaged out.
     """
-    weight = weights(possible)
+    weight, weighs = weights(possible), on(preferences(known, offers))
     total: FloatArray | float = 0.0
-    p = preferences(known, offers)
     for at, part in chunks(offers):
-        rows = worth(known, effect_rows(known, part), p[at, None, :])
-        total = total + np.einsum("hk,hkomp->komp", weight[at], rows)
-    return known.of(np.asarray(total))
+        X = effect_rows(known, part)
+        total = total + np.einsum(
+            "...hk,...hom,...hkp->...komp", weight[..., at, :], weighs[..., at, :, :], X, optimize=True
+        )
+    found = known.of(np.asarray(total) * known.unit[..., None, None, :, None])
+    if known.learner.kind == "people":
+        return found
+    contrast = np.eye(weight.shape[-1]) - offers.control[..., None, :]  # (..., H, K, J)
+    contrast = np.einsum("...hk,...hom,...hkj->...komj", weight, weighs, contrast, optimize=True)
+    noise = _noise(known, offers).mean(-4)  # (..., J, M, M)
+    single = np.einsum("...komj,...jmn,...konj->...ko", contrast, noise, contrast, optimize=True)
+    return found._replace(single=np.broadcast_to(np.sqrt(single), found.mean.shape))
 
 
 def weights(possible: BoolArray) -> FloatArray:
-    """Of each user in the mean effect of an arm: (H, K), over those who can get it, or over all where nobody can."""
-    weight = np.where(possible.any(0), possible, True).astype(np.float64)
-    return np.asarray(weight / weight.sum(0))
+    """Of each user in the mean effect of an arm, over those who can get it, or else over all: (..., H, K)."""
+    weight = np.where(possible.any(-2, keepdims=True), possible, True).astype(np.float64)
+    return np.asarray(weight / weight.sum(-2, keepdims=True))
 
 
 def chunks(offers: Offer) -> Iterator[tuple[slice, Offer]]:
-    """A few users at a time."""
-    H = len(offers.control)
+    """A few users at a time; those of a batch all at once."""
+    H = offers.control.shape[-2]
+    if H <= AT_ONCE or offers.control.ndim > 2:
+        yield slice(0, H), offers
+        return
     for first in range(0, H, AT_ONCE):
         at = slice(first, min(first + AT_ONCE, H))
-        yield at, offers if H <= AT_ONCE else offers.take(at)
+        yield at, offers.take(at)
 
 
 def _of_users(known: Known, offers: Offer) -> Found:
     belief = known.learner.beliefs(known.evidence, offers)
-    p = preferences(known, offers)
-    K = belief.mean.shape[-2]
-    D = np.eye(K) - offers.control[:, None, :]  # (H, K, K)
-    mean = np.matmul(D, belief.mean)  # (H, K, M)
-    found = [np.concatenate([np.einsum("hkm,hm->hk", mean, p)[..., None], mean], -1)]
-    for covariance in (belief.covariance, belief.prior):
-        C = np.einsum("hka,hambn,hkb->hkmn", D, covariance, D, optimize=True)
-        on_reward = np.einsum("hm,hkmn,hn->hk", p, C, p)[..., None]
-        variance = np.concatenate([on_reward, np.diagonal(C, axis1=-2, axis2=-1)], -1)
-        # An arm that is the control has no effect; what round-off leaves of one is no doubt.
-        own = np.abs(D).max(-1)[..., None] > 0
-        found.append(np.where(own, np.sqrt(np.maximum(variance, 0.0)), 0.0))
-    mean, deviation, prior = found
-    return Found(mean, deviation, prior, np.broadcast_to(belief.freedom[:, None, None], mean.shape))
+    weighs = on(preferences(known, offers))  # (..., H, O, M)
+    contrast = np.eye(belief.mean.shape[-2]) - offers.control[..., None, :]  # (..., H, K, K)
+    mean = np.einsum("...hom,...hkm->...hko", weighs, np.matmul(contrast, belief.mean))
+    # An arm that is the control has no effect; what round-off leaves of one is no doubt.
+    own = np.abs(contrast).max(-1)[..., None] > 0
+
+    def deviation(covariance: FloatArray) -> FloatArray:
+        C = np.einsum("...hka,...hambn,...hkb->...hkmn", contrast, covariance, contrast, optimize=True)
+        variance = np.einsum("...hom,...hkmn,...hon->...hko", weighs, C, weighs, optimize=True)
+        return np.where(own, np.sqrt(np.maximum(variance, 0.0)), 0.0)
+
+    single = NOTHING
+    if known.learner.kind == "field":
+        noise = np.einsum("...hom,...hkmn,...hon->...hko", weighs, _noise(known, offers), weighs, optimize=True)
+        single = np.sqrt(np.einsum("...hkj,...hjo->...hko", contrast**2, noise))
+    freedom = np.broadcast_to(belief.freedom[..., None, None], mean.shape)
+    single = np.broadcast_to(single, mean.shape)
+    return Found(mean, deviation(belief.covariance), deviation(belief.prior), freedom, single)
+
+
+def _noise(known: Known, offers: Offer) -> FloatArray:
+    """The covariance of single outcomes under each arm, in the units of the metrics: (..., H, K, M, M)."""
+    keys, _ = known.asked(offers)
+    unit = known.unit[..., None, None, :]  # (..., 1, 1, M)
+    found = residual(known.structure, known.evidence.learned, keys) * unit[..., None] * unit[..., None, :]
+    return np.broadcast_to(found, (*np.broadcast_shapes(found.shape[:-2], keys.shape[:-1]), *found.shape[-2:]))
 
 
 def _asked(learner: Field, evidence: FieldEvidence, offers: Offer) -> tuple[IntArray, FloatArray]:
@@ -213,11 +251,11 @@ def _asked(learner: Field, evidence: FieldEvidence, offers: Offer) -> tuple[IntA
 
 
 def preferences(known: Known, offers: Offer) -> FloatArray:
-    """Of each user: (H, M)."""
-    M, H = known.structure.metrics, len(offers.control)
+    """Of each user: (..., H, M)."""
+    M = known.structure.metrics
     if offers.preference is None and M > 1:
         raise InputError(f"an offer with {M} metrics needs a preference")
-    return np.ones((H, 1)) if offers.preference is None else offers.preference
+    return np.ones((*offers.control.shape[:-1], 1)) if offers.preference is None else offers.preference
 
 
 def places(old: Layout, new: Layout) -> IntArray:

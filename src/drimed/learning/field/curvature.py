@@ -8,7 +8,7 @@ over theta and the effects of all clusters. Those of two clusters depend on each
 of G B, C is G + h V h' within a cluster and h V h' between two. So theta's effects are rows of the unit matrix, sums
 run over pairs of rows, and what is different within a cluster is added by `add_local`. Of a family that has more rows
 than theta has columns, only the sum of h h' counts: as many rows as theta has columns, with that sum, stand for them.
-Rows of matrices run over metrics last: those `bent`, from a first one in steps, are of all metrics or of a single one.
+Rows of matrices run over metrics last.
 """
 
 from __future__ import annotations
@@ -22,18 +22,17 @@ from drimed.linear.kernel import helper
 
 @helper
 def add_local(
-    C: FloatArray, G: FloatArray, mean: FloatArray, own: tuple[IntArray, IntArray], Q: int, M: int,
-    bent: tuple[int, int], H: FloatArray,
-) -> None:  # fmt: skip
+    C: FloatArray, G: FloatArray, mean: FloatArray, own: tuple[IntArray, IntArray], Q: int, M: int, H: FloatArray
+) -> None:
     """Within one cluster: what is there beside h V h'."""
-    (columns, family), (first, step) = own, bent
+    columns, family = own
     F = H.shape[0] // M
     unit_of = np.empty(Q, np.int64)
     for a in range(Q):
         unit_of[a] = a % M * F + family[columns[a // M]]
-    for a in range(first, Q, step):
+    for a in range(Q):
         here = unit_of[a]
-        for h in range(first, Q, step):
+        for h in range(Q):
             there = unit_of[h]
             low, unit = C[a, h] - G[a, h], 1.0 if a == h else 0.0
             of_both = unit - C[a, h]
@@ -48,33 +47,32 @@ def add_common(
     own: tuple[IntArray, IntArray],
     clusters: tuple[FloatArray, IntArray, IntArray, FloatArray],
     M: int,
-    bent: tuple[int, int],
     H: FloatArray,
 ) -> None:
     """Theta, and all clusters by way of theta."""
-    (family, seen), (zfamily, columns), (first, step) = theirs, own, bent
+    (family, seen), (zfamily, columns) = theirs, own
     D, units = V.shape[0], H.shape[0]
     F = units // M
     unit_of = np.empty(D, np.int64)
     pull = np.zeros((units, D))  # of the means of each family's effects
-    for a in range(first, D, step):
+    for a in range(D):
         unit_of[a] = a % M * F + family[seen[a // M]]
         pull[unit_of[a], a] = est[a]
         H[unit_of[a], unit_of[a]] += 0.5 - V[a, a] - est[a] * est[a]
-    rows, unit = gathered(clusters, (zfamily, columns), D, M, bent, pull)
+    rows, unit = gathered(clusters, (zfamily, columns), D, M, pull)
     n = len(unit)
     VX, XT, squares = np.empty((n, D)), np.empty((D, n)), np.empty(n)
     product(rows, 0, n, D, V, D, VX)
     turned(rows, n, D, XT)
     half = np.zeros((units, units))  # of pairs in one of their two orders
-    for a in range(first, D, step):
+    for a in range(D):
         sums = half[unit_of[a]]
-        for h in range(first, a, step):
+        for h in range(a):
             sums[unit_of[h]] += V[a, h] * V[a, h]
         sums[unit_of[a]] += 0.5 * V[a, a] * V[a, a]
     for i in range(n):
         sums = half[unit[i]]
-        for a in range(first, D, step):
+        for a in range(D):
             sums[unit_of[a]] += VX[i, a] * VX[i, a]
         squares[i:] = 0.0
         for a in range(D):
@@ -100,16 +98,15 @@ def gathered(
     own: tuple[IntArray, IntArray],
     D: int,
     M: int,
-    bent: tuple[int, int],
     pull: FloatArray,
 ) -> tuple[FloatArray, IntArray]:
     """The rows of all clusters' effects on theta, (n, D), and the family of each; their means are taken from `pull`."""
-    (sums, touched, counts, mean), (zfamily, columns), (first, step) = clusters, own, bent
+    (sums, touched, counts, mean), (zfamily, columns) = clusters, own
     units = pull.shape[0]
     F, L = units // M, counts.shape[0]
     size = np.zeros(units, np.int64)
     for at in range(L):
-        for a in range(first, M * counts[at, 1], step):
+        for a in range(M * counts[at, 1]):
             size[a % M * F + zfamily[columns[at, a // M]]] += 1
     n = 0
     for u in range(units):
@@ -123,7 +120,7 @@ def gathered(
         i = n
         for at in range(L):
             Q = M * counts[at, 1]
-            for a in range(first, Q, step):
+            for a in range(Q):
                 if a % M * F + zfamily[columns[at, a // M]] != u:
                     continue
                 full[:] = 0.0

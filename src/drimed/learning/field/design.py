@@ -12,7 +12,7 @@ import numpy as np
 
 from drimed.learning.field.cells import FACTORS, Cells
 from drimed.learning.field.likelihood import Design
-from drimed.learning.field.terms import Layout
+from drimed.learning.field.terms import Layout, NoiseGroups
 from drimed.linear.arrays import FloatArray, IntArray
 from drimed.linear.kernel import kernel
 
@@ -34,33 +34,14 @@ class Scale:
 
 FEWEST = 8  # outcomes that are all alike, after which a metric is taken to be constant for now
 HALF = 0.5  # of its level: another arm that differs by so much is nothing unusual
+SPREADS = 8  # standard deviations of a measurement that a plausible range has room for
+Range = tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True)
-class NoiseGroups:
-    """Which outcomes share a residual covariance: those of an arm, of a part of the contexts, or all."""
+def measure(cells: Cells, covariates: int, ranges: tuple[Range, ...]) -> Scale:
+    """The scale of cells that are sorted by season and block.
 
-    metrics: int
-    arms: int = 1  # more than one: each arm has its own
-    parts: int = 1  # more than one: contexts scale the noise
-
-    @property
-    def count(self) -> int:
-        """g."""
-        return self.arms * self.parts
-
-    def of(self, keys: IntArray) -> IntArray:
-        """The group of decisions with these factors: (..., F) -> (...)."""
-        arm = keys[..., FACTORS.index("arm")] if self.arms > 1 else 0
-        part = keys[..., FACTORS.index("noise")] if self.parts > 1 else 0
-        return np.asarray(arm * self.parts + part + np.zeros(keys.shape[:-1], np.intp))
-
-
-def measure(cells: Cells, covariates: int, plain: int = 0, still: tuple[float, ...] | None = None) -> Scale:
-    """The scale of cells that are sorted by season and block; the last `plain` covariates stay as they are.
-
-    `still` has for each metric how much it is taken to vary while it has not done so, after some outcomes (0: by half
-    of its level); None: as long as it has not varied, nothing is known.
+    A metric that has not varied in FEWEST outcomes is taken to vary by a part of its range, or of its level.
     """
     there = seen(cells, covariates)  # (..., N, C)
     weight = cells.n[..., None] * there
@@ -74,22 +55,20 @@ def measure(cells: Cells, covariates: int, plain: int = 0, still: tuple[float, .
     within, freedom = _within(cells.keys[..., places], own, weight, off)
     guess = (within + GUESS_WEIGHT * GUESS_SHARE * variance) / (freedom + GUESS_WEIGHT)
     unit = np.sqrt(np.concatenate([variance[..., :covariates], guess[..., covariates:]], -1))
-    kept = slice(covariates - plain, covariates)
-    centre[..., kept], unit[..., kept] = 0.0, 1.0
     # Round-off of a constant is not variation.
     varies = unit > 1e-10 * np.abs(centre)
-    if still is not None:
-        level = np.abs(centre[..., covariates:])
-        constant = ~varies[..., covariates:] & (total[..., covariates:] >= FEWEST)
-        unit[..., covariates:] = np.where(constant, assumed(np.array(still), level), unit[..., covariates:])
-        varies[..., covariates:] |= constant
+    constant = ~varies[..., covariates:] & (total[..., covariates:] >= FEWEST)
+    assumed = sd_if_constant(ranges, np.abs(centre[..., covariates:]))
+    unit[..., covariates:] = np.where(constant, assumed, unit[..., covariates:])
+    varies[..., covariates:] |= constant
     known = varies[..., covariates:].all(-1).astype(np.float64)
     return Scale(centre, np.where(varies, unit, 1.0), known)
 
 
-def assumed(still: FloatArray, level: FloatArray) -> FloatArray:
-    """How much a metric at this level is taken to vary that has not done so: (..., M)."""
-    return np.where(still > 0, still, np.where(level > 0, HALF * level, 1.0))
+def sd_if_constant(ranges: tuple[Range, ...], level: FloatArray) -> FloatArray:
+    """Assumed standard deviation of metrics that have not varied yet, at this level: (..., M)."""
+    width = np.array([high - low for low, high in ranges])
+    return np.where(np.isfinite(width), width / SPREADS, np.where(level > 0, HALF * level, 1.0))
 
 
 def build(

@@ -36,17 +36,16 @@ from drimed.learning.field.triangles import product, solved, triangulated, turne
 from drimed.linear.kernel import kernel
 
 POSTERIOR, GRADIENT, CURVATURE = 0, 1, 2  # what is wanted; the curvature comes with the gradient
-ALL = -1  # metrics; else the number of the one whose variances' curvature is wanted, and nothing about R
 
 
 @kernel(
     "void(f8[:,:,:], i8[:], i8[:], i8[:,:], i8[:], i8[:,:], i8[:], i8[:], i8[:], i8[:], i8[:], f8[:,:],"
-    " f8[:,:,:], i8, i8, f8[:], f8[:,:], f8[:,:,:,:], f8[:,:], f8[:,:,:], f8[:,:], f8[:,:,:], f8[:,:,:,:])",
-    "(n,u,u),(n),(n),(n,e),(e),(n,r),(r),(l),(p),(q),(t),(m,f),(g,m,m),(),()"
+    " f8[:,:,:], i8, f8[:], f8[:,:], f8[:,:,:,:], f8[:,:], f8[:,:,:], f8[:,:], f8[:,:,:], f8[:,:,:,:])",
+    "(n,u,u),(n),(n),(n,e),(e),(n,r),(r),(l),(p),(q),(t),(m,f),(g,m,m),()"
     "->(),(m,p),(m,p,m,p),(m,f),(g,m,m),(m,m),(m,m,f),(m,f,m,f)",
 )
 def evaluate(  # type: ignore[no-untyped-def]
-    T, pattern, group, cols, slot, zcols, zslot, start, family, zfamily, touched_bound, v, R, want, metric,
+    T, pattern, group, cols, slot, zcols, zslot, start, family, zfamily, touched_bound, v, R, want,
     value, theta, covariance, grad_v, grad_R, squares, by_unit, second,
 ):  # fmt: skip
     L, P, q, M, F = start.shape[0] - 1, family.shape[0], zfamily.shape[0], v.shape[0], v.shape[1]
@@ -81,7 +80,7 @@ def evaluate(  # type: ignore[no-untyped-def]
                 add_block(T[i], w, z, S, Q + n)
                 add_cross(T[i], w, z, entries(cols[i], slot, place, M, room), S, Q)
         in_units(S, Q, Q + n + M, deviations(v, zfamily, theirs, nz))
-        log_det += triangulated(S, Q, Q + n + M, 0.0)
+        log_det += triangulated(S, Q, Q + n + M, 0.0, 1.0)
         take(S, Q, n, taken, squares)
         forget(place, ours, nt)
         forget(zplace, theirs, nz)
@@ -106,8 +105,7 @@ def evaluate(  # type: ignore[no-untyped-def]
         grad_v[a % M, f] += 0.5 * (est[a] * est[a] + V[a, a] - 1.0)
         for m in range(M):
             by_unit[m, a % M, f] -= 0.5 * est[a] * A[a, D + m]
-    single = metric == ALL and M == 1 and R.shape[0] == 1
-    bent = (0, 1) if metric == ALL else (metric, M)  # the first row of a matrix whose curvature is wanted, and the step
+    single = M == 1 and R.shape[0] == 1
     X, HV, VH, N = np.empty((nm, nm)), np.empty((Qm, nm)), np.empty((nm, Qm)), np.empty((Qm, Qm))
     C, G, mean = np.empty((Qm, Qm)), np.empty((Qm, Qm)), np.empty((L, Qm))
     means, moments, bends = np.empty(nm + Qm), np.empty((nm + Qm, nm + Qm)), np.zeros((M * F, M * F))
@@ -135,7 +133,7 @@ def evaluate(  # type: ignore[no-untyped-def]
             grad_v[a % M, f] += 0.5 * (mine[a] * mine[a] + C[a, a] - 1.0)
             for m in range(M):
                 by_unit[m, a % M, f] -= 0.5 * mine[a] * S[a, Q + n + m]
-        if metric == ALL and not single:
+        if not single:
             solved(S, Q, HV, 0, n)
             for t in range(n // M):
                 place[seen[ours[M * t] // M]] = t
@@ -154,11 +152,11 @@ def evaluate(  # type: ignore[no-untyped-def]
             solved(S, Q, S, Q, Q + n)
             N[:Q, :Q] = 0.0
             inside(S, Q, N, G)
-            add_local(C, G, mine, (theirs, zfamily), Q, M, bent, bends)
+            add_local(C, G, mine, (theirs, zfamily), Q, M, bends)
     if single:  # scaling outcomes is scaling all variances: what is left of it is the residual's share
         grad_R[0, 0, 0] = (0.5 * (squares[0, 0] - observed[0]) - grad_v.sum()) / R[0, 0, 0]
     if want >= CURVATURE:
-        add_common(V, est, (family, seen), (zfamily, own), (sums, touched, counts, mean), M, bent, bends)
+        add_common(V, est, (family, seen), (zfamily, own), (sums, touched, counts, mean), M, bends)
         for a in range(M * F):
             for h in range(M * F):
                 second[a // F, a % F, h // F, h % F] = bends[a, h]
@@ -190,7 +188,7 @@ def own(  # type: ignore[no-untyped-def]
                 add_block(T[i], w, z, S, Q + n)
                 add_cross(T[i], w, z, entries(cols[i], slot, everywhere, M, room), S, Q)
         in_units(S, Q, Q + n + M, dev)
-        triangulated(S, Q, Q + n + M, 0.0)
+        triangulated(S, Q, Q + n + M, 0.0, 1.0)
         solved(S, Q, S, Q, Q + n + M)
         inside(S, Q, N, G)
         for a in range(Q):

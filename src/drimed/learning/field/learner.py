@@ -17,11 +17,10 @@ from drimed.errors import ConfigError, InputError
 from drimed.learning.field import cells as field_cells
 from drimed.learning.field.average import Averaged
 from drimed.learning.field.cells import FACTORS, Cells, Rows
-from drimed.learning.field.design import NoiseGroups
 from drimed.learning.field.model import Belief, as_fit, belief, learn, learn_again, make_rows, stepped
 from drimed.learning.field.reading import Reading
 from drimed.learning.field.structure import Structure
-from drimed.learning.field.terms import SEASON_ARMS, centred_families, field_families, people_families
+from drimed.learning.field.terms import NoiseGroups, field_families, people_families
 from drimed.learning.learner import LOST_SHARE
 from drimed.learning.offer import Offer, Outcome, Seen, Shape, quadratic
 from drimed.linear import checks
@@ -29,7 +28,6 @@ from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
 KINDS = ("field", "people")
 NOISES = ("common", "arm")
-CURVATURES = ("exact", "differences")
 ROLES = ("level", "effects", "noise")
 MOST_STEPS = 64  # more outcomes than this at a time, or this share of all, are faster added up anew
 SLOWER = 4000  # with so many outcomes variances are fitted again at half of the way to twice as many
@@ -66,28 +64,12 @@ class Field:
     seasons: bool = True  # outcomes shift from season to season
     noise: str = "common"  # common: one residual covariance; arm: each arm scales it
     discount: float = 1.0  # an outcome counts so much for each season that has passed since
-    centred: bool = False  # effects by centred arms: right under any baseline; levels are not known
     reference: int | None = None  # an arm that the effects of the others are measured against; None: all alike
-    # What each metric is taken to vary by after some outcomes that are all alike; 0: half of its level. None: nothing
-    # is known of the arms as long as a metric has not varied.
-    still: tuple[float, ...] | None = None
-    # Between which ends each metric lies; infinite: anywhere. Outcomes that take two values or one then count as little
-    # as they say (drimed.learning.field.alike). None: as in trials of earlier forms, and where outcomes are continuous.
-    ranges: tuple[tuple[float, float], ...] | None = None
-    curvature: str = "exact"  # of the variances' posterior; differences: of gradients, as in trials of earlier forms
-    # How often arms' effects change from season to season, before any data: their variance relative to the residual's.
-    season_arms: float = SEASON_ARMS
-    # Draws of the variances that estimates are averaged over, in pairs; 0: the most plausible variances alone. None: a
-    # design, which is as good as many more draws.
-    pairs: int | None = None
-    tails: bool = True  # effects have longer tails than a normal's, because variances are uncertain
+    ranges: tuple[tuple[float, float], ...] = ()  # ends of each metric's range, infinite: none; (): of no metric
+    integrated: bool = True  # estimates are averaged over uncertain variances, or at the most plausible ones alone
     # Decisions that are taken together have their arms spread evenly over sites and blocks, and keep their chances.
     # None: where sites decide season after season; people are drawn for one by one.
     balanced: bool | None = None
-    # Where everybody is a group of their own, groups have no columns, so that outcomes of somebody new are steps.
-    newcomers: bool = True
-    # Where arms are centred, levels may follow the chances that arms had: what chances follow is then no effect.
-    chances: bool = True
     growth: float = 1.1  # variances are fitted again when there are this many times as many outcomes
     delta: float = 0.01  # the radius at all times may fail with this probability
 
@@ -97,13 +79,9 @@ class Field:
     keeps_features: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for name, known in (("kind", KINDS), ("noise", NOISES), ("curvature", CURVATURES)):
+        for name, known in (("kind", KINDS), ("noise", NOISES)):
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
-        if self.pairs is not None and self.pairs < 0:
-            raise ConfigError(f"pairs must be at least 0, got {self.pairs}")
-        if not self.season_arms > 0:
-            raise ConfigError(f"season_arms must be positive, got {self.season_arms}")
         if not 0 < self.discount <= 1:
             raise ConfigError(f"discount must be in (0, 1], got {self.discount}")
         checks.share("delta", self.delta)
@@ -116,8 +94,6 @@ class Field:
             raise ConfigError("a category cannot scale the noise; numbers can")
         if len(reading.noisy) > MOST_NOISE:
             raise ConfigError(f"at most {MOST_NOISE} covariates can scale the noise, got {len(reading.noisy)}")
-        if self.centred and self.reference is not None:
-            raise ConfigError("centred arms have no reference: give one of the two")
 
     @property
     def about(self) -> str:
@@ -125,8 +101,7 @@ class Field:
         counts = (len(self._reading.covariates), "covariates"), (len(self._reading.categories), "categories")
         more = [f"{n} {word}" for n, word in counts if n]
         aged = [f"discount {self.discount:g}"] if self.discount < 1 else []
-        centred = ["centred"] if self.centred else []
-        return ", ".join([f"{self.kind} model", *more, *centred, *aged])
+        return ", ".join([f"{self.kind} model", *more, *aged])
 
     @property
     def balances(self) -> bool:
@@ -142,7 +117,7 @@ class Field:
         sizes[FACTORS.index("group")] = sizes[-1] = 0  # nobody was seen, in a group or in none
         structure = self._structure(sizes, shape.M)
         cells = field_cells.init(structure.covariates + shape.M, batch, factors=len(structure.factors))
-        _, learned = learn(structure, cells, pairs=self.pairs)
+        _, learned = learn(structure, cells, integrated=self.integrated)
         return FieldEvidence(cells, learned, sizes, sizes, 0, 0, episodes - 1)
 
     def age(self, evidence: FieldEvidence) -> FieldEvidence:
@@ -179,7 +154,7 @@ class Field:
         due = self._due(most, evidence.fitted) if variances is None else variances
         # While the noise is unknown there is nothing to keep; other families have other variances.
         if due or not before.scale.known.all() or now.parameters != then.parameters:
-            cells, learned = learn(now, evidence.cells, pairs=self.pairs, weight=self.discount)
+            cells, learned = learn(now, evidence.cells, integrated=self.integrated, weight=self.discount)
             return replace(evidence, cells=cells, learned=learned, sizes=evidence.seen, fitted=most, stepped=cells.used)
         few = waiting <= max(MOST_STEPS, evidence.cells.used // MOST_STEPS)
         if evidence.stepped >= 0 and few and now is then:
@@ -225,14 +200,14 @@ class Field:
         """Mean outcomes for the users of an offer: (..., n, K, M)."""
         structure = self.structure(evidence)
         keys, z = self._reading.asked(offer, max(evidence.season, 0), structure.arms)
-        return belief(structure, evidence.learned, evidence.cells, keys, z, tails=self.tails)
+        return belief(structure, evidence.learned, evidence.cells, keys, z)
 
     # Parts
 
     @cached_property
     def _reading(self) -> Reading:
         parsed = _parsed(self.covariates), _parsed(self.categories)
-        return Reading(*parsed, self.attributes, self.centred, self.chances)
+        return Reading(*parsed, self.attributes)
 
     def _structure(self, sizes: IntArray, metrics: int) -> Structure:
         *counts, alone = sizes.tolist()
@@ -244,13 +219,12 @@ class Field:
             named["season"] = 1
         if people:
             named["user"] = min(named["user"], named["group"] + 1)
-            if self.newcomers and (named["user"] <= named["group"] or not grouped):  # nobody shares a group
+            if named["user"] <= named["group"] or not grouped:  # each user is a group: none has columns
                 named["user"] = named["group"] = 1
         return _made(self, tuple(named.values()), metrics, alone=bool(people and grouped and alone))
 
     def _metrics(self, evidence: FieldEvidence) -> int:
-        arms = int(evidence.sizes[FACTORS.index("arm")])
-        return evidence.cells.mean.shape[-1] - self._reading.width(arms)
+        return evidence.cells.mean.shape[-1] - self._reading.width
 
     def _due(self, most: int, fitted: int) -> bool:
         slower = most / (most + SLOWER)
@@ -260,7 +234,7 @@ class Field:
         structure = self._structure(evidence.seen, self._metrics(evidence))
         # Outcomes of all seasons share a cell where no season differs from another.
         season = max(evidence.season, 0) - late if self.seasons or self.discount < 1 else 0
-        told = self._reading.told(offer, action, outcome, season, structure.arms)
+        told = self._reading.told(offer, action, outcome, season)
         return [make_rows(structure, t.keys, t.y, t.covariates, t.observed) for t in told]
 
 
@@ -273,21 +247,16 @@ def _made(learner: Field, sizes: tuple[int, ...], metrics: int, *, alone: bool) 
     if people:
         families = people_families(reading.terms, named, seasons=learner.seasons, alone=alone)
     else:
-        families = field_families(reading.terms, named, seasons=learner.seasons, season_arms=learner.season_arms)
+        families = field_families(reading.terms, named, seasons=learner.seasons)
     return Structure(
-        families=centred_families(families, *reading.indicators(arms), reading.followed(arms))
-        if learner.centred
-        else families,
+        families=families,
         factors=reading.factors,
         sizes=sizes,
         cluster="user" if people else "season",
-        covariates=reading.width(arms),
+        covariates=reading.width,
         noise=NoiseGroups(metrics, arms if learner.noise == "arm" else 1, 1 << len(reading.noisy)),
-        plain=reading.plain(arms),
         reference=learner.reference,
-        still=learner.still,
-        curvature=learner.curvature,
-        ranges=learner.ranges,
+        ranges=learner.ranges or ((-np.inf, np.inf),) * metrics,
         alone=alone,
     )
 

@@ -23,10 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from drimed.learning.field import kernels
-from drimed.learning.field.posterior import posterior as at_nodes
 from drimed.linear.arrays import FloatArray, IntArray
-
-MOST_TOGETHER = 200  # columns of theta, of all metrics: with more, one node after the other is faster
 
 
 class Design(NamedTuple):
@@ -66,35 +63,22 @@ class Slopes(NamedTuple):
 
 def evaluate(design: Design, v: FloatArray, R: FloatArray) -> Evaluation:
     """The posterior of theta at variances v (..., M, F) and residual covariances R (..., g, M, M)."""
-    value, theta, covariance, *_ = kernels.evaluate(*design, v, R, kernels.POSTERIOR, kernels.ALL)
+    value, theta, covariance, *_ = kernels.evaluate(*design, v, R, kernels.POSTERIOR)
     return Evaluation(value, theta, covariance)
 
 
 def posterior(design: Design, v: FloatArray, R: FloatArray) -> Evaluation:
-    """The same at each of B nodes, v (..., B, M, F) and R (..., B, g, M, M), to the last bit."""
-    if v.shape[-2] * len(design.family) <= MOST_TOGETHER:
-        return Evaluation(*at_nodes(*design, v, R))
+    """The same at each of B nodes, v (..., B, M, F) and R (..., B, g, M, M)."""
     axis = v.ndim - 3
     found = evaluate(design, np.moveaxis(v, axis, 0), np.moveaxis(R, axis, 0))
     return Evaluation(*(np.moveaxis(a, 0, axis) for a in found))
 
 
-def slopes(
-    design: Design, v: FloatArray, R: FloatArray, *, curvature: bool = False, metric: IntArray | int = kernels.ALL
-) -> Slopes:
-    """The likelihood there and its gradient; second derivatives if they are wanted, else zeros.
-
-    Of a single `metric` (...), second derivatives are those of its variances, and all with respect to R are zeros.
-    """
+def slopes(design: Design, v: FloatArray, R: FloatArray, *, curvature: bool = False) -> Slopes:
+    """The likelihood there and its gradient; second derivatives if they are wanted, else zeros."""
     want = kernels.CURVATURE if curvature else kernels.GRADIENT
-    value, _, _, *found = kernels.evaluate(*design, v, R, want, metric)
+    value, _, _, *found = kernels.evaluate(*design, v, R, want)
     return Slopes(value, *found)
-
-
-def counts(design: Design, metrics: int) -> FloatArray:
-    """How many outcomes of each metric a single trial has, as they are weighted: (M,)."""
-    there = (design.pattern[:, None] >> np.arange(metrics)) & 1
-    return np.asarray(design.T[:, 0, 0] @ there)
 
 
 def thinned(design: Design, most: int) -> Design:

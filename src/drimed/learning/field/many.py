@@ -15,7 +15,6 @@ and it is not needed; docs/benchmark.md has both. Shapes: any.
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 from scipy.special import log_ndtr, ndtr
@@ -26,14 +25,6 @@ from drimed.linear.arrays import BoolArray, FloatArray
 ALPHA = 0.05  # the chance that any of them is called better, if none is and the estimates are normal
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(101)
 LARGEST = 12.0  # deviations within which a bound is looked for
-
-
-class Compared(NamedTuple):
-    """Effects that are compared with 0."""
-
-    found: Found
-    # Their deviations with one outcome of each arm (drimed.learning.field.single); 0 where Dunnett's bound is enough.
-    single: FloatArray
 
 
 def compared(control: FloatArray, possible: BoolArray | None = None) -> int:
@@ -77,22 +68,21 @@ def bound(known: FloatArray, comparisons: int) -> FloatArray:
     return np.sqrt(2 * np.log(comparisons) + np.log1p(known))
 
 
-def side(effects: Compared, arms: int, users: int = 1) -> FloatArray:
+def side(found: Found, arms: int, users: int = 1) -> FloatArray:
     """1 where it is above 0 allowing for so many arms and users, -1 where it is below, else 0."""
-    found = effects.found
     there = found.deviation > 0
-    known = np.where(there, effects.single, 0.0) ** 2 / np.where(there, found.deviation, 1.0) ** 2
+    known = np.where(there, found.single, 0.0) ** 2 / np.where(there, found.deviation, 1.0) ** 2
     deviations = np.maximum(dunnett(arms, users), bound(known, arms * users))
     return np.sign(found.mean) * (np.abs(found.mean) > found.beyond(ndtr(deviations)))
 
 
-def stands(own: Compared, everybody: Compared | None, arms: int, users: int) -> BoolArray:
+def stands(own: Found, everybody: Found | None, arms: int, users: int) -> BoolArray:
     """Whether what an effect's own range says stands among all comparisons; everybody's effects broadcast to own."""
     alone = side(own, arms, users) != 0
-    return alone if everybody is None else alone | agrees(own.found.mean, everybody, arms)
+    return alone if everybody is None else alone | agrees(own.mean, everybody, arms)
 
 
-def agrees(mean: FloatArray, everybody: Compared, arms: int) -> BoolArray:
+def agrees(mean: FloatArray, everybody: Found, arms: int) -> BoolArray:
     """Whether an estimate is on the side of 0 on which all users together are, allowing for so many arms."""
     of_all = side(everybody, arms)
     return np.asarray((of_all != 0) & (of_all == np.sign(mean)))

@@ -33,8 +33,9 @@ from drimed.learning.field.structure import Structure
 from drimed.learning.field.terms import Layout, Unmet
 from drimed.learning.offer import Fit
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+from drimed.linear.forms import log_determinant
 
-TELLING_DIGITS = 9  # of a belief in standardised units; what lies beyond is round-off
+TELLING_DIGITS = 9  # of a mean in standardised units; what lies beyond is round-off
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,31 +78,23 @@ def make_rows(
     return Rows(np.broadcast_to(keys, (*y.shape[:-1], F)), pattern, np.concatenate([z, np.where(there, y, 0.0)], -1))
 
 
-def learn(structure: Structure, cells: Cells, *, pairs: int | None, weight: float = 1.0) -> tuple[Cells, Averaged]:
+def learn(structure: Structure, cells: Cells, *, integrated: bool, weight: float = 1.0) -> tuple[Cells, Averaged]:
     """Variances and everything else from these outcomes, which are put in order.
 
     An outcome of the season before counts `weight` times as much as one of this season.
     """
     cells = field_cells.compact(cells, structure.cluster_place)
-    scale = field_design.measure(cells, structure.covariates, structure.plain, structure.still)
+    scale = field_design.measure(cells, structure.covariates, structure.ranges)
     each = structure.cluster == "user"
     if not cells.used:
-        family = structure.common.family
-        start = field_average.before_any_data(structure.parameters, family, scale, cells.batch, pairs=pairs, each=each)
-        return cells, start
+        return cells, field_average.before_any_data(
+            structure.parameters, structure.common.family, scale, cells.batch, integrated=integrated, each=each
+        )
     design = design_of(structure, cells, scale, weight)
-    found = field_average.learn(
-        structure.parameters, design, scale, cells.batch, pairs=pairs, each=each, curvature=structure.curvature,
-        pair=_pair(structure, cells, scale),
-    )  # fmt: skip
-    return cells, found
-
-
-def _pair(structure: Structure, cells: Cells, scale: Scale) -> FloatArray | None:
-    if structure.ranges is None:
-        return None
-    still = np.array(structure.still or (0.0,) * structure.metrics)
-    return alike.pair(cells, scale, structure.covariates, structure.ranges, still)
+    pair = alike.pair(cells, scale, structure.covariates, structure.ranges)
+    return cells, field_average.learn(
+        structure.parameters, design, scale, cells.batch, integrated=integrated, each=each, pair=pair
+    )
 
 
 def learn_again(structure: Structure, cells: Cells, before: Averaged, weight: float = 1.0) -> tuple[Cells, Averaged]:
@@ -124,14 +117,9 @@ def stepped(structure: Structure, cells: Cells, learned: Averaged, start: int) -
     return learned
 
 
-def belief(
-    structure: Structure, learned: Averaged, cells: Cells, keys: IntArray, covariates: FloatArray, *, tails: bool = True
-) -> Belief:
-    """Mean outcomes for offers whose arms have the factors keys (..., H, K, F) and covariates (..., H, K, c).
-
-    Without `tails` effects are taken as normal.
-    """
-    scale = _for_each_offer(learned.scale)
+def belief(structure: Structure, learned: Averaged, cells: Cells, keys: IntArray, covariates: FloatArray) -> Belief:
+    """Mean outcomes for offers whose arms have the factors keys (..., H, K, F) and covariates (..., H, K, c)."""
+    scale = for_each_offer(learned.scale)
     z = standardised(structure, scale, covariates)
     X, unmet = structure.common.rows(keys, z), structure.common.unmet(keys, z)
     v = learned.variance.mean(-3)[..., None, :, :]  # (..., 1, M, families)
@@ -145,12 +133,10 @@ def belief(
     for part in unmet:
         more = _unmet_variance(part, v)
         cov, prior = cov + more, prior + more
-    freedom = np.full(mean.shape[:-2], np.inf)
-    if tails:
-        sizes = field_tails.squares(structure.common, X, unmet)
-        if structure.cluster == "user":
-            sizes = sizes + field_tails.squares(structure.own, structure.own.rows(keys, z))
-        freedom = field_tails.freedom(sizes, learned.variance, field_tails.centred_variance(cov))
+    sizes = field_tails.squares(structure.common, X, unmet)
+    if structure.cluster == "user":
+        sizes = sizes + field_tails.squares(structure.own, structure.own.rows(keys, z))
+    freedom = field_tails.freedom(sizes, learned.variance, field_tails.centred_variance(cov))
     R = np.broadcast_to(residual(structure, learned, keys), (*mean.shape, mean.shape[-1]))
     return _in_units(structure, scale, mean, cov, prior, R, freedom)
 
@@ -178,7 +164,8 @@ def as_fit(belief: Belief, pulls: FloatArray, round: int, delta: float) -> Fit:
     K, M = belief.mean.shape[-2:]
     batch, size = belief.mean.shape[:-2], K * M
     V_inv = belief.table
-    gained = np.linalg.slogdet(belief.prior.reshape(*batch, size, size))[1] - np.linalg.slogdet(V_inv)[1]
+    gained = log_determinant(belief.prior.reshape(*batch, size, size), "the prior covariance of the arms' means")
+    gained = gained - log_determinant(V_inv, "the posterior covariance of the arms' means")
     squared = 2 * np.log(1 / delta) + np.maximum(gained, 0.0) + chdtri(size, delta)
     theta, radius = belief.mean.reshape(*batch, size), np.sqrt(squared)
     return Fit(theta, V_inv, radius, None, pulls, round, 1.0, freedom=belief.freedom)
@@ -190,7 +177,8 @@ def standardised(structure: Structure, scale: Scale, covariates: FloatArray) -> 
     return np.asarray((covariates - scale.centre[..., None, :c]) / scale.unit[..., None, :c])
 
 
-def _for_each_offer(scale: Scale) -> Scale:
+def for_each_offer(scale: Scale) -> Scale:
+    """A scale with an axis for offers."""
     return replace(
         scale, centre=scale.centre[..., None, :], unit=scale.unit[..., None, :], known=scale.known[..., None]
     )
@@ -205,7 +193,7 @@ def _with_own_effects(
         raise InputError("users have effects of their own only where the model's clusters are users")
     users = np.broadcast_to(keys[..., 0, structure.cluster_place], (*cells.batch, keys.shape[-3]))
     theirs = field_own.of_clusters(cells, structure.cluster_place, users)
-    scale = _for_each_offer(learned.scale)
+    scale = for_each_offer(learned.scale)
     design = field_design.build(theirs, scale, structure.common, structure.own, noise=structure.noise)
     v, R = learned.variance[..., None, :, :, :], learned.residual[..., None, :, :, :, :]  # (..., 1, B, ...)
     Z = structure.own.rows(keys, z)[..., None, :, :]  # (..., H, 1, K, q)
@@ -246,8 +234,7 @@ def _in_units(
     c = structure.covariates
     centre, unit = scale.centre[..., c:], scale.unit[..., c:]
     # Arms that the data cannot tell apart must tie exactly, or round-off would choose between them.
-    mean, cov = np.round(mean, TELLING_DIGITS), np.round(cov, TELLING_DIGITS)
-    mean = centre[..., None, :] + unit[..., None, :] * mean
+    mean = centre[..., None, :] + unit[..., None, :] * np.round(mean, TELLING_DIGITS)
     units = unit[..., None, :, None, None] * unit[..., None, None, None, :]
     cov, prior = cov * units, prior * units
     if not scale.known.all():

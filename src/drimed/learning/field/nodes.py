@@ -16,19 +16,10 @@ from scipy.special import ndtri
 from drimed import streams
 from drimed.linear.arrays import FloatArray
 
-SEED = 0  # of the stream "variances", which draws and candidates come from
+SEED = 0  # of the stream "variances", which candidates come from
 FEWEST = 8  # pairs of a design
 CANDIDATES = 400  # from which a design is chosen
 WIDE = 1.25  # the log of a variance is uncertain by so much, at most: where means are compared
-
-
-@cache
-def drawn(pairs: int, k: int) -> FloatArray:
-    """Independent draws of k numbers: (2 pairs, k); 0 pairs are the middle alone."""
-    if pairs == 0:
-        return np.zeros((1, k))
-    half = ndtri(streams.uniforms(SEED, "variances", 0, pairs, k))
-    return np.concatenate([half, -half])
 
 
 @cache

@@ -1,7 +1,6 @@
 """From offers and outcomes to factors and covariates: what the field model reads of a decision.
 
-Covariates stand in this order: those of the unit, the attributes of the arm, and where arms are centred their
-indicators minus their probabilities, alone and times each covariate that changes effects.
+Covariates of the unit stand before the attributes of the arm.
 Shapes: leading `...` is any batch; H decisions at a time, K arms, F factors, c covariates.
 """
 
@@ -39,8 +38,6 @@ class Reading:
     covariates: Roles
     categories: Roles
     attributes: int
-    centred: bool
-    chances: bool
 
     @cached_property
     def factors(self) -> tuple[str, ...]:
@@ -64,26 +61,10 @@ class Reading:
             category_effects=_with_role("effects", self.categories),
         )
 
-    def plain(self, arms: int) -> int:
-        """How many covariates are made of indicators and chances."""
-        return arms * (1 + len(self.terms.effects) + self.chances) if self.centred else 0
-
-    def width(self, arms: int) -> int:
+    @property
+    def width(self) -> int:
         """c."""
-        return len(self.covariates) + self.attributes + self.plain(arms)
-
-    def indicators(self, arms: int) -> tuple[tuple[int, ...], dict[int, tuple[int, ...]]]:
-        """The numbers of the centred arms, and of their products with each covariate that changes effects."""
-        start = len(self.covariates) + self.attributes
-        places = np.arange(start, start + self.plain(arms)).reshape(-1, arms).tolist()
-        effects = self.terms.effects
-        products = {i: tuple(at) for i, at in zip(effects, places[1 : 1 + len(effects)], strict=True)}
-        return tuple(places[0]), products
-
-    def followed(self, arms: int) -> tuple[int, ...]:
-        """The numbers of the arms' chances, where levels may follow them."""
-        width = self.width(arms)
-        return tuple(range(width - arms, width)) if self.centred and self.chances else ()
+        return len(self.covariates) + self.attributes
 
     def asked(self, offer: Offer, season: int, arms: int) -> tuple[IntArray, FloatArray]:
         """The factors and covariates of all arms of each offer: (..., H, K, F) and (..., H, K, c)."""
@@ -97,37 +78,26 @@ class Reading:
         keys[..., FACTORS.index("arm")] = np.arange(arms)
         if self.attributes:
             z[..., len(self.covariates) :] = self._attributes(offer)
-        return keys, self._with_arms(z, np.eye(arms), np.zeros(arms)) if self.centred else z
+        return keys, z
 
-    def told(self, offer: Offer, action: IntArray, outcome: Outcome, season: int, arms: int) -> list[Told]:
+    def told(self, offer: Offer, action: IntArray, outcome: Outcome, season: int) -> list[Told]:
         """The outcomes of decisions; a control plot is one more decision, for the control."""
         unit = offer.unit or Unit(user=offer.user, group=offer.user)
         y = outcome.vector if outcome.vector is not None else np.asarray(outcome.reward)[..., None]
-        found: list[tuple[Any, ...]] = [(action, y, outcome.observed, outcome.probabilities)]
+        found: list[tuple[Any, ...]] = [(action, y, outcome.observed)]
         if outcome.control is not None:
             plot = np.broadcast_to(offer.control.argmax(-1), action.shape)
-            found.append((plot, outcome.control, outcome.control_observed, np.eye(arms)[plot]))
+            found.append((plot, outcome.control, outcome.control_observed))
         return [self._one(offer, unit, season, *parts) for parts in found if parts[2] is None or parts[2].any()]
 
     def _one(
-        self,
-        offer: Offer,
-        unit: Unit,
-        season: int,
-        arm: IntArray,
-        y: FloatArray,
-        observed: BoolArray | None,
-        p: FloatArray | None,
+        self, offer: Offer, unit: Unit, season: int, arm: IntArray, y: FloatArray, observed: BoolArray | None
     ) -> Told:
         keys, z = self._of_unit(unit, season, arm)
         if self.attributes:
             own = self._attributes(offer)
             own = np.broadcast_to(own, (*arm.shape, *own.shape[-2:]))
             z[..., len(self.covariates) :] = np.take_along_axis(own, arm[..., None, None], -2)[..., 0, :]
-        if self.centred:
-            if p is None:
-                raise InputError("centring needs the probabilities of the decision: give them with its outcome")
-            z = self._with_arms(z, np.eye(p.shape[-1])[arm] - p, p)
         return Told(keys, z, y, observed)
 
     def _of_unit(self, unit: Unit, season: int, arm: IntArray) -> tuple[IntArray, FloatArray]:
@@ -152,11 +122,6 @@ class Reading:
                 f"the model describes arms by {self.attributes} numbers: give them as offer.attributes, got {came}"
             )
         return offer.attributes
-
-    def _with_arms(self, z: FloatArray, centred: FloatArray, chances: FloatArray) -> FloatArray:
-        arms, p = (np.broadcast_to(a, (*z.shape[:-1], a.shape[-1])) for a in (centred, chances))
-        followed = [p] if self.chances else []
-        return np.concatenate([z, arms, *(z[..., i, None] * arms for i in self.terms.effects), *followed], -1)
 
 
 def _needed(name: str, values: IntArray | FloatArray | None, n: int) -> IntArray | FloatArray:

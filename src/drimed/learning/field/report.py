@@ -18,14 +18,14 @@ from drimed.learning.field.average import mixture
 from drimed.learning.field.cells import FACTORS
 from drimed.learning.field.contrasts import LIKELY, NORMAL, Found, Known, chunks, together
 from drimed.learning.field.design import Scale
-from drimed.learning.field.likelihood import own, posterior, thinned
-from drimed.learning.field.model import design_of
-from drimed.learning.field.profile import profile
+from drimed.learning.field.likelihood import own, posterior
 from drimed.learning.offer import Offer, Unit
+from drimed.linear import student
 from drimed.linear.arrays import BoolArray, FloatArray, IntArray
 
 RESIDUAL = "residual"
-MOST_CELLS, FEWEST_CLUSTERS = 2000, 60  # of outcomes that variances are told from: more would tell them no better
+NEGLIGIBLE = 0.1  # of the noise's deviation: a range that reaches below it begins at 0
+MOST_PRIOR = 0.7  # of the prior's deviation: below it the outcomes say more about a variance than the prior does
 ENOUGH = 2  # values of a factor from which on a family that varies with it can be told from others
 
 
@@ -34,38 +34,37 @@ class Component:
     """How much the effects of a family vary, as standard deviations in the units of the metrics: (M,) each."""
 
     family: str  # by its name in the model, or RESIDUAL
-    deviation: FloatArray  # the most likely one
+    deviation: FloatArray  # the most plausible one
     low: FloatArray  # the range that holds it with 95 %; 0 where it may be that nothing varies
     high: FloatArray
-    told: BoolArray  # whether the outcomes tell it from what else varies
+    told: BoolArray  # whether the outcomes say more about it than the prior does
 
 
 def components(known: Known) -> list[Component]:
     """Of every family that stands alone and that the data can tell from the others, and of the noise.
 
-    From the outcomes alone: what decisions take to be likely before any outcome is not in these numbers.
+    The posterior of a log variance is taken as normal around its mode (Laplace).
     """
-    structure, learned = known.structure, known.evidence.learned
-    parameters, weight = structure.parameters, known.learner.discount
-    cells = field_cells.compact(known.evidence.cells, structure.cluster_place)
-    design = design_of(structure, cells, known.scale, weight)
-    clusters = design.start.shape[-1] - 1
-    most = max(FEWEST_CLUSTERS, MOST_CELLS * clusters // max(cells.used, 1))
-    indicators = known.learner._reading.indicators(structure.arms)[0] if known.learner.centred else None
-    names = {len(parameters.learned): RESIDUAL}
+    learned, parameters, M = known.evidence.learned, known.structure.parameters, known.structure.metrics
+    k = len(parameters.learned)
+    prior = np.sqrt(np.diagonal(np.linalg.inv(parameters.precision)))  # (p,)
+    told = learned.deviation < MOST_PRIOR * prior
+    R = parameters.residual(learned.mode)  # (g, M, M), of which a parameter is the scale
+    places = {RESIDUAL: M * k + np.arange(M)}
+    scales = {RESIDUAL: np.sqrt(np.diagonal(R, axis1=-2, axis2=-1).mean(0) / np.exp(learned.mode[places[RESIDUAL]]))}
     for i, number in enumerate(parameters.learned):
         family = parameters.families[number]
-        if family.slopes in (None, indicators) and all(_values(known, name) >= ENOUGH for name in family.by):
-            names[i] = family.name
-    asked = sorted(names)  # the residual is the last
-    found = profile(parameters, thinned(design, most), learned.mode, LIKELY, asked)
-    unit = np.repeat(known.unit[:, None], len(asked), 1)
-    R = parameters.residual(learned.mode)  # (g, M, M), of which a parameter is the scale
-    scale = parameters.uncertain - parameters.metrics + np.arange(parameters.metrics)
-    unit[:, -1] *= np.sqrt(np.diagonal(R, axis1=-2, axis2=-1).mean(0) / np.exp(learned.mode[scale]))
-    best, low, high = (unit * np.exp(0.5 * x) for x in (found.best, found.low, found.high))
-    parts = zip(asked, best.T, low.T, high.T, found.told.T, strict=True)
-    return [Component(names[i], *of_metrics) for i, *of_metrics in parts]
+        if family.slopes is None and all(_values(known, name) >= ENOUGH for name in family.by):
+            places[family.name] = i + k * np.arange(M)
+    noise = known.unit * scales[RESIDUAL] * np.exp(0.5 * learned.mode[places[RESIDUAL]])
+    found = []
+    for name, at in sorted(places.items(), key=lambda item: int(item[1][0])):
+        unit, mode = known.unit * scales.get(name, 1.0), learned.mode[at]
+        half = student.normal(0.5 + LIKELY / 2) * learned.deviation[at]
+        best, low, high = (unit * np.exp(0.5 * x) for x in (mode, mode - half, mode + half))
+        low = np.where(low < NEGLIGIBLE * noise, 0.0, low)
+        found.append(Component(name, best, low, high, told[at]))
+    return found
 
 
 def outcomes(known: Known, factor: str) -> FloatArray:
@@ -113,7 +112,7 @@ def along(known: Known, offers: Offer, covariate: int, values: FloatArray, possi
         z = np.array(unit.covariates)
         z[..., covariate] = value
         found.append(together(known, replace(offers, unit=replace(unit, covariates=z)), possible))
-    return Found(*(np.stack(part) for part in zip(*found, strict=True)))
+    return Found.join(found, new_axis=True)
 
 
 def by_level(known: Known, offers: Offer, number: int, count: int, possible: BoolArray) -> Found:
@@ -124,7 +123,7 @@ def by_level(known: Known, offers: Offer, number: int, count: int, possible: Boo
         levels = np.array(unit.levels)
         levels[..., number] = level
         found.append(together(known, replace(offers, unit=replace(unit, levels=levels)), possible))
-    return Found(*(np.stack(part) for part in zip(*found, strict=True)))
+    return Found.join(found, new_axis=True)
 
 
 def span(known: Known, covariate: int) -> tuple[float, float]:

@@ -1,7 +1,6 @@
 """The least of many smooth functions at once: downhill steps, halved where they go too far.
 
-Members are searched side by side, and those that are near enough drop out. A step goes by the curvature: the
-objective's own (Newton), or one that the gradients so far have shown (BFGS).
+Members are searched side by side by Newton's method, and those that are near enough drop out.
 """
 
 from __future__ import annotations
@@ -12,43 +11,36 @@ import numpy as np
 
 from drimed.learning.field.triangles import solved, triangulated
 from drimed.linear.arrays import FloatArray, IntArray
+from drimed.linear.forms import eigen
 from drimed.linear.kernel import kernel
 
 MOST_STEPS = 100
-LONGEST, LONGEST_SHOWN = 1.0, 3.0  # in the coordinate that moves most: by the curvature here, and by one that was shown
+LONGEST = 1.0  # step, in the coordinate that moves most
 LEAST_CURVATURE = 0.1  # a tenth of a weak prior's
 MOVED, ROUND_OFF = 1e-9, 1e-13  # of the value: what counts as progress, and what it cannot tell
 
-# Values (members), gradients (members, p), and curvatures (members, p, p) where the objective tells them.
+# Values (members), gradients (members, p) and curvatures (members, p, p).
 Found = tuple[FloatArray, ...]
 Objective = Callable[[FloatArray, IntArray], Found]  # of points (members, p), and the numbers of these members
 Bounds = tuple[FloatArray, FloatArray]
 
 
-def descend(
-    objective: Objective, x: FloatArray, bounds: Bounds, near: float, inverse: FloatArray | None = None
-) -> tuple[FloatArray, Found]:
-    """From x to where no coordinate of the gradient exceeds `near`: x there, and what the objective says there.
-
-    `inverse` is an inverse curvature to begin with, for an objective that does not tell its own.
-    """
-    active, longest = np.arange(len(x)), LONGEST if inverse is None else LONGEST_SHOWN
+def descend(objective: Objective, x: FloatArray, bounds: Bounds, near: float) -> tuple[FloatArray, Found]:
+    """From x to where no coordinate of the gradient exceeds `near`: x there, and what the objective says there."""
+    active = np.arange(len(x))
     x, found = x.copy(), objective(x, active)
     end = tuple(part.copy() for part in found)
     for _ in range(MOST_STEPS):
         if not len(active):
             break
-        step = downhill(found[2], found[1]) if inverse is None else -np.matvec(inverse, found[1])
-        step *= np.minimum(1.0, longest / np.maximum(np.abs(step).max(-1, keepdims=True), 1e-300))
+        step = downhill(found[2], found[1])
+        step *= np.minimum(1.0, LONGEST / np.maximum(np.abs(step).max(-1, keepdims=True), 1e-300))
         x_new, new = _halved(objective, x[active], found, step, active, bounds)
-        if inverse is not None:
-            inverse = _shown(inverse, x_new - x[active], new[1] - found[1])
         moved = found[0] - new[0] > MOVED * (1 + np.abs(found[0]))
         for whole, part in zip((x, *end), (x_new, *new), strict=True):
             whole[active] = part
         far = (np.abs(new[1]).max(-1) > near) & moved
         active, found = active[far], tuple(part[far] for part in new)
-        inverse = None if inverse is None else inverse[far]
     return x, end
 
 
@@ -76,18 +68,6 @@ def _halved(
     return x_new, new
 
 
-def _shown(H: FloatArray, s: FloatArray, y: FloatArray) -> FloatArray:
-    """The BFGS update of an inverse curvature, where the step showed a positive one."""
-    sy = np.vecdot(s, y)
-    good = sy > 1e-12
-    rho = np.where(good, 1 / np.where(good, sy, 1.0), 0.0)
-    Hy = np.matvec(H, y)
-    yHy = np.vecdot(y, Hy)
-    cross = s[..., :, None] * Hy[..., None, :]
-    change = (rho + rho**2 * yHy)[:, None, None] * s[..., :, None] * s[..., None, :]
-    return H + change - rho[:, None, None] * (cross + np.swapaxes(cross, -1, -2))
-
-
 def downhill(H: FloatArray, g: FloatArray) -> FloatArray:
     """-H^-1 g; where H bends downwards, as if it bent as much upwards."""
     step = np.asarray(_solved(H, g))
@@ -101,7 +81,7 @@ def downhill(H: FloatArray, g: FloatArray) -> FloatArray:
 
 def curved(H: FloatArray) -> FloatArray:
     """A Hessian made symmetric, with no curvature below a tenth of a weak prior's."""
-    values, vectors = np.linalg.eigh(0.5 * (H + np.swapaxes(H, -1, -2)))
+    values, vectors = eigen(0.5 * (H + np.swapaxes(H, -1, -2)), "the curvature of the variances' posterior")
     values = np.maximum(values, LEAST_CURVATURE)
     return np.matmul(vectors * values[..., None, :], np.swapaxes(vectors, -1, -2))
 
@@ -115,7 +95,7 @@ def _solved(H, g, step):  # type: ignore[no-untyped-def]
         A[a, p] = -g[a]
         for h in range(p):
             A[a, h] = H[a, h]
-    if np.isnan(triangulated(A, p, p + 1, LEAST_CURVATURE)):
+    if np.isnan(triangulated(A, p, p + 1, LEAST_CURVATURE, 0.0)):
         step[:] = np.nan
         return
     solved(A, p, A, p, p + 1)

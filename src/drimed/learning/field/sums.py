@@ -27,7 +27,7 @@ def inverses(R: FloatArray) -> tuple[FloatArray, FloatArray]:
             for a in range(n):
                 for h in range(n):
                     observed[a, h] = R[g, index[a], index[h]]
-            log_det[g, pattern] = triangulated(observed, n, n, 0.0)
+            log_det[g, pattern] = triangulated(observed, n, n, 0.0, 0.0)
             inverse = squared(inverse_root(observed, n), n)
             for a in range(n):
                 for h in range(n):
@@ -214,7 +214,7 @@ def eliminated(
     M = v.shape[0]
     dev = deviations(v, family, seen, D // M)
     in_units(A, D, D + M, dev)
-    log_det = triangulated(A, D, D + M, 0.0)
+    log_det = triangulated(A, D, D + M, 0.0, 1.0)
     take(A, D, 0, A, squares)
     V = squared(inverse_root(A, D), D)
     solved(A, D, A, D, D + M)

@@ -10,7 +10,7 @@ makes nobody more typical. What a group would have is then nobody else's, so it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, final
 
@@ -195,6 +195,26 @@ class Layout:
         return np.concatenate([np.ones((*covariates.shape[:-1], 1)), covariates], -1)
 
 
+@dataclass(frozen=True, slots=True)
+class NoiseGroups:
+    """Which outcomes share a residual covariance: those of an arm, of a part of the contexts, or all."""
+
+    metrics: int
+    arms: int = 1  # more than one: each arm has its own
+    parts: int = 1  # more than one: contexts scale the noise
+
+    @property
+    def count(self) -> int:
+        """g."""
+        return self.arms * self.parts
+
+    def of(self, keys: IntArray) -> IntArray:
+        """The group of decisions with these factors: (..., F) -> (...)."""
+        arm = keys[..., FACTORS.index("arm")] if self.arms > 1 else 0
+        part = keys[..., FACTORS.index("noise")] if self.parts > 1 else 0
+        return np.asarray(arm * self.parts + part + np.zeros(keys.shape[:-1], np.intp))
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -217,9 +237,7 @@ def factors_of(categories: int) -> tuple[str, ...]:
     return (*FACTORS, *(category(i) for i in range(categories)))
 
 
-def field_families(
-    terms: Terms, sizes: dict[str, int], *, seasons: bool = True, season_arms: float = SEASON_ARMS
-) -> tuple[Family, ...]:
+def field_families(terms: Terms, sizes: dict[str, int], *, seasons: bool = True) -> tuple[Family, ...]:
     """Sites and seasons. Every variance is learned, and a family without support shrinks to little.
 
     Users stand for themselves where a site has several of them, blocks where there are any.
@@ -237,7 +255,7 @@ def field_families(
         *(_varying("user", share) if nested else ()),
         *((Family("season", ("season",)), Family("season x group", ("season", "group"))) if seasons else ()),
         *((Family("block", ("season", "block")),) if sizes["block"] > 1 else ()),
-        *((Family("season x arm", ("season", "arm"), centre=season_arms),) if seasons else ()),
+        *((Family("season x arm", ("season", "arm"), centre=SEASON_ARMS),) if seasons else ()),
     )
 
 
@@ -256,29 +274,6 @@ def people_families(
         *_varying("user"),
         Family("user x arm x covariate", ("user", "arm"), slopes=terms.effects, centre=0.25),
     )
-
-
-def centred_families(
-    families: tuple[Family, ...],
-    arms: tuple[int, ...],
-    products: dict[int, tuple[int, ...]],
-    chances: tuple[int, ...] = (),
-) -> tuple[Family, ...]:
-    """Effects of arms as slopes on centred indicators of the arms, `arms`, and on their products with covariates.
-
-    An indicator minus the arm's probability has mean zero whatever else shifts the outcome, so a baseline that is
-    modelled wrongly does not bias the effects (Greenewald et al. 2017), as far as the weights of outcomes do not depend
-    on the arms that were drawn. Where users have effects of their own they do, which matters as far as the baseline
-    goes with the arms' `chances`. So the level may follow these: a slope on each of them (benchmarks/centring.py).
-    """
-    found = []
-    for f in families:
-        if "arm" not in f.by:
-            found.append(f)
-            continue
-        slopes = arms if f.slopes is None else tuple(i for covariate in f.slopes for i in products[covariate])
-        found.append(replace(f, by=tuple(name for name in f.by if name != "arm"), slopes=slopes))
-    return (*found, Family("chance", slopes=chances)) if chances else tuple(found)
 
 
 def _common(terms: Terms, slope: float, slope_spread: float) -> tuple[Family, ...]:

@@ -23,10 +23,11 @@ def add_row(x: FloatArray, share: float, y: FloatArray) -> None:
 
 
 @helper
-def triangulated(A: FloatArray, n: int, width: int, least: float) -> float:
+def triangulated(A: FloatArray, n: int, width: int, least: float, floor: float) -> float:
     """U in the place of the first n columns of A = U'U, U'^-1 B in that of the further ones, B; log det of A.
 
-    A matrix with a pivot that is not above `least` has no factor: its log det is NaN.
+    A matrix with a pivot that is not above `least` has no factor: its log det is NaN. Pivots below `floor` are raised
+    to it: those of I + X'X are 1 at least, and less is round-off.
     """
     log_det = 0.0
     for a in range(n):
@@ -34,6 +35,8 @@ def triangulated(A: FloatArray, n: int, width: int, least: float) -> float:
             share = A[k, a]
             if share != 0.0:
                 add_row(A[a, a:width], -share, A[k, a:width])
+        if A[a, a] < floor:
+            A[a, a] = floor
         pivot = A[a, a]
         if not pivot > least:
             return np.nan
