@@ -15,7 +15,7 @@ from drimed.environments.field import RANGE, Deviations, FieldSetting, FieldWorl
 from drimed.environments.mhealth import MobileHealth
 from drimed.environments.stage import AnyWorld
 from drimed.errors import ConfigError, UnknownNameError
-from drimed.experiments.looks import Looks, contrasts
+from drimed.experiments.looks import Looks, own_effects
 from drimed.experiments.measure import bench
 from drimed.experiments.rivals import KNOWN, OWN, SITES
 from drimed.experiments.rivals.apart import Apart, _rounds
@@ -170,7 +170,7 @@ def test_looks_tell_holding_ranges_from_others_and_right_words_from_wrong_ones(m
         state = policy.observe(state, stage.offered, action, stage.outcomes(action))
     state = policy.settle(state)
     offers = world.offers(np.arange(2))
-    mean, deviation, prior, _ = contrasts(policy.learner, state.evidence, offers)
+    mean, deviation, prior, *_ = own_effects(policy.learner, state.evidence, offers)
     assert (deviation < prior).all()
     here = Looks(offers, mean).taken(policy, state)
     assert (here["look.holds.0.95"] == 1).all()
@@ -197,7 +197,7 @@ def test_effects_of_two_metrics_are_those_of_the_reward() -> None:
     state = policy.settle(policy.observe(state, stage.offered, action, stage.outcomes(action)))
     assert isinstance(policy, Policy)
     offers = world.offers(np.arange(3))
-    mean, deviation, _, freedom = contrasts(policy.learner, state.evidence, offers)
+    mean, deviation, _, freedom, _ = own_effects(policy.learner, state.evidence, offers)
     estimate, half = policy.effects(state, offers, 0.975)
     np.testing.assert_allclose(estimate[..., 1:], mean, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(half[..., 1:], student.quantile(0.975, freedom) * deviation, rtol=1e-5)

@@ -54,7 +54,7 @@ class Looks:
         """One look, at a state that was settled: name -> (S, 1), none from a policy that learns no noise."""
         if not isinstance(policy, Policy) or policy.learner.weighting != "learned":
             return {}
-        own = _own(policy.learner, state.evidence, self._offers) if hasattr(policy.learner, "beliefs") else None
+        own = own_effects(policy.learner, state.evidence, self._offers) if hasattr(policy.learner, "beliefs") else None
         found = self._likely(policy, state, own)
         if own is not None:
             found |= self._at_all_times(policy.learner, state.evidence, own)
@@ -110,7 +110,7 @@ class Looks:
         return np.broadcast_to(found[..., 1:], self._true.shape)
 
 
-def _own(learner: Any, evidence: Any, offers: Offer) -> Found:
+def own_effects(learner: Any, evidence: Any, offers: Offer) -> Found:
     """Effects on the reward against the first arm: (S, I, K - 1)."""
     field = learner if isinstance(learner, Field) else learner.inner
     return contrasts.of_users(contrasts.know(field, evidence, offers), offers).at((..., slice(1, None), 0))

@@ -186,7 +186,7 @@ def long_range(
     fit: Known, offers: Offer, some: Sequence[int], possible: BoolArray, alpha: float
 ) -> tuple[FloatArray, FloatArray]:
     """The range at all times of each arm on the reward, for some users together, at another level: (K,) twice."""
-    low, high = _together(fit, offers, some, possible).found.at_all_times(alpha)
+    low, high = _together(fit, offers, some, possible).at_all_times(alpha)
     return low[:, 0], high[:, 0]
 
 
