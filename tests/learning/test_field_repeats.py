@@ -22,11 +22,16 @@ def test_a_belief_from_outcomes_that_repeat_has_a_root(kind: str, n: int) -> Non
     of_all = Unit(user=np.zeros(n, np.intp), group=np.zeros(n, np.intp))
     offer = Offer(features=np.eye(K), control=np.eye(K)[0], preference=np.full(M, 1 / M), unit=of_all)
     evidence = learner.add(learner.age(learner.start(shape)), offer, arm, Outcome(vector=values[arm]))
-    one = Offer(features=np.eye(K), control=np.eye(K)[0], preference=np.full(M, 1 / M), unit=Unit(user=0, group=0))
-    fit = learner.see(evidence, one, np.ones(K), 1, together=False).fit
-    root = covariance_root(fit.V_inv, "the covariance")
-    np.testing.assert_allclose(root @ root.T, fit.V_inv, atol=1e-12 * np.abs(fit.V_inv).max())
-    assert np.isfinite(fit.radius)
+    one = Offer(
+        features=np.eye(K),
+        control=np.eye(K)[0],
+        preference=np.full(M, 1 / M),
+        unit=Unit(user=np.zeros(1, np.intp), group=np.zeros(1, np.intp)),
+    )
+    fit = learner.see(evidence, one, np.ones(K), 1).fit
+    root = covariance_root(fit.V_inv, "the covariance")[0]
+    np.testing.assert_allclose(root @ root.T, fit.V_inv[0], atol=1e-12 * np.abs(fit.V_inv).max())
+    assert np.isfinite(fit.radius).all()
 
 
 def test_what_cannot_be_factored_is_an_error_with_words() -> None:

@@ -13,7 +13,7 @@ belongs to their outcomes, which may come late and in any order, and be taken ba
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, final
 
