@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from drimed.policies.contract import AnyPolicy
+from drimed.policies.protocol import AnyPolicy
+from drimed.policies.published import READINGS, PublishedDri
 from drimed.policies.registry import REGISTRY, make
-from drimed.published.dri import PublishedDri
-from drimed.published.readings import READINGS
 
 
 def candidates() -> dict[str, AnyPolicy]:

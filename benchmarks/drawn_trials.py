@@ -18,9 +18,9 @@ import numpy as np
 
 from benchmarks.public_trials import RESIDUAL, SHOWN, VARIANCES, head, measured_in, row
 from drimed import streams
-from drimed.environments.field import Deviations, FieldSetting
-from drimed.experiments.rivals.known import DEVIATIONS
-from drimed.learning.field.terms import Family, Terms, field_families
+from drimed.competitors.field_learners import DEVIATIONS
+from drimed.models.mixed.terms import Family, Terms, field_families
+from drimed.simulation.trial_world import Deviations, FieldSetting
 
 RELATIVE = "regret, relative"
 

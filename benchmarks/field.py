@@ -20,12 +20,12 @@ from benchmarks import layout
 from benchmarks.measure import Comparison, Goal, Spread, Tick, in_turn
 from benchmarks.trial import without_sync
 from drimed import streams
-from drimed.learning.offer import Offer, Outcome, Shape, Unit
-from drimed.linear.arrays import IntArray
-from drimed.policies.contract import AnyPolicy
+from drimed.models.offer import Offer, Outcome, Shape, Unit
+from drimed.numerics.arrays import IntArray
+from drimed.policies.protocol import AnyPolicy
 from drimed.policies.registry import make
 from drimed.records import Decision, Report
-from drimed.trial.stores import open_store
+from drimed.trial.store import open_store
 from drimed.trial.transaction import SNAPSHOT_EVERY
 from drimed.trial.trial import Trial
 

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from benchmarks.trial import without_sync
 from drimed.records import Decision, Report
-from drimed.trial.stores import open_store
+from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
 
 NAME = "large"

@@ -16,7 +16,7 @@ from benchmarks import layout, plain
 from benchmarks.candidates import candidates
 from benchmarks.measure import MICRO, Comparison, Goal, Spread, Tick, in_turn
 from benchmarks.stepping import LiveLoop, Scene, offer_maker
-from drimed.environments.instance import authors_instance
+from drimed.simulation.instances import authors_instance
 
 MOST_PLAIN_STEPS = 5.0  # that a live step may cost
 BOUND_POLICIES = ("oful", "med", "dri_med")

@@ -18,8 +18,8 @@ from rich.table import Table
 
 from benchmarks import large, layout
 from benchmarks.measure import Goal, Spread, Tick
-from drimed.findings.page import write_report
-from drimed.trial import export
+from drimed.reports.page import write_report
+from drimed.trial import export as trial_export
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 
@@ -124,7 +124,7 @@ def _costs(file: Path, plan: Plan, decisions: int, tick: Tick) -> Costs:
 
     found = (
         read(lambda opened: write_report(opened, out)),
-        read(lambda opened: export.write(opened, out / "all.csv")),
+        read(lambda opened: trial_export.write(opened, out / "all.csv")),
         read(lambda opened: verify(opened.store, opened.name)),
     )
     trial.store.close()

@@ -10,9 +10,8 @@ import time
 
 import numpy as np
 
-from drimed.environments.drift import levels
-from drimed.environments.instance import Instance
-from drimed.linear.arrays import FloatArray
+from drimed.numerics.arrays import FloatArray
+from drimed.simulation.instances import Instance, levels
 
 
 class LinUCB:

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from drimed.environments.field import Deviations, FieldSetting, FieldWorld
-from drimed.experiments.rivals.known import Known
-from drimed.experiments.seasons import AFTER, staged
-from drimed.experiments.simulate import RunRecord, simulate
-from drimed.guards.margin import Tolerance
+from drimed.competitors.field_learners import Known
+from drimed.policies.guards.margin import Tolerance
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make
+from drimed.simulation.benchmark import AFTER, staged
+from drimed.simulation.runner import RunRecord, simulate
+from drimed.simulation.trial_world import Deviations, FieldSetting, FieldWorld
 
 RESIDUAL = 10.0
 TOLERANCE = Tolerance(relative=0.0, absolute=6.0)

@@ -25,16 +25,16 @@ from unittest.mock import patch
 import numpy as np
 
 from drimed.errors import HaltedError
-from drimed.learning.field.learner import Field
-from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.models.mixed.learner import Field
+from drimed.numerics.arrays import BoolArray, FloatArray
 from drimed.rehearsal import designs, scenarios
-from drimed.rehearsal.record import played
+from drimed.rehearsal.results import played
 from drimed.rehearsal.run import Plan, rehearse
 from drimed.rehearsal.scenarios import Scenario, SimulatedTrials
 from drimed.trial import template
 from drimed.trial.spec import TrialSpec
-from drimed.trial.stores import open_store
-from drimed.trial.stores.sql import SqlStore
+from drimed.trial.sql_store import SqlStore
+from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
 
 CORES = 2

@@ -19,9 +19,9 @@ from rich.table import Table
 from benchmarks import layout, plain
 from benchmarks.measure import MICRO, Spread, Tick
 from benchmarks.stepping import LiveLoop, Scene
-from drimed.environments.instance import draw_instance
-from drimed.learning.offer import Shape
+from drimed.models.offer import Shape
 from drimed.policies.registry import make
+from drimed.simulation.instances import draw_instance
 
 ARMS = (5, 10, 30, 100, 300, 1000, 3000, 10000)
 FEATURES = (4, 8, 16, 32, 64, 128)

@@ -33,7 +33,7 @@ from tests.service.serving import Processes, processes
 from tests.trial import servers
 from tests.trial.trials import BUSY, outcome
 
-from drimed.trial.stores import open_store
+from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 

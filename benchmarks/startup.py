@@ -22,7 +22,7 @@ VERBS = ("--help", "--version", "policies", "trial --help", "trial template", "t
 _EVERYTHING = "everything loaded"
 _LOAD_ALL = (
     "from drimed.cli.main import VERBS, load; [load(verb) for verb in VERBS]; "
-    "import drimed.trial.trial, drimed.trial.stores.sql, drimed.service.auth, drimed.service.demo"
+    "import drimed.trial.trial, drimed.trial.sql_store, drimed.service.auth, drimed.service.demo"
 )
 _FLOORS = {"typer": "import typer", "typer and its help": "import typer, typer.rich_utils"}
 

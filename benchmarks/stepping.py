@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from drimed import streams
-from drimed.environments.instance import Instance, quantile_control
-from drimed.learning.offer import Offer, Outcome, Shape, make_offer
-from drimed.policies.contract import AnyPolicy
+from drimed.models.offer import Offer, Outcome, Shape, make_offer
+from drimed.policies.protocol import AnyPolicy
+from drimed.simulation.instances import Instance, quantile_control
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from drimed.experiments.comparison import overall
 from drimed.formatting import short
+from drimed.simulation.benchmark import overall
 
 
 def markdown(results: dict[str, Any], wanted: list[str] | None = None) -> str:

@@ -15,11 +15,11 @@ from rich.table import Table
 from benchmarks import layout, plain
 from benchmarks.candidates import candidates, in_reading
 from benchmarks.measure import MICRO, Comparison, Goal, Spread, Tick, in_turn
-from drimed.environments.instance import Instance, authors_instance, quantile_control
-from drimed.environments.world import Setting, World
-from drimed.experiments.simulate import simulate
-from drimed.policies.contract import AnyPolicy
-from drimed.published.readings import READINGS
+from drimed.policies.protocol import AnyPolicy
+from drimed.policies.published import READINGS
+from drimed.simulation.instances import Instance, authors_instance, quantile_control
+from drimed.simulation.runner import simulate
+from drimed.simulation.worlds import Setting, World
 
 SEEDS = 128
 PUBLISHED_FASTER = 4.0  # times, per decision, in either reading

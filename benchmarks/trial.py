@@ -30,8 +30,8 @@ from tests.trial import servers
 from benchmarks import layout
 from benchmarks.measure import Comparison, Goal, Spread, Tick, in_turn
 from drimed.records import Decision, Event, Report
-from drimed.trial.stores import open_store
-from drimed.trial.stores.sql import SqlStore
+from drimed.trial.sql_store import SqlStore
+from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
 
 MOST_BARE_PAIRS = 2.0  # bare transactions in pairs, that a durable ask + tell may cost

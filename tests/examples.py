@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from drimed.guards.guard import Off
-from drimed.learning.learner import Learner, _for_each_user
-from drimed.learning.offer import Fit, Offer, make_offer
-from drimed.linear import ridge
-from drimed.linear.arrays import FloatArray
-from drimed.linear.ridge import Ridge
+from drimed.models.linear_regression import Learner, _for_each_user
+from drimed.models.offer import Fit, Offer, make_offer
+from drimed.numerics import ridge
+from drimed.numerics.arrays import FloatArray
+from drimed.numerics.ridge import Ridge
+from drimed.policies.guards.base import Off
 from drimed.policies.policy import Policy
-from drimed.rules.baselines import Greedy
+from drimed.policies.rules.simple import Greedy
 
 ARMS = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
 E1, E2, E3 = np.eye(3)

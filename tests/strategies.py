@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from drimed.learning.offer import Fit
-from drimed.linear import ridge
-from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.models.offer import Fit
+from drimed.numerics import ridge
+from drimed.numerics.arrays import BoolArray, FloatArray
 
 # Zero, equal and opposite entries are what makes arms collinear; the others are in general position.
 ENTRIES: SearchStrategy[float] = st.sampled_from([0.0, 1.0, -1.0, 0.5]) | st.floats(-1.0, 1.0).map(

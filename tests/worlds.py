@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from drimed.environments.instance import Instance, draw_instance, quantile_control
-from drimed.environments.world import Setting, World
-from drimed.experiments.simulate import policy_draws
-from drimed.guards.guard import Draw
-from drimed.learning.offer import Offer, Outcome, Shape
-from drimed.linear.arrays import FloatArray, IntArray
-from drimed.policies.contract import AnyPolicy
+from drimed.models.offer import Offer, Outcome, Shape
+from drimed.numerics.arrays import FloatArray, IntArray
+from drimed.policies.guards.base import Draw
+from drimed.policies.protocol import AnyPolicy
+from drimed.simulation.instances import Instance, draw_instance, quantile_control
+from drimed.simulation.runner import policy_draws
+from drimed.simulation.worlds import Setting, World
 
 SMALL = Shape(d=3, K=4, M=3, H=3)
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from drimed.cli.main import app
-from drimed.cli.trial.common import console
+from drimed.cli.trial import console
 from drimed.errors import DrimedError
 
 

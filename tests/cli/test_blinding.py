@@ -10,7 +10,7 @@ import pytest
 from drimed.cli.main import app
 from drimed.errors import InputError
 from drimed.service import auth
-from drimed.trial.stores import open_store
+from drimed.trial.store import open_store
 from tests.cli.commanding import CommandLine
 from tests.trial.trials import SMALL
 

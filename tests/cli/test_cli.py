@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from drimed.cli import main
 from drimed.cli.main import VERBS, app, load
-from drimed.linear import kernel
+from drimed.numerics import compiled
 from drimed.policies.registry import REGISTRY
 
 RUNNER = CliRunner()
@@ -129,13 +129,13 @@ def test_an_interrupted_run_continues_where_it_stopped(tmp_path: Path) -> None:
 
 
 def test_compiling_for_the_first_time_is_told_in_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    before = kernel.log.handlers[:], kernel.log.level
+    before = compiled.log.handlers[:], compiled.log.level
     try:
         main._tell_of_compiling()
         main._tell_of_compiling()
-        kernel.log.info(kernel.COLD)
+        compiled.log.info(compiled.COLD)
     finally:
-        kernel.log.handlers[:] = before[0]
-        kernel.log.setLevel(before[1])
+        compiled.log.handlers[:] = before[0]
+        compiled.log.setLevel(before[1])
     out, err = capsys.readouterr()
-    assert (out, err) == ("", kernel.COLD + "\n")
+    assert (out, err) == ("", compiled.COLD + "\n")

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from drimed.trial.tables.table import read
-from drimed.trial.tables.workbook import DICTIONARY
-from drimed.trial.tables.writing import sheet as written
+from drimed.trial.tables import DICTIONARY, read
+from drimed.trial.tables import sheet as written
 from tests.cli.commanding import CommandLine
 from tests.cli.test_hard_sheets import FARMS, outcomes
 

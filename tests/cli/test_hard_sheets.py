@@ -11,8 +11,7 @@ import pytest
 
 from drimed.errors import ConflictError, InputError, SpecError
 from drimed.trial import template
-from drimed.trial.tables.table import read
-from drimed.trial.tables.writing import sheet
+from drimed.trial.tables import read, sheet
 from tests.cli.commanding import CommandLine
 from tests.trial.fields import FIELD, PATIENTS
 from tests.trial.trials import SMALL

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from drimed.cli.trial.common import console
-from drimed.trial.stores import open_store
+from drimed.cli.trial import console
+from drimed.trial.store import open_store
 from tests.cli.commanding import CommandLine
 from tests.trial.forging import NAME
 from tests.trial.test_stopping import SUPERIOR, create, drifting, play

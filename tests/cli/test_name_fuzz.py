@@ -17,8 +17,7 @@ import pytest
 from drimed.errors import DrimedError, SpecError
 from drimed.trial.names import tidy
 from drimed.trial.spec import TrialSpec
-from drimed.trial.tables.table import read
-from drimed.trial.tables.writing import sheet
+from drimed.trial.tables import read, sheet
 from tests.cli.commanding import CommandLine
 from tests.trial.drawn_names import names
 from tests.trial.fields import PATIENTS

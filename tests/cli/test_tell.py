@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drimed.errors import UnconfirmedError
-from drimed.trial.stores import open_store
+from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
 from tests.cli.commanding import CommandLine
 from tests.cli.test_hard_sheets import FARMS, outcomes

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from drimed.errors import BatchError, ConflictError, DrimedError, InputError, SpecError, StoreError, UnknownNameError
-from drimed.trial.tables.writing import csv_text
+from drimed.trial.tables import csv_text
 from tests.cli.commanding import CommandLine
 from tests.trial.fields import FIELD, PATIENTS, SEASON, WAITING
 

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from drimed.cli.main import app
 from drimed.errors import InputError, ShapeError, SpecError
-from drimed.learning.offer import Offer, Shape, make_offer
+from drimed.models.offer import Offer, Shape, make_offer
+from drimed.policies.published import PublishedDri
 from drimed.policies.registry import make
-from drimed.published.dri import PublishedDri
 from drimed.service import demo
 from drimed.trial.spec import TrialSpec
-from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from tests.cli.commanding import CommandLine
 from tests.cli.test_hard_sheets import FARMS
@@ -118,7 +118,7 @@ def test_faults_of_stopping_rules_and_floors_come_with_the_others() -> None:
 def test_a_rule_of_ones_own_that_is_not_here_is_no_fault_of_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "own_policies.py").write_text("from drimed.rules.med import MED as Mine\n")
+    (tmp_path / "own_policies.py").write_text("from drimed.policies.rules.med import MED as Mine\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     line = started(tmp_path, SMALL | {"name": "own", "policy": {"name": "own_policies:Mine"}})
     line.ok("ask", "own")

@@ -13,12 +13,14 @@ import httpx
 import numpy as np
 import pytest
 
-from drimed.client import AccessError, AsyncClient, Calls, Client, ServiceError
+from drimed.client import AsyncClient, Calls, Client
 from drimed.errors import (
+    AccessError,
     BatchError,
     ConfigError,
     ConflictError,
     InputError,
+    ServiceError,
     SpecError,
     StoreError,
     UnconfirmedError,

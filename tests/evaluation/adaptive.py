@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from drimed.evaluation.confidence_sequences import Band
-from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 
 MEANS = np.array([0.4, 0.5, 0.6])
 K = len(MEANS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from drimed.evaluation.decision_log import Log, make_log
-from drimed.linear.arrays import FloatArray
+from drimed.numerics.arrays import FloatArray
 
 ARMS = ("old", "new", "other")
 K = len(ARMS)

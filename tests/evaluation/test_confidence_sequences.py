@@ -8,7 +8,7 @@ from scipy.integrate import quad
 
 from drimed.errors import ConfigError, InputError
 from drimed.evaluation.confidence_sequences import Lower, boundary, exact
-from drimed.linear.arrays import FloatArray
+from drimed.numerics.arrays import FloatArray
 
 ALPHA = 0.1
 

@@ -11,7 +11,7 @@ import pytest
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.evaluation.decision_log import Log, make_log
 from drimed.evaluation.model_checks import EpisodeSums, Monitor, calibration, residual_check
-from drimed.linear.arrays import FloatArray
+from drimed.numerics.arrays import FloatArray
 from tests.evaluation.logs import drawn
 
 

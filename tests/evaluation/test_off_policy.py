@@ -33,7 +33,7 @@ from drimed.evaluation.off_policy import (
     Weights,
     evaluate,
 )
-from drimed.linear.arrays import FloatArray
+from drimed.numerics.arrays import FloatArray
 from tests.evaluation.logs import MEANS, TARGET, drawn, value
 
 TARGETS = [TargetPolicy.uniform(), TargetPolicy.fixed("mine", TARGET), TargetPolicy.logged()]

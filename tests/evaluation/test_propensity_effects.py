@@ -16,7 +16,7 @@ from drimed.evaluation.propensity_effects import (
     exact_band,
     running_predictions,
 )
-from drimed.linear.arrays import FloatArray
+from drimed.numerics.arrays import FloatArray
 from tests.evaluation.adaptive import MEANS, K, Trials, greedy_trials, holds, naive_effect
 
 RUNS, N, ALPHA = 1000, 1000, 0.1

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from drimed.environments.drift import DRIFTS
 from drimed.errors import ConfigError, InputError
 from drimed.evaluation.regression_effects import best_probabilities, group_effects, recommend, reward_effects
-from drimed.learning.offer import Fit, Offer, Shape
-from drimed.linear.arrays import FloatArray
+from drimed.models.offer import Fit, Offer, Shape
+from drimed.numerics.arrays import FloatArray
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make
+from drimed.simulation.instances import DRIFTS
 from tests.examples import fit_of
 from tests.worlds import steps, world
 

@@ -24,7 +24,7 @@ from drimed.evaluation.residual_checks import (
     fit,
     own_lines,
 )
-from drimed.linear.arrays import FloatArray
+from drimed.numerics.arrays import FloatArray
 
 L, H, G, K = 10, 12, 4, 3
 N = L * H

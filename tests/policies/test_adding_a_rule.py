@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from drimed.policies.registry import load
-from drimed.rules.rule import Ask
+from drimed.policies.rules.base import Ask
 from drimed.trial import template
 from tests.examples import r1_fit, r1_offer
 

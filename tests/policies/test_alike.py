@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from drimed.guards.certified import Expected
-from drimed.learning.learner import Learner
-from drimed.learning.offer import Floor, Offer, Shape, make_offer
-from drimed.policies import alike
+from drimed.models.linear_regression import Learner
+from drimed.models.offer import Floor, Offer, Shape, make_offer
+from drimed.policies import policy as alike
+from drimed.policies.guards.certified import Expected
 from drimed.policies.policy import Policy
-from drimed.rules.med import MED, LinMED
+from drimed.policies.rules.med import MED, LinMED
 
 KINDS, USERS, ARMS = 3, 12, 7
 

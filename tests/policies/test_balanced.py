@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from drimed.environments.field import FieldSetting, FieldWorld
 from drimed.errors import ShapeError
-from drimed.learning.offer import Unit
-from drimed.policies.balanced import evenly
-from drimed.policies.policy import Policy
+from drimed.models.offer import Unit
+from drimed.policies.policy import Policy, evenly
 from drimed.policies.registry import make
+from drimed.simulation.trial_world import FieldSetting, FieldWorld
 
 # Blocks of one, two and three plots, and a site that has two blocks.
 SITE = np.array([0, 0, 0, 1, 1, 2, 3, 3, 3, 3, 3])

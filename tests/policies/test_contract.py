@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 from drimed import streams
-from drimed.environments.instance import Instance, draw_instance
-from drimed.environments.world import World
 from drimed.errors import NumericalError, ShapeError, UnknownNameError
-from drimed.experiments.simulate import policy_draws
-from drimed.guards.margin import Tolerance
-from drimed.learning.field.learner import Field, FieldEvidence
-from drimed.learning.learned import absorb
-from drimed.learning.learner import Evidence, Learner
-from drimed.learning.offer import Offer, Outcome, Shape
-from drimed.linear.arrays import FloatArray
-from drimed.policies.contract import AnyPolicy, from_arrays, to_arrays
+from drimed.models.linear_regression import Evidence, Learner
+from drimed.models.mixed.learner import Field, FieldEvidence
+from drimed.models.noise_estimation import absorb_learned as absorb
+from drimed.models.offer import Offer, Outcome, Shape
+from drimed.numerics.arrays import FloatArray
+from drimed.policies.guards.margin import Tolerance
 from drimed.policies.policy import Policy
+from drimed.policies.protocol import AnyPolicy, from_arrays, to_arrays
 from drimed.policies.registry import GUARDS, REGISTRY, make
+from drimed.simulation.instances import Instance, draw_instance
+from drimed.simulation.runner import policy_draws
+from drimed.simulation.worlds import World
 from tests.examples import same
 from tests.worlds import SMALL, member, one, steps, world
 

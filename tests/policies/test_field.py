@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 
 from drimed import streams
-from drimed.environments.field import Deviations, FieldSetting, FieldWorld
+from drimed.competitors.solid import SOLID
 from drimed.errors import ConfigError, InputError
-from drimed.guards.budget import Budget
-from drimed.guards.certified import Expected
-from drimed.guards.guard import Draw, Guard, Off
-from drimed.guards.margin import Tolerance
-from drimed.learning.field.learner import Field
-from drimed.learning.offer import Offer, Outcome, Shape
-from drimed.linear import student
-from drimed.policies.contract import check_policy
+from drimed.models.mixed.learner import Field
+from drimed.models.offer import Offer, Outcome, Shape
+from drimed.numerics import probability
+from drimed.policies.guards.base import Draw, Guard, Off
+from drimed.policies.guards.certified import Expected
+from drimed.policies.guards.margin import Tolerance
+from drimed.policies.guards.penalty import Budget
 from drimed.policies.policy import Policy, State
-from drimed.rules.lin_ts import LinTS
-from drimed.rules.med import MED
-from drimed.rules.solid import SOLID
+from drimed.policies.protocol import check_policy
+from drimed.policies.rules.med import MED
+from drimed.policies.rules.simple import LinTS
+from drimed.simulation.trial_world import Deviations, FieldSetting, FieldWorld
 from tests.examples import same
 
 SETTING = FieldSetting(arms=3, sites=4, plots=1, seasons=6)
@@ -135,7 +135,7 @@ def test_effects_are_the_belief_s_differences_from_the_control_with_their_deviat
         found = [part[:, 0] for part in policy.effects(state, one(user), 0.95)]
         np.testing.assert_allclose(found[0], mean - mean[:, :1], atol=1e-9)
         deviation = np.sqrt(own + own[:, :1] - 2 * cov[:, 0])
-        tail = np.asarray(student.quantile(0.95, belief.freedom))[:, None]
+        tail = np.asarray(probability.quantile(0.95, belief.freedom))[:, None]
         np.testing.assert_allclose(found[1][:, 1:], tail * deviation[:, 1:], rtol=1e-6)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 
 LONGEST = 6.0  # seconds of computing

@@ -11,17 +11,16 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, UnknownNameError
-from drimed.experiments.run import policy_digest
-from drimed.experiments.simulate import simulate
-from drimed.experiments.sweep import code_digest
-from drimed.guards.certified import Certain, Expected
-from drimed.guards.guard import Off
-from drimed.learning.learner import Learner
+from drimed.models.linear_regression import Learner
 from drimed.policies import registry
 from drimed.policies.composing import PolicySpec, parse_list
+from drimed.policies.guards.base import Off
+from drimed.policies.guards.certified import Certain, Expected
 from drimed.policies.policy import Policy
 from drimed.policies.registry import REGISTRY, find, guard_name, make, register
-from drimed.rules.oful import OFUL
+from drimed.policies.rules.simple import OFUL
+from drimed.simulation.runner import policy_digest, simulate
+from drimed.simulation.sweep import code_digest
 from tests.worlds import world
 
 MINE = '''

@@ -5,17 +5,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.environments.instance import draw_instance
 from drimed.errors import ConfigError, DrimedError, InputError, UnknownNameError
-from drimed.guards.guard import Off
-from drimed.guards.penalty import Penalty
-from drimed.learning.learner import Learner
-from drimed.learning.offer import Outcome, make_offer
+from drimed.models.linear_regression import Learner
+from drimed.models.offer import Outcome, make_offer
+from drimed.policies.guards.base import Off
+from drimed.policies.guards.penalty import Penalty
 from drimed.policies.policy import Policy
+from drimed.policies.published import PublishedDri
 from drimed.policies.registry import GUARDS, REGISTRY, make
-from drimed.published.dri import PublishedDri
-from drimed.rules.lin_ts import LinTS
-from drimed.rules.med import MED, LinMED
+from drimed.policies.rules.med import MED, LinMED
+from drimed.policies.rules.simple import LinTS
+from drimed.simulation.instances import draw_instance
 from tests.worlds import SMALL
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from drimed.errors import InputError, ShapeError
-from drimed.learning.offer import Shape, make_offer
-from drimed.linear.arrays import FloatArray
-from drimed.policies.contract import from_arrays, to_arrays
+from drimed.models.offer import Shape, make_offer
+from drimed.numerics.arrays import FloatArray
+from drimed.policies.protocol import from_arrays, to_arrays
 from drimed.policies.registry import make
 from tests.examples import same
 from tests.worlds import SMALL, steps, world

@@ -102,7 +102,7 @@ def test_components_of_variance_are_those_of_the_table() -> None:
          + block[y, g] + rng.normal(0, sd["noise"])}
         for y in range(Y) for g in range(G) for arm in ("old", "new")
     ]  # fmt: skip
-    from drimed.trial.tables.table import Table
+    from drimed.trial.tables import Table
 
     spec = TrialSpec.parse(FILE)
     found = history.of_table(spec, Table.of(rows))

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.findings.analysis import analyse
-from drimed.learning.field import many
+from drimed.models.mixed import effects
 from drimed.records import Report
 from drimed.rehearsal.designs import own
 from drimed.rehearsal.play import Season, play
 from drimed.rehearsal.scenarios import Scenario, SimulatedTrials
+from drimed.reports.analysis import analyse
 from drimed.trial.spec import TrialSpec
-from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 
 SEEDS = (11, 12)
@@ -159,7 +159,7 @@ def test_a_rehearsal_allows_for_what_is_known(monkeypatch: pytest.MonkeyPatch) -
     look = rehearsed(spec, scenario, 4)[1][-1].look
     assert look is not None
     assert look.stands[:, 1].all()
-    monkeypatch.setattr(many, "bound", lambda known, _: np.where(known > 0, 99.0, 0.0))
+    monkeypatch.setattr(effects, "bound", lambda known, _: np.where(known > 0, 99.0, 0.0))
     look = rehearsed(spec, scenario, 4)[1][-1].look
     assert look is not None
     assert not look.stands.any()
@@ -169,13 +169,13 @@ def test_a_rehearsal_allows_for_what_is_known(monkeypatch: pytest.MonkeyPatch) -
 def test_a_rehearsal_counts_the_arms_that_are_compared(
     controls: tuple[str, str], arms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted, dunnett = set(), many.dunnett
+    counted, dunnett = set(), effects.dunnett
 
     def count(arms: int, users: int = 1) -> float:
         counted.add((arms, users))
         return dunnett(arms, users)
 
-    monkeypatch.setattr(many, "dunnett", count)
+    monkeypatch.setattr(effects, "dunnett", count)
     users = {name: {"control": control} for name, control in zip(("north", "south"), controls, strict=True)}
     rehearsed(TrialSpec.read(PLAIN | {"users": users}), {"effects": {"other": {"yield": 15.0}}}, 2)
     assert counted == {(arms, 1)}

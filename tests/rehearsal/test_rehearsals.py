@@ -11,28 +11,28 @@ import numpy as np
 import pytest
 
 from drimed.errors import InputError
-from drimed.experiments.sweep import Progress
 from drimed.rehearsal import designs, history, run, scenarios
 from drimed.rehearsal.designs import OWN
 from drimed.rehearsal.find import Goal, find
-from drimed.rehearsal.measures import (
+from drimed.rehearsal.page import Results, write
+from drimed.rehearsal.quick import quick
+from drimed.rehearsal.results import (
     ALL_TIMES,
     LIKELY,
     Number,
+    Record,
     claimed,
     harm_found,
     ideal,
     measures,
     power_by_season,
 )
-from drimed.rehearsal.page import Results, write
-from drimed.rehearsal.quick import quick
-from drimed.rehearsal.record import Record
 from drimed.rehearsal.run import Plan, rehearse
 from drimed.rehearsal.scenarios import Scenario
+from drimed.simulation.sweep import Progress
 from drimed.trial.spec import TrialSpec
-from drimed.trial.stores.memory import MemoryStore
-from drimed.trial.tables.table import Table
+from drimed.trial.store import MemoryStore
+from drimed.trial.tables import Table
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.rehearsal.test_live import KNOWN, PAPER, PLAIN

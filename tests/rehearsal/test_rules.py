@@ -9,14 +9,12 @@ import pytest
 
 from drimed.errors import ConflictError
 from drimed.rehearsal import designs
-from drimed.rehearsal.measures import measures
-from drimed.rehearsal.play import Season, play
-from drimed.rehearsal.record import Record, played
-from drimed.rehearsal.rules import Watch
+from drimed.rehearsal.play import Season, Watch, play
+from drimed.rehearsal.results import Record, measures, played
 from drimed.rehearsal.scenarios import Scenario, SimulatedTrials
 from drimed.trial.events import LOOK
 from drimed.trial.spec import TrialSpec
-from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from tests.rehearsal.test_live import PAPER, PLAIN, SEEDS, TWO, contexts, reports
 

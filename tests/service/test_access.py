@@ -13,8 +13,8 @@ from drimed.errors import ConfigError, ConflictError, InputError, UnknownNameErr
 from drimed.service import app, auth
 from drimed.service.auth import RateLimit
 from drimed.service.settings import Settings
-from drimed.trial.stores import open_store
-from drimed.trial.stores.schema import tokens as table
+from drimed.trial.sql_store import tokens as table
+from drimed.trial.store import open_store
 from tests.service.conftest import Bearer
 from tests.service.serving import Running, served
 from tests.service.test_endpoints import T, ok, problem

@@ -10,8 +10,7 @@ import pytest
 
 from drimed.client import Client
 from drimed.errors import ConflictError
-from drimed.trial.stores import open_store
-from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.store import MemoryStore, open_store
 from drimed.trial.trial import Trial
 from tests.cli.commanding import CommandLine
 from tests.service.serving import Running

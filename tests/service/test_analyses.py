@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from drimed.errors import NumericalError
-from drimed.findings.analysis import analyse
+from drimed.reports.analysis import analyse
 from drimed.service import runtime
 from drimed.service.runtime import Analyses, Trials
-from drimed.trial.stores import open_store
-from drimed.trial.stores.sql import SqlStore
+from drimed.trial.sql_store import SqlStore
+from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
 from tests.trial.trials import SMALL
 

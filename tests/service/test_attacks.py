@@ -24,7 +24,7 @@ from drimed.errors import StoreError
 from drimed.service import auth, connections, runtime
 from drimed.service.runtime import Proofs
 from drimed.service.settings import FIELDS, OnePerSecond, Settings
-from drimed.trial.stores import open_store
+from drimed.trial.store import open_store
 from drimed.trial.verify import verify
 from tests.service.serving import Running, free_port, served
 from tests.service.test_endpoints import T, ok, problem

@@ -22,7 +22,7 @@ from starlette.routing import BaseRoute, Route
 
 from drimed.client import Client
 from drimed.errors import UnconfirmedError
-from drimed.findings.page import write_report
+from drimed.reports.page import write_report
 from drimed.service import auth
 from drimed.service.app import create_app
 from drimed.service.auth import COOKIE

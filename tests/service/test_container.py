@@ -19,7 +19,7 @@ import sqlalchemy as sa
 import yaml
 
 from drimed.service.settings import Settings
-from drimed.trial.stores import open_store
+from drimed.trial.store import open_store
 from tests.service.serving import PATIENCE
 from tests.trial.servers import Server
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from drimed.service import auth
 from drimed.service.settings import Settings
-from drimed.trial.stores import open_store
+from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial.servers import Server

@@ -12,7 +12,7 @@ import pytest
 from drimed.service import auth
 from drimed.service.settings import Settings
 from drimed.trial import template
-from drimed.trial.stores import open_store
+from drimed.trial.store import open_store
 from tests.service.serving import served
 
 PAGE = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ from drimed.client import Client
 from drimed.service.runtime import Analyses
 from drimed.trial import export, template
 from drimed.trial.export import Export
-from drimed.trial.tables.table import read
+from drimed.trial.tables import read
 from tests.service.serving import Running
 from tests.trial.trials import BUSY, SMALL, outcome
 
@@ -435,12 +435,12 @@ def test_the_busy_trial_takes_several_decisions_of_one_user(http: httpx.Client) 
 def test_the_checks_say_which_promise_does_not_hold(
     http: httpx.Client, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from drimed.findings import checks
+    from drimed.reports import checks as reports_checks
 
     ok(http.post(f"{T}/ask", json={}))
     events = ok(http.get(T))["events"]
     assert ok(http.get(f"{T}/checks")) == {"withdrawn": None, "alarms": [], "events": events}
-    monkeypatch.setattr(checks, "_withdrawn", lambda *_: "The promise does not hold.")
+    monkeypatch.setattr(reports_checks, "_withdrawn", lambda *_: "The promise does not hold.")
     monkeypatch.setattr(Analyses, "wait", lambda _: 0.0)
     ok(http.post(f"{T}/episodes", json={"number": 2}))  # a new state of the log is analysed again
     assert ok(http.get(f"{T}/checks"))["withdrawn"] == "The promise does not hold."

@@ -14,7 +14,7 @@ import pytest
 
 from drimed.client import Client
 from drimed.service import auth
-from drimed.trial.stores import open_store
+from drimed.trial.store import open_store
 from drimed.trial.verify import verify
 from tests.service.serving import PATIENCE, Processes, processes
 from tests.trial.trials import BUSY, outcome

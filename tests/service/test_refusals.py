@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from drimed.guards.guard import REASONS
+from drimed.policies.guards.base import REASONS
 from drimed.service.settings import Settings
 from tests.service.serving import Running, served
 from tests.service.test_endpoints import T, ok, problem

@@ -13,11 +13,11 @@ from typing import Any
 import httpx
 import pytest
 
-from drimed.findings.page import write_report
 from drimed.formatting import short
 from drimed.records import STATES
-from drimed.trial import export, roster
-from drimed.trial.tables.table import read
+from drimed.reports.page import write_report
+from drimed.trial import export, sheets
+from drimed.trial.tables import read
 from drimed.trial.trial import Trial
 from tests.service.pages.visiting import readable
 from tests.service.serving import PATIENCE, Running
@@ -99,7 +99,7 @@ def test_a_place_and_what_is_known_about_it_are_the_same_everywhere(
     http.post("/v1/trials", json=FIELD).raise_for_status()
     trial = Trial("field", running.service.store)
     with trial.writing() as tx:
-        roster.ask(tx, read(SEASON), episode=1)
+        sheets.ask(tx, read(SEASON), episode=1)
     expected = [("north", "A1", "A"), ("north", "A2", "A"), ("north", "B1", "B"), ("south", "", "")]
     export.write(trial, tmp_path / "all.csv")
     exports = [http.get("/v1/trials/field/export").text, (tmp_path / "all.csv").read_text(encoding="utf-8")]

@@ -14,7 +14,7 @@ from drimed.cli.serve import token
 from drimed.errors import UnknownNameError
 from drimed.service import app, auth
 from drimed.service.settings import Settings
-from drimed.trial.stores import open_store
+from drimed.trial.store import open_store
 
 
 def run(store: Path, *words: str) -> str:

@@ -13,8 +13,8 @@ import pytest
 from drimed.errors import NumericalError, StoreError
 from drimed.service.problems import Refusal
 from drimed.service.routing import Observed, read_json
-from drimed.trial import asking
-from drimed.trial.stores import open_store
+from drimed.trial import ask
+from drimed.trial.store import open_store
 from tests.service.conftest import Bearer
 from tests.service.serving import Running, processes
 from tests.service.test_endpoints import T, problem
@@ -53,7 +53,7 @@ def test_numbers_that_cannot_be_worked_with_are_a_matter_of_the_data(
     def fails(*_: Any, **__: Any) -> Any:
         raise NumericalError("the noise model did not settle")
 
-    monkeypatch.setattr(asking, "ask", fails)
+    monkeypatch.setattr(ask, "ask", fails)
     assert "amend them" in problem(running.http.post(f"{T}/ask", json={}), 409)["detail"]
 
 

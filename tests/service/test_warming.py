@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from drimed.linear.kernel import Spent
+from drimed.numerics.compiled import Spent
 from drimed.service import app, runtime
 from drimed.service.runtime import Analyses
 from drimed.service.settings import Settings
@@ -20,7 +20,7 @@ from tests.service.serving import Running, modules_as_before, served
 FIRST_USE = """
 import tomllib
 from drimed import MemoryStore, Trial
-from drimed.findings.analysis import analyse
+from drimed.reports.analysis import analyse
 from drimed.linear import kernel
 from drimed.service import app
 from drimed.trial import template

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drimed.trial.stores import open_store
-from drimed.trial.stores.memory import MemoryStore
-from drimed.trial.stores.store import Store
+from drimed.trial.store import MemoryStore, Store, open_store
 from tests.trial import servers
 from tests.trial.servers import Server
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from drimed.records import Report
-from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 
 MEANS = {"old": 10.0, "new": 14.0, "bad": 4.0}

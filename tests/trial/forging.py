@@ -15,12 +15,10 @@ from drimed.trial import events as kinds
 from drimed.trial import snapshots
 from drimed.trial import transaction as opened_trials
 from drimed.trial.events import START, hash_after, written
-from drimed.trial.fold import grouped
 from drimed.trial.looks import digest
 from drimed.trial.queries import Story, decision_row
-from drimed.trial.state import TrialState
-from drimed.trial.stores.memory import MemoryStore
-from drimed.trial.stores.store import DecisionRow, Store
+from drimed.trial.state import TrialState, grouped
+from drimed.trial.store import DecisionRow, MemoryStore, Store
 from drimed.trial.trial import Trial
 from tests.trial.seasons import KNOWN, RAIN, SPEC
 from tests.trial.trials import outcome

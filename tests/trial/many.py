@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from drimed.records import Report
-from drimed.trial.stores.store import Store
+from drimed.trial.store import Store
 from drimed.trial.trial import Trial
 
 ARMS, USERS = 60, 50

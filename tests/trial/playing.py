@@ -11,7 +11,7 @@ import pytest
 
 from drimed.errors import DrimedError
 from drimed.records import Decision
-from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.findings.analysis import analyse
-from drimed.learning.field.learner import Field
+from drimed.models.mixed.learner import Field
 from drimed.policies.policy import Policy
 from drimed.records import Decision, Report
+from drimed.reports.analysis import analyse
 from drimed.trial import snapshots
 from drimed.trial.trial import Trial
 from tests.trial.playing import new, verified

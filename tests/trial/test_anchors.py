@@ -10,7 +10,7 @@ import pytest
 from drimed.errors import InputError
 from drimed.records import Event, Head
 from drimed.trial import anchors
-from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial.forging import NAME, chained, recorded, stored, with_body

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from drimed.errors import InputError, SpecError
-from drimed.findings.analysis import analyse
 from drimed.records import Report
+from drimed.reports.analysis import analyse
 from drimed.trial import events as kinds
-from drimed.trial.model_free import EXACT
+from drimed.trial.estimates import EXACT
 from tests.trial.playing import new, verified
 
 USERS: dict[str, Any] = {f"site {i}": {"blocks": {"A": ["1", "2"], "B": ["3", "4"]}} for i in range(5)}

@@ -14,11 +14,10 @@ from drimed.records import Decision, Member, Report, Status
 from drimed.trial import blinding, queries, sheets, snapshots
 from drimed.trial.codes import LETTERS, codes_of
 from drimed.trial.columns import Columns
-from drimed.trial.fold import at_start, caught_up
-from drimed.trial.parts import Blinding
-from drimed.trial.spec import TrialSpec
-from drimed.trial.stores.memory import MemoryStore
-from drimed.trial.tables.table import read
+from drimed.trial.spec import Blinding, TrialSpec
+from drimed.trial.state import at_start, caught_up
+from drimed.trial.store import MemoryStore
+from drimed.trial.tables import read
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial.trials import BUSY, SMALL, outcome
@@ -49,7 +48,7 @@ def test_nothing_that_a_dry_run_shows_depends_on_what_will_be_drawn(
     changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trials that differ in their seed alone: what they draw differs, what they show before is the same."""
-    monkeypatch.setattr("drimed.trial.asking.secrets.randbits", lambda _: 5)
+    monkeypatch.setattr("drimed.trial.ask.secrets.randbits", lambda _: 5)
     plots = {"site 0": {"plots": ["1", "2", "3"]}, "site 1": {}}
     given, shown = [], []
     for seed in range(6):

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from drimed.errors import SpecError
-from drimed.guards.constraint import Guardrail
-from drimed.learning.field.learner import Field
-from drimed.learning.learner import Learner
+from drimed.models.linear_regression import Learner
+from drimed.models.mixed.learner import Field
+from drimed.policies.guards.base import Guardrail
 from drimed.policies.policy import Policy
+from drimed.policies.published import PublishedDri
 from drimed.policies.registry import REGISTRY
-from drimed.published.dri import PublishedDri
-from drimed.trial.build import build_policy, notes
+from drimed.trial.policy import build_policy, notes
 from drimed.trial.problem import Problem
 from drimed.trial.spec import TrialSpec
 

@@ -10,8 +10,8 @@ import pytest
 
 from drimed.errors import ConflictError, DrimedError, InputError, SpecError, UnknownNameError
 from drimed.records import Report
-from drimed.trial.parts import Arm, User
-from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.spec import Arm, User
+from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial.playing import KNOWN, new, nothing_written, play, refused, verified

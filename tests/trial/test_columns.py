@@ -8,11 +8,10 @@ import pytest
 
 from drimed.errors import InputError
 from drimed.records import Receipt
-from drimed.trial import name_faults, roster, sheets
+from drimed.trial import sheets, validation
 from drimed.trial.columns import CONTEXT, CONTROL, METRIC, Column, Columns
-from drimed.trial.stores.memory import MemoryStore
-from drimed.trial.tables.table import Table, read
-from drimed.trial.tables.writing import csv_text
+from drimed.trial.store import MemoryStore
+from drimed.trial.tables import Table, csv_text, read
 from drimed.trial.trial import Trial
 from tests.trial.fields import FIELD, SEASON
 from tests.trial.trials import SMALL
@@ -21,7 +20,7 @@ from tests.trial.trials import SMALL
 @pytest.fixture(autouse=True)
 def _older(monkeypatch: pytest.MonkeyPatch) -> None:
     """As before names were checked when a trial is created."""
-    monkeypatch.setattr(name_faults, "first_faults", lambda _: [])
+    monkeypatch.setattr(validation, "first_faults", lambda _: [])
 
 
 def older(metric: str, field: str) -> Trial:
@@ -60,11 +59,11 @@ def test_a_sheet_that_is_written_is_read_back_as_it_was_meant(metric: str, field
 def test_a_sheet_to_ask_with_is_filled_in_under_the_names_that_it_has(metric: str, field: str) -> None:
     trial = older(metric, field)
     name = Columns.of(trial.state().problem).named(CONTEXT, field)
-    rows = roster.blank(trial.state())
+    rows = sheets.blank(trial.state())
     assert all(name in row for row in rows)
     filled = Table.of(row | {name: "5"} for row in rows)
     with trial.writing() as tx:
-        assert [d.context for d in roster.ask(tx, filled, episode=2)] == [{field: 5.0}] * 2
+        assert [d.context for d in sheets.ask(tx, filled, episode=2)] == [{field: 5.0}] * 2
 
 
 @pytest.mark.parametrize(
@@ -96,12 +95,12 @@ def test_names_of_places_may_be_metrics_and_attributes() -> None:
     trial = Trial.create(FIELD | {"users": users, "enrolment": "open"}, MemoryStore())
     text = "user,attribute.plot,plot,rain,slope\nwest,3,,450,flat\nnorth,1,,450,flat\n"
     with trial.writing() as tx:
-        assert [d.plot for d in roster.ask(tx, read(text), episode=1)] == [None, None]
+        assert [d.plot for d in sheets.ask(tx, read(text), episode=1)] == [None, None]
     with (
         pytest.raises(InputError, match="may be the sheet's own column 'plot' or attribute 'plot'"),
         trial.writing() as tx,
     ):
-        roster.ask(tx, read(SEASON), episode=1)
+        sheets.ask(tx, read(SEASON), episode=1)
 
 
 def test_arms_can_still_be_added_to_a_trial_with_such_names_and_weights(monkeypatch: pytest.MonkeyPatch) -> None:

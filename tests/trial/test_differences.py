@@ -12,8 +12,7 @@ from drimed.records import Report
 from drimed.trial import sheets
 from drimed.trial.columns import Columns
 from drimed.trial.export import records
-from drimed.trial.tables.table import read
-from drimed.trial.tables.writing import csv_text
+from drimed.trial.tables import csv_text, read
 from drimed.trial.trial import Trial
 from tests.trial.playing import KNOWN, new, refused, verified
 

@@ -9,7 +9,7 @@ import pytest
 from drimed.errors import ConflictError, DrimedError, InputError, SpecError, UnknownNameError
 from drimed.records import Decision
 from drimed.trial import events as kinds
-from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from tests.trial.playing import refused, spec_of, verified
 
@@ -184,7 +184,7 @@ def test_nothing_is_folded_again_when_somebody_joins(monkeypatch: pytest.MonkeyP
     def folded(*_: object) -> None:
         raise AssertionError("the past was folded again")
 
-    monkeypatch.setattr("drimed.trial.fold.regrown", folded)
+    monkeypatch.setattr("drimed.trial.state.regrown", folded)
     for i in range(40):
         join(trial, f"p{i}")
     assert trial.status().users == 41

@@ -12,8 +12,8 @@ import pytest
 from drimed.records import Decision, Report
 from drimed.trial import snapshots
 from drimed.trial import transaction as opened_trials
-from drimed.trial.stores import open_store
-from drimed.trial.stores.sql import SqlStore
+from drimed.trial.sql_store import SqlStore
+from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial.playing import new, play, verified

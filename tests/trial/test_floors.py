@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from drimed.errors import SpecError
-from drimed.guards import certified, fallback
-from drimed.guards.guard import CONTROL_ONLY, MIXED, REASONS, RESTRICTED, UNCHANGED, Guarded
+from drimed.policies.guards import base, certified
+from drimed.policies.guards.base import CONTROL_ONLY, MIXED, REASONS, RESTRICTED, UNCHANGED, Guarded
 from drimed.trial.spec import TrialSpec
 from drimed.trial.verify import verify
 from tests.trial import floored
@@ -69,7 +69,7 @@ def test_logs_with_the_older_word_for_a_control_that_is_a_lottery_still_verify(m
     spec = SPEC | {"control": {"old": 0.7, "new": 0.3}, "policy": {"guard": "certain"}, "tolerance": {"absolute": 0.3}}
     newer = played(spec)
     with monkeypatch.context() as patched:
-        patched.setattr(fallback, "explained", older)
+        patched.setattr(base, "explained", older)
         patched.setattr(certified, "explained", older)
         trial = played(spec)
         told = [d.reason for d in trial.decisions()]

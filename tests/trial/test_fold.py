@@ -10,12 +10,11 @@ import pytest
 
 from drimed.errors import StoreError
 from drimed.records import Report
-from drimed.trial import fold as folding
 from drimed.trial import snapshots
+from drimed.trial import state as folding
 from drimed.trial.events import Draft, chain
-from drimed.trial.fold import OutgrownError, advanced, at_start, caught_up, fold, groups
-from drimed.trial.state import TrialState
-from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.state import OutgrownError, TrialState, advanced, at_start, caught_up, fold, groups
+from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from tests.trial.playing import KNOWN, new, play
 from tests.trial.states import contents

@@ -15,7 +15,7 @@ import pytest
 
 from drimed.records import Event, Proof
 from drimed.trial import events as kinds
-from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial.forging import (

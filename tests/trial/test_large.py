@@ -14,12 +14,9 @@ import pytest
 from drimed.errors import StoreError
 from drimed.trial import export, queries, snapshots
 from drimed.trial.export import Export
-from drimed.trial.fold import caught_up
-from drimed.trial.state import TrialState
-from drimed.trial.stores import open_store
-from drimed.trial.stores.memory import MemoryStore
-from drimed.trial.stores.sql import SqlStore
-from drimed.trial.stores.store import Ledger
+from drimed.trial.sql_store import SqlStore
+from drimed.trial.state import TrialState, caught_up
+from drimed.trial.store import Ledger, MemoryStore, open_store
 from drimed.trial.trial import Trial
 from tests.trial import many
 

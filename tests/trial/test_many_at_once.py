@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.trial import asking
+from drimed.trial import ask
 from drimed.trial.spec import TrialSpec
-from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 
@@ -39,7 +39,7 @@ def played(seasons: int = 4) -> Trial:
 @pytest.mark.parametrize("users", [2, 3])
 def test_decisions_do_not_depend_on_how_many_are_taken_at_once(users: int, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = [(d.arm, d.probabilities) for d in played().decisions()]
-    monkeypatch.setattr(asking, "NUMBERS_AT_ONCE", users * 9)
+    monkeypatch.setattr(ask, "NUMBERS_AT_ONCE", users * 9)
     trial = played()
     parts = [(d.arm, d.probabilities) for d in trial.decisions()]
     assert [arm for arm, _ in parts] == [arm for arm, _ in whole]

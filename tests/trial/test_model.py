@@ -8,9 +8,8 @@ import pytest
 
 from drimed.errors import SpecError
 from drimed.trial.covariates import Covariates
-from drimed.trial.parts import User
 from drimed.trial.problem import Problem
-from drimed.trial.spec import TrialSpec
+from drimed.trial.spec import TrialSpec, User
 
 PAPER = {"kind": "paper"}
 

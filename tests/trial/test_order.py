@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drimed.learning import learned
-from drimed.learning.learner import Evidence
-from drimed.policies.contract import to_arrays
+from drimed.models import noise_estimation
+from drimed.models.linear_regression import Evidence
 from drimed.policies.policy import Policy
+from drimed.policies.protocol import to_arrays
 from drimed.trial.state import TrialState
-from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 
@@ -109,7 +109,7 @@ def settled(trial: Trial) -> tuple[TrialState, dict[str, Any]]:
     state = known.policy.settle(known.learned)
     evidence = getattr(state, "evidence", None)
     if isinstance(evidence, Evidence) and evidence.noise is not None:  # rows that wait belong to the sums
-        state = replace(state, evidence=replace(evidence, noise=learned.absorb(evidence.noise)))
+        state = replace(state, evidence=replace(evidence, noise=noise_estimation.absorb_learned(evidence.noise)))
     return known, to_arrays(state)
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from drimed.errors import ConflictError, DrimedError, InputError, UnknownNameError
 from drimed.records import Decision
-from drimed.trial.queries import Search, search
+from drimed.trial.queries import search
+from drimed.trial.store import Search
 from drimed.trial.trial import Trial
 from tests.trial.playing import new, refused, verified
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.guards.constraint import Guardrail
+from drimed.policies.guards.base import Guardrail
 from drimed.policies.policy import Policy
 from drimed.policies.registry import REGISTRY
 from drimed.records import Report

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConflictError, InputError, UnknownNameError
-from drimed.learning.offer import Offer, make_offer
-from drimed.linear.arrays import BoolArray, FloatArray
-from drimed.trial.arms import DEPARTURE
-from drimed.trial.parts import User
-from drimed.trial.problem import Problem, Profile
-from drimed.trial.spec import TrialSpec
+from drimed.models.offer import Offer, make_offer
+from drimed.numerics.arrays import BoolArray, FloatArray
+from drimed.trial.problem import DEPARTURE, Problem, Profile
+from drimed.trial.spec import TrialSpec, User
 
 COVARIANCE = [[4.0, 3.0], [3.0, 9.0]]
 

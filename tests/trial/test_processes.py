@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from drimed.trial.fold import at_start, caught_up
-from drimed.trial.stores import open_store
+from drimed.trial.state import at_start, caught_up
+from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial import workers

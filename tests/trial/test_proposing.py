@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from drimed.linear.kernel import Spent
-from drimed.trial import asking, transaction
-from drimed.trial.stores import open_store
-from drimed.trial.stores.memory import MemoryStore
+from drimed.numerics.compiled import Spent
+from drimed.trial import ask, transaction
+from drimed.trial.store import MemoryStore, open_store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial.trials import BUSY
@@ -25,7 +24,7 @@ PATIENCE = 60.0
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, threading.Event]]:
     """Decisions for `site 0` wait for the second event, and say by the first that they do."""
     waiting, go = threading.Event(), threading.Event()
-    plain = asking.decide
+    plain = ask.decide
 
     def slow(state: Any, questions: Any, *seed: Any) -> Any:
         if questions[0].profile.user == "site 0" and not go.is_set():
@@ -33,7 +32,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, thr
             assert go.wait(PATIENCE)
         return plain(state, questions, *seed)
 
-    monkeypatch.setattr(asking, "decide", slow)
+    monkeypatch.setattr(ask, "decide", slow)
     yield waiting, go
     go.set()
 
@@ -95,7 +94,7 @@ def test_after_some_attempts_a_decision_is_taken_under_the_lock(address: str, mo
     store = open_store(address)
     trial = Trial.create(BUSY, store)
     other = Trial.open(trial.name, store)
-    plain, calls = asking.decide, list[int]()
+    plain, calls = ask.decide, list[int]()
 
     def overtaken(state: Any, questions: Any, *seed: Any) -> Any:
         calls.append(state.seq)
@@ -103,7 +102,7 @@ def test_after_some_attempts_a_decision_is_taken_under_the_lock(address: str, mo
             other.add_user(f"new {len(calls)}", {})
         return plain(state, questions, *seed)
 
-    monkeypatch.setattr(asking, "decide", overtaken)
+    monkeypatch.setattr(ask, "decide", overtaken)
     given = trial.ask("site 0", key="k")
     assert len(calls) == transaction.ATTEMPTS + 1
     assert given.id == 1
@@ -134,13 +133,13 @@ def test_a_snapshot_that_is_due_does_not_make_a_slow_decision_be_taken_again(
 ) -> None:
     monkeypatch.setattr(transaction, "SNAPSHOT_EVERY", 3)
     store, taken = open_store(address), list[int]()
-    trial, plain = Trial.create(BUSY, store), asking.decide
+    trial, plain = Trial.create(BUSY, store), ask.decide
 
     def counted(state: Any, questions: Any, *seed: Any) -> Any:
         taken.append(state.seq)
         return plain(state, questions, *seed)
 
-    monkeypatch.setattr(asking, "decide", counted)
+    monkeypatch.setattr(ask, "decide", counted)
     for i in range(6):
         trial.session.slow = True
         trial.tell(trial.ask(f"site {i % 4}").id, {"yield": 5.0})

@@ -11,12 +11,10 @@ import pytest
 import sqlalchemy as sa
 
 from drimed.records import AskRequest, Report, TellRequest
-from drimed.trial import asking, queries, snapshots, telling
-from drimed.trial.fold import at_start, caught_up
-from drimed.trial.stores import open_store
-from drimed.trial.stores.memory import MemoryStore
-from drimed.trial.stores.sql import SqlStore
-from drimed.trial.stores.store import Store
+from drimed.trial import ask, queries, snapshots, tell
+from drimed.trial.sql_store import SqlStore
+from drimed.trial.state import at_start, caught_up
+from drimed.trial.store import MemoryStore, Store, open_store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial.states import contents
@@ -87,9 +85,9 @@ def test_a_reader_never_waits_for_a_writer(store: Store, shared: bool) -> None:
     reader = trial if shared else Trial.open("small", store)
     before = contents(trial.state())
     with trial.writing() as tx:
-        telling.tell(tx, TellRequest(reports=[Report(1, {"yield": 5.0})]))
-        asking.open_episode(tx)
-        asking.ask(tx, AskRequest())
+        tell.tell(tx, TellRequest(reports=[Report(1, {"yield": 5.0})]))
+        ask.open_episode(tx)
+        ask.ask(tx, AskRequest())
         assert elsewhere(lambda: contents(reader.state())) == before
         assert elsewhere(reader.status).decisions == 2
         assert elsewhere(lambda: reader.decision(1)).state == "pending"
@@ -108,7 +106,7 @@ def test_what_a_failed_transaction_did_was_never_there(store: Store) -> None:
 
     def fail() -> None:
         with trial.writing() as tx:
-            telling.tell(tx, TellRequest(reports=[Report(1, {"yield": 5.0})]))
+            tell.tell(tx, TellRequest(reports=[Report(1, {"yield": 5.0})]))
             assert tx.state.counts.complete == 1
             raise RuntimeError
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drimed.errors import StoreError
-from drimed.trial.stores import open_store
+from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial.states import same

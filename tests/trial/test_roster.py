@@ -6,11 +6,10 @@ import pytest
 
 from drimed.errors import BatchError, InputError
 from drimed.records import Decision
-from drimed.trial import roster, sheets
+from drimed.trial import sheets
 from drimed.trial.columns import Columns
-from drimed.trial.stores.memory import MemoryStore
-from drimed.trial.tables.table import Table, read
-from drimed.trial.tables.writing import csv_text
+from drimed.trial.store import MemoryStore
+from drimed.trial.tables import Table, csv_text, read
 from drimed.trial.trial import Trial
 from tests.trial.fields import FIELD, PATIENTS, SEASON, WAITING
 
@@ -27,7 +26,7 @@ def patients() -> Trial:
 
 def ask(trial: Trial, text: str, **words: object) -> list[Decision]:
     with trial.writing() as tx:
-        return roster.ask(tx, read(text), **words)  # type: ignore[arg-type]
+        return sheets.ask(tx, read(text), **words)  # type: ignore[arg-type]
 
 
 def test_each_plot_of_a_sheet_gets_a_decision_in_its_block(field: Trial) -> None:
@@ -54,12 +53,12 @@ def test_plots_that_nobody_declared_take_the_block_of_their_row(field: Trial) ->
 
 
 def test_a_sheet_of_all_users_can_be_filled_in_and_asked_with(field: Trial) -> None:
-    rows = [row.cells for row in read(csv_text(roster.blank(field.state()))).rows]
+    rows = [row.cells for row in read(csv_text(sheets.blank(field.state()))).rows]
     assert [(r["user"], r.get("plot"), r.get("block")) for r in rows] == [
         ("north", "A1", "A"), ("north", "A2", "A"), ("north", "B1", "B"), ("south", None, None)
     ]  # fmt: skip
     with field.writing() as tx:
-        assert len(roster.ask(tx, Table.of(row | {"rain": "450", "slope": "flat"} for row in rows))) == 4
+        assert len(sheets.ask(tx, Table.of(row | {"rain": "450", "slope": "flat"} for row in rows))) == 4
 
 
 @pytest.mark.parametrize(

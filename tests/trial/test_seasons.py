@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from drimed.errors import ConflictError, DrimedError, InputError
-from drimed.findings.page import write_report
 from drimed.records import AskRequest, Report
-from drimed.trial import asking, export, seasons
-from drimed.trial.stores.memory import MemoryStore
+from drimed.reports.page import write_report
+from drimed.trial import ask as asking
+from drimed.trial import export, seasons
+from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.cli.commanding import CommandLine

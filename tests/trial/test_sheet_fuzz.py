@@ -13,8 +13,7 @@ import pytest
 from drimed.errors import InputError
 from drimed.trial import sheets
 from drimed.trial.columns import METRIC, SHEET, Column, Columns, marks_of, refuse_split_decimals
-from drimed.trial.tables.cells import is_missing, number
-from drimed.trial.tables.table import read
+from drimed.trial.tables import is_missing, number, read
 from tests.trial.drawn_sheets import METRICS, USERS, Drawn, Values, drawn
 
 SHEETS = int(os.environ.get("DRIMED_SHEETS", "2000"))
@@ -35,7 +34,7 @@ def outcomes(data: bytes) -> Values:
     marks = marks_of(table, found, NUMERIC)
     told: Values = {}
     for row in table.rows:
-        cells = sheets.meant(row, found)
+        cells = sheets.cells_by_column(row, found)
         which = sheets.decision_number(cells, marks)
         if cells.get(USER, USERS[which % len(USERS)]) != USERS[which % len(USERS)]:
             raise InputError("the decision is for another user")

@@ -8,11 +8,10 @@ import pytest
 
 from drimed.errors import BatchError, InputError
 from drimed.records import Receipt
-from drimed.trial import roster, sheets
+from drimed.trial import sheets
 from drimed.trial.columns import Columns
-from drimed.trial.stores.memory import MemoryStore
-from drimed.trial.tables.table import Record, Table, read
-from drimed.trial.tables.writing import csv_text
+from drimed.trial.store import MemoryStore
+from drimed.trial.tables import Record, Table, csv_text, read
 from drimed.trial.trial import Trial
 from tests.trial.trials import SMALL
 
@@ -53,17 +52,17 @@ def records(text: str) -> list[Record]:
 )
 def test_contexts_are_refused_with_their_row(trial: Trial, rows: list[Record], said: str) -> None:
     with pytest.raises(BatchError, match=said):
-        roster.read(trial.state(), Table.of(rows))
+        sheets.read(trial.state(), Table.of(rows))
 
 
 def test_a_column_that_is_not_there_is_named_once_with_those_that_are(trial: Trial) -> None:
     rows = [{"Farm": "north", "RAIN (sum)": "4"}, {"Farm": "south", "RAIN (sum)": "4"}]
     with pytest.raises(InputError) as error:
-        roster.read(trial.state(), Table.of(rows))
+        sheets.read(trial.state(), Table.of(rows))
     there = "the sheet has no columns 'user', 'rain'; it has 'Farm', 'RAIN (sum)'"
     assert str(error.value) == f"{there}; call 'Farm' 'user' if decisions are for them"
     with pytest.raises(InputError) as error:
-        roster.read(trial.state(), Table.of([{"who": "north", "rain": "4"}]))
+        sheets.read(trial.state(), Table.of([{"who": "north", "rain": "4"}]))
     assert str(error.value) == "the sheet has no column 'user'; it has 'who', 'rain'"
 
 

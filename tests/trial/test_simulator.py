@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.environments.world import Block, World
-from drimed.experiments.metrics import BlockLog
-from drimed.experiments.simulate import play
-from drimed.learning.offer import Shape
-from drimed.linear.arrays import FloatArray, IntArray
+from drimed.models.offer import Shape
+from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.policies.registry import make
 from drimed.records import Decision, Report
+from drimed.simulation.runner import BlockLog, play
+from drimed.simulation.worlds import Block, World
 from drimed.trial.problem import FEWEST_USERS
-from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.worlds import world

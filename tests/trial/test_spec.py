@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from drimed.errors import SpecError
 from drimed.policies.registry import REGISTRY
 from drimed.records import Fault
-from drimed.trial.faults import MOST_COEFFICIENTS
 from drimed.trial.spec import TrialSpec
+from drimed.trial.validation import MOST_COEFFICIENTS
 
 GOOD = """\
 name = "maize-2026"

@@ -24,11 +24,11 @@ from drimed.errors import (
     UnknownNameError,
 )
 from drimed.records import STATES, Receipt, Report
-from drimed.trial import queries, unlikely
+from drimed.trial import queries
+from drimed.trial import unlikely as trial_unlikely
 from drimed.trial.export import records
-from drimed.trial.queries import AMENDED, OPEN, SEARCHES, Search
 from drimed.trial.spec import TrialSpec
-from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.store import AMENDED, OPEN, SEARCHES, MemoryStore, Search
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial.model import METRICS, RANGE, Decided, Values, present
@@ -61,7 +61,7 @@ KINDS: list[dict[str, Any]] = [
 @pytest.fixture(autouse=True)
 def nothing_is_far(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values far from all others have tests of their own; here only those outside a range are asked about."""
-    monkeypatch.setattr(unlikely, "FEWEST", 10**9)
+    monkeypatch.setattr(trial_unlikely, "FEWEST", 10**9)
 
 
 class Life(RuleBasedStateMachine):

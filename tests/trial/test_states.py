@@ -10,7 +10,7 @@ from drimed.errors import ConflictError
 from drimed.records import STATES
 from drimed.trial import queries
 from drimed.trial.export import records
-from drimed.trial.queries import Search
+from drimed.trial.store import Search
 from drimed.trial.trial import Trial
 from tests.trial.playing import KNOWN, new, verified
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from drimed.findings.analysis import analyse
-from drimed.learning.field.design import FEWEST
+from drimed.models.mixed.observations import FEWEST
 from drimed.records import Report
-from drimed.trial.stores.memory import MemoryStore
+from drimed.reports.analysis import analyse
+from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 

@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConflictError, HaltedError, InputError, SpecError
-from drimed.findings.charts.progress import describe_claim as said_of
 from drimed.formatting import short
 from drimed.records import Report, unconfirmed
+from drimed.reports.charts.progress import describe_claim as said_of
 from drimed.trial import events as kinds
 from drimed.trial import snapshots
 from drimed.trial.looks import digest
 from drimed.trial.spec import TrialSpec
-from drimed.trial.stores.memory import MemoryStore
-from drimed.trial.stores.store import Store
+from drimed.trial.store import MemoryStore, Store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial.forging import NAME, chained, stored, with_body

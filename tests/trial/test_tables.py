@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from drimed.errors import DrimedError, InputError, MissingExtraError
-from drimed.trial.tables import cells, workbook
-from drimed.trial.tables.cells import Marks, marks, number
-from drimed.trial.tables.table import Record, Table, read
-from drimed.trial.tables.writing import csv_text, json_text, sheet, table_text
+from drimed.trial import tables
+from drimed.trial.tables import Marks, Record, Table, csv_text, json_text, marks, number, read, sheet, table_text
 
 
 def records(data: bytes | str, name: str = "") -> list[Record]:
@@ -186,9 +184,9 @@ def test_what_is_no_number_is_refused(value: object) -> None:
 
 def test_texts_that_a_spreadsheet_would_run_are_written_as_texts() -> None:
     for text in ("=1+1", "+1", "-1", "@a", " =1", "\t=1"):
-        assert cells.guarded(text) == f"'{text}"
-        assert cells.unguarded(cells.guarded(text)) == text
-    assert cells.unguarded("'quoted'") == "'quoted'"
+        assert tables.guarded(text) == f"'{text}"
+        assert tables.unguarded(tables.guarded(text)) == text
+    assert tables.unguarded("'quoted'") == "'quoted'"
 
 
 # Workbooks
@@ -255,7 +253,7 @@ def test_without_openpyxl_the_error_says_what_to_install(monkeypatch: pytest.Mon
     def missing(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr(workbook, "import_module", missing)
+    monkeypatch.setattr(tables, "import_module", missing)
     with pytest.raises(MissingExtraError, match=r"pip install 'drimed\[excel\]'"):
         read(data, "s.xlsx")
 

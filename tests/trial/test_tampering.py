@@ -15,9 +15,9 @@ from drimed.records import Event
 from drimed.trial import snapshots
 from drimed.trial import transaction as opened_trials
 from drimed.trial.events import hash_after, written
-from drimed.trial.fold import at_start, caught_up
-from drimed.trial.stores import open_store
-from drimed.trial.stores.sql import SqlStore
+from drimed.trial.sql_store import SqlStore
+from drimed.trial.state import at_start, caught_up
+from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial.seasons import NAME, SPEC, play, proven

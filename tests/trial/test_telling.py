@@ -11,7 +11,7 @@ import pytest
 from drimed.errors import BatchError, ConflictError, DrimedError, InputError, NumericalError, UnknownNameError
 from drimed.records import Report
 from drimed.trial import queries
-from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial.playing import KNOWN, new, nothing_written, refused, verified

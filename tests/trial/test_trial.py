@@ -8,7 +8,7 @@ import pytest
 
 from drimed.errors import ConfigError, ConflictError, InputError, UnknownNameError
 from drimed.trial.spec import TrialSpec
-from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial.playing import new, play, spec_of, verified

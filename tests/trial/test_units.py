@@ -8,10 +8,10 @@ import pytest
 
 from drimed.errors import InputError
 from drimed.rehearsal import history
-from drimed.trial import roster, sheets, units
+from drimed.trial import sheets, units
 from drimed.trial.spec import TrialSpec
-from drimed.trial.stores.memory import MemoryStore
-from drimed.trial.tables.table import Table, read
+from drimed.trial.store import MemoryStore
+from drimed.trial.tables import Table, read
 from drimed.trial.trial import Trial
 from tests.trial.trials import SMALL
 
@@ -76,14 +76,14 @@ def test_a_metric_whose_name_has_brackets_is_itself() -> None:
 
 
 def test_contexts_have_headings_with_units_too(trial: Trial) -> None:
-    found = roster.read(trial.state(), read("user,Rain (mm)\nnorth,480\nsouth,510\n"))
+    found = sheets.read(trial.state(), read("user,Rain (mm)\nnorth,480\nsouth,510\n"))
     assert found.contexts == {"north": {"rain": 480.0}, "south": {"rain": 510.0}}
     with pytest.raises(InputError, match=r"column 'rain \(cm\)' is in cm, and rain of the trial in mm"):
-        roster.read(trial.state(), read("user,rain (cm)\nnorth,48\nsouth,51\n"))
+        sheets.read(trial.state(), read("user,rain (cm)\nnorth,48\nsouth,51\n"))
 
 
 def test_what_asking_does_not_look_at_may_have_any_unit(trial: Trial) -> None:
-    found = roster.read(trial.state(), read("user;rain;yield (kg/ha)\nnorth;480;8000\nsouth;510;7000\n"))
+    found = sheets.read(trial.state(), read("user;rain;yield (kg/ha)\nnorth;480;8000\nsouth;510;7000\n"))
     assert found.contexts["north"] == {"rain": 480.0}
 
 

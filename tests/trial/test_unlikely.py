@@ -10,7 +10,7 @@ import pytest
 from drimed.errors import BatchError, ConflictError, UnconfirmedError
 from drimed.records import Fault, Receipt, Report
 from drimed.trial import sheets
-from drimed.trial.tables.table import read
+from drimed.trial.tables import read
 from drimed.trial.trial import Trial
 from drimed.trial.unlikely import Spread
 from tests.trial.playing import new, nothing_written, verified

@@ -7,10 +7,9 @@ import pytest
 from drimed.errors import StoreError
 from drimed.trial import transaction as opened_trials
 from drimed.trial.events import START, chain
-from drimed.trial.fold import at_start, caught_up
 from drimed.trial.problem import FEWEST_USERS
-from drimed.trial.stores.memory import MemoryStore
-from drimed.trial.stores.store import Ledger, Store
+from drimed.trial.state import at_start, caught_up
+from drimed.trial.store import Ledger, MemoryStore, Store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial.seasons import NAME, SPEC, VARIANTS, play, proven

@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from drimed.guards.guard import CONTROL_ONLY, MIXED, NOTHING_KEPT, REASONS, UNCHANGED, reason_text
+from drimed.policies.guards.base import CONTROL_ONLY, MIXED, NOTHING_KEPT, REASONS, UNCHANGED, reason_text
 from drimed.records import Decision, Interval
+from drimed.trial.explain import guard_did, in_words, near_control, untried, why_this_arm
 from drimed.trial.export import records
-from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
-from drimed.trial.tried import untried
-from drimed.trial.why import guard_did, in_words, near_control, why_this_arm
 from tests.trial.floored import SPEC
 
 OLD = Interval(0.0, 0.0, 0.0)

@@ -26,9 +26,8 @@ from pathlib import Path
 
 from drimed.errors import StoreError
 from drimed.trial import events as kinds
-from drimed.trial.fold import at_start, caught_up
-from drimed.trial.stores import open_store
-from drimed.trial.stores.store import Store
+from drimed.trial.state import at_start, caught_up
+from drimed.trial.store import Store, open_store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial import servers, troubles, workers

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from drimed.errors import StoreError
-from drimed.trial.stores import open_store
-from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.store import MemoryStore, open_store
 from drimed.trial.trial import Trial
 from tests.trial.trials import BUSY, outcome
 

@@ -91,7 +91,7 @@ def _tell_of_compiling() -> None:
     """One line while the numerical code is compiled for the first time, so that nobody wonders what takes so long."""
     import logging
 
-    from drimed.linear.kernel import log
+    from drimed.numerics.compiled import log
 
     if log.handlers:
         return

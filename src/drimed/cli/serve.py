@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
-from drimed.cli.trial import common
+from drimed.cli import trial as common
 from drimed.trial.events import now
-from drimed.trial.stores import open_store
+from drimed.trial.store import open_store
 
 if TYPE_CHECKING:
-    from drimed.trial.stores.sql import SqlStore
+    from drimed.trial.sql_store import SqlStore
 
 token = typer.Typer(help="Tokens for the service: make, list and revoke them.", no_args_is_help=True)
 errors = Console(stderr=True)
@@ -52,24 +52,25 @@ def serve(
     Every setting can also come from the environment (DRIMED_STORE, DRIMED_PORT, ...) or from the file.
     """
     flags = {name: value for name, value in locals().items() if name not in ("config", "demo")}
-    from drimed.service import app, auth  # a second that help does not need
+    from drimed.service import app as service_app
+    from drimed.service import auth as service_auth  # a second that help does not need
     from drimed.service.demo import show
     from drimed.service.settings import Settings
 
     settings = Settings.resolve(flags, os.environ, config)
-    guarded = app.check_access(settings)
+    guarded = service_app.check_access(settings)
     if demo:
         with closing(open_store(settings.store)) as opened:
             errors.print(Text(show(opened, settings.store)), soft_wrap=True)
     if not guarded:
         errors.print(
             "[yellow]note:[/] there are no tokens, so every program on this machine may do everything, as 'local'; "
-            f"close it with: {escape(auth.how_to(settings.store))}",
+            f"close it with: {escape(service_auth.how_to(settings.store))}",
             highlight=False,
             soft_wrap=True,
         )
     errors.print(f"serving on http://{settings.host}:{settings.port} (description: /v1/openapi.json)", highlight=False)
-    app.run(settings)
+    service_app.run(settings)
 
 
 @token.command()
@@ -88,11 +89,11 @@ def create(
     actor: common.Who = None,
 ) -> None:
     """Make a token. It is shown once; the store keeps only its hash."""
-    from drimed.service import auth
+    from drimed.service import auth as service_auth
 
     maker = common.actor_name(actor)
     with _opened(store, config, create=True) as opened:
-        made, text = auth.create_token(opened, label=label, role=role, trial=trial, days=days, actor=maker)
+        made, text = service_auth.create_token(opened, label=label, role=role, trial=trial, days=days, actor=maker)
         if trial is not None and trial not in opened.names():
             typer.echo(f"note: there is no trial {trial!r} yet", err=True)
     until = f" until {_minute(made.expires)} UTC" if made.expires else ""
@@ -103,10 +104,10 @@ def create(
 @token.command("list")
 def listed(store: Address = None, config: Config = None) -> None:
     """List all tokens, also revoked ones, without their secrets."""
-    from drimed.service import auth
+    from drimed.service import auth as service_auth
 
     with _opened(store, config) as opened:
-        tokens = auth.list_tokens(opened)
+        tokens = service_auth.list_tokens(opened)
     moment = now()
     common.show(
         [
@@ -133,10 +134,10 @@ def revoke(
     actor: common.Who = None,
 ) -> None:
     """Revoke a token. A running service refuses it within seconds."""
-    from drimed.service import auth
+    from drimed.service import auth as service_auth
 
     with _opened(store, config) as opened:
-        revoked = auth.revoke_token(opened, name, actor=common.actor_name(actor))
+        revoked = service_auth.revoke_token(opened, name, actor=common.actor_name(actor))
     common.say(f"token {revoked.label!r} ({revoked.id}) is revoked")
 
 

@@ -24,9 +24,9 @@ import numpy as np
 from scipy.special import gammainc, gammaln
 
 from drimed.errors import ConfigError, InputError
-from drimed.linear import checks
-from drimed.linear.arrays import BoolArray, FloatArray
-from drimed.linear.kernel import kernel
+from drimed.numerics import arrays
+from drimed.numerics.arrays import BoolArray, FloatArray
+from drimed.numerics.compiled import kernel
 
 TUNED_AT = 200.0  # squared scales: where V has this size the boundary is lowest
 LAST_STEP = 1e-8  # relative: after a step of Newton's as small as this the boundary is exact but for round-off,
@@ -49,7 +49,7 @@ def boundary(V: Any, alpha: float, *, scale: float = 1.0, tuned_at: float = TUNE
     >>> boundary(np.array([0.0, 100.0, 10_000.0]), 0.05).round(1).tolist()
     [12.6, 30.3, 331.1]
     """
-    checks.share("alpha", alpha)
+    arrays.share("alpha", alpha)
     if not (scale > 0 and tuned_at > 0):
         raise ConfigError(f"scale and tuned_at must be positive, got {scale} and {tuned_at}")
     a, need = tuned_at / _tightest(alpha), np.log(1 / alpha)
@@ -105,7 +105,7 @@ class Lower:
         batch: tuple[int, ...] = (),
     ) -> Lower:
         """Before any observation."""
-        checks.share("alpha", alpha)
+        arrays.share("alpha", alpha)
         if not least < most:
             raise ConfigError(f"least must be below most, got {least} and {most}")
         first = (least + most) / 2 if guess is None else guess
@@ -125,7 +125,7 @@ class Lower:
         return self._bounds(self.sums)
 
     def _running_sums(self, x: Any, used: Any) -> FloatArray:
-        x = checks.finite("x", x)
+        x = arrays.finite("x", x)
         counts: BoolArray = np.broadcast_to(np.asarray(used, bool), x.shape)
         if (counts & (x < self.least - ROUND_OFF * (self.most - self.least))).any():
             raise InputError(f"observations must be at least {self.least:g}, got {float(x[counts].min()):g}")
@@ -157,7 +157,7 @@ def exact(
     >>> bool(band.low[-1] < 0.5 < band.high[-1])
     True
     """
-    x = checks.finite("x", x)
+    x = arrays.finite("x", x)
     middle = (least + most) / 2
     shared: dict[str, Any] = {"alpha": alpha / 2, "tuned_at": tuned_at, "batch": x.shape[:-1]}
     below = Lower.start(least=least - reach, most=most, guess=middle, **shared)
@@ -174,7 +174,7 @@ def asymptotic(total: FloatArray, count: FloatArray, V: FloatArray, begun: BoolA
 
     All are (..., n). Tightest where the variance has become twice that at the beginning.
     """
-    checks.share("alpha", alpha)
+    arrays.share("alpha", alpha)
     if not V.shape[-1]:
         return Band(V, V)
     first = np.take_along_axis(V, begun.argmax(-1)[..., None], -1)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drimed.errors import ConfigError, InputError, MissingExtraError, ShapeError
-from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
 
 if TYPE_CHECKING:
     import polars as pl

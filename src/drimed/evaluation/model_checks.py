@@ -33,8 +33,8 @@ from scipy.special import logsumexp, ndtr
 
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.evaluation.decision_log import Log
-from drimed.linear import checks, pmf
-from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+from drimed.numerics import arrays, probability
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 
 PRIOR_PLAYS = 5.0  # of each arm, at its logged rate: before there is evidence, bets are small
 FEWEST = 20  # residuals of an arm and metric below which nothing is said about their variance
@@ -70,7 +70,7 @@ def calibration(logs: Iterable[Log]) -> Calibration:
             raise InputError("calibration needs the probabilities of all arms; this log has that of the arm played")
         if not arms:
             arms, expected, realised = log.arms, np.zeros(log.K), np.zeros(log.K)
-        p, played = log.probabilities, pmf.one_hot(log.action, log.K)
+        p, played = log.probabilities, probability.one_hot(log.action, log.K)
         before = realised + np.cumsum(played, axis=0) - played, expected + np.cumsum(p, axis=0) - p  # (n, K) each
         tilt = (before[0] + PRIOR_PLAYS) / (before[1] + PRIOR_PLAYS)
         stakes = stake + np.cumsum(np.log(np.vecdot(tilt, played) / np.vecdot(tilt, p)))
@@ -102,8 +102,8 @@ def residual_check(residuals: Any, arm: Any, K: int, *, level: float = 0.95) -> 
     >>> residual_check(2 * rng.standard_normal((500, 1)), np.zeros(500, int), 1).wrong_variance.tolist()
     [[True]]
     """
-    checks.share("level", level)
-    e = checks.finite("residuals", residuals)
+    arrays.share("level", level)
+    e = arrays.finite("residuals", residuals)
     a: IntArray = np.asarray(arm, np.intp)
     if e.ndim != 2 or a.shape != e.shape[:1]:
         raise ShapeError(f"residuals must be (n, M) and arm (n,), got {e.shape} and {a.shape}")
@@ -161,7 +161,7 @@ class Monitor:
     jumps: tuple[float, ...] = (1.0, 0.3, 0.1)  # lengths of change to look for, in norm bounds; equally weighted
 
     def __post_init__(self) -> None:
-        checks.share("alpha", self.alpha)
+        arrays.share("alpha", self.alpha)
         if not self.norm_bound > 0 or self.every < 1 or not self.jumps or not min(self.jumps) > 0:
             raise ConfigError("norm_bound, every and jumps must be positive")
 

@@ -30,8 +30,8 @@ from scipy.special import ndtri
 from drimed.errors import ConfigError, InputError, ShapeError, UnknownNameError
 from drimed.evaluation.confidence_sequences import Lower
 from drimed.evaluation.decision_log import ROWS, SUM_TOLERANCE, Log
-from drimed.linear import checks
-from drimed.linear.arrays import FloatArray, outer, pick
+from drimed.numerics import arrays
+from drimed.numerics.arrays import FloatArray, outer, pick
 
 NAMED_TARGETS = ("uniform", "control", "logged", "arm=NAME", "columns=PREFIX")
 SUSPECT = 4.0  # standard errors that the mean weight may be away from 1: by chance once in 16,000 logs
@@ -101,7 +101,7 @@ class TargetPolicy:
     @classmethod
     def fixed(cls, name: str, pmf: Any) -> TargetPolicy:
         """The same lottery (K,) at every decision, or one row (n, K) for each decision of the whole log."""
-        p = checks.probabilities("pmf", checks.finite("pmf", pmf))
+        p = arrays.probabilities("pmf", arrays.finite("pmf", pmf))
 
         def probabilities(log: Log) -> FloatArray:
             if p.shape[-1] != log.K:
@@ -116,7 +116,7 @@ class TargetPolicy:
     @classmethod
     def by_user(cls, name: str, pmfs: Mapping[Any, Any]) -> TargetPolicy:
         """A lottery for each user, such as a recommendation: user -> (K,)."""
-        table = {user: checks.probabilities(f"pmf of {user}", checks.finite("pmf", p)) for user, p in pmfs.items()}
+        table = {user: arrays.probabilities(f"pmf of {user}", arrays.finite("pmf", p)) for user, p in pmfs.items()}
 
         def probabilities(log: Log) -> FloatArray:
             if log.user is None:
@@ -345,7 +345,7 @@ class Interval:
         >>> round(Interval.normal(0.0, 1.0, 0.95).high, 2)
         1.96
         """
-        checks.share("level", level)
+        arrays.share("level", level)
         half = float(ndtri((1 + level) / 2)) * standard_error
         return cls(value - half, value + half, level, "normal")
 
@@ -367,7 +367,7 @@ class Anytime:
         least, most = reward_range
         if not least < most:
             raise ConfigError(f"the reward range must be from low to high, got {least} to {most}")
-        checks.share("level", level)
+        arrays.share("level", level)
         half = Lower.start(alpha=(1 - level) / 2)
         return cls(level, least, most, half, half)
 
@@ -650,7 +650,7 @@ class EvaluationPlan:
                 raise UnknownNameError("estimator", name, ESTIMATORS)
         if self.against is not None and self.against not in target_names:
             raise UnknownNameError("policy to compare with", self.against, target_names)
-        checks.share("level", self.level)
+        arrays.share("level", self.level)
 
 
 @dataclass

@@ -24,9 +24,9 @@ import numpy as np
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.evaluation import confidence_sequences
 from drimed.evaluation.confidence_sequences import Band
-from drimed.linear import checks
-from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick
-from drimed.linear.kernel import kernel
+from drimed.numerics import arrays
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
+from drimed.numerics.compiled import kernel
 
 LEAST_CHANCE = 0.01  # decisions at which an arm of the contrast had less are left out
 PLAYS = 10.0  # expected plays of the rarer arm before the asymptotic band begins
@@ -62,7 +62,7 @@ def running_predictions(
     >>> running_predictions([0, 1, 0], [4.0, 6.0, 4.0], 2)[..., 0].tolist()
     [0.0, 4.0, 4.5]
     """
-    a, r = np.asarray(action, np.intp), checks.finite("reward", reward)
+    a, r = np.asarray(action, np.intp), arrays.finite("reward", reward)
     if a.shape != r.shape:
         raise ShapeError(f"action and reward must have one shape, got {a.shape} and {r.shape}")
     codes = [np.unique(x, return_inverse=True)[1].reshape(np.shape(x)).astype(np.intp) for x in (user, season)]
@@ -86,7 +86,7 @@ def contrast(arm: int, control: Any, K: int) -> FloatArray:
         if not 0 <= int(control) < K:
             raise InputError(f"control must be an arm from 0 to {K - 1}, got {control}")
         control = np.eye(K)[int(control)]
-    pi0 = checks.probabilities("control", checks.shaped("control", checks.finite("control", control), (K,)))
+    pi0 = arrays.probabilities("control", arrays.shaped("control", arrays.finite("control", control), (K,)))
     return np.eye(K)[arm] - pi0
 
 
@@ -106,18 +106,18 @@ def effect_scores(
     `predictions` (..., n, K) must come from the past alone; without any, running means serve, and the first decision
     is left out. With a `reward_range`, predictions are kept within it, and an exact band is possible.
     """
-    e = checks.probabilities("probabilities", checks.finite("probabilities", probabilities))
+    e = arrays.probabilities("probabilities", arrays.finite("probabilities", probabilities))
     K = e.shape[-1]
-    r = checks.finite("reward", reward)
+    r = arrays.finite("reward", reward)
     a: IntArray = np.asarray(action, np.intp)
     if r.shape != a.shape or e.shape[:-1] != a.shape:
         raise ShapeError(f"action, reward and probabilities do not fit: {a.shape}, {r.shape}, {e.shape}")
-    checks.share("least_chance", least_chance)
-    g = np.broadcast_to(checks.shaped("contrast", checks.finite("contrast", contrast), (K,)), e.shape)
+    arrays.share("least_chance", least_chance)
+    g = np.broadcast_to(arrays.shaped("contrast", arrays.finite("contrast", contrast), (K,)), e.shape)
     if predictions is None:
         q = running_predictions(a, r, K)
     else:
-        q = np.broadcast_to(checks.shaped("predictions", checks.finite("predictions", predictions), (K,)), e.shape)
+        q = np.broadcast_to(arrays.shaped("predictions", arrays.finite("predictions", predictions), (K,)), e.shape)
     ends = None
     if reward_range is not None:
         least, most = reward_range

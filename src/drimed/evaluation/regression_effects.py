@@ -18,9 +18,9 @@ import numpy as np
 
 from drimed import streams
 from drimed.errors import ConfigError, InputError
-from drimed.learning.offer import Fit, Offer
-from drimed.linear import forms
-from drimed.linear.arrays import BoolArray, FloatArray, IntArray, pick
+from drimed.models.offer import Fit, Offer
+from drimed.numerics import quadratic_forms
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
 
 NUMBERS_AT_ONCE = 4_000_000  # draws times users times arms: bounds the memory
 
@@ -128,7 +128,7 @@ def _functionals(fit: Fit, w: FloatArray) -> Effects:
     """<w, theta> with its interval: (..., n, d) -> (..., n)."""
     estimate = np.matvec(w, fit.theta)
     radius = np.asarray(fit.radius * np.sqrt(fit.inflation))[..., None]
-    half = radius * np.sqrt(forms.leverages(w, fit.metric))
+    half = radius * np.sqrt(quadratic_forms.leverages(w, fit.metric))
     return Effects(estimate, estimate - half, estimate + half)
 
 

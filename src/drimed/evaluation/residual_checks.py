@@ -28,8 +28,8 @@ from scipy import sparse
 from scipy.special import fdtrc, ndtr, ndtri, stdtr
 
 from drimed.errors import ConfigError, ShapeError
-from drimed.linear import checks
-from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+from drimed.numerics import arrays
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 
 FEWEST = 20  # rows of a metric below which nothing is said
 FEWEST_UNITS = 5  # seasons, groups or users: with fewer, a line cannot be told from levels
@@ -187,7 +187,7 @@ def check_residuals(
     >>> [c.name for c in found if c.alarm]
     ['season']
     """
-    checks.share("alpha", alpha)
+    arrays.share("alpha", alpha)
     model = model or ModelDescription()
     skipped = MOVING if model.discount else ()
     parts = [

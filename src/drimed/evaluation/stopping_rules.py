@@ -27,8 +27,8 @@ from typing import Any, Literal, final, get_args
 import numpy as np
 
 from drimed.errors import ConfigError, InputError, ShapeError
-from drimed.linear import checks
-from drimed.linear.arrays import FloatArray
+from drimed.numerics import arrays
+from drimed.numerics.arrays import FloatArray
 
 Kind = Literal["superiority", "non_inferiority", "equivalence", "futility", "harm"]
 Better = Literal["higher", "lower"]
@@ -99,7 +99,7 @@ def share_of(alpha: float, kind: Kind, *, arms: int, groups: int = 1) -> float:
     >>> [round(share_of(0.06, kind, arms=3, groups=2), 3) for kind in ("superiority", "futility")]
     [0.01, 0.03]
     """
-    checks.share("alpha", alpha)
+    arrays.share("alpha", alpha)
     if arms < 1 or groups < 1:
         raise ConfigError(f"a rule has at least one arm and one group in view, got {arms} and {groups}")
     return alpha / (groups * (1 if kind in OF_ALL_ARMS else arms))

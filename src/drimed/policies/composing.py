@@ -15,13 +15,13 @@ from inspect import signature
 from typing import Any
 
 from drimed.errors import ConfigError, UnknownNameError
-from drimed.guards.guard import Guard
-from drimed.guards.margin import Tolerance
-from drimed.learning.learner import AnyLearner, Learner
-from drimed.policies.contract import AnyPolicy, check_has
+from drimed.models.linear_regression import AnyLearner, Learner
+from drimed.policies.guards.base import Guard
+from drimed.policies.guards.margin import Tolerance
 from drimed.policies.policy import Policy, settings_of
+from drimed.policies.protocol import AnyPolicy, check_has
 from drimed.policies.registry import GUARDS, LEARNERS, REGISTRY, RULES, is_place, load, make
-from drimed.rules.rule import Rule
+from drimed.policies.rules.base import Rule
 
 _FORM = re.compile(r"(?P<name>[^=+]*?)(?::(?P<settings>\s*\w+\s*=.*))?")
 

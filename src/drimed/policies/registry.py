@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from drimed.errors import ConfigError, MissingModuleError, UnknownNameError
 
 if TYPE_CHECKING:
-    from drimed.policies.contract import AnyPolicy
+    from drimed.policies.protocol import AnyPolicy
 
 GROUP = "drimed.policies"
 MODULES = "DRIMED_MODULES"
@@ -113,7 +113,7 @@ def _named(name: str, row: dict[str, Any]) -> Entry:
         return compose(named | settings, rule=row["rule"], guard=row.get("guard", "off"), defaults=defaults)
 
     def published(**settings: Any) -> AnyPolicy:
-        PublishedDri = load("drimed.published.dri:PublishedDri")
+        PublishedDri = load("drimed.policies.published:PublishedDri")
         known = PublishedDri(step=row["step"]).traits.settings
         for unknown in sorted(settings.keys() - known):
             raise UnknownNameError("setting", unknown, known)
@@ -144,7 +144,7 @@ def make(name: str, **settings: Any) -> AnyPolicy:
         given = ", ".join(f"{key} = {value!r}" for key, value in settings.items())
         raise ConfigError(f"{name} cannot be made with {given or 'no settings'}: {error}") from error
     if entry.source is not None:
-        from drimed.policies.contract import check_policy
+        from drimed.policies.protocol import check_policy
 
         check_policy(entry.build(**{k: v for k, v in settings.items() if k not in OF_THE_PROBLEM}), name)
     return made

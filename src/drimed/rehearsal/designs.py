@@ -7,8 +7,7 @@ from typing import Any
 
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make
-from drimed.trial.parts import Floors, PolicyPart
-from drimed.trial.spec import TrialSpec
+from drimed.trial.spec import Floors, PolicyPart, TrialSpec
 
 POLICY, UNIFORM, CONTROL, FIXED = "policy", "uniform", "control", "fixed"
 FLOORS = (0.1, 0.3)  # of the control, where the file has none

@@ -14,8 +14,7 @@ from typing import Any
 from drimed.errors import InputError
 from drimed.rehearsal import designs
 from drimed.rehearsal.designs import OWN, Design
-from drimed.rehearsal.measures import CLAIMS, LIKELY, PROPENSITIES, Number, measures, power_by_season
-from drimed.rehearsal.record import Record
+from drimed.rehearsal.results import CLAIMS, LIKELY, PROPENSITIES, Number, Record, measures, power_by_season
 from drimed.rehearsal.run import Plan, rehearse
 from drimed.trial.spec import TrialSpec
 

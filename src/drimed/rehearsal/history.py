@@ -19,13 +19,13 @@ import numpy as np
 
 from drimed import streams
 from drimed.errors import InputError
-from drimed.linear.arrays import BoolArray, FloatArray
+from drimed.numerics.arrays import BoolArray, FloatArray
 from drimed.rehearsal.scenarios import Scenario, control_arms
+from drimed.trial import tables
 from drimed.trial.columns import METRIC, Column, Columns
 from drimed.trial.names import tidy
 from drimed.trial.spec import TrialSpec
-from drimed.trial.tables import cells
-from drimed.trial.tables.table import Table, read, refuse
+from drimed.trial.tables import Table, read, refuse
 
 SITES = ("site", "user", "group")  # names of the column that says where
 SWEEPS = 200  # of the fit of a table by site and season plus arm: far more than it needs
@@ -154,12 +154,12 @@ _Plot = tuple[str, str, str, FloatArray]
 
 def _rows(spec: TrialSpec, table: Table, columns: Mapping[str, str]) -> list[_Plot]:
     metrics = list(spec.metrics)
-    marks = cells.marks(table.separator, (c for m in metrics for c in table.column(columns[m])))
+    marks = tables.marks(table.separator, (c for m in metrics for c in table.column(columns[m])))
     found, errors = [], {}
     told: dict[str, int] = {}  # season -> its first row, while nothing was measured in it
     measured: set[str] = set()
     for row in table.rows:
-        texts = [tidy(cells.text(row.cells.get(columns[name], ""))) for name in ("season", "site", "arm")]
+        texts = [tidy(tables.text(row.cells.get(columns[name], ""))) for name in ("season", "site", "arm")]
         if empty := [n for n, t in zip(("season", "site", "arm"), texts, strict=True) if not t]:
             errors[row.number] = f"column {empty[0]!r} is empty"
             continue
@@ -168,7 +168,7 @@ def _rows(spec: TrialSpec, table: Table, columns: Mapping[str, str]) -> list[_Pl
             continue
         try:
             given = (row.cells.get(columns[m]) for m in metrics)
-            y = np.array([np.nan if cells.is_missing(v) else cells.number(m, v, marks)
+            y = np.array([np.nan if tables.is_missing(v) else tables.number(m, v, marks)
                           for m, v in zip(metrics, given, strict=True)])  # fmt: skip
         except InputError as error:
             errors[row.number] = str(error)

@@ -7,24 +7,268 @@ later. Shapes: S trials, L seasons, n decisions of a season, H users, K arms.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from drimed import streams
-from drimed.environments.field import Response
-from drimed.guards.guard import UNCHANGED, Draw
-from drimed.learning.offer import Floor, Offer, Outcome
-from drimed.linear import pmf
-from drimed.linear.arrays import BoolArray, FloatArray, IntArray
+from drimed.evaluation import propensity_effects, regression_effects
+from drimed.models.mixed import effects
+from drimed.models.mixed.effects import ALPHA, LIKELY, is_confirmed
+from drimed.models.mixed.learner import Field
+from drimed.models.offer import Floor, Offer, Outcome
+from drimed.numerics import probability
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
+from drimed.policies.guards.base import UNCHANGED, Draw
+from drimed.policies.policy import Policy
+from drimed.policies.protocol import AnyPolicy
+from drimed.policies.rules.base import Floors
 from drimed.rehearsal.designs import CONTROL, FIXED, POLICY, UNIFORM, Design
-from drimed.rehearsal.looks import Look, look
-from drimed.rehearsal.rules import Watch
 from drimed.rehearsal.scenarios import SimulatedTrials
-from drimed.rules.floors import Floors
-from drimed.trial.state import TrialState
+from drimed.simulation.trial_world import Response
+from drimed.trial import events as kinds
+from drimed.trial import looks as trial_looks
+from drimed.trial.dataset import Gathered, outcomes
+from drimed.trial.spec import StoppingRule
+from drimed.trial.state import Counts, Episode, TrialState
+from drimed.trial.stopping import BY_HAND, Looked, after_look, due, has_floor, most_decisions
+
+# Looks at a batch of simulated trials after a season: what each would say of its arms.
+
+ONE_SIDE = 0.5 + LIKELY / 2
+Together = tuple[FloatArray, FloatArray, FloatArray, FloatArray, BoolArray]  # mean to stands of a look: (S, K) each
+
+
+@dataclass(frozen=True)
+class Look:
+    """After one season."""
+
+    estimate: FloatArray  # (S, H, K), effects on the reward
+    half: FloatArray  # (S, H, K), of the likely range
+    mean: FloatArray  # (S, K), of all users together
+    likely: FloatArray  # (S, K), half of its likely range
+    low: FloatArray  # (S, K), of its range at all times
+    high: FloatArray  # (S, K)
+    stands: BoolArray  # (S, K), whether its likely range says the same allowing for the number of arms
+    confirmed: BoolArray  # (S, K), whether enough seasons have told of arm and control for the model to say anything
+
+
+def weights(offers: Offer, some: BoolArray | None = None) -> FloatArray:
+    """Of each user in the mean effect of an arm: (H, K), over those who can get it, or over `some` (H,) of them."""
+    control = offers.control[0]
+    mine = np.ones(len(control), bool) if some is None else some
+    possible = np.ones(control.shape, bool) if offers.available is None else offers.available[0]
+    found = np.zeros(control.shape)
+    found[mine] = effects.weights(possible[mine])
+    return found
+
+
+def look(policy: AnyPolicy, state: Any, offers: Offer) -> Look:
+    """At a settled state, of offers (S, H) in a typical context; NaN and infinite where a policy estimates no effects.
+
+    Policies of the published algorithms estimate reward over noise.
+    """
+    if not isinstance(policy, Policy):
+        shape = offers.control.shape
+        nothing, endless = np.full(shape, np.nan), np.full(shape, np.inf)
+        wide = endless[:, 0]
+        all_of_them = np.ones(wide.shape, bool)
+        return Look(nothing, endless, nothing[:, 0], wide, -wide, wide, all_of_them, all_of_them)
+    estimate, half = policy.effects(state, offers, ONE_SIDE)
+    together = (_field if isinstance(policy.learner, Field) else _regression)(policy, state, offers)
+    confirmed = np.broadcast_to(is_confirmed(policy.learner, state.evidence, offers), estimate.shape).all(-2)
+    return Look(estimate, half, *together, np.asarray(confirmed))
+
+
+def _field(policy: Policy, state: Any, offers: Offer) -> Together:
+    """All users together: the mean of their rows on what lasts."""
+    learner: Any = policy.learner
+    possible = np.ones(offers.control.shape, bool) if offers.available is None else offers.available
+    found = effects.together(effects.know(learner, state.evidence, offers), offers, possible).at((..., 0))
+    low, high = found.at_all_times(ALPHA)
+    arms = effects.compared(offers.control, offers.available)
+    return found.mean, found.beyond(ONE_SIDE), low, high, effects.stands(found, None, arms, 1)
+
+
+def _regression(policy: Policy, state: Any, offers: Offer) -> Together:
+    """The same for the paper's model: its guaranteed range, as a report has it."""
+    fit = policy.fit(state)
+    found = regression_effects.group_effects(fit, offers, range(offers.control.shape[-2]))
+    share = np.asarray(ndtri(ONE_SIDE) * fit.noise_bound / fit.radius)[..., None]
+    half = share * (found.estimate - found.low)
+    return found.estimate, half, found.low, found.high, np.ones(half.shape, bool)
+
+
+# The stopping rules of the trial file in simulated trials: each is looked at as a live trial looks at itself.
+
+
+@dataclass
+class Watch:
+    """What looks have found in each trial so far."""
+
+    world: SimulatedTrials
+    looked: list[Looked] = field(default_factory=list)  # S
+    played: IntArray = field(init=False)  # (S,), seasons before a rule or a limit ended the trial, or all
+    met: list[BoolArray] = field(default_factory=list)  # (S, R) after each look
+    wrong: list[BoolArray] = field(default_factory=list)  # (S, R), with a claim that is false
+    said: dict[int, dict[str, Any]] = field(default_factory=dict)  # trial -> what its last look said
+
+    def __post_init__(self) -> None:
+        S = len(self.world.seeds)
+        self.looked = [self.world.population.state.looked] * S
+        self.played = np.full(S, self.world.setting.seasons)
+
+    @property
+    def rules(self) -> dict[str, StoppingRule]:
+        """By name, in the order of the file."""
+        stopping = self.world.population.state.spec.stopping
+        return {} if stopping is None else dict(stopping.rules)
+
+    @property
+    def acts(self) -> bool:
+        """Whether anything may end in these trials."""
+        return self.world.population.state.spec.stopping is not None
+
+    def look(self, seasons: Sequence[Season], learned: Any) -> None:
+        """After the last of these seasons, at what was learned by then."""
+        now, S = seasons[-1].number, len(self.world.seeds)
+        met, wrong = np.zeros((S, len(self.rules)), bool), np.zeros((S, len(self.rules)), bool)
+        if self.met:
+            met, wrong = self.met[-1].copy(), self.wrong[-1].copy()
+        if self.acts:
+            told = self._told(seasons)
+            for s in np.flatnonzero(self.played > now):
+                self._look(int(s), now, told, learned, met[s], wrong[s])
+        self.met.append(met)
+        self.wrong.append(wrong)
+
+    def floors(self, season: int) -> BoolArray:
+        """Whether the floor still holds for each decision of a season: (S, n)."""
+        crowd = self.world.population
+        at, state = crowd.user(season), crowd.states[season]
+        left = np.ones((len(self.looked), len(crowd.users)), bool)
+        for s, looked in enumerate(self.looked):
+            if looked.ended:
+                own = replace(state, looked=looked)
+                left[s, : len(state.users)] = [has_floor(own, user) for user in state.users]
+        return np.asarray(left[:, at])
+
+    def _look(self, s: int, now: int, told: _Told, learned: Any, met: BoolArray, wrong: BoolArray) -> None:
+        """Of one trial, before its next season, or by hand at its end."""
+        state = replace(
+            self.world.population.states[now],
+            learned=_member(learned, self.world.population.state.learned, s),
+            counts=Counts(pending=int((~told.there[s]).sum()), complete=int(told.there[s].sum())),
+            episode=Episode(now + 1),
+            looked=self.looked[s],
+        )
+        last = now == self.world.setting.seasons - 1
+        seen = told.gathered(state, s) if trial_looks.beyond_model(state) else None
+        done: set[str] = set()
+        while (cause := BY_HAND if last else due(state, opens=True)) is not None and cause not in done:
+            done.add(cause)
+            body = self.said[s] = trial_looks.says(state, seen, cause)
+            state = replace(state, looked=after_look(state.looked, now + 1, body))
+            for r, (name, said) in enumerate(zip(self.rules, body["rules"], strict=True)):
+                claims = [claim for claim in said["claims"] if claim["met"]]
+                met[r] |= bool(claims)
+                wrong[r] |= any(self._is_false(s, name, claim) for claim in claims)
+            if body["demands"] is not None and body["demands"]["kind"] == kinds.STOPPED:
+                self.played[s] = now + 1
+                break
+        self.looked[s] = replace(state.looked, demands=None)
+        most, seasons = most_decisions(state), self.world.population.seasons
+        if not last and most is not None and state.counts.decisions + len(seasons[now + 1]) > most:
+            self.played[s] = now + 1  # no room for a whole season
+
+    def _is_false(self, s: int, name: str, claim: dict[str, Any]) -> bool:
+        view, on = self.world.population.state.looked.views[name], self.rules[name].metric
+        arms = [self.world.population.state.problem.arm(found["arm"]) for found in claim["ranges"]]
+        truth = self._truth(view.by, claim["who"])[s, arms, 0 if on is None else 1 + self._metrics.index(on)]
+        return bool((view.rule(self.rules[name]).distance(truth, truth) >= 0).any())
+
+    def _truth(self, by: str, who: str) -> FloatArray:
+        """The effects for those that a claim is about; of somebody whom no look is about, for all: (S, K, 1 + M)."""
+        if (by, who) not in self._truths:
+            looked = self.world.population.looked_at
+            mine = np.array([by == "all" or who == (p.group if by == "group" else p.user) for p in looked])
+            some = mine if mine.any() else np.ones(len(looked), bool)
+            w = weights(self.world.typical, some)
+            self._truths[by, who] = np.einsum("hk,shko->sko", w, self.world.effects)
+        return self._truths[by, who]
+
+    @cached_property
+    def _truths(self) -> dict[tuple[str, str], FloatArray]:
+        return {}
+
+    @property
+    def _metrics(self) -> list[str]:
+        return self.world.population.state.problem.metrics
+
+    def _told(self, seasons: Sequence[Season]) -> _Told:
+        """Decisions so far; what is told late is not there yet."""
+        world, now = self.world, seasons[-1].number
+        last = now == world.setting.seasons - 1
+        there = [s.told.observed & (last or s.number <= now - world.setting.delay) for s in seasons]
+
+        def joined(values: list[Any]) -> Any:
+            return np.concatenate(values, 1)
+
+        return _Told(
+            episode=np.concatenate([np.full(s.action.shape[1], s.number + 1) for s in seasons]),
+            slot=np.concatenate([world.population.user(s.number) for s in seasons]),
+            arm=joined([s.action for s in seasons]),
+            probabilities=joined([s.probabilities for s in seasons]),
+            y=joined([s.told.y for s in seasons]),
+            control=joined([s.told.control for s in seasons]),
+            there=joined(there),
+            exact=all(s.exact for s in seasons),
+        )
+
+
+@dataclass(frozen=True)
+class _Told:
+    """The decisions of all trials so far."""
+
+    episode: IntArray  # (n,), from 1
+    slot: IntArray  # (n,)
+    arm: IntArray  # (S, n)
+    probabilities: FloatArray  # (S, n, K)
+    y: FloatArray  # (S, n, M), in the units of the metrics
+    control: FloatArray  # (S, n, M)
+    there: BoolArray  # (S, n)
+    exact: bool
+
+    def gathered(self, state: TrialState, s: int) -> Gathered:
+        """Those of one trial, as a live one gathers its own."""
+        n, there = len(self.slot), self.there[s][:, None]
+        y, control = (np.where(there, values[s], np.nan) for values in (self.y, self.control))
+        return Gathered(
+            state=state,
+            number=np.arange(1, n + 1),
+            episode=self.episode,
+            slot=self.slot,
+            arm=self.arm[s],
+            probabilities=self.probabilities[s],
+            propensity=pick(self.probabilities[s], self.arm[s]) if self.exact else np.full(n, np.nan),
+            held=np.zeros(n, bool),
+            context=None,
+            standing=np.zeros(n, np.intp),
+            block=np.zeros(n, np.intp),
+            **outcomes(state, self.slot, y, control),
+        )
+
+
+def _member(batch: Any, like: Any, s: int) -> Any:
+    """One member of a batch of states; `like` is a state without a batch, which tells what belongs to all members."""
+    if is_dataclass(batch) and not isinstance(batch, type):
+        parts = {f.name: _member(getattr(batch, f.name), getattr(like, f.name), s) for f in fields(batch)}
+        return type(batch)(**parts)
+    return batch[s] if isinstance(batch, np.ndarray) and batch.ndim > np.ndim(like) else batch
 
 
 @dataclass(frozen=True)
@@ -157,7 +401,7 @@ def _by_design(world: SimulatedTrials, design: Design, offers: Offer, season: in
     else:
         p = np.broadcast_to(can / can.sum(-1, keepdims=True), (S, n, K))
     if design.allocation in (CONTROL, UNIFORM):
-        action = pmf.sample(p, draws[:, :n, 0])
+        action = probability.sample(p, draws[:, :n, 0])
     elif design.allocation == FIXED:
         action = np.stack([_balanced(can, streams.generator(int(seed), f"plan {season}")) for seed in world.seeds])
     return Draw(action, p, np.full((S, n), UNCHANGED))
@@ -209,3 +453,62 @@ def _waves(user: IntArray) -> list[IntArray]:
     """The first plot of every user, then the second, and so on."""
     turn = np.array([np.count_nonzero(user[:i] == u) for i, u in enumerate(user)])
     return [np.flatnonzero(turn == t) for t in range(int(turn.max()) + 1)]
+
+
+# Ranges at all times from the propensities alone, of a batch of simulated trials.
+
+
+def propensities(
+    world: SimulatedTrials, seasons: Sequence[Season], looks: Sequence[int], alpha: float = ALPHA
+) -> FloatArray:
+    """The range of each arm's effect on the reward of all users, from what was told by each look: (S, T, K, 2).
+
+    A range at all times is computed for every decision at once, so that one pass serves all looks. Only where a look
+    has seen one user or one season so far, it predicts in another way, and has a pass of its own.
+    """
+    S, K, last = len(world.seeds), seasons[0].means.shape[-1], world.setting.seasons - 1
+    found = np.empty((S, len(looks), K, 2))
+    found[..., 0], found[..., 1] = -np.inf, np.inf
+    if not all(s.exact for s in seasons):
+        return found
+    until = [now if now == last else now - world.setting.delay for now in looks]  # the last season that is told
+    passes: dict[tuple[bool, bool], list[int]] = {}
+    for t, end in enumerate(until):
+        users = {int(u) for s in seasons if s.number <= end for u in world.population.user(s.number)}
+        passes.setdefault((len(users) > 1, end > 0), []).append(t)
+    for some in passes.values():
+        seen = [s for s in seasons if s.number <= until[some[-1]]]
+        if seen:
+            _pass(world, seen, [until[t] for t in some], alpha, found[:, some[0] : some[-1] + 1])
+    return found
+
+
+def _pass(
+    world: SimulatedTrials, seen: Sequence[Season], until: Sequence[int], alpha: float, found: FloatArray
+) -> None:
+    """Fill in the ranges after each of the seasons `until`: (S, T, K, 2)."""
+    S, _, K, _ = found.shape
+    action, reward = (np.concatenate([getattr(s, name) for s in seen], 1) for name in ("action", "reward"))
+    e = np.concatenate([s.probabilities for s in seen], 1)
+    control = np.concatenate([controls(world, s) for s in seen], 1)[0]
+    user = np.concatenate([world.population.user(s.number) for s in seen])
+    season = np.concatenate([np.full(s.action.shape[1], s.number) for s in seen])
+    whole = np.isfinite(reward).all()
+    for some in [slice(None)] if whole else [slice(s, s + 1) for s in range(S)]:
+        at = np.flatnonzero(np.isfinite(reward[some]).all(0))
+        # Nothing predicted the first decision of all, so it is left out; then place i is after decision i + 2.
+        place = np.searchsorted(season[at], until, "right") - 2
+        told = np.flatnonzero(place >= 0)
+        if not len(told):
+            continue
+        a, r, p = action[some][:, at], reward[some][:, at], e[some][:, at]
+        q = propensity_effects.running_predictions(a, r, K, user=user[at], season=season[at])
+        for k in range(K):
+            g = np.eye(K)[k] - control[at]
+            if not g.any():
+                continue
+            scored = propensity_effects.effect_scores(
+                action=a[:, 1:], reward=r[:, 1:], probabilities=p[:, 1:], contrast=g[1:], predictions=q[:, 1:]
+            )
+            band = propensity_effects.asymptotic_band(scored, alpha)
+            found[some, told, k] = np.stack([band.low[:, place[told]], band.high[:, place[told]]], -1)

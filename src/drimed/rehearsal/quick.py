@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from drimed.errors import DrimedError
-from drimed.rehearsal import designs, scenarios, words
+from drimed.rehearsal import designs, page, scenarios
 from drimed.rehearsal.designs import OWN
-from drimed.rehearsal.measures import first_claim, measures
 from drimed.rehearsal.page import main_scenario
+from drimed.rehearsal.results import first_claim, measures
 from drimed.rehearsal.run import Plan, rehearse
 from drimed.rehearsal.scenarios import SimulatedTrials
 from drimed.trial.spec import TrialSpec
-from drimed.trial.trial import Rehearsed
+from drimed.trial.transaction import Rehearsed
 
 TRIALS = 20
 LARGEST = 100  # decisions of a season times arms times metrics; more would take longer than a person waits
@@ -32,8 +32,8 @@ def quick(spec: TrialSpec, given: dict[str, scenarios.Scenario] | None = None) -
         return None, []
     plan = Plan(spec, {name: found[name]}, (designs.own(spec),), trials=TRIALS)
     m = measures(rehearse(plan, None, jobs=1)[name, OWN])
-    control, power = words.known(m, "share of control"), m[f"power, {first_claim(m)}"]
-    said = words.short_notes(name, trials.setting.seasons, m, own=given is not None and name in given)
+    control, power = page.known(m, "share of control"), m[f"power, {first_claim(m)}"]
+    said = page.short_notes(name, trials.setting.seasons, m, own=given is not None and name in given)
     kept: Rehearsed = {
         "hash": plan.hash(),
         "scenario": name,

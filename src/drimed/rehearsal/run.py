@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from drimed.errors import ConfigError
-from drimed.experiments.sweep import code_digest, sweep
-from drimed.rehearsal import designs
+from drimed.rehearsal import designs as rehearsal_designs
 from drimed.rehearsal.designs import OWN, Design
 from drimed.rehearsal.history import History
-from drimed.rehearsal.record import Record, played
+from drimed.rehearsal.results import Record, played
 from drimed.rehearsal.scenarios import Scenario, SimulatedTrials
+from drimed.simulation.sweep import code_digest, sweep
 from drimed.trial.spec import TrialSpec
 
 BLOCK = 50  # trials that are computed side by side
@@ -93,8 +93,8 @@ class Plan:
     @staticmethod
     def everything(spec: TrialSpec, scenarios: dict[str, Scenario], **given: Any) -> Plan:
         """The trial and all designs that are rehearsed beside it."""
-        beside = (*designs.without_learning(spec), *designs.variants(spec))
-        return Plan(spec, scenarios, (designs.own(spec), *beside), **given)
+        beside = (*rehearsal_designs.without_learning(spec), *rehearsal_designs.variants(spec))
+        return Plan(spec, scenarios, (rehearsal_designs.own(spec), *beside), **given)
 
     def tasks(self) -> dict[tuple[str, str], Rehearsal]:
         """By scenario and design."""

@@ -20,21 +20,20 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from drimed import streams
-from drimed.environments.field import Past, Response, TrialSetting, TrialWorld
 from drimed.errors import DrimedError, InputError, SpecError, UnknownNameError
-from drimed.learning.offer import Offer
-from drimed.linear.arrays import FloatArray, IntArray
+from drimed.models.offer import Offer
+from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.records import Fault
+from drimed.simulation.trial_world import Past, Response, TrialSetting, TrialWorld
 from drimed.trial import lines
+from drimed.trial.covariates import block_key
+from drimed.trial.decoding import decode_utf
 from drimed.trial.events import CREATED, Draft, beginning, chain
-from drimed.trial.numbers import block_key
-from drimed.trial.parts import Cohort, Finite, Name, NotNegative, Part, Share, Text, User
 from drimed.trial.plots import Place, places
 from drimed.trial.problem import Profile
 from drimed.trial.sentences import readable
-from drimed.trial.spec import TrialSpec
+from drimed.trial.spec import Cohort, Finite, Name, NotNegative, Part, Share, Text, TrialSpec, User
 from drimed.trial.state import TrialState
-from drimed.trial.tables.decoding import decode_utf
 
 SEASONS = 6  # where nothing says how many
 PEOPLE = 20  # who come in each season, where people join and nothing says how many

@@ -17,9 +17,6 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from drimed.errors import InputError, SpecError, UnknownNameError
-from drimed.findings.analysis import Analysis
-from drimed.findings.effects import own_effects
-from drimed.findings.regression import Inference
 from drimed.records import (
     AmendRequest,
     AskRequest,
@@ -38,6 +35,9 @@ from drimed.records import (
     Status,
     TellRequest,
 )
+from drimed.reports.analysis import Analysis
+from drimed.reports.effects import own_effects
+from drimed.reports.regression import Inference
 from drimed.service import problems
 from drimed.service.auth import ANY, ASK_TELL, BLINDED, MANAGE, READ, TELL
 from drimed.service.problems import Problem, Refusal, unavailable
@@ -56,19 +56,20 @@ from drimed.service.routing import (
     service_of,
 )
 from drimed.service.runtime import Reply, Service
-from drimed.trial import asking, looked, queries, telling, template
+from drimed.trial import ask as asking
+from drimed.trial import queries, tables, template
+from drimed.trial import state as looked
+from drimed.trial import tell as telling
 from drimed.trial.blinding import blinded, blinded_history, blinded_member, blinded_status
-from drimed.trial.build import notes
 from drimed.trial.changes import CHANGES, Body, Change, Label, Reason
+from drimed.trial.decoding import decode_utf
 from drimed.trial.events import CREATED, KINDS, LOOK, written
 from drimed.trial.export import in_workbook, stream
-from drimed.trial.parts import Finite, User, Value
+from drimed.trial.policy import notes
 from drimed.trial.problem import Problem as TrialProblem
-from drimed.trial.queries import Search
-from drimed.trial.spec import TrialSpec
+from drimed.trial.spec import Finite, TrialSpec, User, Value
 from drimed.trial.state import TrialState
-from drimed.trial.tables import workbook
-from drimed.trial.tables.decoding import decode_utf
+from drimed.trial.store import Search
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
@@ -673,7 +674,7 @@ _EXPORT["responses"][200] |= {
     "description": "One record for each decision (data dictionary: docs/trial.md).",
     "content": {
         "text/csv": {"schema": {"type": "string"}},
-        workbook.MEDIA: {"schema": {"type": "string", "format": "binary"}},
+        tables.MEDIA: {"schema": {"type": "string", "format": "binary"}},
     },
 }
 
@@ -695,7 +696,7 @@ async def export(
     }
     if format == "xlsx":
         opened = await service.read(trial, lambda t: t)
-        return Response(await service.run_heavy(lambda: in_workbook(opened)), 200, headers, workbook.MEDIA)
+        return Response(await service.run_heavy(lambda: in_workbook(opened)), 200, headers, tables.MEDIA)
     pieces = await service.read(trial, lambda t: stream(t, format))
     media = "text/csv; charset=utf-8" if format == "csv" else JSON
     return StreamingResponse(_pieces(service, pieces), 200, headers, media)

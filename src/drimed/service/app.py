@@ -25,18 +25,17 @@ from uvicorn.supervisors import Multiprocess
 
 from drimed import __version__
 from drimed.errors import ConfigError, DrimedError
-from drimed.findings.analysis import analyse
-from drimed.linear import kernel
+from drimed.numerics import compiled as kernel
 from drimed.policies.registry import MODULES
 from drimed.records import Report
+from drimed.reports.analysis import analyse
 from drimed.service import api, auth, connections, problems
 from drimed.service.pages import base, read, write
 from drimed.service.problems import Problem, Refusal
 from drimed.service.routing import LARGE, MEDIA, METRICS_FOLDER, Observed
 from drimed.service.runtime import Service
 from drimed.service.settings import Settings, log_configuration
-from drimed.trial.stores import open_store
-from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.store import MemoryStore, open_store
 from drimed.trial.trial import Trial
 
 ABOUT = """Live trials over HTTP: create one, ask which arm each user gets, report the outcome, and prove the whole log

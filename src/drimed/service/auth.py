@@ -25,8 +25,8 @@ from drimed.errors import ConflictError, InputError, UnknownNameError
 from drimed.service.problems import Refusal
 from drimed.service.settings import Settings, is_loopback
 from drimed.trial.events import now
-from drimed.trial.stores.schema import tokens as table
-from drimed.trial.stores.sql import SqlStore
+from drimed.trial.sql_store import SqlStore
+from drimed.trial.sql_store import tokens as table
 
 BLINDED, READ, ASK_TELL, MANAGE = ROLES = ("blinded", "read", "ask-tell", "manage")
 # Permissions of addresses, and the roles that have them. An address is closed to blinded callers unless it says ANY or

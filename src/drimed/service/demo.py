@@ -11,7 +11,7 @@ import numpy as np
 
 from drimed.records import Decision, Report
 from drimed.trial.spec import TrialSpec
-from drimed.trial.stores.store import Store
+from drimed.trial.store import Store
 from drimed.trial.trial import Trial
 
 SEASONS = 6

@@ -30,19 +30,18 @@ from sqlalchemy.exc import IntegrityError
 from starlette.requests import ClientDisconnect, HTTPConnection
 
 from drimed.errors import ConflictError, DrimedError, StoreError, UnknownNameError
-from drimed.findings.analysis import Analysis, analyse
-from drimed.linear import kernel
+from drimed.numerics import compiled as kernel
 from drimed.records import LONGEST_KEY, Proof
+from drimed.reports.analysis import Analysis, analyse
 from drimed.service import auth
 from drimed.service.connections import origin
 from drimed.service.problems import Refusal, refusal, unavailable
 from drimed.service.settings import Settings
 from drimed.trial.events import now
 from drimed.trial.spec import TrialSpec
-from drimed.trial.stores import open_store
-from drimed.trial.stores.schema import requests as answers
-from drimed.trial.stores.sql import SqlStore
-from drimed.trial.stores.store import Ledger
+from drimed.trial.sql_store import SqlStore
+from drimed.trial.sql_store import requests as answers
+from drimed.trial.store import Ledger, open_store
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from drimed.errors import ConfigError, UnknownNameError
-from drimed.trial.stores import DEFAULT
+from drimed.trial.store import DEFAULT
 
 PREFIX = "DRIMED_"
 FIELDS = "drimed_fields"  # attribute of a log record: what is logged beside its message

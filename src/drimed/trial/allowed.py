@@ -1,6 +1,6 @@
 """What may be recorded in which state: one statement of the rules.
 
-Asking, telling and changing refuse with these functions what cannot be; `drimed.trial.possible` holds every event to
+Asking, telling and changing refuse with these functions what cannot be; `drimed.trial.checks` holds every event to
 them, when it is recorded and when a log is proven. Names and values that a newer version asks about or refuses are no
 rule of this kind: a log that was allowed when it was written stays so.
 """
@@ -14,13 +14,13 @@ from typing import Any
 from drimed.errors import ConflictError, InputError, SpecError, UnknownNameError
 from drimed.records import MISSING, Fault, Path
 from drimed.trial import events as kinds
-from drimed.trial import faults
-from drimed.trial.parts import Arm, Stopping, User
+from drimed.trial import validation
 from drimed.trial.problem import Profile
 from drimed.trial.queries import Story
+from drimed.trial.spec import Arm, Stopping, User
 from drimed.trial.state import TrialState
 from drimed.trial.stopping import most_decisions
-from drimed.trial.stopping_faults import stopping_faults
+from drimed.trial.validation import stopping_faults
 
 FROM = {kinds.PAUSED: ("running",), kinds.RESUMED: ("paused",), kinds.STOPPED: ("running", "paused")}
 
@@ -135,12 +135,12 @@ def new_user(state: TrialState, user: str) -> None:
 def user_faults(state: TrialState, user: User, at: Path, others: Iterable[User] = ()) -> Iterator[Fault]:
     """What does not fit the trial as it stands; `others` join together with this user."""
     spec = state.spec
-    yield from faults.user_faults(spec, user, at)
+    yield from validation.user_faults(spec, user, at)
     yield from state.problem.covariates.faults(user.attributes or {}, (*at, "attributes"))
     # Where noise is learned from control plots, all of them have the control of the first user.
     before = [profile.definition for profile in islice(state.profiles.values(), 1)]
     first = next((spec.resolved(u).control for u in (*before, *others)), None)
-    yield from faults.plot_faults(spec, state.policy, spec.resolved(user).control, first, (*at, "control"))
+    yield from validation.plot_faults(spec, state.policy, spec.resolved(user).control, first, (*at, "control"))
 
 
 def not_retired(state: TrialState, profile: Profile) -> None:
@@ -154,8 +154,8 @@ def new_arm(state: TrialState, name: str, arm: Arm) -> None:
     """A new name, and described as the others are."""
     if name in state.spec.arms:
         raise ConflictError(f"there is an arm {name!r} already; a changed arm is a new arm with a new name", ("name",))
-    sound(faults.arm_faults(state.spec, name, arm))
-    sound(faults.floor_faults(state.spec, len(state.problem.arms) + 1))
+    sound(validation.arm_faults(state.spec, name, arm))
+    sound(validation.floor_faults(state.spec, len(state.problem.arms) + 1))
 
 
 def retirable(state: TrialState, arm: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from drimed.errors import InputError
 from drimed.records import Head
 from drimed.trial import events as kinds
-from drimed.trial.stores.store import Ledger
+from drimed.trial.store import Ledger
 
 _LINE = re.compile(r"(?P<time>\S+) (?P<trial>\S+) (?P<event>[1-9][0-9]{0,9}) (?P<hash>[0-9a-f]{64})")
 

@@ -15,7 +15,7 @@ from drimed.trial import allowed, queries
 from drimed.trial import events as kinds
 from drimed.trial.events import Draft
 from drimed.trial.state import TrialState
-from drimed.trial.stores.store import Ledger
+from drimed.trial.store import Ledger
 from drimed.trial.transaction import Transaction
 
 

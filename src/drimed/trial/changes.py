@@ -13,17 +13,17 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from drimed.records import Look, Opening, Status
-from drimed.trial import allowed, blinding, enrolling, faults, looking
+from drimed.trial import allowed, ask, blinding, looking, validation
 from drimed.trial import events as kinds
-from drimed.trial.build import build_policy
-from drimed.trial.enrolling import valid
+from drimed.trial.ask import valid
 from drimed.trial.events import Draft
-from drimed.trial.fold import with_arm
-from drimed.trial.name_faults import direction_faults, name_faults, tidied
 from drimed.trial.names import tidy
-from drimed.trial.parts import Arm, ArmNoise, Control, Finite, Stopping, User, Value
+from drimed.trial.policy import build_policy
 from drimed.trial.problem import Problem
+from drimed.trial.spec import Arm, ArmNoise, Control, Finite, Stopping, User, Value
+from drimed.trial.state import with_arm
 from drimed.trial.transaction import Transaction
+from drimed.trial.validation import direction_faults, name_faults, tidied
 
 Label = Annotated[str, Field(min_length=1, max_length=100)]
 Reason = Annotated[str, Field(max_length=2000, description="Why; it is kept in the log.")]
@@ -142,7 +142,7 @@ def change_preference(tx: Transaction, user: str, preference: Mapping[str, float
     new: User = valid(User, {"preference": weights}, ("users", user))
     at, spec = ("users", user, "preference"), tx.state.spec
     weighed = new.preference or {}
-    allowed.sound([*faults.preference_faults(spec, weighed, at), *direction_faults(spec, weighed, at)])
+    allowed.sound([*validation.preference_faults(spec, weighed, at), *direction_faults(spec, weighed, at)])
     tx.append([Draft(kinds.PREFERENCE, {"preference": new.preference, "reason": reason}, user=user)])
 
 
@@ -174,7 +174,7 @@ def add_arm(
     if own is not None:
         body["noise"] = {name: own.model_dump(mode="json", exclude_none=True)}
     grown = with_arm(state.spec, body)
-    allowed.sound(faults.cross_faults(grown))
+    allowed.sound(validation.cross_faults(grown))
     build_policy(grown, Problem(grown).shape.d)
     tx.append([Draft(kinds.ARM, body)])
 
@@ -208,7 +208,7 @@ def turn(tx: Transaction, kind: str, reason: str) -> None:
 
 def _add_user(tx: Transaction, body: UserBody) -> None:
     definition = body.model_dump(exclude={"name", "confirm"}, exclude_none=True)
-    enrolling.add_user(tx, body.name, definition, confirm=body.confirm)
+    ask.add_user(tx, body.name, definition, confirm=body.confirm)
 
 
 def _add_arm(tx: Transaction, body: ArmBody) -> None:

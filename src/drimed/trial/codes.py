@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from drimed.records import Fault
 from drimed.trial.names import folded, hidden
-from drimed.trial.parts import Blinding
-from drimed.trial.spec import TrialSpec
+from drimed.trial.spec import Blinding, TrialSpec
 
 LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # without those that are easily mistaken for each other
 LENGTH = 4  # about a million codes

@@ -14,14 +14,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from drimed.errors import InputError, UnknownNameError
-from drimed.trial import units
+from drimed.trial import units as trial_units
 from drimed.trial.names import folded, tidy
-from drimed.trial.parts import Attribute, ContextField, Metric
 from drimed.trial.problem import Problem
-from drimed.trial.spec import TrialSpec
-from drimed.trial.tables.cells import Marks, marks
-from drimed.trial.tables.splitting import decimal_by_comma
-from drimed.trial.tables.table import Table, refuse
+from drimed.trial.spec import Attribute, ContextField, Metric, TrialSpec
+from drimed.trial.tables import Marks, Table, decimal_by_comma, marks, refuse
 
 # Columns that sheets have of their own, whatever the trial.
 OWN = ("decision", "episode", "user", "plot", "block", "cohort", "group", "arm", "propensity", "reason")
@@ -153,10 +150,12 @@ class Columns:
     def _split(self, name: str) -> tuple[list[Column], str]:
         """What a heading with a unit may be, and the unit; one without brackets counts where a unit is declared."""
         exact, loose = self._spelled
-        for base, unit, bracketed in units.splits(name):
+        for base, unit, bracketed in trial_units.splits(name):
             may = [c for c in exact.get(tidy(base)) or loose.get(folded(base)) or () if c.part in PARTS]
             declared = [self.units[c] for c in may if c in self.units]
-            if any(units.same(unit, d) for d in declared) or (units.is_one(unit) and (declared or (may and bracketed))):
+            if any(trial_units.same(unit, d) for d in declared) or (
+                trial_units.is_one(unit) and (declared or (may and bracketed))
+            ):
                 return may, unit
         return [], ""
 
@@ -166,7 +165,7 @@ class Columns:
         declared = self.units.get(column, "")
         if not declared or tidy(name) in exact or folded(name) in loose:
             return None
-        if units.same(unit := self._split(name)[1], declared):
+        if trial_units.same(unit := self._split(name)[1], declared):
             return None
         plain = self.named(column.part, column.name)
         return (

@@ -15,18 +15,16 @@ from typing import IO, Any
 
 from drimed.errors import InputError, StoreError
 from drimed.evaluation.decision_log import polars
-from drimed.guards.guard import reason_text
 from drimed.outputs import replacing
-from drimed.trial import queries, snapshots
+from drimed.policies.guards.base import reason_text
+from drimed.trial import queries, snapshots, tables
 from drimed.trial.columns import control_plot
 from drimed.trial.events import DECISION
-from drimed.trial.fold import OutgrownError
-from drimed.trial.parts import LARGEST
 from drimed.trial.queries import Story
 from drimed.trial.seasons import COLUMNS
-from drimed.trial.state import TrialState
-from drimed.trial.tables import workbook
-from drimed.trial.tables.writing import csv_line, csv_lines, csv_text
+from drimed.trial.spec import LARGEST
+from drimed.trial.state import OutgrownError, TrialState
+from drimed.trial.tables import csv_line, csv_lines, csv_text
 from drimed.trial.trial import Trial
 
 AT_ONCE = 250  # decisions that are read together, and sent as one piece
@@ -144,7 +142,7 @@ class Export:
     def workbook(self, out: IO[bytes], *, whole: bool = False) -> int:
         """The same as a workbook; returns the number of its decisions."""
         rows = (row for some in self.chunks(whole=whole) for row in some)
-        return workbook.save(list(self.columns), rows, out)
+        return tables.save(list(self.columns), rows, out)
 
 
 def in_workbook(trial: Trial) -> bytes:
@@ -263,7 +261,7 @@ def _table(trial: Trial, path: Path, form: str, *, whole: bool) -> int:
         return _parquet(made, path, whole=whole)
     count = 0
     with path.open("wb") as out:
-        if form == workbook.SUFFIX:
+        if form == tables.SUFFIX:
             return made.workbook(out, whole=whole)
         for piece, rows in (made.json if form == ".json" else made.csv)(whole=whole):
             out.write(piece)

@@ -6,9 +6,9 @@ from drimed.errors import HaltedError, InputError
 from drimed.records import Look
 from drimed.trial import events as kinds
 from drimed.trial.events import Draft
-from drimed.trial.looked import record
 from drimed.trial.looks import look
-from drimed.trial.parts import Stopping
+from drimed.trial.spec import Stopping
+from drimed.trial.state import record
 from drimed.trial.stopping import BY_HAND, due, fresh
 from drimed.trial.transaction import Transaction
 

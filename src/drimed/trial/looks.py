@@ -15,13 +15,13 @@ import numpy as np
 
 from drimed.evaluation.stopping_rules import OF_ALL_ARMS
 from drimed.records import unconfirmed
-from drimed.trial import model_free, model_ranges
-from drimed.trial.gather import Gathered, gather
-from drimed.trial.left_over import model_is_wrong
-from drimed.trial.parts import StoppingRule
+from drimed.trial import estimates
+from drimed.trial.dataset import Gathered, gather
+from drimed.trial.estimates import model_is_wrong
+from drimed.trial.spec import StoppingRule
 from drimed.trial.state import TrialState
 from drimed.trial.stopping import DOES, View, called, claim_key, limits, whose
-from drimed.trial.stores.store import Ledger
+from drimed.trial.store import Ledger
 
 Ranges = Mapping[tuple[str, str], tuple[float, float]]  # name of a group or user, and arm -> low, high
 
@@ -84,14 +84,14 @@ def _said(state: TrialState, seen: Gathered | None, name: str, rule: StoppingRul
     alpha = view.alpha(rule)
     told: Mapping[tuple[str, str], int] = {}  # seasons that have, where that matters
     if rule.evidence == "model":
-        told = model_ranges.seasons(state, members, view.arms, metric=rule.metric)
-        found: Ranges = model_ranges.ranges(
+        told = estimates.seasons(state, members, view.arms, metric=rule.metric)
+        found: Ranges = estimates.ranges(
             state, members, view.arms, alpha=alpha, metric=rule.metric, own=view.by == "user"
         )
     else:
         assert seen is not None
         exact = rule.evidence == "exact"
-        found = model_free.ranges(seen, members, view.arms, alpha=alpha, metric=rule.metric, exact=exact)
+        found = estimates.ranges_model_free(seen, members, view.arms, alpha=alpha, metric=rule.metric, exact=exact)
     claims = []
     for who in view.names:
         if rule.kind in OF_ALL_ARMS:
@@ -99,7 +99,7 @@ def _said(state: TrialState, seen: Gathered | None, name: str, rule: StoppingRul
             claims.append(_claim(rule, view, who, rule.arm, arms, found, told))
         else:
             claims += [_claim(rule, view, who, arm, [arm], found, told) for arm in view.arms]
-    on = model_free.REWARD if rule.metric is None else rule.metric
+    on = estimates.REWARD if rule.metric is None else rule.metric
     asked = {"rule": name, "kind": rule.kind, "on": on, "margin": rule.margin, "better": view.better}
     said = asked | {"evidence": rule.evidence, "alpha": alpha, "claims": claims}
     if wrong is None or rule.evidence != "model":

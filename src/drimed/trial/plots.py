@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from drimed.errors import ConflictError, InputError, UnknownNameError
 from drimed.records import Path, Plots
 from drimed.trial import allowed
-from drimed.trial.name_faults import name_faults
+from drimed.trial.covariates import plot_key
 from drimed.trial.names import first_twice, tidy
-from drimed.trial.numbers import plot_key
 from drimed.trial.state import TrialState
+from drimed.trial.validation import name_faults
 
 
 @dataclass(frozen=True)

@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 
 from drimed.errors import InputError, UnknownDecisionError
-from drimed.guards.guard import reason_text
+from drimed.policies.guards.base import reason_text
 from drimed.records import MISSING, PENDING, Decision, Event, Interval, Member, Page, Status
 from drimed.trial import events as kinds
-from drimed.trial.build import notes
-from drimed.trial.parts import LARGEST
+from drimed.trial.policy import notes
 from drimed.trial.seasons import UNNAMED
+from drimed.trial.spec import LARGEST
 from drimed.trial.state import TrialState
 from drimed.trial.stopping import called
-from drimed.trial.stores.store import AMENDED as AMENDED
-from drimed.trial.stores.store import OPEN as OPEN
-from drimed.trial.stores.store import SEARCHES as SEARCHES
-from drimed.trial.stores.store import DecisionRow, Ledger
-from drimed.trial.stores.store import Search as Search
+from drimed.trial.store import AMENDED as AMENDED
+from drimed.trial.store import OPEN as OPEN
+from drimed.trial.store import SEARCHES as SEARCHES
+from drimed.trial.store import DecisionRow, Ledger
+from drimed.trial.store import Search as Search
 
 PAGE = 25
 AT_ONCE = 1000  # decisions that are fetched together

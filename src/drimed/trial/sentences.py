@@ -10,8 +10,7 @@ from pydantic_core import ErrorDetails
 
 from drimed.errors import UnknownNameError
 from drimed.records import Fault, Path
-from drimed.trial.parts import ARM, SHARES, TOO_LARGE
-from drimed.trial.spec import TrialSpec
+from drimed.trial.spec import ARM, SHARES, TOO_LARGE, TrialSpec
 
 # What each of pydantic's findings means to somebody who writes a trial file.
 _WORDS = {

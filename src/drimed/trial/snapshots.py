@@ -18,20 +18,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from drimed.learning.field.learner import FieldEvidence
-from drimed.policies.contract import from_arrays, to_arrays
+from drimed.models.mixed.learner import FieldEvidence
+from drimed.policies.protocol import from_arrays, to_arrays
 from drimed.records import Event
 from drimed.trial import events as kinds
+from drimed.trial.covariates import Numbers
 from drimed.trial.events import Draft, written
-from drimed.trial.fold import at_start, caught_up, fold
 from drimed.trial.layers import Layers
-from drimed.trial.numbers import Numbers
-from drimed.trial.parts import User
 from drimed.trial.seasons import Season
-from drimed.trial.spec import TrialSpec
-from drimed.trial.state import Capacity, Counts, Episode, TrialState, problem_of
+from drimed.trial.spec import TrialSpec, User
+from drimed.trial.state import Capacity, Counts, Episode, TrialState, at_start, caught_up, fold, problem_of
 from drimed.trial.stopping import Looked
-from drimed.trial.stores.store import Ledger, Snapshot
+from drimed.trial.store import Ledger, Snapshot
 from drimed.trial.unlikely import Spread
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from drimed.evaluation.stopping_rules import Better, Rule, share_of
 from drimed.trial import events as kinds
-from drimed.trial.parts import Stopping, StoppingRule, User
-from drimed.trial.spec import TrialSpec
+from drimed.trial.spec import Stopping, StoppingRule, TrialSpec, User
 
 if TYPE_CHECKING:
     from drimed.trial.state import TrialState

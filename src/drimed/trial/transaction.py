@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from drimed.errors import HaltedError
-from drimed.linear import kernel
+from drimed.numerics import compiled
 from drimed.records import Event, Head
-from drimed.trial import anchors, snapshots
+from drimed.trial import anchors as trial_anchors
 from drimed.trial import events as kinds
+from drimed.trial import snapshots
+from drimed.trial.checks import check, check_start
+from drimed.trial.dataset import Gathered
 from drimed.trial.events import Draft, chain
-from drimed.trial.fold import advanced, at_start, caught_up, grouped
-from drimed.trial.gather import Gathered
-from drimed.trial.possible import check, check_start
 from drimed.trial.queries import Story, decision_row
 from drimed.trial.spec import TrialSpec
-from drimed.trial.state import TrialState
-from drimed.trial.stores.store import Ledger, Store, checked
+from drimed.trial.state import TrialState, advanced, at_start, caught_up, grouped
+from drimed.trial.store import Ledger, Store, checked
 
 SNAPSHOT_EVERY = 1000  # events: folding so many takes a fraction of a second
 FEWEST_BETWEEN = 50  # events between a snapshot and one that is taken for a fit: the fits of a small trial are quick
@@ -137,7 +137,7 @@ class TrialSession:
             tx.state.status == "stopped",
         )
         if self._anchors is not None and ended:
-            anchors.note(self._anchors, Head(self.name, tx.state.seq, tx.state.hash, self.clock()))
+            trial_anchors.note(self._anchors, Head(self.name, tx.state.seq, tx.state.hash, self.clock()))
         if halted is not None:
             raise halted
 
@@ -189,9 +189,9 @@ class TrialSession:
         return Transaction(state, ledger, self.clock(), actor or self._actor, dry_run, self._memory)
 
     def _timed(self, act: Callable[[Transaction], T], tx: Transaction) -> T:
-        start, before = time.perf_counter(), kernel.spent()
+        start, before = time.perf_counter(), compiled.spent()
         answer = act(tx)
-        took = time.perf_counter() - start - kernel.spent().since(before).clock
+        took = time.perf_counter() - start - compiled.spent().since(before).clock
         self.slow = took > LOADING if self.slow is None else self.slow or took > QUICK
         return answer
 

@@ -27,15 +27,16 @@ from drimed.records import (
     Status,
     TellRequest,
 )
-from drimed.trial import anchors, asking, blinding, changes, enrolling, looking, queries, telling, transaction
-from drimed.trial import events as kinds
-from drimed.trial.enrolling import Definition
+from drimed.trial import anchors as trial_anchors
+from drimed.trial import ask as asking
+from drimed.trial import blinding, changes, events, looking, queries, transaction
+from drimed.trial import tell as telling
+from drimed.trial.ask import Definition
 from drimed.trial.events import now
-from drimed.trial.parts import Arm, ArmNoise
-from drimed.trial.spec import TrialSpec
+from drimed.trial.spec import Arm, ArmNoise, TrialSpec
 from drimed.trial.state import TrialState
-from drimed.trial.stores.store import Ledger, Store, checked
-from drimed.trial.telling import Values
+from drimed.trial.store import Ledger, Store, checked
+from drimed.trial.tell import Values
 from drimed.trial.transaction import Rehearsed as Rehearsed
 from drimed.trial.transaction import Transaction, TrialSession
 
@@ -45,7 +46,7 @@ T = TypeVar("T")
 class Trial:
     """One trial in one store; threads may share it.
 
-    >>> from drimed.trial.stores.memory import MemoryStore
+    >>> from drimed.trial.store import MemoryStore
     >>> trial = Trial.create({"name": "t", "metrics": {"yield": {}}, "arms": {"old": {}, "new": {}}, "control": "old",
     ...     "preference": {"yield": 1.0}, "users": {"north": {}}, "tolerance": {"absolute": 0.5}}, MemoryStore())
     >>> decision = trial.ask("north")
@@ -315,7 +316,7 @@ class Trial:
     def add_user(self, name: str, user: Definition, *, confirm: bool = False, actor: str | None = None) -> None:
         """Enrol a user; unlikely attributes are refused with UnconfirmedError unless `confirm` is set."""
         with self.writing(actor) as tx:
-            enrolling.add_user(tx, name, user, confirm=confirm)
+            asking.add_user(tx, name, user, confirm=confirm)
 
     def change_preference(
         self, user: str, preference: Mapping[str, float], *, reason: str, actor: str | None = None
@@ -351,17 +352,17 @@ class Trial:
     def pause(self, *, reason: str, actor: str | None = None) -> None:
         """Decide nothing until `resume`; outcomes are still taken."""
         with self.writing(actor) as tx:
-            changes.turn(tx, kinds.PAUSED, reason)
+            changes.turn(tx, events.PAUSED, reason)
 
     def resume(self, *, reason: str = "", actor: str | None = None) -> None:
         """Decide again."""
         with self.writing(actor) as tx:
-            changes.turn(tx, kinds.RESUMED, reason)
+            changes.turn(tx, events.RESUMED, reason)
 
     def stop(self, *, reason: str, actor: str | None = None) -> None:
         """Decide nothing more, for good; outcomes are still taken."""
         with self.writing(actor) as tx:
-            changes.turn(tx, kinds.STOPPED, reason)
+            changes.turn(tx, events.STOPPED, reason)
 
     def reveal(self, decision: int | None = None, *, reason: str, actor: str | None = None) -> Opening:
         """Open the code for one decision, in an emergency, or (None) for all; who did it and why stays in the log."""
@@ -383,7 +384,7 @@ class Trial:
     def head(self) -> Head:
         """Where the log stands: keep it elsewhere, and `verify` can tell later whether anything was changed."""
         with self.store.reading(self.name) as ledger:
-            return anchors.of(ledger, self.session.clock())
+            return trial_anchors.of(ledger, self.session.clock())
 
     def status(self) -> Status:
         """The trial at a glance."""

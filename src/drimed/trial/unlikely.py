@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
-from drimed.trial.parts import Attribute, ContextField, Metric
+from drimed.trial.spec import Attribute, ContextField, Metric
 
 FEWEST = 8  # recorded values of a metric before they say what is usual
 FAR = 10.0  # standard deviations from the mean: no outcome of a sound measurement

@@ -15,15 +15,14 @@ from drimed.errors import ConflictError, DrimedError, MissingModuleError
 from drimed.records import Event, Head, Proof
 from drimed.trial import events as kinds
 from drimed.trial import snapshots
-from drimed.trial.asking import Question, decide
+from drimed.trial.ask import Question, decide
+from drimed.trial.checks import check, check_start
+from drimed.trial.dataset import Gathered
 from drimed.trial.events import START, hash_after
-from drimed.trial.fold import advanced, at_start, grouped, with_histories
-from drimed.trial.gather import Gathered
 from drimed.trial.looks import look
-from drimed.trial.possible import check, check_start
 from drimed.trial.queries import Story, decision_row
-from drimed.trial.state import TrialState
-from drimed.trial.stores.store import DecisionRow, Ledger, Snapshot, Store, checked
+from drimed.trial.state import TrialState, advanced, at_start, grouped, with_histories
+from drimed.trial.store import DecisionRow, Ledger, Snapshot, Store, checked
 
 ROUND_OFF = 1e-9  # another processor or library may differ in the last digits of a probability
 # The end of an exact range is searched for, and with millions of decisions in it the search itself loses digits.

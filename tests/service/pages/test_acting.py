@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from drimed.trial import template
-from drimed.trial.tables.table import read
+from drimed.trial.tables import read
 from tests.service.pages.visiting import Visitor, readable
 from tests.trial.trials import BUSY, SMALL
 

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 import httpx
 import pytest
 
-from drimed.findings.checks import no_promise, withdrawn
+from drimed.reports.checks import no_promise, withdrawn
 from drimed.service.runtime import Analyses
 from drimed.trial import queries, template
 from tests.service.pages.visiting import Visitor, readable

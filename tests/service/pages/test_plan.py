@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from drimed.service.pages import read
-from drimed.trial.stores.memory import MemoryStore
+from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from tests.trial.floored import SPEC
 

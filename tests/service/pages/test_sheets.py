@@ -11,8 +11,7 @@ import httpx
 import pytest
 
 from drimed.trial.names import tidy
-from drimed.trial.tables.table import read
-from drimed.trial.tables.writing import sheet
+from drimed.trial.tables import read, sheet
 from tests.service.pages.visiting import Visitor, readable
 from tests.trial.drawn_names import names
 

@@ -88,10 +88,10 @@ def test_a_token_for_one_trial_sees_that_one_only(visitor: Visitor, token: Token
 
 
 def test_a_revoked_token_leads_back_to_the_sign_in(visitor: Visitor, token: Token, running: Running) -> None:
-    from drimed.service import auth
+    from drimed.service import auth as service_auth
 
     visitor.done(visitor.sign_in(token("read")))
-    auth.revoke_token(running.service.store, "read all")
+    service_auth.revoke_token(running.service.store, "read all")
     running.service.access._known.clear()  # as two seconds later
     assert visitor.http.get("/trials/busy").headers["location"].startswith("/sign-in")
     assert visitor.token is None

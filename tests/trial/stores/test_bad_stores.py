@@ -11,8 +11,9 @@ import pytest
 import sqlalchemy as sa
 
 from drimed.errors import StoreError
-from drimed.trial.stores import open_store, schema
-from drimed.trial.stores.sql import PAGE_BYTES, SqlStore
+from drimed.trial import sql_store
+from drimed.trial.sql_store import PAGE_BYTES, SqlStore
+from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
 from tests.trial.servers import Server
 from tests.trial.trials import SMALL
@@ -100,10 +101,10 @@ def test_a_store_of_a_newer_drimed_is_left_alone(address: str) -> None:
     store.close()
     engine = sa.create_engine(address)
     with engine.begin() as connection:
-        connection.exec_driver_sql(f"UPDATE {schema.version.name} SET version = 9999")
+        connection.exec_driver_sql(f"UPDATE {sql_store.version.name} SET version = 9999")
     refused(address, "the store has version 9999, expected 1; use the drimed that made it")
     with engine.connect() as connection:
-        assert connection.exec_driver_sql(f"SELECT version FROM {schema.version.name}").scalar() == 9999
+        assert connection.exec_driver_sql(f"SELECT version FROM {sql_store.version.name}").scalar() == 9999
     engine.dispose()
 
 

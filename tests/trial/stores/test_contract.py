@@ -9,9 +9,9 @@ import pytest
 
 from drimed.errors import ConflictError, InputError, UnknownNameError
 from drimed.records import Event
+from drimed.trial import sql_store
 from drimed.trial.events import START, Draft, chain
-from drimed.trial.stores import sql
-from drimed.trial.stores.store import Ledger, Snapshot, Store
+from drimed.trial.store import Ledger, Snapshot, Store
 
 WAIT = 20.0  # seconds: far more than any of this takes
 
@@ -235,7 +235,7 @@ def test_filters_by_kind_and_user(store: Store) -> None:
 
 @pytest.mark.parametrize("page", [1, 3, 7, 20])
 def test_pages_are_not_seen_from_outside(store: Store, page: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql, "PAGE", page)
+    monkeypatch.setattr(sql_store, "PAGE", page)
     made(store, [Draft("even" if i % 2 else "odd", {"n": i}, None, "u") for i in range(20)])
     with store.reading("t") as ledger:
         assert seqs(ledger.events()) == list(range(1, 21))
@@ -246,7 +246,7 @@ def test_pages_are_not_seen_from_outside(store: Store, page: int, monkeypatch: p
 
 
 def test_more_events_than_fit_on_a_page(store: Store) -> None:
-    n = sql.PAGE + 3
+    n = sql_store.PAGE + 3
     made(store, event_drafts(n))
     with store.reading("t") as ledger:
         assert [e.body["n"] for e in ledger.events()] == list(range(n))
@@ -281,7 +281,7 @@ def test_a_number_that_no_decision_can_have_is_left_out(store: Store, number: in
 
 
 def test_more_decisions_than_fit_into_one_question(store: Store) -> None:
-    n = 2 * sql.MOST_NAMES + 1
+    n = 2 * sql_store.MOST_NAMES + 1
     made(store, [Draft("decision", {}, i + 1) for i in range(n)] + [Draft("outcome", {}, i + 1) for i in range(n)])
     with store.reading("t") as ledger:
         found = ledger.of_decisions([*range(1, n + 1), 1, n])

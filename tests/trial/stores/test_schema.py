@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from drimed.trial.stores import open_store
-from drimed.trial.stores.sql import SqlStore
+from drimed.trial.sql_store import SqlStore
+from drimed.trial.store import open_store
 from tests.trial import workers
 
 PROCESSES = 8

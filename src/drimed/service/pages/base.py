@@ -30,19 +30,19 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Message
 
 from drimed.errors import DrimedError, InputError, UnconfirmedError
-from drimed.findings import page
 from drimed.formatting import number, short
 from drimed.records import Decision, Fault
+from drimed.reports import page as reports_page
 from drimed.service import auth, problems
 from drimed.service.problems import TITLES, Refusal
 from drimed.service.routing import AT_ONCE, ROLE, SMALL_BODY, TRIAL, admit, limit_body, service_of
 from drimed.service.runtime import Reply, Retry, Service
+from drimed.trial import tables
 from drimed.trial.changes import CHANGES
 from drimed.trial.columns import control_plot
+from drimed.trial.decoding import decode
 from drimed.trial.seasons import when
-from drimed.trial.tables import cells, workbook, writing
-from drimed.trial.tables.decoding import decode
-from drimed.trial.tables.table import Record, read
+from drimed.trial.tables import Record, read
 from drimed.trial.transaction import Transaction
 
 PUBLIC = "public"  # permission of a page that everybody may see
@@ -175,9 +175,9 @@ class Visit:
         """A sheet to save, CSV or .xlsx by the address; `empty` are its columns if it has no rows."""
         suffix = PurePosixPath(self.request.url.path).suffix
         headers = {"Content-Disposition": f'attachment; filename="{name}{suffix}"'}
-        if suffix == workbook.SUFFIX:
-            return Response(writing.sheet(rows, suffix, empty), headers=headers, media_type=workbook.MEDIA)
-        text = writing.csv_text(rows, empty)
+        if suffix == tables.SUFFIX:
+            return Response(tables.sheet(rows, suffix, empty), headers=headers, media_type=tables.MEDIA)
+        text = tables.csv_text(rows, empty)
         return Response(text.encode("utf-8-sig"), headers=headers, media_type="text/csv; charset=utf-8")
 
 
@@ -330,8 +330,8 @@ class Sent:
         if isinstance(self.data, str):
             return self.data
         try:
-            if workbook.is_one(self.data):
-                return writing.table_text(read(self.data, self.name))
+            if tables.is_one(self.data):
+                return tables.table_text(read(self.data, self.name))
             return _lines(decode(self.data, self.name)[0])
         except DrimedError:
             return ""
@@ -388,7 +388,7 @@ def sheet_errors(sent: Sent, error: DrimedError) -> FormErrors:
     try:
         table = read(sent.data, sent.name)
         columns = list(table.names)
-        rows = [(r.number, [cells.text(r.cells.get(n, "")) for n in columns]) for r in table.rows]
+        rows = [(r.number, [tables.text(r.cells.get(n, "")) for n in columns]) for r in table.rows]
     except DrimedError:  # of a sheet that cannot be read, its lines
         columns, rows = [], [(i, [line]) for i, line in enumerate(sent.text.split("\n"), 1)]
     near = {n + d for n in messages for d in (-1, 0, 1)}
@@ -417,7 +417,7 @@ def _lines(text: str) -> str:
 @cache
 def environment() -> Environment:
     """The templates of these pages."""
-    made = page.environment("drimed.service.pages")
+    made = reports_page.environment("drimed.service.pages")
     made.filters |= {"number": number, "shown": shown}
     made.filters["seg"] = lambda name: quote(str(name), safe="", errors="replace")
     made.globals |= {"asset": asset, "control_plot": control_plot, "place": place, "season": when}
@@ -450,7 +450,7 @@ static = APIRouter(include_in_schema=False)
 @cache
 def static_files() -> dict[str, bytes]:
     """The files that pages load, by name."""
-    folders = [resources.files(package) / "static" for package in ("drimed.service.pages", "drimed.findings")]
+    folders = [resources.files(package) / "static" for package in ("drimed.service.pages", "drimed.reports")]
     return {f.name: f.read_bytes() for at in folders for f in at.iterdir() if f.name.rpartition(".")[2] in MEDIA}
 
 

@@ -13,14 +13,14 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from drimed.findings import page as findings
-from drimed.findings.analysis import Analysis
-from drimed.findings.charts import effects, progress
-from drimed.findings.checks import no_promise
-from drimed.findings.effects import EVERYBODY, groups
-from drimed.findings.stopping import describe_rules
 from drimed.formatting import number, percent, short
 from drimed.records import Decision, Effect, Event, Status
+from drimed.reports import page as findings
+from drimed.reports.analysis import Analysis
+from drimed.reports.charts import effects, progress
+from drimed.reports.checks import no_promise
+from drimed.reports.effects import EVERYBODY, groups
+from drimed.reports.stopping import describe_rules
 from drimed.service import auth
 from drimed.service.api import unseeded
 from drimed.service.auth import ANY, ASK_TELL, READ
@@ -30,15 +30,13 @@ from drimed.service.runtime import PATIENCE
 from drimed.trial import blinding, queries, sheets
 from drimed.trial import events as kinds
 from drimed.trial.columns import control_plot
-from drimed.trial.model_free import REWARD
-from drimed.trial.model_ranges import seasons_before
-from drimed.trial.parts import Cohort, User
-from drimed.trial.queries import SEARCHES, Found, Search
-from drimed.trial.spec import TrialSpec
+from drimed.trial.estimates import REWARD, seasons_before
+from drimed.trial.explain import at_most, both_ends, in_words, possible, untried
+from drimed.trial.queries import Found
+from drimed.trial.spec import Cohort, TrialSpec, User
 from drimed.trial.state import TrialState
+from drimed.trial.store import SEARCHES, Search
 from drimed.trial.trial import Trial
-from drimed.trial.tried import untried
-from drimed.trial.why import at_most, both_ends, in_words, possible
 
 TRIALS = 30  # on a page of all trials
 USERS = 20  # on a page of the overview's tables

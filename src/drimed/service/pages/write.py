@@ -17,16 +17,17 @@ from drimed.service.auth import ANY, ASK_TELL, MANAGE, READ, TELL
 from drimed.service.pages import read
 from drimed.service.pages.base import NO_ERRORS, FormErrors, Pages, Sent, Visit, form_errors, go, sheet_errors, whole
 from drimed.service.runtime import Reply
-from drimed.trial import asking, lines, plots, queries, roster, sheets, telling, template
+from drimed.trial import ask as asking
+from drimed.trial import lines, plots, queries, sheets, template
+from drimed.trial import tell as telling
 from drimed.trial.blinding import blinded, blinded_status
 from drimed.trial.changes import CHANGES, Change, checked
+from drimed.trial.decoding import decode_utf
 from drimed.trial.names import tidy
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
-from drimed.trial.tables.cells import TYPED, number
-from drimed.trial.tables.decoding import decode_utf
-from drimed.trial.tables.table import Record
-from drimed.trial.tables.table import read as read_table
+from drimed.trial.tables import TYPED, Record, number
+from drimed.trial.tables import read as read_table
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
@@ -133,7 +134,7 @@ async def ask(visit: Visit) -> Response:
 
         def act(tx: Transaction) -> str:
             if by_sheet:
-                made = visit.confirmed(lambda sure: roster.ask(tx, table, confirm=sure, **when))
+                made = visit.confirmed(lambda sure: sheets.ask(tx, table, confirm=sure, **when))
             else:
                 wanted = _typed_request(visit, tx.state)
                 made = visit.confirmed(lambda sure: asking.ask(tx, AskRequest(**wanted, **when, confirm=sure)))
@@ -166,7 +167,7 @@ def _typed_request(visit: Visit, state: TrialState) -> dict[str, Any]:
         for field, text in texts.items():
             try:
                 if text:
-                    found[field] = roster.value(state, field, text, TYPED)
+                    found[field] = sheets.value(state, field, text, TYPED)
             except InputError as error:
                 faults.append(Fault((*path, field), f"user {name!r}: {error}"))
         return found
@@ -329,7 +330,7 @@ async def given_sheet(visit: Visit) -> Response:
 async def users_sheet(visit: Visit) -> Response:
     """A sheet to fill in: users and their plots, and a column for each context field."""
     state = await visit.service.read(visit.trial, lambda trial: trial.state())
-    return visit.download(f"{visit.trial}-users", roster.blank(state))
+    return visit.download(f"{visit.trial}-users", sheets.blank(state))
 
 
 async def _listed_decisions(visit: Visit) -> tuple[Status, list[Decision]]:
@@ -635,10 +636,10 @@ def _change_value(visit: Visit, state: TrialState, name: str, *, of_user: bool) 
     """The value of one field of a change."""
     text = visit.field(name)
     if name in ("plots", "blocks") and of_user:
-        return roster.plots_of([t.strip() for t in visit.field("plots").split(",") if t.strip()]).get(name)
+        return sheets.plots_of([t.strip() for t in visit.field("plots").split(",") if t.strip()]).get(name)
     if name == "attributes" and of_user:
         known = state.problem.covariates.attributes
-        return _by_name(visit, name, lambda n, text: roster.value(state, n, text) if n in known else text)
+        return _by_name(visit, name, lambda n, text: sheets.value(state, n, text) if n in known else text)
     if name in ("preference", "attributes"):
         return _by_name(visit, name, number)
     if name == "noise":

@@ -1,0 +1,191 @@
+"""`drimed policies`: what there is to choose from."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column, Table
+
+from drimed.cli import names
+from drimed.errors import UnknownNameError
+from drimed.policies.registry import REGISTRY, offered
+
+if TYPE_CHECKING:
+    from drimed.simulation.runner import RunRecord
+    from drimed.simulation.sweep import Progress as Done
+
+
+# `drimed reproduce` and `drimed bench`: the paper re-measured, and any policies on any suite, compared fairly.
+
+T = TypeVar("T")
+FRESH_SEED = 20_000  # instances that were used for nothing else
+DESCRIPTION = 34  # characters: longer names would make the bar jump
+
+Jobs = Annotated[int, typer.Option(help="Processes; -1 for all cores. Does not change any result.")]
+
+
+def reproduce(
+    seeds: Annotated[
+        int, typer.Option(help="Seeds of the main comparison; ablations, allocation and instances scale with it.")
+    ] = 128,
+    only: Annotated[
+        str | None, typer.Option(help="Parts, separated by commas: main, ablations, allocation, discount, random.")
+    ] = None,
+    jobs: Jobs = -1,
+    out: Annotated[Path, typer.Option(help="Where figures, results.json and index.html go.")] = Path("out/reproduce"),
+    reading: Annotated[
+        str, typer.Option(help="code: what the authors ran. printed: what the paper prints, where it can run.")
+    ] = "code",
+    episodes: Annotated[int, typer.Option(help="Episodes of each run; the paper has 1000.")] = 1000,
+) -> None:
+    """Re-measure every experiment of the paper, and judge its claims one by one.
+
+    Finished runs are kept under OUT/runs, so an interrupted command continues where it stopped, as long as the options
+    and the numerical code are the same.
+    """
+    from drimed.simulation.reproduction import PARTS, Reproduction
+
+    wanted = PARTS if only is None else names("--only", only)
+    for part in wanted:
+        if part not in PARTS:
+            raise UnknownNameError("part", part, PARTS)
+    parts = tuple(part for part in PARTS if part in wanted)
+    reproduction = Reproduction(seeds=seeds, reading=reading, parts=parts, episodes=episodes)
+    from drimed.simulation.results_page import reproduce as measure
+
+    console = Console()
+    results, last = _measured(console, out, partial(measure, reproduction, out, jobs=jobs))
+    table = Table("statement", "holds?")
+    for claim in results["claims"]:
+        mark = {True: "[green]yes[/]", False: "[red]no[/]", None: "[dim]not measured[/]"}[claim["holds"]]
+        table.add_row(claim["text"], mark)
+    console.print(table)
+    console.print(last)
+
+
+def bench(
+    name: Annotated[str, typer.Argument(metavar="SUITE", help="The suite; `drimed bench list` shows them.")],
+    instances: Annotated[int | None, typer.Option(help="Instances. Default: the suite's.")] = None,
+    instance_seed: Annotated[int, typer.Option(help="The first instance's seed.")] = FRESH_SEED,
+    episodes: Annotated[
+        int | None, typer.Option("--episodes", "--seasons", help="Episodes L. Default: the suite's.")
+    ] = None,
+    sites: Annotated[int | None, typer.Option(help="Sites of a field. Default: the suite's.")] = None,
+    floor: Annotated[
+        float | None, typer.Option(help="Least chance of the control in a field; 0: none. Default: the suite's.")
+    ] = None,
+    drifts: Annotated[
+        str | None,
+        typer.Option("--drifts", "--cells", help="Drifts, or cells, separated by commas. Default: the suite's."),
+    ] = None,
+    policies: Annotated[
+        str | None,
+        typer.Option(help="Policies, separated by commas, with settings: dri_med:guard=certain+confidence=anytime."),
+    ] = None,
+    relative: Annotated[
+        float | None, typer.Option(help="What counts as a violation: relative part. Default: the suite's.")
+    ] = None,
+    absolute: Annotated[
+        float | None, typer.Option(help="What counts as a violation: absolute part. Default: the suite's.")
+    ] = None,
+    jobs: Jobs = -1,
+    cluster: Annotated[str | None, typer.Option(help="Run on a cluster instead: dask=tcp://host:port.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where results go. Default: out/bench/SUITE.")] = None,
+) -> None:
+    """Measure regret, violations and speed of policies on a suite of worlds.
+
+    All policies meet the same contexts and noise; differences are paired over instances. Finished runs are kept under
+    OUT/runs, so an interrupted benchmark continues where it stopped, and more policies, drifts or instances cost only
+    what is new.
+    """
+    from drimed.policies.composing import parse_list
+    from drimed.policies.guards.margin import Tolerance
+    from drimed.simulation.benchmark import SUITES, Benchmark, suite
+    from drimed.simulation.sweep import Cluster
+
+    console = Console()
+    if name == "list":
+        table = Table("suite", "what it is")
+        for each in SUITES.values():
+            table.add_row(f"[bold]{each.id}[/]", each.about)
+        console.print(table)
+        return
+    chosen = suite(name)
+    benchmark = Benchmark(
+        suite=chosen,
+        specs=parse_list(policies or chosen.policies),
+        drifts=chosen.drifts if drifts is None else tuple(names("--drifts", drifts)),
+        instances=chosen.instances if instances is None else instances,
+        instance_seed=instance_seed,
+        episodes=chosen.episodes if episodes is None else episodes,
+        tolerance=Tolerance(
+            relative=chosen.tolerance.relative if relative is None else relative,
+            absolute=chosen.tolerance.absolute if absolute is None else absolute,
+        ),
+        changes={k: v for k, v in (("sites", sites), ("floor", floor)) if v is not None},
+    )
+    for spec in benchmark.specs:
+        if spec.note():
+            console.print(f"[yellow]note:[/] {spec.text}: {spec.note()}")
+    where = Cluster.parse(cluster) if cluster else None
+    from drimed.simulation.benchmark import RATIO_TO_THE_BEST
+    from drimed.simulation.results_page import bench as measure
+
+    target = out or Path("out/bench") / chosen.id
+    results, last = _measured(console, target, partial(measure, benchmark, target, jobs=jobs, cluster=where))
+    table = Table(Column("policy", overflow="fold"), "ratio to the best", "worst cell")
+    for row in results["ratios"]:
+        table.add_row(row["policy"], f"{row['geometric_mean']:.2f}", f"{row['worst']:.2f}")
+    console.print(table)
+    console.print(RATIO_TO_THE_BEST, style="dim")
+    console.print(last)
+
+
+def _measured(console: Console, out: Path, measure: Callable[..., T]) -> tuple[T, str]:
+    """The results, measured under a progress bar, and a last line; Ctrl-C ends without a traceback.
+
+    `measure` tells its `on_done` of every run, and whether it was kept from before.
+    """
+    start, reused = time.perf_counter(), 0
+
+    def done(block: Done[RunRecord]) -> None:
+        nonlocal reused
+        reused += block.stored
+        text = block.task.label[:DESCRIPTION].ljust(DESCRIPTION)
+        progress.update(bar, completed=block.finished, total=block.blocks, description=text)
+
+    text, times = TextColumn("{task.description}"), (TimeElapsedColumn(), TimeRemainingColumn())
+    try:
+        with Progress(text, BarColumn(), MofNCompleteColumn(), *times, console=console) as progress:
+            bar = progress.add_task("runs", total=None)
+            found = measure(on_done=done)
+    except KeyboardInterrupt:
+        console.print(f"interrupted; finished runs are kept in {out / 'runs'}: run the same command again to continue")
+        raise typer.Exit(130) from None
+    kept = f", {reused} runs from before" if reused else ""
+    return found, f"{time.perf_counter() - start:.0f} s{kept}. Open [bold]{out / 'index.html'}[/]"
+
+
+def policies(as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table.")) -> None:
+    """List the policies, with their source and the information each one uses."""
+    rows = [{"name": e.name, "about": e.about, "reference": e.reference, "uses": e.uses} for e in REGISTRY.values()]
+    # What other packages offer is not imported for a list.
+    rows += [{"name": n, "about": f"installed: {place}", "reference": "", "uses": ""} for n, place in offered().items()]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    columns = (Column(title, overflow="fold") for title in ("what it does", "reference", "what it uses"))
+    table = Table(Column("name", no_wrap=True), *columns, box=SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(f"[bold]{escape(row['name'])}[/]", *map(escape, (row["about"], row["reference"], row["uses"])))
+    Console().print(table)

@@ -1,0 +1,196 @@
+"""Information-directed sampling: pay regret where it buys the most information.
+
+Source: Kirschner and Krause (2018). Regret is bounded by max UCB - LCB; the information of an arm is what its outcome
+would add to all of V ("f"), or take off the uncertainty about the arm of largest upper bound ("ucb").
+
+Departures. The optimum of (E gap)^2 / E information lies on two arms. Instead of all pairs, the lower hull of the
+points (information, gap) is walked from the smallest gap until the ratio stops falling. The ratio is convex along the
+hull, so this is exact for any number of arms, at a cost linear in it per corner.
+
+Where the learner sees all metrics, an arm may be worth what the whole outcome tells (`information="outcome"`: the m
+rows that the regression will get). That is the letter of the method, but it measures worse than the reward's own row:
+it pays regret for more than it needs to know.
+
+Shapes: leading `...` is any batch; K arms, d features, m rows of one outcome.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from drimed.errors import ConfigError, InputError
+from drimed.models.offer import Fit, Offer
+from drimed.numerics import probability
+from drimed.numerics.arrays import BoolArray, FloatArray, pick
+from drimed.numerics.compiled import kernel
+from drimed.policies.rules.base import Ask, Randomisation, check_width, widths
+
+VARIANTS = ("ucb", "f")
+INFORMATION = ("reward", "outcome")
+ALL_BUT = 1 - 2.0**-53  # of an uncertainty can be removed by one outcome, at most: its logarithm stays finite
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class IDS:
+    """Minimise (E gap)^2 / E information over distributions; `deterministic` over single arms.
+
+    Two arms with gaps (1, 2) and information (1, 4): p = (2/3, 1/3), ratio 8/9, where each arm alone has 1.
+    V = diag(3, 2), theta_hat = (.5, .1), arms e1, e2, (.6, .8) with noise .5, 1, 2: gaps (5.235922, 6.196073,
+    5.727070), information (.169418, .277632, .104360), and e2 is played.
+
+    >>> IDS().variant
+    'ucb'
+    """
+
+    variant: str = "ucb"
+    deterministic: bool = False  # DIDS
+    width_squared: float | None = None  # None: the learner's radius; 2 measures well and promises nothing
+    information: str = "reward"  # that counts: of the reward, or of the whole "outcome"
+
+    reference: ClassVar[str] = "Kirschner and Krause 2018"
+    randomisation: ClassVar[Randomisation] = "closed form"
+
+    def __post_init__(self) -> None:
+        if self.variant not in VARIANTS:
+            raise ConfigError(f"variant must be one of {VARIANTS}, got {self.variant!r}")
+        if self.information not in INFORMATION:
+            raise ConfigError(f"information must be one of {INFORMATION}, got {self.information!r}")
+        check_width(self.width_squared)
+
+    def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
+        gap, information = self.trade_off(fit, offer, ask.mask)
+        if ask.penalty is not None:
+            gap = gap + ask.penalty
+        return best_ratio(gap, information, ask.mask, deterministic=self.deterministic)
+
+    def trade_off(self, fit: Fit, offer: Offer, mask: BoolArray | None) -> tuple[FloatArray, FloatArray]:
+        """The surrogate gap and the information of each arm: (..., K) twice."""
+        x, mean = offer.features, fit.mean(offer.features)
+        width = widths(fit, x, self.width_squared)
+        upper = mean + width
+        optimist = probability.best(upper, mask)
+        gap = pick(upper, optimist)[..., None] - (mean - width)
+        best = pick(np.broadcast_to(x, (*optimist.shape, *x.shape[-2:])), optimist)  # one offer may serve many states
+        about_all, about_optimist = _information(self._rows(offer), best, fit.V_inv)
+        return gap, about_all if self.variant == "f" else about_optimist
+
+    def _rows(self, offer: Offer) -> FloatArray:
+        """What an outcome of each arm would add to V, whitened: (..., K, m, d)."""
+        # Noise that is learned is known per arm, not per metric: then the reward's row stands for the outcome's.
+        if self.information == "reward" or (offer.whitening is None and offer.sigma is not None):
+            x = offer.features if offer.sigma is None else offer.features / offer.sigma[..., None]
+            return x[..., None, :]
+        if offer.maps is None:
+            raise InputError("the information of a whole outcome needs the offer's maps Phi(a); or use 'reward'")
+        if offer.whitening is None:
+            return offer.maps
+        Z = np.matmul(offer.whitening, offer.maps)
+        return Z if offer.scale is None else Z / np.sqrt(offer.scale)[..., None, None, None]
+
+
+def best_ratio(
+    gap: FloatArray, information: FloatArray, mask: BoolArray | None = None, *, deterministic: bool = False
+) -> FloatArray:
+    """The distribution on at most two arms that minimises (E gap)^2 / E information: (..., K) twice -> (..., K).
+
+    Where no arm informs, the smallest gap is played.
+
+    >>> best_ratio(np.array([1.0, 2.0]), np.array([1.0, 4.0])).round(6).tolist()
+    [0.666667, 0.333333]
+    """
+    allowed = np.ones(gap.shape[-1], bool) if mask is None else mask
+    return _best_arm(gap, information, allowed) if deterministic else _best_pair(gap, information, allowed)
+
+
+@kernel("void(f8[:,:,:], f8[:], f8[:,:], f8[:], f8[:])", "(k,m,d),(d),(d,d)->(k),(k)")
+def _information(Z, x, A, about_all, about_x):  # type: ignore[no-untyped-def]
+    """log det(I + Z A Z^T), and the log of x^T A x over the same after Z was seen, for each arm's rows Z."""
+    K, m, d = Z.shape
+    Ax = np.zeros(d)
+    own = 0.0
+    for i in range(d):
+        for j in range(d):
+            Ax[i] += A[i, j] * x[j]
+        own += x[i] * Ax[i]
+    AZ = np.zeros((m, d))
+    lower = np.zeros((m, m))  # unit lower triangular
+    pivot = np.zeros(m)  # I + Z A Z^T = lower diag(pivot) lower^T
+    y = np.zeros(m)  # lower y = Z A x
+    for k in range(K):
+        for r in range(m):
+            for i in range(d):
+                AZ[r, i] = 0.0
+                for j in range(d):
+                    AZ[r, i] += A[i, j] * Z[k, r, j]
+        bits, removed = 0.0, 0.0
+        for r in range(m):
+            y[r] = 0.0
+            for i in range(d):
+                y[r] += Z[k, r, i] * Ax[i]
+            for c in range(r):
+                s = 0.0
+                for i in range(d):
+                    s += Z[k, r, i] * AZ[c, i]
+                for j in range(c):
+                    s -= lower[r, j] * lower[c, j] * pivot[j]
+                lower[r, c] = s / pivot[c]
+                y[r] -= lower[r, c] * y[c]
+            excess = 0.0
+            for i in range(d):
+                excess += Z[k, r, i] * AZ[r, i]
+            for c in range(r):
+                excess -= lower[r, c] * lower[r, c] * pivot[c]
+            excess = max(excess, 0.0)
+            pivot[r] = 1.0 + excess
+            bits += np.log1p(excess)
+            removed += y[r] * y[r] / pivot[r]
+        about_all[k] = bits
+        share = removed / own if own > 0.0 else 0.0
+        about_x[k] = -np.log1p(-min(share, ALL_BUT))
+
+
+@kernel("void(f8[:], f8[:], b1[:], f8[:])", "(k),(k),(k)->(k)")
+def _best_pair(gap, information, allowed, p):  # type: ignore[no-untyped-def]
+    K, here = gap.shape[0], -1
+    for k in range(K):
+        p[k] = 0.0
+        if allowed[k] and (
+            here < 0 or gap[k] < gap[here] or (gap[k] == gap[here] and information[k] > information[here])
+        ):
+            here = k
+    while True:
+        there = -1  # the next corner of the lower hull: more information, at the least gap per unit of it
+        rise, run = 0.0, 0.0
+        for k in range(K):
+            if allowed[k] and information[k] > information[here]:
+                up, along = gap[k] - gap[here], information[k] - information[here]
+                if there < 0 or up * run < rise * along or (up * run == rise * along and along > run):
+                    there, rise, run = k, up, along
+        share = 0.0
+        if there >= 0:
+            # Minimum of (gap + share rise)^2 / (information + share run); at equal gaps more information is better.
+            share = gap[here] / rise - 2.0 * information[here] / run if rise > 0.0 else 1.0
+        if share < 1.0:
+            share = max(share, 0.0)
+            p[here] = 1.0 - share
+            if share > 0.0:
+                p[there] = share
+            return
+        here = there
+
+
+@kernel("void(f8[:], f8[:], b1[:], f8[:])", "(k),(k),(k)->(k)")
+def _best_arm(gap, information, allowed, p):  # type: ignore[no-untyped-def]
+    K, best = gap.shape[0], -1
+    for k in range(K):  # without information anywhere, the smallest gap
+        p[k] = 0.0
+        if allowed[k] and (best < 0 or gap[k] < gap[best]):
+            best = k
+    for k in range(K):  # products, because a ratio may be 0 / 0
+        if allowed[k] and gap[k] * gap[k] * information[best] < gap[best] * gap[best] * information[k]:
+            best = k
+    p[best] = 1.0

@@ -1,0 +1,149 @@
+"""OPLB: optimistic about the reward, pessimistic about the cost, over distributions of arms.
+
+Source: Pacchiano, Ghavamzadeh, Bartlett and Jiang (2021), in its form for finitely many arms: a linear program with one
+constraint, whose optimum has at most two atoms and is found by enumeration. `safe_policy=True` is the variant for a
+safe *policy* (OPLB-SP), which plays the control until the control itself is well known.
+
+Departures. The paper's cost has a parameter of its own and its safe action a known cost. Here the cost of an arm is its
+shortfall against the control, (1 - relative) <x_0, theta> - <x_a, theta>, with the control's mean unknown: one
+regression and one confidence set serve reward and cost, and the errors of the two sides cancel. The price: the control
+is certified only once its mean is certainly not negative, and is played by assumption before. Where the control's mean
+is negative, (1 - relative) times it lies above it: the constraint is then stricter than a tolerance on its size. Widths
+are at the learner's radius instead of the paper's constants. The theory's optimism, 1 + 2 / slack, makes the rule
+explore without end at any tolerance of interest (67.7 at relative .1 and a control of .3): the default is 1, and
+"theory" is there on request.
+
+The promise is about the distribution; a single draw of a two-atom mixture may fall short.
+
+Shapes: leading `...` is any batch; K arms, d features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from drimed.errors import ConfigError
+from drimed.models.offer import Fit, Offer
+from drimed.numerics.arrays import BoolArray, FloatArray
+from drimed.numerics.compiled import kernel
+from drimed.policies.rules.base import Ask, Randomisation, check_width, widths
+
+LEAST_SLACK = 1e-6  # an optimism of 2e6 already ranks arms by width alone: no slack at all need not be infinite
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class OPLB:
+    """max E U over distributions with E C <= absolute; U = mean + optimism width, C the cost's upper bound.
+
+    Two arms with U = (1, .6) and C = (.3, -.2), absolute 0: p = (.4, .6), of value .76. V = diag(3, 2),
+    theta_hat = (.5, .1), arms e1, e2, (.6, .8) with the third as control, relative .1, squared width .04: costs
+    (-.043155, .315865, -.024734), optimistic rewards (.615470, .241421, .512665), and e1 is played.
+
+    >>> OPLB(optimism="theory").relative
+    0.1
+    """
+
+    relative: float = 0.1  # epsilon
+    absolute: float = 0.05  # on top of it, in the user's reward unit
+    optimism: float | str = 1.0  # alpha_r, times the radius; "theory": 1 + 2 / slack
+    safe_policy: bool = False  # play the control while its own width exceeds half its slack
+    slack: float | None = None  # xi, by which the control is known to keep the constraint; None: its certified part
+    width_squared: float | None = None  # None: the learner's radius
+
+    reference: ClassVar[str] = "Pacchiano et al. 2021"
+    randomisation: ClassVar[Randomisation] = "closed form"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.relative < 1:
+            raise ConfigError(f"relative must be in [0, 1), got {self.relative}")
+        if not 0 <= self.absolute < np.inf:
+            raise ConfigError(f"absolute must be at least 0 and finite, got {self.absolute}")
+        ok = self.optimism == "theory" if isinstance(self.optimism, str) else 0 <= self.optimism < np.inf
+        if not ok:
+            raise ConfigError(f"optimism must be at least 0 and finite, or 'theory', got {self.optimism!r}")
+        if self.slack is not None and not 0 < self.slack < np.inf:
+            raise ConfigError(f"slack must be positive and finite, got {self.slack}")
+        check_width(self.width_squared)
+
+    def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
+        x, x0 = offer.features, offer.control_features
+        width = widths(fit, x, self.width_squared)  # (..., K)
+        slack = self._slack(fit, x0)  # (...)
+        optimism = 1 + 2 / slack[..., None] if isinstance(self.optimism, str) else self.optimism
+        U = fit.mean(x) + optimism * width
+        if ask.penalty is not None:
+            U = U - ask.penalty
+        hold = np.zeros(slack.shape, bool)
+        if self.safe_policy:  # C_u beta_{pi_sf} > xi / 2
+            hold = np.vecdot(np.broadcast_to(offer.control, width.shape), width) > slack / 2
+        return mixture(U, self.cost(fit, offer), self.absolute, offer.control, ask.mask, hold)
+
+    def cost(self, fit: Fit, offer: Offer) -> FloatArray:
+        """C, the largest cost in the confidence set: (..., K)."""
+        z = (1 - self.relative) * offer.control_features[..., None, :] - offer.features
+        return fit.mean(z) + widths(fit, z, self.width_squared)
+
+    def _slack(self, fit: Fit, x0: FloatArray) -> FloatArray:
+        """How far the control is certainly inside the constraint: (...)."""
+        z0 = -self.relative * x0[..., None, :]
+        certified = self.absolute - (fit.mean(z0) + widths(fit, z0, self.width_squared))[..., 0]
+        return np.maximum(certified, LEAST_SLACK) if self.slack is None else np.full(certified.shape, self.slack)
+
+
+def mixture(
+    U: FloatArray,
+    C: FloatArray,
+    limit: float,
+    control: FloatArray,
+    mask: BoolArray | None = None,
+    hold: BoolArray | bool = False,
+) -> FloatArray:
+    """The distribution of largest E U with E C <= limit; the control where there is none, or where `hold` says so.
+
+    An allowed arm of the control must be left for that; else the cheapest arm is played.
+
+    >>> mixture(np.array([1.0, 0.6]), np.array([0.3, -0.2]), 0.0, np.array([0.0, 1.0])).round(6).tolist()
+    [0.4, 0.6]
+    """
+    allowed = np.ones(U.shape[-1], bool) if mask is None else mask
+    return _mixture(U, C, limit, control, allowed, hold)
+
+
+@kernel("void(f8[:], f8[:], f8, f8[:], b1[:], b1, f8[:])", "(k),(k),(),(k),(k),()->(k)")
+def _mixture(U, C, limit, control, allowed, hold, p):  # type: ignore[no-untyped-def]
+    K = U.shape[0]
+    safe, other, share = -1, -1, 0.0  # the arm that keeps the constraint, the one that does not, and its share
+    value = -np.inf
+    for k in range(K):
+        p[k] = 0.0
+        if allowed[k] and C[k] <= limit and U[k] > value:
+            safe, value = k, U[k]
+    if safe >= 0 and not hold:
+        for i in range(K):
+            if not (allowed[i] and C[i] <= limit):
+                continue
+            for j in range(K):
+                if allowed[j] and C[j] > limit and U[j] > U[i]:
+                    s = (limit - C[i]) / (C[j] - C[i])
+                    if U[i] + s * (U[j] - U[i]) > value:
+                        safe, other, share, value = i, j, s, U[i] + s * (U[j] - U[i])
+        p[safe] = 1.0 - share
+        if other >= 0:
+            p[other] = share
+        return
+    total, cheapest = 0.0, -1
+    for k in range(K):
+        if allowed[k]:
+            total += control[k]
+            if cheapest < 0 or C[k] < C[cheapest]:
+                cheapest = k
+    if total > 0.0:
+        for k in range(K):
+            if allowed[k]:
+                p[k] = control[k] / total
+    else:
+        p[cheapest] = 1.0

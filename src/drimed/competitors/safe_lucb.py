@@ -1,0 +1,90 @@
+"""The guard of Safe-LUCB: some rounds of the control first, then only arms that are certainly safe.
+
+Source: Amani, Alizadeh and Thrampoulidis (2019). With OFUL as the rule it is their algorithm.
+
+Departures. The paper starts from a ball of actions that are safe whatever theta is. A constraint relative to a control
+has no such ball: the only arms known to be safe beforehand are the control's, so that its pure exploration plays the
+control. The constraint is on the difference z_a = (1 - relative) x_0 - x_a: an arm is safe if <z_a, theta> <= absolute
+for every theta in the confidence set. The control is allowed by assumption, certified or not; without a horizon or a
+number of rounds there is no forced start, because then only the control is certified at first anyway.
+
+The paper's sets are convex, and its safe set grows from any start. With finitely many arms it need not: a control that
+always plays one arm shows one direction per user.
+
+Where a control's mean is negative, (1 - relative) times it lies above it, and the constraint is stricter than a
+tolerance on its size; the guard `certain` treats both signs alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, final
+
+import numpy as np
+
+from drimed.errors import ConfigError
+from drimed.models.offer import Fit, Offer
+from drimed.numerics import quadratic_forms
+from drimed.numerics.arrays import BoolArray, FloatArray
+from drimed.policies.guards.base import (
+    CONTROL_FIRST,
+    AskRule,
+    Guarded,
+    Protects,
+    check_confidence,
+    control,
+    only_safe,
+    radius,
+)
+from drimed.policies.guards.margin import Tolerance
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SafeLUCB:
+    """The control for T' rounds; after that the rule is asked on the safe arms only.
+
+    V = diag(3, 2), theta_hat = (.5, .1), arms e1, e2, (.6, .8) with the third as control, relative .1, radius .2:
+    largest costs (-.043155, .315865, -.024734), so that e1 and the control are safe.
+
+    >>> SafeLUCB(horizon=1000).first_rounds
+    100
+    """
+
+    tolerance: Tolerance = field(default_factory=lambda: Tolerance(relative=0.1, absolute=0.05))
+    confidence: float | str = "anytime"  # a level per decision, or "anytime", as in the paper
+    control_rounds: int | None = None  # T', counted in decisions; None: horizon^(2/3)
+    horizon: int | None = None  # the number of decisions of the whole trial
+
+    protects: ClassVar[Protects] = "every arm"
+    promise: ClassVar[str] = "every arm played is certified against the control, or the control's own"
+
+    def __post_init__(self) -> None:
+        check_confidence(self.confidence)
+        if self.control_rounds is not None and not self.control_rounds >= 0:
+            raise ConfigError(f"control_rounds must be at least 0, got {self.control_rounds}")
+        if self.horizon is not None and not self.horizon >= 1:
+            raise ConfigError(f"horizon must be a positive number of decisions, got {self.horizon}")
+
+    @property
+    def first_rounds(self) -> int:
+        """T'."""
+        return round((self.horizon or 0) ** (2 / 3)) if self.control_rounds is None else self.control_rounds
+
+    def apply(self, state: None, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
+        del state
+        ok = self.safe(fit, offer)
+        if fit.round <= self.first_rounds:
+            p = np.broadcast_to(control(offer), ok.shape)
+            return Guarded(p, np.full(p.shape[:-1], CONTROL_FIRST), np.zeros(p.shape[:-1]), ok.sum(-1))
+        return only_safe(ok, offer, ask)
+
+    def safe(self, fit: Fit, offer: Offer) -> BoolArray:
+        """The arms that may be played; a control of one arm is among them: (..., K)."""
+        ok = (self.cost(fit, offer) <= self.tolerance.absolute) | (offer.control == 1)
+        return ok if offer.available is None else ok & offer.available
+
+    def cost(self, fit: Fit, offer: Offer) -> FloatArray:
+        """The largest <z_a, theta> in the confidence set: (..., K)."""
+        z = (1 - self.tolerance.relative) * offer.control_features[..., None, :] - offer.features
+        return fit.mean(z) + radius(fit, self.confidence)[..., None] * np.sqrt(quadratic_forms.leverages(z, fit.metric))

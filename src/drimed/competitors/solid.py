@@ -1,0 +1,374 @@
+"""SOLID: follow the lower bound's own allocation while the best arms are in doubt, be greedy when they are not.
+
+Source: Tirinzoni, Pirotta, Restelli and Lazaric (2020); the contexts of the paper are the users here, equally likely.
+
+A round explores unless every parameter that would change some user's best arm is refuted: for each user and arm the
+nearest such parameter has gap^2 / |x_best - x_a|^2_{V^-1}, and the smallest of these must exceed beta_t. Exploring, an
+arm is drawn from omega(h, .), which then moves by a step of exponentiated gradient on the Lagrangian of the lower
+bound, while its multiplier lambda moves by a step of subgradient.
+
+Departures.
+* The program needs the arms of every user. Features, noise and availability of each user are remembered from the last
+  time they were offered; users who were never offered are left out.
+* The alternatives are unconstrained, which gives the nearest one in closed form (the paper keeps them in a ball).
+* beta_t and gamma_t are R^2 (log t + d log log t) over rounds, or over rounds of exploration: the authors' experiments
+  have the horizon inside log log. `radius="learner"` takes the squared confidence radius for both.
+* omega is kept as logarithms: in doubles an arm's weight would vanish and never return.
+* V_omega is given a ridge of 1e-6 of its mean eigenvalue, because omega may have fewer atoms than there are features.
+* Arms of equal features have no parameter that tells them apart, and do not keep the rule exploring.
+* Phases do not restart omega and lambda unless `restart` says so: that is for the proofs.
+
+Shapes: leading `...` is any batch; H users, K arms, d features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, final
+
+import numpy as np
+
+from drimed.errors import ConfigError, InputError
+from drimed.models.offer import Fit, Offer, Shape
+from drimed.numerics import probability
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
+from drimed.numerics.compiled import helper, kernel
+from drimed.numerics.quadratic_forms import NEVER_ZERO, TWIN, dot, quadratic
+from drimed.policies.rules.base import Ask, Randomisation, every_arm
+
+# The program behind the asymptotic lower bound of a linear bandit with several users, and its Lagrangian.
+
+RIDGE = 1e-6  # of V_omega, relative to its mean eigenvalue: omega may have fewer atoms than there are features
+
+
+def nearest_alternative(
+    x: FloatArray, allowed: BoolArray, theta: FloatArray, V_inv: FloatArray, M_inv: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """The least |theta - theta'|^2_M for which some user's best arm has an equal, and theta - theta': (...), (..., d).
+
+    Infinite, with a zero shift, where no parameter can tell any user's arms apart.
+
+    >>> x, all_arms = np.array([[[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]]), np.ones((1, 3), bool)
+    >>> theta, V_inv = np.array([0.5, 0.1]), np.diag([1 / 3, 1 / 2])
+    >>> ratio, shift = nearest_alternative(x, all_arms, theta, V_inv, V_inv)
+    >>> round(float(ratio), 6), (theta - shift).round(6).tolist()
+    (0.038571, [0.457143, 0.228571])
+    """
+    return _nearest(x, allowed, theta, V_inv, M_inv)
+
+
+def exponentiated(log_omega: FloatArray, q: FloatArray, step: FloatArray | float) -> FloatArray:
+    """log omega after omega <- omega exp(step q), normalised over arms: (..., H, K).
+
+    >>> np.exp(exponentiated(np.log([[0.5, 0.5]]), np.array([[1.0, 0.0]]), 0.5)).round(6).tolist()
+    [[0.622459, 0.377541]]
+    """
+    return _exponentiated(log_omega, q, step)
+
+
+def lagrangian(
+    x: FloatArray,
+    sigma: FloatArray,
+    allowed: BoolArray,
+    theta: FloatArray,
+    V_inv: FloatArray,
+    *,
+    log_omega: FloatArray,
+    multiplier: FloatArray,
+    wide: FloatArray,
+    norm_bound: float,
+) -> tuple[FloatArray, FloatArray]:
+    """The gradient in omega, (..., H, K), and the optimistic left side of the constraint, (...).
+
+    Optimism adds `wide` |x|_{V^-1} to the mean of an arm, and 2 B L / sigma^2 times that to its information, where L is
+    the largest |x| and B = `norm_bound`.
+    """
+    numbers = np.empty((*np.broadcast_shapes(np.shape(multiplier), np.shape(wide)), 3))
+    numbers[..., 0], numbers[..., 1], numbers[..., 2] = multiplier, wide, norm_bound
+    return _lagrangian(x, sigma, allowed, theta, V_inv, log_omega, numbers)
+
+
+@kernel("void(f8[:,:,:], b1[:,:], f8[:], f8[:,:], f8[:,:], f8[:], f8[:])", "(h,k,d),(h,k),(d),(d,d),(d,d)->(),(d)")
+def _nearest(x, allowed, theta, A, M_inv, ratio, shift):  # type: ignore[no-untyped-def]
+    ratio[0] = _shift_to_nearest(x, allowed, theta, A, M_inv, shift)
+
+
+@helper
+def _shift_to_nearest(
+    x: FloatArray, allowed: BoolArray, theta: FloatArray, A: FloatArray, M_inv: FloatArray, shift: FloatArray
+) -> float:
+    """The squared distance of the nearest alternative; fills `shift` (d,)."""
+    H, K, d = x.shape
+    D, direction = np.zeros(d), np.zeros(d)
+    ratio = np.inf
+    shift[:] = 0.0
+    for h in range(H):
+        best, top = -1, -np.inf
+        for k in range(K):
+            if allowed[h, k]:
+                s = dot(x[h, k], theta)
+                if best < 0 or s > top:
+                    best, top = k, s
+        if best < 0:
+            continue
+        least = TWIN * quadratic(A, x[h, best]) + NEVER_ZERO
+        for k in range(K):
+            if not allowed[h, k] or k == best:
+                continue
+            for i in range(d):
+                D[i] = x[h, best, i] - x[h, k, i]
+            for i in range(d):
+                direction[i] = dot(M_inv[i], D)
+            gap, size = dot(D, theta), dot(direction, D)
+            if not (size > 0.0 and gap * gap < ratio * size):
+                continue
+            if quadratic(A, D) > least:
+                ratio = gap * gap / size
+                for i in range(d):
+                    shift[i] = gap / size * direction[i]
+    return ratio
+
+
+@kernel(
+    "void(f8[:,:,:], f8[:,:], b1[:,:], f8[:], f8[:,:], f8[:,:], f8[:], f8[:,:], f8[:])",
+    "(h,k,d),(h,k),(h,k),(d),(d,d),(h,k),(q)->(h,k),()",
+)
+def _lagrangian(x, sigma, allowed, theta, A, log_omega, numbers, q, constraint):  # type: ignore[no-untyped-def]
+    """`numbers` are the multiplier, the width and the bound on |theta|. q is 0 for users never offered."""
+    H, K, d = x.shape
+    multiplier, wide = numbers[0], numbers[1]
+    omega, V_omega_inv, shift = np.zeros((H, K)), np.zeros((d, d)), np.zeros(d)
+    longest = _design(x, sigma, allowed, log_omega, omega, V_omega_inv)
+    ratio = _shift_to_nearest(x, allowed, theta, A, V_omega_inv, shift)
+    BL = numbers[2] * longest
+    users, optimism = 0, 0.0
+    for h in range(H):
+        known = allowed[h].any()
+        users += known
+        for k in range(K):
+            q[h, k] = 0.0
+            if not known:
+                continue
+            mean, moved = dot(x[h, k], theta), dot(x[h, k], shift) / sigma[h, k]
+            width = wide * np.sqrt(max(quadratic(A, x[h, k]), 0.0))
+            hope = 2.0 * BL / sigma[h, k] / sigma[h, k] * width  # 2 B L / sigma^2 sqrt(gamma) |x|
+            q[h, k] = mean + width + multiplier * (0.5 * moved * moved + hope)
+            optimism += omega[h, k] * hope
+    # Without alternatives a round does not explore, and the constraint is not used.
+    constraint[0] = 0.0 if ratio == np.inf else 0.5 * ratio + optimism / max(users, 1)
+
+
+@helper
+def _design(
+    x: FloatArray, sigma: FloatArray, allowed: BoolArray, log_omega: FloatArray, omega: FloatArray, V_inv: FloatArray
+) -> float:
+    """omega on the arms that are there, the inverse of V_omega = E_h sum_a omega x x^T / sigma^2; returns max |x|."""
+    H, K, d = x.shape
+    V, z = np.zeros((d, d)), np.zeros(d)
+    users, trace, longest = 0, 0.0, 0.0
+    for h in range(H):
+        top, total = -np.inf, 0.0
+        for k in range(K):
+            omega[h, k] = 0.0
+            if allowed[h, k]:
+                top = max(top, log_omega[h, k])
+        for k in range(K):
+            if allowed[h, k]:
+                omega[h, k] = np.exp(log_omega[h, k] - top)
+                total += omega[h, k]
+        if total == 0.0:  # never offered
+            continue
+        users += 1
+        for k in range(K):
+            omega[h, k] /= total
+            for i in range(d):
+                z[i] = x[h, k, i] / sigma[h, k]
+                for j in range(i + 1):
+                    V[i, j] += omega[h, k] * z[i] * z[j]
+            longest = max(longest, np.sqrt(dot(x[h, k], x[h, k])))
+    for i in range(d):
+        trace += V[i, i]
+        for j in range(i):
+            V[j, i] = V[i, j]
+    size = max(trace, NEVER_ZERO)  # without any features the inverse is not used
+    for i in range(d):
+        for j in range(d):
+            V[i, j] /= size
+        V[i, i] += (RIDGE if trace > NEVER_ZERO else 1.0) / d
+    inverse = np.linalg.inv(V)
+    for i in range(d):
+        for j in range(d):
+            V_inv[i, j] = inverse[i, j] * (users / size if trace > NEVER_ZERO else 1.0)
+    return longest
+
+
+@kernel("void(f8[:,:], f8[:,:], f8, f8[:,:])", "(h,k),(h,k),()->(h,k)")
+def _exponentiated(log_omega, q, step, new):  # type: ignore[no-untyped-def]
+    H, K = log_omega.shape
+    for h in range(H):
+        top, total = -np.inf, 0.0
+        for k in range(K):
+            new[h, k] = log_omega[h, k] + step * q[h, k]
+            top = max(top, new[h, k])
+        for k in range(K):
+            total += np.exp(new[h, k] - top)
+        for k in range(K):
+            new[h, k] = new[h, k] - top - np.log(total)
+
+
+RADII = ("schedule", "learner")
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What SOLID remembers: its allocation, and the arms of every user."""
+
+    log_omega: FloatArray  # (..., H, K)
+    multiplier: FloatArray  # (...), lambda
+    phase: FloatArray  # (...), k
+    in_phase: FloatArray  # (...), rounds of exploration in this phase
+    explored: FloatArray  # (...), rounds of exploration so far
+    features: FloatArray  # (..., H, K, d), as last offered
+    sigma: FloatArray  # (..., H, K)
+    allowed: BoolArray  # (..., H, K); nothing at all for a user who was never offered
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SOLID:
+    """omega(h, .) while exploring, else the empirical best arm.
+
+    V = diag(3, 2), theta_hat = (.5, .1), arms e1, e2, (.6, .8): the ratios of the second and third arm are .192 and
+    .038571, and the nearest parameter under which the third is as good as the first is (.457143, .228571).
+
+    >>> SOLID().omega_step
+    0.5
+    """
+
+    omega_step: float | str = 0.5  # alpha_omega; "theory": 1 / sqrt(length of the phase)
+    multiplier_step: float | str = 0.1  # alpha_lambda; "theory": the same
+    accuracy: float = 100.0  # z_0: in phase k the constraint is 1 / (z_0 e^k), for z_0 e^3k rounds of exploration
+    first_multiplier: float = 0.0  # lambda_1
+    largest_multiplier: float = 10.0  # lambda_max
+    restart: bool = False  # whether omega and lambda start afresh in each phase
+    optimism: float = 1.0  # times the confidence terms of the objective and of the constraint
+    norm_bound: float = 1.0  # B: bound on |theta|
+    radius: str = "schedule"  # or "learner"
+
+    reference: ClassVar[str] = "Tirinzoni et al. 2020"
+    randomisation: ClassVar[Randomisation] = "closed form"
+
+    def __post_init__(self) -> None:
+        for name in ("omega_step", "multiplier_step", "accuracy", "largest_multiplier", "norm_bound"):
+            value = getattr(self, name)
+            if name.endswith("_step") and isinstance(value, str):
+                if value != "theory":
+                    raise ConfigError(f"{name} must be positive and finite, or 'theory', got {value!r}")
+            elif not 0 < value < np.inf:
+                raise ConfigError(f"{name} must be positive and finite, got {value}")
+        if not 0 <= self.first_multiplier <= self.largest_multiplier:
+            raise ConfigError(
+                f"first_multiplier must be between 0 and {self.largest_multiplier}, got {self.first_multiplier}"
+            )
+        if not 0 <= self.optimism < np.inf:
+            raise ConfigError(f"optimism must be at least 0 and finite, got {self.optimism}")
+        if self.radius not in RADII:
+            raise ConfigError(f"radius must be one of {RADII}, got {self.radius!r}")
+
+    def init(self, shape: Shape, batch: tuple[int, ...]) -> Allocation:
+        """Uniform allocations, nobody offered yet."""
+        H, K, d = shape.H, shape.K, shape.d
+        return Allocation(
+            np.full((*batch, H, K), -np.log(K)),
+            np.full(batch, self.first_multiplier),
+            np.zeros(batch),
+            np.zeros(batch),
+            np.zeros(batch),
+            np.zeros((*batch, H, K, d)),
+            np.ones((*batch, H, K)),
+            np.zeros((*batch, H, K), bool),
+        )
+
+    def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
+        memory: Allocation | None = ask.memory
+        if memory is None:
+            raise InputError("SOLID needs its memory: ask it through a policy, or pass what init returned")
+        explore = self.explores(_seen(memory, fit, offer), fit)
+        value, log_p = fit.mean(offer.features), memory.log_omega[..., offer.user, :]
+        if ask.penalty is not None:
+            value, log_p = value - ask.penalty, log_p - ask.penalty
+        allowed = np.ones(every_arm(fit, offer)) if ask.mask is None else ask.mask.astype(np.float64)
+        greedy = probability.one_hot(probability.best(value, ask.mask), value.shape[-1])
+        return np.where(explore[..., None, None], probability.weighted(allowed, log_p), greedy)
+
+    def commit(self, memory: Allocation, fit: Fit, offer: Offer, action: IntArray) -> Allocation:
+        """Remember the offer and, where this round explored, move the allocation: one step for each user decided."""
+        memory = _seen(memory, fit, offer)
+        explore = self.explores(memory, fit)
+        if explore.any():
+            for _ in range(action.shape[-1]):
+                memory = self._step(memory, fit, explore)
+        return memory
+
+    def explores(self, memory: Allocation, fit: Fit) -> BoolArray:
+        """Whether some user's best arm is still in doubt: (...), without a users' axis."""
+        theta, V_inv, radius = _one_state(fit)
+        ratio, _ = nearest_alternative(memory.features, memory.allowed, theta, V_inv, V_inv)
+        return np.asarray(ratio <= self._squared_radius(fit, radius, np.asarray(fit.round)))
+
+    def _step(self, memory: Allocation, fit: Fit, explore: BoolArray) -> Allocation:
+        theta, V_inv, radius = _one_state(fit)
+        x, sigma, allowed = memory.features, memory.sigma, memory.allowed
+        explored = memory.explored + 1
+        z = self.accuracy * np.exp(memory.phase)  # z_k
+        length = z * np.exp(2 * memory.phase)  # p_k
+        q, constraint = lagrangian(
+            x,
+            sigma,
+            allowed,
+            theta,
+            V_inv,
+            log_omega=memory.log_omega,
+            multiplier=memory.multiplier,
+            wide=self.optimism * np.sqrt(self._squared_radius(fit, radius, explored)),
+            norm_bound=self.norm_bound,
+        )
+        log_omega = exponentiated(memory.log_omega, q, _step_size(self.omega_step, length))
+        descent = _step_size(self.multiplier_step, length) * (constraint - 1 / z)
+        multiplier = np.clip(memory.multiplier - descent, 0.0, self.largest_multiplier)
+        over = memory.in_phase + 1 >= length
+        if self.restart:
+            log_omega = np.where(over[..., None, None], -np.log(log_omega.shape[-1]), log_omega)
+            multiplier = np.where(over, self.first_multiplier, multiplier)
+        return replace(
+            memory,
+            log_omega=np.where(explore[..., None, None], log_omega, memory.log_omega),
+            multiplier=np.where(explore, multiplier, memory.multiplier),
+            phase=np.where(explore & over, memory.phase + 1, memory.phase),
+            in_phase=np.where(explore, np.where(over, 0.0, memory.in_phase + 1), memory.in_phase),
+            explored=np.where(explore, explored, memory.explored),
+        )
+
+    def _squared_radius(self, fit: Fit, radius: FloatArray, rounds: FloatArray) -> FloatArray:
+        if self.radius == "learner":
+            return radius**2
+        log = np.log(rounds)
+        return fit.noise_bound**2 * (log + fit.theta.shape[-1] * np.log(np.maximum(log, 1.0)))
+
+
+def _step_size(step: float | str, length: FloatArray) -> FloatArray | float:
+    return 1 / np.sqrt(length) if isinstance(step, str) else step
+
+
+def _one_state(fit: Fit) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """theta, V^-1 and the radius without the users' axis."""
+    return fit.theta[..., 0, :], fit.V_inv[..., 0, :, :], fit.radius[..., 0]
+
+
+def _seen(memory: Allocation, fit: Fit, offer: Offer) -> Allocation:
+    """The memory with this offer in it."""
+    features, sigma, allowed = memory.features.copy(), memory.sigma.copy(), memory.allowed.copy()
+    features[..., offer.user, :, :] = offer.features
+    sigma[..., offer.user, :] = fit.noise_bound if offer.sigma is None else offer.sigma
+    allowed[..., offer.user, :] = True if offer.available is None else offer.available
+    return replace(memory, features=features, sigma=sigma, allowed=allowed)

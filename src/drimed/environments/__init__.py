@@ -1,1 +1,0 @@
-"""Truth: instances, drifting contexts and noise. Never sees a policy."""

@@ -1,1 +1,0 @@
-"""Arrays only: ridge regression, confidence radii, designs and probability mass functions, over any batch."""

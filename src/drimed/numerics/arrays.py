@@ -1,0 +1,143 @@
+"""The array types used everywhere, and the few operations on batches that NumPy does not spell out.
+
+Shapes: leading `...` is any batch. Contractions go through gufuncs (matvec, vecdot, matmul), which treat
+each member of a batch alone: the result of a member does not depend on its neighbours, to the last bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drimed.errors import ConfigError, InputError, ShapeError
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.intp]
+BoolArray = NDArray[np.bool_]
+
+
+def pick(array: NDArray[Any], index: IntArray) -> NDArray[Any]:
+    """array[..., index, *rest] for an index per member of the batch: (..., K, *rest), (...) -> (..., *rest).
+
+    >>> pick(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1, 0]))
+    array([2., 3.])
+    """
+    if index.ndim == 0:
+        return np.asarray(array[int(index)])
+    if array.shape[: index.ndim] != index.shape:
+        array = np.broadcast_to(array, index.shape + array.shape[index.ndim :])
+    if index.ndim == 1:
+        return array[np.arange(index.shape[0]), index]
+    return array[(*np.indices(index.shape, sparse=True), index)]
+
+
+def pick_shared(array: NDArray[Any], index: IntArray, core: int) -> NDArray[Any]:
+    """`pick` from an array with `core` axes per member (K among them), which a whole batch may share.
+
+    >>> pick_shared(np.array([1.0, 2.0]), np.array([1, 0, 1]), 1)
+    array([2., 1., 2.])
+    """
+    if array.ndim - core != index.ndim:
+        array = np.broadcast_to(array, index.shape + array.shape[array.ndim - core :])
+    return pick(array, index)
+
+
+def outer(u: FloatArray, v: FloatArray) -> FloatArray:
+    """u v^T: (..., d), (..., d) -> (..., d, d)."""
+    return u[..., :, None] * v[..., None, :]
+
+
+# What an array must satisfy before it may reach a formula. Each check names the field and what came.
+
+# What the axes are, of arrays whose lengths are not fixed.
+AXES = {"maps": "arms, metrics, coefficients", "features": "arms, coefficients"}
+SUM_TOLERANCE = 1e-9  # probabilities written with nine digits are accepted
+SYMMETRY_TOLERANCE = 1e-9  # relative to the largest entry: a covariance printed and read back
+PSD_TOLERANCE = 1e-10  # relative to the largest eigenvalue: the round-off of computing eigenvalues
+
+
+def finite(name: str, value: Any) -> FloatArray:
+    """`value` as an array of finite doubles."""
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be numbers in a regular array, got {value!r}") from error
+    bad = ~np.isfinite(array)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        place = f" at index {where}" if array.ndim else ""
+        raise InputError(f"{name} must be finite, got {array[where]}{place} ({int(bad.sum())} such values)")
+    return array
+
+
+def shaped(name: str, array: FloatArray, core: tuple[int, ...]) -> FloatArray:
+    """`array` if its last axes are `core`; -1 in `core` stands for any length."""
+    tail = array.shape[array.ndim - len(core) :] if array.ndim >= len(core) else None
+    if tail is None or any(want not in (-1, got) for want, got in zip(core, tail, strict=True)):
+        want = ", ".join("any" if n == -1 else str(n) for n in core)
+        axes = AXES.get(name)
+        meaning = f" ({axes})" if axes and -1 in core else ""
+        raise ShapeError(f"{name} must have shape (..., {want}){meaning}, got {array.shape}")
+    return array
+
+
+def positive(name: str, array: FloatArray) -> FloatArray:
+    """`array` if every entry is above zero."""
+    if not (array > 0).all():
+        raise InputError(f"{name} must be positive, got {float(array.min())}")
+    return array
+
+
+def share(name: str, value: float) -> float:
+    """`value` if it is strictly between 0 and 1."""
+    if not 0 < value < 1:
+        raise ConfigError(f"{name} must be in (0, 1), got {value}")
+    return value
+
+
+def probabilities(name: str, array: FloatArray) -> FloatArray:
+    """`array` if its last axis is a probability distribution."""
+    finite(name, array)
+    if (array < 0).any():
+        raise InputError(f"{name} must be probabilities, got a negative one: {float(array.min())}")
+    total = array.sum(-1)
+    worst = float(np.abs(total - 1).max()) if total.size else 0.0
+    if worst > SUM_TOLERANCE:
+        came = float(np.ravel(total)[int(np.abs(np.ravel(total) - 1).argmax())])
+        raise InputError(f"{name} must sum to 1 over the arms, got a sum of {came}")
+    return array
+
+
+def covariance(name: str, array: FloatArray) -> FloatArray:
+    """`array` if its last two axes are symmetric and positive semi-definite."""
+    if array.shape[-1] != array.shape[-2]:
+        raise ShapeError(f"{name} must be square in its last two axes, got {array.shape}")
+    largest = np.abs(array).max((-2, -1))
+    skew = np.abs(array - np.swapaxes(array, -1, -2)).max((-2, -1))
+    if (skew > SYMMETRY_TOLERANCE * largest).any():
+        raise InputError(f"{name} must be symmetric, got entries that differ by {float(skew.max())}")
+    eigenvalues = np.linalg.eigvalsh(array)  # ascending
+    if (eigenvalues[..., 0] < -PSD_TOLERANCE * np.abs(eigenvalues[..., -1])).any():
+        raise InputError(
+            f"{name} must be positive semi-definite, got a smallest eigenvalue of {float(eigenvalues.min())}"
+        )
+    return array
+
+
+def noisy(name: str, array: FloatArray) -> FloatArray:
+    """`array` if none of its covariances (..., M, M) is zero: data without any noise would count infinitely much."""
+    silent = ~(np.abs(array).max((-2, -1)) > 0)
+    if silent.any():
+        raise InputError(f"{name} must not be zero: arm {int(np.argwhere(silent)[0][-1])} has no noise")
+    return array
+
+
+def batched(name: str, array: NDArray[Any], core: int, batch: tuple[int, ...]) -> NDArray[Any]:
+    """`array` if its axes before the last `core` ones fit the batch."""
+    try:
+        np.broadcast_shapes(array.shape[: array.ndim - core], batch)
+    except ValueError:
+        raise ShapeError(f"{name} must fit the batch {batch}, got shape {array.shape}") from None
+    return array

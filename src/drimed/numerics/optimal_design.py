@@ -1,0 +1,290 @@
+"""Designs: how to spread pulls over vectors w_a so that no direction stays badly known.
+
+For a distribution q let V(q) = sum_a q_a w_a w_a^T and g(q) = max_a w_a^T V(q)^-1 w_a. Kiefer and Wolfowitz:
+the smallest g is the rank r of the vectors, and q attains it if and only if it maximises log det V(q).
+
+`approx` is the ApproxDesign of Balagopalan and Jun (2024) as the Dri-MED paper specifies it, with the defects of
+the published code mended (docs/paper.md, I-18). `frank_wolfe` finds the optimum: Todd's away-step method for the
+minimum-volume ellipsoid (Todd and Yildirim, 2007; Ahipasaoglu, Sun and Todd, 2008).
+
+Shapes: W is (..., K, d); a mask (..., K) is True for the arms that may be used.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from drimed.errors import ConfigError, NumericalError
+from drimed.numerics import probability
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
+from drimed.numerics.compiled import helper, kernel
+from drimed.numerics.quadratic_forms import dot, quadratic
+
+RANK_TOLERANCE = 1e-10  # a direction counts if some vector reaches it with this share of the longest length
+COLLINEAR = 1e-13  # an arm whose squared distance to the span is below this share of its own length lies in it
+LEVERAGE_TOLERANCE = 1e-9  # K = d independent arms have leverage exactly 1; round-off must not add pulls
+MOST_STEPS = 100_000  # away steps converge linearly: this many means that something else is wrong
+
+METHODS = ("none", "uniform", "approx", "frank_wolfe")
+
+
+def design(W: FloatArray, method: str, mask: BoolArray | None = None) -> FloatArray:
+    """The design by name: (..., K, d) -> (..., K)."""
+    if method == "approx":
+        return approx(W, mask)
+    if method == "frank_wolfe":
+        return frank_wolfe(W, mask)
+    if method == "uniform":
+        return probability.uniform(W.shape[:-1], mask)
+    raise ConfigError(f"design must be one of {METHODS[1:]}, got {method!r}")
+
+
+def approx(W: FloatArray, mask: BoolArray | None = None) -> FloatArray:
+    """Counts of a greedy cover: extreme arms along r directions, then the arm of leverage above 1, until none is.
+
+    g(q) is at most the number of counted arms. With K <= 2r arms the start takes all of them, no leverage exceeds
+    1, and the design is uniform; that is every call with five arms in four dimensions.
+
+    >>> approx(np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])).round(4).tolist()
+    [0.3333, 0.3333, 0.3333]
+    """
+    allowed = np.ones(W.shape[-2], bool) if mask is None else mask
+    T, rank, order = _span(W, allowed)
+    counts = _cover(W, T, rank, allowed, order)
+    return counts / counts.sum(-1, keepdims=True)
+
+
+def frank_wolfe(W: FloatArray, mask: BoolArray | None = None, *, tolerance: float = 1e-6) -> FloatArray:
+    """The optimal design, to g(q) <= (1 + tolerance) r, by steps towards and away from single arms.
+
+    >>> frank_wolfe(np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])).round(6).tolist()
+    [0.5, 0.5, 0.0]
+    """
+    allowed = np.ones(W.shape[-2], bool) if mask is None else mask
+    T, rank, order = _span(W, allowed)
+    q, steps = _wynn(T, rank, allowed, order, tolerance)
+    if (steps >= MOST_STEPS).any():
+        raise NumericalError(f"the optimal design did not converge in {MOST_STEPS} steps; raise its tolerance")
+    return q
+
+
+@kernel("void(f8[:,:], b1[:], f8[:,:], i8[:], i8[:])", "(k,d),(k)->(k,d),(),(k)")
+def _span(W, allowed, T, rank, order):  # type: ignore[no-untyped-def]
+    """Coordinates of the arms in an orthonormal basis of their span, its rank, and r arms that span it.
+
+    Pivoted Cholesky of the Gram matrix, a column at a time: the next pivot is the arm farthest from the span so far
+    (Todd's start). It keeps the relative precision of short arms beside long ones. Coordinates beyond the rank are
+    zero. The r pivots are numbered 1, ..., r in `order`, all other arms 0.
+    """
+    K, d = W.shape
+    order[:] = 0
+    T[:] = 0.0
+    rank[0] = 0
+    largest = largest_entry(W, allowed)
+    if largest == 0.0:
+        return
+    x, length = scaled(W, allowed, largest)
+    rest, longest = length.copy(), length.max()
+    r = 0
+    while r < min(K, d):
+        far = -1
+        for k in range(K):
+            least = max(RANK_TOLERANCE * RANK_TOLERANCE * longest, COLLINEAR * length[k])
+            if rest[k] > least and (far < 0 or rest[k] > rest[far]):
+                far = k
+        if far < 0:
+            break
+        root = np.sqrt(rest[far])
+        for k in range(K):
+            s = dot(x[k], x[far])
+            for j in range(r):
+                s -= T[k, j] * T[far, j]
+            T[k, r] = s / root
+            rest[k] -= T[k, r] * T[k, r]
+        rest[far] = 0.0
+        r += 1
+        order[far] = r
+    rank[0] = r
+
+
+@kernel("void(f8[:,:], f8[:,:], i8, b1[:], i8[:], f8[:])", "(k,d),(k,d),(),(k),(k)->(k)")
+def _cover(W, span, rank, allowed, order, counts):  # type: ignore[no-untyped-def]
+    """The start of Kumar and Yildirim (2005), then the arm of largest leverage while it exceeds 1."""
+    (K, d), r = W.shape, rank
+    for k in range(K):
+        counts[k] = 1.0 if allowed[k] else 0.0
+    if counts.sum() <= 2 * r or r == 0:
+        return
+    # At full rank there is nothing to project: keep the axes that came in.
+    T = span[:, :r].copy() if r < d else scaled(W, allowed, largest_entry(W, allowed))[0]
+    _extremes(T, allowed, counts)
+    T = in_spanning_arms(span, order, r)
+    V = np.zeros((r, r))
+    information(T, counts, V)
+    if not _is_definite(V):  # the start has missed a direction by round-off: the spanning arms have them all
+        for k in range(K):
+            if order[k] > 0:
+                counts[k] = max(counts[k], 1.0)
+        information(T, counts, V)
+    V_inv = np.linalg.inv(V)
+    u = np.zeros(r)
+    while True:
+        worst, most = -1, 1.0 + LEVERAGE_TOLERANCE
+        for k in range(K):
+            lev = quadratic(V_inv, T[k])
+            if lev > most:
+                worst, most = k, lev
+        if worst < 0:
+            return
+        counts[worst] += 1.0
+        for i in range(r):
+            u[i] = dot(V_inv[i], T[worst])
+        for i in range(r):
+            for j in range(r):
+                V_inv[i, j] -= u[i] * u[j] / (1.0 + most)
+
+
+@kernel("void(f8[:,:], i8, b1[:], i8[:], f8, f8[:], i8[:])", "(k,d),(),(k),(k),()->(k),()")
+def _wynn(span, rank, allowed, order, tolerance, q, steps):  # type: ignore[no-untyped-def]
+    """From equal weights on arms that span: Wynn's optimal step towards the worst-covered arm, or Todd's away."""
+    K, r, n = span.shape[0], rank, 0
+    for k in range(K):
+        n += allowed[k]
+    for k in range(K):  # nothing but zeros: no arm informs more than another
+        q[k] = (1.0 / r if order[k] > 0 else 0.0) if r > 0 else (1.0 / n if allowed[k] else 0.0)
+    steps[0] = 0
+    if r <= 1:  # rank 1: all mass on the longest vector, which the start has
+        return
+    T = in_spanning_arms(span, order, r)
+    V = np.zeros((r, r))
+    kappa = np.zeros(K)
+    while steps[0] < MOST_STEPS:
+        information(T, q, V)
+        V_inv = np.linalg.inv(V)
+        far, near = -1, -1
+        for k in range(K):
+            kappa[k] = quadratic(V_inv, T[k])
+            if allowed[k] and (far < 0 or kappa[k] > kappa[far]):
+                far = k
+            if q[k] > 0.0 and (near < 0 or kappa[k] < kappa[near]):
+                near = k
+        if kappa[far] <= (1.0 + tolerance) * r and kappa[near] >= (1.0 - tolerance) * r:
+            return
+        arm = near if kappa[far] + kappa[near] < 2.0 * r else far
+        step = -q[arm]  # an arm of no leverage leaves the support
+        if kappa[arm] > 0.0:
+            step = max((kappa[arm] - r) / ((r - 1.0) * kappa[arm]), -q[arm])
+        q[arm] = max(q[arm] + step, 0.0)
+        for k in range(K):
+            q[k] /= 1.0 + step
+        steps[0] += 1
+
+
+@helper
+def largest_entry(W: FloatArray, allowed: BoolArray) -> float:
+    """The largest |w_ai| of an allowed arm."""
+    largest = 0.0
+    for k in range(W.shape[0]):
+        if allowed[k]:
+            for i in range(W.shape[1]):
+                largest = max(largest, abs(W[k, i]))
+    return largest
+
+
+@helper
+def scaled(W: FloatArray, allowed: BoolArray, largest: float) -> tuple[FloatArray, FloatArray]:
+    """The allowed arms with their largest entry at 1, the others as zeros, and the squared lengths: (K, d), (K,).
+
+    Designs do not depend on scale, and so squares neither over- nor underflow.
+    """
+    x, length = np.zeros(W.shape), np.zeros(W.shape[0])
+    for k in range(W.shape[0]):
+        if allowed[k]:
+            for i in range(W.shape[1]):
+                x[k, i] = W[k, i] / largest
+                length[k] += x[k, i] * x[k, i]
+    return x, length
+
+
+@helper
+def in_spanning_arms(span: FloatArray, order: IntArray, r: int) -> FloatArray:
+    """Coordinates with the r spanning arms as the basis: (K, r).
+
+    Designs and leverages do not change under w -> A w, and arms whose lengths lie many powers of ten apart become
+    coordinates of the order of 1. The basis is triangular: solve from its last row.
+    """
+    basis, T = np.zeros((r, r)), np.zeros((span.shape[0], r))
+    for k in range(span.shape[0]):
+        if order[k] > 0:
+            for j in range(r):
+                basis[order[k] - 1, j] = span[k, j]
+    for k in range(span.shape[0]):
+        for j in range(r - 1, -1, -1):
+            s = span[k, j]
+            for i in range(j + 1, r):
+                s -= T[k, i] * basis[i, j]
+            T[k, j] = s / basis[j, j]
+    return T
+
+
+@helper
+def information(T: FloatArray, q: FloatArray, V: FloatArray) -> None:
+    """V = sum_a q_a t_a t_a^T."""
+    for i in range(V.shape[0]):
+        for j in range(V.shape[0]):
+            V[i, j] = 0.0
+            for k in range(T.shape[0]):
+                V[i, j] += q[k] * T[k, i] * T[k, j]
+
+
+@helper
+def _extremes(T: FloatArray, allowed: BoolArray, counts: FloatArray) -> None:
+    """Count the two extreme arms along each of r directions, each orthogonal to the differences of the pairs so far."""
+    K, r = T.shape
+    counts[:] = 0.0
+    free = np.eye(r)  # projector on the directions that no chosen pair has covered yet
+    along, covered = np.zeros(K), np.zeros(r)
+    for _ in range(r):
+        axis = 0
+        for j in range(r):
+            if free[j, j] > free[axis, axis]:
+                axis = j
+        high, low = -1, -1
+        for k in range(K):
+            along[k] = dot(T[k], free[axis])  # <w_k, b> with b orthogonal to the pairs so far
+            if allowed[k] and (high < 0 or along[k] > along[high]):
+                high = k
+            if allowed[k] and (low < 0 or along[k] < along[low]):
+                low = k
+        counts[high] = 1.0
+        counts[low] = 1.0
+        # All arms at one height have no difference: then the arm itself covers the direction.
+        level = along[high] - along[low] <= RANK_TOLERANCE * abs(along[high])
+        size = 0.0
+        for i in range(r):
+            covered[i] = 0.0
+            for j in range(r):
+                covered[i] += free[i, j] * (T[high, j] - (0.0 if level else T[low, j]))
+            size += covered[i] * covered[i]
+        if size > 0.0:
+            for i in range(r):
+                for j in range(r):
+                    free[i, j] -= covered[i] * covered[j] / size
+
+
+@helper
+def _is_definite(V: FloatArray) -> bool:
+    """Whether no pivot of V's Cholesky factor is round-off."""
+    L = np.zeros(V.shape)
+    for i in range(V.shape[0]):
+        for j in range(i + 1):
+            s = V[i, j]
+            for p in range(j):
+                s -= L[i, p] * L[j, p]
+            if i == j:
+                if not s > COLLINEAR * V[i, i]:
+                    return False
+                L[i, i] = np.sqrt(s)
+            else:
+                L[i, j] = s / L[j, j]
+    return True

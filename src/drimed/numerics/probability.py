@@ -1,0 +1,116 @@
+"""Quantiles of Student's distribution at a variance of one: what a normal's are where its variance is uncertain too."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+from scipy.special import ndtri, stdtrit
+
+from drimed.errors import InputError
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
+from drimed.numerics.compiled import kernel
+
+# Probability mass functions over arms: building, mixing and exact sampling from one uniform draw.
+
+
+def one_hot(index: IntArray, K: int) -> FloatArray:
+    """All mass on one arm: (...) -> (..., K)."""
+    return (index[..., None] == np.arange(K)).astype(np.float64)
+
+
+def uniform(shape: tuple[int, ...], mask: BoolArray | None = None) -> FloatArray:
+    """Equal mass on the allowed arms."""
+    if mask is None:
+        return np.full(shape, 1.0 / shape[-1])
+    allowed = mask if mask.shape == shape else np.broadcast_to(mask, shape)
+    return allowed / allowed.sum(-1, keepdims=True)
+
+
+def best(values: FloatArray, mask: BoolArray | None = None) -> IntArray:
+    """The allowed arm of largest value; ties go to the lowest index."""
+    return (values if mask is None else np.where(mask, values, -np.inf)).argmax(-1)
+
+
+def least(values: FloatArray, mask: BoolArray | None = None) -> IntArray:
+    """The allowed arm of smallest value; ties go to the lowest index."""
+    return (values if mask is None else np.where(mask, values, np.inf)).argmin(-1)
+
+
+def weighted(q: FloatArray, log_weight: FloatArray) -> FloatArray:
+    """q times exp(log_weight), normalised; computed so that large negative weights do not underflow to 0/0.
+
+    >>> weighted(np.array([0.5, 0.5]), np.array([-2000.0, -2000.0])).tolist()
+    [0.5, 0.5]
+    """
+    return _weighted(q, log_weight)
+
+
+def sample(p: FloatArray, u: FloatArray) -> IntArray:
+    """The arm whose interval of the cumulative sum contains u in [0, 1): (..., K), (...) -> (...).
+
+    An arm of probability zero is never returned.
+
+    >>> sample(np.array([0.0, 0.25, 0.75, 0.0]), np.array([0.0, 0.2499, 0.25, 0.9999])).tolist()
+    [1, 1, 2, 2]
+    """
+    return _sample(p, u)
+
+
+def check_mask(mask: BoolArray) -> BoolArray:
+    """`mask` if it leaves at least one arm everywhere."""
+    if not mask.any(-1).all():
+        raise InputError("available must leave at least one arm; every arm is marked unavailable")
+    return mask
+
+
+@kernel("void(f8[:], f8[:], f8[:])", "(k),(k)->(k)")
+def _weighted(q, log_weight, p):  # type: ignore[no-untyped-def]
+    top, total = -np.inf, 0.0
+    for k in range(q.shape[0]):
+        if q[k] > 0.0:
+            top = max(top, log_weight[k])
+    for k in range(q.shape[0]):
+        p[k] = q[k] * np.exp(log_weight[k] - top) if q[k] > 0.0 else 0.0
+        total += p[k]
+    for k in range(q.shape[0]):
+        p[k] /= total
+
+
+@kernel("void(f8[:], f8, i8[:])", "(k),()->()")
+def _sample(p, u, arm):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for k in range(p.shape[0]):
+        total += p[k]
+    cumulative = 0.0
+    for k in range(p.shape[0]):
+        cumulative += p[k]
+        if p[k] > 0.0:
+            arm[0] = k  # the last possible arm, should round-off leave u * total at the very end
+            if u * total < cumulative:
+                return
+
+
+def quantile(level: FloatArray | float, freedom: FloatArray | float) -> FloatArray | float:
+    """Where the distribution with so many degrees of freedom, more than 2, reaches a level; infinite: the normal's.
+
+    >>> quantile(0.99, float("inf")), np.round(quantile(0.99, np.array([5.0, 50.0, np.inf])), 3).tolist()
+    (2.3263478740408408, [2.606, 2.355, 2.326])
+    """
+    if not isinstance(freedom, np.ndarray) and isinstance(level, float):
+        return normal(level) if freedom == np.inf else float(quantile(level, np.asarray(freedom)))
+    finite = np.isfinite(freedom)
+    nu = np.where(finite, freedom, 3.0)
+    without_tails = normal(level) if isinstance(level, float) else ndtri(level)
+    return np.where(finite, shrunk(nu) * stdtrit(nu, level), without_tails)
+
+
+def shrunk(freedom: FloatArray | float) -> FloatArray | float:
+    """What a Student's variable with so many degrees of freedom is multiplied with to have a variance of one."""
+    return np.sqrt(1 - 2 / freedom)
+
+
+@cache
+def normal(level: float) -> float:
+    """The quantile of the normal distribution."""
+    return float(ndtri(level))

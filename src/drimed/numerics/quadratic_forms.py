@@ -1,0 +1,270 @@
+"""Linear and quadratic forms of a set of vectors: means, leverages, and gaps to a leader.
+
+Shapes: x is (..., K, d); A is symmetric, (..., d, d).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from drimed.errors import NumericalError
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
+from drimed.numerics.compiled import helper, kernel
+
+# Arms this close to the leader (share of its squared length) are its twins: gap and distance are both round-off,
+# and their ratio means nothing.
+TWIN = 1e-16
+NEVER_ZERO = 1e-300  # keeps 0 / 0 from arising when every feature is zero
+WIDE = 32  # features: from here on zeros are skipped, which changes no sum; below, looking for them costs more
+EIGEN_ROUND_OFF = 1e-10  # an eigenvalue that is negative by less than this share of the largest one is round-off
+LOST = (
+    "{} is not positive definite any more: outcomes, covariates or variances differ in scale by more than a double can "
+    "hold; look for outcomes that are far too large, or that repeat each other exactly"
+)
+PIVOT = 1e-12  # a pivot below this share of its diagonal is round-off: keeps estimated covariances invertible
+
+
+def leverages(x: FloatArray, A: FloatArray) -> FloatArray:
+    """x_a^T A x_a, never below zero: (..., K, d), (..., d, d) -> (..., K).
+
+    >>> leverages(np.array([[1.0, 0.0], [0.6, 0.8]]), np.diag([1 / 3, 1 / 2])).round(6).tolist()
+    [0.333333, 0.44]
+    """
+    return _leverages(x, A)
+
+
+def behind_leader(
+    x: FloatArray, theta: FloatArray, A: FloatArray, mask: BoolArray | None
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """The allowed arm of largest <x_a, theta>, each arm's gap to it, and its squared distance in A.
+
+    Ties go to the lowest index. A twin of the leader has the floor of a distance, so that gap^2 / distance is 0.
+    """
+    allowed = np.ones(x.shape[-2], bool) if mask is None else mask
+    return _behind_leader(x, theta, A, allowed)
+
+
+def log_determinant(matrix: FloatArray, what: str) -> FloatArray:
+    """Log determinant of a positive definite matrix: (..., d, d) -> (...). `what` names it in the error."""
+    sign, log = np.linalg.slogdet(matrix)
+    if not ((sign > 0) & np.isfinite(log)).all():
+        raise NumericalError(LOST.format(what))
+    return np.asarray(log)
+
+
+def inverse_root(matrix: FloatArray, what: str) -> FloatArray:
+    """Symmetric inverse square root of a positive definite matrix: (..., d, d) -> (..., d, d)."""
+    values, vectors = eigen(matrix, what)
+    if not (values > 0).all():
+        raise NumericalError(LOST.format(what))
+    return np.matmul(vectors / np.sqrt(values)[..., None, :], np.swapaxes(vectors, -1, -2))
+
+
+def covariance_root(matrix: FloatArray, what: str) -> FloatArray:
+    """A root L with L L^T the covariance matrix, which may be singular: (..., d, d) -> (..., d, d).
+
+    The Cholesky factor, and of a singular member the symmetric root. Eigenvalues below zero by more than round-off are
+    an error.
+    """
+    try:
+        return np.asarray(np.linalg.cholesky(matrix), np.float64)
+    except np.linalg.LinAlgError:
+        pass
+    root = np.empty_like(matrix)
+    for member in np.ndindex(*matrix.shape[:-2]):
+        try:
+            root[member] = np.linalg.cholesky(matrix[member])
+        except np.linalg.LinAlgError:
+            values, vectors = eigen(matrix[member], what)
+            if values[0] < -EIGEN_ROUND_OFF * values[-1]:
+                raise NumericalError(LOST.format(what)) from None
+            root[member] = vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
+    return root
+
+
+def eigen(matrix: FloatArray, what: str) -> tuple[FloatArray, FloatArray]:
+    """Eigenvalues, ascending, and eigenvectors of a symmetric matrix; `what` names it in the error."""
+    if not np.isfinite(matrix).all():
+        raise NumericalError(LOST.format(what))
+    try:
+        values, vectors = np.linalg.eigh(matrix)
+    except np.linalg.LinAlgError as error:
+        raise NumericalError(LOST.format(what)) from error
+    return values, vectors
+
+
+def entries(x: FloatArray) -> IntArray:
+    """Where each row of x is not zero, in order, with -1 after the last: (..., K, d) -> (..., K, n).
+
+    >>> entries(np.array([[0.0, 3.0, 5.0], [2.0, 0.0, 0.0]])).tolist()
+    [[1, 2], [0, -1]]
+    """
+    there = x != 0
+    n = max(1, int(there.sum(-1).max(initial=1)))
+    order = np.argsort(~there, axis=-1, kind="stable")[..., :n]
+    return np.where(np.take_along_axis(there, order, -1), order, -1)
+
+
+def distances(x: FloatArray, there: IntArray, leader: IntArray, A: FloatArray) -> FloatArray:
+    """|x_leader - x_a|^2 in A with the floor of a twin, where `there` has the entries of x: (..., K).
+
+    >>> x = np.eye(3)
+    >>> distances(x, entries(x), np.asarray(1), np.diag([1.0, 2.0, 4.0]))[[0, 2]].tolist()
+    [3.0, 6.0]
+    """
+    return _distances(x, there, leader, A)
+
+
+@kernel("void(f8[:,:], f8[:,:], f8[:])", "(k,d),(d,d)->(k)")
+def _leverages(x, A, lev):  # type: ignore[no-untyped-def]
+    K, d = x.shape
+    if d < WIDE:
+        for k in range(K):
+            lev[k] = max(quadratic(A, x[k]), 0.0)
+        return
+    at = np.empty(d, np.int64)
+    for k in range(K):
+        n = entries_of(x[k], at)
+        lev[k] = max(quadratic_at(A, x[k], at, n), 0.0)
+
+
+@kernel("void(f8[:,:], i8[:,:], i8, f8[:,:], f8[:])", "(k,d),(k,n),(),(d,d)->(k)")
+def _distances(x, there, leader, A, distance):  # type: ignore[no-untyped-def]
+    K, d = x.shape
+    n = there.shape[1]
+    at, v = np.empty(2 * n, np.int64), np.zeros(d)
+    m = 0
+    while m < n and there[leader, m] >= 0:
+        at[m] = there[leader, m]
+        m += 1
+    least = TWIN * max(quadratic_at(A, x[leader], at, m), 0.0) + NEVER_ZERO
+    for k in range(K):
+        m, p, q = 0, 0, 0
+        while True:  # both rows' entries, in order
+            i = there[leader, p] if p < n and there[leader, p] >= 0 else d
+            j = there[k, q] if q < n and there[k, q] >= 0 else d
+            if i == d and j == d:
+                break
+            if i <= j:
+                p += 1
+            if j <= i:
+                q += 1
+            at[m] = min(i, j)
+            v[at[m]] = x[leader, at[m]] - x[k, at[m]]
+            m += 1
+        distance[k] = max(quadratic_at(A, v, at, m), least)
+
+
+@kernel("void(f8[:,:], f8[:], f8[:,:], b1[:], i8[:], f8[:], f8[:])", "(k,d),(d),(d,d),(k)->(),(k),(k)")
+def _behind_leader(x, theta, A, allowed, leader, gap, distance):  # type: ignore[no-untyped-def]
+    K, d = x.shape
+    best, top = 0, -np.inf
+    for k in range(K):
+        gap[k] = dot(x[k], theta)
+        if allowed[k] and gap[k] > top:
+            best, top = k, gap[k]
+    least = TWIN * quadratic(A, x[best]) + NEVER_ZERO
+    if d >= WIDE:
+        at, v = np.empty(d, np.int64), np.empty(d)
+        for k in range(K):
+            gap[k] = top - gap[k]
+            for i in range(d):
+                v[i] = x[best, i] - x[k, i]
+            n = entries_of(v, at)
+            distance[k] = max(quadratic_at(A, v, at, n), least)
+        leader[0] = best
+        return
+    for k in range(K):
+        gap[k] = top - gap[k]
+        total = 0.0
+        for i in range(d):
+            s = 0.0
+            for j in range(d):
+                s += A[i, j] * (x[best, j] - x[k, j])
+            total += s * (x[best, i] - x[k, i])
+        distance[k] = max(total, least)
+    leader[0] = best
+
+
+@helper
+def dot(u: FloatArray, v: FloatArray) -> float:
+    """<u, v>, summed in order."""
+    total = 0.0
+    for i in range(u.shape[0]):
+        total += u[i] * v[i]
+    return total
+
+
+@helper
+def quadratic(A: FloatArray, x: FloatArray) -> float:
+    """x^T A x."""
+    total = 0.0
+    for i in range(x.shape[0]):
+        s = 0.0
+        for j in range(x.shape[0]):  # not `dot`: a view of each row costs a tenth of the time here
+            s += A[i, j] * x[j]
+        total += s * x[i]
+    return total
+
+
+@helper
+def entries_of(x: FloatArray, at: IntArray) -> int:
+    """Where x is not zero, in order, written to the beginning of `at`; how many there are."""
+    n = 0
+    for i in range(x.shape[0]):
+        if x[i] != 0.0:
+            at[n] = i
+            n += 1
+    return n
+
+
+@helper
+def quadratic_at(A: FloatArray, x: FloatArray, at: IntArray, n: int) -> float:
+    """x^T A x, where x is not zero at the first n of `at` alone: the same sums, in the same order."""
+    total = 0.0
+    for i in range(n):
+        s = 0.0
+        for j in range(n):
+            s += A[at[i], at[j]] * x[at[j]]
+        total += s * x[at[i]]
+    return total
+
+
+@helper
+def invert(matrix: FloatArray, inverse: FloatArray) -> None:
+    """Of a symmetric positive definite matrix, by its Cholesky factor."""
+    size = matrix.shape[0]
+    W = np.zeros((size, size))
+    upper_root(matrix, W)
+    B = np.zeros((size, size))  # the inverse of W^T
+    for p in range(size):
+        B[p, p] = 1.0 / W[p, p]
+        for q in range(p + 1, size):
+            x = 0.0
+            for o in range(p, q):
+                x -= W[o, q] * B[o, p]
+            B[q, p] = x / W[q, q]
+    for p in range(size):
+        for q in range(size):
+            x = 0.0
+            for o in range(max(p, q), size):
+                x += B[o, p] * B[o, q]
+            inverse[p, q] = x
+
+
+@helper
+def upper_root(matrix: FloatArray, W: FloatArray) -> None:
+    """W upper triangular with W^T W the symmetric positive definite matrix."""
+    size = matrix.shape[0]
+    for s in range(size):
+        for t in range(s):
+            W[s, t] = 0.0
+        x = matrix[s, s]
+        for i in range(s):
+            x -= W[i, s] * W[i, s]
+        W[s, s] = np.sqrt(max(x, PIVOT * matrix[s, s]))
+        for t in range(s + 1, size):
+            x = matrix[s, t]
+            for i in range(s):
+                x -= W[i, s] * W[i, t]
+            W[s, t] = x / W[s, s]

@@ -1,0 +1,289 @@
+"""What to play instead of an uncertified wish, and how the change is explained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, ClassVar, Literal, Protocol, final, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drimed.errors import ConfigError, InputError
+from drimed.models.offer import Fit, Offer, Seen, Shape
+from drimed.numerics import probability
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
+from drimed.policies.guards import margin
+from drimed.policies.guards.margin import Tolerance
+
+# Guards and what leaves them: a draw is an arm, the exact probability of each arm, and the reason.
+
+# What the guard did to the policy's proposal, as logs and people read it. A `reason_code` is an index into this list.
+REASONS = (
+    "as the policy proposed; the guard changed nothing",
+    "the guard made arms less likely that may fall short of the control",
+    "the guard kept a part of the policy's proposal; the rest went to arms that are sure to stay near the control",
+    "the guard let the policy choose only among arms that are sure to stay near the control",
+    "the guard gave the control; no other arm is sure yet to stay near it",
+    "the guard gave the control; past decisions have not surely earned enough for the policy's proposal",
+    "the control, as always in the first rounds, to learn about it",
+)
+UNCHANGED, PENALISED, MIXED, RESTRICTED, CONTROL_ONLY, NOT_EARNED, CONTROL_FIRST = range(len(REASONS))
+TRACE = 0.005  # a smaller share of a proposal is described as none
+NOTHING_KEPT = (
+    "the guard kept next to nothing of the policy's proposal; its chance went to arms that are sure to stay near the "
+    "control"
+)
+
+
+def reason_text(reason: str, share: float | None) -> str:
+    """A recorded reason as people read it; a share that is next to nothing is described as none.
+
+    >>> reason_text(REASONS[MIXED], 1e-9) == NOTHING_KEPT, reason_text(REASONS[MIXED], 0.3) == REASONS[MIXED]
+    (True, True)
+    """
+    return NOTHING_KEPT if reason == REASONS[MIXED] and share is not None and share < TRACE else reason
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A distribution that the guard lets through, and why it differs from the rule's."""
+
+    probabilities: FloatArray  # (..., K)
+    reason: IntArray  # (...), index into REASONS
+    share: FloatArray | None = None  # (...), how much of the rule's own wish is left in it
+    certified: IntArray | None = None  # (...), how many arms are certified
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """The arm that was drawn for each user, from which probabilities, and why.
+
+    Where the rule drew its own randomness (`exact` is False) the probabilities show one draw of it, and the
+    propensity is unknown: NaN, never 1 or 1/K.
+    """
+
+    action: IntArray  # (...)
+    probabilities: FloatArray  # (..., K)
+    reason_code: IntArray  # (...), index into REASONS
+    exact: bool = True
+    share: FloatArray | None = None  # (...), how much of the rule's own wish the guard left in it
+    certified: IntArray | None = None  # (...), how many arms the guard certified
+    seen: Seen | None = None  # the fit and the offer that it was decided on
+
+    @property
+    def reason(self) -> str | NDArray[np.str_]:
+        """Why, in words: a text for one decision, an array of them (...) for many.
+
+        >>> Draw(np.array(0), np.array([0.0, 1.0]), np.array(CONTROL_ONLY)).reason
+        'the guard gave the control; no other arm is sure yet to stay near it'
+        """
+        words = np.asarray(REASONS)[self.reason_code]
+        return words if np.ndim(words) else str(words)
+
+    @property
+    def propensity(self) -> FloatArray:
+        """The probability that this arm had: (...)."""
+        p = pick(self.probabilities, self.action)
+        return np.asarray(p) if self.exact else np.full(p.shape, np.nan)
+
+
+# What is certified against the control: each arm that is played; the expected reward of each decision; the sum of
+# expected rewards so far; nothing, but shortfalls are discouraged; nothing at all.
+Protects = Literal["every arm", "expected reward", "sum", "discourages", "nothing"]
+
+# Asks the rule: allowed arms and penalty in, probabilities out.
+AskRule = Callable[[BoolArray | None, FloatArray | None], FloatArray]
+
+
+class Guard(Protocol):
+    """It asks the rule and may change the answer. A guard without a memory of its own has the state None."""
+
+    protects: ClassVar[Protects]
+    promise: ClassVar[str]  # the same in a sentence
+
+    def apply(self, state: Any, fit: Fit, offer: Offer, ask: AskRule) -> Guarded: ...
+
+
+@runtime_checkable
+class RemembersDecisions(Protocol):
+    """A guard with a memory, moved when a decision is given out, never when its outcome comes.
+
+    `offer.user` says whose memory is meant.
+    """
+
+    def init(self, shape: Shape, batch: tuple[int, ...]) -> Any: ...
+
+    def commit(self, state: Any, fit: Fit, offer: Offer, draw: Draw) -> Any: ...
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Off:
+    """No guard: the rule's distribution goes through as it is.
+
+    >>> Off().promise
+    'nothing'
+    """
+
+    protects: ClassVar[Protects] = "nothing"
+    promise: ClassVar[str] = "nothing"
+
+    def apply(self, state: None, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
+        del state, fit
+        p = ask(offer.available, None)
+        return Guarded(p, np.full(p.shape[:-1], UNCHANGED))
+
+
+# What must not fall below the control: the user's reward, and any single metric besides it.
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Guardrail:
+    """A single metric that must stay near the control's, whatever the user's preference.
+
+    >>> Guardrail(metric=0, relative=0.05).better
+    'higher'
+    """
+
+    metric: int  # its number among the outcome's M metrics
+    relative: float = 0.05
+    absolute: float = 0.0
+    better: str = "higher"  # or "lower", for costs
+
+    def __post_init__(self) -> None:
+        if self.metric < 0:
+            raise ConfigError(f"guardrail metric must be the number of a metric, got {self.metric}")
+        if self.better not in ("higher", "lower"):
+            raise ConfigError(f"guardrail better must be 'higher' or 'lower', got {self.better!r}")
+        self.tolerance  # noqa: B018  checks the ranges
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """The metric's own tolerance."""
+        return Tolerance(relative=self.relative, absolute=self.absolute)
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """Margins of every arm to the control in one functional of the outcome."""
+
+    w: FloatArray  # (..., K, d), x_a - x_0
+    x0: FloatArray  # (..., d)
+    relative: float
+    absolute: float
+
+    def mixed(self, p: FloatArray) -> FloatArray:
+        """The margin of a distribution over arms: (..., K) -> (..., d)."""
+        return np.vecmat(p, self.w)
+
+    def certified(self, fit: Fit, w: FloatArray, r: FloatArray) -> BoolArray:
+        """Whether margins are certified at radius r: (..., n, d) -> (..., n)."""
+        F, _ = margin.worst_case(fit, w, self.x0, self.relative, self.absolute, r)
+        return F >= 0
+
+    def lower(self, fit: Fit, r: FloatArray) -> FloatArray:
+        """The smallest margin of every arm, and last of the control, each at its own radius: (..., K + 1) twice."""
+        w = np.concatenate((self.w, np.zeros_like(self.w[..., :1, :])), -2)[..., None, :]
+        x0 = self.x0[..., None, :]
+        each = replace(
+            fit,
+            theta=fit.theta[..., None, :],
+            V_inv=fit.V_inv[..., None, :, :],
+            spread=None if fit.spread is None else fit.spread[..., None, :, :],
+        )
+        F, _ = margin.worst_case(each, w, x0, self.relative, self.absolute, r)
+        return F[..., 0]
+
+
+def constraints(offer: Offer, tolerance: Tolerance, guardrails: tuple[Guardrail, ...]) -> list[Constraint]:
+    """The reward first, then each guardrail."""
+    found = [_constraint(offer.features, offer.control, tolerance)]
+    for rail in guardrails:
+        if offer.maps is None or rail.metric >= offer.maps.shape[-2]:
+            there = "no maps" if offer.maps is None else f"{offer.maps.shape[-2]} metrics"
+            raise InputError(f"a guardrail on metric {rail.metric} needs the offer's maps Phi(a); it has {there}")
+        x = offer.maps[..., rail.metric, :] * (1.0 if rail.better == "higher" else -1.0)
+        found.append(_constraint(x, offer.control, rail.tolerance))
+    return found
+
+
+def _constraint(x: FloatArray, control: FloatArray, tolerance: Tolerance) -> Constraint:
+    x0 = np.vecmat(control, x)
+    return Constraint(x - x0[..., None, :], x0, tolerance.relative, tolerance.absolute)
+
+
+def check_confidence(confidence: float | str) -> None:
+    """A level in (0.5, 1), or "anytime"."""
+    ok = confidence == "anytime" if isinstance(confidence, str) else 0.5 < confidence < 1
+    if not ok:
+        raise ConfigError(f"confidence must be a level between 0.5 and 1, or 'anytime', got {confidence!r}")
+
+
+def radius(fit: Fit, confidence: float | str) -> FloatArray:
+    """How far theta may be from its estimate: at a level per decision (one-sided), or at all times at once."""
+    if isinstance(confidence, str):
+        r = fit.radius
+    else:
+        r = np.asarray(probability.quantile(confidence, fit.freedom) * fit.noise_bound)
+    return r if isinstance(fit.inflation, float) and fit.inflation == 1.0 else r * np.sqrt(fit.inflation)
+
+
+def certified_arms(fit: Fit, required: list[Constraint], r: FloatArray, available: BoolArray | None) -> BoolArray:
+    """The available arms whose margin is certified in every constraint: (..., K)."""
+    ok = reduce(np.logical_and, (c.certified(fit, c.w, r) for c in required))
+    return ok if available is None else ok & available
+
+
+def above_zero(lower: list[FloatArray], available: BoolArray | None) -> BoolArray:
+    """The available arms whose lower bound is not negative in any constraint: (..., K + 1) each -> (..., K)."""
+    ok = reduce(np.logical_and, (F[..., :-1] >= 0 for F in lower))
+    return ok if available is None else ok & available
+
+
+def certified_whole(fit: Fit, required: list[Constraint], p: FloatArray, r: FloatArray) -> BoolArray:
+    """Whether a distribution over all arms is certified as it is in every constraint: (..., K) -> (...)."""
+    return reduce(np.logical_and, (c.certified(fit, c.mixed(p)[..., None, :], r)[..., 0] for c in required))
+
+
+ROUND_OFF = 1e-12  # in a probability
+
+
+def control(offer: Offer) -> FloatArray:
+    """pi_0, the lottery that everything is measured against: all of its arms must be available."""
+    if offer.available is not None and (~offer.available & (offer.control > 0)).any():
+        raise InputError(
+            "the control plays an arm that is not available, so there is nothing to fall back on; make the arm "
+            "available, or give this offer another control"
+        )
+    return offer.control
+
+
+def safe_choice(ok: BoolArray, offer: Offer, ask: AskRule) -> FloatArray:
+    """The rule asked again on the certified arms; the control, or its lottery, where there are none."""
+    some = ok.any(-1, keepdims=True)
+    if some.all():
+        return ask(ok, None)
+    if not some.any():
+        return np.broadcast_to(control(offer), ok.shape)
+    # A row without certified arms is asked on all of them: its answer is not used.
+    anything = np.ones(ok.shape, bool) if offer.available is None else np.broadcast_to(offer.available, ok.shape)
+    again = ask(np.where(some, ok, anything), None)
+    return np.where(some, again, control(offer))
+
+
+def only_safe(ok: BoolArray, offer: Offer, ask: AskRule) -> Guarded:
+    """The rule on the certified arms alone, explained; it is the rule's own wish where these are all there are."""
+    all_ok = ok.all(-1) if offer.available is None else (ok | ~offer.available).all(-1)
+    return explained(safe_choice(ok, offer, ask), np.where(all_ok, 1.0, 0.0), ok, offer)
+
+
+def explained(p: FloatArray, share: FloatArray, ok: BoolArray, offer: Offer) -> Guarded:
+    """The distribution with its reason: how much of the wish is left, and on what."""
+    # Of a control that is a lottery some arms may be certified: what is played then is not the control.
+    as_control = (np.abs(p - offer.control) <= ROUND_OFF).all(-1) & ~(ok & (offer.control == 0)).any(-1)
+    replaced = np.where(as_control, CONTROL_ONLY, RESTRICTED)
+    reason = np.where(share >= 1, UNCHANGED, np.where(share > 0, MIXED, replaced))
+    return Guarded(p, reason, share, ok.sum(-1))

@@ -1,0 +1,160 @@
+"""The Lagrangian penalty of Dri-MED: arms that may fall short of the control weigh less, by a dual variable.
+
+Source: Das et al., Alg. 2 and 3, in the consistent reading: a margin per user instead of one threshold for all
+(docs/paper.md, I-3, I-13, I-14). It discourages violations; it does not exclude any.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, final
+
+import numpy as np
+
+from drimed.errors import ConfigError
+from drimed.models.offer import Fit, Offer, Shape
+from drimed.numerics.arrays import FloatArray, pick
+from drimed.policies.guards import margin
+from drimed.policies.guards.base import (
+    PENALISED,
+    UNCHANGED,
+    AskRule,
+    Draw,
+    Guarded,
+    Protects,
+    certified_arms,
+    check_confidence,
+    constraints,
+    explained,
+    radius,
+    safe_choice,
+)
+from drimed.policies.guards.margin import Tolerance
+
+UPDATES = ("margin", "indicator")
+
+
+@dataclass(frozen=True, slots=True)
+class Duals:
+    """One dual variable per user."""
+
+    nu: FloatArray  # (..., H)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Penalty:
+    """Each arm loses nu_h max(0, -F_a) of its log weight, where F_a is its certified margin.
+
+    After each decision nu_h <- [nu_h - step m_A / sqrt(t)]_+ with m_A the estimated margin ("margin"), or
+    [nu_h + step (1{m_A < 0} - rate) / sqrt(t)]_+ ("indicator").
+
+    >>> Penalty().update
+    'margin'
+    """
+
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    update: str = "margin"
+    step: float = 1.0  # eta_0
+    rate: float = 0.0  # rho, the share of estimated violations that the indicator update settles at
+    initial: float = 0.0  # nu_0
+
+    protects: ClassVar[Protects] = "discourages"
+    promise: ClassVar[str] = "violations are discouraged; none is excluded"
+
+    def __post_init__(self) -> None:
+        if self.update not in UPDATES:
+            raise ConfigError(f"update must be one of {UPDATES}, got {self.update!r}")
+        if not 0 < self.step < np.inf:
+            raise ConfigError(f"step must be positive and finite, got {self.step}")
+        if not 0 <= self.rate < 1:
+            raise ConfigError(f"rate must be in [0, 1), got {self.rate}")
+        if not 0 <= self.initial < np.inf:
+            raise ConfigError(f"initial must be at least 0 and finite, got {self.initial}")
+
+    def init(self, shape: Shape, batch: tuple[int, ...]) -> Duals:
+        return Duals(np.full((*batch, shape.H), self.initial))
+
+    def apply(self, state: Duals, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
+        penalty = state.nu[..., offer.user][..., None] * self.shortfall(fit, offer)
+        p = ask(offer.available, penalty)
+        return Guarded(p, np.where((penalty > 0).any(-1), PENALISED, UNCHANGED))
+
+    def shortfall(self, fit: Fit, offer: Offer) -> FloatArray:
+        """How far each arm's certified margin is below zero: (..., K)."""
+        x0 = offer.control_features
+        return np.maximum(-margin.certified(fit, offer.features, x0, self.tolerance, fit.radius), 0.0)
+
+    def commit(self, state: Duals, fit: Fit, offer: Offer, draw: Draw) -> Duals:
+        margins = margin.estimated(fit, offer.features, offer.control_features, self.tolerance)
+        m = pick(margins, draw.action)
+        push = -m if self.update == "margin" else (m < 0) - self.rate
+        nu = np.array(state.nu)
+        nu[..., offer.user] = np.maximum(nu[..., offer.user] + self.step / np.sqrt(fit.round) * push, 0.0)
+        return Duals(nu)
+
+
+# The guard `budget`: each user has an account of what exploration may cost over the whole trial.
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """One per user."""
+
+    balance: FloatArray  # (..., H, d), W: sum of expected margins, with the part of the tolerance that was used
+    decisions: FloatArray  # (..., H), T
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """sum of expected margins + relative sum |mu_0| + absolute T + endowment >= 0 at all times, per user.
+
+    >>> Budget(endowment=0.5).endowment
+    0.5
+    """
+
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    endowment: float = 0.5  # in the user's reward unit, for the whole trial
+    confidence: float | str = 0.99
+
+    protects: ClassVar[Protects] = "sum"
+    promise: ClassVar[str] = "each user's summed expected shortfall is certified to stay within tolerance and endowment"
+
+    def __post_init__(self) -> None:
+        check_confidence(self.confidence)
+        if not 0 <= self.endowment < np.inf:
+            raise ConfigError(f"endowment must be at least 0 and finite, got {self.endowment}")
+
+    def init(self, shape: Shape, batch: tuple[int, ...]) -> Accounts:
+        return Accounts(np.zeros((*batch, shape.H, shape.d)), np.zeros((*batch, shape.H)))
+
+    def apply(self, state: Accounts, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
+        wish = ask(offer.available, None)
+        r = radius(fit, self.confidence)
+        (reward,) = constraints(offer, self.tolerance, ())
+        ok = certified_arms(fit, [reward], r, offer.available)
+        safe = safe_choice(ok, offer, ask)
+        held, allowance = self._account(state, offer)
+        share = margin.largest_share(
+            fit, held + reward.mixed(safe), held + reward.mixed(wish), reward.x0, reward.relative, allowance, r
+        )
+        p = share[..., None] * wish + (1 - share)[..., None] * safe
+        return explained(p, share, ok, offer)
+
+    def commit(self, state: Accounts, fit: Fit, offer: Offer, draw: Draw) -> Accounts:
+        (reward,) = constraints(offer, self.tolerance, ())
+        held, allowance = self._account(state, offer)
+        moved = held + reward.mixed(draw.probabilities)
+        # |mu_0| >= t mu_0 for every |t| <= 1: the t of the certificate may be committed.
+        _, t = margin.worst_case(
+            fit, moved[..., None, :], reward.x0, reward.relative, allowance, radius(fit, self.confidence)
+        )
+        balance, decisions = np.array(state.balance), np.array(state.decisions)
+        balance[..., offer.user, :] = moved + t * reward.relative * reward.x0
+        decisions[..., offer.user] += 1
+        return Accounts(balance, decisions)
+
+    def _account(self, state: Accounts, offer: Offer) -> tuple[FloatArray, FloatArray]:
+        allowance = self.tolerance.absolute * (state.decisions[..., offer.user] + 1) + self.endowment
+        return state.balance[..., offer.user, :], allowance

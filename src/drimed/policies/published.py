@@ -1,0 +1,379 @@
+"""Dri-MED and Dri-IMED: Algorithm 2 of Das et al. around the step of Algorithm 3 or the index of Dri-IMED.
+
+Hyper-parameters: Table 2 of the paper. Symbols: docs/notation.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar, final
+
+import numpy as np
+
+from drimed.errors import ConfigError, InputError, UnknownNameError
+from drimed.models.linear_regression import rewarded, ridge_lost
+from drimed.models.offer import Fit, Offer, Outcome, Shape
+from drimed.numerics import probability
+from drimed.numerics import ridge as numerics_ridge
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick_shared
+from drimed.numerics.ridge import Ridge
+from drimed.policies.guards.base import PENALISED, UNCHANGED, Draw
+from drimed.policies.guards.margin import Tolerance
+from drimed.policies.protocol import Traits, check_sizes
+from drimed.policies.rules.base import Ask
+from drimed.policies.rules.imed import DriIMEDIndex
+from drimed.policies.rules.med import MED
+
+# Two readings of the paper: what it prints, and what its authors ran.
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Where the two readings differ."""
+
+    name: str
+    subtract_log_lambda_again: bool  # I-6
+    log_outside_root: bool  # I-12, Dri-IMED only
+    index_variance: str  # I-12, Dri-IMED only
+    step_uses_episode: bool  # I-14
+    initial_dual: float  # I-15
+
+    def radius(
+        self, logdet: FloatArray, d: int, *, delta: float, regularisation: float, norm: float, indexed: bool
+    ) -> FloatArray:
+        """sqrt(beta); `indexed` for the step of Dri-IMED, which has its own formula.
+
+        logdet is log det V - d log lambda.
+        """
+        confidence = 2 * np.log(1 / delta)
+        if self.log_outside_root and indexed:
+            # I-12: as printed, 2 log(1/alpha) stands outside the root.
+            return np.sqrt(np.maximum(logdet, 0)) + confidence + np.sqrt(regularisation) * norm
+        if self.subtract_log_lambda_again:
+            # I-6: the tracked log-determinant starts at 0 already; d log lambda is taken off a second time.
+            logdet = logdet - d * np.log(regularisation)
+        # I-6: V holds lambda gamma^(l-1) I and is compared with lambda I, so this can be negative; clipped, as coded.
+        return np.sqrt(np.maximum(logdet + confidence, 0)) + np.sqrt(regularisation) * norm
+
+
+READINGS = {
+    "printed": Reading(
+        "printed",
+        subtract_log_lambda_again=False,
+        log_outside_root=True,
+        index_variance="smallest",
+        step_uses_episode=True,
+        initial_dual=1.0,
+    ),
+    "code": Reading(
+        "code",
+        subtract_log_lambda_again=True,
+        log_outside_root=False,
+        index_variance="unit",
+        step_uses_episode=False,
+        initial_dual=0.0,
+    ),
+}
+
+
+def reading(name: str) -> Reading:
+    """The reading of that name."""
+    if name not in READINGS:
+        raise UnknownNameError("reading", name, READINGS)
+    return READINGS[name]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedState:
+    """The regression, the pulls, the episode's threshold and the one dual variable of all users."""
+
+    ridge: Ridge
+    pulls: FloatArray  # (..., K)
+    tau: FloatArray  # (...)
+    nu: FloatArray  # (...)
+    episode: int  # l, from 1 once an episode has begun
+    user: int  # h of the next decision within the episode, from 1
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PublishedDri:
+    """The published algorithm, randomised (`step="med"`) or indexed (`step="imed"`).
+
+    >>> PublishedDri(step="med", reading="code").dual_start
+    0.0
+    """
+
+    step: str = "med"
+    reading: str = "code"
+    tolerance: float = 0.1  # epsilon
+    discount: float = 0.99  # gamma_decay
+    noise_bound: float = 1.92  # sigma-bar; lambda = sigma-bar^2 / S^2
+    norm_bound: float = 1.0  # S
+    delta: float = 0.01
+    optimal: float = 0.99  # alpha_opt; I-8: LinMED's authors put this mass on the empirical best
+    empirical: float = 0.005  # alpha_emp
+    initial_dual: float | None = None  # nu_0; I-15: 1 in Table 2, 0 in every script
+
+    needs_contexts_at_opening: ClassVar[bool] = True  # the threshold is one for all users of an episode
+
+    def __post_init__(self) -> None:
+        if self.step not in ("med", "imed"):
+            raise ConfigError(f"step must be 'med' or 'imed', got {self.step!r}")
+        if not 0 <= self.tolerance < 1:
+            raise ConfigError(f"tolerance must be in [0, 1), got {self.tolerance}")
+        if not 0 < self.discount <= 1:
+            raise ConfigError(f"discount must be in (0, 1], got {self.discount}")
+        if not 0 < self.delta < 1:
+            raise ConfigError(f"delta must be in (0, 1), got {self.delta}")
+        if not (0 < self.noise_bound < np.inf and 0 < self.norm_bound < np.inf):
+            raise ConfigError(f"bounds must be positive and finite, got {self.noise_bound} and {self.norm_bound}")
+        if self.initial_dual is not None and not 0 <= self.initial_dual < np.inf:
+            raise ConfigError(f"initial_dual must be at least 0 and finite, got {self.initial_dual}")
+        self._reading  # noqa: B018  checks the name
+        self._med  # noqa: B018  checks the masses
+
+    @cached_property
+    def ridge_penalty(self) -> float:
+        """lambda."""
+        return (self.noise_bound / self.norm_bound) ** 2
+
+    @cached_property
+    def traits(self) -> Traits:
+        """Reward feedback, noise that is known, and the paper's own penalty."""
+        return Traits(
+            learner=f"published ({self.reading})",
+            rule="Dri-MED" if self.step == "med" else "Dri-IMED",
+            guard="published",
+            settings=frozenset(f.name for f in fields(self)) - {"step"},
+            feedback="reward",
+            weighting="known",
+            noise_bound=self.noise_bound,
+            promise="violations are discouraged; none is excluded",
+            protects="discourages",
+            tolerance=Tolerance(relative=self.tolerance),
+            confidence=None,
+        )
+
+    @property
+    def dual_start(self) -> float:
+        """nu_0."""
+        return self._reading.initial_dual if self.initial_dual is None else self.initial_dual
+
+    def init(self, shape: Shape, batch: tuple[int, ...] = ()) -> PublishedState:
+        """l. 1 of Alg. 2."""
+        start = numerics_ridge.init(shape.d, self.ridge_penalty, batch)
+        zero = np.zeros(batch)
+        return PublishedState(start, np.zeros((*batch, shape.K)), zero, zero + self.dual_start, 0, 1)
+
+    def aged_start(self, shape: Shape, episodes: int) -> PublishedState:
+        """The prior is discounted with the evidence."""
+        state = self.init(shape)
+        for _ in range(episodes):
+            state = replace(state, ridge=self.aged(state.ridge))
+        return state
+
+    def begin_episode(self, state: PublishedState, offer: Offer) -> PublishedState:
+        """Alg. 2 l. 3 to 8: the threshold from the statistics so far, then the discount."""
+        u = _normalised(offer.features, offer.sigma)  # (..., H, K, d)
+        # I-3: one threshold for all users, in normalised units. I-17: the mean over users, not the printed sum.
+        each = np.vecmat(offer.control, u)  # (..., H, d)
+        base = np.vecmat(np.full(each.shape[-2], 1 / each.shape[-2]), each)  # (..., d)
+        lev = np.maximum(np.vecdot(np.matvec(state.ridge.V_inv, base), base), 0)
+        width = self._radius(state.ridge, indexed=False) * np.sqrt(lev)
+        optimistic = np.vecdot(base, state.ridge.theta) + width
+        tau = (1 - self.tolerance) * optimistic  # I-22: before the discount
+        return replace(state, tau=tau, ridge=self.aged(state.ridge), episode=state.episode + 1, user=1)
+
+    def decide(self, state: PublishedState, offer: Offer, draws: FloatArray) -> Draw:
+        """Alg. 3, or the index of Dri-IMED: one user after the other, because the dual variable moves with each."""
+        if state.episode == 0:
+            raise InputError("the published algorithms set their threshold per episode: call begin_episode first")
+        check_sizes(state.pulls.shape, state.ridge.theta.shape[-1], offer, draws)
+        made: list[Draw] = []
+        for h in range(draws.shape[-2]):
+            if made:
+                state = self._commit(state, _of_user(offer, h - 1), made[-1].action)
+            made.append(self._decide(state, _of_user(offer, h), draws[..., h, :]))
+        return Draw(
+            np.stack([d.action for d in made], axis=-1),
+            np.stack([d.probabilities for d in made], axis=-2),
+            np.stack([d.reason_code for d in made], axis=-1),
+        )
+
+    def commit(self, state: PublishedState, offer: Offer, draw: Draw) -> PublishedState:
+        """Alg. 2 l. 12 to 14, one user after the other."""
+        for h in range(draw.action.shape[-1]):
+            state = self._commit(state, _of_user(offer, h), draw.action[..., h])
+        return state
+
+    def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
+        """Where the reward is known."""
+        return rewarded(observed, preference)
+
+    def observe(
+        self, state: PublishedState, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0
+    ) -> PublishedState:
+        """Alg. 2 l. 14 and 15, with all the data of the text's estimator (I-21), one user after the other."""
+        z, w = self._rows(offer, action, outcome)
+        learned = state.ridge
+        for h in range(action.shape[-1]):
+            if late == 0:
+                learned = numerics_ridge.observe(learned, z[..., h : h + 1, :], w[..., h : h + 1], self.ridge_penalty)
+            else:
+                learned = self._shifted(learned, z[..., h, :], w[..., h], late, 1.0)
+        return PublishedState(learned, state.pulls, state.tau, state.nu, state.episode, state.user)
+
+    def forget(
+        self, state: PublishedState, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0
+    ) -> PublishedState:
+        """Take back what `observe` learned."""
+        z, w = self._rows(offer, action, outcome)
+        learned = state.ridge
+        for h in range(action.shape[-1]):
+            learned = self._shifted(learned, z[..., h, :], w[..., h], late, -1.0)
+        return replace(state, ridge=learned)
+
+    def settle(self, state: PublishedState) -> PublishedState:
+        """Nothing is put off."""
+        return state
+
+    def update(self, state: PublishedState, offer: Offer, draw: Draw, outcome: Outcome) -> PublishedState:
+        """Give out and learn at once."""
+        return self.observe(self.commit(state, offer, draw), offer, draw.action, outcome)
+
+    def lost_digits(self, before: PublishedState, after: PublishedState) -> bool:
+        """Of V and b."""
+        return ridge_lost(before.ridge, after.ridge)
+
+    def with_evidence(self, state: PublishedState, evidence: PublishedState) -> PublishedState:
+        """The regression of `evidence`."""
+        return replace(state, ridge=evidence.ridge)
+
+    def effects(self, state: PublishedState, offer: Offer, confidence: float | str, draw: Draw | None = None) -> None:
+        """It estimates reward over noise, not reward."""
+        del state, offer, confidence, draw
+
+    def inference(self, state: PublishedState) -> None:
+        """It learns from rewards."""
+        del state
+
+    def theta(self, state: PublishedState) -> FloatArray:
+        """The estimate: (..., d)."""
+        return state.ridge.theta
+
+    def draws_needed(self, shape: Shape) -> int:
+        """One uniform per decision."""
+        del shape
+        return 1
+
+    def aged(self, r: Ridge) -> Ridge:
+        """One episode later.
+
+        I-1: V is discounted and b is not, so theta_hat grows by 1 / gamma. I-20: by gamma, not gamma^(L-l).
+        """
+        g = self.discount
+        logdet = r.logdet + r.theta.shape[-1] * np.log(g)
+        return replace(r, V=g * r.V, V_inv=r.V_inv / g, theta=r.theta / g, logdet=logdet)
+
+    @cached_property
+    def _reading(self) -> Reading:
+        return reading(self.reading)
+
+    @cached_property
+    def _med(self) -> MED:
+        # I-18: the design is the mended one. I-16: the saturation step is normalised.
+        return MED(
+            temperature="radius",
+            empirical=self.empirical,
+            optimal=self.optimal,
+            design="approx" if self.optimal else "none",
+            saturation="every arm",
+        )
+
+    @cached_property
+    def _rule(self) -> MED | DriIMEDIndex:
+        return self._med if self.step == "med" else DriIMEDIndex(variance=self._reading.index_variance)
+
+    def _decide(self, state: PublishedState, offer: Offer, draws: FloatArray) -> Draw:
+        """The decision for one user, without a users' axis."""
+        # I-2: means, gaps and bounds on u = x / sigma: the arm of best signal-to-noise ratio, not of best reward.
+        seen = Offer(
+            features=_normalised(offer.features, offer.sigma),
+            control=offer.control,
+            sigma=None if self.step == "med" else offer.sigma,
+        )
+        fit = self._fit(state)
+        lower = fit.mean(seen.features) - fit.width(seen.features)
+        penalty = state.nu[..., None] * np.maximum(state.tau[..., None] - lower, 0)
+        p = self._rule.propose(fit, seen, Ask(offer.available, penalty, draws))
+        reason = np.where((penalty > 0).any(-1), PENALISED, UNCHANGED)
+        return Draw(probability.sample(p, draws[..., 0]), p, reason)
+
+    def _commit(self, state: PublishedState, offer: Offer, action: IntArray) -> PublishedState:
+        """Alg. 2 l. 12 to 14: the dual variable, with the estimate from before the outcome (I-22)."""
+        u = _normalised_arm(offer, action)
+        violation = np.vecdot(u, state.ridge.theta) < state.tau
+        # I-14: eta = (l h)^-1/2 as printed; as coded it restarts in each episode.
+        eta = (state.user * (state.episode if self._reading.step_uses_episode else 1)) ** -0.5
+        # I-13: settles where a share epsilon / (1 - epsilon) of the decisions is estimated to violate.
+        push = violation - self.tolerance / (1 - self.tolerance)
+        nu = np.maximum(state.nu + eta * push, 0)
+        pulls = state.pulls + probability.one_hot(action, state.pulls.shape[-1])
+        return PublishedState(state.ridge, pulls, state.tau, nu, state.episode, state.user + 1)
+
+    def _fit(self, state: PublishedState) -> Fit:
+        r = state.ridge
+        radius = self._radius(r, indexed=self.step == "imed")
+        return Fit(r.theta, r.V_inv, radius, None, state.pulls, state.user, 1.0)
+
+    def _radius(self, r: Ridge, *, indexed: bool) -> FloatArray:
+        bounds = {"delta": self.delta, "regularisation": self.ridge_penalty, "norm": self.norm_bound}
+        return self._reading.radius(r.logdet, r.theta.shape[-1], **bounds, indexed=indexed)
+
+    def _rows(self, offer: Offer, action: IntArray, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
+        return _normalised_arm(offer, action), _reward(offer, outcome) / pick_shared(_noise(offer.sigma), action, 1)
+
+    def _shifted(self, r: Ridge, z: FloatArray, w: FloatArray, late: int, sign: float) -> Ridge:
+        """A row of `late` episodes ago in or out: discounted in V since then, and not in b (I-1)."""
+        V = r.V + sign * self.discount**late * z[..., :, None] * z[..., None, :]
+        return numerics_ridge.refresh(replace(r, V=V, b=r.b + sign * w[..., None] * z), self.ridge_penalty)
+
+
+def _of_user(offer: Offer, h: int) -> Offer:
+    """The offer to user h, without a users' axis: what these algorithms look at."""
+
+    def own(array: Any, core: int) -> Any:
+        if array is None or array.ndim == core:
+            return array
+        return np.take(array, h if array.shape[-core - 1] > 1 else 0, -core - 1)
+
+    return Offer(
+        features=own(offer.features, 2),
+        control=own(offer.control, 1),
+        sigma=own(_noise(offer.sigma), 1),
+        available=own(offer.available, 1),
+    )
+
+
+def _normalised(x: FloatArray, sigma: FloatArray | None) -> FloatArray:
+    return x / _noise(sigma)[..., None]
+
+
+def _normalised_arm(offer: Offer, action: IntArray) -> FloatArray:
+    x, sigma = pick_shared(offer.features, action, 2), pick_shared(_noise(offer.sigma), action, 1)
+    return x / sigma[..., None]
+
+
+def _reward(offer: Offer, outcome: Outcome) -> FloatArray:
+    outcome.check(offer)
+    if outcome.reward is None:
+        raise InputError("the published algorithms learn from outcome.reward, got none")
+    return outcome.reward
+
+
+def _noise(sigma: FloatArray | None) -> FloatArray:
+    if sigma is None:
+        raise InputError("the published algorithms need sigma, the noise of each arm's reward")
+    return sigma

@@ -1,0 +1,210 @@
+"""Floors: least probabilities of the control and of every available arm, put into a lottery before it is certified.
+
+A floor under the control costs what the control costs, and is safe under every guard. A floor under every arm explores
+without end; a guard that cannot certify it keeps less of it, and says so. What is drawn stays exact.
+Shapes: leading `...` is any batch; K arms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, final, runtime_checkable
+
+import numpy as np
+
+from drimed.errors import ConfigError
+from drimed.models.offer import Fit, Floor, Offer, Shape
+from drimed.numerics import probability, quadratic_forms
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
+
+# What every rule is: a frozen configuration and one pure function to a distribution over the allowed arms.
+
+Randomisation = Literal["closed form", "one arm", "sampled"]
+TIES = ("first", "shared")
+# Arms whose values differ by less than this share of the largest one differ by round-off: it is far above what sums of
+# a few thousand terms lose, and far below any difference that data can show.
+SAME = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """How a rule is asked: on which arms, against which penalty, with which draws."""
+
+    mask: BoolArray | None = None  # (..., K), True where the rule may put mass
+    penalty: FloatArray | None = None  # (..., K), >= 0, in the unit of the rule's own log weight or index
+    draws: FloatArray | None = None  # (..., D), uniforms; the first is kept for choosing the arm
+    memory: Any = None  # of a rule that has one
+
+
+class Rule(Protocol):
+    """A rule's `propose` returns probabilities (..., K) that vanish outside `ask.mask`."""
+
+    reference: ClassVar[str]
+    # closed form: the probabilities are exact propensities. one arm: they are 0 or 1. sampled: the rule drew its
+    # own randomness, from d more uniforms: the probabilities show only that draw, and the propensity is unknown.
+    randomisation: ClassVar[Randomisation]
+
+    def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray: ...
+
+
+@runtime_checkable
+class RemembersRounds(Protocol):
+    """A rule with a memory of its own besides the regression, moved when a decision is given out."""
+
+    def init(self, shape: Shape, batch: tuple[int, ...]) -> Any: ...
+
+    def commit(self, memory: Any, fit: Fit, offer: Offer, action: IntArray) -> Any: ...
+
+
+def every_arm(fit: Fit, offer: Offer) -> tuple[int, ...]:
+    """The shape (..., K) of a decision: one state may serve many offers, and one offer many states."""
+    return (*np.broadcast_shapes(fit.theta.shape[:-1], offer.features.shape[:-2]), offer.features.shape[-2])
+
+
+def noise_levels(fit: Fit, offer: Offer) -> FloatArray:
+    """lev(x_a) / sigma_a^2, the inverse of the effective number of pulls of a's direction: (..., K)."""
+    level = fit.leverage(offer.features)
+    return level if offer.sigma is None else level / offer.sigma**2
+
+
+def widths(fit: Fit, x: FloatArray, squared: float | None) -> FloatArray:
+    """The half-width of each arm's interval: at the learner's radius, or at this squared radius: (..., K)."""
+    return fit.width(x) if squared is None else np.sqrt(squared * fit.leverage(x))
+
+
+def check_width(squared: float | None) -> None:
+    """At least 0 and finite; None is the learner's own."""
+    if squared is not None and not 0 <= squared < np.inf:
+        raise ConfigError(f"width_squared must be at least 0 and finite, got {squared}")
+
+
+def check_ties(ties: str) -> None:
+    """first: the lowest index; shared: equal parts."""
+    if ties not in TIES:
+        raise ConfigError(f"ties must be one of {TIES}, got {ties!r}")
+
+
+def play_largest(value: FloatArray, ask: Ask, ties: str = "first") -> FloatArray:
+    """All mass on the allowed arm of largest value after its penalty: (..., K)."""
+    value = value if ask.penalty is None else value - ask.penalty
+    if ties == "shared":
+        return shared(tied(value, ask.mask))
+    return probability.one_hot(probability.best(value, ask.mask), value.shape[-1])
+
+
+def play_least(index: FloatArray, ask: Ask, ties: str = "first") -> FloatArray:
+    """All mass on the allowed arm of smallest index, its penalty added: (..., K)."""
+    index = index if ask.penalty is None else index + ask.penalty
+    if ties == "shared":
+        return shared(tied(-index, ask.mask))
+    return probability.one_hot(probability.least(index, ask.mask), index.shape[-1])
+
+
+def tied(value: FloatArray, mask: BoolArray | None) -> BoolArray:
+    """The allowed arms of largest value, up to round-off: (..., K).
+
+    >>> tied(np.array([0.3, 0.1 + 0.2, 0.2]), None).tolist()
+    [True, True, False]
+    """
+    held = value if mask is None else np.where(mask, value, -np.inf)
+    scale = np.abs(value if mask is None else np.where(mask, value, 0.0)).max(-1, keepdims=True)
+    return np.asarray(held >= held.max(-1, keepdims=True) - SAME * scale)
+
+
+def shared(among: BoolArray) -> FloatArray:
+    """Equal mass on these arms, none where there are none: (..., K)."""
+    return among / np.maximum(among.sum(-1, keepdims=True), 1)
+
+
+# Several leaders: where arms tie for the lead, each of them leads in turn.
+
+
+def behind_leaders(
+    fit: Fit, x: FloatArray, mask: BoolArray | None
+) -> Iterator[tuple[FloatArray, IntArray, FloatArray, FloatArray]]:
+    """Each leader's share (..., 1) of the lead, and what `Fit.behind_leader` says of it: x (..., K, d).
+
+    A leader is its row's first, second and so on of those that tie; rows with fewer have shares of 0 after the last.
+    """
+    first, gap, distance = fit.behind_leader(x, mask)
+    near = gap <= SAME * np.sqrt(distance)  # no data can tell them apart
+    lead = tied(fit.mean(x), mask) | (near if mask is None else near & mask)
+    most = int(lead.sum(-1).max(initial=1))
+    if most == 1:
+        yield np.ones((*first.shape, 1)), first, gap, distance
+        return
+    share, gap = shared(lead), np.where(lead, 0.0, gap)
+    order = np.argsort(~lead, axis=-1, kind="stable")  # those that tie come first
+    there = quadratic_forms.entries(x)  # often few: then each of many leaders costs little
+    for nth in range(most):
+        leader = order[..., nth]
+        yield pick(share, leader)[..., None], leader, gap, quadratic_forms.distances(x, there, leader, fit.V_inv)
+
+
+KEPT = 1 - 1e-9  # of a floor: less than this is below it, not round-off
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Floors:
+    """How high, and how they shrink: after n decisions a floor is its first height times (n + 1) ** -shrink.
+
+    >>> floor = Floors(control=0.5, shrink=0.24).after(np.array([0, 99]))
+    >>> floor.control.round(3).tolist(), floor.arms.tolist()
+    ([0.5, 0.166], [0.0, 0.0])
+    """
+
+    control: float = 0.0
+    arms: float = 0.0
+    shrink: float = 0.0  # 0: constant
+    count: Literal["all", "user"] = "all"  # which decisions count: all of the trial's, or those of this user
+
+    def __post_init__(self) -> None:
+        for name in ("control", "arms"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"a floor must be at least 0 and below 1, got {getattr(self, name)} for {name}")
+        if not 0 <= self.shrink < 1:
+            raise ConfigError(f"shrink must be at least 0 and below 1, got {self.shrink}")
+        if self.count not in ("all", "user"):
+            raise ConfigError(f"count must be 'all' or 'user', got {self.count!r}")
+
+    def check(self, K: int) -> None:
+        """Whether so many arms leave room for a choice."""
+        if self.control + K * self.arms >= 1:
+            most = (1 - self.control) / K
+            raise ConfigError(
+                f"a floor of {self.control} for the control and {self.arms} for each of {K} arms leaves nothing to "
+                f"choose; a floor for the arms must be below {most:.3g}"
+            )
+
+    def after(self, decisions: Any) -> Floor:
+        """The floors of the next decision after so many: (...)."""
+        left = (np.asarray(decisions, np.float64) + 1.0) ** -self.shrink
+        return Floor(control=self.control * left, arms=self.arms * left)
+
+
+def raised(p: FloatArray, offer: Offer, mask: BoolArray | None) -> FloatArray:
+    """The lottery with the floors of the offer; those of arms outside the mask go to the rest. (..., K)"""
+    if offer.floor is None:
+        return p
+    K = p.shape[-1]
+    allowed = np.ones(p.shape, bool) if mask is None else np.broadcast_to(mask, p.shape)
+    under_control = np.asarray(offer.floor.control)[..., None]
+    if offer.available is not None and (~offer.available & (offer.control > 0)).any():
+        raise ConfigError("a floor for the control needs all arms of the control to be available")
+    least = np.asarray(offer.floor.arms)[..., None] * allowed + under_control * offer.control
+    taken = least.sum(-1, keepdims=True)
+    if (taken > 1).any():
+        raise ConfigError(
+            f"floors for {K} arms take {float(taken.max()):.3g} of the lottery; they must leave some of it"
+        )
+    return np.asarray((1 - taken) * p + least)
+
+
+def short(p: FloatArray, offer: Offer) -> BoolArray:
+    """Where an available arm got less than its floor: (..., K)."""
+    if offer.floor is None:
+        return np.zeros(p.shape, bool)
+    least = np.broadcast_to(np.asarray(offer.floor.arms)[..., None], p.shape)
+    return np.asarray((p < KEPT * least) & (True if offer.available is None else offer.available))

@@ -1,0 +1,169 @@
+"""Minimum empirical divergence: play each arm in proportion to how plausibly it is best.
+
+Source: Balagopalan and Jun (2024); the step of Dri-MED (Alg. 3). Defaults: what measured best on the reward scale.
+Symbols: docs/notation.md. Shapes: leading `...` is any batch; K arms, d features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, final
+
+import numpy as np
+
+from drimed.errors import ConfigError
+from drimed.models.offer import Fit, Offer
+from drimed.numerics import probability
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
+from drimed.numerics.optimal_design import METHODS, design
+from drimed.policies.rules.base import (
+    Ask,
+    Randomisation,
+    behind_leaders,
+    check_ties,
+    every_arm,
+    noise_levels,
+    shared,
+    tied,
+)
+
+SATURATIONS = ("one arm", "every arm", "off")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class MED:
+    """Weight exp(-gap^2 / (temperature |x_best - x|^2_{V^-1})), times a design.
+
+    >>> MED(empirical=0.9).temperature
+    2.0
+    """
+
+    temperature: float | str = 2.0  # 2 is the Gaussian divergence; "radius": the squared confidence radius
+    empirical: float = 0.9  # mass on the empirical best arm, alpha_emp
+    optimal: float = 0.0  # mass on the design, alpha_opt; the rest is uniform
+    design: str = "none"  # none | uniform | approx | frank_wolfe, on the arms scaled by sqrt(weight) / sigma
+    # Half the mass goes to arms whose direction is unexplored, lev(x) > sigma^2: to the least explored one, or
+    # spread over all of them as published (Alg. 3 l. 11, normalised).
+    saturation: str = "one arm"
+    # Arms that tie, for the lead or for the least explored: the first of them, or equal shares, so that the order of
+    # arms does not matter (but that of the designs approx and frank_wolfe, which pick among equals by order).
+    ties: str = "first"
+
+    reference: ClassVar[str] = "Balagopalan and Jun 2024; Das et al. Alg. 3"
+    randomisation: ClassVar[Randomisation] = "closed form"
+
+    def __post_init__(self) -> None:
+        ok = self.temperature == "radius" if isinstance(self.temperature, str) else self.temperature > 0
+        if not ok:
+            raise ConfigError(f"temperature must be positive or 'radius', got {self.temperature!r}")
+        if not (self.empirical >= 0 and self.optimal >= 0 and self.empirical + self.optimal <= 1):
+            raise ConfigError(
+                "empirical and optimal must be at least 0 and sum to at most 1, "
+                f"got {self.empirical} and {self.optimal}"
+            )
+        if self.design not in METHODS:
+            raise ConfigError(f"design must be one of {METHODS}, got {self.design!r}")
+        if (self.design == "none") != (self.optimal == 0):
+            raise ConfigError(
+                f"optimal mass needs a design and a design needs mass, got {self.design!r}, {self.optimal}"
+            )
+        if self.saturation not in SATURATIONS:
+            raise ConfigError(f"saturation must be one of {SATURATIONS}, got {self.saturation!r}")
+        check_ties(self.ties)
+
+    def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
+        x, mask = offer.features, ask.mask
+        if self.ties == "shared":
+            p = np.zeros(every_arm(fit, offer))
+            for share, leader, gap, distance in behind_leaders(fit, x, mask):
+                p = p + share * self.weigh(leader, gap, distance, fit, offer, ask)
+        else:
+            p = self.weigh(*fit.behind_leader(x, mask), fit, offer, ask)
+        return self.saturate(p, fit, offer, mask)
+
+    def weigh(
+        self, leader: IntArray, gap: FloatArray, distance: FloatArray, fit: Fit, offer: Offer, ask: Ask
+    ) -> FloatArray:
+        """The distribution with this leader, before saturation: (..., K)."""
+        temperature = fit.radius[..., None] ** 2 if isinstance(self.temperature, str) else self.temperature
+        log_f = -(gap**2) / (temperature * distance)  # f_h, Eq. (7)
+        if ask.penalty is not None:
+            log_f = log_f - ask.penalty  # f~_h, Eq. (8)
+        q = self.mixture(probability.one_hot(leader, offer.features.shape[-2]), log_f, offer, ask.mask)
+        return probability.weighted(q, log_f)
+
+    def mixture(self, leader: FloatArray, log_f: FloatArray, offer: Offer, mask: BoolArray | None) -> FloatArray:
+        """q = alpha_opt q_opt + alpha_emp 1[leader] + the rest, uniform (Alg. 3 l. 8)."""
+        q = self.empirical * leader + (1 - self.empirical - self.optimal) * probability.uniform(log_f.shape, mask)
+        if self.optimal:
+            held = log_f if mask is None else np.where(mask, log_f, -np.inf)
+            scale = np.exp(0.5 * (held - held.max(-1, keepdims=True)))
+            if offer.sigma is not None:
+                scale = scale / offer.sigma
+            q = q + self.optimal * design(scale[..., None] * offer.features, self.design, mask)
+        return q
+
+    def saturate(self, p: FloatArray, fit: Fit, offer: Offer, mask: BoolArray | None) -> FloatArray:
+        """Half the mass to unexplored arms, where there are any."""
+        if self.saturation == "off":
+            return p
+        level = noise_levels(fit, offer)
+        unexplored = level > 1 if mask is None else (level > 1) & mask
+        if not unexplored.any():
+            return p
+        if self.saturation == "one arm" and self.ties == "shared":
+            share = shared(tied(level, unexplored) & unexplored)
+        elif self.saturation == "one arm":
+            share = probability.one_hot(np.where(unexplored, level, 0.0).argmax(-1), p.shape[-1])
+        else:
+            share = unexplored / np.maximum(unexplored.sum(-1, keepdims=True), 1)
+        return np.where(unexplored.any(-1, keepdims=True), 0.5 * p + 0.5 * share, p)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LinMED:
+    """MED with the confidence radius as temperature and a G-optimal design in the mixture.
+
+    Source: Balagopalan and Jun (2024). Their weights put .99 on the empirical best arm and .005 on the design; the
+    Dri-MED paper's comparison swaps the two (docs/paper.md, I-8).
+
+    V = diag(3, 2), theta_hat = (.5, .1), arms e1, e2, (.6, .8): p = (.993374, .003299, .003327).
+
+    >>> LinMED().empirical, LinMED().optimal
+    (0.99, 0.005)
+    """
+
+    empirical: float = 0.99
+    optimal: float = 0.005
+    design: str = "approx"
+    saturation: str = "off"  # the authors' paper has "one arm", their code never runs it
+    ties: str = "first"
+
+    reference: ClassVar[str] = "Balagopalan and Jun 2024"
+    randomisation: ClassVar[Randomisation] = "closed form"
+
+    def __post_init__(self) -> None:
+        self.step  # noqa: B018  building the step checks the settings
+
+    @cached_property
+    def step(self) -> MED:
+        """The same weights, design and saturation as any MED."""
+        return MED(
+            temperature="radius",
+            empirical=self.empirical,
+            optimal=self.optimal,
+            design=self.design,
+            saturation=self.saturation,
+            ties=self.ties,
+        )
+
+    def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
+        if fit.round > 1:
+            return self.step.propose(fit, offer, ask)
+        # No data, no leader: the first round mixes the design with uniform.
+        x = offer.features
+        p = (1 - self.optimal) * probability.uniform(every_arm(fit, offer), ask.mask)
+        return p + self.optimal * design(x, self.design, ask.mask) if self.optimal else p

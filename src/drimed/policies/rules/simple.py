@@ -1,0 +1,159 @@
+"""Rules that exploration must beat: the control, a uniform lottery, the best estimate so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from drimed.errors import ConfigError, InputError
+from drimed.models.offer import Fit, Offer, control_among
+from drimed.numerics import probability, ridge
+from drimed.numerics.arrays import FloatArray
+from drimed.numerics.quadratic_forms import NEVER_ZERO, covariance_root
+from drimed.policies.rules.base import Ask, Randomisation, check_ties, check_width, every_arm, play_largest, widths
+
+# Optimism: play the arm whose mean could be largest.
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class OFUL:
+    """argmax_a <x_a, theta_hat> + width(x_a).
+
+    Three arms, V = diag(3, 2), theta_hat = (.5, .1), radius 4.316941: indices 2.992387, 3.152538, 3.243535.
+
+    >>> OFUL().width_squared is None
+    True
+    """
+
+    width_squared: float | None = None  # None: the learner's radius; 2 measures well and promises nothing
+
+    reference: ClassVar[str] = "Abbasi-Yadkori et al. 2011"
+    randomisation: ClassVar[Randomisation] = "one arm"
+
+    def __post_init__(self) -> None:
+        check_width(self.width_squared)
+
+    def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
+        return play_largest(self.index(fit, offer), ask)
+
+    def index(self, fit: Fit, offer: Offer) -> FloatArray:
+        """The upper confidence bounds: (..., K)."""
+        return fit.mean(offer.features) + widths(fit, offer.features, self.width_squared)
+
+
+# Thompson sampling: draw a plausible theta, play its best arm.
+
+SMALLEST_DRAW = 2.0**-54  # below the smallest positive uniform draw: a draw of exactly 0 has a finite quantile
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LinTS:
+    """argmax_a <x_a, theta~>, theta~ = theta_hat + v V^-1/2 eta with eta normal, drawn afresh for each decision.
+
+    V = diag(3, 2), theta_hat = (.5, .1), v = 1: the first of two arms e1, e2 wins with probability .669371.
+
+    >>> LinTS(v="radius").v
+    'radius'
+    """
+
+    v: float | str = 1.0  # a number; "radius": the learner's radius; "2013": R sqrt(9 d log(t / delta))
+    delta: float = 0.01  # of the 2013 constant
+
+    reference: ClassVar[str] = "Agrawal and Goyal 2013"
+    randomisation: ClassVar[Randomisation] = "sampled"
+
+    def __post_init__(self) -> None:
+        ok = self.v in ("radius", "2013") if isinstance(self.v, str) else 0 < self.v < np.inf
+        if not ok:
+            raise ConfigError(f"v must be a positive number, 'radius' or '2013', got {self.v!r}")
+        if not 0 < self.delta < 1:
+            raise ConfigError(f"delta must be in (0, 1), got {self.delta}")
+
+    def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
+        d = fit.theta.shape[-1]
+        if ask.draws is None or ask.draws.shape[-1] < 1 + d:
+            raise InputError(f"Thompson sampling needs {1 + d} uniform draws per decision")
+        eta = ndtri(np.maximum(ask.draws[..., 1 : 1 + d], SMALLEST_DRAW))
+        value = np.matvec(offer.features, self._plausible(fit, eta))
+        return play_largest(value, ask)
+
+    def probabilities(self, fit: Fit, offer: Offer, normals: FloatArray) -> FloatArray:
+        """P(a is chosen), for one member of a batch: exact for two arms, else the share among normals (n, d)."""
+        x = offer.features  # (K, d)
+        if x.shape[-2] == 2:
+            D = x[0] - x[1]
+            sd = self._inflation(fit) * np.sqrt(max(float(D @ fit.V_inv @ D), NEVER_ZERO))
+            first = float(ndtr(float(D @ fit.theta) / sd))
+            return np.array([first, 1 - first])
+        value = self._plausible(fit, normals) @ x.T  # (n, K)
+        return np.bincount(value.argmax(-1), minlength=x.shape[0]) / len(value)
+
+    def _plausible(self, fit: Fit, eta: FloatArray) -> FloatArray:
+        v = np.asarray(self._inflation(fit))[..., None]
+        return fit.theta + v * np.matvec(covariance_root(fit.V_inv, "the covariance of the estimate"), eta)
+
+    def _inflation(self, fit: Fit) -> FloatArray | float:
+        if self.v == "radius":
+            return fit.radius
+        if self.v == "2013":
+            return ridge.thompson_radius(fit.round, fit.theta.shape[-1], noise=fit.noise_bound, delta=self.delta)
+        return float(self.v)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Control:
+    """p = pi_0, restricted to the allowed arms: no learning, no harm. A penalty does not change it.
+
+    >>> Control().randomisation
+    'closed form'
+    """
+
+    reference: ClassVar[str] = "the baseline policy"
+    randomisation: ClassVar[Randomisation] = "closed form"
+
+    def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
+        p = offer.control if ask.mask is None else control_among(offer, ask.mask)
+        return np.broadcast_to(p, every_arm(fit, offer))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Uniform:
+    """p_a = 1 / (number of allowed arms): the randomised trial. A penalty does not change it.
+
+    >>> Uniform().reference
+    'Fisher 1926'
+    """
+
+    reference: ClassVar[str] = "Fisher 1926"
+    randomisation: ClassVar[Randomisation] = "closed form"
+
+    def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
+        return probability.uniform(every_arm(fit, offer), ask.mask)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Greedy:
+    """argmax_a <x_a, theta_hat>.
+
+    >>> Greedy().randomisation
+    'one arm'
+    """
+
+    ties: str = "first"  # or "shared": equal parts, which are exact propensities all the same
+
+    reference: ClassVar[str] = "folklore"
+    randomisation: ClassVar[Randomisation] = "one arm"
+
+    def __post_init__(self) -> None:
+        check_ties(self.ties)
+
+    def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
+        return play_largest(fit.mean(offer.features), ask, self.ties)

@@ -1,0 +1,521 @@
+"""What passes between the rooms: plain data without dependencies.
+
+Trial, service, pages, sheets, exports and client all speak in these records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from math import inf
+from typing import Any, Generic, Literal, TypeVar
+
+# A record from JSON data, and pages of many of them.
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Page(Generic[T]):
+    """Some of many."""
+
+    items: list[T]
+    next: str | None  # the cursor of what follows; None: that was all
+
+
+def read(kind: type[T], data: Mapping[str, Any]) -> T:
+    """A record from JSON data; fields that a newer service adds are left out."""
+    names = getattr(kind, "__dataclass_fields__", {})
+    return kind(**{name: value for name, value in data.items() if name in names})
+
+
+# A decision, its outcome as somebody reports it, and what comes back.
+
+PENDING, PARTIAL, COMPLETE, MISSING = "pending", "partial", "complete", "missing"
+STATES = (PENDING, PARTIAL, COMPLETE, MISSING)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate and its range."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """An outcome as somebody reports it. Metrics that are still to come are left out."""
+
+    decision: int
+    outcome: Mapping[str, float | None]
+    control: Mapping[str, float | None] | None = None  # of the control plot, where feedback is `difference`
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A decision with its outcome as it stands."""
+
+    id: int
+    episode: int
+    user: str
+    arm: str  # empty: not shown, in a dry run or to somebody who is blinded
+    probabilities: dict[str, float]  # empty: not known before the draw, or not shown
+    propensity: float | None  # None: the policy's own draw has no closed form, or it is not shown
+    reason: str  # what the guard did
+    share: float | None  # how much of the policy's own proposal the guard kept
+    # Arms against the control, as estimated then, each end at the trial's confidence; none where nothing was known.
+    effects: dict[str, Interval] | None
+    context: dict[str, float | str] | None
+    unavailable: list[str]
+    state_version: int  # the event up to which the log was known
+    time: str
+    actor: str
+    season: str | None = None  # what the episode is called, if it has a name
+    plot: str | None = None  # where the user has plots
+    block: str | None = None  # of that plot
+    repeated: bool = False  # an earlier decision, returned again
+    state: str = PENDING
+    outcome: dict[str, float] | None = None  # metric -> value; None: nothing is recorded
+    control: dict[str, float] | None = None  # the same of the control plot
+    reward: float | None = None  # None while a metric that counts is not there
+    amendments: int = 0
+    code: str | None = None  # of the arm, where the trial has codes
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+    @staticmethod
+    def read(data: Mapping[str, Any]) -> Decision:
+        """From JSON data; fields that a newer service adds are left out."""
+        effects = data["effects"]
+        found = None if effects is None else {arm: read(Interval, e) for arm, e in effects.items()}
+        return read(Decision, {**data, "effects": found})
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The answer to a reported outcome."""
+
+    decision: int
+    result: str  # recorded, completed, already recorded, amended, missing
+    state: str  # of the decision now
+    outcome: dict[str, float] | None  # all that is known of it now
+    control: dict[str, float] | None
+    waits_for: list[str]  # metrics without which the policy does not learn from it yet
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A code that was opened, for one decision or for all."""
+
+    time: str
+    actor: str
+    reason: str
+    decision: int | None = None  # None: for all
+    arm: str | None = None  # of that decision
+    code: str | None = None
+    codes: dict[str, str] | None = None  # arm -> code, where it was opened for all and there are codes
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+
+# A line of a trial's log, where the log stands, and what a replay of it found.
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of a trial's log."""
+
+    seq: int  # from 1
+    time: str  # UTC
+    actor: str
+    kind: str
+    decision: int | None
+    user: str | None
+    request: str | None  # the caller's idempotency key
+    text: str  # the body as it was written
+    hash: str
+
+    @cached_property
+    def body(self) -> dict[str, Any]:
+        """The body as JSON data."""
+        body: dict[str, Any] = json.loads(self.text)
+        return body
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "text"} | {"body": self.body}
+
+    @staticmethod
+    def read(data: Mapping[str, Any]) -> Event:
+        """From JSON data; fields that a newer service adds are left out."""
+        return read(Event, {**data, "text": json.dumps(data["body"], separators=(",", ":"), ensure_ascii=False)})
+
+
+@dataclass(frozen=True)
+class Head:
+    """Where a log stood: kept elsewhere, it proves later that nothing before it was changed."""
+
+    trial: str
+    event: int  # the number of the last event
+    hash: str
+    time: str  # when that was seen
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a replay of the whole log found."""
+
+    ok: bool
+    events: int
+    decisions: int
+    exact: int  # decisions that were reproduced to the last bit
+    rounded: int  # to round-off only: the arm and all else is the same
+    faults: list[str]
+    hash: str  # of the last event
+    anchors: int = 0  # hashes that were kept elsewhere, and are still those of their events
+    looks: int = 0  # looks at the stopping rules that were taken again
+    unchecked: str | None = None  # why decisions cannot be replayed here, which says nothing against the log
+
+
+# Faults of what came in.
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong with a file or a request, and its place."""
+
+    path: Path  # from the top of the file or request to the field; empty: all of it
+    message: str
+    line: int | None = None  # of a text file
+    row: int | None = None  # of a sheet, as a spreadsheet counts them
+    severity: Literal["error", "unlikely"] = "error"  # unlikely: a possible value that must be confirmed
+
+    def __str__(self) -> str:
+        places = [f"row {self.row}" if self.row else "", f"line {self.line}" if self.line else ""]
+        return ": ".join([*filter(None, [*places, ".".join(map(str, self.path))]), self.message])
+
+
+# What a trial has found: effects of arms, and what somebody should look at.
+
+ENOUGH_SEASONS = 2  # with outcomes of an arm and of its control, before the arm is called better or worse
+
+
+@dataclass(frozen=True)
+class Effect:
+    """An arm against the control at one look, for one user, a group or all users."""
+
+    who: str
+    arm: str
+    on: str  # "reward" or a metric
+    estimate: float
+    low: float | None  # the range that holds at all looks at once; None: nothing is known yet
+    high: float | None
+    likely_low: float | None  # the 95 % range at this look; None: nothing is known yet
+    likely_high: float | None
+    source: str = "model"  # or "propensities": without a model of the mean
+    decisions: int = 0  # how often the arm was given here
+    available: bool = True
+    # Seasons with outcomes of the arm and of the control; None: seasons have no effects on single arms.
+    seasons: int | None = None
+    # Whether the likely range excludes 0 after adjusting for multiple comparisons; None: there is no adjustment.
+    significant: bool | None = None
+
+    @property
+    def verdict(self) -> str:
+        """Better, worse or open."""
+        return {1: "better", -1: "worse", 0: "open"}[self.certain]
+
+    @property
+    def certain(self) -> int:
+        """1 for better and -1 for worse than the control by the range at all looks, 0 for open."""
+        return _side(self.low, self.high) if self.confirmed else 0
+
+    @property
+    def likely(self) -> int:
+        """The same by the likely range, after adjusting for multiple comparisons."""
+        return _side(self.likely_low, self.likely_high) if self.confirmed and self.significant is not False else 0
+
+    @property
+    def by_chance(self) -> bool:
+        """Whether the likely range excludes 0, but not after adjusting for multiple comparisons."""
+        open_ = self.confirmed and self.significant is False and not self.certain
+        return open_ and _side(self.likely_low, self.likely_high) != 0
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether enough seasons have outcomes of the arm and of the control."""
+        return self.seasons is None or self.seasons >= ENOUGH_SEASONS
+
+    @property
+    def is_known(self) -> bool:
+        """Whether outcomes have told anything about it."""
+        return self.likely_low is not None and self.likely_high is not None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The range at all looks; infinite where it is not known."""
+        return -inf if self.low is None else self.low, inf if self.high is None else self.high
+
+    @property
+    def likely_ends(self) -> tuple[float, float]:
+        """The likely range; infinite where it is not known."""
+        low, high = self.likely_low, self.likely_high
+        return -inf if low is None else low, inf if high is None else high
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the arm is the control itself, which has no effect."""
+        return self.estimate == self.low == self.high == 0
+
+    @property
+    def unconfirmed(self) -> str:
+        """Why it is not judged; empty: it is."""
+        return unconfirmed(self.seasons)
+
+    @property
+    def why_open(self) -> str:
+        """Why it is open though its likely range excludes 0; empty: it is not."""
+        return self.unconfirmed or ("inconclusive after adjusting for multiple comparisons" if self.by_chance else "")
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return dict(vars(self))
+
+    @staticmethod
+    def read(data: Mapping[str, Any]) -> Effect:
+        """From JSON data."""
+        return read(Effect, data)
+
+
+def unconfirmed(seasons: int | None) -> str:
+    """Why nothing is said of an arm that so many seasons have told of; empty: something is.
+
+    >>> unconfirmed(1), unconfirmed(2)
+    ('compared with the control in one season only: another must confirm it', '')
+    """
+    if seasons is None or seasons >= ENOUGH_SEASONS:
+        return ""
+    if not seasons:
+        return "no season has outcomes of it and of the control yet"
+    return "compared with the control in one season only: another must confirm it"
+
+
+def _side(low: float | None, high: float | None) -> int:
+    """The side of 0 on which a range lies: 1, -1, or 0 for both."""
+    return 1 if low is not None and low > 0 else -1 if high is not None and high < 0 else 0
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """Something that a person should look at."""
+
+    what: str
+    episode: int | None
+    advice: str
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What the checks of a trial found."""
+
+    withdrawn: str | None  # which promise does not hold, and why; None: there is no sign against any
+    alarms: list[Alarm]
+    events: int  # of the log that this rests on
+
+    @staticmethod
+    def read(data: Mapping[str, Any]) -> Checks:
+        """From JSON data."""
+        return read(Checks, {**data, "alarms": [read(Alarm, one) for one in data["alarms"]]})
+
+
+# What stopping rules said at one moment.
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a stopping rule says of the range of one arm."""
+
+    rule: str
+    kind: str  # superiority, non_inferiority, equivalence, futility or harm
+    on: str  # "reward" or a metric
+    who: str  # all users, a group or a user
+    arm: str
+    low: float | None  # None: nothing can be told yet
+    high: float | None
+    margin: float
+    distance: float | None  # how far the range is from where it must be, in the unit of what is measured
+    met: bool
+    all_arms: bool = False  # distance and met are those of all arms together
+    seasons: int | None = None  # that have told of arm and control, where a rule takes no claim from one alone
+    withdrawn: str | None = None  # what shows that the model is wrong, where a rule rests on it and would be met
+
+    @property
+    def waits(self) -> str:
+        """Why it is not met, whatever the range; empty: the range decides."""
+        if self.withdrawn:
+            return f"the model is wrong and shows nothing ({self.withdrawn})"
+        return unconfirmed(self.seasons)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A largest number of seasons or decisions."""
+
+    limit: str
+    of: int
+    reached: int
+    met: bool
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the stopping rules said at one moment."""
+
+    event: int  # 0: it was not recorded
+    time: str
+    actor: str
+    cause: str  # season, decisions or by hand
+    episode: int
+    decisions: int
+    outcomes: int  # complete ones
+    claims: list[Claim]
+    limits: list[Limit]
+    floor_ends: list[str]  # for whom the floor ends with this look
+    demands: str | None  # paused or stopped
+    reason: str  # why that follows
+    hash: str  # of all that it says, as it is recorded
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+    @staticmethod
+    def read(data: Mapping[str, Any]) -> Look:
+        """From JSON data; fields that a newer service adds are left out."""
+        claims = [read(Claim, one) for one in data["claims"]]
+        return read(Look, {**data, "claims": claims, "limits": [read(Limit, one) for one in data["limits"]]})
+
+
+# Requests to a trial: the same for Python, HTTP, pages, sheets, command line and client.
+
+LONGEST_KEY = 200  # characters of an idempotency key
+
+Context = Mapping[str, float | str]
+Plots = Mapping[str, Sequence[str]] | Sequence[str]  # block -> plots, or plots
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskRequest:
+    """Users to decide for, and what is known about them."""
+
+    users: Sequence[str] | None = None  # None: all users of the trial
+    contexts: Mapping[str, Context] = field(default_factory=dict)  # user -> field -> value
+    enrol: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # new user -> attributes, cohort, group, plots
+    plots: Mapping[str, Plots] = field(default_factory=dict)  # user -> plots to decide for; left out: all of its own
+    unavailable: Sequence[str] = ()  # arms that none of these users can get
+    episode: int | None = None  # None: the open one; the next one is opened
+    season: str | None = None  # the episode by its name
+    date: str | None = None  # of a season that is opened
+    key: str | None = None  # idempotency key: a repeated request is answered with the first decisions
+    confirm: bool = False  # accept unlikely values and undeclared plots
+
+
+@dataclass(frozen=True, kw_only=True)
+class TellRequest:
+    """Outcomes to record together, all or none."""
+
+    reports: Sequence[Report]
+    confirm: bool = False  # accept unlikely values
+
+
+@dataclass(frozen=True, kw_only=True)
+class AmendRequest:
+    """A correction of an outcome; None takes a value back."""
+
+    report: Report
+    reason: str
+    saw: Report | None = None  # values that the correction is about; refused if one of them has changed since
+    confirm: bool = False
+
+
+# A trial at a glance, and its users.
+
+
+@dataclass(frozen=True)
+class Status:
+    """A trial at a glance."""
+
+    name: str
+    about: str
+    status: str  # running, paused, stopped
+    episode: int
+    users: int
+    arms: list[str]
+    retired: list[str]
+    decisions: int
+    pending: int
+    partial: int
+    complete: int
+    missing: int
+    amendments: int
+    policy: str
+    created: str
+    events: int
+    hash: str
+    notes: list[str]
+    model: str = "paper"  # field, people or paper
+    enrolment: str = "closed"  # open: asking for somebody unknown enrols them
+    season: str | None = None  # what the open episode is called, if it has a name
+    looks: int = 0  # at the stopping rules
+    rules_met: list[str] = field(default_factory=list)  # stopping rules that a look has found met
+    floor_ended: list[str] = field(default_factory=list)  # for whom: all users, groups or users
+    halted: str = ""  # why a stopping rule has paused or stopped it
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A user as described last; None: as the trial says for all."""
+
+    name: str
+    preference: dict[str, float] | None
+    control: str | dict[str, float] | None
+    arms: list[str] | None
+    group: str | None
+    cohort: str | None = None
+    attributes: dict[str, float | str] | None = None
+    blocks: dict[str, list[str]] | None = None  # block -> its plots
+    plots: list[str] | None = None  # the same without blocks
+
+
+__all__ = [
+    "COMPLETE", "ENOUGH_SEASONS", "LONGEST_KEY", "MISSING", "PARTIAL", "PENDING", "STATES", "Alarm",
+    "AmendRequest", "AskRequest", "Checks", "Claim", "Context", "Decision", "Effect", "Event", "Fault",
+    "Head", "Interval", "Limit", "Look", "Member", "Opening", "Page", "Path", "Plots", "Proof", "Receipt",
+    "Report", "Status", "TellRequest", "read", "unconfirmed",
+]  # fmt: skip

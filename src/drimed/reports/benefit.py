@@ -1,0 +1,382 @@
+"""Benefit of a trial's decisions against giving everybody the control: by season, by user, and in sentences.
+
+Rewards of arms are estimated with all present outcomes; chance in single outcomes is not part of them, so a trial that
+only gave the control has gained exactly nothing. In a mixed model a sum over decisions is one combination of effects.
+It changes with every decision, so its range fails with 5 % at each look, given the data so far. Each decision counts in
+its own context, for its own user, in an average season.
+Shapes: n decisions, L episodes, H users, K arms, U different offers, M metrics, P columns of theta, q of a user's own
+effects, B nodes of the variances.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from drimed.errors import InputError
+from drimed.formatting import ENDLESS, amount, listed
+from drimed.models.mixed import effects as contrasts
+from drimed.models.mixed import observations as field_design
+from drimed.models.mixed import prediction as field_own
+from drimed.models.mixed.effects import NORMAL, Found, Known
+from drimed.models.mixed.likelihood import Own, own
+from drimed.models.mixed.observations import UNKNOWN, Scale
+from drimed.models.mixed.prediction import standardised
+from drimed.models.mixed.variance_components import mixture
+from drimed.models.offer import Fit, Offer
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
+from drimed.policies.guards.margin import Tolerance
+from drimed.policies.policy import Policy
+from drimed.reports.regression import Inference
+from drimed.trial.dataset import Gathered
+from drimed.trial.estimates import typical_context
+
+ROUND_OFF = 1e-9  # of a decision that is the control itself, relative to its reward
+AT_ONCE = 256  # offers, or users, that are worked on together
+MOST_NUMBERS = 20_000_000  # of a table by user and coefficient: with more, users are not summed one by one
+MOST_NAMED = 5  # users in one sentence
+
+
+class Sums(NamedTuple):
+    """Gains with their ranges: to the end of each episode, or over the decisions of each user."""
+
+    value: FloatArray  # (L,) or (H,)
+    low: FloatArray
+    high: FloatArray
+
+
+class Gains(NamedTuple):
+    """Rewards against the control's."""
+
+    control: FloatArray  # (n,), the control's expected reward
+    mixed: FloatArray  # (n,), of the lottery that the arm was drawn from, minus the control's
+    mixed_high: FloatArray  # (n,), upper end
+    drawn: FloatArray  # (n,), of the arm that was drawn, minus the control's
+    total: Sums  # (L,), of the drawn arms
+    by_user: Sums | None  # (H,); None: too much to compute
+
+
+@dataclass(frozen=True)
+class UserBalance:
+    """One user against the control, all its decisions together."""
+
+    user: str
+    decisions: int
+    gain: float
+    low: float | None  # None: not computed
+    high: float | None
+    allowed: float  # minus the tolerance
+    shortfalls: int  # decisions expected to be below the tolerance
+
+    @property
+    def verdict(self) -> str:
+        """In a word or two."""
+        if self.high is not None and self.high < 0:
+            return "worse off"
+        return "not worse off" if self.low is not None and self.low >= 0 else "open"
+
+
+@dataclass(frozen=True)
+class Benefit:
+    """Cumulative numbers at the end of each episode, by the present estimates."""
+
+    episode: IntArray  # (L,), from 1
+    allocation: IntArray  # (L, K), decisions by arm
+    held: IntArray  # (L,), choices that the guard changed
+    gain: FloatArray  # (L,), expected reward of the arms given so far, minus the control's
+    gain_low: FloatArray  # (L,), at all times by the paper's model; at this look by a mixed model
+    gain_high: FloatArray  # (L,)
+    allowed: FloatArray  # (L,), minus the tolerance so far: below it the promise is broken
+    expected_shortfalls: int  # decisions expected to fall below the tolerance
+    certain_shortfalls: int  # of these, certainly so
+    users: list[UserBalance]  # with a decision, in their order
+
+    @property
+    def verdict(self) -> str:
+        """The promise so far, all decisions together."""
+        if not len(self.gain) or self.gain_low[-1] >= self.allowed[-1]:
+            return "certainly within the tolerance"
+        if self.gain_high[-1] < self.allowed[-1]:
+            return "certainly below what the tolerance allows"
+        if self.gain[-1] >= self.allowed[-1]:
+            return "within the tolerance as estimated, but not certainly so"
+        return "below what the tolerance allows as estimated, but not certainly so"
+
+    def describe(self, unit: str, *, noun: tuple[str, str], largest: float, withdrawn: bool) -> list[str]:
+        """Sentences on losers and worst cases.
+
+        `noun` is the word for one user and for several, `largest` the largest effect of an arm that can be given;
+        `withdrawn`: the model is wrong.
+        """
+        if not self.users:
+            return []
+        text = [self._losers(unit, noun[1], withdrawn)]
+        low, limit = float(self.gain_low[-1]), float(self.allowed[-1])
+        if not withdrawn:
+            text += self._worst_user(unit, noun[0])
+        if not withdrawn and -ENDLESS < low < 0:
+            even, side = ("Even the worst case", "above") if low >= limit else ("The worst case", "below")
+            worst, agreed = amount(low, unit), amount(limit, unit)
+            text.append(f"{even} for all together, {worst}, is {side} the agreed limit, {agreed}.")
+        each = -limit / max(1, int(self.allocation.sum()))
+        if 0 < largest < each:
+            text.append(
+                f"This limit allows {amount(each, unit)} in each decision, and the largest estimated effect of an arm "
+                f"is {amount(largest, unit)}: keeping it promises little. A smaller tolerance would promise more."
+            )
+        return text
+
+    def _losers(self, unit: str, users: str, withdrawn: bool) -> str:
+        lost = sorted((x for x in self.users if x.gain < ROUND_OFF * x.allowed), key=lambda x: x.gain)
+        if not lost:
+            return f"None of {len(self.users):,} {users} is estimated to have earned less than under the control."
+        names = listed([f"{x.user} {amount(x.gain, unit)}" for x in lost], MOST_NAMED, ", ")
+        sure = sum(x.verdict == "worse off" for x in lost)
+        certainly = f"{sure:,} of them certainly" if sure else "none of them certainly"
+        if len(lost) == 1:
+            certainly = "certainly" if sure else "but not certainly"
+        if withdrawn:
+            certainly = "without a guarantee, because the model is wrong"
+        some = f"{len(lost):,} of {len(self.users):,} {users} {'is' if len(lost) == 1 else 'are'}"
+        less = "estimated to have earned less than under the control, all their decisions together"
+        return f"{some} {less}: {names}; {certainly}."
+
+    def _worst_user(self, unit: str, user: str) -> list[str]:
+        """The lowest end of a user's range, and another one that is further beyond its tolerance."""
+        lows = [(x.low, x) for x in self.users if x.low is not None and -ENDLESS < x.low < ROUND_OFF * x.allowed]
+        if len(self.users) < 2 or not lows:
+            return []
+        low, worst = min(lows, key=lambda one: one[0])
+        over = "its tolerance allows" if low >= worst.allowed else "beyond what its tolerance allows,"
+        text = [
+            f"The worst case of a single {user}, all decisions together, is that of {worst.user}: {amount(low, unit)}; "
+            f"{over} {amount(worst.allowed, unit)}."
+        ]
+        low, other = min(lows, key=lambda one: one[0] - one[1].allowed)
+        if low < other.allowed and other is not worst:
+            beyond = f"is beyond what its tolerance allows, {amount(other.allowed, unit)}"
+            text.append(f"That of {other.user}, {amount(low, unit)}, {beyond}.")
+        return text
+
+
+def benefit(seen: Gathered, fit: Inference) -> Benefit:
+    """All decisions so far."""
+    state = seen.state
+    H, K, L = len(state.users), len(state.problem.arms), state.episode.number
+    place = seen.episode - 1
+    allocation = np.zeros((L, K), np.intp)
+    np.add.at(allocation, (place, seen.arm), 1)
+    gains = mixed_gains(seen, fit) if isinstance(fit, Known) else _regression_gains(seen, fit)
+    guard = getattr(state.policy.guard, "tolerance", None) if isinstance(state.policy, Policy) else None
+    tolerance = guard or Tolerance(relative=state.spec.tolerance.relative, absolute=state.spec.tolerance.absolute)
+    allowed = tolerance.allowed(gains.control)  # (n,)
+    short: BoolArray = gains.mixed + allowed < -ROUND_OFF * (1 + np.abs(gains.control))
+    counts, falls, sums, limits = (np.bincount(seen.user, w, H) for w in (None, short, gains.drawn, -allowed))
+    ends = [(None, None)] * H
+    if gains.by_user is not None:
+        ends = list(zip(gains.by_user.low.tolist(), gains.by_user.high.tolist(), strict=True))
+    return Benefit(
+        episode=np.arange(1, L + 1),
+        allocation=allocation,
+        held=np.bincount(place, seen.held, L).astype(np.intp),
+        gain=gains.total.value,
+        gain_low=gains.total.low,
+        gain_high=gains.total.high,
+        allowed=-np.bincount(place, allowed, L).cumsum(),
+        expected_shortfalls=int(short.sum()),
+        certain_shortfalls=int((short & (gains.mixed_high + allowed < 0)).sum()),
+        users=[
+            UserBalance(user, int(counts[h]), float(sums[h]), *ends[h], float(limits[h]), int(falls[h]))
+            for h, user in enumerate(state.users)
+            if counts[h]
+        ],
+    )
+
+
+def _regression_gains(seen: Gathered, fit: Fit) -> Gains:
+    """By the paper's regression, in a typical context."""
+    state = seen.state
+    n, K, d = len(seen.slot), len(state.problem.arms), fit.theta.shape[-1]
+    x0, given, mixed = np.zeros((3, n, d))  # x_0; x_a - x_0 of the drawn arm; sum_a p_a (x_a - x_0)
+    for slot in np.unique(seen.slot):
+        offer = state.problem.offer([state.profiles[int(slot)]], [typical_context(state)], [None])
+        x, control, at = offer.features[0], offer.control_features[0], seen.slot == slot
+        x0[at] = control
+        given[at] = x[seen.arm[at]] - control
+        mixed[at] = seen.probabilities[at] @ x[:K] - control
+    radius = float(fit.radius * np.sqrt(fit.inflation))
+
+    def half(rows: FloatArray) -> FloatArray:
+        return radius * np.sqrt(np.maximum(np.einsum("nd,de,ne->n", rows, fit.metric, rows), 0.0))
+
+    def summed(place: IntArray, size: int, *, running: bool) -> Sums:
+        rows = np.zeros((size, d))
+        np.add.at(rows, place, given)
+        rows = rows.cumsum(0) if running else rows
+        value = rows @ fit.theta
+        return Sums(value, value - half(rows), value + half(rows))
+
+    total = summed(seen.episode - 1, state.episode.number, running=True)
+    by_user = summed(seen.user, len(state.users), running=False)
+    expected = mixed @ fit.theta
+    return Gains(x0 @ fit.theta, expected, expected + half(mixed), given @ fit.theta, total, by_user)
+
+
+def mixed_gains(seen: Gathered, fit: Known) -> Gains:
+    """By a mixed model: rows on theta and on users' own effects are added up, some different offers at a time."""
+    n, structure = len(seen.slot), fit.structure
+    control, mixed, mixed_high, drawn = np.zeros((4, n))
+    each = structure.metrics, len(fit.layout.family)
+    H = len(seen.state.users)
+    rows = np.zeros((seen.state.episode.number, *each))
+    users = np.zeros((H, *each)) if 0 < H * math.prod(each) <= MOST_NUMBERS else None
+    own_rows = np.zeros((n, structure.metrics, len(structure.own.family)))
+    for at, which, offers in _different_offers(seen):
+        belief = fit.learner.beliefs(fit.evidence, offers)
+        p = contrasts.preferences(fit, offers)  # (U, M)
+        reward = np.einsum("ukm,um->uk", belief.mean, p)
+        control[at] = (offers.control * reward).sum(-1)[which]
+        drawn[at] = reward[which, seen.arm[at]] - control[at]
+        w = np.zeros((len(at), structure.arms))  # of the arms in each decision's lottery, minus the control's
+        w[:, : seen.probabilities.shape[-1]] = seen.probabilities[at]
+        w -= offers.control[which]
+        w[np.abs(w).max(-1) < ROUND_OFF] = 0.0  # the control itself, written in decimals
+        mixed[at] = (w * reward[which]).sum(-1)
+        C, C0 = (np.einsum("um,ukmln,un->ukl", p, c, p, optimize=True) for c in (belief.covariance, belief.prior))
+        deviation, prior = (np.sqrt(np.maximum(np.einsum("nk,nkl,nl->n", w, c[which], w), 0.0)) for c in (C, C0))
+        mixed_high[at] = Found(mixed[at], deviation, prior, NORMAL).at_all_times()[1]
+        contrast = np.eye(structure.arms)[seen.arm[at]] - offers.control[which]  # (n, K)
+        keys, z = fit.asked(offers)
+        weight = p[which] * fit.unit  # (n, M)
+        added = weight[:, :, None] * np.einsum("nk,nkp->np", contrast, fit.rows(keys, z)[which])[:, None, :]
+        np.add.at(rows, seen.episode[at] - 1, added)
+        if users is not None:
+            np.add.at(users, seen.user[at], added)
+        if structure.cluster == "user":
+            Z = structure.own.rows(keys, standardised(structure, fit.scale, z))[which]
+            own_rows[at] = weight[:, :, None] * np.einsum("nk,nkq->nq", contrast, Z)[:, None, :]
+    place = seen.episode - 1
+    if structure.cluster == "user" and n:
+        number = np.array([seen.state.profiles[int(s)].person.number for s in seen.slot])
+        spreads = _own_spreads(fit, DecisionRows(seen.user, number, place, own_rows), rows, users)
+    else:
+        parts = [None if part is None else fit.of(part) for part in (rows.cumsum(0), users)]
+        spreads = [None if part is None else (part.deviation, part.prior) for part in parts]
+    values = [np.bincount(place, drawn, len(rows)).cumsum(), np.bincount(seen.user, drawn, H).astype(np.float64)]
+    total, by_user = (
+        None if s is None else Sums(v, *Found(v, *s, NORMAL).at_all_times())
+        for v, s in zip(values, spreads, strict=True)
+    )
+    if total is None:
+        raise InputError("sums over episodes have rows on theta")
+    return Gains(control, mixed, mixed_high, drawn, total, by_user)
+
+
+def _different_offers(seen: Gathered) -> Iterator[tuple[IntArray, IntArray, Offer]]:
+    """Different offers, some at a time: the decisions with these, the number of each one's offer, and the offers."""
+    asked = seen.slot[:, None] if seen.context is None else np.column_stack([seen.slot, seen.context])
+    _, first, which = np.unique(asked, axis=0, return_index=True, return_inverse=True)
+    which = which.reshape(-1)
+    order = np.argsort(which, kind="stable")
+    ends = np.searchsorted(which[order], np.arange(len(first) + 1))
+    for start in range(0, len(first), AT_ONCE):
+        stop = min(start + AT_ONCE, len(first))
+        at, some = order[ends[start] : ends[stop]], first[start:stop]
+        profiles = [seen.state.profiles[int(s)] for s in seen.slot[some]]
+        contexts = [None if seen.context is None else seen.context[i] for i in some]
+        yield at, which[at] - start, seen.state.problem.offer(profiles, contexts, [None] * len(some))
+
+
+class DecisionRows(NamedTuple):
+    """Decisions as rows on users' own effects, in the units of the metrics."""
+
+    user: IntArray  # (n,), place among all users
+    number: IntArray  # (n,), of the user in the model
+    episode: IntArray  # (n,), from 0
+    own: FloatArray  # (n, M, q)
+
+
+Spread = tuple[FloatArray, FloatArray]  # deviations of sums now and before any data
+
+
+def _own_spreads(
+    fit: Known, decided: DecisionRows, rows: FloatArray, users: FloatArray | None
+) -> Sequence[Spread | None]:
+    """Deviations of the sums to the end of each episode, and of those of each user, where users have own effects.
+
+    At each node of the variances a sum is normal, partly by way of the common effects and partly by the user's own; it
+    is averaged over the nodes. `rows` (L, M, P) on theta are those of each episode, `users` (H, M, P) of each user.
+    """
+    learned, L = fit.evidence.learned, len(rows)
+    if learned.each_theta is None:
+        raise InputError("users have effects of their own only where the model's clusters are users")
+    B = len(learned.each_theta)
+    own_prior = learned.variance.mean(-3)[:, fit.structure.own.family]  # (M, q)
+    through = np.zeros((L, *learned.each_theta.shape))  # (L, B, M, P), the users' own part by way of theta
+    shift, noise, before = np.zeros((L, B)), np.zeros((L, B)), np.zeros(L)
+    mine = None if users is None else (np.zeros(len(users)), np.zeros(len(users)))
+    for h, at, effects in _effects_of_users(fit, decided):
+        for i, decisions in enumerate(at):
+            gain, offset, rest = (part[i].reshape(B, own_prior.size, -1) for part in effects)
+            when, which = np.unique(decided.episode[decisions], return_inverse=True)
+            Z = np.zeros((len(when), own_prior.size))
+            np.add.at(Z, which.reshape(-1), decided.own[decisions].reshape(len(decisions), -1))
+            through[when] -= np.moveaxis(np.matmul(Z, gain), 0, 1).reshape(len(when), *through.shape[1:])
+            shift[when] += Z @ offset[..., 0].T
+            running = Z.cumsum(0)  # later decisions of a user add to the earlier ones
+            variance = (np.matmul(running, rest) * running).sum(-1).T
+            noise[when] += np.diff(variance, axis=0, prepend=0.0)
+            before[when] += np.diff(running**2 @ own_prior.ravel(), prepend=0.0)
+        if users is not None and mine is not None:
+            total = np.stack([decided.own[decisions].sum(0) for decisions in at])  # (h, M, q)
+            parts = (
+                -np.einsum("hmq,hbmqop->hbop", total, effects.gain),
+                np.einsum("hmq,hbmq->hb", total, effects.shift),
+                np.einsum("hmq,hbmqor,hor->hb", total, effects.noise, total, optimize=True),
+                (total**2 * own_prior).sum((-2, -1)),
+            )
+            mine[0][h], mine[1][h] = _mixed_spread(fit, users[h], *parts)
+    sums = (part.cumsum(0) for part in (through, shift, noise, before))
+    return _mixed_spread(fit, rows.cumsum(0), *sums), mine
+
+
+def _mixed_spread(
+    fit: Known, rows: FloatArray, through: FloatArray, shift: FloatArray, noise: FloatArray, before: FloatArray
+) -> Spread:
+    """Deviations of G sums: rows on theta, the users' own part by way of theta at each node, and the rest."""
+    learned, layout = fit.evidence.learned, fit.layout
+    theta, covariance = learned.each_theta, learned.each_covariance
+    if theta is None or covariance is None:
+        raise InputError("users have effects of their own only where the model's clusters are users")
+    at = contrasts.places(fit.structure.common, layout)
+    prior = np.sqrt((rows**2 * fit.prior).sum((-2, -1)) + before)
+    if not fit.scale.known.all():
+        blank = np.where(prior > 0, UNKNOWN, 0.0)
+        return blank, blank
+    size = theta[0].size
+    flat = np.moveaxis((rows[:, None][..., at] + through).reshape(len(rows), -1, size), 1, 0)  # (B, G, M P)
+    mean = np.matmul(flat, theta.reshape(-1, size, 1))[..., 0].T + shift
+    variance = (np.matmul(flat, covariance.reshape(-1, size, size)) * flat).sum(-1).T + noise
+    new = np.delete(np.arange(rows.shape[-1]), at)  # effects without outcomes follow the prior
+    variance = variance + np.einsum("gmp,bmp->gb", rows[..., new] ** 2, learned.variance[..., layout.family[new]])
+    _, total = mixture(mean[..., None], variance[..., None, None], 1)
+    return np.sqrt(np.maximum(total[..., 0, 0], 0.0)), prior
+
+
+def _effects_of_users(fit: Known, decided: DecisionRows) -> Iterator[tuple[IntArray, list[IntArray], Own]]:
+    """Some users at a time: their places, the decisions of each in order, and their own effects, (h, B, ...)."""
+    structure, learned = fit.structure, fit.evidence.learned
+    order = np.argsort(decided.user, kind="stable")
+    users, starts = np.unique(decided.user[order], return_index=True)
+    decisions = np.split(order, starts[1:])
+    scale = Scale(*(part[None] for part in (fit.scale.centre, fit.scale.unit, fit.scale.known)))
+    for first in range(0, len(users), AT_ONCE):
+        at = decisions[first : first + AT_ONCE]
+        numbers = decided.number[[one[0] for one in at]]
+        theirs = field_own.of_clusters(fit.evidence.cells, structure.cluster_place, numbers)
+        design = field_design.build(theirs, scale, structure.common, structure.own, noise=structure.noise)
+        yield users[first : first + AT_ONCE], at, own(design, learned.variance[None], learned.residual[None])

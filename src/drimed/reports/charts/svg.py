@@ -1,0 +1,430 @@
+"""SVG elements and three generic charts: ranges in rows, lines with bands, and stacked shares.
+
+Charts need no script. Colours come from the style sheet, by class, so that dark pages have their own.
+Shapes: R rows, C columns, S series.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from markupsafe import Markup, escape
+
+from drimed.formatting import short
+from drimed.numerics.arrays import IntArray
+
+WIDE, NARROW = 860, 340  # units of a picture; about the pixels that it has on a screen and on a phone
+ROOMY = 500  # a picture wider than this has labels beside its marks, not above them
+SERIES = 7  # colours; as many further series have stripes laid over them
+MOST_LOOKS = 2 * SERIES
+LETTER, BOLD, DIGIT = 6.6, 7.7, 7.2  # units that a letter, a bold letter and a digit take, roughly
+MOST_LETTERS = 18  # of a name below a chart
+FEWEST_LETTERS = 3  # that are left of such a name
+MOST_DOTS = 60  # points of a line that have a dot each
+GAP = 34.0  # between two panels
+OTHER = "other"  # the look of series without a look of their own
+
+Drawing = Callable[[int], tuple[float, list[Markup]]]  # from a width to a height and elements
+
+
+@dataclass(frozen=True)
+class Key:
+    """A line of a legend."""
+
+    name: str
+    look: str  # the class of its marks
+    series: int | None = None  # marks that it can hide: class `m-<series>`
+
+
+@dataclass(frozen=True)
+class Table:
+    """The numbers of a chart."""
+
+    caption: str
+    columns: list[str]
+    rows: list[list[str]]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A picture in two widths, a sentence and a table."""
+
+    id: str
+    title: str
+    text: str
+    wide: Markup
+    narrow: Markup
+    table: Table
+    keys: list[Key] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class RangeRow:
+    """A row of a range chart."""
+
+    label: str
+    value: str  # beside the marks: a verdict or a number
+    tip: str
+    estimate: float | None = None
+    thick: tuple[float, float] | None = None
+    thin: tuple[float, float] | None = None  # an infinite end is drawn as an arrow, and so is one beyond the chart
+    limit: float | None = None  # a mark across
+    note: str = ""
+    suffix: str = ""  # of the label; never cut off
+    look: str = "open"  # or up, or down
+    square: bool = False  # instead of a dot
+    strong: bool = False
+
+
+@dataclass(frozen=True)
+class Series:
+    """Numbers along an axis; None: there is none at this place."""
+
+    values: Sequence[float | None]
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+    dots: bool = False  # dots with their ranges instead of a line with its band
+    line: str = "gain"
+    band: str = "band"
+    bar: str = "level-line"  # the range of a dot
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Series on one pair of axes."""
+
+    series: Sequence[Series]
+    labels: Sequence[str]  # of the places along the axis
+    tips: Sequence[str]
+    at: Sequence[float] | None = None  # numbers along the axis; None: places side by side
+    title: str = ""
+    levels: Sequence[float] = ()  # dashed lines across
+    every_label: bool = False  # cut labels instead of leaving some out
+
+
+def chart(id: str, title: str, text: str, draw: Drawing, table: Table, keys: Sequence[Key] = ()) -> Chart:
+    """Draw a picture in both widths."""
+    pictures = []
+    for width, kind in ((WIDE, "wide"), (NARROW, "narrow")):
+        height, inside = draw(width)
+        about = el("title", title), el("desc", text)
+        box = f"0 0 {width} {height:g}"
+        pictures.append(el("svg", *about, *inside, class_=f"chart {kind}", viewBox=box, role="img", aria_label=title))
+    return Chart(id, title, text, pictures[0], pictures[1], table, list(keys))
+
+
+def ranges(
+    rows: Sequence[RangeRow], ends: tuple[float, float], axis: str, *, sides: tuple[str, str] | None = None,
+    zero: bool = False,
+) -> Drawing:  # fmt: skip
+    """A range for each row, on one axis; `sides` are the meanings of left and right."""
+    notes = any(r.note for r in rows)
+    longest = max(max(len(r.label + r.suffix), len(r.note)) for r in rows)
+    value_room = 20.0 + BOLD * max(len(r.value) for r in rows)
+
+    def draw(width: int) -> tuple[float, list[Markup]]:
+        roomy = width > ROOMY
+        step = (40.0 if notes else 32.0) if roomy else (64.0 if notes else 50.0)
+        left = min(0.42 * width, max(120.0, 24 + LETTER * longest)) if roomy else 14.0
+        right = width - max(40.0, value_room) if roomy else width - 14.0
+        bottom, middle = 12.0 + step * len(rows), (left + right) / 2
+        x = Scale(*ends, left, right)
+        made = []
+        for t in ticks(*ends, 6 if roomy else 4):
+            made += [line(x(t), 6, x(t), bottom, "grid"), text(x(t), bottom + 16, short(t), anchor="middle")]
+        made += [line(x(0), 6, x(0), bottom, "zero")] if zero else []
+        for i, row in enumerate(rows):
+            y = 12.0 + step * (i + (0.5 if roomy else 0.78))
+            made += _row_labels(row, y, width, (left, right), roomy)
+            made.append(_row_marks(row, x, y))
+        below = 0.0
+        if sides is not None:
+            below = 0.0 if roomy else 17.0
+            made.append(text(left, bottom + 36, f"← {sides[0]}", look="label"))
+            made.append(text(right, bottom + 36, f"{sides[1]} →", look="label", anchor="end"))
+        made.append(text(middle, bottom + 36 + below, axis, look="label", anchor="middle", most=48))
+        return bottom + 44 + below, made
+
+    return draw
+
+
+def _row_labels(row: RangeRow, y: float, width: int, ends: tuple[float, float], roomy: bool) -> list[Markup]:
+    verdict = f"tick verdict {row.look}"
+    if roomy:
+        x, anchor, room = ends[0] - 12, "end", int((ends[0] - 16) / LETTER)
+        name_y, note_y = (y - 3, y + 12) if row.note else (y + 4, y)
+        value = text(ends[1] + 12, y + 4, row.value, look=verdict)
+    else:
+        x, anchor, room = ends[0], "start", int((width - 40 - BOLD * len(row.value)) / LETTER)
+        name_y, note_y = (y - 30, y - 14) if row.note else (y - 14, y)
+        value = text(width - 14, name_y, row.value, look=verdict, anchor="end")
+    name = cut(row.label, room - len(row.suffix)) + row.suffix
+    full = [el("title", row.label + row.suffix)] if name != row.label + row.suffix else []
+    look = "tick strong" if row.strong else "tick"
+    label = el("text", name, *full, x=x, y=name_y, class_=look, text_anchor=anchor)
+    note = [text(x, note_y, row.note, look="label", anchor=anchor, most=room if roomy else None)] if row.note else []
+    return [label, *note, value]
+
+
+def _row_marks(row: RangeRow, x: Scale, y: float) -> Markup:
+    parts = []
+    for ends, look in ((row.thin, "thin"), (row.thick, "thick")):
+        if ends is None:
+            continue
+        parts.append(line(x(ends[0]), y, x(ends[1]), y, look))
+        for end, beyond, way in ((ends[0], ends[0] < x.low, 1), (ends[1], ends[1] > x.high, -1)):
+            if beyond and (look == "thin" or row.thin is None):
+                arrow = [(x(end) + 7 * way, y - 5), (x(end), y), (x(end) + 7 * way, y + 5)]
+                parts.append(path(arrow, "thin arrow"))
+            elif look == "thin":
+                parts.append(line(x(end), y - 4, x(end), y + 4, "thin"))
+    if row.estimate is not None and x.low <= row.estimate <= x.high:  # a dot at the edge would be read as a value
+        at = x(row.estimate)
+        square = el("rect", x=at - 5, y=y - 5, width=10, height=10, class_="square")
+        parts.append(square if row.square else el("circle", cx=at, cy=y, r=5, class_="dot"))
+    parts += [] if row.limit is None else [line(x(row.limit), y - 8, x(row.limit), y + 8, "allowed")]
+    parts.append(el("rect", x=x.start, y=y - 14, width=x.end - x.start, height=28, class_="touch"))
+    return el("g", *parts, class_=f"effect {row.look}", data_tip=row.tip)
+
+
+def lines(
+    panels: Sequence[Panel], ends: tuple[float, float], axis: str, *, height: float = 220.0,
+    number: Callable[[float], str] = short,
+) -> Drawing:  # fmt: skip
+    """Panels side by side on one scale; a single one takes the whole width."""
+
+    def draw(width: int) -> tuple[float, list[Markup]]:
+        across = min(len(panels), 3 if width > ROOMY else 1)
+        left = max(56.0, 14.0 + DIGIT * max(len(number(t)) for t in ticks(*ends)))
+        room = (width - 10.0 - left - GAP * (across - 1)) / across
+        title = 20.0 if any(p.title for p in panels) else 4.0
+        down = title + height + 26.0
+        made: list[Markup] = []
+        for i, panel in enumerate(panels):
+            start, top = left + (i % across) * (room + GAP), 6.0 + (i // across) * down + title
+            y = Scale(*ends, top + height, top)
+            if panel.title:
+                made.append(text(start, top - 8, panel.title, look="tick strong", most=int(room / LETTER)))
+            for t in ticks(*ends):
+                made.append(line(start, y(t), start + room, y(t), "grid"))
+                made += [text(start - 8, y(t) + 4, number(t), anchor="end")] if i % across == 0 else []
+            made += _panel(panel, (start, start + room), y)
+        bottom = 6.0 + -(-len(panels) // across) * down
+        return bottom + 20, [*made, text(width - 10.0, bottom + 10, axis, look="label", anchor="end")]
+
+    return draw
+
+
+def _panel(panel: Panel, edges: tuple[float, float], y: Scale) -> list[Markup]:
+    left, right = edges
+    n = len(panel.labels)
+    at = range(n) if panel.at is None else panel.at
+    x = Scale(-0.5, n - 0.5, left, right) if panel.at is None else Scale(min(at), max(at), left, right)
+    made = [line(left, y(0), right, y(0), "zero")] if y.low < 0 < y.high else []
+    made += [line(left, y(v), right, y(v), "allowed") for v in panel.levels]
+    for series in panel.series:
+        made += _series(series, [x(a) for a in at], y)
+    if panel.at is not None:
+        marks = [(t, short(t), MOST_LETTERS) for t in ticks(x.low, x.high, 4)]
+    else:
+        letters = min(MOST_LETTERS, max(map(len, panel.labels)))
+        fitting = n if panel.every_label else max(1, int((right - left) / max(38.0, LETTER * letters + 12)))
+        step = -(-n // fitting)
+        room = max(FEWEST_LETTERS, int((right - left) * step / n / LETTER))
+        marks = [(i, panel.labels[i], min(MOST_LETTERS, room)) for i in range(n - 1, -1, -step)]
+    made += [text(x(a), y.start + 16, name, anchor="middle", most=most) for a, name, most in marks]
+    wide = (right - left) / max(n, 1 if panel.at is None else 2)
+    for a, tip in zip(at, panel.tips, strict=True):
+        start = min(max(x(a) - wide / 2, left), right - wide)
+        box = {"x": start, "y": y.end, "width": wide, "height": y.start - y.end}
+        made.append(el("rect", **box, class_="touch", data_tip=tip))
+    return made
+
+
+def _series(series: Series, x: Sequence[float], y: Scale) -> list[Markup]:
+    at = [i for i, v in enumerate(series.values) if v is not None]
+    points = [(x[i], y(float(series.values[i] or 0.0))) for i in at]
+    made: list[Markup] = []
+    if series.low is not None and series.high is not None:
+        low, high = ([(x[i], y(end[i])) for i in at] for end in (series.low, series.high))
+        if series.dots:
+            made += [line(*a, *b, series.bar) for a, b in zip(low, high, strict=True)]
+        elif len(at) == 1:
+            made.append(line(*low[0], *high[0], f"{series.band}-line"))
+        else:
+            made.append(path([*high, *reversed(low)], series.band, closed=True))
+    if not series.dots:
+        if len(at) == 1:
+            points = [(points[0][0] - 24, points[0][1]), (points[0][0] + 24, points[0][1])]
+        made.append(path(points, series.line))
+    elif len(at) <= MOST_DOTS:
+        made += [el("circle", cx=a, cy=b, r=4, class_="gain-dot") for a, b in points]
+    return made
+
+
+def shares(
+    counts: IntArray, rows: Sequence[str], columns: Sequence[str], tip: Callable[[int, int, int], str], axis: str
+) -> Drawing:
+    """Stacked bars of counts (R, C, S); a single row without a name is a chart with an axis of percentages.
+
+    The first MOST_LOOKS series have looks of their own; one beyond them stands for all others.
+    """
+    tall = rows == [""]
+    row_height = 220.0 if tall else 26.0
+
+    def draw(width: int) -> tuple[float, list[Markup]]:
+        left = 44.0 if tall else 150.0 if width > ROOMY else 84.0
+        step = (width - 6.0 - left) / len(columns)
+        step = step if tall else min(step, 60.0)
+        bar, bottom = min(max(1.0, step * 0.86), 64.0), 10.0 + row_height * len(rows)
+        made: list[Markup] = []
+        if tall:
+            y = Scale(0, 1, bottom, 10.0)
+            made += [line(left, y(s), width - 6.0, y(s), "grid") for s in (0, 0.25, 0.5, 0.75, 1)]
+            made += [text(left - 6, y(s) + 4, f"{100 * s:.0f} %", anchor="end") for s in (0, 0.5, 1)]
+        for r, name in enumerate(rows):
+            base = 10.0 + row_height * (r + 1) - (0 if tall else 2)
+            full = row_height - (0 if tall else 4)
+            if name:
+                made.append(text(left - 8, base - 7, name, anchor="end", most=int(left / LETTER) - 1))
+            for c in range(len(columns)):
+                total, edge = max(1, int(counts[r, c].sum())), base
+                for s, n in enumerate(counts[r, c].tolist()):
+                    height = full * n / total
+                    edge -= height
+                    box = {"x": left + (c + 0.5) * step - bar / 2, "y": edge, "width": bar, "height": height}
+                    made += _bar(s, tip(r, c, s), box) if n else []
+        letters = min(MOST_LETTERS, max(map(len, columns)))
+        skip = -(-len(columns) // max(1, int(step * len(columns) / max(38.0, LETTER * letters + 12))))
+        for c in range(0, len(columns), skip):
+            made.append(text(left + (c + 0.5) * step, bottom + 16, columns[c], anchor="middle", most=MOST_LETTERS))
+        end = max(left + step * len(columns), left + 60)
+        return bottom + 42, [*made, text(end, bottom + 33, axis, look="label", anchor="end")]
+
+    return draw
+
+
+def _bar(s: int, tip: str, box: dict[str, float]) -> list[Markup]:
+    look = OTHER if s >= MOST_LOOKS else colour(s)
+    bar = el("rect", **box, class_=f"{look} bar m-{s}", data_tip=tip)
+    return [bar, el("rect", **box, class_=f"stripes m-{s}")] if SERIES <= s < MOST_LOOKS else [bar]
+
+
+def colour(k: int) -> str:
+    """The class of a series."""
+    return f"s{k % SERIES}"
+
+
+def swatch(k: int) -> str:
+    """The classes of a series in a legend: its colour, and what is laid over it.
+
+    >>> swatch(1), swatch(8), swatch(14)
+    ('s1', 's1 with-stripes', 'other')
+    """
+    if k >= MOST_LOOKS:
+        return OTHER
+    return colour(k) if k < SERIES else f"{colour(k)} with-stripes"
+
+
+def el(name: str, *inside: object, **attributes: object) -> Markup:
+    """An element; everything in it and on it is escaped.
+
+    >>> el("text", "a < b", class_="tick", x=1.25)
+    Markup('<text class="tick" x="1.2">a &lt; b</text>')
+    """
+    listed = "".join(f' {_name(k)}="{escape(_value(v))}"' for k, v in attributes.items() if v is not None)
+    body = Markup("").join(escape(part) for part in inside)
+    return Markup(f"<{name}{listed}>{body}</{name}>")  # every part is escaped above
+
+
+def text(
+    x: float, y: float, label: str, *, look: str = "tick", anchor: str = "start", most: int | None = None
+) -> Markup:
+    """A line of text; a long one is cut, and whole in a tooltip."""
+    shown = label if most is None else cut(label, most)
+    more = [el("title", label)] if shown != label else []
+    return el("text", shown, *more, x=x, y=y, class_=look, text_anchor=anchor)
+
+
+def cut(label: str, most: int) -> str:
+    """The first letters of a label.
+
+    >>> cut("winter wheat", 8), cut("rye", 8)
+    ('winter …', 'rye')
+    """
+    return label if len(label) <= most else label[: max(1, most - 1)] + "…"
+
+
+def line(x1: float, y1: float, x2: float, y2: float, look: str) -> Markup:
+    """A straight line."""
+    return el("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=look)
+
+
+def path(points: Sequence[tuple[float, float]], look: str, *, closed: bool = False) -> Markup:
+    """A line through points, or the area inside them."""
+    steps = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+    return el("path", d=f"M{steps}{'Z' if closed else ''}", class_=look)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From numbers to places; numbers outside are put at the edge."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        """The place of a number."""
+        share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
+        return self.start + share * (self.end - self.start)
+
+
+def spread(values: Sequence[float], *, margin: float = 0.06) -> tuple[float, float]:
+    """From the smallest to the largest finite number, with some room; never nothing."""
+    finite = [v for v in values if math.isfinite(v)] or [0.0]
+    low, high = min(finite), max(finite)
+    room = (high - low) * margin or max(abs(high), 1.0) * margin
+    return low - room, high + room
+
+
+def window(inner: Sequence[float], outer: Sequence[float], reach: float) -> tuple[float, float]:
+    """The ends of an axis: all of `inner`, and of `outer` at most so many times its length on either side."""
+    low, high = min(inner), max(inner)
+    size = (high - low) or 1.0
+    kept = [min(max(v, low - reach * size), high + reach * size) for v in outer]
+    return spread([low, high, *kept])
+
+
+def ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Round numbers between two.
+
+    >>> ticks(-13, 41, 5)
+    [-10.0, 0.0, 10.0, 20.0, 30.0, 40.0]
+    """
+    size = 10.0 ** math.floor(math.log10((high - low) / (about + 1)))
+    step = next(size * n for n in (1, 2, 5, 10, 20) if (high - low) / (size * n) <= about + 1)
+    first = math.ceil(low / step)
+    return [float(f"{n * step:.12g}") for n in range(first, math.floor(high / step) + 1)]
+
+
+def thinned(n: int, most: int) -> list[int]:
+    """Places of at most so many of n, evenly, the last among them.
+
+    >>> thinned(10, 4)
+    [0, 3, 6, 9]
+    """
+    step = -(-n // most)
+    return list(range(n - 1, -1, -step))[::-1]
+
+
+def _name(keyword: str) -> str:
+    keyword = keyword.rstrip("_")
+    return keyword if keyword == "viewBox" else keyword.replace("_", "-")
+
+
+def _value(value: object) -> str:
+    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)

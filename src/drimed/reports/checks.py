@@ -1,0 +1,398 @@
+"""Checks of the assumptions: moving effects, residuals, noise, propensities, and the model beside propensities alone.
+
+Where a check shows that the ranges and the promise to users rest on something false, `Checks.withdrawn` says so.
+The model and the propensities disagree about an effect where their ranges at all times have nothing in common. Each is
+taken at half the false-alarm rate, divided among all effects that can be compared; the guaranteed ranges of the paper's
+model hold together as they are. The model is about all users in an average season and the propensities about the
+decisions so far: effects that differ between users or seasons more than the model has learned part the two as well.
+Shapes: n outcomes, L episodes, M metrics, d features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from drimed.errors import DrimedError, InputError
+from drimed.evaluation import confidence_sequences, model_checks
+from drimed.evaluation.model_checks import EpisodeSums, MeanDrift, Monitor
+from drimed.evaluation.propensity_effects import PLAYS
+from drimed.evaluation.residual_checks import Check
+from drimed.formatting import amount, counted, listed, short
+from drimed.models import linear_regression, noise_estimation
+from drimed.models.mixed.effects import Known
+from drimed.models.noise_estimation import Noise
+from drimed.numerics.arrays import FloatArray, IntArray, pick_shared
+from drimed.numerics.ridge import one_step_ahead
+from drimed.records import Alarm, Effect
+from drimed.reports.effects import EVERYBODY, MODEL, available, groups, long_range, may_get
+from drimed.reports.regression import Inference, evidence, fit_now, inference_learner, usable
+from drimed.trial.dataset import Gathered, gather
+from drimed.trial.estimates import (
+    ALPHA,
+    LEVEL,
+    PROPENSITIES,
+    REWARD,
+    ROUND_OFF,
+    Decisions,
+    known,
+    left_by,
+    offers_now,
+    residual_findings,
+    wrong_because,
+)
+from drimed.trial.estimates import ranges_model_free as ranges
+from drimed.trial.seasons import calendar
+from drimed.trial.state import TrialState
+from drimed.trial.trial import Trial
+
+FEWEST_EPISODES = 3
+CHUNK = 2000  # outcomes that are weighed at a time
+RATE = 0.01  # of false alarms about model and propensities, over all looks, arms and groups together
+MOST_SENTENCES = 3  # arms without evidence that have a sentence each
+FLOOR = 0.05  # suggested where there is none
+
+Scarce = Literal["arm", "control", "both", "outcomes"]
+
+
+@dataclass(frozen=True)
+class Checks:
+    """Results of the checks; None: too few outcomes."""
+
+    mean: MeanDrift | None
+    residual: model_checks.ResidualCheck | None
+    calibration: model_checks.Calibration | None
+    residual_checks: tuple[Check, ...]  # alarms first
+    alarms: list[Alarm]
+    withdrawn: str | None = None  # the promise that does not hold, and the reason: a sentence
+
+
+def check(seen: Gathered, residual_checks: tuple[Check, ...] | None = None) -> Checks:
+    """Check everything that can be; `residual_checks` are those of a mixed model."""
+    rows = _whitened_rows(seen) if seen.state.spec.kind == "paper" else None
+    mean, residual, propensities = None, None, None
+    if rows is not None:
+        mean = _mean_drift(seen, rows)
+        residual = model_checks.residual_check(rows.standardised, rows.arm, len(seen.state.problem.arms))
+    with suppress(DrimedError):
+        propensities = model_checks.calibration(seen.logs())
+    if residual_checks is None:
+        residual_checks = () if rows is None else _residual_checks(seen, rows)
+    checks = Checks(mean, residual, propensities, residual_checks, [])
+    return replace(checks, alarms=_alarms(seen, checks), withdrawn=_withdrawn(seen, checks))
+
+
+def withdrawn(trial: Trial) -> str | None:
+    """The promise of a trial that does not hold, and the reason; None: there is no sign against any."""
+    with trial.reading() as (ledger, state):
+        seen = gather(ledger, state)
+    model = known(state, offers_now(state)) if state.users else None
+    return check(seen, None if model is None else left_by(seen, model)).withdrawn
+
+
+def no_promise(withdrawn: str) -> str:
+    """The sentence below the range of one decision, when the promise of its trial is withdrawn."""
+    return f"By what is known now the range above is no promise. {withdrawn}"
+
+
+def describe_checks(checks: Checks, state: TrialState) -> list[tuple[str, str]]:
+    """Each check with its result; a mixed model's residuals also show whether effects or noise move."""
+    few = "too few outcomes to check this yet."
+    model = few
+    if checks.residual_checks:
+        alarms = [c.found for c in checks.residual_checks if c.alarm]
+        rate = f"(false-alarm rate {100 * ALPHA:g} % in all)"
+        model = f"{counted(len(checks.residual_checks), 'check')} of the residuals {rate} found "
+        model += f"this: {'; '.join(alarms)}." if alarms else "nothing."
+        if state.spec.model.discount < 1:
+            model += " Trends and arms that change were not looked for: the discount is for these."
+    played = "cannot be checked: they are not known for all decisions."
+    if checks.calibration is not None:
+        p = checks.calibration.anytime_p
+        played = f"arms were {'' if p >= ALPHA else 'not '}given as often as they say (p = {short(p)})."
+    elif not state.counts.decisions:
+        played = "there are no decisions yet."
+    elif not state.counts.complete:
+        played = few
+    results = [("Model", model), ("Logged probabilities", played)]
+    if state.spec.kind != "paper":
+        return results
+    effects = noise_text = few
+    if checks.mean is not None:
+        effects = f"no sign that the effects have changed since the trial began (false-alarm rate {100 * ALPHA:g} %)."
+        if checks.mean.alarm >= 0:
+            effects = f"the effects have changed (noticed in {calendar(state).said(int(checks.mean.alarm) + 1)})."
+    if checks.residual is not None:
+        wrong = checks.residual.wrong_variance.any()
+        noise_text = f"outcomes scatter {'more or less than assumed; see above' if wrong else 'as assumed'}."
+    return [("Effects", effects), results[0], ("Noise", noise_text), results[1]]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Whole outcomes as whitened rows, in the order of decisions."""
+
+    Z: FloatArray  # (n, M, d)
+    w: FloatArray  # (n, M)
+    arm: IntArray  # (n,)
+    episode: IntArray  # (n,)
+    standardised: FloatArray  # (n, M), one step ahead
+    at: IntArray  # (n,), decisions, by their place
+    X: FloatArray  # (n, M, d), in the unit of the outcomes
+    y: FloatArray  # (n, M)
+    sd: FloatArray  # (n, M), of the noise
+
+
+def _whitened_rows(seen: Gathered) -> _Rows | None:
+    learner = inference_learner(seen.state)
+    chosen = np.flatnonzero(usable(seen, learner) & seen.observed.all(-1))
+    if len(chosen) < model_checks.FEWEST:
+        return None
+    model = fit_now(seen).noise if learner.weighting == "learned" else None
+    parts = [_whitened(seen, model, chosen[i : i + CHUNK]) for i in range(0, len(chosen), CHUNK)]
+    Z, w, X, y, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
+    mean, leverage = one_step_ahead(learner.ridge_penalty, Z, w, X)
+    standardised = (y - mean) / np.sqrt(variance + leverage)
+    return _Rows(Z, w, seen.arm[chosen], seen.episode[chosen], standardised, chosen, X, y, np.sqrt(variance))
+
+
+def _whitened(seen: Gathered, model: Noise | None, some: IntArray) -> tuple[FloatArray, ...]:
+    """Rows with unit noise (Z, w), the same in their own unit (X, y), and their noise variance."""
+    offer, action, outcome = evidence(seen, some)
+    X, y = linear_regression.rows_noise("none", "vector", offer, action, outcome)
+    if model is not None:
+        W = noise_estimation.whitening(model, noise_estimation.rows(model, offer, action, X, y))
+    elif offer.whitening is None or offer.scale is None:
+        raise InputError("known noise comes with every offer")
+    else:
+        W = pick_shared(offer.whitening, action, 3) / np.sqrt(offer.scale)[..., None, None]
+    variance = np.diagonal(np.linalg.inv(np.matmul(np.swapaxes(W, -1, -2), W)), axis1=-2, axis2=-1)
+    return np.matmul(W, X), np.matvec(W, y), X, y, variance
+
+
+def _residual_checks(seen: Gathered, rows: _Rows) -> tuple[Check, ...]:
+    """Residuals of the paper's regression, with the coefficients fitted again without the prior."""
+    theta = np.linalg.lstsq(rows.Z.reshape(-1, rows.Z.shape[-1]), rows.w.ravel(), rcond=None)[0]
+    design, fitted = rows.X / rows.sd[..., None], np.matvec(rows.X, theta)
+    return residual_findings(seen, rows.at, rows.y / rows.sd, design=design, fitted=fitted)
+
+
+def _mean_drift(seen: Gathered, rows: _Rows) -> MeanDrift | None:
+    L, d = seen.state.episode.number, rows.Z.shape[-1]
+    if L < FEWEST_EPISODES:
+        return None
+    gram, moment = np.zeros((L, d, d)), np.zeros((L, d))
+    at = rows.episode - 1
+    np.add.at(gram, at, np.matmul(np.swapaxes(rows.Z, -1, -2), rows.Z))
+    np.add.at(moment, at, np.vecmat(rows.w, rows.Z))
+    bound = inference_learner(seen.state).norm_bound
+    return Monitor(alpha=ALPHA, norm_bound=bound, every=max(1, L // 20)).watch(EpisodeSums(gram, moment))
+
+
+def _withdrawn(seen: Gathered, checks: Checks) -> str | None:
+    why = wrong_because(checks.residual_checks)
+    if why is None and checks.mean is not None and int(checks.mean.alarm) >= 0:
+        when = calendar(seen.state).said(int(checks.mean.alarm) + 1)
+        why = f"the effects themselves have moved (detected in {when})"
+    if why is None:
+        return None
+    return f"The ranges and the promise to stay near the control do not hold, because the model is wrong: {why}."
+
+
+def _alarms(seen: Gathered, checks: Checks) -> list[Alarm]:
+    alarms, problem = [], seen.state.problem
+    if checks.mean is not None and int(checks.mean.alarm) >= 0:
+        advice = "ranges assume that they do not: look at recent seasons alone, and consider a discount"
+        alarms.append(Alarm("the effects themselves have moved", int(checks.mean.alarm) + 1, advice))
+    alarms += [Alarm(c.found, None, c.advice) for c in checks.residual_checks if c.alarm]
+    if checks.residual is not None:
+        for k, m in np.argwhere(checks.residual.wrong_variance):
+            ratio = float(checks.residual.variance[k, m])
+            way, width = ("more", "narrow") if ratio > 1 else ("less", "wide")
+            where = f"{problem.metrics[m]} under {problem.arms[k]}"
+            what = f"{where} scatters {way} than assumed: {ratio:.2g} times the variance"
+            advice = f"ranges are too {width}: correct the noise in the trial file, or have it learned"
+            alarms.append(Alarm(what, None, advice))
+    if checks.calibration is not None and checks.calibration.anytime_p < ALPHA:
+        what = "arms were not given as often as their logged probabilities say"
+        advice = "do not trust results from propensities; were decisions left out that nobody followed?"
+        alarms.append(Alarm(what, None, advice))
+    return alarms
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """An effect whose ranges by the model and by the propensities have nothing in common."""
+
+    who: str
+    arm: str
+    model: tuple[float, float]
+    model_free: tuple[float, float]
+    unit: str = ""  # of the reward
+
+    def describe(self) -> str:
+        """In words."""
+        one, other = (f"{short(low)} to {amount(high, self.unit)}" for low, high in (self.model, self.model_free))
+        about = f"the effect of {self.arm} for {self.who}"
+        return f"{about} is {one} by the model, and {other} by logged probabilities alone"
+
+
+@dataclass(frozen=True)
+class ScarceArm:
+    """An arm whose effect for all users the propensities cannot show yet."""
+
+    arm: str
+    scarce: Scarce
+    plays: float  # expected, of what is scarce
+    half: float | None  # width to either side that as many decisions again would give with FLOOR; None: too few to say
+    decisions: int
+    floor: float  # that the trial has under what is scarce now; 0: none
+    unit: str = ""  # of the reward
+
+    def describe(self) -> str:
+        """What is scarce, and what would change that."""
+        start = f"Without the model nothing can be concluded about {self.arm} yet: "
+        if self.scarce == "outcomes":
+            return start + "its outcomes hardly differ from their predictions, or only a few do."
+        if self.scarce == "both":
+            both = f"where {self.arm} and the control both had a chance, the rarer of the two had"
+            needed = f"{both} {short(self.plays)} plays in expectation, and {PLAYS:g} are needed."
+        else:
+            what = self.arm if self.scarce == "arm" else "the control"
+            needed = f"{what} had chances that add up to {short(self.plays)} plays, and {PLAYS:g} are needed."
+        if self.floor == 0:
+            return f"{start}{needed} {self.advice()}"
+        more = counted(max(1, int(np.ceil((PLAYS - self.plays) / self.floor))), "more decision")
+        return f"{start}{needed} With {'the floors' if self.scarce == 'both' else 'its floor'} that takes about {more}."
+
+    def advice(self) -> str:
+        """The use of a floor, where there is none."""
+        name = "control" if self.scarce == "control" else "arms"
+        guarded = "" if self.scarce == "control" else ", where the guard allows it"
+        if self.half is None:
+            return f"A floor would change that ([floors] {name} = {FLOOR:g}{guarded})."
+        more, half = counted(self.decisions, "more decision"), amount(self.half, self.unit)
+        return f"With [floors] {name} = {FLOOR:g}{guarded}, {more} would give a range of about {half} to either side."
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The model beside the propensities."""
+
+    compared: int
+    rate: float  # of false alarms
+    disagreements: list[Disagreement]
+    scarce_arms: list[ScarceArm]
+
+    def describe(self) -> str:
+        """In one sentence."""
+        if not self.compared:
+            return "cannot be compared: the logged probabilities alone show no effect yet."
+        effects, rate = counted(self.compared, "effect"), f"(false-alarm rate {100 * self.rate:g} %)"
+        if self.disagreements:
+            return f"they disagree about {len(self.disagreements)} of {effects} {rate}; see above."
+        return f"no sign that they disagree, in {effects} {rate}."
+
+    def describe_scarce(self) -> list[str]:
+        """One sentence for each arm, or one for all where many were played too rarely."""
+        arms = [x for x in self.scarce_arms if x.scarce == "arm"]
+        if len(arms) <= MOST_SENTENCES:
+            return [x.describe() for x in self.scarce_arms]
+        most = max(arms, key=lambda x: x.plays)
+        which = f"{counted(len(arms), 'arm')} yet ({listed([x.arm for x in arms], MOST_SENTENCES)})"
+        needs = f"each needs chances that add up to {PLAYS:g} plays, and the most that one of them had is"
+        advice = "" if most.floor else f" {most.advice()}"
+        of_all = f"Without the model nothing can be concluded about {which}: {needs} {short(most.plays)} ({most.arm})."
+        return [of_all + advice, *(x.describe() for x in self.scarce_arms if x.scarce != "arm")]
+
+    @property
+    def alarms(self) -> list[Alarm]:
+        """One for all disagreements: they have one cause."""
+        if not self.disagreements:
+            return []
+        more = counted(len(self.disagreements) - 1, "more effect")
+        more = f", and {more}" if len(self.disagreements) > 1 else ""
+        advice = (
+            "where the logged probabilities are true and outcomes are not missing because of what they were, believe "
+            "the range that needs no model; look below at the residuals, and at whether effects differ between users "
+            "or seasons"
+        )
+        return [Alarm(f"without the model the answer differs: {self.disagreements[0].describe()}{more}", None, advice)]
+
+
+def agreement(seen: Gathered, fit: Inference, effects: Sequence[Effect]) -> Agreement:
+    """Compare the model with the propensities where both have an effect; `effects` are all of them."""
+    state, members = seen.state, groups(seen.state)
+    of = {(x.who, x.arm, x.source): x for x in effects if x.on == REWARD}
+    pairs = [
+        (x, of[x.who, x.arm, MODEL]) for x in of.values() if x.source == PROPENSITIES and (x.who, x.arm, MODEL) in of
+    ]
+    pairs = [(free, model) for free, model in pairs if not model.is_control]
+    alpha = RATE / (2 * len(members) * len(state.problem.arms))
+    disagreements = []
+    for free, model in pairs:
+        by_model = model.ends
+        if not _apart(free.ends, by_model):
+            continue  # narrower ranges have something in common
+        some = members[free.who]
+        wide = ranges(seen, {free.who: some}, [free.arm], alpha=alpha)[free.who, free.arm]
+        if isinstance(fit, Known):  # a guaranteed range is for all effects at once already
+            low, high = long_range(fit, offers_now(state), some, may_get(state, list(state.users)), alpha)
+            k = state.problem.arm(free.arm)
+            by_model = float(low[k]), float(high[k])
+        if _apart(wide, by_model):
+            disagreements.append(Disagreement(free.who, free.arm, by_model, wide, state.spec.reward.unit))
+    rate = RATE if isinstance(fit, Known) else state.spec.delta + RATE / 2
+    return Agreement(len(pairs), rate, disagreements, _scarce_arms(seen, of, members))
+
+
+def foreseen_half_width(deviation: float, floor: float, decisions: int) -> float | None:
+    """Half the range that so many decisions would give, with chances `floor` and 1 - floor; None: too few.
+
+    >>> round(foreseen_half_width(1.0, 0.05, 480) or 0.0, 2)
+    0.64
+    """
+    count = np.arange(1, decisions + 1, dtype=np.float64)
+    begun = floor * count >= PLAYS - ROUND_OFF
+    if not (begun.any() and deviation > 0):
+        return None
+    V = deviation**2 * (1 / floor + 1 / (1 - floor)) * count
+    band = confidence_sequences.asymptotic(np.zeros(decisions), count, V, begun, 1 - LEVEL)
+    return float(band.high[-1])
+
+
+def _apart(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return one[1] < other[0] or other[1] < one[0]
+
+
+def _scarce_arms(
+    seen: Gathered, of: Mapping[tuple[str, str, str], Effect], members: Mapping[str, list[int]]
+) -> list[ScarceArm]:
+    """Arms that can be given and whose effect for all users the propensities do not show."""
+    state, log = seen.state, Decisions.of(seen, seen.reward)
+    n, everybody = len(log.at), members[EVERYBODY]
+    if not n:
+        return []
+    possible = np.asarray(available(state, list(state.users)).any(0))
+    control = float(log.control_plays()[everybody].sum())
+    floors = np.zeros(2) if seen.floor is None or not len(seen.floor) else seen.floor[-1]
+    predicted = log.predictions(np.zeros(0, np.intp))[:, -1]
+    misses = log.measured[log.at[1:]] - predicted[1:]  # from what was predicted before each outcome
+    half = foreseen_half_width(float(np.sqrt(np.mean(misses**2))) if n > 1 else 0.0, FLOOR, n)
+    scarce_arms = []
+    for k, arm in enumerate(state.problem.arms):
+        if not possible[k] or (EVERYBODY, arm, PROPENSITIES) in of or log.is_control(k):
+            continue
+        plays = float(log.plays(k)[everybody].sum())
+        fewer = min(plays, control)
+        scarce: Scarce = "arm" if plays <= control else "control"
+        if fewer >= PLAYS - ROUND_OFF:
+            fewer = log.together(k)
+            scarce = "both" if fewer < PLAYS else "outcomes"
+        floor = float({"control": floors[0], "both": floors.min()}.get(scarce, floors[1]))
+        scarce_arms.append(ScarceArm(arm, scarce, fewer, half, n, floor, state.spec.reward.unit))
+    return scarce_arms

@@ -1,0 +1,291 @@
+"""Effects of arms against the control, for each user, each group and all users, and the best arm for each user.
+
+Two ranges stand side by side. The likely range is the posterior's 95 % at one look. The long range of the paper's model
+is guaranteed at all times for all effects together; that of a mixed model holds for one effect at all looks together.
+A third range, from the propensities alone, needs no model of the mean.
+Shapes: H users, K arms, M metrics; "on" the reward and then each metric: 1 + M. Five numbers are the estimate, the ends
+of the long range and those of the likely one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from scipy.special import ndtri
+
+from drimed.errors import InputError
+from drimed.evaluation import regression_effects
+from drimed.models.mixed import effects as contrasts
+from drimed.models.mixed.effects import Found, Known, seasons_of_both
+from drimed.models.offer import Fit, Offer
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
+from drimed.records import Effect
+from drimed.reports.regression import Inference
+from drimed.trial.dataset import Gathered
+from drimed.trial.estimates import REWARD as REWARD
+from drimed.trial.estimates import end, known, model_free, offers_now
+from drimed.trial.state import TrialState
+
+EVERYBODY = "all users"
+MODEL = "model"  # the source of an effect, or PROPENSITIES
+POSTERIOR_DRAWS = 4000
+MOST_USERS = 1000  # whose average is computed to judge one of them; of more, a user's effect must stand alone
+AT_ONCE = 64  # users whose posterior is drawn from at a time
+LIKELY = 0.95
+ROUND_OFF = 1e-12  # of an estimate, relative to its likely range: less is nothing
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The best arm for one user so far."""
+
+    user: str
+    control: str  # arms of the control, by name
+    effect: Effect  # of the recommended arm
+    lead: float  # over the next best arm with outcomes; infinite where there is none
+    runner_up: str  # the arm itself where there is none
+    p_best: float  # of all arms, those without outcomes too
+
+    @property
+    def alone(self) -> bool:
+        """No other arm that the user can get has outcomes."""
+        return self.runner_up == self.effect.arm
+
+
+class Estimated(NamedTuple):
+    """Effects of all arms, for one user or several together."""
+
+    five: FloatArray  # (5, K, 1 + M)
+    significant: BoolArray | None  # (K, 1 + M), after adjusting for multiple comparisons; None: not adjusted
+
+
+def own_effects(
+    state: TrialState, users: Sequence[str], fit: Inference | None = None, everybody: Found | None = None
+) -> list[Effect]:
+    """Every arm on the reward, user by user, from the state alone where the policy has a fit for inference.
+
+    Where it has none, `fit` is that of an analysis, which has read the log. `everybody` has the effects of the arms for
+    all users together, (K,); None: they are computed, unless there are too many users.
+    """
+    if not users:
+        return []
+    together = state.spec.kind != "paper" and everybody is None and len(state.users) <= MOST_USERS
+    offers = offers_now(state, users)
+    all_offers = offers_now(state) if together else offers
+    model = fit or known(state, all_offers) or _own_fit(state)
+    if isinstance(model, Known):
+        if together:
+            names = list(state.users)
+            everybody = _together(model, all_offers, range(len(names)), may_get(state, names)).at((..., 0))
+        own = contrasts.of_users(model, offers).at((..., 0))  # (H, K)
+        five, significant = _five(own), contrasts.stands(own, everybody, compared_arms(state), len(state.users))
+    else:
+        five, significant = _of_regression(model, regression_effects.reward_effects(model, offers)), None
+    times, can, seasons = given(state, users), available(state, users), _seasons(model, offers)
+    effects: list[Effect] = []
+    for h, user in enumerate(users):
+        one = Estimated(five[:, h, :, None], None if significant is None else significant[h, :, None])
+        told = None if seasons is None else seasons[h]
+        effects += _records(state, user, [REWARD], one, times[h], can[h], told)
+    return effects
+
+
+def all_effects(seen: Gathered, fit: Inference) -> list[Effect]:
+    """All users and groups on the reward and on each metric, single users on the reward."""
+    state = seen.state
+    names, members, offers = list(state.users), groups(state), offers_now(state)
+    times, can, could = given(state, names), available(state, names), may_get(state, names)
+    measures, seasons = [REWARD, *state.problem.metrics], _seasons(fit, offers)
+    everybody: Found | None = None
+    together: list[Effect] = []
+    for who, some in members.items():  # all users are the first
+        if isinstance(fit, Known):
+            found = _together(fit, offers, some, could)
+            everybody = everybody or found
+            others = 1 if who == EVERYBODY else len(members) - 1
+            estimated = Estimated(_five(found), contrasts.stands(found, everybody, compared_arms(state), others))
+        else:
+            estimated = Estimated(group_ranges(state, fit, offers, some, could), None)
+        told = None if seasons is None else seasons[some].min(0)
+        possible = np.asarray(can[some].any(0))
+        records = _records(state, who, measures, estimated, times[some].sum(0), possible, told)
+        together += [x for x in records if x.on != REWARD or who not in state.users]
+    own = own_effects(state, names, fit, None if everybody is None else everybody.at((..., 0)))
+    on_reward = [x for x in together if x.on == REWARD]
+    on_metrics = [x for m in state.problem.metrics for x in together if x.on == m]
+    return [*on_reward, *own, *on_metrics, *model_free(seen, members, times, can)]
+
+
+def effects_at(seen: Gathered, fit: Inference) -> list[Effect]:
+    """All users together on every measure, by an earlier fit; without counts of seasons."""
+    state = seen.state
+    names = list(state.users)
+    could, times = may_get(state, names), given(state, names).sum(0)
+    five = group_ranges(state, fit, offers_now(state), range(len(names)), could)
+    possible = np.asarray(available(state, names).any(0))
+    return _records(state, EVERYBODY, [REWARD, *state.problem.metrics], Estimated(five, None), times, possible, None)
+
+
+def recommendations(seen: Gathered, fit: Inference, own: Sequence[Effect]) -> list[Recommendation]:
+    """The best arm for each user, of the control and the arms with outcomes; `own` are all users' effects in order."""
+    state = seen.state
+    arms, offers = state.problem.arms, offers_now(state)
+    among = offers.control > 0  # (H, K)
+    among[:, np.unique(seen.arm[seen.told])] = True
+    best: list[tuple[Any, ...]] = []
+    for model, part, some in _posteriors(state, fit, offers):
+        draws = regression_effects.recommend(model, part, seed=state.seed, draws=POSTERIOR_DRAWS, among=among[some])
+        best += zip(draws.arm, draws.margin, draws.runner_up, draws.best, strict=True)
+    return [
+        Recommendation(
+            user,
+            " / ".join(arms[a] for a in np.flatnonzero(offers.control[h][: len(arms)])),
+            own[h * len(arms) + int(arm)],
+            float(margin),
+            arms[int(runner_up)],
+            float(p_best),
+        )
+        for h, (user, (arm, margin, runner_up, p_best)) in enumerate(zip(state.users, best, strict=True))
+    ]
+
+
+def _posteriors(state: TrialState, fit: Inference, offers: Offer) -> Iterator[tuple[Fit, Offer, slice]]:
+    """Fits to draw from: one for all users, or some users at a time by a mixed model."""
+    if not isinstance(fit, Known):
+        yield fit, offers, slice(None)
+        return
+    settled = state.settled()
+    for first in range(0, len(offers.control), AT_ONCE):
+        some = slice(first, first + AT_ONCE)
+        view = fit.learner.see(fit.evidence, offers.take(some), settled.pulls, settled.round)
+        yield view.fit, view.offer, some
+
+
+def group_ranges(
+    state: TrialState, fit: Inference, offers: Offer, some: Sequence[int], possible: BoolArray
+) -> FloatArray:
+    """Some users together, on the reward and each metric; `possible` is (H, K), of all: (5, K, 1 + M)."""
+    if isinstance(fit, Known):
+        return _five(_together(fit, offers, some, possible))
+    parts = [_of_regression(fit, regression_effects.group_effects(fit, offers, some))]
+    for m, size in enumerate(state.problem.sizes):
+        if offers.maps is None:
+            raise InputError("effects on metrics need the arms' maps Phi")
+        maps = np.broadcast_to(offers.maps[..., m, :], offers.features.shape)  # as if the metric were the reward
+        one = regression_effects.group_effects(fit, Offer(features=maps, control=offers.control), some)
+        parts.append(size * _of_regression(fit, one))
+    return np.stack(parts, -1)
+
+
+def long_range(
+    fit: Known, offers: Offer, some: Sequence[int], possible: BoolArray, alpha: float
+) -> tuple[FloatArray, FloatArray]:
+    """The range at all times of each arm on the reward, for some users together, at another level: (K,) twice."""
+    low, high = _together(fit, offers, some, possible).at_all_times(alpha)
+    return low[:, 0], high[:, 0]
+
+
+def groups(state: TrialState) -> dict[str, list[int]]:
+    """The places of all users, and of the members of each group."""
+    members: dict[str, list[int]] = {EVERYBODY: list(range(len(state.users)))}
+    for h, name in enumerate(state.users):
+        group = state.profile(name).group
+        if group is not None:
+            members.setdefault(group, []).append(h)
+    return members
+
+
+def better(state: TrialState, metric: str) -> Literal["higher", "lower"]:
+    """The good direction of a metric: as in the file, or down where every user who weighs it counts it as a cost."""
+    if state.spec.metrics[metric].better == "lower":
+        return "lower"
+    m = state.problem.metrics.index(metric)
+    weights = np.array([state.profile(u).preference[m] for u in state.users])
+    return "lower" if (weights <= 0).all() and (weights < 0).any() else "higher"
+
+
+def compared_arms(state: TrialState) -> int:
+    """Number of arms that are compared with a control, retired ones too."""
+    profiles, K = [state.profile(user) for user in state.users], len(state.problem.arms)
+    kinds = {(p.control.tobytes(), p.allowed is None or p.allowed.tobytes()): p for p in profiles}  # most are alike
+    control = np.array([p.control[:K] for p in kinds.values()])
+    return contrasts.compared(control, may_get(state, [p.user for p in kinds.values()]))
+
+
+def given(state: TrialState, users: Sequence[str]) -> IntArray:
+    """How often each arm was given to each of these users: (H, K)."""
+    K = len(state.problem.arms)
+    pulls = [list(state.pulls.get(user, ())) for user in users]
+    return np.array([p + [0] * (K - len(p)) for p in pulls], np.intp).reshape(len(users), K)
+
+
+def available(state: TrialState, users: Sequence[str]) -> BoolArray:
+    """Arms that each of these users can get now: (H, K)."""
+    arms, can = state.problem.arms, may_get(state, users)
+    for row, user in zip(can, users, strict=True):
+        excluded = set(state.excluded(user))
+        row &= [arm not in excluded for arm in arms]
+    return can
+
+
+def may_get(state: TrialState, users: Sequence[str]) -> BoolArray:
+    """Arms that each of these users may get, in this season or another, or might until they were retired: (H, K).
+
+    The evidence about an arm does not change when it is closed for a season, and stopping rules look at the same users.
+    """
+    may = np.ones((len(users), len(state.problem.arms)), bool)
+    for row, user in zip(may, users, strict=True):
+        allowed = state.profile(user).allowed
+        row &= True if allowed is None else allowed[: len(row)]
+    return may
+
+
+def _records(
+    state: TrialState, who: str, measures: Sequence[str], found: Estimated, times: IntArray, can: BoolArray,
+    seasons: IntArray | None,
+) -> list[Effect]:  # fmt: skip
+    """Effects by arm and measure; seasons are (K, 1 + M)."""
+    estimate, low, high, likely_low, likely_high = found.five  # (K, 1 + M) each
+    estimate = np.where(np.abs(estimate) > ROUND_OFF * (likely_high - likely_low), estimate, 0.0)
+    effects = []
+    for m, on in enumerate(measures):
+        for k, arm in enumerate(state.problem.arms):
+            a, b, c, d = (end(float(part[k, m])) for part in (low, high, likely_low, likely_high))
+            told = None if seasons is None else int(seasons[k, m])
+            sure = None if found.significant is None else bool(found.significant[k, m])
+            value, n, possible = float(estimate[k, m]), int(times[k]), bool(can[k])
+            effects.append(Effect(who, arm, on, value, a, b, c, d, MODEL, n, possible, told, sure))
+    return effects
+
+
+def _together(fit: Known, offers: Offer, some: Sequence[int], possible: BoolArray) -> Found:
+    """Each arm for some users together, on the reward and each metric: (K, 1 + M)."""
+    can = np.zeros((len(some), fit.structure.arms), bool)  # with room for arms that are still to come
+    can[:, : possible.shape[-1]] = possible[list(some)]
+    part = offers.take(list(some))
+    return contrasts.together(fit, part, can)
+
+
+def _five(found: Found) -> FloatArray:
+    return np.stack([found.mean, *found.at_all_times(), *found.likely])
+
+
+def _of_regression(fit: Fit, found: regression_effects.Effects) -> FloatArray:
+    likely = float(ndtri(0.5 + LIKELY / 2) * fit.noise_bound / fit.radius)  # as a share of the guaranteed range
+    half = likely * (found.estimate - found.low)
+    return np.stack([found.estimate, found.low, found.high, found.estimate - half, found.estimate + half])
+
+
+def _seasons(fit: Inference, offers: Offer) -> IntArray | None:
+    """Seasons with outcomes of each arm and of its control: (H, K, 1 + M); None: no season acts on a single arm."""
+    return seasons_of_both(fit.learner, fit.evidence, offers) if isinstance(fit, Known) else None
+
+
+def _own_fit(state: TrialState) -> Fit:
+    own = state.policy.inference(state.settled())
+    if own is None:
+        raise InputError(f"policy {state.spec.policy.name!r} has no fit for inference: give that of an analysis")
+    return own[0]

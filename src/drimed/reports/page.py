@@ -1,0 +1,333 @@
+"""The overview page, and the report: the same page frozen into one file, with its tables as sheets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import cache, partial
+from importlib import resources
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from drimed.errors import InputError, MissingExtraError
+from drimed.formatting import amount, counted, measured, moment, percent, short, span
+from drimed.models.mixed.effects import ALPHA, Known
+from drimed.outputs import replacing
+from drimed.records import Effect
+from drimed.reports.analysis import Analysis, analyse
+from drimed.reports.charts import effects as effect_charts
+from drimed.reports.charts import progress
+from drimed.reports.charts.effects import EffectRow
+from drimed.reports.charts.svg import MOST_LOOKS, Chart
+from drimed.reports.checks import describe_checks
+from drimed.reports.effects import EVERYBODY, MODEL, Recommendation, better, groups
+from drimed.reports.wording import NOTHING_YET, Words, describe_benefit, summary, undecided, units, upcoming, words_of
+from drimed.trial.estimates import EXACT, PROPENSITIES, REWARD
+from drimed.trial.export import MEANING
+from drimed.trial.seasons import calendar
+from drimed.trial.tables import sheet
+from drimed.trial.trial import Trial
+
+try:
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+except ImportError as error:
+    raise MissingExtraError("jinja2", "trial") from error
+
+GROUPED = "all users and groups"
+SOURCES = (MODEL, PROPENSITIES, EXACT)  # of effects, in the order in which they are shown
+MOST_USERS = 1000  # in the tables of the page; the files beside it have all
+MOST_ROWS = 40  # of a chart with groups; with more, all users together are shown
+
+_SEASON = {name: MEANING[name] for name in ("episode", "season", "date")}
+_LIKELY = {
+    "likely_low": "lower end of the likely range (95 %, at one look); empty: nothing is known yet",
+    "likely_high": "upper end of the likely range; empty: nothing is known yet",
+}
+_EFFECT = {
+    "arm": "the arm that is compared with the control",
+    "on": "the reward or a metric, in its unit",
+    "estimate": "estimated difference between the arm and the control; empty: nothing is known yet",
+    **_LIKELY,
+}
+TABLES: dict[str, dict[str, str]] = {
+    "effects": {
+        "who": "all users, a group or a user",
+        **_EFFECT,
+        "low": "lower end of the range that holds at all times at once; empty: nothing is known yet",
+        "high": "upper end of the range that holds at all times at once; empty: nothing is known yet",
+        "source": "the model, or the propensities alone",
+        "decisions": "how often the arm was given here",
+        "available": "whether a user here can get the arm now",
+        "seasons": "seasons with outcomes of the arm and of the control; with fewer than 2 the arm is not judged; "
+        "empty: it does not matter in this model, or for effects from the propensities alone",
+        "significant": "whether the likely range excludes 0 after adjusting for multiple comparisons; empty: none made",
+        "retired": "whether the arm was retired: it is not given any more",
+        "own_outcomes": "outcomes of the arm here; empty: not counted",
+    },
+    "recommendations": {
+        "user": MEANING["user"],
+        "arm": "the arm with the largest estimated reward for the user, of the control and the arms with outcomes",
+        "control": "the user's control",
+        "effect": "estimated difference between the arm and the control",
+        "effect_low": "lower end of the range of that effect that holds at all times at once",
+        "effect_high": "upper end of the range of that effect that holds at all times at once",
+        **_LIKELY,
+        "lead": "estimated lead over the next best arm; empty: no other arm has outcomes",
+        "runner_up": "the next best arm with outcomes; empty: there is none",
+        "p_best": "probability that the arm is the best of all for the user, by the model",
+    },
+    "allocation": _SEASON,
+    "over_time": {**_SEASON, **_EFFECT},
+    "varies": {
+        "metric": "the metric, in its unit",
+        "family": "the term of the model",
+        "text": "the same in words",
+        "deviation": "standard deviation beyond the covariates' part, but for rows of a covariate itself",
+        "low": "lower end of its likely range; 0: it may be nothing",
+        "high": "upper end of its likely range",
+        "identifiable": "whether the outcomes tell it from other components; if not, only `high` says something",
+    },
+    "levels": {
+        "of": "site or season",
+        "metric": "the metric, in its unit",
+        "name": "the site or season",
+        "outcomes": "its number of outcomes",
+        "estimate": "expected outcome under the control: at a site with a typical context, in a season with its own",
+        "low": "lower end of its likely range",
+        "high": "upper end of its likely range",
+    },
+    "covariates": {
+        "covariate": "an attribute of users or a context",
+        "value": "its value, in its unit, or its level",
+        **_EFFECT,
+        "estimate": "the effect if all users had this value",
+    },
+}
+
+
+@dataclass(frozen=True)
+class PageView:
+    """The part of an analysis that is shown."""
+
+    who: str  # a user, a group, EVERYBODY or GROUPED
+    on: Sequence[str]  # measures: one chart of effects each
+    users: Sequence[str]  # in tables
+    by_user: bool = False  # the arms of each user, instead of the shares of the arms
+
+
+def page_context(a: Analysis, view: PageView) -> dict[str, Any]:
+    """The variables of the template `findings.html`, but for those that a live page adds."""
+    state, some = a.data.state, set(view.users)
+    words, unit = words_of(a), units(state)
+    history, withdrawn = a.stopping, a.checks.withdrawn
+    metrics = [(m, unit[m], f"-{i + 1}" if i else "") for i, m in enumerate(state.problem.metrics)]
+    found = a.variation
+    charts = {
+        "effects": [_effects(a, words, view.who, on, i) for i, on in enumerate(view.on)],
+        "over_time": [effect_charts.over_time(a, on, unit[on]) for on in view.on[:1]],
+        "drift": [progress.evidence(a)],
+        "varies": [],
+        "levels": [],
+    }
+    if found is not None:
+        for m, u, n in metrics:
+            charts["varies"].append(progress.components(found.components, words, m, u, f"varies-chart{n}"))
+            charts["levels"].append(progress.site_levels(found.sites, words, m, u, f"sites-chart{n}"))
+            charts["levels"].append(progress.season_levels(found.seasons, words, m, u, f"seasons-chart{n}"))
+    titles = [] if found is None else [(f"{words.group}s", found.sites), ("seasons", found.seasons)]
+    return {
+        **{name: [c for c in some_charts if c is not None] for name, some_charts in charts.items()},
+        "a": a,
+        "words": words,
+        "mixed": found is not None,
+        "called": calendar(state),
+        "summary": summary(a),
+        "assumptions": [*describe_checks(a.checks, state), ("With and without the model", a.agreement.describe())],
+        "level": _level(a),
+        "withdrawn": withdrawn,
+        "by_site": _by_site(a, words, view),
+        "undecided": undecided(a, words),
+        "recommendations": [r for r in a.recommendations if r.user in some] if a.has_estimates() else [],
+        "nothing_yet": NOTHING_YET if all(r.alone for r in a.recommendations) else "",
+        "levels_title": " and ".join(noun for noun, part in titles if part).capitalize(),
+        "covariates": effect_charts.covariates(a, REWARD, unit[REWARD], words),
+        "reward": progress.reward(a),
+        "worse_off": [x for x in a.benefit.users if x.user in some] if len(state.users) > 1 else [],
+        "worse_off_text": describe_benefit(a, words),
+        "in_unit": f", in {unit[REWARD]}" if unit[REWARD] else "",
+        "by_user": view.by_user,
+        "allocation": progress.by_user(a, view.users) if view.by_user else progress.by_arm(a),
+        "foreseen": True,
+        "upcoming": upcoming([d for d in a.next if d.user in some], state.problem.arms),
+        "exact": any(x.source == EXACT for x in a.effects),
+        "stopping": history,
+        "stopping_text": [] if history is None else history.describe(withdrawn=withdrawn is not None),
+        "stopping_charts": [] if history is None else progress.rule_charts(history),
+    }
+
+
+def environment(*packages: str) -> Environment:
+    """The templates of this package, after those of others; everything is escaped."""
+    loaders = [PackageLoader(package, "templates") for package in (*packages, "drimed.reports")]
+    made = Environment(
+        loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    made.filters |= {"short": short, "moment": moment, "percent": percent}
+    made.globals |= {"counted": counted, "amount": amount, "span": span}
+    return made
+
+
+@cache
+def style() -> str:
+    """The style sheet."""
+    return resources.files("drimed.reports").joinpath("static", "pages.css").read_text(encoding="utf-8")
+
+
+def write_report(trial: Trial, out: Path, *, suffix: str = ".csv", force: bool = False) -> Path:
+    """Write the page and its tables (.csv or .xlsx) into a folder; returns the page."""
+    a = analyse(trial)
+    tables = report_tables(a)
+    files = {name + suffix: sheet(rows, suffix, meanings=partial(meanings, name)) for name, rows in tables.items()}
+    files["index.html"] = report(a).encode()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write to {out}: {error}") from None
+    with ExitStack() as stack:  # all of them are in place, or none
+        beside = {name: stack.enter_context(replacing(out / name, force=force)) for name in files}
+        for name, data in files.items():
+            beside[name].write_bytes(data)
+    return out / "index.html"
+
+
+def report(a: Analysis) -> str:
+    """The page."""
+    state = a.data.state
+    who = GROUPED if 1 < len(groups(state)) <= MOST_ROWS // len(state.problem.arms) else EVERYBODY
+    measures = [REWARD, *(m for m in state.problem.metrics if m != REWARD)]
+    view = PageView(who, measures, list(state.users)[:MOST_USERS])
+    page = {
+        "s": a.status,
+        "live": False,
+        "style": style(),
+        "written": datetime.now(UTC).isoformat(),
+        "version": version("drimed"),
+        "left_out": max(0, len(state.users) - MOST_USERS),
+    }
+    return environment().get_template("report.html").render(page | page_context(a, view))
+
+
+def report_tables(a: Analysis) -> dict[str, list[Mapping[str, Any]]]:
+    """The tables beside the page, by name."""
+    arms, called = a.data.state.problem.arms, calendar(a.data.state)
+
+    def season(episode: int) -> dict[str, str]:
+        return {"season": called.names.get(episode, ""), "date": called.dates.get(episode, "")}
+
+    allocation = [
+        {"episode": e, **{f"arm {arm}" if arm in _SEASON else arm: n for arm, n in zip(arms, row, strict=True)}}
+        for e, row in zip(a.benefit.episode.tolist(), a.benefit.allocation.tolist(), strict=True)
+    ]
+    tables: dict[str, list[Mapping[str, Any]]] = {
+        "effects": [_effect_row(a, x) for x in a.effects],
+        "recommendations": [_recommendation_row(r) for r in a.recommendations],
+        "allocation": [row | season(int(row["episode"])) for row in allocation],
+        "over_time": [
+            {"episode": past.episode, **{name: getattr(x, name) for name in _EFFECT}, **season(past.episode)}
+            for past in a.past
+            for x in past.effects
+        ],
+    }
+    if (found := a.variation) is not None:
+        words = words_of(a)
+        tables["varies"] = [asdict(c) | {"text": words.component(c.family)} for c in found.components]
+        levels = (("site", found.sites), ("season", found.seasons))
+        tables["levels"] = [{"of": of} | asdict(v) for of, part in levels for v in part]
+        tables["covariates"] = [row for x in found.covariates for row in x.rows()]
+    return tables
+
+
+def meanings(table: str, columns: Iterable[str]) -> dict[str, str]:
+    """The meanings of these columns of a table; those of the allocation are arms."""
+    return {name: TABLES[table].get(name, "how often this arm was given in that season") for name in columns}
+
+
+def _effect_row(a: Analysis, effect: Effect) -> dict[str, Any]:
+    row = {name: "" if value is None else value for name, value in effect.plain().items()}
+    if not effect.is_known:
+        row["estimate"] = ""
+    row["retired"] = effect.arm in a.data.state.retired
+    if a.variation is not None:
+        on_reward = effect.on == REWARD and effect.source == MODEL
+        source = a.variation.sources.get((effect.who, effect.arm)) if on_reward else None
+        row["own_outcomes"] = "" if source is None else source.here
+    return row
+
+
+def _recommendation_row(r: Recommendation) -> dict[str, Any]:
+    e = r.effect
+    ends = {"effect_low": e.low, "effect_high": e.high, "likely_low": e.likely_low, "likely_high": e.likely_high}
+    row = {"user": r.user, "arm": e.arm, "control": r.control, "effect": e.estimate}
+    row |= {name: "" if end is None else end for name, end in ends.items()}
+    row |= {"lead": "", "runner_up": ""} if r.alone else {"lead": r.lead, "runner_up": r.runner_up}
+    return row | {"p_best": r.p_best}
+
+
+def _row(a: Analysis, words: Words, effect: Effect, label: str, on: str) -> EffectRow:
+    state = a.data.state
+    good = None if on == REWARD else better(state, on)
+    holds, retired = a.checks.withdrawn is None, effect.arm in state.retired
+    if a.variation is None:
+        return EffectRow(label, effect, good, judged=holds, retired=retired)
+    on_reward = on == REWARD and effect.source == MODEL
+    note = words.source(a.variation.sources.get((effect.who, effect.arm))) if on_reward else ""
+    return EffectRow(label, effect, good, judged=holds and a.can_be_judged(effect), note=note, retired=retired)
+
+
+def _effects(a: Analysis, words: Words, who: str, on: str, place: int) -> Chart | None:
+    """The effects on a measure; of many arms, those that were given most."""
+    state = a.data.state
+    order, arms = list(groups(state)) if who == GROUPED else [who], state.problem.arms
+    known = [x for x in a.effects if x.is_known and not x.is_control] if a.data.told.any() else []
+    shown = [x for x in known if x.who in order and x.on == on]
+    shown.sort(key=lambda x: (order.index(x.who), arms.index(x.arm), SOURCES.index(x.source)))
+    compared = list(dict.fromkeys(x.arm for x in shown))
+    left_out = ""
+    if len(compared) > MOST_LOOKS:
+        some = {arm for arm in sorted(compared, key=lambda arm: -a.times[arm])[:MOST_LOOKS] if a.times[arm]}
+        left_out = f" ({len(some)} of {counted(len(compared), 'arm')}, those given most)"
+        shown = [x for x in shown if x.arm in some]
+    rows = [_row(a, words, x, (f"{x.who}: " if who == GROUPED else "") + x.arm, on) for x in shown]
+    id = f"effects-chart-{place + 1}" if place else "effects-chart"
+    unit = units(state)[on]
+    title = f"Effects on {measured(on, unit)} against control: {who}{words.scope}{left_out}"
+    return effect_charts.forest(id, title, rows, on=on, unit=unit, promise=a.promise)
+
+
+def _by_site(a: Analysis, words: Words, view: PageView) -> Chart | None:
+    """The effects on the reward for each user, where they are not too many."""
+    some = set(view.users)
+    own = [x for x in a.own_effects if x.who in some and x.is_known and not x.is_control]
+    if a.variation is None or len(some) < 2 or len(own) > MOST_ROWS:
+        return None
+    unit = a.data.state.spec.reward.unit
+    title = f"Effects on {measured(REWARD, unit)} against control: each {words.user}{words.scope}"
+    rows = [_row(a, words, x, f"{x.who}: {x.arm}", REWARD) for x in own]
+    return effect_charts.forest("site-effects-chart", title, rows, on=REWARD, unit=unit, promise=a.promise)
+
+
+def _level(a: Analysis) -> str:
+    """The confidence of the long ranges, and its conditions."""
+    if a.checks.withdrawn:
+        return "not here: see the first line of this page"
+    if isinstance(a.fit, Known):
+        return f"{100 * (1 - ALPHA):g} %, for each effect by itself"
+    holds = "if the noise is as said"
+    if a.fit.spread is not None:
+        holds = "in each season"
+    elif a.data.state.spec.noise.kind == "learned":
+        holds = "approximately, because the noise is estimated too"
+    return f"{100 * (1 - a.data.state.spec.delta):g} %, {holds}"

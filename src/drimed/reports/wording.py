@@ -1,0 +1,369 @@
+"""The sentences of a report: nouns that fit a trial, the summary, undecided users, and the next decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from drimed.formatting import amount, counted, listed, percent, short, span
+from drimed.models.mixed.cells import FACTORS
+from drimed.models.mixed.effects import Known
+from drimed.models.mixed.summaries import RESIDUAL
+from drimed.records import Decision
+from drimed.reports.analysis import Analysis
+from drimed.reports.effects import EVERYBODY, LIKELY, MODEL
+from drimed.reports.variation import Component, EvidenceSource
+from drimed.trial.estimates import REWARD
+from drimed.trial.seasons import calendar
+from drimed.trial.state import TrialState
+
+MOST_NAMED = 8  # arms or users in one sentence
+MOST_COVARIATES = 4  # in one sentence
+LEAST_SHARE = 0.005  # of the decisions, for an arm to be named; of the probability, for it to have a column
+MOST_ARMS = 10  # columns of the table of the next decisions; other arms are added up
+EXPLAIN = {"level", "effects"}  # roles of covariates that explain outcomes
+CATEGORY = "category "  # the beginning of the names of families that belong to a category
+SUMMARISED = ("season", "group", "user", "group x arm", "user x arm", "season x arm")  # components in the summary
+NOTHING_YET = "There is nothing to recommend yet: of the arms that can be given, only the control has outcomes."
+
+
+@dataclass(frozen=True)
+class Words:
+    """Nouns of a trial, and the scope of its statements."""
+
+    user: str = "user"
+    users: str = "users"
+    group: str = "group"
+    count: int = 0  # users
+    seasons: int | None = None  # with outcomes; None: the model has none
+    people: bool = False
+    plots: bool = False  # an outcome is one of a plot
+    categories: tuple[str, ...] = ()
+    covariates: tuple[str, ...] = ()  # that shift outcomes or change effects
+    contexts: tuple[tuple[str, str], ...] = ()  # those that are no attributes of users, with their typical values
+
+    @property
+    def scope(self) -> str:
+        """The end of a sentence: the season of its statement."""
+        return " in an average season" if self.seasons is not None else ""
+
+    @property
+    def whole_scope(self) -> str:
+        """The beginning of a sentence about all users together."""
+        if self.count == 1:
+            return f"For this {self.user}{self.scope}"
+        return f"For the average of these {self.count:,} {self.users}{self.scope}"
+
+    @property
+    def typical_context(self) -> str:
+        """The context of the levels of sites, after `scope`."""
+        return f" with {listed([typical for _, typical in self.contexts])}" if self.contexts else ""
+
+    @property
+    def own_context(self) -> str:
+        """The context of the levels of seasons."""
+        return f" with its own {listed([name for name, _ in self.contexts])}" if self.contexts else ""
+
+    @property
+    def explained(self) -> str:
+        """The covariates' part, which variance components leave out.
+
+        >>> Words(covariates=("ph", "rain")).explained
+        'what ph and rain explain'
+        """
+        explain = "explains" if len(self.covariates) == 1 else "explain"
+        return f"what {listed(self.covariates, MOST_COVARIATES)} {explain}" if self.covariates else ""
+
+    def compared(self, seasons: int | None) -> str:
+        """The seasons that an effect rests on: those with both arms, or all where that does not matter.
+
+        >>> Words(seasons=3).compared(1), Words(seasons=3).compared(None)
+        ('compared in 1 season', '3 seasons with outcomes')
+        """
+        if seasons is not None:
+            return f"compared in {counted(seasons, 'season')}"
+        return "" if self.seasons is None else f"{counted(self.seasons, 'season')} with outcomes"
+
+    def source(self, source: EvidenceSource | None) -> str:
+        """Outcomes that an effect rests on.
+
+        >>> Words(users="sites").source(EvidenceSource(2, 7, group=False))
+        '2 outcomes here, 7 from other sites'
+        """
+        if source is None:
+            return ""
+        if not source.here + source.elsewhere:
+            return "never given"
+        others = f"{self.group}s" if source.group else self.users
+        return f"{counted(source.here, 'outcome')} here, {source.elsewhere:,} from other {others}"
+
+    def component(self, family: str) -> str:
+        """A variance component, up to its number."""
+        for i, category in enumerate(self.categories):
+            family = family.replace(f"{CATEGORY}{i}", category)
+            if family == category:
+                return f"levels of {category} differ by"
+            if family == f"{category} x arm":
+                return f"an arm's effect differs between levels of {category} by"
+        each = "people" if self.people else f"users of one {self.group}"
+        residual = "outcomes of one person" if self.people else f"{'plot' if self.plots else 'outcome'}s side by side"
+        nouns = {"group": f"{self.group}s", "user": each, "season": "seasons"}
+        texts = {factor: f"{noun} differ by" for factor, noun in nouns.items()}
+        texts |= {f"{factor} x arm": f"an arm's effect differs between {noun} by" for factor, noun in nouns.items()}
+        texts |= {
+            "arm": "arms differ by",
+            "season x group": f"a season differs between {self.group}s by",
+            "block": "blocks of one season differ by",
+            RESIDUAL: f"{residual} differ by",
+        }
+        return texts.get(family, f"{family} differ by")
+
+
+def words_of(a: Analysis) -> Words:
+    """The nouns of a trial; where nobody is in a group, the users of a field trial are its sites."""
+    state, fit = a.data.state, a.fit
+    if not isinstance(fit, Known):
+        return Words(count=len(state.users))
+    profiles = [state.profile(user) for user in state.users]
+    people, grouped = state.spec.kind == "people", any(p.group is not None for p in profiles)
+    user = "person" if people else "user" if grouped else "site"
+    numbers, categories = state.problem.covariates.counted
+    explaining = [c for c in (*numbers, *categories) if EXPLAIN & set(c.roles.split())]
+    typical = [
+        (c.name, f"typical {c.name}" if c.levels is None else f"{c.name} {c.recorded(c.typical)!r}")
+        for c in explaining
+        if c.name in state.spec.context
+    ]
+    cells = fit.evidence.cells.live()
+    seasons = len(np.unique(cells.keys[cells.n > 0, FACTORS.index("season")]))
+    return Words(
+        user=user,
+        users="people" if people else f"{user}s",
+        group="group" if people or grouped else "site",
+        count=len(profiles),
+        seasons=seasons if fit.learner.seasons else None,
+        people=people,
+        plots=any(p.definition.block_of() for p in profiles),
+        categories=tuple(c.name for c in categories),
+        covariates=tuple(c.name for c in explaining),
+        contexts=tuple(typical),
+    )
+
+
+def units(state: TrialState) -> dict[str, str]:
+    """The units of the reward and of each metric; empty: none is given."""
+    return {name: metric.unit for name, metric in state.spec.metrics.items()} | {REWARD: state.spec.reward.unit}
+
+
+def summary(a: Analysis) -> list[str]:
+    """The first sentences of a report."""
+    s, called = a.status, calendar(a.data.state)
+    if not s.decisions:
+        return [f"The trial has {counted(s.users, 'user')} and {counted(len(s.arms), 'arm')}.", "No decisions yet."]
+    states = [(s.complete, "complete"), (s.partial, "partial"), (s.pending, "pending"), (s.missing, "missing")]
+    outcomes = ", ".join(f"{n:,} {state}" for n, state in states if n)
+    dated = [n for n in called.dates if n <= s.episode]
+    began = ""
+    if dated:
+        first, last = called.dated(min(dated)), called.dated(max(dated))
+        began = f", {called.word} {first}" if first == last else f", from {first} to {last}"
+    where = f"{counted(s.decisions, 'decision')} for {counted(s.users, 'user')} in {counted(s.episode, called.word)}"
+    text = [a.checks.withdrawn] if a.checks.withdrawn else []
+    text += [f"{where}{began}; outcomes: {outcomes}.", f"Arms given so far: {_shares(a)}."]
+    if a.data.told.any():
+        words = words_of(a)
+        text += [*_best_arms(a, words), *_variation(a, words), *_better(a, words), _gain(a)]
+    return text if a.checks.alarms else [*text, "No check of the assumptions has raised an alarm."]
+
+
+def _shares(a: Analysis) -> str:
+    """The shares of the arms."""
+    total = sum(a.times.values())
+    most = sorted(a.times, key=lambda arm: -a.times[arm])[:MOST_NAMED]
+    shares = {arm: n / total for arm, n in a.times.items() if n and arm in most}
+    if len(a.given) <= MOST_NAMED:
+        return ", ".join(f"{arm} {100 * share:.0f} %" for arm, share in shares.items() if share >= LEAST_SHARE)
+    named = ", ".join(f"{arm} {100 * share:.0f} %" for arm, share in shares.items())
+    rest = counted(len(a.given) - len(shares), "other arm")
+    return f"{named}, {rest} {100 * (1 - sum(shares.values())):.0f} %"
+
+
+def _best_arms(a: Analysis, words: Words) -> list[str]:
+    """The best arm for all users together by a mixed model; where it is retired, also the best of the others."""
+    arms = [
+        x
+        for x in a.effects
+        if (x.who, x.on, x.source) == (EVERYBODY, REWARD, MODEL) and a.can_be_judged(x) and not x.is_control
+    ]
+    if a.variation is None or not arms:
+        return []
+    retired = a.data.state.retired
+    best = [max(arms, key=lambda x: x.estimate)]
+    offered = [x for x in arms if x.arm not in retired]
+    best += [max(offered, key=lambda x: x.estimate)] if best[0].arm in retired and offered else []
+    text = []
+    for x in best:
+        more = f"{amount(abs(x.estimate), a.data.state.spec.reward.unit)} {'more' if x.estimate >= 0 else 'less'}"
+        clear = bool(x.certain or x.likely)
+        earns = "earns" if clear else "is estimated to earn"
+        but = "" if clear else ", which is still open" if x.confirmed else ", which another season must confirm"
+        seasons = words.compared(x.seasons)
+        likely = f"likely {span(*x.likely_ends)}{f'; {seasons}' if seasons else ''}"
+        text.append(f"{words.whole_scope}, {a.label(x.arm)} {earns} {more} than the control{but} ({likely}).")
+    return text
+
+
+def _variation(a: Analysis, words: Words) -> list[str]:
+    """Clear effects of covariates first; all other components are what covariates leave."""
+    text = []
+    components = [] if a.variation is None else a.variation.components
+    for metric in dict.fromkeys(c.metric for c in components):
+        unit = units(a.data.state)[metric]
+        of = {c.family: c for c in components if c.metric == metric}
+        some = [of[family] for family in SUMMARISED if family in of]
+        known = [c for c in some if c.identifiable]
+        clear = [c for c in of.values() if c.family.startswith(CATEGORY) and c.identifiable and c.low > 0]
+        levels = ", ".join(describe_component(c, words, unit) for c in known if " x " not in c.family)
+        effects = ", ".join(describe_component(c, words, unit) for c in known if " x " in c.family)
+        rest = "; ".join(filter(None, [levels, effects]))
+        beyond = f"beyond {words.explained}, " if words.explained and rest else ""
+        parts = [", ".join(describe_component(c, words, unit) for c in clear), beyond + rest, unidentified(some, words)]
+        if any(parts):
+            numbers = ", as standard deviations" if clear or rest else ""
+            text.append(f"{metric[:1].upper()}{metric[1:]}{numbers}: {'; '.join(filter(None, parts))}.")
+    return text
+
+
+def describe_component(c: Component, words: Words, unit: str) -> str:
+    """A variance component with its range; its upper end alone where it may be nothing."""
+    if c.low == 0:
+        return f"{words.component(c.family)} at most {amount(float(f'{c.high:.2g}'), unit)}"
+    low, high = (short(float(f"{end:.2g}")) for end in (c.low, c.high))
+    return f"{words.component(c.family)} about {amount(float(f'{c.deviation:.2g}'), unit)} ({low} to {high})"
+
+
+def unidentified(components: Sequence[Component], words: Words) -> str:
+    """Components that cannot be told from others, as one part of a sentence; empty: none."""
+    parts = [f"how much {words.component(c.family).removesuffix(' by')}" for c in components if not c.identifiable]
+    return f"it cannot be told yet {listed(parts)}" if parts else ""
+
+
+def _better(a: Analysis, words: Words) -> list[str]:
+    """The number of users with a better arm than the control."""
+    if a.checks.withdrawn:
+        return ["Which arm is better is not judged while the model is wrong: the estimates below are descriptions."]
+    retired, count = a.data.state.retired, a.status.users
+    own = [x for x in a.own_effects if a.can_be_judged(x)]
+    certain = [x for x in own if x.certain > 0]
+    decided = {x.who for x in certain if x.arm not in retired}
+    likely = [x for x in own if x.likely > 0 and x.who not in decided]
+    users = counted(count, "user") if a.variation is None else f"{count:,} {words.users}"
+    text = []
+    for effects, word in ((certain, "certainly"), (likely, "likely")):
+        if effects:
+            arms, n = sorted({a.label(x.arm) for x in effects}), len({x.who for x in effects})
+            which = arms[0] if len(arms) == 1 else f"at least one arm ({', '.join(arms)})"
+            text.append(f"For {n:,} of {users}, {which} is {word} better than the control{words.scope}.")
+    waiting: dict[str, list[str]] = {}
+    for x in own:
+        waits = x.unconfirmed and x.arm not in retired and not x.is_control
+        if waits and x.arm not in waiting.get(x.unconfirmed, ()):
+            waiting.setdefault(x.unconfirmed, []).append(x.arm)
+    text += [f"Not judged yet: {listed(arms, MOST_NAMED)} ({why})." for why, arms in waiting.items()]
+    text = text or [f"No arm is likely to be better than the control for any {words.user} so far."]
+    chance = [x for x in own if x.by_chance and x.estimate > 0]
+    if chance:
+        names, n = listed(sorted({a.label(x.arm) for x in chance}), MOST_NAMED), len({x.who for x in chance})
+        some = f" for {n:,} of {count:,} {words.users}" if count > 1 else ""
+        adjusted = "inconclusive after adjusting for multiple comparisons"
+        text.append(f"By the likely range alone, {names} would be called better{some}; {adjusted}.")
+    return text
+
+
+def _gain(a: Analysis) -> str:
+    gain, low, high = (float(part[-1]) for part in (a.benefit.gain, a.benefit.gain_low, a.benefit.gain_high))
+    unit, n = a.data.state.spec.reward.unit, len(a.data.arm)
+    if low == high == 0:
+        return "Only the control was given, so nothing was gained or lost against it."
+    worth = (
+        f"Added up over {counted(n, 'decision')}, the arms given are estimated to be worth {amount(abs(gain), unit)} "
+        f"{'more' if gain >= 0 else 'less'} than giving everybody the control"
+    )
+    if a.checks.withdrawn:
+        return f"{worth}, without a guarantee."
+    each = f"{amount(abs(gain) / n, unit)} for each"
+    return f"{worth} ({a.promise_of_sums}: {span(low, high)}), {each}; {a.benefit.verdict}."
+
+
+def describe_benefit(a: Analysis, words: Words) -> list[str]:
+    """Sentences on users who are worse off; empty before there are outcomes."""
+    if not a.data.told.any():
+        return []
+    effects = [abs(x.estimate) for x in a.own_effects if x.arm in a.given and x.available]
+    unit, noun = a.data.state.spec.reward.unit, (words.user, words.users)
+    largest, withdrawn = max(effects, default=0.0), a.checks.withdrawn is not None
+    return a.benefit.describe(unit, noun=noun, largest=largest, withdrawn=withdrawn)
+
+
+def undecided(a: Analysis, words: Words) -> str | None:
+    """Users without a clearly best arm; None where that is not judged."""
+    if not a.recommendations or a.checks.withdrawn:
+        return None
+    waiting = [r for r in a.recommendations if r.p_best < LIKELY or not r.effect.confirmed]
+    n, least = len(a.recommendations), f"a chance of {percent(LIKELY)} or more of being the best"
+    if any(r.p_best >= LIKELY for r in waiting):
+        least += " and is known from more than one season"
+    if not waiting:
+        return f"No {words.user} is undecided: for each one arm has {least}."
+    rivals = [
+        f"{r.user}: {r.effect.arm} or {'an arm without outcomes' if r.alone else r.runner_up}"
+        for r in waiting[:MOST_NAMED]
+    ]
+    more = f"; and {len(waiting) - MOST_NAMED:,} more" if len(waiting) > MOST_NAMED else ""
+    some = f"{len(waiting):,} of {n:,} {words.users} {'is' if len(waiting) == 1 else 'are'} undecided"
+    some = some if n > 1 else f"This {words.user} is undecided"
+    return f"{some}: no arm has {least} ({'; '.join(rivals)}{more})."
+
+
+@dataclass(frozen=True)
+class UpcomingRow:
+    """Identical next decisions for one user."""
+
+    who: str
+    shares: list[float]  # of the arms with a column
+    others: float  # of all others together
+    reason: str
+    known: bool = True  # False: the policy's draw has no closed form
+
+
+@dataclass(frozen=True)
+class Upcoming:
+    """The table of the next decisions."""
+
+    arms: list[str]
+    others: int  # arms without a column
+    rows: list[UpcomingRow]
+
+
+def upcoming(decisions: Sequence[Decision], arms: Sequence[str]) -> Upcoming:
+    """The arms that matter, and identical decisions of a user's plots in one row."""
+    shown = list(arms)
+    if len(arms) > MOST_ARMS:
+        most = {arm: max((d.probabilities.get(arm, 0.0) for d in decisions), default=0.0) for arm in arms}
+        ranked = sorted(arms, key=lambda arm: -most[arm])[:MOST_ARMS]
+        shown = [arm for arm in arms if arm in ranked and most[arm] >= LEAST_SHARE]
+    runs: list[list[Decision]] = []
+    for d in decisions:
+        last = runs[-1][0] if runs else None
+        alike = last and (last.user, last.probabilities, last.reason) == (d.user, d.probabilities, d.reason)
+        runs[-1].append(d) if alike else runs.append([d])
+    rows = []
+    for run in runs:
+        first, plots = run[0], [d.plot for d in run if d.plot is not None]
+        where = f", {counted(len(plots), 'plot')} alike" if len(plots) > 1 else f", plot {plots[0]}" if plots else ""
+        shares = [first.probabilities.get(arm, 0.0) for arm in shown]
+        others = max(0.0, sum(first.probabilities.values()) - sum(shares))
+        rows.append(UpcomingRow(first.user + where, shares, others, first.reason, known=bool(first.probabilities)))
+    return Upcoming(shown, len(arms) - len(shown), rows)

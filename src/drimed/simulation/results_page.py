@@ -1,0 +1,446 @@
+"""Measure a plan, then write what was found: results.json, the figures, and one page that shows both.
+
+A page is one file with its pictures inside, and loads nothing from elsewhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from drimed.errors import MissingExtraError
+from drimed.formatting import short
+from drimed.numerics.arrays import FloatArray
+from drimed.simulation import benchmark as comparison
+from drimed.simulation import reproduction as paper
+from drimed.simulation.benchmark import SMALLEST_REGRET, Benchmark, Measured, by_axis, learner_in_words
+from drimed.simulation.instances import authors_instance, quantile_control
+from drimed.simulation.looks import LOOKS as BY_SEASON
+from drimed.simulation.reproduction import (
+    DRI_IMED,
+    DRI_MED,
+    DRIFTS,
+    PUBLISHED,
+    Contender,
+    Records,
+    Reproduction,
+    judge_all,
+)
+from drimed.simulation.runner import Run, RunRecord
+from drimed.simulation.sweep import Cluster, OnDone, code_digest, sweep
+
+# The figures of a benchmark and of the paper, in one style.
+
+try:
+    import matplotlib as mpl
+    from matplotlib.figure import Figure as Figure
+except ImportError as error:
+    raise MissingExtraError("matplotlib", "sim") from error
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+BLUE, ORANGE, GREEN, PINK, YELLOW, SKY, BLACK = COLOURS
+MARKERS = "osv^DXP*<>dh8p"
+STYLE: Any = {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "pdf.fonttype": 42,
+}
+# key: (colour, line style, marker)
+LOOKS = {
+    "oful": (BLUE, "-", "o"),
+    "lin_ts": (PINK, "-", "v"),
+    "lin_med": (YELLOW, "-", "s"),
+    "lin_imed": (SKY, "-", "^"),
+    "lin_med_own_weights": (YELLOW, ":", "s"),
+    DRI_MED: (ORANGE, "--", "d"),
+    DRI_IMED: (GREEN, "--", "X"),
+}
+SHOWN_CURVES = 8
+SHOWN_CELLS = 12
+LANDMARKS = ("published_dri_med", "oful", "dri_med")
+FEWEST = 0.02  # violations per 10,000 that a logarithmic axis still shows: none at all is drawn there
+PANEL = np.array([360.0, 330.0])  # of the trade-off, in points of type,
+FAR = 9.0  # and how far from its point a number is written
+
+
+def style() -> Any:
+    """The context in which figures are built and saved."""
+    return mpl.rc_context(STYLE)
+
+
+def legend_below(figure: Figure, columns: int, size: int = 9) -> None:
+    """One legend for all panels, from what is drawn in the first."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=size)
+
+
+def bench_figures(measured: Measured) -> dict[str, Figure]:
+    """Every figure, by name."""
+    figures = {"curves": _curves(measured), "trade_off": _trade_off(measured)}
+    if by_axis(measured.bench.cells):
+        figures["growth"] = _growth(measured)
+    if any(f"{BY_SEASON}holds.0.95" in record.curves for record in measured.records.values()):
+        figures["seasons"] = _seasons(measured)
+    return figures
+
+
+def _style(i: int) -> dict[str, Any]:
+    return {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
+
+
+def _leaders(measured: Measured) -> list[int]:
+    """The policies worth a curve: those of least regret over all cells, and the landmarks."""
+    specs = measured.bench.specs
+    order = np.argsort([measured.over_cells(spec) for spec in specs])[:SHOWN_CURVES]
+    return sorted({*order.tolist(), *(i for i, spec in enumerate(specs) if spec.name in LANDMARKS)})
+
+
+def _curves(measured: Measured) -> Figure:
+    cells = measured.bench.cells[:SHOWN_CELLS]
+    across = min(4, len(cells))
+    down = -(-len(cells) // across)
+    fig = Figure(figsize=(3.1 * across, 2.5 * down + 0.9), layout="constrained")
+    axes = fig.subplots(down, across, squeeze=False).ravel()
+    leaders = [measured.bench.specs[i] for i in _leaders(measured)]
+    for ax, cell in zip(axes, cells, strict=False):
+        for i, spec in enumerate(leaders):
+            record = measured.record(cell, spec)
+            mean = np.maximum(record.curve("regret").mean(0), SMALLEST_REGRET)
+            ax.plot(record.episodes, mean, lw=1.4, ms=4, markevery=0.2, label=spec.text, **_style(i))
+        ax.set(title=cell.label, yscale="log", xlabel="Episode")
+    for ax in axes[len(cells) :]:
+        ax.set_visible(False)
+    axes[0].set_ylabel("Mean regret so far")
+    legend_below(fig, columns=3, size=8)
+    title = f"{measured.bench.suite.id}: mean regret of the leading policies and of landmarks"
+    fig.suptitle(title, fontweight="bold")
+    return fig
+
+
+def _trade_off(measured: Measured) -> Figure:
+    """Regret against violations, averaged over the cells; the lower left corner is where one wants to be."""
+    fig = Figure(figsize=(9.5, 6.2), layout="constrained")
+    ax = fig.subplots()
+    specs, cells = measured.bench.specs, measured.bench.cells
+    # There are more policies than symbols that an eye can tell apart: the symbol is what they know, the number who.
+    known = [learner_in_words(spec.parts()["learner"]) for spec in specs]
+    learners = list(dict.fromkeys(known))
+    looks = [_style(learners.index(learner)) for learner in known]
+    points = []
+    for i, spec in enumerate(specs):
+        rates = [1e4 * measured.record(cell, spec).rate("violations.safe.realised") for cell in cells]
+        points.append((measured.over_cells(spec), max(float(np.mean(rates)), FEWEST)))
+        ax.plot(*points[i], ls="", ms=6, alpha=0.8, label=f"{i + 1}  {spec.text}", **looks[i])
+    centred: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center", "fontsize": 7}
+    for i, aside in enumerate(_beside(np.log(points))):
+        ax.annotate(str(i + 1), points[i], aside, color=looks[i]["color"], **centred)
+    front = sorted(p for p in points if not any(q[0] <= p[0] and q[1] <= p[1] and q != p for q in points))
+    ax.step(*np.transpose(front), where="post", color="grey", lw=1, ls="--", zorder=0)
+    ax.set(
+        xscale="log",
+        yscale="log",
+        xlabel="Mean regret, geometric mean over the cells",
+        ylabel=f"Violations per 10,000 decisions ({FEWEST:g}: none)",
+        title=f"{measured.bench.suite.id}: regret against violations; dashed: the Pareto front",
+    )
+    symbols = [ax.plot([], [], ls="", **_style(i))[0] for i in range(len(learners))]
+    ax.legend(symbols, learners, loc="best", fontsize=8, title="Feedback and noise", title_fontsize=8)
+    fig.legend(*ax.get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=7)
+    return fig
+
+
+def _beside(points: FloatArray) -> list[tuple[float, float]]:
+    """Where to write beside each point, in points of type: the place farthest from all points and what is written."""
+    span = np.ptp(points, axis=0)
+    span[span == 0] = 1.0
+    at = (points - points.min(axis=0)) / span * PANEL
+    taken = list(at)
+    out = []
+    for own in at:
+        places = [own + FAR * np.array([np.cos(angle), np.sin(angle)]) for angle in np.arange(1, 13) * np.pi / 6]
+        room = [min(float(np.hypot(*(place - other))) for other in taken) for place in places]
+        # Enough room is enough: then the first place will do, which is to the upper right.
+        best = places[int(np.argmax(np.minimum(room, 0.99 * FAR)))]
+        taken.append(best)
+        out.append((float(best[0] - own[0]), float(best[1] - own[1])))
+    return out
+
+
+def _seasons(measured: Measured) -> Figure:
+    """How often 95 % ranges hold and how wide they are, season by season, in the first cell."""
+    cell = measured.bench.cells[0]
+    fig = Figure(figsize=(9.5, 3.9), layout="constrained")
+    axes = fig.subplots(1, 2)
+    for i, spec in enumerate(measured.bench.specs):
+        record = measured.record(cell, spec)
+        for ax, name in zip(axes, ("holds.0.95", "width.0.95"), strict=True):
+            if BY_SEASON + name in record.curves:
+                mean = record.curve(BY_SEASON + name).mean(0)
+                ax.plot(record.episodes, mean, lw=1.4, ms=4, markevery=0.2, label=spec.text, **_style(i))
+    axes[0].axhline(0.95, color="grey", lw=1, ls="--", zorder=0)
+    axes[0].set(xlabel="Season", ylabel="Share of 95 % ranges that hold")
+    axes[1].set(xlabel="Season", ylabel="Width of a 95 % range", yscale="log")
+    legend_below(fig, columns=1, size=8)
+    fig.suptitle(f"{measured.bench.suite.id}, {cell.label}: ranges of effects by site", fontweight="bold")
+    return fig
+
+
+def _growth(measured: Measured) -> Figure:
+    varied = by_axis(measured.bench.cells)
+    fig = Figure(figsize=(3.3 * len(varied), 3.6), layout="constrained")
+    axes = fig.subplots(1, len(varied), squeeze=False).ravel()
+    for ax, (name, cells) in zip(axes, varied.items(), strict=True):
+        values = [cell.value for cell in cells]
+        for i, spec in enumerate(measured.bench.specs):
+            y = [measured.mean_regret(cell, spec) for cell in cells]
+            ax.plot(values, y, lw=1.3, ms=5, label=spec.text, **_style(i))
+        ax.set(xscale="log", yscale="log", xlabel=name)
+        ax.set_xticks(values, [f"{value:g}" for value in values])
+        ax.set_xticks([], minor=True)
+    axes[0].set_ylabel("Mean regret")
+    legend_below(fig, columns=5, size=8)
+    fig.suptitle("Growth of regret, one size varied at a time", fontweight="bold")
+    return fig
+
+
+def paper_figures(records: Records) -> dict[str, Figure]:
+    """Every figure that these records can show, by name."""
+    figures: dict[str, Figure] = {}
+    if records["main"]:
+        figures |= {f"results_{drift}": _results(records["main"], drift) for drift in DRIFTS}
+        title = "Final true regret on the authors' instance: median and 5 to 95 % band"
+        figures["final_regret"] = _final(records["main"], paper.MAIN, title, height=3.4)
+    if records["ablations"]:
+        figures["ablation"] = _ablation(records["ablations"])
+    if records["allocation"]:
+        figures["arm_allocation"] = _allocation(records["allocation"])
+    if records["random"]:
+        n = len(records["random"][DRIFTS[0], "oful"].allocation)
+        title = f"Final true regret on {n} random instances: mean (bar), median, 5 to 95 % band"
+        figures["random_instances"] = _final(records["random"], paper.ON_RANDOM, title, height=4.4)
+    return figures
+
+
+def _results(records: dict[Any, RunRecord], drift: str) -> Figure:
+    """Regret and violation rates over the episodes, with 5 to 95 % bands: the paper's Figure for one drift."""
+    fig = Figure(figsize=(11, 3.6), layout="constrained")
+    axes = fig.subplots(1, 3)
+    panels = [
+        ("regret_as_published", "Cumulative regret (authors' metric)"),
+        ("violations.published.estimated", "Estimated violation rate"),
+        ("violations.published.realised", "True violation rate"),
+    ]
+    for c in (*paper.BASELINES, *PUBLISHED):
+        record = records[drift, c.key]
+        colour, line, marker = LOOKS[c.key]
+        for ax, (metric, title) in zip(axes, panels, strict=True):
+            values = record.curve(metric) if metric.startswith("regret") else record.windows(metric)
+            low, middle, high = np.quantile(values, [0.05, 0.5, 0.95], axis=0)
+            ax.plot(record.episodes, middle, line, color=colour, marker=marker, markevery=0.12, ms=4, label=c.label)
+            ax.fill_between(record.episodes, low, high, color=colour, alpha=0.13, lw=0)
+            ax.set(title=title, xlabel="Episode")
+    axes[0].set_ylim(bottom=0)
+    for ax in axes[1:]:
+        ax.set_ylim(-0.02, 1.02)
+    n = len(records[drift, "oful"].allocation)
+    title = "No drift" if drift == "none" else f"{drift.capitalize()} drift"
+    fig.suptitle(f"{title}: median and 5 to 95 % band over {n} seeds", fontweight="bold")
+    legend_below(fig, columns=6)
+    return fig
+
+
+def _final(records: dict[Any, RunRecord], contenders: Sequence[Contender], title: str, height: float) -> Figure:
+    """Final true regret of every policy for each drift."""
+    fig = Figure(figsize=(11, height), layout="constrained")
+    axes = fig.subplots(1, 4, sharey=True, sharex=True)
+    for ax, drift in zip(axes, DRIFTS, strict=True):
+        for i, c in enumerate(contenders):
+            look = LOOKS.get(c.key) or LOOKS.get(c.policy.partition(":")[0]) or (BLACK, "-", "D")
+            _dot(ax, i, records[drift, c.key].total("regret"), look)
+        ax.set(title=drift, xscale="log", xlabel="True regret")
+    axes[0].set_yticks(range(len(contenders)), [c.label for c in contenders])
+    axes[0].invert_yaxis()
+    fig.suptitle(title, fontweight="bold")
+    return fig
+
+
+def _dot(ax: Any, y: float, values: Any, style: tuple[str, str, str]) -> None:
+    colour, _, marker = style
+    low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
+    floor = 0.05  # a logarithmic axis has no room for a regret of zero
+    ax.plot([max(low, floor), max(high, floor)], [y, y], color=colour, lw=3, alpha=0.35, solid_capstyle="round")
+    ax.plot(max(middle, floor), y, marker=marker, color=colour, ms=7)
+    ax.plot(max(values.mean(), floor), y, marker="|", color="black", ms=9)
+
+
+def _ablation(records: dict[Any, RunRecord]) -> Figure:
+    """Final regret against the control's quantile and the tolerance: the paper's ablation figure."""
+    fig = Figure(figsize=(9.5, 3.4), layout="constrained")
+    axes = fig.subplots(1, 2)
+    panels = [("quantile", paper.QUANTILES, "Quantile of the control"), ("tolerance", paper.TOLERANCES, "Tolerance")]
+    for ax, (kind, values, label) in zip(axes, panels, strict=True):
+        for offset, c in zip((-0.17, 0.17), PUBLISHED, strict=True):
+            data = [records[kind, v, c.key].total("regret_as_published") for v in values]
+            colour = LOOKS[c.key][0]
+            ax.boxplot(
+                data,
+                positions=np.arange(len(values)) + offset,
+                widths=0.28,
+                patch_artist=True,
+                boxprops={"facecolor": colour, "alpha": 0.6, "edgecolor": colour},
+                medianprops={"color": "black"},
+                whiskerprops={"color": colour},
+                capprops={"color": colour},
+                flierprops={"marker": ".", "markersize": 3, "markerfacecolor": colour, "markeredgecolor": colour},
+            )
+            ax.plot([], [], color=colour, lw=7, alpha=0.6, label=c.label)
+        ax.set_xticks(range(len(values)), [f"{v:g}" for v in values])
+        ax.set(xlabel=label, ylabel="Final regret (authors' metric)", ylim=(0, None))
+    axes[0].legend(frameon=False)
+    n = len(records["quantile", paper.QUANTILES[0], DRI_MED].allocation)
+    fig.suptitle(f"Ablations, abrupt drift, {n} seeds", fontweight="bold")
+    return fig
+
+
+def _allocation(records: dict[Any, RunRecord]) -> Figure:
+    """Share of pulls per user and arm: the paper's allocation figure, arms ranked by actual preference."""
+    instance = authors_instance()
+    means = instance.means(instance.preferences)
+    control = quantile_control(instance, judged_by="preference_means")
+    bars = [(paper.LABELS[key], record.allocation.mean(0), LOOKS[key]) for key, record in records.items()]
+    fig = Figure(figsize=(9, 10), layout="constrained")
+    axes = fig.subplots(5, 2, sharey=True).ravel()
+    K = means.shape[1]
+    for h, ax in enumerate(axes[: len(means)]):
+        for i, (label, share, (colour, line, _)) in enumerate(bars):
+            hatch = "///" if line == ":" else None
+            ax.bar(np.arange(K) + 0.2 * (i - 1.5), share[h], 0.19, color=colour, alpha=0.75, hatch=hatch, label=label)
+        ax.bar(np.arange(K) + 0.3, control[h], 0.19, color="#555555", alpha=0.75, label="control")
+        best = means[h].argmax()
+        ticks = [f"{'★ ' if a == best else ''}arm {a + 1}\n{means[h, a]:.2f}" for a in range(K)]
+        ax.set_xticks(range(K), ticks, fontsize=7)
+        ax.set_title(f"User {h + 1}", fontsize=9)
+        ax.set_ylim(0, 1.05)
+    legend_below(fig, columns=4)
+    fig.suptitle("Share of pulls per user, abrupt drift; ★ the user's best arm, mean reward below", fontweight="bold")
+    return fig
+
+
+try:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+except ImportError as error:
+    raise MissingExtraError("jinja2", "sim") from error
+
+REFERENCES = ("dri_med", "field_med", "people_med")  # what others are compared with, the first that takes part
+
+
+def bench(
+    benchmark: Benchmark,
+    out: Path,
+    *,
+    jobs: int = -1,
+    cluster: Cluster | None = None,
+    on_done: OnDone | None = None,
+) -> dict[str, Any]:
+    """Measure a benchmark, write it to `out` and return the results. What is stored there is not run again."""
+    start = time.perf_counter()
+    plan = benchmark.plan()
+    records = sweep(plan, out / "runs", jobs=jobs, cluster=cluster, on_done=on_done)
+    measured = comparison.Measured(benchmark, records)
+    ours = [s for s in benchmark.specs if s.name in REFERENCES]
+    reference = ours[0] if ours else benchmark.specs[0]
+    results: dict[str, Any] = {
+        "suite": benchmark.suite.id,
+        "about": benchmark.suite.about,
+        "rows": comparison.rows(measured),
+        "differences": comparison.differences(measured, reference),
+        "ratios": comparison.ratios(measured),
+        "growth": comparison.growth(measured),
+        "meta": {
+            "instances": benchmark.instances,
+            "instance seed": benchmark.instance_seed,
+            "episodes": benchmark.episodes,
+            **benchmark.changes,
+            "tolerance": f"{benchmark.tolerance.relative:g} |control| + {benchmark.tolerance.absolute:g}",
+            **_effort(plan, records, start),
+        },
+    }
+    grid: dict[str, dict[str, dict[str, Any]]] = {}  # learner -> policy -> cell -> row
+    for row in sorted(results["rows"], key=lambda row: (row["learner"], row["rule"], row["guard"])):
+        grid.setdefault(row["learner"], {}).setdefault(row["policy"], {})[row["cell"]] = row
+    cells = [cell.label for cell in benchmark.cells]
+    staged = any("after" in row for row in results["rows"])
+    shown = {"cells": cells, "grid": grid, "in_words": comparison.learner_in_words, "staged": staged}
+    shown["ratio_to_the_best"] = comparison.RATIO_TO_THE_BEST
+    _write(out, results, "bench.html", lambda: bench_figures(measured), **shown)
+    return results
+
+
+def reproduce(
+    reproduction: Reproduction, out: Path, *, jobs: int = -1, on_done: OnDone | None = None
+) -> dict[str, Any]:
+    """Measure the paper's experiments, write them to `out` and return the results. What is stored is not run again."""
+    start = time.perf_counter()
+    plan = reproduction.plan()
+    found = sweep(plan, out / "runs", jobs=jobs, on_done=on_done)
+    records = paper.by_part(found)
+    results = paper.results(records)
+    results["claims"] = judge_all(records)
+    results["meta"] = {
+        "reading": reproduction.reading,
+        "seeds": reproduction.seeds,
+        "episodes": reproduction.episodes,
+        "parts": ", ".join(reproduction.parts),
+        "policies": ", ".join(f"{c.key} = {c.label}" for c in paper.MAIN),
+        **_effort(plan, found, start),
+    }
+    _write(out, results, "paper.html", lambda: paper_figures(records), labels=paper.LABELS, drifts=paper.DRIFTS)
+    return results
+
+
+def _effort(plan: dict[Any, Run], records: dict[Any, RunRecord], start: float) -> dict[str, Any]:
+    """What it took, and what a reader needs to measure the same again: the last table of every page."""
+    different = {run.key(): records[name] for name, run in plan.items()}.values()
+    return {
+        "simulated decisions": sum(len(r.allocation) * r.decisions for r in different),
+        "processor seconds": round(sum(r.seconds for r in different), 1),
+        "drimed": version("drimed"),
+        "code": code_digest(),
+        "seconds of this run": round(time.perf_counter() - start, 1),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+
+
+def _write(
+    out: Path, results: dict[str, Any], template: str, figures: Callable[[], dict[str, Figure]], **context: Any
+) -> None:
+    with style():
+        pictures = {name: _saved(figure, out / name) for name, figure in figures().items()}
+    (out / "results.json").write_text(json.dumps(results, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    loader = PackageLoader("drimed.simulation", ".")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment.filters["short"] = short
+    page = environment.get_template(template).render(results=results, pictures=pictures, **context)
+    (out / "index.html").write_text(page, encoding="utf-8")
+
+
+def _saved(figure: Figure, path: Path) -> str:
+    """Write PNG and PDF, without dates inside: the same numbers give the same files. Returns the PNG as a data URL."""
+    for kind, meta in {"png": {"Software": None}, "pdf": {"CreationDate": None}}.items():
+        figure.savefig(f"{path}.{kind}", dpi=130, bbox_inches="tight", metadata=meta)
+    return "data:image/png;base64," + base64.b64encode(Path(f"{path}.png").read_bytes()).decode()

@@ -1,0 +1,360 @@
+"""Worlds of trials: sites, seasons, blocks and covariates have effects of their own, as in public field trials.
+
+    y = level + trend + arm + site + site x arm + covariates + season + block + season x arm + noise
+
+No draw depends on a decision, so all designs and policies meet the same worlds: everything comes from streams named by
+seed and purpose. `TrialWorld` is the truth of every simulated trial; `FieldWorld` puts it behind the offers of a
+benchmark, drimed.rehearsal.scenarios behind those of a trial file.
+Shapes: S seeds, L seasons, n plots of a season, G sites, K arms, M metrics, c covariates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, Protocol, final
+
+import numpy as np
+
+from drimed import streams
+from drimed.errors import ConfigError
+from drimed.models.offer import Floor, Offer, Outcome, Shape, Unit
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
+from drimed.simulation.worlds import Stage
+
+RANGE = 100.0  # the range that a trialist would declare for a metric; learners are told outcomes in units of it
+DEPARTURE = 0.5  # arms differ from each other by less than levels do from zero: half as much, before any data
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TrialSetting:
+    """Sizes of all effects, in the units of the metrics."""
+
+    seasons: int
+    level: FloatArray  # (M,), of the control in the first season
+    effects: FloatArray  # (K, M)
+    spread: FloatArray  # (M,), standard deviation of arms' effects around those; so are the following
+    noise: FloatArray
+    site: FloatArray
+    season: FloatArray
+    block: FloatArray
+    site_arm: FloatArray
+    season_arm: FloatArray
+    covariates: FloatArray  # of a covariate's slope on the level
+    covariate_effects: FloatArray  # and on each arm's effect
+    trend: FloatArray  # (M,), of the level, for each season
+    fading: FloatArray  # (K, M), of arms' effects, for each season
+    bounds: FloatArray  # (M, 2), of outcomes; infinite: none
+    correlation: float  # between the noise of any two metrics of a plot
+    drift: float = 0.0  # of contexts, for each season, in spreads
+    delay: int = 0  # seasons until outcomes are told
+    dropout: float = 0.0  # share of outcomes that never come
+
+
+class Past(Protocol):
+    """Outcomes of earlier seasons, from which seasons are drawn again: Y seasons, G' sites."""
+
+    @property
+    def seasons(self) -> Sequence[str]: ...
+    @property
+    def sites(self) -> Sequence[str]: ...
+    @property
+    def mean(self) -> FloatArray:
+        """(Y, G', K, M)."""
+
+    @property
+    def present(self) -> BoolArray:
+        """(Y, G')."""
+
+    @property
+    def lasting(self) -> FloatArray:
+        """Mean over seasons: (G', K, M)."""
+
+    @property
+    def repeats(self) -> FloatArray:
+        """Residuals of plots of one arm at one site in one season: (R, M)."""
+
+
+class Response(NamedTuple):
+    """Outcomes of a season in the units of the metrics."""
+
+    y: FloatArray  # (S, n, M)
+    control: FloatArray  # (S, n, M), of a control plot beside each
+    observed: BoolArray  # (S, n)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TrialWorld:
+    """The truth of one trial for each seed."""
+
+    setting: TrialSetting
+    seeds: Sequence[int]
+    sites: Sequence[str]  # G names
+    site: Sequence[IntArray]  # (n,) of each season, the plots' sites
+    block: Sequence[IntArray]  # (n,) of each season, their blocks within the site; 0: none
+    references: Sequence[int] = ()  # arms without random effects of their own: others differ from them
+    on_level: BoolArray | None = None  # (c,), covariates with a slope on the level,
+    on_effects: BoolArray | None = None  # (c,), and on arms' effects
+    past: Past | None = None
+
+    def means(self, season: int, covariates: FloatArray | None = None) -> FloatArray:
+        """Mean outcome of each arm in each plot, in an average season like this one: (S, n, K, M)."""
+        s = self.setting
+        lasting = self.lasting[:, self.site[season]] + s.trend * season + s.fading * season
+        return lasting + self.of_covariates(covariates, lasting.shape[:-2])
+
+    def respond(self, season: int, action: IntArray, means: FloatArray, control: IntArray) -> Response:
+        """Outcomes of these arms (S, n), and of control arms (n,) beside them."""
+        own, beside = self.noise(season)
+        mean = means + self._of_season(season)  # (S, n, K, M)
+        plot = np.broadcast_to(control, action.shape)
+        y, y0 = (np.take_along_axis(mean, a[..., None, None], -2)[..., 0, :] for a in (action, plot))
+        low, high = self.setting.bounds.T
+        observed = np.ones(action.shape, bool)
+        if self.setting.dropout:
+            n = action.shape[1]
+            drawn = [streams.uniforms(int(i), f"dropout {season}", 0, n, 1)[:, 0] for i in self.seeds]
+            observed = np.stack(drawn) >= self.setting.dropout
+        return Response(np.clip(y + own, low, high), np.clip(y0 + beside, low, high), observed)
+
+    @cached_property
+    def lasting(self) -> FloatArray:
+        """Mean outcome of each arm at each site in the first season, without covariates: (S, G, K, M)."""
+        if self.past is not None:
+            return self.past.lasting[self._past_sites]
+        s, (K, _), G = self.setting, self.setting.effects.shape, len(self.sites)
+        arm = self._normal("arms", s.spread, K)
+        site = self._normal("sites", s.site, G)[:, :, None, :]
+        both = self._normal("sites and arms", s.site_arm, G, K)
+        arm[:, list(self.references)] = 0.0
+        both[:, :, list(self.references)] = 0.0
+        return s.level + s.effects + arm[:, None] + site + both
+
+    @cached_property
+    def season_effects(self) -> tuple[FloatArray, FloatArray]:
+        """Of each season on all arms, and on each: (S, L, M), (S, L, K, M)."""
+        s = self.setting
+        level = self._normal("seasons", s.season, s.seasons)
+        return level, self._normal("seasons and arms", s.season_arm, s.seasons, len(s.effects))
+
+    @cached_property
+    def block_effects(self) -> FloatArray:
+        """Of each block of a site in each season; without blocks a site is one: (S, L, B, G, M)."""
+        s = self.setting
+        B = 1 + max(int(block.max()) for block in self.block)
+        return self._normal("blocks", s.block, s.seasons, B, len(self.sites))
+
+    @cached_property
+    def slopes(self) -> tuple[FloatArray, FloatArray]:
+        """Of each covariate on the level, and on each arm: (S, c, M), (S, c, K, M)."""
+        on_level, on_effects = np.asarray(self.on_level), np.asarray(self.on_effects)
+        c, K = len(on_level), len(self.setting.effects)
+        level = self._normal("slopes", self.setting.covariates, c) * on_level[:, None]
+        arm = self._normal("slopes of arms", self.setting.covariate_effects, c, K) * on_effects[:, None, None]
+        arm[:, :, list(self.references)] = 0.0
+        return level, arm
+
+    def of_covariates(self, z: FloatArray | None, lead: tuple[int, ...]) -> FloatArray:
+        """Contribution of standardised covariates (..., c): (S, n, K, M), or () without any."""
+        if z is None or self.past is not None:  # what was measured has it in it
+            return np.zeros(())
+        level, arm = self.slopes
+        z = np.broadcast_to(z, (*lead, z.shape[-1]))
+        return np.asarray(np.einsum("snc,scm->snm", z, level)[..., None, :] + np.einsum("snc,sckm->snkm", z, arm))
+
+    def noise(self, season: int) -> tuple[FloatArray, FloatArray]:
+        """Of each plot, and of a control plot beside it: (S, n, M) twice."""
+        s, n, M = self.setting, len(self.site[season]), len(self.setting.noise)
+        if self.past is not None:
+            left = self.past.repeats if len(self.past.repeats) else np.zeros((1, M))
+            at = self.per_seed(f"noise {season}", lambda rng: rng.integers(len(left), size=(2, n))).astype(np.intp)
+            return left[at[:, 0]], left[at[:, 1]]
+        z = self.per_seed(f"noise {season}", lambda rng: rng.standard_normal((2, n, M + 1)))
+        own, shared = (1.0, 0.0) if M == 1 else (np.sqrt(1 - s.correlation), np.sqrt(s.correlation))
+        noise = s.noise * (own * z[..., :M] + shared * z[..., M:])
+        return noise[:, 0], noise[:, 1]
+
+    def per_seed(self, name: str, draw: Callable[[np.random.Generator], Any]) -> Any:
+        """A draw from the stream of that name of each seed: (S, ...)."""
+        return np.stack([draw(streams.generator(int(seed), name)) for seed in self.seeds])
+
+    def _of_season(self, season: int) -> FloatArray:
+        """Effects of a season in each plot: (S, n, K, M)."""
+        at = self.site[season]
+        if self.past is not None:
+            # Seasons of the past in random order: for each site the first in which it was there counts.
+            order, site = self._past_order[:, season], self._past_sites[:, at]  # (S, Y), (S, n)
+            present = self.past.present[order[:, None, :], site[..., None]]  # (S, n, Y)
+            year = np.take_along_axis(order[:, None, :], present.argmax(-1)[..., None], -1)[..., 0]
+            return np.asarray(self.past.mean[year, site] - self.past.lasting[site])
+        level, arm = self.season_effects
+        block = self.block_effects[:, season, self.block[season], at]
+        return np.asarray(level[:, season, None, None, :] + block[..., None, :] + arm[:, season, None, :, :])
+
+    @cached_property
+    def _past_sites(self) -> IntArray:
+        """The site of the past that each site is: the one of its name, or any: (S, G)."""
+        past = [] if self.past is None else list(self.past.sites)
+        drawn = self.per_seed("past sites", lambda rng: rng.integers(len(past), size=len(self.sites)))
+        named = np.array([past.index(n) if n in past else -1 for n in self.sites])
+        return np.where(named >= 0, named, drawn).astype(np.intp)
+
+    @cached_property
+    def _past_order(self) -> IntArray:
+        """(S, L, Y)."""
+        Y, L = 0 if self.past is None else len(self.past.seasons), self.setting.seasons
+        order = self.per_seed("past seasons", lambda rng: np.stack([rng.permutation(Y) for _ in range(L)]))
+        return order.astype(np.intp)
+
+    def _normal(self, name: str, sd: FloatArray, *shape: int) -> FloatArray:
+        if not sd.any():
+            return np.zeros((len(self.seeds), *shape, len(sd)))
+        return sd * self.per_seed(name, lambda rng: rng.standard_normal((*shape, len(sd))))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deviations:
+    """Standard deviations of each kind of effect; the default is a barley trial with a residual deviation of 10."""
+
+    residual: float = 10.0
+    block: float = 13.0
+    season: float = 17.0
+    site: float = 12.0
+    arm: float = 8.0
+    site_arm: float = 5.0
+    season_arm: float = 5.0
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            if not 0 <= getattr(self, f.name) < np.inf:
+                raise ConfigError(f"{f.name} must be a standard deviation, got {getattr(self, f.name)}")
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldSetting:
+    """The shape of a field; all metrics count alike.
+
+    >>> FieldSetting(seasons=3).plots
+    2
+    """
+
+    arms: int = 5
+    sites: int = 6
+    plots: int = 2  # decisions of one site in one season
+    seasons: int = 10
+    metrics: int = 1
+    level: float = 60.0
+    deviations: Deviations = Deviations()
+    correlation: float = 0.5  # between the noise of any two metrics of a plot
+    advantage: float = 0.0  # added to the last arm everywhere
+    shortfall: float = 0.0  # taken from every arm but the control everywhere
+    trend: float = 0.0  # by which the level rises from season to season
+    floor: float = 0.0  # the least chance of the control in every decision
+
+    def __post_init__(self) -> None:
+        for name in ("arms", "sites", "plots", "seasons", "metrics"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.correlation < 1:
+            raise ConfigError(f"correlation must be in [0, 1), got {self.correlation}")
+        if not 0 <= self.floor < 1:
+            raise ConfigError(f"floor must be in [0, 1), got {self.floor}")
+
+
+def maps_by_name(arms: int, metrics: int) -> FloatArray:
+    """Arms that nothing describes: a level that all share, and each arm's departure from it: (K, M, (1 + K) M)."""
+    level_and_arm = np.concatenate([np.ones((arms, 1)), DEPARTURE * np.eye(arms)], -1)
+    return np.kron(level_and_arm[:, None, :], np.eye(metrics))
+
+
+@final
+@dataclass(frozen=True)
+class FieldWorld:
+    """A trial world for each seed behind the offers of the paper's model; the first arm is the control.
+
+    All plots of a season are decided at once, and offers say at which site each plot is.
+    """
+
+    setting: FieldSetting
+    seeds: Sequence[int]
+
+    at_once: ClassVar[bool] = True
+
+    @cached_property
+    def truth(self) -> TrialWorld:
+        """Effects and outcomes; the control has random effects as any other arm."""
+        s, sd = self.setting, self.setting.deviations
+        by_metric = np.ones(s.metrics)
+        effects = np.zeros((s.arms, s.metrics))
+        effects[-1] += s.advantage
+        effects[1:] -= s.shortfall
+        setting = TrialSetting(
+            seasons=s.seasons, level=s.level * by_metric, effects=effects, spread=sd.arm * by_metric,
+            noise=sd.residual * by_metric, site=sd.site * by_metric, season=sd.season * by_metric,
+            block=sd.block * by_metric, site_arm=sd.site_arm * by_metric, season_arm=sd.season_arm * by_metric,
+            covariates=0 * by_metric, covariate_effects=0 * by_metric, trend=s.trend * by_metric,
+            fading=np.zeros(effects.shape), bounds=np.tile([-np.inf, np.inf], (s.metrics, 1)),
+            correlation=s.correlation,
+        )  # fmt: skip
+        site = np.repeat(np.arange(s.sites), s.plots)
+        return TrialWorld(
+            setting=setting, seeds=self.seeds, sites=[str(i) for i in range(s.sites)],
+            site=[site] * s.seasons, block=[np.zeros_like(site)] * s.seasons,
+        )  # fmt: skip
+
+    @property
+    def shape(self) -> Shape:
+        """A level that all arms share and each arm's departure from it, for each metric; users are sites."""
+        s = self.setting
+        return Shape(d=(1 + s.arms) * s.metrics, K=s.arms, M=s.metrics, H=s.sites)
+
+    @property
+    def episodes(self) -> int:
+        """L."""
+        return self.setting.seasons
+
+    @property
+    def rewards(self) -> FloatArray:
+        """Mean reward of each arm at each site, in an average season without trend: (S, G, K)."""
+        return np.asarray(self.truth.lasting.mean(-1))
+
+    def blocks(self) -> Iterator[Stage]:
+        """Season by season."""
+        s = self.setting
+        plots = s.sites * s.plots
+        offers = self.offers(np.repeat(np.arange(s.sites), s.plots))
+        means = np.repeat(self.rewards, s.plots, 1)
+
+        for season in range(s.seasons):
+
+            def outcomes(action: IntArray, season: int = season) -> Outcome:
+                y = self.respond(season, action)
+                return Outcome(y.mean(-1), y / RANGE)
+
+            yield Stage(season, season * plots, offers, means, outcomes, self)
+
+    def respond(self, season: int, action: IntArray) -> FloatArray:
+        """Outcomes of a season: action (S, n) -> (S, n, M)."""
+        control = np.zeros(action.shape[-1], np.intp)
+        return self.truth.respond(season, action, self.truth.means(season), control).y
+
+    def offers(self, sites: IntArray) -> Offer:
+        """Offers to plots at these sites (n,): batch (S, n)."""
+        s, lead = self.setting, (len(self.seeds), len(sites))
+        maps = maps_by_name(s.arms, s.metrics)
+        preference = np.full(s.metrics, RANGE / s.metrics)
+        features = np.matvec(np.swapaxes(maps, -1, -2), preference)
+        return Offer(
+            features=np.broadcast_to(features, (*lead, *features.shape)),
+            control=np.broadcast_to(np.eye(s.arms)[0], (*lead, s.arms)),
+            maps=np.broadcast_to(maps, (*lead, *maps.shape)),
+            preference=np.broadcast_to(preference, (*lead, s.metrics)),
+            user=sites,
+            unit=Unit(user=sites, group=sites),
+            floor=Floor(control=np.full(lead, s.floor), arms=np.zeros(lead)) if s.floor else None,
+        )

@@ -1,0 +1,175 @@
+"""From a trial's words to a policy's settings."""
+
+from __future__ import annotations
+
+from math import inf, sqrt
+from typing import Any
+
+from drimed.errors import ConfigError
+from drimed.formatting import listed
+from drimed.models.linear_regression import Learner
+from drimed.models.mixed.learner import Field
+from drimed.policies.guards.base import Guardrail
+from drimed.policies.policy import Policy
+from drimed.policies.protocol import AnyPolicy, Traits
+from drimed.policies.registry import make
+from drimed.policies.rules.base import RemembersRounds
+from drimed.trial.covariates import Covariates
+from drimed.trial.spec import PAPER, Metric, TrialSpec
+
+PRIOR_DEVIATION = 0.5  # of a coefficient, in units of its metric's size
+
+
+def build_policy(spec: TrialSpec, d: int) -> AnyPolicy:
+    """The policy of a trial with d coefficients to learn; settings in [policy] come before what the rest implies."""
+    return _paper(spec, d) if spec.kind == "paper" else _field(spec)
+
+
+def _field(spec: TrialSpec) -> AnyPolicy:
+    """A policy that tells sites, seasons, blocks and people apart."""
+    name, settings, model = spec.policy.name, spec.policy.settings, spec.model
+    plain = make(name, **settings)
+    if not isinstance(plain, Policy) or not isinstance(plain.learner, Learner | Field):
+        raise ConfigError(f"{name!r} comes with a model of its own: {PAPER}")
+    if isinstance(plain.rule, RemembersRounds):
+        raise ConfigError(f"the rule of {name!r} keeps sums on features, which only the paper's model has: {PAPER}")
+    numbers, categories = Covariates(spec).counted
+    first = next(iter(spec.arms.values()))
+    learner = {
+        "learner": spec.kind,
+        "covariates": tuple(c.roles for c in numbers),
+        "categories": tuple(c.roles for c in categories),
+        "attributes": len(first.attributes or ()),
+        "noise": model.noise,
+        "discount": model.discount,
+        "seasons": model.seasons,
+        "ranges": tuple(_ends(metric) for metric in spec.metrics.values()),
+        "delta": spec.delta,
+    }
+    if model.balanced is not None:
+        learner["balanced"] = model.balanced
+    elif spec.has_exact_rule:
+        learner["balanced"] = False  # exact ranges need decisions of which none tells anything about another's draw
+    return make(name, **(learner | _implied(spec, plain.traits) | settings))
+
+
+def _ends(metric: Metric) -> tuple[float, float]:
+    """Of its range; infinite where it has none."""
+    return (-inf, inf) if metric.range is None else (float(metric.range[0]), float(metric.range[1]))
+
+
+def _implied(spec: TrialSpec, plain: Traits) -> dict[str, Any]:
+    """What the trial says to its rule and its guard."""
+    implied: dict[str, Any] = {"relative": spec.tolerance.relative, "absolute": spec.tolerance.absolute}
+    implied |= {"confidence": spec.confidence}
+    # Arms that nothing tells apart share their chance. A promise holds for the arm that was chosen: the paper's
+    # model needs a bound on all arms at once for that; the field model's estimates are shrunk towards each other,
+    # so that choosing among them costs no honesty (docs/safety.md).
+    implied |= {"ties": "shared", "simultaneous": spec.kind == "paper"}
+    if "guardrails" in plain.settings:
+        implied["guardrails"] = _guardrails(spec)
+    elif spec.guardrails:
+        raise ConfigError(
+            f'the guard of {spec.policy.name!r} has no guardrails; use guard = "expected" or "certain", or dri_med'
+        )
+    return {name: value for name, value in implied.items() if name in plain.settings}
+
+
+def _paper(spec: TrialSpec, d: int) -> AnyPolicy:
+    """A policy of the paper's model: one mean for each arm."""
+    name, settings = spec.policy.name, spec.policy.settings
+    made = make(name, **settings)
+    if isinstance(made, Policy) and isinstance(made.learner, Field):
+        raise ConfigError(f'{name!r} learns with the field model: write [model] kind = "{made.learner.kind}"')
+    plain = made.traits
+    implied: dict[str, Any] = {}
+    weighting = plain.weighting
+    if weighting == "known" and spec.noise.kind == "learned":
+        if "weighting" not in plain.settings:
+            raise ConfigError(f"{name!r} needs noise that is known; dri_med learns it")
+        if "weighting" in settings:
+            raise ConfigError("weighting 'known' needs the noise: give [noise] kind = \"known\" with sd or covariance")
+        implied["weighting"] = weighting = "learned"
+    implied |= _implied(spec, plain)
+    if weighting == "learned":
+        implied["refits"] = "converged"  # what is decided must not depend on the order in which outcomes came
+    if "regularisation" not in plain.settings:  # a published algorithm: its constants are its own
+        return make(name, **({"tolerance": spec.tolerance.relative} | settings))
+    if coefficients_are_scaled(spec):
+        # Every coefficient is a mean on the scale of its metric's range: of size one at most, two deviations of the
+        # prior. A bound on all of them together is what confidence "anytime" needs.
+        implied |= {"norm_bound": sqrt(d), "regularisation": (plain.noise_bound / PRIOR_DEVIATION) ** 2}
+    implied["delta"] = spec.delta
+    return make(name, **({k: v for k, v in implied.items() if k in plain.settings} | settings))
+
+
+def notes(spec: TrialSpec, d: int, users: int = 0) -> list[str]:
+    """What a person should know before this trial starts, or with so many users now."""
+    traits = build_policy(spec, d).traits
+    said = []
+    if traits.protects == "discourages":
+        said.append('this guard only discourages decisions below the control; guard = "certain" excludes them')
+    elif traits.protects == "nothing":
+        said.append(
+            f"policy {spec.policy.name!r} does not protect users: nothing keeps its decisions near the control; "
+            'dri_med does, or give guard = "expected"'
+        )
+    elif traits.tolerance is not None and traits.protects != "sum" and (note := traits.tolerance.note()) is not None:
+        said.append(note)
+    own_effects = next(iter(spec.arms.values())).kind == "own effects"
+    if traits.protects == "every arm" and own_effects:
+        said.append(
+            "guard 'certain' with arms that teach nothing about each other: an arm that was never given cannot be "
+            "certified unless the tolerance covers most of the metrics' range, and the trial may stay on the control; "
+            'describe the arms by attributes, or use guard = "expected"'
+        )
+    kept = spec.floors is not None and spec.floors.control > 0
+    if spec.kind == "field" and traits.tolerance is not None and not kept and not users:  # fixed once it has begun
+        said.append(
+            "nothing keeps the control in this trial: once an arm looks better, the control is hardly given any more, "
+            "and an arm that was only lucky is not found out; `[floors] control = 0.05` keeps it"
+        )
+    if not spec.users and not users and not spec.enrols:
+        said.append("there are no users yet; add them before asking")
+    rules = {} if spec.stopping is None else spec.stopping.rules
+    on_model = [name for name, rule in rules.items() if rule.evidence == "model"]
+    if on_model and spec.blames_arms:
+        said.append(
+            f"{listed(on_model)}: without seasons in the model, a rule by the model takes a level that rises or falls "
+            "for an effect of the arms that are given more and more, before any check can notice; leave "
+            '`seasons = false` out of [model], or use evidence = "propensities"'
+        )
+    if spec.blinding is not None and spec.seed is not None:
+        said.append(
+            "whoever knows the seed, or guesses a short one, can tell codes and the arms that will be drawn: leave "
+            "`seed` out of the file, and one is drawn that nobody knows"
+        )
+    for name, declared in spec.attributes.items():
+        told = declared.levels is not None or (declared.typical is not None and declared.spread is not None)
+        if not told and not any(name in (user.attributes or {}) for user in spec.users.values()):
+            said.append(
+                f"attribute {name!r} has no typical value or spread, and no user in the file to take them from: its "
+                "values are used as they are; declare both, or its levels if it is a category"
+            )
+    return said
+
+
+def coefficients_are_scaled(spec: TrialSpec) -> bool:
+    """Whether this trial makes its own maps, so that the size of the coefficients is known."""
+    return spec.kind == "paper" and next(iter(spec.arms.values())).map is None
+
+
+def _guardrails(spec: TrialSpec) -> tuple[Guardrail, ...]:
+    metrics = list(spec.metrics)
+    rails = []
+    for rail in spec.guardrails:
+        metric = spec.metrics[rail.metric]
+        rails.append(
+            Guardrail(
+                metric=metrics.index(rail.metric),
+                relative=rail.relative,
+                absolute=rail.absolute / spec.size(rail.metric),
+                better=metric.better,
+            )
+        )
+    return tuple(rails)

@@ -1,0 +1,384 @@
+"""Stores of trials: an append-only log for each, a table of its decisions, and a snapshot that makes opening fast.
+
+A ledger is one trial's log inside one transaction. It buffers what is appended and reads it back with the rest. A
+writing ledger flushes its buffer when its `with` block ends without an error: then all of it is durable, or nothing is.
+A reading ledger never flushes, which makes it a dry run. Writers of one trial wait for each other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from drimed.errors import ConflictError, InputError, MissingExtraError, UnknownNameError
+from drimed.records import PARTIAL, PENDING, STATES, Event
+from drimed.trial.events import START
+from drimed.trial.layers import Layers
+
+if TYPE_CHECKING:
+    from drimed.trial.sql_store import SqlStore
+
+
+OPEN, AMENDED = "open", "amended"  # the outcome may still come; it was amended
+SEARCHES = (*STATES, OPEN, AMENDED)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A state after event `seq`, as bytes."""
+
+    seq: int
+    hash: str  # of that event
+    data: bytes
+
+
+@dataclass(frozen=True)
+class DecisionRow:
+    """One row of the table of decisions, which follows from the log."""
+
+    decision: int
+    seq: int  # of its own event
+    user: str
+    plot: str | None
+    block: str | None
+    arm: str
+    state: str  # pending, partial, complete or missing
+    amended: bool = False
+
+
+@dataclass(frozen=True)
+class Search:
+    """Conditions on decisions; an empty field matches all."""
+
+    user: str = ""
+    arm: str = ""
+    state: str = ""  # one of SEARCHES
+    plot: str = ""
+    block: str = ""
+
+    def matches(self, row: DecisionRow) -> bool:
+        """Whether a row fulfils all conditions."""
+        named = all(getattr(self, name) in ("", getattr(row, name)) for name in ("user", "arm", "plot", "block"))
+        return named and (not self.states or row.state in self.states) and row.amended >= self.amended
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """States that are searched for; empty: all."""
+        return (PENDING, PARTIAL) if self.state == OPEN else () if self.state in ("", AMENDED) else (self.state,)
+
+    @property
+    def amended(self) -> bool:
+        """Whether only decisions are searched for whose outcome was amended."""
+        return self.state == AMENDED
+
+
+class Reader(Protocol):
+    """A trial's log as one transaction of a store sees it; `write` adds to it."""
+
+    name: str
+    seq: int  # of the last event; 0 before the first
+    hash: str  # of that event, as the store keeps it beside the events
+
+    def events(
+        self,
+        *,
+        after: int = 0,
+        until: int | None = None,
+        kinds: Sequence[str] = (),
+        user: str | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[Event]: ...
+
+    def of_decisions(self, decisions: Sequence[int]) -> dict[int, list[Event]]: ...
+
+    def of_request(self, request: str) -> list[Event]: ...
+
+    def decision_rows(
+        self, search: Search, *, before: int | None = None, limit: int | None = None
+    ) -> list[DecisionRow]: ...
+
+    def snapshot(self) -> Snapshot | None: ...
+
+    def snapshot_seq(self) -> int: ...
+
+    def write(self, events: Sequence[Event], rows: Sequence[DecisionRow], snapshot: Snapshot | None) -> None: ...
+
+
+class Ledger:
+    """One trial's log inside one transaction, with the events that it is about to add."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader, self.name = reader, reader.name
+        self.new: list[Event] = []
+        self.rows: dict[int, DecisionRow] = {}  # decision -> its row after the new events
+        self._kept: Snapshot | None = None
+
+    @property
+    def seq(self) -> int:
+        """The number of the last event; 0 before the first."""
+        return self.reader.seq + len(self.new)
+
+    @property
+    def hash(self) -> str:
+        """The hash of the last event."""
+        return self.new[-1].hash if self.new else self.reader.hash
+
+    @property
+    def connection(self) -> Any:
+        """The connection of a store in a database, for tables beside the log."""
+        return self.reader.connection  # type: ignore[attr-defined]
+
+    def events(
+        self,
+        *,
+        after: int = 0,
+        until: int | None = None,
+        kinds: Sequence[str] = (),
+        user: str | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[Event]:
+        """Events with after < seq <= until, in order."""
+        last = self.seq if until is None else until
+        new = [
+            e
+            for e in self.new
+            if after < e.seq <= last and (not kinds or e.kind in kinds) and (user is None or e.user == user)
+        ]
+        stored = self.reader.events(
+            after=after,
+            until=last if not self.new else min(last, self.reader.seq),
+            kinds=kinds,
+            user=user,
+            limit=limit,
+            newest_first=newest_first,
+        )
+        given = 0
+        for part in (reversed(new), stored) if newest_first else (stored, new):
+            for event in part:
+                if limit is not None and given >= limit:
+                    return
+                given += 1
+                yield event
+
+    def of_decisions(self, decisions: Sequence[int]) -> dict[int, list[Event]]:
+        """All events about these decisions, in order; an unknown decision is left out."""
+        found = self.reader.of_decisions(decisions)
+        if not self.new:
+            return found
+        wanted = set(decisions)
+        for event in self.new:
+            if event.decision is not None and event.decision in wanted:
+                found.setdefault(event.decision, []).append(event)
+        return dict(sorted(found.items()))
+
+    def of_request(self, request: str) -> list[Event]:
+        """Events with this idempotency key."""
+        return self.reader.of_request(request) + [e for e in self.new if e.request == request]
+
+    def decision_rows(
+        self, search: Search | None = None, *, before: int | None = None, limit: int | None = None
+    ) -> list[DecisionRow]:
+        """Rows of the table of decisions that match, newest first, with numbers below `before`."""
+        search = search or Search()
+        if not self.rows:
+            return self.reader.decision_rows(search, before=before, limit=limit)
+        rows = {row.decision: row for row in self.reader.decision_rows(Search(), before=before)} | self.rows
+        found = [r for n, r in sorted(rows.items(), reverse=True) if (before is None or n < before)]
+        return [row for row in found if search.matches(row)][:limit]
+
+    def append(self, events: Sequence[Event], rows: Sequence[DecisionRow] = ()) -> None:
+        """Buffer events that follow the last one, and the rows of their decisions."""
+        for before, event in zip([self.seq, *(e.seq for e in events)], events, strict=False):
+            if event.seq != before + 1:
+                raise ConflictError(f"event {event.seq} does not follow event {before}")
+        self.new += events
+        self.rows |= {row.decision: row for row in rows}
+
+    def snapshot(self) -> Snapshot | None:
+        """The last snapshot that was taken."""
+        return self._kept or self.reader.snapshot()
+
+    def snapshot_seq(self) -> int:
+        """The event after which it was taken; 0 without one."""
+        return self.reader.snapshot_seq() if self._kept is None else self._kept.seq
+
+    def keep(self, snapshot: Snapshot) -> None:
+        """Replace the snapshot."""
+        self._kept = snapshot
+
+    def flush(self) -> None:
+        """Write the buffer to the store."""
+        if self.new or self._kept is not None:
+            self.reader.write(self.new, list(self.rows.values()), self._kept)
+            self.new, self.rows, self._kept = [], {}, None
+
+
+def checked(store: Any) -> None:
+    """Refuse an object that is not a store."""
+    if not hasattr(store, "reading"):
+        raise InputError(f"expected a store, such as open_store('trials.db') or MemoryStore(), got {store!r}")
+
+
+class Store(Protocol):
+    """Trials by name."""
+
+    def names(self) -> list[str]:
+        """All trials, in the order of their creation."""
+
+    def create(self, name: str) -> AbstractContextManager[Ledger]:
+        """A new, empty trial, to be filled in the same transaction; ConflictError if the name is taken."""
+
+    def writing(self, name: str) -> AbstractContextManager[Ledger]:
+        """The trial, for one writer at a time; UnknownNameError if there is none of that name."""
+
+    def reading(self, name: str) -> AbstractContextManager[Ledger]:
+        """The trial as it stands now; never waits for a writer."""
+
+    def close(self) -> None:
+        """Give back files and connections."""
+
+
+# A store that lasts as long as the process: for tests, examples and simulations.
+
+
+@dataclass
+class _Trial:
+    events: list[Event] = field(default_factory=list)
+    by_decision: dict[int, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    by_request: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    # Length of the log, rows of decisions and snapshot as of the last commit: replaced together.
+    committed: tuple[int, Layers[int, DecisionRow], Snapshot | None] = field(
+        default_factory=lambda: (0, Layers(), None)
+    )
+
+
+class MemoryStore:
+    """Trials in lists."""
+
+    def __init__(self) -> None:
+        self._trials: dict[str, _Trial] = {}
+        self._lock = threading.Lock()
+
+    def names(self) -> list[str]:
+        return list(self._trials)
+
+    @contextmanager
+    def create(self, name: str) -> Iterator[Ledger]:
+        with self._lock:
+            if name in self._trials:
+                raise ConflictError(f"there is a trial {name!r} already; open it, or choose another name")
+            trial = _Trial()
+            ledger = Ledger(_MemoryReader(name, trial))
+            yield ledger
+            ledger.flush()
+            self._trials[name] = trial
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[Ledger]:
+        trial = self._trial(name)
+        with trial.lock:
+            ledger = Ledger(_MemoryReader(name, trial))
+            yield ledger
+            ledger.flush()
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[Ledger]:
+        yield Ledger(_MemoryReader(name, self._trial(name)))
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _trial(self, name: str) -> _Trial:
+        if name not in self._trials:
+            raise UnknownNameError("trial", name, self._trials)
+        return self._trials[name]
+
+
+class _MemoryReader:
+    """The log as of the last commit."""
+
+    def __init__(self, name: str, trial: _Trial) -> None:
+        self.name, self._trial = name, trial
+        self.seq, self._rows, self._snapshot = trial.committed
+        self.hash = trial.events[self.seq - 1].hash if self.seq else START
+
+    def events(
+        self,
+        *,
+        after: int = 0,
+        until: int | None = None,
+        kinds: Sequence[str] = (),
+        user: str | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[Event]:
+        last = self.seq if until is None else min(until, self.seq)
+        given = 0
+        for i in range(last - 1, after - 1, -1) if newest_first else range(after, last):
+            event = self._trial.events[i]
+            if (kinds and event.kind not in kinds) or (user is not None and event.user != user):
+                continue
+            if limit is not None and given >= limit:
+                return
+            given += 1
+            yield event
+
+    def of_decisions(self, decisions: Sequence[int]) -> dict[int, list[Event]]:
+        found = {n: self._committed(self._trial.by_decision.get(n, [])) for n in decisions}
+        return {n: events for n, events in sorted(found.items()) if events}
+
+    def of_request(self, request: str) -> list[Event]:
+        return self._committed(self._trial.by_request.get(request, []))
+
+    def decision_rows(
+        self, search: Search, *, before: int | None = None, limit: int | None = None
+    ) -> list[DecisionRow]:
+        last = len(self._rows) if before is None else min(before - 1, len(self._rows))
+        rows = (self._rows[n] for n in range(last, 0, -1))
+        return [row for row in rows if search.matches(row)][:limit]
+
+    def snapshot(self) -> Snapshot | None:
+        return self._snapshot
+
+    def snapshot_seq(self) -> int:
+        return 0 if self._snapshot is None else self._snapshot.seq
+
+    def write(self, events: Sequence[Event], rows: Sequence[DecisionRow], snapshot: Snapshot | None) -> None:
+        trial = self._trial
+        for event in events:
+            trial.events.append(event)
+            if event.decision is not None:
+                trial.by_decision[event.decision].append(event)
+            if event.request is not None:
+                trial.by_request[event.request].append(event)
+        known = self._rows.with_items((row.decision, row) for row in rows)
+        trial.committed = len(trial.events), known, snapshot or self._snapshot
+
+    def _committed(self, events: list[Event]) -> list[Event]:
+        return [e for e in events if e.seq <= self.seq]
+
+
+# Where trials are kept: in SQLite, in PostgreSQL, or in memory.
+
+DEFAULT = "drimed.db"
+
+
+def open_store(address: str = DEFAULT, *, create: bool = True, connections: int | None = None) -> SqlStore:
+    """The store at an address; a plain path is a SQLite file. `connections`: for as many threads at a time."""
+    try:
+        from drimed.trial.sql_store import SqlStore
+    except ImportError as error:
+        raise MissingExtraError("SQLAlchemy", "trial") from error
+    url = address if "://" in address else f"sqlite:///{address}"
+    try:
+        more = {} if connections is None else {"connections": connections}
+        return SqlStore(url, create=create, **more)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("psycopg", "postgres") from error

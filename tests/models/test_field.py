@@ -1,0 +1,389 @@
+"""The field model against closed forms, and what must not matter to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from drimed.errors import ConfigError, InputError
+from drimed.models.mixed import cells as field_cells
+from drimed.models.mixed import observations as field_design
+from drimed.models.mixed import variance_components as field_average
+from drimed.models.mixed.learner import Field, FieldEvidence
+from drimed.models.mixed.likelihood import evaluate, posterior
+from drimed.models.mixed.prediction import as_fit
+from drimed.models.mixed.terms import Family, Structure, factors_of
+from drimed.models.mixed.variance_components import learn, log_posterior
+from drimed.models.offer import Offer, Outcome, Shape, Unit
+from drimed.numerics import ridge
+from drimed.numerics.arrays import FloatArray
+from tests.models.field_models import (
+    METRICS,
+    MODELS,
+    Data,
+    asked,
+    by_brute_force,
+    data,
+    designed,
+    offer_of,
+    started,
+    told,
+)
+
+
+class Case(NamedTuple):
+    name: str
+    field: Field
+    evidence: FieldEvidence  # before any outcome
+    data: Data
+
+    @property
+    def told(self) -> FieldEvidence:
+        return told(self.field, self.evidence, self.data)
+
+
+@pytest.fixture(params=MODELS)
+def case(request: pytest.FixtureRequest) -> Case:
+    return Case(request.param, *started(request.param), data(request.param))
+
+
+def some_parameters(structure: Structure, seed: int = 1) -> FloatArray:
+    p = structure.parameters
+    return p.centre + 0.3 * np.random.default_rng(seed).normal(size=p.size)
+
+
+def beliefs(field: Field, evidence: FieldEvidence) -> tuple[FloatArray, FloatArray]:
+    found = asked(field, evidence)
+    return found.mean, found.covariance
+
+
+def test_elimination_agrees_with_the_covariance_of_all_outcomes(case: Case) -> None:
+    field = replace(case.field, discount=1.0)
+    structure, scale, design, _ = designed(case.name, field, case.told)
+    x = some_parameters(structure)
+    v, R = structure.parameters.variances(x), structure.parameters.residual(x)
+    found = evaluate(design, v, R)
+    value, theta, covariance = by_brute_force(structure, case.told, scale, v, R)
+    assert float(found.value) == pytest.approx(value, abs=1e-8)
+    np.testing.assert_allclose(found.theta, theta, atol=1e-8)
+    np.testing.assert_allclose(found.covariance, covariance, atol=1e-8)
+
+
+def test_nodes_side_by_side_are_nodes_one_by_one(case: Case) -> None:
+    structure, _, design, _ = designed(case.name, case.field, case.told)
+    x = np.stack([some_parameters(structure, seed) for seed in range(5)])
+    v, R = structure.parameters.variances(x), structure.parameters.residual(x)
+    v[2, :, 1:] = 0.0  # what is zero at one node is not at the others
+    one_by_one = [evaluate(design, *node) for node in zip(v, R, strict=True)]
+    for found, single in zip(posterior(design, v, R), zip(*one_by_one, strict=True), strict=True):
+        np.testing.assert_array_equal(found, single)
+
+
+def test_a_pair_of_equal_cells_is_one_cell_whatever_else_there_is(case: Case) -> None:
+    pairs = told(case.field, case.evidence, case.data.part(np.r_[0:20, 0:20]))
+    more = told(case.field, pairs, case.data.part(np.full(3, 20)))
+    few, many = (field_cells.compact(evidence.cells) for evidence in (pairs, more))
+    other = (many.keys == many.keys[many.n == 3]).all(-1)
+    assert few.used == many.used - 1 == (few.n == 2).sum()
+    for a, b in ((few.keys, many.keys), (few.mean, many.mean), (few.scatter, many.scatter)):
+        np.testing.assert_array_equal(a, b[~other])
+
+
+def test_the_gradient_is_that_of_the_value(case: Case) -> None:
+    structure, _, design, _ = designed(case.name, case.field, case.told)
+    x = some_parameters(structure)
+    _, gradient = log_posterior(structure.parameters, design, x)
+    steps = 1e-5 * np.eye(len(x))
+    values = [[log_posterior(structure.parameters, design, x + s * e)[0] for s in (1, -1)] for e in steps]
+    np.testing.assert_allclose(gradient, [(up - down) / 2e-5 for up, down in values], atol=1e-6)
+
+
+def test_a_variance_of_zero_leaves_its_family_out(case: Case) -> None:
+    structure, _, design, _ = designed(case.name, case.field, case.told)
+    x = some_parameters(structure)
+    v, R = structure.parameters.variances(x), structure.parameters.residual(x)
+    v[..., 1:] = 0.0
+    found, tiny = evaluate(design, v, R), evaluate(design, v + 1e-13 * (v == 0), R)
+    assert float(found.value) == pytest.approx(float(tiny.value), abs=1e-8)
+    np.testing.assert_allclose(found.theta, tiny.theta, atol=1e-8)
+    assert not found.theta[:, 1:].any()
+
+
+def test_the_search_ends_at_a_stationary_point(case: Case) -> None:
+    structure, _, design, _ = designed(case.name, case.field, case.told)
+    found = learn(structure.parameters, design, ())
+    _, gradient = log_posterior(structure.parameters, design, found.x)
+    assert np.abs(gradient).max() < 1e-8
+    assert np.linalg.eigvalsh(found.hessian).min() > 0
+
+
+def test_the_order_of_outcomes_does_not_matter(case: Case) -> None:
+    d = case.data
+    other = d.part(np.random.default_rng(3).permutation(len(d.y)))
+    a, b = (beliefs(case.field, case.field.ready(told(case.field, case.evidence, x))) for x in (d, other))
+    np.testing.assert_allclose(a[0], b[0], rtol=1e-9)
+    np.testing.assert_allclose(a[1], b[1], rtol=1e-7, atol=1e-9)
+
+
+def test_a_forgotten_outcome_was_never_observed(case: Case) -> None:
+    field, d = case.field, case.data
+    kept, gone = d.part(np.arange(30)), d.part(np.arange(30, 40))
+    evidence = told(field, field.ready(case.told), gone, forget=True)  # merged into cells, and fitted
+    a = beliefs(field, field.ready(evidence, variances=True))
+    b = beliefs(field, field.ready(told(field, case.evidence, kept)))
+    np.testing.assert_allclose(a[0], b[0], rtol=1e-8)
+    np.testing.assert_allclose(a[1], b[1], rtol=1e-6, atol=1e-8)
+
+
+def test_an_outcome_that_never_came_cannot_be_forgotten(case: Case) -> None:
+    with pytest.raises(InputError, match="only if it was counted in"):
+        told(case.field, case.told, replace(case.data.part(np.arange(1)), y=case.data.y[:1] + 1), forget=True)
+
+
+@pytest.mark.parametrize(("unit", "level"), [(1e-6, 0.0), (1e6, 0.0), (1.0, -1e5), (1e3, 1e7)])
+def test_neither_unit_nor_level_matters(case: Case, unit: float, level: float) -> None:
+    field, d = case.field, case.data
+    mean, covariance = beliefs(field, field.ready(case.told))
+    moved, scaled = beliefs(field, field.ready(told(field, case.evidence, replace(d, y=unit * d.y + level))))
+    spread = np.sqrt(np.abs(covariance).max())
+    np.testing.assert_allclose((moved - level) / unit, mean, atol=1e-5 * spread)
+    np.testing.assert_allclose(scaled / unit**2, covariance, atol=1e-5 * spread**2)
+
+
+def test_the_units_of_covariates_do_not_matter() -> None:
+    field, evidence = started("two metrics, one covariate, noise by arm")
+    d = data("two metrics, one covariate, noise by arm")
+    found = []
+    for unit, level in ((1.0, 0.0), (1e3, -7.0)):
+        known = field.ready(told(field, evidence, replace(d, z=unit * d.z + level)))
+        where = Unit(user=2, group=2, covariates=np.full(2, unit * 0.5 + level))
+        found.append(field.beliefs(known, offer_of(field, where)))
+    np.testing.assert_allclose(found[0].mean, found[1].mean, rtol=1e-7)
+    np.testing.assert_allclose(found[0].covariance, found[1].covariance, rtol=1e-5, atol=1e-8)
+
+
+def test_a_batch_is_its_members_side_by_side(case: Case) -> None:
+    field, parts = case.field, [data(case.name, seed=s) for s in range(3)]
+    together = field.start(Shape(d=3, K=3, M=METRICS[case.name], H=5), (3,), 6)
+    for i in range(len(case.data.y)):
+        rows = [p.part(i) for p in parts]
+        keys = np.stack([r.keys for r in rows])
+        unit = Unit(
+            user=keys[:, 3], group=keys[:, 2], block=keys[:, 1],
+            levels=np.stack([r.levels for r in rows]), covariates=np.stack([r.z for r in rows]),
+        )  # fmt: skip
+        outcome = Outcome(vector=np.stack([r.y for r in rows]), observed=np.stack([r.observed for r in rows]))
+        together = field.add(together, offer_of(field, unit), keys[:, 4], outcome, int(i % 6))
+    together = field.ready(together)
+    for j, d in enumerate(parts):
+        seasons = d.keys.copy()
+        seasons[:, 0] = 5 - np.arange(len(d.y)) % 6
+        alone = field.ready(told(field, case.evidence, replace(d, keys=seasons)))
+        np.testing.assert_allclose(together.learned.theta[j], alone.learned.theta, atol=1e-8)
+        np.testing.assert_allclose(together.learned.covariance[j], alone.learned.covariance, atol=1e-8)
+
+
+def test_those_who_join_change_nothing_for_the_others_and_need_no_new_fit(case: Case) -> None:
+    """A group, user and level that nobody has seen is like one whose column nobody has touched."""
+    field = replace(case.field, growth=10.0)
+    known = field.ready(case.told)
+    new = Unit(user=7, group=6, block=0, levels=np.array([5]), covariates=np.full(2, 0.3))
+    before = field.beliefs(known, offer_of(field, new))
+    wider = replace(
+        known, seen=np.maximum(known.seen, [1, 1, 7, 8, 1, 1, *[6] * len(field._reading.categories), 0]), stepped=-1
+    )
+    after = field.beliefs(field.ready(wider, variances=False), offer_of(field, new))
+    np.testing.assert_allclose(before.mean, after.mean, rtol=1e-8)
+    np.testing.assert_allclose(before.covariance, after.covariance, rtol=1e-6, atol=1e-7)
+    a, b = beliefs(field, known), beliefs(field, field.ready(wider, variances=False))
+    np.testing.assert_allclose(a[0], b[0], rtol=1e-8)
+    np.testing.assert_allclose(a[1], b[1], rtol=1e-6, atol=1e-8)
+
+
+def test_a_user_s_own_effects_are_those_of_a_model_that_keeps_them_in_theta() -> None:
+    """Users as clusters, and users as groups that stay in theta, are one model where seasons do not matter."""
+    people = Field(kind="people", seasons=False)
+    sites = Field(seasons=False)
+    shape = Shape(d=3, K=3, M=1, H=5)
+    d = data("one metric")
+    keys = d.keys.copy()
+    keys[:, [0, 1]] = 0
+    keys[:, 2] = keys[:, 3]
+    d = replace(d, keys=keys)
+    mine, theirs = (asked(f, f.ready(told(f, f.start(shape, episodes=1), d)), (0, 1, 2, 3, 4)) for f in (people, sites))
+    np.testing.assert_allclose(mine.mean, theirs.mean, rtol=1e-8)
+    np.testing.assert_allclose(mine.covariance, theirs.covariance, rtol=1e-6)
+
+
+def test_without_other_families_it_is_the_paper_s_ridge() -> None:
+    """Arms alone, known variances: V = lambda I + sum x x' with whitened rows."""
+    field, evidence = started("one metric")
+    d = replace(data("one metric"), observed=np.ones((40, 1), bool))
+    structure, scale, _, _ = designed("one metric", field, told(field, evidence, d))
+    structure = replace(structure, families=(Family("arm", ("arm",), variance=4.0),))
+    cells = field_cells.compact(told(field, evidence, d).cells, 0)
+    design = field_design.build(cells, scale, structure.common, structure.own, noise=structure.noise)
+    found = evaluate(design, np.array([[4.0]]), np.array([[[0.7]]]))
+    x = np.eye(3)[d.of("arm")] / np.sqrt(0.7)
+    y = (d.y[:, 0] - scale.centre[0]) / scale.unit[0] / np.sqrt(0.7)
+    state = ridge.observe(ridge.init(3, 0.25), x, y, 0.25)
+    np.testing.assert_allclose(found.theta[0], state.theta, rtol=1e-9)
+    np.testing.assert_allclose(found.covariance[0, :, 0], state.V_inv, rtol=1e-9)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3])
+def test_it_starts_without_data(case: Case, n: int) -> None:
+    found = asked(case.field, case.field.ready(told(case.field, case.evidence, case.data.part(np.arange(n)))))
+    assert np.isfinite(found.mean).all()
+    assert np.isfinite(found.covariance).all()
+    assert np.linalg.eigvalsh(found.table).min() > 0
+
+
+def test_before_any_data_it_is_the_fit_of_no_data(case: Case) -> None:
+    structure = case.field.structure(case.evidence)
+    cells = field_cells.compact(case.evidence.cells, structure.cluster_place)
+    scale = field_design.measure(cells, structure.covariates, structure.ranges)
+    design = field_design.build(cells, scale, structure.common, structure.own, noise=structure.noise)
+    found = field_average.learn_average(
+        structure.parameters, design, scale, (), integrated=True, each=structure.cluster == "user", pair=np.zeros(1)
+    )
+    np.testing.assert_allclose(case.evidence.learned.nodes, found.nodes, atol=1e-6)
+    np.testing.assert_allclose(case.evidence.learned.theta, found.theta, atol=1e-6)
+    np.testing.assert_allclose(case.evidence.learned.covariance, found.covariance, rtol=1e-6, atol=1e-6)
+
+
+def test_nothing_is_certified_while_the_noise_is_unknown() -> None:
+    _, covariance = beliefs(*started("one metric"))
+    assert np.diagonal(covariance[0, :, 0, :, 0]).min() > 1e90
+
+
+def test_a_few_constant_outcomes_say_nothing_about_the_noise() -> None:
+    field, evidence = started("one metric")
+    d = replace(data("one metric"), y=np.full((40, 1), 1e7 / 3)).part(np.arange(7))
+    _, covariance = beliefs(field, field.ready(told(field, evidence, d)))
+    assert np.diagonal(covariance[0, :, 0, :, 0]).min() > 1e90
+
+
+def test_variances_stand_still_until_they_are_due() -> None:
+    field, evidence = started("one metric")
+    d = data("one metric")
+    first = field.ready(told(field, evidence, d.part(np.arange(38))))
+    more = field.ready(told(field, first, d.part(np.arange(38, 40))))
+    np.testing.assert_array_equal(first.learned.nodes, more.learned.nodes)
+    assert more.fitted == 38
+    assert field.ready(more) is more
+
+
+def test_steps_between_fits_agree_with_adding_up_anew(case: Case) -> None:
+    """Without averaging a step is exact: any cluster, old or new, in any order, with metrics missing."""
+    field = replace(case.field, integrated=False, growth=10.0, discount=1.0)
+    d = case.data
+    evidence = field.start(Shape(d=3, K=3, M=METRICS[case.name], H=5), episodes=6)
+    first = field.ready(told(field, evidence, d.part(np.arange(30))))
+    more = told(field, first, d.part(np.arange(30, 40)))
+    quick = field.ready(more)
+    anew = field.ready(replace(more, stepped=-1))
+    assert quick.stepped == more.cells.used
+    np.testing.assert_allclose(quick.learned.theta, anew.learned.theta, atol=1e-8)
+    np.testing.assert_allclose(quick.learned.covariance, anew.learned.covariance, atol=1e-8)
+
+
+def test_an_outcome_of_a_new_user_is_a_step_like_any_other() -> None:
+    """A user in no group has no columns in theta."""
+    shape, d = Shape(d=3, K=3, M=2, H=40), data("users")
+    keys = d.keys.copy()
+    keys[:, [2, 3]] = np.arange(len(keys))[:, None]  # group and user
+    d = replace(d, keys=keys)
+    field = replace(MODELS["users"], seasons=False, growth=10.0)
+    first = field.ready(told(field, field.start(shape, episodes=6), d.part(np.arange(30))))
+    more = told(field, first, d.part(np.arange(30, 40)))
+    quick, anew = field.ready(more), field.ready(replace(more, stepped=-1))
+    assert quick.sizes[3] == first.sizes[3], "no new columns"
+    for name in ("theta", "covariance", "each_theta", "each_covariance"):
+        np.testing.assert_allclose(getattr(quick.learned, name), getattr(anew.learned, name), atol=1e-8, err_msg=name)
+
+
+def test_two_futures_of_one_state_do_not_disturb_each_other() -> None:
+    """Cells share their arrays with the state they came from."""
+    field, evidence = started("one metric")
+    d = data("one metric")
+    first = told(field, evidence, d.part(np.arange(20)))
+    one = told(field, first, d.part(np.arange(20, 30)))
+    other = told(field, first, d.part(np.arange(30, 40)))
+    alone = told(field, evidence, d.part(np.arange(30)))
+    np.testing.assert_array_equal(one.cells.live().mean, alone.cells.live().mean)
+    assert other.cells.used == one.cells.used
+    assert first.cells.used == 20
+    assert (other.cells.live().mean[20:] != one.cells.live().mean[20:]).any()
+
+
+def test_control_plots_are_outcomes_of_the_control() -> None:
+    field, evidence = started("one metric")
+    unit = Unit(user=0, group=0)
+    both = field.add(
+        evidence, offer_of(field, unit), np.asarray(2), Outcome(vector=np.array([5.0]), control=np.array([3.0]))
+    )
+    apart = field.add(evidence, offer_of(field, unit), np.asarray(2), Outcome(vector=np.array([5.0])))
+    apart = field.add(apart, offer_of(field, unit), np.asarray(0), Outcome(vector=np.array([3.0])))
+    np.testing.assert_array_equal(both.cells.live().keys, apart.cells.live().keys)
+    np.testing.assert_array_equal(both.cells.live().mean, apart.cells.live().mean)
+
+
+def test_a_discount_is_older_outcomes_that_count_less() -> None:
+    field, evidence = started("everything")
+    evidence = told(field, evidence, data("everything"))
+    structure, _, design, weight = designed("everything", field, evidence)
+    assert (weight < 1).any()
+    x = some_parameters(structure)
+    found = evaluate(design, structure.parameters.variances(x), structure.parameters.residual(x))
+    none = evaluate(
+        designed("everything", replace(field, discount=1.0), evidence)[2],
+        structure.parameters.variances(x),
+        structure.parameters.residual(x),
+    )
+    spread, full = (np.diagonal(f.covariance[0, :, 0]) for f in (found, none))
+    assert (spread >= full - 1e-9).all()
+
+
+def test_a_radius_for_all_times_grows_with_what_was_learned(case: Case) -> None:
+    found = asked(case.field, case.field.ready(case.told)).of(0)
+    size = 3 * METRICS[case.name]
+    prior, now = found.prior.reshape(size, size), found.table
+    assert np.linalg.eigvalsh(prior - now).min() > -1e-6
+    fit = as_fit(found, np.zeros(3), 1, 0.01)
+    gained = np.linalg.slogdet(prior)[1] - np.linalg.slogdet(now)[1]
+    assert float(fit.radius) ** 2 > gained > 0
+    np.testing.assert_allclose(fit.theta, found.mean.ravel())
+
+
+def test_wrong_input_is_refused() -> None:
+    field, evidence = started("two metrics, one covariate, noise by arm")
+    plain = Offer(features=np.eye(3), control=np.eye(3)[0], user=1)
+    with pytest.raises(InputError, match="uses 1 covariates: give the offer a unit"):
+        field.add(evidence, plain, np.asarray(0), Outcome(vector=np.zeros(2)))
+    unit = Unit(user=0, group=0, covariates=np.array([np.nan]))
+    with pytest.raises(InputError, match="finite"):
+        field.add(evidence, offer_of(field, unit), np.asarray(0), Outcome(vector=np.zeros(2)))
+    with pytest.raises(InputError, match=r"give them as offer\.attributes"):
+        Field(attributes=2).add(
+            Field(attributes=2).start(Shape(d=3, K=3, M=1, H=1)), plain, np.asarray(0), Outcome(vector=np.zeros(1))
+        )
+    for settings, words in (
+        ({"kind": "forest"}, "kind must be one of"),
+        ({"covariates": ("mood",)}, "a covariate affects level, effects, noise"),
+        ({"categories": ("noise",)}, "a category cannot scale the noise"),
+        ({"discount": 0.0}, "discount must be in"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            Field(**settings)
+    structure = field.structure(evidence)
+    with pytest.raises(ConfigError, match="crosses seasons with users"):
+        replace(structure, families=(Family("both", ("season", "user")),))
+    with pytest.raises(ConfigError, match="uses covariate 1; there are 1"):
+        replace(structure, families=(Family("slope", slopes=(1,)),))
+    with pytest.raises(ConfigError, match="factors are"):
+        replace(structure, families=(Family("odd", ("moon",)),)).common  # noqa: B018
+    assert factors_of(1)[-1] == "category 0"

@@ -1,0 +1,137 @@
+"""Tails of effects under uncertain variances, against the mixture of normals that they stand for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from scipy.special import ndtr, ndtri
+from scipy.stats import t
+
+from drimed.models.mixed import effects, prediction
+from drimed.models.mixed.effects import Known
+from drimed.models.mixed.learner import Field
+from drimed.models.mixed.prediction import learn_again
+from drimed.models.mixed.terms import Unmet
+from drimed.models.offer import Fit
+from drimed.numerics import probability
+from drimed.numerics.arrays import FloatArray
+from drimed.policies.guards.base import radius
+from tests.models.field_models import METRICS, MODELS, asked, data, started, told
+from tests.models.test_field_report import offers_of
+
+LEVEL = 0.99
+
+
+def known_of(field: Field, name: str, n: int) -> Known:
+    field, evidence = started(name, field)
+    return effects.know(field, told(field, evidence, data(name, n)), offers_of(field, METRICS[name]))
+
+
+def at_nodes(known: Known, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Means and deviations of combinations, fitted at each node by itself: (B, n) twice."""
+    learned = known.evidence.learned
+    found = []
+    for node in learned.nodes:
+        one = replace(learned, nodes=node[None])
+        cells, fitted = learn_again(known.structure, known.evidence.cells, one, known.learner.discount)
+        evidence = replace(known.evidence, cells=cells, learned=fitted, stepped=cells.used)
+        found.append(effects.know(known.learner, evidence, offers_of(known.learner, 1)).of(rows)[:2])
+    means, deviations = zip(*found, strict=True)
+    return np.stack(means), np.stack(deviations)
+
+
+def reached(mean: FloatArray, deviation: FloatArray) -> float:
+    """Where an even mixture of normals reaches the level."""
+    span = mean.min() - 9 * deviation.max(), mean.max() + 9 * deviation.max()
+    return float(brentq(lambda x: ndtr((x - mean) / deviation).mean() - LEVEL, *span, xtol=1e-10))
+
+
+@pytest.mark.parametrize("n", [8, 20, 60])
+def test_the_range_of_an_effect_reaches_as_far_as_the_mixture(n: int) -> None:
+    """A normal of the same variance falls short by more, wherever it falls short by much."""
+    known = known_of(Field(), "one metric", n)
+    rows = effects.effect_rows(known, offers_of(known.learner, 1))[:3, 1:].reshape(-1, 1, len(known.layout.family))
+    rows = rows[np.abs(rows).max((-2, -1)) > 0]
+    found = known.of(known.unit[:, None] * rows)
+    means, deviations = at_nodes(known, known.unit[:, None] * rows)
+    exact = np.array([reached(m, s) for m, s in zip(means.T, deviations.T, strict=True)]) - found.mean
+    by_student = np.log(probability.quantile(LEVEL, found.freedom) * found.deviation / exact)
+    by_normal = np.log(ndtri(LEVEL) * found.deviation / exact)
+    assert np.abs(by_student).mean() < np.abs(by_normal).mean()
+    assert by_student.min() > by_normal.min()
+    assert by_student.max() < 0.05
+
+
+def test_where_the_data_told_nothing_the_tails_are_those_of_the_prior() -> None:
+    variance = np.array([0.5, 1.0, 2.0, 4.5])[:, None, None]  # of one family and one metric, at four nodes
+    spread = variance.var() / variance.mean() ** 2
+    squares = np.ones((1, 2, 1))
+    found = prediction.freedom_tails(squares, variance, np.full((1, 2, 1), variance.mean()))
+    np.testing.assert_allclose(found, 4 + 2 / spread)
+    both = np.repeat(variance, 2, -2)  # two metrics that vary together
+    np.testing.assert_allclose(prediction.of_sums(squares, both, np.full(1, 2 * variance.mean())), 4 + 2 / spread)
+
+
+def test_what_the_data_told_shortens_the_tails_down_to_a_normals() -> None:
+    variance = np.array([0.5, 1.0, 2.0, 4.5])[:, None, None]
+    shares = np.array([1.0, 0.5, 0.1, 0.01])
+    found = [
+        float(prediction.freedom_tails(np.ones((1, 1, 1)), variance, np.full((1, 1, 1), 2 * share))[0])
+        for share in shares
+    ]
+    assert (np.diff(found) > 0).all()
+    assert found[-1] > 1000
+    assert prediction.freedom_tails(np.ones((1, 1, 1)), variance, np.full((1, 1, 1), 1e-9)) == np.inf
+
+
+def test_known_variances_leave_a_normal() -> None:
+    known = known_of(Field(integrated=False), "one metric", 20)
+    assert (effects.of_users(known, offers_of(known.learner, 1)).freedom == np.inf).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_all_arms_of_an_offer_share_their_tails(name: str) -> None:
+    field, evidence = started(name)
+    evidence = field.ready(told(field, evidence, data(name)))
+    belief = asked(field, evidence)
+    assert belief.freedom.shape == belief.mean.shape[:-2]
+    assert (belief.freedom > 4).all()
+    assert np.isfinite(belief.freedom).all()
+
+
+def test_arms_are_compared_with_the_mean_of_all_arms() -> None:
+    rng = np.random.default_rng(3)
+    known = known_of(Field(), "one metric", 20)
+    layout, K = known.layout, 4
+    P, F = len(layout.family), len(layout.families)
+    rows, v = rng.normal(size=(K, P)), rng.uniform(0.5, 2.0, F)
+    weight = rng.normal(size=(K, 2))
+    D = np.eye(K) - 1 / K
+    for by_arm in (True, False):
+        unmet = Unmet(family=1, by_arm=by_arm, weight=weight)
+        together = weight @ weight.T
+        covariance = (rows * v[layout.family]) @ rows.T + v[1] * (together * np.eye(K) if by_arm else together)
+        wanted = np.diagonal(D @ covariance @ D)
+        np.testing.assert_allclose(prediction.squares(layout, rows, [unmet]) @ v, wanted)
+        table = covariance.reshape(K, 1, K, 1)
+        np.testing.assert_allclose(prediction.centred_variance(table)[:, 0], wanted)
+
+
+@pytest.mark.parametrize("level", [0.6, 0.975, 0.99, 0.999])
+def test_quantiles_are_students_at_a_variance_of_one(level: float) -> None:
+    nu = np.array([2.5, 4.0, 7.0, 100.0, np.inf])
+    wanted = [*(t.ppf(level, nu[:-1]) * np.sqrt((nu[:-1] - 2) / nu[:-1])), ndtri(level)]
+    np.testing.assert_allclose(probability.quantile(level, nu), wanted)
+    assert probability.quantile(level, float(nu[2])) == pytest.approx(wanted[2])
+    assert probability.quantile(level, np.inf) == ndtri(level)
+
+
+def test_a_level_reaches_further_where_the_tails_are_long_and_all_times_do_not_change() -> None:
+    fit = Fit(np.zeros(2), np.eye(2), np.asarray(4.0), None, np.zeros(2), 1, 1.0)
+    longer = replace(fit, freedom=np.asarray(6.0))
+    assert radius(fit, 0.99) == ndtri(0.99)
+    np.testing.assert_allclose(radius(longer, 0.99), t.ppf(0.99, 6.0) * np.sqrt(4 / 6))
+    assert radius(longer, "anytime") == radius(fit, "anytime") == 4.0

@@ -1,0 +1,732 @@
+"""Noise that is learned: the sums, the fit, what rules and guards see of it, and how honest its intervals are."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drimed.errors import ConfigError, InputError
+from drimed.models import noise_estimation
+from drimed.models.linear_regression import Evidence, Learner
+from drimed.models.noise_estimation import Noise
+from drimed.models.offer import Offer, Outcome, Shape
+from drimed.numerics.arrays import FloatArray, IntArray
+from drimed.numerics.ridge import Ridge
+from drimed.policies.policy import Policy
+from drimed.policies.protocol import from_arrays, to_arrays
+from drimed.policies.registry import make
+from tests.examples import same
+from tests.policies import test_contract as contract
+from tests.worlds import SMALL, steps, world
+
+SHAPE = Shape(d=2, K=3, M=3, H=2)
+FEEDBACKS = ("vector", "reward")
+BOTH = pytest.mark.parametrize("feedback", FEEDBACKS)
+Known = tuple[Ridge, Noise]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One observation."""
+
+    offer: Offer
+    action: IntArray
+    outcome: Outcome
+
+
+def problem(seed: int = 0) -> tuple[FloatArray, FloatArray]:
+    """Maps (K, M, d) and covariances (K, M, M) at context 0."""
+    rng = np.random.default_rng(seed)
+    root = rng.standard_normal((SHAPE.K, SHAPE.M, SHAPE.M))
+    return rng.standard_normal((SHAPE.K, SHAPE.M, SHAPE.d)), 0.1 * root @ np.swapaxes(root, -1, -2)
+
+
+def data(n: int, seed: int = 1, *, loud: float = 20.0, slope: float = 1.0) -> list[Seen]:
+    """Outcomes whose variance is (1 + |context|)^slope times the arm's; preferences differ every time."""
+    maps, covariance = problem()
+    root = np.linalg.cholesky(covariance)
+    rng = np.random.default_rng(seed)
+    theta = np.array([0.6, -0.5])
+    seen = []
+    for i in range(n):
+        arm, context = int(rng.integers(SHAPE.K)), loud * rng.random() * rng.standard_normal(2)
+        p = rng.dirichlet(np.ones(SHAPE.M))
+        scale = (1 + np.linalg.norm(context)) ** slope
+        y = maps[arm] @ theta + np.sqrt(scale) * root[arm] @ rng.standard_normal(SHAPE.M)
+        offer = Offer(
+            features=np.swapaxes(maps, -1, -2) @ p,
+            control=np.eye(SHAPE.K)[0],
+            maps=maps,
+            preference=p,
+            context=context,
+            user=i % SHAPE.H,
+        )
+        seen.append(Seen(offer, np.asarray(arm), Outcome(np.asarray(p @ y), y)))
+    return seen
+
+
+def start(learner: Learner, batch: tuple[int, ...] = ()) -> Known:
+    model = learner.init_noise(SHAPE, batch)
+    assert model is not None
+    return learner.init(SHAPE, batch), model
+
+
+def after(learner: Learner, seen: list[Seen], known: Known | None = None) -> Known:
+    state, model = known or start(learner)
+    for one in seen:
+        state, new = learner.observe(state, model, one.offer, one.action, one.outcome)
+        assert new is not None
+        model = new
+    return state, model
+
+
+def precisions(model: Noise) -> FloatArray:
+    return np.matmul(np.swapaxes(model.whitening, -1, -2), model.whitening)
+
+
+@dataclass
+class Direct:
+    """The same fit from the list of observations, one by one."""
+
+    feedback: str
+    seen: list[Seen]
+    penalty: float = 1.0
+    guess: float = 1.0
+
+    def __post_init__(self) -> None:
+        self.rows: list[tuple[tuple[int, int], FloatArray, FloatArray]] = []
+        for one in self.seen:
+            arm, o = int(one.action), one.offer
+            assert o.maps is not None
+            assert one.outcome.vector is not None
+            assert one.outcome.reward is not None
+            if self.feedback == "vector":
+                self.rows.append(((0, arm), o.maps[arm], one.outcome.vector))
+            else:
+                self.rows.append(((int(o.user), arm), o.features[arm][None], one.outcome.reward[None]))
+        f = np.log1p([np.linalg.norm(np.asarray(one.offer.context)) for one in self.seen])
+        self.bins = np.minimum((f / noise_estimation.BIN_WIDTH).astype(int), noise_estimation.BINS - 1)
+        self.f = np.array([f[self.bins == j].mean() for j in self.bins]) - f.mean()
+        self.m, self.n = len(self.rows[0][2]), len(self.rows)
+
+    @property
+    def guessed(self) -> FloatArray:
+        if self.feedback == "reward":
+            return self.guess * np.array([np.mean([np.sum(Z**2) for _, Z, _ in self.rows])])
+        arms = {g: Z for g, Z, _ in self.rows}
+        return self.guess * np.mean([(Z**2).sum(-1) for Z in arms.values()], axis=0)
+
+    def regression(self, Om: dict[tuple[int, int], FloatArray], slope: float) -> tuple[FloatArray, FloatArray]:
+        d = self.rows[0][1].shape[-1]
+        V, b = self.penalty * np.eye(d), np.zeros(d)
+        for (g, Z, y), f in zip(self.rows, self.f, strict=True):
+            V = V + np.exp(-slope * f) * Z.T @ Om[g] @ Z
+            b = b + np.exp(-slope * f) * Z.T @ Om[g] @ y
+        return V, b
+
+    def one_pass(
+        self, Om: dict[tuple[int, int], FloatArray], slope: float, cells: list[tuple[int, int]]
+    ) -> tuple[dict[tuple[int, int], FloatArray], float]:
+        V, b = self.regression(Om, slope)
+        V_inv, d = np.linalg.inv(V), len(b)
+        theta = V_inv @ b
+        squares = [np.outer(y - Z @ theta, y - Z @ theta) + Z @ V_inv @ Z.T for _, Z, y in self.rows]
+        R = {g: np.zeros((self.m, self.m)) for g in cells}
+        N = dict.fromkeys(cells, 0)
+        for (g, _, _), f, square in zip(self.rows, self.f, squares, strict=True):
+            R[g] = R[g] + np.exp(-slope * f) * square
+            N[g] += 1
+        trust = 0.5 * d / (d + self.m * self.n)
+        pooled = (np.diagonal(sum(R.values(), np.zeros((self.m, self.m)))) + trust * self.guessed) / (self.n + trust)
+        new: dict[tuple[int, int], FloatArray] = {}
+        for g in cells:
+            if self.feedback == "vector":
+                new[g] = np.asarray((N[g] + 1) * np.linalg.inv(np.diag(pooled) + R[g]), np.float64)
+            else:
+                arm = [h for h in cells if h[1] == g[1]]
+                level = (4 * pooled[0] + sum(float(R[h][0, 0]) for h in arm)) / (4 + sum(N[h] for h in arm))
+                new[g] = (4 + N[g]) / (4 * level + R[g])
+        r = np.array(
+            [
+                np.exp(-slope * f) * np.trace(new[g] @ s)
+                for (g, _, _), f, s in zip(self.rows, self.f, squares, strict=True)
+            ]
+        )
+        score = 0.5 * self.m * np.sum((r * self.n / r.sum() - 1) * self.f) - slope
+        step = score / (0.5 * self.m * np.sum(self.f**2) + 1)
+        return new, slope + float(np.clip(step, -1, 1))
+
+
+def cells(model: Noise) -> list[tuple[int, int]]:
+    E, K = model.n.shape[-3:-1]
+    return [(e, k) for e in range(E) for k in range(K)]
+
+
+@BOTH
+def test_every_refit_is_the_documented_pass_over_all_observations(feedback: str) -> None:
+    """Slopes, precisions, V and b against sums over the observations themselves; reward features differ every time."""
+    learner = Learner(weighting="learned", feedback=feedback)
+    state, model = start(learner)
+    seen = data(25)
+    slope = 0.0
+    first = Direct(feedback, seen[:1]).guessed
+    Om = dict.fromkeys(cells(model), np.diag(1 / first))
+    for n in range(1, 26):
+        state, model = after(learner, seen[n - 1 : n], (state, model))
+        direct = Direct(feedback, seen[:n])
+        Om, slope = direct.one_pass(Om, slope, cells(model))
+        V, b = direct.regression(Om, slope)
+        np.testing.assert_allclose(
+            precisions(model), [[Om[e, k] for k in range(3)] for e in range(model.n.shape[0])], rtol=1e-8
+        )
+        assert float(model.slope) == pytest.approx(slope, rel=1e-8, abs=1e-12)
+        np.testing.assert_allclose(state.V, V, rtol=1e-9)
+        np.testing.assert_allclose(state.b, b, rtol=1e-9)
+        np.testing.assert_allclose(state.theta, np.linalg.solve(V, b), rtol=1e-8)
+
+
+@BOTH
+def test_between_refits_a_row_is_added_with_the_weights_of_the_last_one(
+    feedback: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noise_estimation, "EVERY_TIME", 60)
+    learner = Learner(weighting="learned", feedback=feedback)
+    seen = data(61)
+    before, model = after(learner, seen[:60])
+    state, later = after(learner, seen[60:], (before, model))
+    assert later.refitted == 60
+    one = Direct(feedback, seen[60:])
+    (g, Z, y), f = one.rows[0], np.log1p(np.linalg.norm(np.asarray(seen[60].offer.context)))
+    weight = np.exp(-float(model.slope) * (f - float(model.centre)))
+    np.testing.assert_allclose(state.V, before.V + weight * Z.T @ precisions(model)[g] @ Z, rtol=1e-12)
+    np.testing.assert_allclose(state.b, before.b + weight * Z.T @ precisions(model)[g] @ y, rtol=1e-12)
+
+
+def test_refits_come_with_every_observation_and_then_with_every_fiftieth_part_more() -> None:
+    learner = Learner(weighting="learned", feedback="reward")
+    known, at = start(learner), []
+    for i, one in enumerate(data(330), start=1):
+        known = after(learner, [one], known)
+        if known[1].refitted == i:
+            at.append(i)
+    assert at[:200] == list(range(1, 201))
+    assert at[200:206] == [204, 209, 214, 219, 224, 229]  # the first number that is 1.02 times the last one
+    assert known[1].seen == 330
+
+
+@BOTH
+def test_sums_do_not_depend_on_the_order_and_those_of_two_halves_add(feedback: str) -> None:
+    learner = Learner(weighting="learned", feedback=feedback)
+    seen = data(90)
+    whole, backward, one, other = (
+        noise_estimation.absorb_learned(after(learner, part)[1]) for part in (seen, seen[::-1], seen[:40], seen[40:])
+    )
+    for name in ("n", "moments", "sf"):
+        np.testing.assert_allclose(getattr(whole, name), getattr(backward, name), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(
+            getattr(whole, name), getattr(one, name) + getattr(other, name), rtol=1e-12, atol=1e-12
+        )
+
+
+@BOTH
+@pytest.mark.parametrize("n", [3, 30, 250])
+def test_a_converged_fit_does_not_depend_on_the_order(feedback: str, n: int) -> None:
+    learner = Learner(weighting="learned", feedback=feedback)
+    seen = data(n)
+    ends = [learner.converge(*after(learner, part)) for part in (seen, seen[::-1])]
+    for name in ("V", "b", "theta"):
+        np.testing.assert_allclose(getattr(ends[0][0], name), getattr(ends[1][0], name), rtol=1e-5)
+    np.testing.assert_allclose(ends[0][1].slope, ends[1][1].slope, rtol=1e-5)
+    np.testing.assert_allclose(ends[0][1].inflation, ends[1][1].inflation, rtol=1e-5)
+
+
+@BOTH
+def test_more_passes_lead_to_the_converged_fit(feedback: str) -> None:
+    learner = Learner(weighting="learned", feedback=feedback)
+    known = after(learner, data(60))
+    end, _ = learner.converge(*known)
+    far = [float(np.abs(learner.refit(*known, passes=k)[0].V - end.V).max() / end.V.max()) for k in (1, 4, 16)]
+    assert far[0] > far[1] > far[2]
+    assert far[2] < 1e-5
+
+
+@BOTH
+@pytest.mark.parametrize("c", [1e-3, 7.0, 1e3])
+def test_outcomes_in_another_unit_are_the_same_evidence(feedback: str, c: float) -> None:
+    """y -> c y with |theta| <= c: theta_hat follows, V is divided by c^2, the slope stays."""
+    seen = data(40)
+    scaled = []
+    for s in seen:
+        assert s.outcome.reward is not None
+        assert s.outcome.vector is not None
+        scaled.append(replace(s, outcome=Outcome(c * s.outcome.reward, c * s.outcome.vector)))
+    one, model = after(Learner(weighting="learned", feedback=feedback), seen)
+    other, scaled_model = after(Learner(weighting="learned", feedback=feedback, norm_bound=c), scaled)
+    np.testing.assert_allclose(other.theta, c * one.theta, rtol=1e-9)
+    np.testing.assert_allclose(other.V, one.V / c**2, rtol=1e-9)
+    np.testing.assert_allclose(scaled_model.slope, model.slope, rtol=1e-9)
+    np.testing.assert_allclose(scaled_model.inflation, model.inflation, rtol=1e-9)
+
+
+def remeasured(seen: list[Seen], Q: FloatArray) -> list[Seen]:
+    """Metrics Q y instead of y; users value the same things."""
+    new = []
+    for s in seen:
+        o = s.offer
+        assert o.maps is not None
+        assert s.outcome.vector is not None
+        offer = replace(o, maps=Q @ o.maps, preference=np.linalg.solve(Q.T, np.asarray(o.preference)))
+        new.append(Seen(offer, s.action, Outcome(s.outcome.reward, Q @ s.outcome.vector)))
+    return new
+
+
+@pytest.mark.parametrize(
+    "Q",
+    [np.diag([1.0, 1e-3, 1e4]), np.eye(3)[[2, 0, 1]], np.diag([1.0, -1.0, 1.0])],
+    ids=["units", "order", "signs"],
+)
+def test_units_order_and_signs_of_the_metrics_do_not_matter(Q: FloatArray) -> None:
+    learner = Learner(weighting="learned", feedback="vector")
+    seen = data(40)
+    one, model = after(learner, seen)
+    other, same_model = after(learner, remeasured(seen, Q))
+    np.testing.assert_allclose(other.V, one.V, rtol=1e-8)
+    np.testing.assert_allclose(other.theta, one.theta, rtol=1e-7)
+    np.testing.assert_allclose(same_model.slope, model.slope, rtol=1e-8)
+    np.testing.assert_allclose(
+        noise_estimation.reward_noise_learned(same_model, remeasured(seen, Q)[0].offer),
+        noise_estimation.reward_noise_learned(model, seen[0].offer),
+        rtol=1e-8,
+    )
+
+
+@BOTH
+def test_without_contexts_there_is_one_bin_and_no_slope(feedback: str) -> None:
+    learner = Learner(weighting="learned", feedback=feedback)
+    without = [replace(s, offer=replace(s.offer, context=None)) for s in data(30)]
+    equal = [replace(s, offer=replace(s.offer, context=np.array([3.0, 4.0]))) for s in data(30)]
+    for seen, feature in ((without, 0.0), (equal, np.log(6.0))):
+        _, model = after(learner, seen)
+        assert float(model.slope) == pytest.approx(0.0, abs=1e-12)
+        assert float(model.centre) == pytest.approx(feature)
+        assert (
+            np.count_nonzero(
+                noise_estimation.absorb_learned(model).sf + noise_estimation.absorb_learned(model).n.sum((-3, -2))
+            )
+            == 1
+        )
+
+
+@BOTH
+def test_the_regression_is_finite_and_never_below_its_penalty_from_the_first_observation(feedback: str) -> None:
+    learner = Learner(weighting="learned", feedback=feedback)
+    for n in range(6):
+        state, model = after(learner, data(n))
+        assert (np.linalg.eigvalsh(state.V) >= learner.ridge_penalty * (1 - 1e-12)).all()
+        for name, array in to_arrays(model).items():
+            assert np.isfinite(array).all(), name
+        assert float(model.inflation) >= 1.0
+
+
+def test_slope_and_covariances_are_recovered() -> None:
+    """Bounds of six standard errors, in 1 + 3 * 6 numbers: a false alarm once in 10^7 choices of the seed.
+
+    The slope's standard error is sqrt(2 / (M n Var f)); that of an entry of the whitened covariance is sqrt(2 / N).
+    """
+    n = 6000
+    _, model = after(Learner(weighting="learned", feedback="vector"), data(n, slope=1.5))
+    f = np.log1p([np.linalg.norm(np.asarray(s.offer.context)) for s in data(n)])
+    assert abs(float(model.slope) - 1.5) < 6 * np.sqrt(2 / (SHAPE.M * n * f.var()))
+    level = np.exp(1.5 * float(model.centre))
+    for k in range(SHAPE.K):
+        W = model.whitening[0, k] * np.sqrt(level)
+        N = float(noise_estimation.absorb_learned(model).n[0, k].sum())
+        assert np.abs(W @ problem()[1][k] @ W.T - np.eye(3)).max() < 6 * np.sqrt(2 / N)
+
+
+def test_the_noise_of_each_users_reward_is_recovered() -> None:
+    """Fixed preferences: relative error of a variance sqrt(2 / N), six of them; once in 10^7 choices of the seed."""
+    maps, covariance = problem()
+    preferences = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])
+    seen = []
+    for s in data(4000, loud=0.0):
+        p = preferences[int(s.offer.user)]
+        assert s.outcome.vector is not None
+        offer = replace(s.offer, features=np.swapaxes(maps, -1, -2) @ p, preference=p)
+        seen.append(Seen(offer, s.action, Outcome(np.asarray(p @ s.outcome.vector), s.outcome.vector)))
+    _, model = after(Learner(weighting="learned", feedback="reward"), seen)
+    N = noise_estimation.absorb_learned(model).n.sum(-1)  # (H, K)
+    for h, p in enumerate(preferences):
+        true = np.einsum("m,kmn,n->k", p, covariance, p)
+        found = noise_estimation.reward_noise_learned(model, replace(seen[0].offer, context=None, user=h)) ** 2
+        # With no context at all the feature is 0 for every observation.
+        assert (np.abs(found / true - 1) < 6 * np.sqrt(2 / N[h])).all()
+
+
+def test_the_offer_is_seen_with_the_estimated_noise() -> None:
+    learner = Learner(weighting="learned", feedback="vector")
+    _, model = after(learner, data(50))
+    offer = data(1, seed=9)[0].offer
+    p, f = np.asarray(offer.preference), np.log1p(np.linalg.norm(np.asarray(offer.context)))
+    Sigma = np.linalg.inv(precisions(model)[0])
+    scale = np.exp(float(model.slope) * (f - float(model.centre)))
+    seen = learner.view(offer, model)
+    assert seen.sigma is not None
+    np.testing.assert_allclose(seen.sigma, np.sqrt(np.einsum("m,kmn,n->k", p, Sigma, p) * scale), rtol=1e-10)
+    assert same(replace(seen, sigma=None), offer)
+
+
+def test_before_any_data_the_noise_is_the_guess() -> None:
+    for feedback, want in (("vector", 2.0 * np.sqrt(0.5)), ("reward", 2.0)):
+        learner = Learner(weighting="learned", feedback=feedback, noise_guess=4.0)
+        offer = replace(data(1)[0].offer, preference=np.array([0.5, 0.5, 0.0]))
+        seen = learner.view(offer, start(learner)[1])
+        np.testing.assert_allclose(np.asarray(seen.sigma), want)
+
+
+@BOTH
+def test_what_an_offer_says_about_its_noise_is_never_read(feedback: str) -> None:
+    policy = make("dri_med" if feedback == "vector" else "dri_med_reward", weighting="learned")
+    it = world(seeds=range(5), episodes=15)
+    state: Any = policy.init(it.shape, (5,))
+    for step in steps(policy, it):
+        lie = replace(
+            step.offer,
+            sigma=None if step.number % 2 else np.full((5, SMALL.K), 1e-3),
+            whitening=None if step.number % 2 else np.full((5, SMALL.K, SMALL.M, SMALL.M), np.nan),
+            scale=None if step.number % 3 else np.full(5, 1e6),
+        )
+        assert same(policy.decide(state, lie, step.draws), step.decision)
+        state = policy.update(state, lie, step.decision, step.outcome)
+        assert same(state, step.after)
+
+
+def members(shape: tuple[int, ...], value: Any) -> Any:
+    """Stacked singles as a batch."""
+    cut = {f.name: [getattr(v, f.name) for v in value] for f in fields(value[0])}
+    return type(value[0])(
+        **{
+            k: v[0] if isinstance(v[0], int) or v[0] is None else np.stack(v).reshape(*shape, *v[0].shape)
+            for k, v in cut.items()
+        }
+    )
+
+
+@BOTH
+def test_a_batch_is_its_members_bit_for_bit_whether_refitted_or_not(
+    feedback: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noise_estimation, "EVERY_TIME", 10)
+    monkeypatch.setattr(noise_estimation, "GROWTH", 1.3)
+    monkeypatch.setattr(noise_estimation, "FEWEST_RECENT", 4)
+    monkeypatch.setattr("math.isqrt", lambda _: 4)
+    learner = Learner(weighting="learned", feedback=feedback)
+    streams = [data(50, seed=s) for s in range(6)]
+    alone = [after(learner, seen) for seen in streams]
+    together = start(learner, (2, 3))
+    for now in zip(*streams, strict=True):
+        user = np.array([int(s.offer.user) for s in now]).reshape(2, 3)
+        offer = replace(members((2, 3), [replace(s.offer, user=0) for s in now]), user=user)
+        action = np.array([int(s.action) for s in now]).reshape(2, 3)
+        outcome = members((2, 3), [s.outcome for s in now])
+        state, model = learner.observe(*together, offer, action, outcome)
+        assert model is not None
+        together = state, model
+        sigma = np.asarray(learner.view(offer, model).sigma)
+    assert 0 < together[1].waiting < 4
+    assert together[1].refitted < together[1].seen
+    for i, (state, model) in enumerate(alone):
+        where = np.unravel_index(i, (2, 3))
+        for mine, all_of_them in ((state, together[0]), (model, together[1])):
+            arrays = to_arrays(all_of_them)
+            for name, array in to_arrays(mine).items():
+                theirs = arrays[name] if arrays[name].ndim == 0 else arrays[name][where]
+                assert np.array_equal(array, theirs), name
+        assert np.array_equal(np.asarray(learner.view(streams[i][-1].offer, model).sigma), sigma[where])
+
+
+@BOTH
+def test_a_stored_state_goes_on_as_before(feedback: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noise_estimation, "EVERY_TIME", 10)
+    learner = Learner(weighting="learned", feedback=feedback)
+    policy = make("dri_med" if feedback == "vector" else "dri_med_reward", weighting="learned")
+    assert isinstance(policy, Policy)
+    seen = data(60)
+    for cut in (0, 7, 45):
+        state, model = after(learner, seen[:cut])
+        whole = replace(policy.init(SHAPE), evidence=Evidence(state, model))
+        loaded = from_arrays(policy.init(SHAPE), {k: v.copy() for k, v in to_arrays(whole).items()})
+        kept = loaded.evidence
+        assert kept.noise is not None
+        assert same(kept.noise, model)
+        ends = [after(learner, seen[cut:], known) for known in ((state, model), (kept.ridge, kept.noise))]
+        assert same(ends[0][0], ends[1][0])
+        assert same(ends[0][1], ends[1][1])
+
+
+@BOTH
+def test_an_episode_learned_at_once_is_its_users_one_after_the_other(
+    feedback: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noise_estimation, "EVERY_TIME", 7)
+    policy = make("dri_med" if feedback == "vector" else "dri_med_reward", weighting="learned")
+    assert isinstance(policy, Policy)
+    it = world(seeds=range(4), episodes=8)
+    state = other = policy.init(it.shape, (4,))
+    for block in it.blocks():
+        for episode in range(block.episodes):
+            offers = block.offers(episode)
+            draws = np.random.default_rng(episode).random((4, SMALL.H, 1))
+            decision = policy.decide(state, offers, draws)
+            outcome = block.respond(episode, decision.action)
+            assert outcome.reward is not None
+            assert outcome.vector is not None
+            state = policy.observe(policy.commit(state, offers, decision), offers, decision.action, outcome)
+            before = other
+            for h in range(SMALL.H):
+                at = slice(h, h + 1)
+                offer = block.offers(episode, at)
+                one = policy.decide(before, offer, draws[:, at])
+                assert np.array_equal(one.probabilities, decision.probabilities[:, at])
+                mine = Outcome(outcome.reward[:, at], outcome.vector[:, at])
+                other = policy.observe(policy.commit(other, offer, one), offer, one.action, mine)
+            assert same(state.evidence.noise, other.evidence.noise)
+            assert same(state.evidence.ridge, other.evidence.ridge)
+
+
+@BOTH
+def test_an_outcome_that_is_taken_out_again_leaves_nothing_behind(feedback: str) -> None:
+    learner = Learner(weighting="learned", feedback=feedback)
+    seen = data(40)
+    wrong = data(1, seed=5)[0]
+    never = noise_estimation.absorb_learned(after(learner, seen)[1])
+    state, model = after(learner, [*seen[:20], wrong, *seen[20:]])
+    state, less = learner.forget(state, model, wrong.offer, wrong.action, wrong.outcome)
+    assert less is not None
+    model = less
+    assert model.seen == never.seen
+    assert np.array_equal(model.n, never.n)
+    np.testing.assert_allclose(model.moments, never.moments, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(model.sf, never.sf, rtol=1e-12, atol=1e-12)
+    amended, plain = learner.converge(state, model), learner.converge(*after(learner, seen))
+    np.testing.assert_allclose(amended[0].theta, plain[0].theta, rtol=1e-5)
+    np.testing.assert_allclose(amended[0].V, plain[0].V, rtol=1e-5)
+
+
+@BOTH
+def test_forgetting_everything_is_knowing_nothing(feedback: str) -> None:
+    learner = Learner(weighting="learned", feedback=feedback)
+    seen = data(3)
+    known = after(learner, seen)
+    for one in seen:
+        state, less = learner.forget(*known, one.offer, one.action, one.outcome)
+        assert less is not None
+        known = state, less
+    np.testing.assert_allclose(known[0].V, np.eye(2))
+    assert not known[1].n.any()
+    assert not known[1].moments.any()
+    assert same(*(replace(after(learner, data(9), k)[1], mapped=None, maps=None) for k in (known, start(learner))))
+
+
+def test_what_was_never_counted_in_cannot_be_taken_out() -> None:
+    learner = Learner(weighting="learned", feedback="reward")
+    known = after(learner, data(3))
+    other = data(1, seed=7)[0]
+    with pytest.raises(InputError, match="only if it was counted in"):
+        learner.forget(*known, replace(other.offer, context=np.array([1e5, 0.0])), other.action, other.outcome)
+
+
+def test_with_vector_feedback_an_arm_keeps_its_map() -> None:
+    learner = Learner(weighting="learned", feedback="vector")
+    seen = data(10)
+    arm = int(seen[3].action)
+    maps = np.array(seen[3].offer.maps)
+    maps[arm, 0, 0] += 0.1
+    moved = replace(seen[3], offer=replace(seen[3].offer, maps=maps))
+    with pytest.raises(InputError, match=rf"one map Phi\(a\) per arm; arm {arm} had another one before"):
+        after(learner, [moved], after(learner, seen))
+    maps[arm, 0, 0] -= 0.1 * (1 - 1e-13)  # as good as equal
+    after(learner, [replace(moved, offer=replace(moved.offer, maps=maps))], after(learner, seen))
+    after(Learner(weighting="learned", feedback="reward"), [*seen, moved])
+
+
+def test_contexts_beyond_the_grid_share_the_last_bin_and_weights_stay_bounded() -> None:
+    learner = Learner(weighting="learned", feedback="vector")
+    far = [
+        replace(s, offer=replace(s.offer, context=np.array([10.0 ** (5 + 3 * (i % 30)), 0.0])))
+        for i, s in enumerate(data(60))
+    ]
+    _, model = after(learner, far)
+    n = noise_estimation.absorb_learned(model).n.sum((-3, -2))
+    assert n[-1] == 58
+    assert n.sum() == 60
+    sigma = np.array([learner.view(s.offer, model).sigma for s in far])
+    ratio = sigma.max(0) / sigma.min(0)
+    assert (ratio <= np.exp(noise_estimation.LOG_WEIGHT_LIMIT) * 20).all()
+
+
+def test_the_inflation_fades_as_the_data_grow() -> None:
+    learner = Learner(weighting="learned", feedback="vector")
+    known, values = start(learner), []
+    seen = data(800)
+    for low, high in ((0, 10), (10, 30), (30, 100), (100, 800)):
+        known = after(learner, seen[low:high], known)
+        values.append(float(known[1].inflation))
+        assert learner.fit(*known, np.zeros(3), 1).inflation is known[1].inflation
+    assert values[0] > values[1] > values[2] > values[3]
+    assert values[3] < 1.03
+
+
+def fails(n: int, feedback: str, *, runs: int = 2000, loud: float = 5.0) -> tuple[float, float, float]:
+    """How often a margin lies beyond its one-sided 99 % bound, with and without inflation, and the mean inflation.
+
+    Each run has its own instance of the paper's size, arms are pulled at random, one margin per run is looked at.
+    """
+    K, M, d, H = 5, 4, 4, 5
+    rng = np.random.default_rng(n)
+    theta = rng.standard_normal((runs, d))
+    theta /= np.linalg.norm(theta, axis=-1, keepdims=True)
+    maps = rng.standard_normal((runs, K, M, d))
+    maps /= np.linalg.norm(maps, axis=-1, keepdims=True)
+    root = rng.standard_normal((runs, K, M, M)) / np.sqrt(M)
+    p = rng.dirichlet(np.full(M, 0.5), (runs, H))
+    learner = Learner(weighting="learned", feedback=feedback)
+    state: Any = learner.init(Shape(d=d, K=K, M=M, H=H), (runs,))
+    model: Any = learner.init_noise(Shape(d=d, K=K, M=M, H=H), (runs,))
+    every = np.arange(runs)
+    for i in range(n):
+        h = i % H
+        arm = rng.integers(K, size=runs)
+        context = loud * rng.random((runs, 1)) * rng.standard_normal((runs, 2))
+        scale = 0.1 * (1 + np.linalg.norm(context, axis=-1))
+        noise = np.matvec(root[every, arm], rng.standard_normal((runs, M)))
+        y = np.matvec(maps[every, arm], theta) + np.sqrt(scale)[:, None] * noise
+        x = np.matvec(np.swapaxes(maps, -1, -2), p[:, h, None, :])
+        offer = Offer(features=x, control=np.eye(K)[0], maps=maps, preference=p[:, h], context=context, user=h)
+        state, model = learner.observe(state, model, offer, arm, Outcome(np.vecdot(p[:, h], y), y))
+    w = np.matvec(np.swapaxes(maps[:, 1] - maps[:, 0], -1, -2), p[:, 0])
+    z = np.vecdot(w, state.theta - theta) / np.sqrt(np.vecdot(w, np.matvec(state.V_inv, w)))
+    return (
+        float((z > 2.326 * np.sqrt(model.inflation)).mean()),
+        float((z > 2.326).mean()),
+        float(model.inflation.mean()),
+    )
+
+
+@pytest.mark.parametrize(("feedback", "n"), [("vector", 30), ("vector", 100), ("reward", 30), ("reward", 100)])
+def test_inflated_intervals_fail_about_as_often_as_they_say(feedback: str, n: int) -> None:
+    """Nominal 1 %. A true rate of 1.2 % is flagged for less than one seed in 10^4; so rarely is one of 4 % let by."""
+    inflated, plain, inflation = fails(n, feedback)
+    assert inflated <= 0.0225
+    assert inflated <= plain
+    assert 1.0 < inflation < 2.5
+
+
+def test_without_inflation_early_intervals_would_fail_too_often() -> None:
+    """At n = 15 plain ones fail in 4 % of the runs, inflated ones in 1.3 %: flagged for less than one seed in 10^4."""
+    inflated, plain, _ = fails(15, "vector")
+    assert plain > 0.022
+    assert inflated < 0.75 * plain
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"noise_guess": 0.0}, "noise_guess must be positive and finite, got 0.0"),
+        ({"noise_guess": np.nan}, "noise_guess must be positive and finite, got nan"),
+        ({"noise_guess": np.inf}, "noise_guess must be positive and finite, got inf"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Learner(**settings)
+
+
+def test_evidence_that_cannot_be_used_is_refused() -> None:
+    seen = data(1)[0]
+    vector, reward = (Learner(weighting="learned", feedback=f) for f in FEEDBACKS)
+    with pytest.raises(InputError, match="needs the offer's preference"):
+        vector.view(replace(seen.offer, preference=None), start(vector)[1])
+    with pytest.raises(InputError, match="kept for 2 users, numbered from 0; got user 2"):
+        reward.view(replace(seen.offer, user=2), start(reward)[1])
+    with pytest.raises(InputError, match="kept for 2 users, numbered from 0; got user 5"):
+        after(reward, [replace(seen, offer=replace(seen.offer, user=np.array(5)))])
+    for bad in (
+        replace(seen, outcome=Outcome(np.asarray(np.nan), np.full(3, np.nan))),
+        replace(seen, offer=replace(seen.offer, context=np.array([np.inf, 0.0]))),
+    ):
+        for learner in (vector, reward):
+            with pytest.raises(InputError, match="must be finite"):
+                after(learner, [bad])
+    with pytest.raises(InputError, match="start it with `init_noise`"):
+        vector.observe(vector.init(SHAPE), None, seen.offer, seen.action, seen.outcome)
+
+
+LEARNED = {
+    "vector": make("dri_med", weighting="learned"),
+    "reward": make("dri_med_reward", weighting="learned"),
+    "index": make("dri_imed", weighting="learned"),
+    "certain": make("dri_med", weighting="learned", guard="certain"),
+    "Thompson sampling": make("w_ts", weighting="learned"),
+}
+CLAIMS: dict[str, Callable[..., None]] = {
+    name: claim
+    for name, claim in vars(contract).items()
+    if name.startswith("test_") and list(inspect.signature(claim).parameters) == ["policy"]
+}
+
+
+# One pass at a time depends on the order of the outcomes: who needs it not to lets every fit converge.
+ORDER_FREE = (
+    contract.test_an_outcome_that_comes_late_teaches_what_it_would_have_taught_in_time,
+    contract.test_an_outcome_can_be_taken_back_episodes_later,
+)
+
+
+@pytest.mark.parametrize("policy", LEARNED.values(), ids=LEARNED)
+@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
+def test_the_contract_of_every_policy_is_kept(policy: Policy, claim: Callable[..., None]) -> None:
+    if claim in ORDER_FREE:
+        assert isinstance(policy.learner, Learner)
+        policy = replace(policy, learner=replace(policy.learner, refits="converged"))
+    claim(policy)
+
+
+@pytest.mark.parametrize("policy", LEARNED.values(), ids=LEARNED)
+@pytest.mark.parametrize("instance", contract.AWKWARD.values(), ids=contract.AWKWARD)
+def test_awkward_problems_are_no_problem(policy: Policy, instance: Any) -> None:
+    contract.test_awkward_problems_are_no_problem(policy, instance)
+
+
+@pytest.mark.parametrize("policy", LEARNED.values(), ids=LEARNED)
+@pytest.mark.parametrize("reward_noise", [1e-8, 1e8])
+def test_extreme_noise_leaves_everything_finite(policy: Policy, reward_noise: float) -> None:
+    contract.test_extreme_noise_leaves_everything_finite(policy, reward_noise)
+
+
+@BOTH
+def test_with_a_discount_older_outcomes_count_less(feedback: str) -> None:
+    """Three episodes at discount 0.5 are the sums of each with the weights 1/4, 1/2 and 1."""
+    learner = Learner(weighting="learned", feedback=feedback, discount=0.5, refits="converged")
+    seen = data(30)
+    known = learner.start(SHAPE)
+    for episode in range(3):
+        known = learner.age(known)
+        for one in seen[10 * episode : 10 * (episode + 1)]:
+            known = learner.add(known, one.offer, one.action, one.outcome)
+    late = learner.start(SHAPE)
+    for i, one in enumerate(seen):
+        late = learner.add(late, one.offer, one.action, one.outcome, 2 - i // 10)
+    assert known.noise is not None
+    assert late.noise is not None
+    mine, its = noise_estimation.absorb_learned(known.noise), noise_estimation.absorb_learned(late.noise)
+    np.testing.assert_allclose(mine.n, its.n, rtol=1e-12)
+    assert float(mine.n.sum()) == pytest.approx(10 * (1 + 0.5 + 0.25))
+    np.testing.assert_allclose(mine.moments, its.moments, rtol=1e-10, atol=1e-12)
+    a, b = (learner.ready(e) for e in (known, late))
+    np.testing.assert_allclose(a.ridge.theta, b.ridge.theta, rtol=1e-6)

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drimed.numerics import compiled as kernels
+from drimed.numerics.compiled import Kernel, kernel
+
+
+def test_a_kernel_treats_each_member_alone() -> None:
+    scope: dict[str, Any] = {}
+    # Code without a file cannot be cached on disk: it is compiled in memory instead.
+    exec("def body(x, total):\n    total[0] = 0.0\n    for v in x:\n        total[0] += v\n", scope)
+    total = kernel("void(f8[:], f8[:])", "(k)->()")(scope["body"])
+    assert float(total(np.array([1.0, 2.0, 3.0]))) == 6.0
+    assert total(np.ones((2, 3, 4))).tolist() == [[4.0] * 3] * 2
+
+
+PLAY = """
+import sys
+from drimed import Setting, World, authors_instance, make, quantile_control, simulate
+instance = authors_instance()
+world = World(instances=[instance], seeds=[0, 1], controls=[quantile_control(instance)], setting=Setting(episodes=5))
+for name in sys.argv[1:]:
+    print(name, simulate(make(name), world).total("regret").sum())
+"""
+
+
+def test_processes_that_compile_at_the_same_time_do_not_spoil_each_others_cache(tmp_path: Path) -> None:
+    """Three fresh processes in different orders, then one that loads what they left: the same numbers from all."""
+    names = ["dri_med", "published_dri_med", "lin_med"]
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    orders = [names, names[::-1], [names[1], names[2], names[0]]]
+    started = [
+        subprocess.Popen([sys.executable, "-c", PLAY, *order], env=environment, stdout=subprocess.PIPE, text=True)
+        for order in orders
+    ]
+    said = [sorted(process.communicate(timeout=300)[0].splitlines()) for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0]
+    later = subprocess.run(
+        [sys.executable, "-c", PLAY, *names], env=environment, capture_output=True, text=True, check=False
+    )
+    assert later.returncode == 0, later.stderr
+    assert len(said[0]) == 3
+    assert all(lines == sorted(later.stdout.splitlines()) for lines in said)
+
+
+CHANGED = """
+import importlib, pathlib, sys
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+print(importlib.import_module("uses").twice(np.array([1.0, 2.0])).tolist())
+"""
+
+USES = """
+from drimed.linear.kernel import kernel
+from steps import step
+
+
+@kernel("void(f8[:], f8[:])", "(k)->(k)")
+def twice(x, y):
+    for i in range(x.shape[0]):
+        y[i] = step(x[i])
+"""
+
+STEPS = """
+from drimed.linear.kernel import helper
+
+
+@helper
+def step(x):
+    return inner(x) + 0.0
+
+
+@helper
+def inner(x):
+    return {factor} * x
+"""
+
+
+def test_a_cached_kernel_is_compiled_again_when_a_helper_in_another_file_has_changed(tmp_path: Path) -> None:
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    (tmp_path / "uses.py").write_text(USES)
+    said = []
+    for factor in ("2.0", "3.0"):
+        (tmp_path / "steps.py").write_text(STEPS.format(factor=factor))
+        done = subprocess.run(
+            [sys.executable, "-B", "-c", CHANGED, str(tmp_path)],
+            env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout.strip())
+    assert said == ["[2.0, 4.0]", "[3.0, 6.0]"]
+
+
+BODY = """
+def body(x, total):
+    total[0] = 0.0
+    for v in x:
+        total[0] += v
+"""
+
+
+def total_of(body: Any) -> Kernel:
+    return kernel("void(f8[:], f8[:])", "(k)->()")(body)
+
+
+def test_compiling_is_told_once_and_loading_what_was_compiled_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, kernels.__name__)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "summing_up.py").write_text(BODY, encoding="utf-8")
+    body = import_module("summing_up").body
+
+    def told() -> list[str]:
+        caplog.clear()
+        monkeypatch.setattr(kernels, "_SAID", threading.Event())  # as a new process
+        made = total_of(body)
+        assert float(made(np.array([1.0, 2.0]))) == 3.0
+        assert float(made(np.array([3.0, 4.0]))) == 7.0
+        return [record.message for record in caplog.records]
+
+    assert told() == [kernels.COLD]
+    assert told() == []
+
+
+def test_without_a_place_for_its_cache_it_is_told_that_every_process_compiles(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, kernels.__name__)
+    monkeypatch.setattr(kernels, "_SAID", threading.Event())
+    for _ in range(2):
+        scope: dict[str, Any] = {}
+        exec(BODY, scope)
+        total_of(scope["body"])(np.ones(2))
+    assert [record.message for record in caplog.records] == [kernels.UNCACHED]
+
+
+def test_the_time_that_a_thread_spends_on_kernels_is_counted_there_and_nowhere_else() -> None:
+    scope: dict[str, Any] = {}
+    exec(BODY, scope)
+    made, before, seen = total_of(scope["body"]), kernels.spent(), list[kernels.Spent]()
+
+    def use() -> None:
+        made(np.ones(2))
+        seen.append(kernels.spent())
+        made(np.ones(3))
+        seen.append(kernels.spent())
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert seen[0].clock > 0
+    assert seen[0].processor > 0
+    assert seen[1] == seen[0], "a kernel that is there costs nothing"
+    assert kernels.spent() == before

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drimed.errors import InputError
+from drimed.numerics import probability
+from drimed.numerics.arrays import FloatArray
+
+LOG_WEIGHTS = st.floats(-1e300, 0.0) | st.sampled_from([0.0, -1.0, -745.0, -1e4])
+
+
+@st.composite
+def distributions(draw: st.DrawFn) -> FloatArray:
+    """(K,), with zeros and tiny masses; sums to 1 up to round-off."""
+    parts = draw(
+        st.lists(st.sampled_from([0.0, 1e-300, 1e-12, 0.1, 1.0]) | st.floats(0.0, 1.0), min_size=1, max_size=8)
+    )
+    parts[draw(st.integers(0, len(parts) - 1))] = 1.0
+    p = np.array(parts)
+    return p / p.sum()
+
+
+def test_one_hot_puts_all_mass_on_one_arm() -> None:
+    assert probability.one_hot(np.array([2, 0]), 3).tolist() == [[0, 0, 1], [1, 0, 0]]
+
+
+def test_uniform_shares_among_the_allowed() -> None:
+    assert probability.uniform((2, 4)).tolist() == [[0.25] * 4] * 2
+    assert probability.uniform((2, 4), np.array([True, False, True, False])).tolist() == [[0.5, 0, 0.5, 0]] * 2
+
+
+def test_ties_go_to_the_lowest_allowed_index() -> None:
+    values = np.array([3.0, 3.0, 1.0, 1.0])
+    assert int(probability.best(values)) == 0
+    assert int(probability.least(values)) == 2
+    mask = np.array([False, True, False, True])
+    assert int(probability.best(values, mask)) == 1
+    assert int(probability.least(values, mask)) == 3
+
+
+@given(q=distributions(), data=st.data())
+def test_weighted_is_a_distribution_on_the_support_of_q(q: FloatArray, data: st.DataObject) -> None:
+    log_weight = np.array(data.draw(st.lists(LOG_WEIGHTS, min_size=len(q), max_size=len(q))))
+    p = probability.weighted(q, log_weight)
+    assert (p >= 0).all()
+    assert p.sum() == pytest.approx(1.0, abs=1e-14)
+    assert not p[q == 0].any()
+    # Whoever has mass and the largest weight keeps mass.
+    assert p[np.where(q > 0, log_weight, -np.inf).argmax()] > 0
+
+
+@given(q=distributions(), shift=st.floats(-1e6, 1e6), data=st.data())
+def test_a_common_shift_of_the_log_weights_changes_nothing(q: FloatArray, shift: float, data: st.DataObject) -> None:
+    log_weight = np.array(data.draw(st.lists(st.floats(-30.0, 0.0), min_size=len(q), max_size=len(q))))
+    # The shift itself rounds the weights to a few units of 1e6 eps.
+    np.testing.assert_allclose(
+        probability.weighted(q, log_weight + shift), probability.weighted(q, log_weight), rtol=1e-8, atol=1e-300
+    )
+
+
+def test_weighted_matches_the_formula() -> None:
+    q, f = np.array([0.2, 0.3, 0.5]), np.array([1.0, 0.5, 0.25])
+    np.testing.assert_allclose(probability.weighted(q, np.log(f)), q * f / (q * f).sum(), rtol=1e-15)
+
+
+@given(p=distributions(), u=st.floats(0.0, 1.0, exclude_max=True) | st.sampled_from([0.0, 1.0 - 2.0**-53]))
+def test_sample_returns_the_arm_whose_interval_holds_the_draw(p: FloatArray, u: float) -> None:
+    arm = int(probability.sample(p, np.asarray(u)))
+    assert p[arm] > 0
+    assert p[:arm].sum() <= u + 1e-14
+    assert u < p[: arm + 1].sum() + 1e-14
+
+
+def test_a_draw_on_the_border_belongs_to_the_next_arm() -> None:
+    p = np.array([0.25, 0.25, 0.5])
+    assert probability.sample(p, np.array([0.0, 0.25, 0.5])).tolist() == [0, 1, 2]
+    assert int(probability.sample(np.array([0.0, 1.0]), np.asarray(0.0))) == 1
+
+
+def test_sample_has_the_frequencies_of_p_on_evenly_spread_draws() -> None:
+    p = np.array([0.1, 0.0, 0.4, 0.5])
+    u = (np.arange(1000) + 0.5) / 1000
+    arms = probability.sample(np.broadcast_to(p, (1000, 4)), u)
+    assert np.bincount(arms, minlength=4).tolist() == [100, 0, 400, 500]
+
+
+def test_a_mask_without_arms_is_refused() -> None:
+    with pytest.raises(InputError, match="available must leave at least one arm"):
+        probability.check_mask(np.array([[True, False], [False, False]]))
+    mask = np.array([[True, False], [False, True]])
+    assert probability.check_mask(mask) is mask

@@ -1,0 +1,341 @@
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drimed.errors import ConfigError, InputError, UnknownNameError
+from drimed.models.offer import Offer, Outcome, Shape, make_offer
+from drimed.numerics.arrays import FloatArray
+from drimed.policies.guards.base import UNCHANGED, Draw
+from drimed.policies.published import READINGS, PublishedDri, PublishedState, reading
+from drimed.policies.registry import make
+from tests.examples import same
+from tests.worlds import SMALL, steps, world
+
+PAPER = Shape(d=4, K=5, M=4, H=10)
+LAMBDA = 1.92**2
+
+
+def offers(shape: Shape = PAPER, *, sigma: float | None = None) -> Offer:
+    """All users of an episode: (H, K, d), with a one-hot control each."""
+    rng = np.random.default_rng(0)
+    return make_offer(
+        features=rng.standard_normal((shape.H, shape.K, shape.d)),
+        control=np.eye(shape.K)[rng.integers(0, shape.K, shape.H)],
+        sigma=np.full((shape.H, shape.K), sigma) if sigma else rng.uniform(0.5, 2.0, (shape.H, shape.K)),
+    )
+
+
+def user(all_users: Offer, h: int) -> Offer:
+    assert all_users.sigma is not None
+    return make_offer(features=all_users.features[h], control=all_users.control[h], sigma=all_users.sigma[h], user=h)
+
+
+def chose(arm: int, K: int) -> Draw:
+    return Draw(np.asarray(arm), np.eye(K)[arm], np.asarray(UNCHANGED))
+
+
+def after_data(policy: PublishedDri, n: int = 20) -> PublishedState:
+    rng = np.random.default_rng(1)
+    state = policy.begin_episode(policy.init(PAPER), offers())
+    for h in range(n):
+        offer = user(offers(), h % 10)
+        state = policy.update(state, offer, chose(h % 5, 5), Outcome(np.asarray(rng.standard_normal())))
+    return state
+
+
+def duals(policy: PublishedDri, episodes: int) -> list[float]:
+    """nu after each of `episodes` in which every decision is estimated to violate: no outcome ever comes."""
+    state, seen = policy.init(PAPER), []
+    for _ in range(episodes):
+        state = policy.begin_episode(state, offers())
+        for h in range(10):
+            state = policy.commit(state, user(offers(), h), chose(0, 5))
+        seen.append(float(state.nu))
+    return seen
+
+
+def test_as_coded_the_dual_rises_alike_in_every_episode() -> None:
+    """(1 - 1/9) sum_{h <= 10} h^-1/2 = 4.463, again and again: the step restarts."""
+    rise = (1 - 1 / 9) * float(sum(h**-0.5 for h in range(1, 11)))
+    assert rise == pytest.approx(4.463, abs=5e-4)
+    np.testing.assert_allclose(duals(PublishedDri(reading="code"), 3), [rise, 2 * rise, 3 * rise])
+
+
+def test_as_printed_the_step_shrinks_with_the_episode() -> None:
+    rise = (1 - 1 / 9) * float(sum(h**-0.5 for h in range(1, 11)))
+    want = 1.0 + rise * np.cumsum(np.arange(1, 4) ** -0.5)  # nu_0 = 1 in Table 2
+    np.testing.assert_allclose(duals(PublishedDri(reading="printed"), 3), want)
+
+
+def test_the_dual_settles_where_a_share_of_decisions_is_estimated_to_violate() -> None:
+    """It falls by rho = eps / (1 - eps) where nothing violates, and never below zero; at eps = 1/2 it cannot rise."""
+    policy = PublishedDri(tolerance=0.2, initial_dual=1.0)
+    state = replace(policy.begin_episode(policy.init(PAPER), offers()), tau=np.asarray(-1.0))
+    state = policy.commit(state, user(offers(), 0), chose(0, 5))
+    assert float(state.nu) == pytest.approx(1.0 - 0.25)
+    state = policy.commit(replace(state, nu=np.asarray(0.01)), user(offers(), 1), chose(0, 5))
+    assert float(state.nu) == 0.0
+    assert duals(PublishedDri(tolerance=0.5), 2) == [0.0, 0.0]
+
+
+def test_the_matrix_is_discounted_and_the_sum_is_not() -> None:
+    policy = PublishedDri(discount=0.9)
+    before = after_data(policy)
+    state = before
+    for n in range(1, 6):
+        state = policy.begin_episode(state, offers())
+        np.testing.assert_allclose(state.ridge.V, 0.9**n * before.ridge.V, rtol=1e-12)
+        assert np.array_equal(state.ridge.b, before.ridge.b)
+        np.testing.assert_allclose(state.ridge.theta, before.ridge.theta / 0.9**n, rtol=1e-12)
+        np.testing.assert_allclose(state.ridge.V @ state.ridge.V_inv, np.eye(4), atol=1e-12)
+        np.testing.assert_allclose(
+            float(state.ridge.logdet), np.linalg.slogdet(state.ridge.V)[1] - 4 * np.log(LAMBDA), atol=1e-10
+        )
+
+
+def test_the_estimate_outgrows_a_truth_of_unit_length() -> None:
+    """I-1: with noise-free rewards theta_hat should stay below |theta| = 1; here it does not."""
+    policy = make("published_dri_med")
+    it = world(seeds=range(4), episodes=400, drift="none")
+    last = None
+    for step in steps(policy, it):
+        last = step
+    assert last is not None
+    assert (np.linalg.norm(policy.theta(last.after), axis=-1) > 2.5).all()  # about l (1 - gamma) / (1 - gamma^l) = 4.1
+
+
+def test_pulls_are_not_discounted() -> None:
+    policy = PublishedDri(step="imed", discount=0.5)
+    state = after_data(policy)
+    assert policy.begin_episode(state, offers()).pulls.tolist() == state.pulls.tolist() == [4.0] * 5
+
+
+def test_the_threshold_is_one_number_for_all_users() -> None:
+    policy = PublishedDri(tolerance=0.1, discount=0.9)
+    state = after_data(policy)
+    begun = policy.begin_episode(state, offers())
+    assert np.shape(begun.tau) == ()
+    all_users = offers()
+    assert all_users.sigma is not None
+    base = np.mean(
+        [
+            sum(all_users.control[h, a] * all_users.features[h, a] / all_users.sigma[h, a] for a in range(5))
+            for h in range(10)
+        ],
+        axis=0,
+    )
+    V, theta = state.ridge.V, state.ridge.theta  # from before the discount
+    inner = np.linalg.slogdet(V)[1] - 2 * 4 * np.log(LAMBDA) + 2 * np.log(100)
+    radius = np.sqrt(max(inner, 0.0)) + 1.92
+    want = 0.9 * (base @ theta + radius * np.sqrt(base @ np.linalg.solve(V, base)))
+    assert float(begun.tau) == pytest.approx(want)
+
+
+@pytest.mark.parametrize("step", ["med", "imed"])
+def test_the_penalty_is_the_dual_times_the_distance_to_the_threshold(step: str) -> None:
+    """With tau far above every bound and equal noise, penalties differ as lower bounds do: the largest bound wins."""
+    policy = PublishedDri(step=step, empirical=0.3, optimal=0.3)
+    state = replace(after_data(policy), nu=np.asarray(1e4), tau=np.asarray(100.0))
+    offer = user(offers(sigma=1.0), 0)
+    fit = policy._fit(state)
+    lower = fit.mean(offer.features) - fit.width(offer.features)
+    p = policy.decide(state, offer, np.array([0.5])).probabilities
+    saturated = fit.leverage(offer.features) > 1
+    assert not saturated.any()
+    assert int(p.argmax()) == int(lower.argmax())
+
+
+def test_it_plays_the_best_ratio_of_signal_to_noise() -> None:
+    """I-2: arm 0 has twice the reward of arm 1 and twenty times its noise."""
+    policy = PublishedDri(empirical=0.99, optimal=0.005, noise_bound=1.0)
+    state = policy.begin_episode(policy.init(Shape(d=2, K=2, M=1, H=1)), offers(Shape(d=2, K=2, M=1, H=1)))
+    ridge = state.ridge
+    known = replace(
+        ridge, V=1e6 * np.eye(2), V_inv=1e-6 * np.eye(2), theta=np.array([1.0, 0.5]), b=np.array([1e6, 5e5])
+    )
+    offer = make_offer(features=np.eye(2), sigma=[2.0, 0.1], control=[1.0, 0.0])
+    p = policy.decide(replace(state, ridge=known, nu=np.asarray(0.0)), offer, np.array([0.5])).probabilities
+    assert p[1] > 0.99
+
+
+def test_with_two_unexplored_arms_the_saturation_step_is_normalised() -> None:
+    policy = PublishedDri(noise_bound=1.0, initial_dual=0.0)
+    shape = Shape(d=2, K=3, M=1, H=1)
+    state = policy.begin_episode(policy.init(shape), offers(shape))
+    offer = make_offer(features=[[2.0, 0.0], [0.0, 2.0], [0.1, 0.1]], sigma=[1.0, 1.0, 1.0], control=[1.0, 0.0, 0.0])
+    p = policy.decide(state, offer, np.array([0.5])).probabilities
+    assert p.sum() == pytest.approx(1.0)
+    assert (p[:2] > 0.25).all()
+    assert p[2] < 0.5
+
+
+@pytest.mark.parametrize("name", ["code", "printed"])
+def test_without_discount_dual_and_noise_it_is_lin_med(name: str) -> None:
+    """gamma = 1, nu = 0, sigma = 1, lambda = 1: Dri-MED's step is LinMED's, after LinMED's own first round."""
+    published = PublishedDri(reading=name, discount=1.0, noise_bound=1.0, empirical=0.5, optimal=0.25)
+    lin_med = make("lin_med", noise_bound=1.0, empirical=0.5, optimal=0.25, saturation="every arm")
+    shape = Shape(d=2, K=7, M=1, H=10)
+    rng = np.random.default_rng(2)
+    one: Any = published.begin_episode(published.init(shape), offers(shape, sigma=1.0))
+    two: Any = lin_med.init(shape)
+    for t in range(40):
+        offer = make_offer(features=rng.standard_normal((7, 2)), sigma=np.ones(7), control=np.eye(7)[0])
+        draws = rng.random(1)
+        theirs = published.decide(replace(one, nu=np.asarray(0.0)), offer, draws)
+        ours = lin_med.decide(two, offer, draws)
+        if t > 0:
+            assert np.array_equal(theirs.probabilities, ours.probabilities)
+        outcome = Outcome(np.asarray(offer.features[int(ours.action)] @ [0.6, 0.8] + rng.standard_normal()))
+        one = published.update(one, offer, ours, outcome)
+        two = lin_med.update(two, offer, ours, outcome)
+
+
+def radius_of(name: str, *, indexed: bool, regularisation: float, logdet: float = np.log(6.0)) -> float:
+    value = reading(name).radius(
+        np.asarray(logdet), 2, delta=0.01, regularisation=regularisation, norm=1.0, indexed=indexed
+    )
+    return float(value)
+
+
+def test_the_radii_of_the_readings_have_their_worked_numbers() -> None:
+    # On the running example, where lambda = 1, the coded radius is OFUL's.
+    for name, indexed in (("printed", False), ("code", False), ("code", True)):
+        assert radius_of(name, indexed=indexed, regularisation=1.0) == pytest.approx(4.316941, abs=5e-7)
+    # As printed for Dri-IMED, 2 log(1/alpha) stands outside the root.
+    assert radius_of("printed", indexed=True, regularisation=1.0) == pytest.approx(11.55, abs=5e-3)
+
+
+def test_as_coded_d_log_lambda_is_taken_off_twice() -> None:
+    confidence = 2 * np.log(100)
+    printed, code = (radius_of(n, indexed=False, regularisation=LAMBDA) for n in ("printed", "code"))
+    assert printed == pytest.approx(np.sqrt(np.log(6) + confidence) + 1.92)
+    assert code == pytest.approx(np.sqrt(np.log(6) - 2 * np.log(LAMBDA) + confidence) + 1.92)
+    # Four dimensions: 5.22 less under the root.
+    assert 4 * np.log(LAMBDA) == pytest.approx(5.22, abs=5e-3)
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize("name", ["code", "printed"])
+def test_a_negative_root_is_clipped_as_coded(name: str, indexed: bool) -> None:
+    value = radius_of(name, indexed=indexed, regularisation=LAMBDA, logdet=-1e6)
+    assert value == pytest.approx(1.92 + (2 * np.log(100) if name == "printed" and indexed else 0.0))
+
+
+def test_the_two_readings_differ_exactly_where_they_say() -> None:
+    printed, code = READINGS["printed"], READINGS["code"]
+    differ = {f.name for f in fields(printed) if getattr(printed, f.name) != getattr(code, f.name)}
+    assert differ == {
+        "name",
+        "subtract_log_lambda_again",
+        "log_outside_root",
+        "index_variance",
+        "step_uses_episode",
+        "initial_dual",
+    }
+
+
+def test_where_none_of_the_differences_matters_the_readings_agree() -> None:
+    """Dri-MED with lambda = 1 and the same nu_0: only the step differs, and that from the second episode on."""
+    one, two = (PublishedDri(reading=name, noise_bound=1.0, initial_dual=0.5) for name in ("code", "printed"))
+    it = world(seeds=range(5), episodes=2)
+    for a, b in zip(steps(one, it), steps(two, it), strict=True):
+        if a.number < SMALL.H:
+            assert same(a.decision, b.decision)
+            assert same(a.after, b.after)
+        else:
+            assert a.number > SMALL.H or same(a.decision, b.decision)
+    assert not np.array_equal(a.after.nu, b.after.nu)
+
+
+def test_the_readings_start_their_dual_apart_unless_told() -> None:
+    assert [PublishedDri(reading=r).dual_start for r in ("code", "printed")] == [0.0, 1.0]
+    assert [PublishedDri(reading=r, initial_dual=0.3).dual_start for r in ("code", "printed")] == [0.3, 0.3]
+
+
+def test_dri_imed_plays_greedily_once_every_arm_was_pulled() -> None:
+    policy = PublishedDri(step="imed", discount=1.0)
+    state = replace(after_data(policy), nu=np.asarray(0.0))
+    for h in range(10):
+        offer = user(offers(), h)
+        assert offer.sigma is not None
+        means = (offer.features / offer.sigma[:, None]) @ state.ridge.theta
+        p: FloatArray = policy.decide(state, offer, np.array([0.5])).probabilities
+        assert int(p.argmax()) == int(means.argmax())
+        assert p.max() == 1.0
+
+
+def test_an_episode_must_have_begun() -> None:
+    policy = PublishedDri()
+    with pytest.raises(InputError, match="call begin_episode first"):
+        policy.decide(policy.init(PAPER), user(offers(), 0), np.array([0.5]))
+
+
+def test_noise_and_reward_are_needed() -> None:
+    policy = PublishedDri()
+    silent = make_offer(features=np.eye(5, 4), control=np.eye(5)[0])
+    with pytest.raises(InputError, match="published algorithms need sigma"):
+        policy.begin_episode(policy.init(PAPER), make_offer(features=np.ones((10, 5, 4)), control=np.eye(5)[0]))
+    state = policy.begin_episode(policy.init(PAPER), offers())
+    with pytest.raises(InputError, match="published algorithms need sigma"):
+        policy.decide(state, silent, np.array([0.5]))
+    with pytest.raises(InputError, match=r"learn from outcome\.reward, got none"):
+        policy.observe(state, user(offers(), 0), np.asarray(0), Outcome(None, np.zeros(4)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"step": "thompson"}, ConfigError, "step must be 'med' or 'imed', got 'thompson'"),
+        ({"reading": "prited"}, UnknownNameError, "unknown reading 'prited'; did you mean 'printed'"),
+        ({"tolerance": 1.0}, ConfigError, r"tolerance must be in \[0, 1\), got 1.0"),
+        ({"tolerance": np.nan}, ConfigError, r"tolerance must be in \[0, 1\), got nan"),
+        ({"discount": 0.0}, ConfigError, r"discount must be in \(0, 1\], got 0.0"),
+        ({"discount": np.nan}, ConfigError, r"discount must be in \(0, 1\], got nan"),
+        ({"delta": 1.0}, ConfigError, r"delta must be in \(0, 1\), got 1.0"),
+        ({"noise_bound": 0.0}, ConfigError, "bounds must be positive.*, got 0.0"),
+        ({"noise_bound": np.inf}, ConfigError, "bounds must be positive.*, got inf"),
+        ({"noise_bound": np.nan}, ConfigError, "bounds must be positive.*, got nan"),
+        ({"norm_bound": -1.0}, ConfigError, "bounds must be positive.*-1.0"),
+        ({"norm_bound": np.nan}, ConfigError, "bounds must be positive.*nan"),
+        ({"empirical": 0.5}, ConfigError, "empirical and optimal must be at least 0 and sum to at most 1"),
+        ({"initial_dual": -1.0}, ConfigError, "initial_dual .*-1.0"),
+        ({"initial_dual": np.nan}, ConfigError, "initial_dual .*nan"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        PublishedDri(**settings)
+
+
+@pytest.mark.parametrize("text", READINGS)
+@pytest.mark.parametrize("step", ["med", "imed"])
+def test_a_late_outcome_has_the_weight_that_it_would_have_kept(text: str, step: str) -> None:
+    """In V a row of two episodes ago counts gamma^2, in b it counts in full (I-1)."""
+    policy = PublishedDri(step=step, reading=text, discount=0.7)
+    offer, reward = user(offers(), 3), Outcome(np.asarray(1.3))
+    in_time = policy.begin_episode(policy.init(PAPER), offers())
+    in_time = policy.observe(in_time, offer, np.asarray(2), reward)
+    late = policy.begin_episode(policy.init(PAPER), offers())
+    for _ in range(2):
+        in_time, late = policy.begin_episode(in_time, offers()), policy.begin_episode(late, offers())
+    late = policy.observe(late, offer, np.asarray(2), reward, 2)
+    for name in ("V", "b", "V_inv", "theta", "logdet"):
+        np.testing.assert_allclose(getattr(late.ridge, name), getattr(in_time.ridge, name), rtol=1e-12, err_msg=name)
+
+
+def test_a_published_policy_forgets_an_outcome_but_not_the_decision() -> None:
+    policy = PublishedDri(discount=0.7)
+    state = after_data(policy)
+    more = policy.update(state, user(offers(), 1), chose(1, 5), Outcome(np.asarray(9.0)))
+    for _ in range(2):
+        more, state = policy.begin_episode(more, offers()), policy.begin_episode(state, offers())
+    back = policy.forget(more, user(offers(), 1), np.asarray(1), Outcome(np.asarray(9.0)), 2)
+    for name in ("V", "b", "V_inv", "theta", "logdet"):
+        np.testing.assert_allclose(getattr(back.ridge, name), getattr(state.ridge, name), rtol=1e-9, err_msg=name)
+    assert np.array_equal(back.pulls, more.pulls)
+    assert float(back.nu) == float(more.nu)
+    assert policy.settle(back) is back

@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drimed.competitors.ids import IDS, best_ratio
+from drimed.errors import ConfigError, InputError
+from drimed.models.offer import Fit, Offer
+from drimed.numerics.arrays import FloatArray
+from drimed.policies.rules.base import Ask
+from drimed.policies.rules.simple import OFUL
+from tests.examples import ARMS, E1, E2, fit_of, r1_fit, r1_offer, unbatched
+from tests.strategies import arms, fits, masks
+
+NOISE = [0.5, 1.0, 2.0]
+RULES = [
+    IDS(variant=v, deterministic=d, width_squared=w) for v in ("ucb", "f") for d in (False, True) for w in (None, 2.0)
+]
+
+
+def ratio(p: FloatArray, gap: FloatArray, information: FloatArray) -> float:
+    paid, bought = float(p @ gap), float(p @ information)
+    return 0.0 if paid == 0 else paid**2 / bought if bought > 0 else np.inf
+
+
+def by_pairs(gap: FloatArray, information: FloatArray) -> float:
+    """The smallest ratio over all single arms and all pairs, each with its closed form."""
+    K = len(gap)
+    found = [ratio(np.eye(K)[k], gap, information) for k in range(K)]
+    for i, j in itertools.permutations(range(K), 2):
+        if gap[j] > gap[i] and information[j] > information[i]:
+            share = gap[i] / (gap[j] - gap[i]) - 2 * information[i] / (information[j] - information[i])
+            share = min(max(share, 0.0), 1.0)
+            found.append(ratio((1 - share) * np.eye(K)[i] + share * np.eye(K)[j], gap, information))
+    return min(found)
+
+
+def test_two_arms_are_mixed_as_worked_out() -> None:
+    gap, information = np.array([1.0, 2.0]), np.array([1.0, 4.0])
+    p = best_ratio(gap, information)
+    np.testing.assert_allclose(p, [2 / 3, 1 / 3], atol=1e-15)
+    assert ratio(p, gap, information) == pytest.approx(8 / 9)
+    assert ratio(E1[:2], gap, information) == ratio(E2[:2], gap, information) == 1.0
+
+
+def test_the_running_example_has_its_worked_gaps_and_information() -> None:
+    offer = r1_offer(sigma=NOISE)
+    gap, about_all = IDS(variant="f").trade_off(r1_fit(), offer, None)
+    _, about_best = IDS(variant="ucb").trade_off(r1_fit(), offer, None)
+    np.testing.assert_allclose(gap, [5.235922, 6.196073, 5.727070], atol=5e-7)
+    np.testing.assert_allclose(about_all, [0.847298, 0.405465, 0.104360], atol=5e-7)
+    np.testing.assert_allclose(about_best, [0.169418, 0.277632, 0.104360], atol=5e-7)
+    assert gap[0] ** 2 / about_all[0] == pytest.approx(32.3557, abs=5e-5)
+    assert gap[1] ** 2 / about_best[1] == pytest.approx(138.2815, abs=5e-5)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_the_running_example_plays_its_worked_arms(deterministic: bool) -> None:
+    offer = r1_offer(sigma=NOISE)
+    for variant, arm in (("f", E1), ("ucb", E2)):
+        p = IDS(variant=variant, deterministic=deterministic).propose(r1_fit(), offer, Ask())
+        assert p.tolist() == arm.tolist()
+
+
+def test_the_width_may_be_set() -> None:
+    gap, _ = IDS(width_squared=0.0).trade_off(r1_fit(), r1_offer(), None)
+    np.testing.assert_allclose(gap, [0.0, 0.4, 0.12], atol=1e-15)
+    upper = OFUL(width_squared=2.0).index(r1_fit(), r1_offer())
+    gap, _ = IDS(width_squared=2.0).trade_off(r1_fit(), r1_offer(), None)
+    np.testing.assert_allclose(gap, upper.max() - (2 * r1_fit().mean(ARMS) - upper), atol=1e-14)
+
+
+def whole(rng: np.random.Generator, K: int, M: int, d: int) -> tuple[Offer, FloatArray]:
+    """An offer with a covariance per arm, and each arm's whitened rows."""
+    maps, root = rng.standard_normal((K, M, d)), rng.standard_normal((K, M, M))
+    covariance = root @ np.swapaxes(root, -1, -2) + 0.1 * np.eye(M)
+    offer = unbatched(maps=maps, preference=rng.dirichlet(np.ones(M)), covariance=covariance, control=np.eye(K)[0])
+    return offer, np.linalg.solve(np.linalg.cholesky(covariance), maps)
+
+
+@pytest.mark.parametrize("information", ["reward", "outcome"])
+def test_information_is_what_the_regression_would_gain(information: str) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        d, K, M = int(rng.integers(1, 6)), 4, 3
+        Z = rng.standard_normal((8, d))
+        V = np.eye(d) + Z.T @ Z
+        fit = fit_of(V, rng.standard_normal(d), K=K)
+        offer, rows = whole(rng, K, M, d)
+        assert offer.sigma is not None
+        if information == "reward":
+            rows = (offer.features / offer.sigma[:, None])[:, None, :]
+        best = offer.features[int((fit.mean(offer.features) + fit.width(offer.features)).argmax())]
+        after = [V + z.T @ z for z in rows]
+        want_f = [np.linalg.slogdet(W)[1] - np.linalg.slogdet(V)[1] for W in after]
+        want_ucb = [np.log((best @ np.linalg.solve(V, best)) / (best @ np.linalg.solve(W, best))) for W in after]
+        _, f = IDS(variant="f", information=information).trade_off(fit, offer, None)
+        _, ucb = IDS(variant="ucb", information=information).trade_off(fit, offer, None)
+        np.testing.assert_allclose(f, want_f, rtol=1e-9)
+        np.testing.assert_allclose(ucb, want_ucb, rtol=1e-7, atol=1e-12)
+
+
+def test_a_noisier_context_informs_less() -> None:
+    offer, _ = whole(np.random.default_rng(1), 3, 2, 2)
+    noisier = Offer(
+        features=offer.features,
+        control=offer.control,
+        maps=offer.maps,
+        whitening=offer.whitening,
+        scale=np.asarray(4.0),
+    )
+    for variant in ("ucb", "f"):
+        rule = IDS(variant=variant, information="outcome")
+        _, near = rule.trade_off(r1_fit(), offer, None)
+        _, far = rule.trade_off(r1_fit(), noisier, None)
+        assert (far < near).all()
+
+
+def test_outcomes_without_weights_count_as_they_are() -> None:
+    """Rows of unit noise are Phi(a) itself; where only the reward's noise is known, the reward's row is used."""
+    rng = np.random.default_rng(2)
+    maps = rng.standard_normal((3, 2, 2))
+    plain = unbatched(maps=maps, preference=[0.5, 0.5], control=E1)
+    rule = IDS(variant="f", information="outcome")
+    _, got = rule.trade_off(r1_fit(), plain, None)
+    V = np.diag([3.0, 2.0])
+    np.testing.assert_allclose(got, [np.linalg.slogdet(V + z.T @ z)[1] - np.log(6) for z in maps])
+    reward_only = Offer(features=plain.features, control=plain.control, maps=maps, sigma=np.array(NOISE))
+    _, got = rule.trade_off(r1_fit(), reward_only, None)
+    _, want = IDS(variant="f").trade_off(r1_fit(), reward_only, None)
+    assert np.array_equal(got, want)
+
+
+def test_the_information_of_an_outcome_needs_its_maps() -> None:
+    with pytest.raises(InputError, match="maps"):
+        IDS(information="outcome").propose(r1_fit(), r1_offer(), Ask())
+
+
+def test_exact_outcomes_inform_finitely() -> None:
+    for variant in ("ucb", "f"):
+        _, information = IDS(variant=variant).trade_off(r1_fit(), r1_offer(sigma=[1e-12, 1.0, 1.0]), None)
+        assert np.isfinite(information).all()
+    assert information[0] == pytest.approx(np.log(1e24 / 3))
+    # The arm of largest bound is known exactly after one look: all of its uncertainty but the last bit is gone.
+    _, information = IDS().trade_off(r1_fit(), r1_offer(sigma=[1.0, 1.0, 1e-12]), None)
+    assert 30 < information[2] < np.inf
+
+
+@given(data=st.data())
+def test_no_distribution_has_a_smaller_ratio(data: st.DataObject) -> None:
+    K = data.draw(st.integers(1, 7))
+    numbers = st.sampled_from([0.0, 0.5, 1.0, 2.0]) | st.floats(0.0, 10.0)
+    gap = np.array(data.draw(st.lists(numbers, min_size=K, max_size=K)))
+    information = np.array(data.draw(st.lists(numbers, min_size=K, max_size=K)))
+    gap[gap < 1e-9], information[information < 1e-9] = 0.0, 0.0
+    p = best_ratio(gap, information)
+    assert (p >= 0).all()
+    assert p.sum() == pytest.approx(1.0, abs=1e-15)
+    assert (p > 0).sum() <= 2
+    best = by_pairs(gap, information)
+    got = ratio(p, gap, information)
+    assert got == best or got == pytest.approx(best, rel=1e-9)
+    one = best_ratio(gap, information, deterministic=True)
+    assert sorted(one.tolist()) == [0.0] * (K - 1) + [1.0]
+    best_arm = min(ratio(np.eye(K)[k], gap, information) for k in range(K))
+    got = ratio(one, gap, information)
+    assert got == best_arm or got == pytest.approx(best_arm, rel=1e-12)
+
+
+def test_random_mixtures_of_many_arms_do_no_better() -> None:
+    rng = np.random.default_rng(4)
+    gap, information = rng.uniform(0.5, 2, 200), rng.uniform(0, 1, 200) ** 3
+    least = ratio(best_ratio(gap, information), gap, information)
+    for _ in range(2000):
+        assert ratio(rng.dirichlet(np.full(200, 0.02)), gap, information) >= least
+    assert least == pytest.approx(by_pairs(gap, information))
+
+
+def test_without_information_the_smallest_gap_is_played() -> None:
+    gap = np.array([2.0, 1.0, 1.0])
+    for deterministic in (False, True):
+        assert best_ratio(gap, np.zeros(3), deterministic=deterministic).tolist() == E2.tolist()
+    offer = unbatched(features=np.zeros((3, 2)), control=E1)
+    assert IDS().propose(r1_fit(), offer, Ask()).tolist() == E1.tolist()
+
+
+def test_an_arm_without_regret_is_played() -> None:
+    for deterministic in (False, True):
+        p = best_ratio(np.array([1.0, 0.0]), np.array([5.0, 0.0]), deterministic=deterministic)
+        assert p.tolist() == [0.0, 1.0]
+
+
+def test_equal_arms_go_to_the_lowest_index() -> None:
+    for deterministic in (False, True):
+        assert best_ratio(np.ones(3), np.ones(3), deterministic=deterministic).tolist() == E1.tolist()
+
+
+def test_a_penalty_adds_to_the_gap() -> None:
+    offer = r1_offer(sigma=NOISE)
+    gap, information = IDS().trade_off(r1_fit(), offer, None)
+    penalty = np.array([0.0, 3.0, 1.0])
+    p = IDS().propose(r1_fit(), offer, Ask(penalty=penalty))
+    assert np.array_equal(p, best_ratio(gap + penalty, information))
+    assert p[1] < 1
+
+
+@pytest.mark.parametrize("rule", RULES)
+@given(data=st.data())
+def test_it_proposes_at_most_two_allowed_arms(rule: IDS, data: st.DataObject) -> None:
+    x = data.draw(arms()) * 10.0 ** data.draw(st.floats(-8.0, 8.0))
+    fit, mask = data.draw(fits(x.shape[1], len(x))), data.draw(masks(len(x)))
+    sigma = None
+    if data.draw(st.booleans()):
+        sigma = 10.0 ** np.array(data.draw(st.lists(st.floats(-4.0, 4.0), min_size=len(x), max_size=len(x))))
+    offer = unbatched(features=x, control=np.eye(len(x))[0], sigma=sigma)
+    p = rule.propose(fit, offer, Ask(mask=mask))
+    assert (p >= 0).all()
+    assert p.sum() == pytest.approx(1.0, abs=1e-12)
+    assert (p > 0).sum() <= (1 if rule.deterministic else 2)
+    if mask is not None:
+        assert not p[~mask].any()
+
+
+def stacked(members: list[Fit]) -> Fit:
+    return Fit(
+        np.stack([f.theta for f in members]),
+        np.stack([f.V_inv for f in members]),
+        np.stack([f.radius for f in members]),
+        None,
+        np.stack([f.pulls for f in members]),
+        members[0].round,
+        1.0,
+    )
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_batch_is_its_members(rule: IDS) -> None:
+    rng = np.random.default_rng(1)
+    members = [fit_of(np.diag(rng.uniform(1, 9, 3)), rng.standard_normal(3), K=3) for _ in range(3)]
+    x, sigma = rng.standard_normal((3, 3, 3)), rng.uniform(0.1, 2, (3, 3))
+    p = rule.propose(stacked(members), unbatched(features=x, sigma=sigma, control=E1), Ask())
+    for s in range(3):
+        one = unbatched(features=x[s], sigma=sigma[s], control=E1)
+        assert np.array_equal(p[s], rule.propose(members[s], one, Ask()))
+    # As many states as arms, and one offer for all of them.
+    shared = unbatched(features=x[0], sigma=sigma[0], control=E1)
+    p = rule.propose(stacked(members), shared, Ask())
+    for s in range(3):
+        assert np.array_equal(p[s], rule.propose(members[s], shared, Ask()))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"variant": "ts"}, "variant must be one of .*, got 'ts'"),
+        ({"information": "vector"}, "information must be one of .*, got 'vector'"),
+        ({"width_squared": -1.0}, "width_squared must be at least 0 and finite, got -1.0"),
+        ({"width_squared": np.nan}, "width_squared must be at least 0 and finite, got nan"),
+        ({"width_squared": np.inf}, "width_squared must be at least 0 and finite, got inf"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        IDS(**settings)

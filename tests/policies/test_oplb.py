@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from drimed.competitors.oplb import OPLB, mixture
+from drimed.errors import ConfigError
+from drimed.models.offer import Fit
+from drimed.numerics.arrays import FloatArray
+from drimed.policies.guards.margin import Tolerance
+from drimed.policies.registry import make
+from drimed.policies.rules.base import Ask
+from drimed.policies.rules.simple import OFUL
+from drimed.simulation.instances import draw_instance
+from drimed.simulation.runner import simulate
+from tests.examples import ARMS, E1, E2, E3, fit_of, r1_fit, r1_offer, unbatched
+from tests.strategies import arms, fits, masks
+from tests.worlds import SMALL, world
+
+NUMBERS = st.sampled_from([-1.0, 0.0, 0.5, 1.0]) | st.floats(-3.0, 3.0).map(lambda v: round(v, 6))
+NARROW = OPLB(width_squared=0.04, absolute=0.0)  # radius .2, as in the worked certificates
+
+
+def lists(K: int) -> st.SearchStrategy[FloatArray]:
+    return st.lists(NUMBERS, min_size=K, max_size=K).map(np.array)
+
+
+def test_the_worked_program() -> None:
+    U, C = np.array([1.0, 0.6]), np.array([0.3, -0.2])
+    p = mixture(U, C, 0.0, np.array([0.0, 1.0]))
+    np.testing.assert_allclose(p, [0.4, 0.6], atol=1e-15)
+    assert p @ U == pytest.approx(0.76)
+    assert p @ C == pytest.approx(0.0, abs=1e-15)
+
+
+def test_the_costs_of_the_running_example() -> None:
+    np.testing.assert_allclose(NARROW.cost(r1_fit(), r1_offer()), [-0.043155, 0.315865, -0.024734], atol=5e-7)
+    assert NARROW.propose(r1_fit(), r1_offer(), Ask()).tolist() == E1.tolist()
+
+
+def test_the_two_sides_bounded_apart_cost_more() -> None:
+    fit = r1_fit()
+    width = 0.2 * np.sqrt(fit.leverage(ARMS))
+    apart = 0.9 * (fit.mean(ARMS) + width)[2] - (fit.mean(ARMS) - width)
+    np.testing.assert_allclose(apart, [0.076869, 0.502820, 0.214063], atol=5e-7)
+    assert (NARROW.cost(fit, r1_offer()) < apart).all()
+
+
+def test_a_better_looking_arm_is_mixed_in_as_far_as_it_is_safe() -> None:
+    """Optimism 10 makes U = (1.654700, 1.514214, 1.706650): the third is best, and its cost is below 0."""
+    rule = replace(NARROW, optimism=10.0)
+    assert rule.propose(r1_fit(), r1_offer(), Ask()).tolist() == E3.tolist()
+    # With e1 as the control only e1 itself is certified; the third arm joins it up to a cost of 0.
+    offer = r1_offer(control=E1)
+    C = rule.cost(r1_fit(), offer)
+    assert (C > 0).tolist() == [False, True, True]
+    p = rule.propose(r1_fit(), offer, Ask())
+    share = -C[0] / (C[2] - C[0])
+    np.testing.assert_allclose(p, [1 - share, 0.0, share], atol=1e-15)
+    assert 0 < share < 1
+
+
+@given(data=st.data())
+def test_it_solves_the_linear_program(data: st.DataObject) -> None:
+    K = data.draw(st.integers(1, 6))
+    U, C, limit = data.draw(lists(K)), data.draw(lists(K)), data.draw(NUMBERS)
+    control = np.eye(K)[data.draw(st.integers(0, K - 1))]
+    p = mixture(U, C, limit, control)
+    assert (p >= 0).all()
+    assert p.sum() == pytest.approx(1.0, abs=1e-15)
+    if C.min() > limit:
+        assert p.tolist() == control.tolist()
+        return
+    assert (p > 0).sum() <= 2
+    assert p @ C <= limit + 1e-12
+    want = linprog(-U, A_ub=C[None], b_ub=[limit], A_eq=np.ones((1, K)), b_eq=[1.0])
+    assert p @ U == pytest.approx(-want.fun, abs=1e-7)
+
+
+@given(data=st.data())
+def test_the_value_does_not_fall_with_the_limit(data: st.DataObject) -> None:
+    K = data.draw(st.integers(1, 5))
+    U, C = data.draw(lists(K)), data.draw(lists(K))
+    control = np.eye(K)[0]
+    limits = [limit for limit in (-1.0, -0.3, 0.0, 0.2, 2.0) if C.min() <= limit]
+    values = [float(mixture(U, C, limit, control) @ U) for limit in limits]
+    assert all(b >= a - 1e-12 for a, b in pairwise(values))
+
+
+def test_where_nothing_is_safe_the_control_is_played() -> None:
+    control = np.array([0.25, 0.0, 0.75])
+    p = OPLB(absolute=0.0).propose(r1_fit(), r1_offer(control=control), Ask())
+    assert p.tolist() == control.tolist()
+    # On the arms that are there; and the cheapest where the control has none of them.
+    p = OPLB(absolute=0.0).propose(r1_fit(), r1_offer(control=control), Ask(mask=np.array([True, True, False])))
+    assert p.tolist() == E1.tolist()
+    p = mixture(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0]), 0.0, E1, np.array([False, True, True]))
+    assert p.tolist() == E3.tolist()
+
+
+@pytest.mark.parametrize("optimism", [0.0, 1.0, 2.5])
+def test_without_a_binding_constraint_it_is_oful(optimism: float) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        fit = fit_of(np.diag(rng.uniform(1, 9, 3)), rng.standard_normal(3), K=6, radius=2.0)
+        offer = unbatched(features=rng.standard_normal((6, 3)), control=np.eye(6)[0])
+        p = OPLB(absolute=1e6, optimism=optimism).propose(fit, offer, Ask())
+        want = OFUL(width_squared=(optimism * 2.0) ** 2).propose(fit, offer, Ask())
+        assert p.tolist() == want.tolist()
+
+
+def test_the_optimism_of_the_theory_is_one_and_two_over_the_slack() -> None:
+    """Relative .1 and a control of .3: 1 + 2 / .03 = 67.7."""
+    known = OPLB(optimism="theory", slack=0.1 * 0.3)
+    assert np.array_equal(
+        known.propose(r1_fit(), r1_offer(), Ask()),
+        OPLB(optimism=1 + 2 / 0.03).propose(r1_fit(), r1_offer(), Ask()),
+    )
+    # Not known: what is certain. The control of R1 has mean .38 and width .2 * .663325.
+    certain = 0.1 * (0.38 - 0.2 * np.sqrt(0.44)) + 0.01
+    unknown = OPLB(optimism="theory", width_squared=0.04, absolute=0.01)
+    assert np.array_equal(
+        unknown.propose(r1_fit(), r1_offer(), Ask()),
+        replace(unknown, slack=certain).propose(r1_fit(), r1_offer(), Ask()),
+    )
+    # Nothing certain: finite all the same.
+    p = OPLB(optimism="theory", absolute=0.0).propose(r1_fit(), r1_offer(), Ask())
+    assert p.tolist() == E3.tolist()
+
+
+def test_a_safe_policy_is_played_until_it_is_known() -> None:
+    """The control's width is .2 * .663325 = .132665."""
+    rule = replace(NARROW, safe_policy=True)
+    assert rule.propose(r1_fit(), r1_offer(), Ask()).tolist() == E3.tolist()
+    for slack, free in ((0.26, False), (0.27, True)):
+        p = replace(rule, slack=slack).propose(r1_fit(), r1_offer(), Ask())
+        assert p.tolist() == (E1 if free else E3).tolist()
+    # A mixed control is as wide as its arms on average, .2 (1 / sqrt 3 + 1 / sqrt 2) / 2 = .128446.
+    mixed = r1_offer(control=np.array([0.5, 0.5, 0.0]))
+    for slack, free in ((0.256, False), (0.258, True)):
+        p = replace(rule, slack=slack).propose(r1_fit(), mixed, Ask())
+        assert (p.tolist() != [0.5, 0.5, 0.0]) is free
+
+
+def test_a_penalty_lowers_the_reward_and_not_the_cost() -> None:
+    p = NARROW.propose(r1_fit(), r1_offer(), Ask(penalty=np.array([1.0, 0.0, 0.0])))
+    assert p.tolist() == E3.tolist()
+
+
+def test_masked_arms_get_nothing() -> None:
+    p = NARROW.propose(r1_fit(), r1_offer(), Ask(mask=np.array([False, True, True])))
+    assert p[0] == 0.0
+    assert p[2] > 0
+
+
+@pytest.mark.parametrize(
+    "rule", [OPLB(), OPLB(optimism="theory"), OPLB(safe_policy=True), OPLB(width_squared=2.0, absolute=0.0)]
+)
+@given(data=st.data())
+def test_it_proposes_a_distribution_over_the_allowed_arms(rule: OPLB, data: st.DataObject) -> None:
+    x = data.draw(arms()) * 10.0 ** data.draw(st.floats(-8.0, 8.0))
+    fit, mask = data.draw(fits(x.shape[1], len(x))), data.draw(masks(len(x)))
+    control = np.eye(len(x))[data.draw(st.integers(0, len(x) - 1))]
+    p = rule.propose(fit, unbatched(features=x, control=control), Ask(mask=mask))
+    assert (p >= 0).all()
+    assert p.sum() == pytest.approx(1.0, abs=1e-12)
+    assert (p > 0).sum() <= 2
+    if mask is not None:
+        assert not p[~mask].any()
+
+
+@pytest.mark.parametrize(
+    "rule", [OPLB(), OPLB(safe_policy=True, slack=3.0), OPLB(width_squared=0.5, optimism="theory")]
+)
+def test_a_batch_is_its_members(rule: OPLB) -> None:
+    rng = np.random.default_rng(2)
+    x, control = rng.standard_normal((6, 5, 2)), rng.dirichlet(np.ones(5), 6)
+    theta, radius = rng.standard_normal((6, 2)), rng.uniform(0, 1, 6)
+    V_inv = np.broadcast_to(np.diag([0.1, 0.2]), (6, 2, 2))
+    fit = Fit(theta, V_inv, radius, None, np.zeros((6, 5)), 3, 1.0)
+    p = rule.propose(fit, unbatched(features=x, control=control), Ask())
+    shared = rule.propose(fit, unbatched(features=x[0], control=control[0]), Ask())
+    for s in range(6):
+        one = Fit(theta[s], V_inv[s], np.asarray(radius[s]), None, np.zeros(5), 3, 1.0)
+        assert np.array_equal(p[s], rule.propose(one, unbatched(features=x[s], control=control[s]), Ask()))
+        assert np.array_equal(shared[s], rule.propose(one, unbatched(features=x[0], control=control[0]), Ask()))
+
+
+@pytest.mark.parametrize("name", ["w_oplb", "oplb"])
+def test_the_expected_constraint_is_kept(name: str) -> None:
+    """32 runs, each of which may fail with probability .01: more than two failures have probability .004."""
+    instances = [draw_instance(s, SMALL) for s in range(32)]
+    it = world(seeds=range(32), instances=instances, episodes=60, drift="none")
+    result = simulate(make(name), it, tolerance=Tolerance(relative=0.1, absolute=0.05))
+    assert (result.total("violations.safe.expected") > 0).sum() <= 2
+    if name == "w_oplb":  # and it is not the control that keeps it
+        control = simulate(make("control"), it)
+        assert result.total("regret").mean() < 0.75 * control.total("regret").mean()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"relative": 1.0}, r"relative must be in \[0, 1\), got 1.0"),
+        ({"relative": np.nan}, r"relative must be in \[0, 1\), got nan"),
+        ({"absolute": -0.1}, "absolute must be at least 0 and finite, got -0.1"),
+        ({"absolute": np.inf}, "absolute must be at least 0 and finite, got inf"),
+        ({"optimism": -1.0}, "optimism must be at least 0 and finite, or 'theory', got -1.0"),
+        ({"optimism": "practice"}, "optimism must be at least 0 and finite, or 'theory', got 'practice'"),
+        ({"slack": 0.0}, "slack must be positive and finite, got 0.0"),
+        ({"slack": np.nan}, "slack must be positive and finite, got nan"),
+        ({"width_squared": -2.0}, "width_squared must be at least 0 and finite, got -2.0"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        OPLB(**settings)
+
+
+def test_the_unused_arm_is_untouched() -> None:
+    p = mixture(np.array([1.0, 1.0, 0.6]), np.array([0.3, 0.3, -0.2]), 0.0, E2)
+    np.testing.assert_allclose(p, [0.4, 0.0, 0.6], atol=1e-15)  # ties go to the lowest index

@@ -1,0 +1,102 @@
+"""What a report tells of stopping rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drimed.records import Claim
+from drimed.reports.analysis import analyse
+from drimed.reports.charts import progress as charts
+from drimed.reports.page import report, write_report
+from drimed.reports.stopping import describe_rules
+from drimed.trial import events as kinds
+from drimed.trial.spec import Stopping
+from drimed.trial.store import MemoryStore
+from drimed.trial.trial import Trial
+from tests.trial.test_stopping import SPEC, SUPERIOR, create, drifting, play
+
+
+def test_the_report_tells_the_rules_the_looks_and_the_changes(tmp_path: Path) -> None:
+    trial = create({"rules": {"good": SUPERIOR | {"margin": 0.5, "then": "stop"}}, "seasons": 50})
+    trial.change_rules(
+        {"rules": {"good": SUPERIOR | {"then": "stop"}}, "seasons": 50}, reason="a misprint", actor="ann"
+    )
+    play(trial, 4)
+    trial.change_rules({"rules": {"good": SUPERIOR | {"then": "stop"}}, "seasons": 40}, reason="no money", actor="bob")
+    play(trial, 30)
+    found = analyse(trial).stopping
+    assert found is not None
+    last = trial.state().episode.number
+    assert found.describe() == [
+        f"{last} looks so far.",
+        f"good was met for new, all users, in season {last} after {6 * last} decisions.",
+        f"The trial was stopped after season {last}: stopping rule 'good' is met: new for all users.",
+    ]
+    assert [(a.reason, a.after_decisions) for a in found.amendments] == [("a misprint", False), ("no money", True)]
+    assert found.amendments[1].removed == ["The trial stops after 50 seasons."]
+    assert found.amendments[1].added == ["The trial stops after 40 seasons."]
+    page = write_report(trial, tmp_path).read_text(encoding="utf-8")
+    for text in (
+        "no money",
+        "Changed after the first decision",
+        "Changed before the first decision",
+        "stopping-chart-1",
+    ):
+        assert text in page
+    (chart,) = charts.rule_charts(found)
+    assert "to go until the arm is shown to be better than the control and the trial stops" in chart.table.columns
+    assert len(chart.table.rows) == last
+    assert [row[-1] for row in chart.table.rows] == ["no"] * (last - 1) + ["yes"]
+
+
+def test_a_rule_by_a_model_that_is_wrong_is_said_not_to_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds, "FORM", 4)
+    old = drifting(10)
+    old.look()
+    monkeypatch.undo()
+    said = "r rests on the model, which is wrong by what is known now: its claim does not hold."
+    page = report(analyse(old))
+    assert "r was met for" in page
+    assert said in page
+    new = drifting(10)
+    new.look()
+    page = report(analyse(new))
+    assert "At the last look r was not met: the model is wrong and shows nothing (yield:" in page
+    assert "No rule was met." in page
+    assert said not in page
+
+
+def test_a_trial_without_rules_says_nothing_of_them(tmp_path: Path) -> None:
+    trial = play(Trial.create(SPEC, MemoryStore()), 1)
+    assert analyse(trial).stopping is None
+    assert "stopping" not in write_report(trial, tmp_path).read_text(encoding="utf-8").lower()
+    trial.change_rules({"seasons": 3}, reason="x")
+    assert analyse(trial).stopping is not None
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ({"kind": "superiority", "arm": "new", "margin": 2.0}, "new is better than the control by more than 2"),
+        ({"kind": "non_inferiority", "margin": 2.0}, "an arm is not worse than the control by 2"),
+        ({"kind": "equivalence", "margin": 2.0}, "every arm differs from the control by less than 2"),
+        ({"kind": "futility", "margin": 2.0}, "no arm can be better than the control by 2"),
+        ({"kind": "futility", "arm": "new", "margin": 2.0}, "new cannot be better than the control by 2"),
+        (
+            {"kind": "harm", "metric": "cost", "each": "group"},
+            "arm is worse than the control, on cost, for each group",
+        ),
+    ],
+)
+def test_rules_in_words(rule: dict[str, object], said: str) -> None:
+    assert said in describe_rules(Stopping.model_validate({"rules": {"r": rule}}))[0]
+
+
+def test_a_chart_has_the_lines_that_an_end_must_get_past() -> None:
+    claim = Claim("r", "equivalence", "cost", "all users", "new", -1.0, 1.0, 2.0, -1.0, met=True)
+    assert charts.margins(claim, "higher") == [-2.0, 2.0]
+    harm = Claim("r", "harm", "cost", "all users", "new", -1.0, 1.0, 2.0, 3.0, met=False)
+    assert charts.margins(harm, "higher") == [-2.0]
+    assert charts.margins(harm, "lower") == [2.0]

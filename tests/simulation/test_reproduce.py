@@ -1,0 +1,113 @@
+"""`drimed reproduce` in small: the files it promises, with the fields it promises."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from drimed.cli.main import app
+from drimed.cli.simulate import reproduce as command
+from drimed.errors import ConfigError, UnknownNameError
+from drimed.simulation.reproduction import CLAIMS, DRIFTS, PARTS, Reproduction
+from drimed.simulation.results_page import Figure, reproduce
+from drimed.simulation.sweep import seed_blocks
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    out = tmp_path_factory.mktemp("reproduce")
+    reproduce(Reproduction(seeds=8, episodes=30), out, jobs=1)
+    return out, json.loads((out / "results.json").read_text())
+
+
+def test_every_drift_and_policy_has_its_numbers(small: tuple[Path, dict[str, Any]]) -> None:
+    _, told = small
+    assert set(told["main"]) == set(DRIFTS)
+    for rows in told["main"].values():
+        assert {"oful", "lin_ts", "lin_med", "lin_imed", "published_dri_med", "published_dri_imed"} <= set(rows)
+        for numbers in rows.values():
+            for metric in ("regret", "regret_as_published"):
+                assert set(numbers[metric]) == {"median", "mean", "q05", "q95"}
+                assert numbers[metric]["q05"] <= numbers[metric]["median"] <= numbers[metric]["q95"]
+            assert 0 <= numbers["violation_rate"] <= 1
+            assert 0 <= numbers["estimated_violation_rate"] <= 1
+            assert numbers["microseconds_per_decision"] > 0
+
+
+def test_an_unknown_propensity_gives_no_expected_violation_rate(small: tuple[Path, dict[str, Any]]) -> None:
+    _, told = small
+    assert told["main"]["gradual"]["lin_ts"]["expected_violation_rate"] is None
+    assert told["main"]["gradual"]["lin_med"]["expected_violation_rate"] is not None
+
+
+def test_ablations_allocation_and_random_instances_are_there(small: tuple[Path, dict[str, Any]]) -> None:
+    _, told = small
+    assert set(told["ablations"]["quantile"]) == {"0.25", "0.5", "0.75"}
+    assert set(told["ablations"]["tolerance"]) == {"0.05", "0.1", "0.2", "0.3", "0.5"}
+    for shares in told["allocation"]["share"].values():
+        assert all(sum(user) == pytest.approx(1) for user in shares)
+    assert {"published_dri_med_printed", "published_dri_med_code", "oful", "dri_med"} <= set(told["random"]["gradual"])
+
+
+def test_each_claim_has_id_text_verdict_and_evidence(small: tuple[Path, dict[str, Any]]) -> None:
+    _, told = small
+    assert len(told["claims"]) == len(CLAIMS) == len({c["id"] for c in told["claims"]})
+    for claim in told["claims"]:
+        assert {"id", "text", "holds", "evidence"} <= set(claim)
+        assert claim["holds"] in (True, False)
+        assert claim["evidence"]
+
+
+def test_figures_come_as_png_and_pdf_and_stand_inside_the_page(small: tuple[Path, dict[str, Any]]) -> None:
+    out, _ = small
+    names = [*(f"results_{d}" for d in DRIFTS), "ablation", "arm_allocation", "final_regret", "random_instances"]
+    for name in names:
+        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (out / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+    page = (out / "index.html").read_text()
+    assert page.count("data:image/png;base64,") == len(names)
+    assert not re.search(r"(src|href)=\"(?!data:|#)", page), "the page must not load anything from elsewhere"
+
+
+def test_a_second_run_repeats_nothing_and_says_the_same(
+    small: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, before = small
+    monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)  # drawing takes longest; the first run's stay there
+    stored: list[bool] = []
+    small_again = Reproduction(seeds=8, episodes=30)
+    reproduce(small_again, out, jobs=1, on_done=lambda done: stored.append(done.stored))
+    assert stored == [True] * seed_blocks(small_again.plan().values())
+    after = json.loads((out / "results.json").read_text())
+    before["meta"].pop("seconds of this run")
+    after["meta"].pop("seconds of this run")
+    assert after == before
+
+
+def test_a_part_alone_leaves_other_claims_unjudged(tmp_path: Path) -> None:
+    told = reproduce(Reproduction(seeds=4, episodes=10, parts=("allocation",), reading="printed"), tmp_path, jobs=1)
+    assert told["main"] == {}
+    verdicts = {c["id"]: c["holds"] for c in told["claims"]}
+    assert verdicts["below-all-baselines"] is None
+    assert verdicts["lin-med-spreads"] is not None
+    assert (tmp_path / "index.html").exists()
+
+
+def test_plans_refuse_what_they_cannot_run() -> None:
+    with pytest.raises(ConfigError, match="seeds must be at least 1"):
+        Reproduction(seeds=0)
+    with pytest.raises(UnknownNameError, match="did you mean 'printed'"):
+        Reproduction(reading="print")
+
+
+def test_the_help_of_the_command_names_every_part_and_its_default_is_the_papers_number_of_seeds() -> None:
+    text = CliRunner().invoke(app, ["reproduce", "--help"], env={"COLUMNS": "300"}).stdout
+    assert ", ".join(PARTS) in text
+    assert Reproduction().seeds == inspect.signature(command).parameters["seeds"].default
+    assert Reproduction().episodes == inspect.signature(command).parameters["episodes"].default

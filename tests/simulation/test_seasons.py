@@ -1,0 +1,300 @@
+"""Fields and mobile health through the same pipeline as all suites, and learners that only benchmarks have."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from benchmarks.public_trials import FLOOR
+
+from drimed.competitors.field_learners import KNOWN, OWN, SITES, Apart, _rounds, by_name
+from drimed.errors import ConfigError, UnknownNameError
+from drimed.models.linear_regression import Learner
+from drimed.models.mixed import effects
+from drimed.models.offer import Outcome, Shape
+from drimed.numerics import probability
+from drimed.policies.composing import PolicySpec, parse_list
+from drimed.policies.guards.margin import Tolerance
+from drimed.policies.policy import Policy
+from drimed.policies.registry import make
+from drimed.simulation.benchmark import Benchmark, suite
+from drimed.simulation.looks import Looks, own_effects
+from drimed.simulation.mhealth import MobileHealth
+from drimed.simulation.results_page import bench
+from drimed.simulation.runner import RunRecord, simulate
+from drimed.simulation.scenarios import FieldScenario
+from drimed.simulation.trial_world import RANGE, Deviations, FieldSetting, FieldWorld
+from drimed.simulation.worlds import AnyWorld
+from drimed.trial import template
+from drimed.trial.spec import TrialSpec
+
+RIVALS = "drimed.competitors.field_learners"
+PROMISE = "relative=0+absolute=6"
+GUARDED = f"field_med:{PROMISE}"
+FIELD_POLICIES = (GUARDED, "field_ts", f"field_med:learner={RIVALS}:KNOWN+{PROMISE}",
+                  f"dri_med:learner={RIVALS}:ALONE+{PROMISE}", f"lin_ts:learner={RIVALS}:SITES+v=24")  # fmt: skip
+PEOPLE_POLICIES = ("people_ts:covariates=2+seasons=false+reference=0", f"lin_ts:learner={RIVALS}:OWN+v=1",
+                   f"people_ts:learner={RIVALS}:BUMPS")  # fmt: skip
+
+
+def field(seeds: Any = (3, 4), **setting: Any) -> FieldWorld:
+    return FieldWorld(FieldSetting(**({"seasons": 3, "sites": 3, "arms": 3} | setting)), seeds)
+
+
+def run(text: str, world: AnyWorld) -> RunRecord:
+    return simulate(PolicySpec.parse(text).build(), world, tolerance=Tolerance(relative=0.0, absolute=6.0))
+
+
+def small(name: str, policies: str, **changes: Any) -> Benchmark:
+    chosen = suite(name)
+    settings: dict[str, Any] = {
+        "suite": chosen,
+        "specs": parse_list(policies),
+        "drifts": chosen.drifts[:2],
+        "instances": 3,
+        "instance_seed": 40_000,
+        "episodes": 3,
+        "tolerance": chosen.tolerance,
+    }
+    return Benchmark(**(settings | changes))
+
+
+@pytest.mark.parametrize("text", FIELD_POLICIES)
+def test_a_field_does_not_depend_on_its_neighbours(text: str) -> None:
+    whole, alone = run(text, field(metrics=2)), run(text, field([4], metrics=2))
+    for name, curve in whole.curves.items():
+        assert np.array_equal(curve[1], alone.curves[name][0], equal_nan=True), name
+
+
+@pytest.mark.parametrize("text", PEOPLE_POLICIES)
+def test_nor_does_a_study(text: str) -> None:
+    whole, alone = (run(text, MobileHealth("heterogeneous", seeds, 8)) for seeds in ((3, 4), (4,)))
+    for name, curve in whole.curves.items():
+        assert np.array_equal(curve[1], alone.curves[name][0], equal_nan=True), name
+
+
+def test_every_decision_is_counted_once() -> None:
+    record = run("uniform", field())
+    assert record.decisions == 3 * 3 * 2
+    np.testing.assert_allclose(record.allocation.sum(-1), 1.0)
+    health = run("uniform", MobileHealth("homogeneous", [0], 5))
+    assert health.decisions == 15
+    assert health.allocation.shape == (1, 5, 2)
+
+
+def test_regret_is_against_the_best_arm_of_the_site_and_the_control_breaks_no_promise() -> None:
+    world = field()
+    best = world.rewards.max(-1)
+    record = run("control", world)
+    np.testing.assert_allclose(record.total("regret"), (2 * 3 * (best - world.rewards[..., 0])).sum(-1))
+    np.testing.assert_allclose(record.total("stage_regret"), record.total("regret") / 6)
+    assert record.rate("control") == 1.0
+    assert not record.total("violations.safe.realised").any()
+    assert (run("uniform", world).total("violations.safe.realised") > 0).any()
+
+
+def test_people_earn_what_their_own_effects_say() -> None:
+    world = MobileHealth("heterogeneous", [1], 6)
+    for stage in world.blocks():
+        states = world.states(stage.start)
+        np.testing.assert_allclose(np.diff(stage.means)[..., 0], world.effects(stage.start, states))
+        acted = np.ones((1, stage.users), np.intp)
+        outcome = stage.outcomes(acted)
+        assert outcome.reward is not None
+        np.testing.assert_allclose(outcome.reward, world.respond(stage.start, states, acted))
+        assert stage.first == stage.start * (stage.start + 1) // 2
+
+
+def test_arms_by_name_are_those_of_a_field_whatever_maps_described_them() -> None:
+    offers = next(field(metrics=2).blocks()).offered
+    assert offers.maps is not None
+    described = replace(offers, maps=np.ones((*offers.maps.shape[:-1], 5)), features=np.ones((2, 6, 3, 5)))
+    told = by_name(described, offers.maps.shape[-1])
+    assert np.array_equal(np.asarray(told.maps), offers.maps)
+    np.testing.assert_allclose(told.features, offers.features)
+
+
+def test_offers_say_the_same_to_everybody() -> None:
+    """The plain features, those by site, and the unit: each tells which arm is meant, the latter two where."""
+    world = field(metrics=2)
+    stage = next(world.blocks())
+    offers = stage.offered
+    assert offers.unit is not None
+    assert offers.unit.group is offers.user
+    assert np.asarray(offers.user).tolist() == [0, 0, 1, 1, 2, 2]
+    outcome = stage.outcomes(np.zeros((2, 6), np.intp))
+    assert outcome.vector is not None
+    assert offers.preference is not None
+    np.testing.assert_allclose(np.vecdot(outcome.vector, offers.preference), np.asarray(outcome.reward))
+    told = SITES.words(offers, SITES.size(world.shape))
+    x = told.features[0]  # (n, K, d)
+    assert np.linalg.matrix_rank(x.reshape(-1, x.shape[-1])) == 9  # three sites with three arms
+    np.testing.assert_allclose(x[0], x[1])
+
+
+def test_nothing_is_called_better_after_one_season() -> None:
+    world = field(seeds=range(4), sites=2, plots=9, seasons=2)
+    policy = PolicySpec.parse(GUARDED).build()
+    assert isinstance(policy, Policy)
+    state = policy.init(world.shape, (4,))
+    looks = Looks(world.offers(np.arange(2)), np.full((4, 2, 2), -1.0))
+    said = []
+    for stage in world.blocks():
+        state = policy.settle(policy.begin_episode(state, stage.offered))
+        action = np.tile([0, 1, 2], (4, 6))
+        found = stage.outcomes(action)
+        assert found.vector is not None
+        better = replace(found, vector=found.vector + 500.0 * (action > 0)[..., None])
+        state = policy.settle(policy.observe(state, stage.offered, action, better))
+        mean, half = policy.effects(state, world.offers(np.arange(2)), 0.975)
+        assert (mean - half)[..., 1:].max() > 0, "by the range alone it would be"
+        said.append(looks.taken(policy, state))
+    for name in ("look.likely.wrong", "look.certainly.wrong"):
+        assert [float(one[name].max()) for one in said] == [0.0, 1.0]
+
+
+def test_looks_tell_holding_ranges_from_others_and_right_words_from_wrong_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = field(seeds=range(4), sites=2)
+    policy = PolicySpec.parse(GUARDED).build()
+    assert isinstance(policy, Policy)
+    state = policy.init(world.shape, (4,))
+    for stage in world.blocks():
+        state = policy.settle(policy.begin_episode(state, stage.offered))
+        action = np.tile([0, 1, 2, 0], (4, 1))
+        state = policy.observe(state, stage.offered, action, stage.outcomes(action))
+    state = policy.settle(state)
+    offers = world.offers(np.arange(2))
+    mean, deviation, prior, *_ = own_effects(policy.learner, state.evidence, offers)
+    assert (deviation < prior).all()
+    here = Looks(offers, mean).taken(policy, state)
+    assert (here["look.holds.0.95"] == 1).all()
+    assert (here["look.held_at_all_times"] == 1).all()
+    there = Looks(offers, mean - 100 * deviation).taken(policy, state)
+    assert (there["look.holds.0.99"] == 0).all()
+    said = Looks(offers, np.full(mean.shape, -1.0)).taken(policy, state)
+    called = (mean - 1.959964 * deviation > 0).any((-2, -1))
+    np.testing.assert_array_equal(said["look.likely.wrong"][:, 0], called)
+    assert (said["look.likely.right"] == 0).all()
+    monkeypatch.setattr(effects, "bound", lambda known, _: np.where(known > 0, 99.0, 0.0))
+    said = Looks(offers, np.full(mean.shape, -1.0)).taken(policy, state)
+    assert (said["look.likely.wrong"] == 0).all(), "what is known counts"
+    assert not Looks(offers, mean).taken(make("uniform"), make("uniform").init(world.shape, (4,)))
+
+
+def test_effects_of_two_metrics_are_those_of_the_reward() -> None:
+    world = field(metrics=2)
+    policy = PolicySpec.parse(GUARDED).build()
+    state = policy.init(world.shape, (2,))
+    stage = next(world.blocks())
+    state = policy.begin_episode(state, stage.offered)
+    action = np.tile([0, 1, 2, 0, 1, 2], (2, 1))
+    state = policy.settle(policy.observe(state, stage.offered, action, stage.outcomes(action)))
+    assert isinstance(policy, Policy)
+    offers = world.offers(np.arange(3))
+    mean, deviation, _, freedom, _ = own_effects(policy.learner, state.evidence, offers)
+    estimate, half = policy.effects(state, offers, 0.975)
+    np.testing.assert_allclose(estimate[..., 1:], mean, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(half[..., 1:], probability.quantile(0.975, freedom) * deviation, rtol=1e-5)
+
+
+def test_a_cell_in_which_a_policy_has_no_regret_has_no_ratios(tmp_path: Path) -> None:
+    """Where every arm falls short the control is best: all others would be endless times worse."""
+    told = bench(small("field", "control,uniform", drifts=("barley", "all short")), tmp_path)
+    worst = {row["policy"]: row["worst"] for row in told["ratios"]}
+    assert max(worst.values()) < 100
+
+
+def test_whoever_is_told_variances_after_the_first_season_begins_on_the_control() -> None:
+    world = field()
+    for told, alone in (("KNOWN", False), ("LATER", True)):
+        policy = PolicySpec.parse(f"field_med:learner={RIVALS}:{told}+{PROMISE}").build()
+        first = simulate(policy, world).curve("control")[:, 0] / (world.shape.H * world.setting.plots)
+        assert bool((first == 1.0).all()) is alone
+
+
+def test_known_variances_are_the_worlds() -> None:
+    d = Deviations()
+    state = KNOWN.start(Shape(d=2, K=3, M=2, H=2))
+    structure = KNOWN.inner.structure(state)
+    x = KNOWN.parameters(structure.parameters)
+    v = structure.parameters.variances(x) * d.residual**2
+    by_name = dict(zip([f.name for f in structure.families], v[0], strict=True))
+    assert by_name["arm"] == pytest.approx(d.arm**2)
+    assert by_name["season x group"] == pytest.approx(d.block**2)
+    R = structure.parameters.residual(x)[0] * d.residual**2
+    np.testing.assert_allclose(R, [[100.0, 50.0], [50.0, 100.0]])
+    assert float(state.learned.scale.unit[-1]) == pytest.approx(d.residual / RANGE)
+
+
+def test_regressions_apart_are_those_of_each_user_alone() -> None:
+    """Users 0 and 1 with two decisions each, in turns: what user 1 learns is what a regression of its own would."""
+    learner = Learner(weighting="none", feedback="reward")
+    apart = Apart(learner, "alone")
+    world = field([5], sites=2)
+    stage = next(world.blocks())
+    action = np.array([[0, 1, 2, 1]])
+    outcome = stage.outcomes(action)
+    evidence = apart.add(apart.start(world.shape, (1,)), stage.offered, action, outcome)
+    alone = learner.start(world.shape, (1,))
+    assert outcome.reward is not None
+    one = replace(world.offers(np.array([1])), user=0)
+    for at in (2, 3):
+        offer = replace(one, features=one.features[:, 0], control=one.control[:, 0])
+        alone = learner.add(alone, offer, action[:, at], Outcome(outcome.reward[:, at]))
+    np.testing.assert_allclose(evidence.ridge.theta[:, 1], alone.ridge.theta)
+    assert [at.tolist() for at in _rounds(np.array([4, 4, 7, 4]))] == [[0, 2], [1], [3]]
+    with pytest.raises(ConfigError, match="takes nothing back"):
+        OWN.remove(evidence, stage.offered, action, outcome)
+
+
+@pytest.mark.parametrize(
+    ("name", "policies"),
+    [("field", f"control,{GUARDED},lin_ts:learner={RIVALS}:SITES+v=24"), ("mhealth", "uniform,people_ts:covariates=2")],
+)
+def test_suites_with_cells_of_their_own_run_and_continue(name: str, policies: str, tmp_path: Path) -> None:
+    plan, told = small(name, policies), list[bool]()
+    first = bench(plan, tmp_path, jobs=1, on_done=lambda done: told.append(done.stored))
+    assert told == [False] * len(plan.plan())
+    again = bench(plan, tmp_path, jobs=1, on_done=lambda done: told.append(done.stored))
+    assert told[len(plan.plan()) :] == [True] * len(plan.plan())
+    assert first["rows"] == again["rows"]
+    written = json.loads((tmp_path / "results.json").read_text())
+    for row in written["rows"]:
+        assert [look["seasons"] for look in row["after"]] == [3]
+        assert row["stage_regret"] >= 0
+        assert ("holds.0.95" in row["after"][0]) == row["policy"].startswith("field_med")
+    page = (tmp_path / "index.html").read_text()
+    assert "After so many seasons" in page
+    assert page.count("data:image/png;base64,") == (3 if name == "field" else 2)
+
+
+def test_sites_seasons_and_the_floor_are_to_choose() -> None:
+    plan = small("field", "control", changes={"sites": 4, "floor": 0.1}, episodes=7)
+    world = next(iter(plan.plan().values())).scenario.world([0])
+    assert (world.shape.H, world.episodes) == (4, 7)
+    assert isinstance(world, FieldWorld)
+    assert world.setting.floor == 0.1
+    with pytest.raises(ConfigError, match="has no sites to choose"):
+        small("mhealth", "control", changes={"sites": 4})
+    with pytest.raises(UnknownNameError, match="did you mean 'barley'"):
+        small("field", "control", drifts=("barly",))
+
+
+def test_fields_keep_the_control_as_the_template_of_a_trial_does() -> None:
+    floors = TrialSpec.parse(template()).floors
+    assert floors is not None
+    cells = [cell.scenario for cell in suite("field").special]
+    assert {cell.setting.floor for cell in cells if isinstance(cell, FieldScenario)} == {floors.control} == {FLOOR}
+
+
+@pytest.mark.parametrize("text", ["field_med", "people_med"])
+def test_the_model_of_the_field_plays_the_papers_worlds_too(text: str) -> None:
+    from tests.worlds import world
+
+    record = simulate(make(text, guard="off"), world(seeds=[0, 1], episodes=4))
+    assert np.isfinite(record.total("regret")).all()
+    assert np.isnan(record.total("parameter_error")).all()

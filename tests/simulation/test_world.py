@@ -1,0 +1,335 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drimed.errors import ConfigError, DrimedError, InputError, ShapeError
+from drimed.models.offer import Shape
+from drimed.numerics.arrays import FloatArray
+from drimed.simulation.instances import authors_instance, draw_instance, given_control, quantile_control
+from drimed.simulation.worlds import Setting, World, side_by_side
+from tests.worlds import SMALL, world
+
+ARRAYS = ("features", "sigma", "scale", "preferences", "contexts", "noise", "means")  # (n, H, S, ...)
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"drift_by": "mean"},
+    {"preferences": "per episode"},
+    {"drift": "none", "context_dim": 1},
+]
+
+
+def arrays(it: World, episodes_per_block: int | None = None) -> dict[str, FloatArray]:
+    """Everything that happens in a world, whatever its blocks: name -> (L, H, S, ...)."""
+    blocks = list(it.blocks(episodes_per_block))
+    assert [b.start for b in blocks] == np.cumsum([0, *[b.episodes for b in blocks[:-1]]]).tolist()
+    return {name: np.concatenate([getattr(b, name) for b in blocks]) for name in ARRAYS}
+
+
+def assert_equal(one: dict[str, FloatArray], other: dict[str, FloatArray]) -> None:
+    for name in ARRAYS:
+        assert np.array_equal(one[name], other[name]), name
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("episodes_per_block", [1, 7, 20])
+def test_the_cut_into_blocks_changes_nothing(setting: dict[str, Any], episodes_per_block: int) -> None:
+    it = world(episodes=20, seeds=range(3), **setting)
+    assert_equal(arrays(it, episodes_per_block), arrays(it))
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_what_a_member_meets_depends_on_its_seed_alone(setting: dict[str, Any]) -> None:
+    instances = [draw_instance(s, SMALL) for s in range(5)]
+    whole = arrays(world(episodes=6, seeds=range(5), instances=instances, **setting))
+    for s in range(5):
+        alone = arrays(world(episodes=6, seeds=[s], instances=[instances[s]], **setting))
+        assert_equal(alone, {name: array[:, :, s : s + 1] for name, array in whole.items()})
+
+
+@pytest.mark.parametrize("setting", [{}, {"drift_by": "mean"}, {"preferences": "per episode"}, {"rotation": 1.0}])
+@pytest.mark.parametrize("shared", [True, False])
+def test_worlds_side_by_side_meet_what_each_drift_brings_alone(setting: dict[str, Any], shared: bool) -> None:
+    instances = [draw_instance(s, SMALL) for s in range(1 if shared else 3)]
+    drifts = ("none", "abrupt", "periodic")
+    apart = [world(episodes=6, seeds=range(3), instances=instances, drift=drift, **setting) for drift in drifts]
+    joined = side_by_side(apart[0], drifts)
+    assert joined.batch == 9
+    found = arrays(joined)
+    for i, alone in enumerate(apart):
+        assert_equal({name: array[:, :, 3 * i : 3 * i + 3] for name, array in found.items()}, arrays(alone))
+        assert np.array_equal(joined.control[:, 3 * i : 3 * i + 3], alone.control)
+
+
+def test_drifts_are_given_for_every_seed_or_for_none() -> None:
+    with pytest.raises(ConfigError, match="give no drifts, or one per seed"):
+        replace(world(seeds=range(3)), drifts=["none", "abrupt"])
+
+
+def test_two_worlds_with_one_seed_are_alike_and_with_two_seeds_are_not() -> None:
+    one, same, other = (arrays(world(seeds=[s])) for s in (3, 3, 4))
+    assert_equal(one, same)
+    for name in ("contexts", "noise", "scale", "sigma"):
+        assert not np.array_equal(one[name], other[name]), name
+
+
+def test_contexts_and_noise_and_preferences_are_streams_of_their_own() -> None:
+    fixed, drawn = arrays(world(episodes=5)), arrays(world(episodes=5, preferences="per episode"))
+    for name in ("contexts", "noise", "scale"):
+        assert np.array_equal(fixed[name], drawn[name]), name
+    assert not np.array_equal(fixed["preferences"], drawn["preferences"])
+    # Another number of context coordinates does not move the noise.
+    assert np.array_equal(fixed["noise"], arrays(world(episodes=5, context_dim=5))["noise"])
+
+
+def test_contexts_tell_nothing_about_the_noise() -> None:
+    """As many coordinates as metrics, 6000 pairs: their correlation is within 5 standard errors of none."""
+    drawn = arrays(world(episodes=400, seeds=range(5), drift="none", context_dim=SMALL.M, context_noise=1.0))
+    pairs = np.corrcoef(drawn["contexts"][..., 0].ravel(), drawn["noise"][..., 0].ravel())
+    assert abs(pairs[0, 1]) < 5 / np.sqrt(6000)
+
+
+def test_the_drift_scales_the_contexts_as_coded() -> None:
+    still, moved = (
+        arrays(world(episodes=10, drift=d, magnitude=100.0, context_noise=0.5)) for d in ("none", "gradual")
+    )
+    f = 100.0 * np.arange(10) / 10
+    np.testing.assert_allclose(moved["contexts"], (1 + f)[:, None, None, None] * still["contexts"], rtol=1e-12)
+    np.testing.assert_allclose(moved["scale"], 0.1 * (1 + np.linalg.norm(moved["contexts"], axis=-1)), rtol=1e-12)
+
+
+def test_the_drift_moves_the_mean_as_printed() -> None:
+    seeds = range(4)
+    still = arrays(world(episodes=10, seeds=seeds, drift="none", drift_by="mean"))
+    moved = arrays(world(episodes=10, seeds=seeds, drift="gradual", drift_by="mean"))
+    shift = moved["contexts"] - still["contexts"]  # (L, H, S, D)
+    f = 100.0 * np.arange(10) / 10
+    np.testing.assert_allclose(np.linalg.norm(shift, axis=-1), np.broadcast_to(f[:, None, None], (10, 3, 4)), atol=1e-9)
+    directions = shift[1:] / f[1:, None, None, None]
+    np.testing.assert_allclose(directions, np.broadcast_to(directions[:1, :1], directions.shape), atol=1e-9)
+    assert len(np.unique(directions[0, 0].round(6), axis=0)) == 4  # one direction per seed
+
+
+def test_contexts_have_the_stated_spread() -> None:
+    """20,000 draws of N(0, 4): the mean is within .07 and the variance within .2, 5 standard errors each."""
+    c = arrays(world(episodes=1000, seeds=range(5), shape=Shape(d=2, K=2, M=2, H=2), drift="none", context_noise=2.0))
+    draws = c["contexts"].ravel()
+    assert draws.size == 20_000
+    assert abs(draws.mean()) < 5 * 2 / np.sqrt(20_000)
+    assert abs(draws.var() - 4) < 5 * 4 * np.sqrt(2 / 20_000)
+
+
+def test_sigma_is_the_spread_of_the_reward_under_the_users_preference() -> None:
+    it = world(episodes=3, seeds=range(2))
+    block = next(it.blocks())
+    instance = it.instances[0]
+    for at in np.ndindex(3, SMALL.H, 2):
+        p = block.preferences[at]
+        for a in range(SMALL.K):
+            want = np.sqrt(block.scale[at] * (p @ instance.covariances[a] @ p))
+            assert block.sigma[(*at, a)] == pytest.approx(want, rel=1e-8)
+            assert block.features[(*at, a)].tolist() == pytest.approx((instance.maps[a].T @ p).tolist())
+            assert block.means[(*at, a)] == pytest.approx(float(p @ instance.maps[a] @ instance.theta))
+
+
+def test_outcomes_have_the_stated_mean_and_covariance() -> None:
+    """Standardised by its scale, the noise of arm a has covariance Sigma_a.
+
+    n = 30,000 draws per arm. An entry of the sample covariance has a standard error of at most
+    sqrt(2 / n) max Sigma_ii = .0082 max Sigma_ii; 5 of them are allowed, in 27 entries: a false alarm in 60,000 seeds.
+    """
+    shape = Shape(d=3, K=3, M=3, H=3)
+    it = world(episodes=1000, seeds=range(10), shape=shape)
+    instance = it.instances[0]
+    for a in range(shape.K):
+        noise = []
+        for block in it.blocks():
+            for episode in range(block.episodes):
+                for h in range(shape.H):
+                    outcome = block.respond(episode, np.full((10, 1), a), slice(h, h + 1))
+                    assert outcome.vector is not None
+                    assert outcome.reward is not None
+                    residual = outcome.vector[:, 0] - instance.maps[a] @ instance.theta
+                    noise.append(residual / np.sqrt(block.scale[episode, h])[:, None])
+                    np.testing.assert_allclose(
+                        outcome.reward[:, 0], (block.preferences[episode, h] * outcome.vector[:, 0]).sum(-1), atol=1e-12
+                    )
+        draws = np.concatenate(noise)
+        assert draws.shape == (30_000, 3)
+        largest = float(instance.covariances[a].diagonal().max())
+        assert np.abs(draws.mean(0)).max() < 5 * np.sqrt(largest / 30_000)
+        assert np.abs(draws.T @ draws / 30_000 - instance.covariances[a]).max() < 5 * largest * np.sqrt(2 / 30_000)
+
+
+def test_each_member_answers_from_its_own_instance() -> None:
+    instances = [draw_instance(s, SMALL) for s in range(3)]
+    it = world(seeds=range(3), instances=instances, reward_noise=1e-20, drift="none")
+    block = next(it.blocks())
+    outcome = block.respond(0, np.array([[2], [0], [3]]), slice(0, 1))
+    assert outcome.vector is not None
+    for s, a in enumerate((2, 0, 3)):
+        np.testing.assert_allclose(outcome.vector[s, 0], instances[s].maps[a] @ instances[s].theta, atol=1e-8)
+
+
+def test_a_whole_episode_answers_as_its_users_do() -> None:
+    it = world(seeds=range(4))
+    block = next(it.blocks())
+    action = np.random.default_rng(0).integers(0, SMALL.K, (4, SMALL.H))
+    together = block.respond(1, action)
+    assert together.reward is not None
+    assert together.vector is not None
+    for h in range(SMALL.H):
+        alone = block.respond(1, action[:, h : h + 1], slice(h, h + 1))
+        assert alone.reward is not None
+        assert alone.vector is not None
+        assert np.array_equal(together.reward[:, h : h + 1], alone.reward)
+        assert np.array_equal(together.vector[:, h : h + 1], alone.vector)
+
+
+def test_the_noise_does_not_depend_on_the_arm_that_is_played() -> None:
+    """Paired comparisons: the same standardised draw serves whichever arm a policy chooses."""
+    it = world()
+    block = next(it.blocks())
+    z = block.noise[0, 0, 0]
+    for a in range(SMALL.K):
+        outcome = block.respond(0, np.array([[a]]), slice(0, 1))
+        assert outcome.vector is not None
+        mean = it.instances[0].maps[a] @ it.instances[0].theta
+        want = mean + np.sqrt(block.scale[0, 0, 0]) * it.noise_roots[a] @ z
+        np.testing.assert_allclose(outcome.vector[0, 0], want, atol=1e-12)
+
+
+@pytest.mark.parametrize("setting", [{}, {"preferences": "per episode"}])
+def test_offers_of_an_episode_are_the_offers_of_its_users(setting: dict[str, Any]) -> None:
+    it = world(seeds=range(4), **setting)
+    block = next(it.blocks())
+    together = block.offers(2)
+    for h in range(SMALL.H):
+        one = block.offers(2, slice(h, h + 1))
+        assert one.user == h
+        for name in ("features", "control", "sigma", "scale", "preference", "context"):
+            assert np.array_equal(getattr(together, name)[:, h : h + 1], getattr(one, name)), name
+        for name in ("maps", "whitening"):
+            assert np.array_equal(
+                np.broadcast_to(getattr(together, name), (4, SMALL.H, 4, 3, 3))[:, h : h + 1], getattr(one, name)
+            )
+
+
+def test_an_offer_whitens_its_own_noise() -> None:
+    it = world(seeds=range(2))
+    offer = next(it.blocks()).offers(1, slice(1, 2))
+    assert offer.whitening is not None
+    assert offer.scale is not None
+    for s in range(2):
+        for a in range(SMALL.K):
+            W = offer.whitening[s, 0, a] / np.sqrt(offer.scale[s, 0])
+            np.testing.assert_allclose(
+                W @ (offer.scale[s, 0] * it.instances[0].covariances[a]) @ W.T, np.eye(3), atol=1e-8
+            )
+
+
+def test_preferences_stay_fixed_unless_drawn_per_episode() -> None:
+    fixed = arrays(world(episodes=5))["preferences"]
+    assert np.array_equal(fixed, np.broadcast_to(fixed[:1], fixed.shape))
+    assert np.array_equal(fixed[0, :, 0], world().instances[0].preferences)
+
+
+def test_preferences_per_episode_are_dirichlet_around_the_users_mean() -> None:
+    """2000 episodes: each coordinate's mean is within 5 standard errors of its own, sqrt(m (1 - m) / (3 n))."""
+    it = world(episodes=2000, preferences="per episode", preference_scale=2.0)
+    drawn = arrays(it)["preferences"][:, :, 0]  # (L, H, M)
+    m = it.instances[0].preference_means
+    np.testing.assert_allclose(drawn.sum(-1), 1.0)
+    assert (drawn >= 0).all()
+    se = np.sqrt(m * (1 - m) / 3 / 2000)
+    assert (np.abs(drawn.mean(0) - m) < 5 * se + 1e-12).all()
+    # Var = m (1 - m) / (scale + 1); a sample variance of 2000 bounded draws is within a quarter of it.
+    np.testing.assert_allclose(drawn.var(0), m * (1 - m) / 3, rtol=0.25, atol=1e-4)
+    assert not np.array_equal(drawn[0], drawn[1])
+
+
+def test_preferences_per_episode_move_features_noise_and_means_together() -> None:
+    it = world(episodes=3, preferences="per episode")
+    block = next(it.blocks())
+    instance = it.instances[0]
+    for at in np.ndindex(3, SMALL.H, 1):
+        p = block.preferences[at]
+        np.testing.assert_allclose(block.means[at], instance.maps @ instance.theta @ p, atol=1e-12)
+        np.testing.assert_allclose(block.features[at], [m.T @ p for m in instance.maps], atol=1e-12)
+        variance = np.array([p @ c @ p for c in instance.covariances])
+        np.testing.assert_allclose(block.sigma[at], np.sqrt(block.scale[at] * variance), rtol=1e-6)
+
+
+INSTANCE = authors_instance()
+SOUND: dict[str, Any] = {
+    "instances": [INSTANCE],
+    "seeds": [0],
+    "controls": [quantile_control(INSTANCE)],
+    "setting": Setting(episodes=3),
+}
+BAD: list[tuple[dict[str, Any], type[DrimedError], str]] = [
+    ({"seeds": []}, ConfigError, "a world needs at least one seed"),
+    ({"instances": [INSTANCE] * 2, "seeds": [0, 1, 2]}, ConfigError, r"one instance, or one per seed \(3\), got 2"),
+    ({"controls": []}, ConfigError, r"one control per instance \(1\), got 0"),
+    ({"controls": [np.full(5, 0.2)]}, ShapeError, r"control must have shape \(\.\.\., 10, 5\), got \(5,\)"),
+    ({"controls": [np.ones((10, 5))]}, InputError, "control must sum to 1 over the arms, got a sum of 5.0"),
+    ({"controls": [np.full((10, 5), np.nan)]}, InputError, "control"),
+    (
+        {
+            "instances": [INSTANCE, draw_instance(0, Shape(d=3, K=5, M=4, H=10))],
+            "seeds": [0, 1],
+            "controls": [quantile_control(INSTANCE)] * 2,
+        },
+        ShapeError,
+        r"all instances must have the shape Shape\(d=4",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "error", "message"), BAD)
+def test_a_bad_world_is_refused(change: dict[str, Any], error: type[DrimedError], message: str) -> None:
+    with pytest.raises(error, match=message):
+        World(**(SOUND | change))
+
+
+def test_a_negative_seed_is_refused() -> None:
+    with pytest.raises(InputError, match="seed must be a non-negative integer, got -1"):
+        next(World(**(SOUND | {"seeds": [-1]})).blocks())
+
+
+def test_seeds_may_come_in_an_array() -> None:
+    one, other = (World(**(SOUND | {"seeds": seeds})) for seeds in (range(3), np.arange(3)))
+    assert_equal(arrays(one), arrays(other))
+
+
+def test_a_mixed_control_reaches_the_offers() -> None:
+    control = given_control([0.2, 0.3, 0.5, 0.0, 0.0], INSTANCE)
+    offer = next(World(**(SOUND | {"controls": [control]})).blocks()).offers(0, slice(3, 4))
+    assert offer.control[0, 0].tolist() == [0.2, 0.3, 0.5, 0.0, 0.0]
+    np.testing.assert_allclose(offer.control_features[0, 0], [0.2, 0.3, 0.5] @ offer.features[0, 0, :3])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"drift_by": "angle"}, "drift_by must be 'scale' or 'mean', got 'angle'"),
+        ({"preferences": "daily"}, "preferences must be 'fixed' or 'per episode', got 'daily'"),
+        ({"context_dim": 0}, "context_dim must be at least 1, got 0"),
+        ({"episodes": 0}, "number of episodes must be at least 1, got 0"),
+        ({"magnitude": -1.0}, "magnitude must be at least 0 and finite, got -1.0"),
+        ({"reward_noise": 0.0}, "reward_noise must be positive.*, got 0.0"),
+        ({"reward_noise": np.nan}, "reward_noise must be positive.*, got nan"),
+        ({"reward_noise": np.inf}, "reward_noise must be positive.*, got inf"),
+        ({"context_noise": -1.0}, "context_noise must be at least 0.*got -1.0"),
+        ({"context_noise": np.nan}, "context_noise must be at least 0.*got nan"),
+        ({"context_noise": np.inf}, "context_noise must be at least 0.*got inf"),
+        ({"preference_scale": 0.0}, "preference_scale.* positive.*got.* 0.0"),
+        ({"preference_scale": np.inf}, "preference_scale.* positive.*got.* inf"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Setting(**settings)
