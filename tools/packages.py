@@ -57,7 +57,7 @@ assert verify(store, trial.name).ok
 # What is done with each extra. Deciding compiles the kernels anew in each environment: that is done with two.
 USE = {
     "": DECIDE + WITHOUT,
-    "sim": "from drimed.experiments import figures, measure, sweep; import jinja2, joblib, matplotlib",
+    "sim": "from drimed.simulation import results_page, sweep; import jinja2, joblib, matplotlib",
     "cluster": "import dask, distributed",
     "trial": TRIAL,
     "postgres": "import psycopg; from drimed import open_store; psycopg.pq.version(); open_store('t.db').close()",

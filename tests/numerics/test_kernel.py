@@ -62,7 +62,7 @@ print(importlib.import_module("uses").twice(np.array([1.0, 2.0])).tolist())
 """
 
 USES = """
-from drimed.linear.kernel import kernel
+from drimed.numerics.compiled import kernel
 from steps import step
 
 
@@ -73,7 +73,7 @@ def twice(x, y):
 """
 
 STEPS = """
-from drimed.linear.kernel import helper
+from drimed.numerics.compiled import helper
 
 
 @helper

@@ -29,9 +29,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from drimed.guards.guard import UNCHANGED, Guarded
-from drimed.guards.certified import Expected
-from drimed.learning.learner import Learner
+from drimed.policies.guards.base import UNCHANGED, Guarded
+from drimed.policies.guards.certified import Expected
+from drimed.models.linear_regression import Learner
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make, register
 

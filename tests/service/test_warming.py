@@ -21,7 +21,7 @@ FIRST_USE = """
 import tomllib
 from drimed import MemoryStore, Trial
 from drimed.reports.analysis import analyse
-from drimed.linear import kernel
+from drimed.numerics import compiled as kernel
 from drimed.service import app
 from drimed.trial import template
 app.warm_up()
