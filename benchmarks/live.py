@@ -1,101 +1,79 @@
-"""One live decision: decide and update with batch (), against one step of the plain loop of the same size.
+"""One live decision of each policy: decide and update for one user, against one step of the plain loop of that size.
 
-The offer is built beforehand; what building and checking it costs (`make_offer`) is a row of its own.
+The offer is built beforehand; building and checking it (`make_offer`) is a row of its own.
 """
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
-from timeit import timeit
 
-from rich.table import Table
+from benchmarks import plain
+from benchmarks.measure import Part, Size, compared, processor_seconds
+from drimed import streams
+from drimed.models.offer import Offer, Outcome, make_offer
+from drimed.policies.protocol import AnyPolicy
+from drimed.policies.registry import REGISTRY, make
+from drimed.simulation.instances import Instance, authors_instance, quantile_control
 
-from benchmarks import layout, plain
-from benchmarks.candidates import candidates
-from benchmarks.measure import MICRO, Comparison, Goal, Spread, Tick, in_turn
-from benchmarks.stepping import LiveLoop, Scene, offer_maker
-from drimed.simulation.instances import authors_instance
-
-MOST_PLAIN_STEPS = 5.0  # that a live step may cost
-BOUND_POLICIES = ("oful", "med", "dri_med")
-_OFFER = "make_offer"
-_WARM_UP_STEPS = 300  # compiles, and leaves the first rounds, where arms are unexplored, behind
+MOST_PLAIN_STEPS = {"oful": 5.0, "med": 5.0, "dri_med": 5.0}  # that a live step may cost
+WARM_UP = 300  # steps: compile, and leave the first rounds, where arms are unexplored, behind
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How much to run."""
+class LiveLoop:
+    """A policy in mid-trial. Calling it takes more decisions and returns the processor time of each."""
 
-    steps: int  # per candidate and repeat
-    repeats: int
-
-    @classmethod
-    def sized(cls, quick: bool) -> Plan:
-        """A dozen seconds, or a first look."""
-        return cls(300, 5) if quick else cls(1000, 9)
-
-    @property
-    def ticks(self) -> int:
-        """How many pieces of work the run has."""
-        return self.repeats * (len(candidates()) + 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """Per policy, and for making an offer: microseconds, and how many plain steps that is."""
-
-    plan: Plan
-    K: int
-    d: int
-    plain_microseconds: Spread
-    rows: list[Comparison]
-    offer: Comparison
-
-
-def run(plan: Plan, tick: Tick) -> Result:
-    """Plain step and candidates in turn."""
-    instance = authors_instance()
-    shape, scene = instance.shape, Scene.of(instance)
-    loops = {name: LiveLoop(policy, scene) for name, policy in candidates().items()}
-    for loop in loops.values():
-        loop(_WARM_UP_STEPS)
-    make = offer_maker(instance)
-    pairs = in_turn(
-        {name: partial(loop, plan.steps) for name, loop in loops.items()}
-        | {_OFFER: lambda: timeit(make, number=plan.steps, timer=time.process_time) / plan.steps},
-        lambda: plain.step_seconds(shape.d, shape.K, plan.steps),
-        plan.repeats,
-        tick,
-    )
-    step = Spread.of([MICRO * p.plain for found in pairs.values() for p in found])
-    rows = {name: Comparison.of(name, found, lambda pair: pair.seconds / pair.plain) for name, found in pairs.items()}
-    offer = rows.pop(_OFFER)
-    return Result(plan, shape.K, shape.d, step, list(rows.values()), offer)
-
-
-def table(result: Result) -> Table:
-    """Microseconds per step and the ratio to the plain step."""
-    plan, step = result.plan, result.plain_microseconds
-    view = layout.table(
-        f"One live decision and update, K = {result.K}, d = {result.d}",
-        f"{plan.steps} steps, {plan.repeats} repeats. The plain step took {step.median:.1f} µs ({step.range(1)}).",
-        "policy",
-        *("µs", "plain steps", "range"),
-    )
-    for row in (*result.rows, result.offer):
-        view.add_row(
-            row.name,
-            f"{row.microseconds.median:.1f}",
-            f"{row.ratio.median:.2f}",
-            row.ratio.range(2),
-            end_section=row is result.rows[-1],
+    def __init__(self, policy: AnyPolicy, instance: Instance) -> None:
+        self._policy, self._instance, self._done = policy, instance, 0
+        self._offer = offer_maker(instance)()
+        noise = streams.generator(0, "noise").standard_normal(instance.maps.shape[:2])
+        vectors = instance.maps @ instance.theta + noise  # (K, M)
+        self._outcomes = [Outcome((instance.preferences[0] @ y)[None], y[None]) for y in vectors]
+        everybody = make_offer(
+            maps=instance.maps,
+            preference=instance.preferences,
+            covariance=instance.covariances,
+            control=quantile_control(instance),
         )
-    return view
+        self._state = policy.begin_episode(policy.init(instance.shape), everybody)
+
+    def __call__(self, steps: int) -> float:
+        policy, state, offer, outcomes = self._policy, self._state, self._offer, self._outcomes
+        draws = iter(streams.uniforms(0, "policy", self._done, steps, policy.draws_needed(self._instance.shape)))
+
+        def step() -> None:
+            nonlocal state
+            draw = policy.decide(state, offer, next(draws)[None])
+            state = policy.update(state, offer, draw, outcomes[int(draw.action[0])])
+
+        elapsed = processor_seconds(step, steps)
+        self._state, self._done = state, self._done + steps
+        return elapsed
 
 
-def goals(result: Result) -> list[Goal]:
-    """The policies that a live trial is most likely to run."""
-    ratios = {row.name: row.ratio for row in result.rows}
-    return [Goal(f"live {name}", ratios[name], MOST_PLAIN_STEPS, at_least=False) for name in BOUND_POLICIES]
+def offer_maker(instance: Instance) -> Callable[[], Offer]:
+    """A function that makes, and checks, the offer of the instance's first user."""
+    return partial(
+        make_offer,
+        maps=instance.maps,
+        preference=instance.preferences[0],
+        covariance=instance.covariances,
+        control=quantile_control(instance)[0],
+    )
+
+
+def run(size: Size) -> Part:
+    """Plain step and policies in turn."""
+    steps, repeats = {"smallest": (3, 1), "quick": (200, 3), "full": (1000, 9)}[size]
+    instance = authors_instance()
+    loops = {name: LiveLoop(make(name), instance) for name in REGISTRY}
+    for loop in loops.values():
+        loop(min(WARM_UP, steps))
+    timed: dict[str, Callable[[], float]] = {name: partial(loop, steps) for name, loop in loops.items()}
+    timed["make_offer"] = partial(processor_seconds, offer_maker(instance), steps)
+    shape = instance.shape
+    rows = compared(timed, lambda: plain.step_seconds(shape.d, shape.K, steps), repeats, scale=1e6)
+    title = f"One live decision and update, K = {shape.K}, d = {shape.d}"
+    part = Part(title, "µs", "Ratio: to a step of LinUCB in plain NumPy.")
+    part.rows.extend(row.with_goal(at_most=MOST_PLAIN_STEPS.get(name)) for name, row in rows.items())
+    return part

@@ -33,8 +33,6 @@ def drawn(n: int, *, seed: int = 0, wrong_model: float = 0.0) -> tuple[Log, Floa
         probabilities=p,
         predictions=q,
         user=np.array(["ada", "bob"])[rng.integers(2, size=n)],
-        episode=np.arange(n) // 10,
-        metrics=rng.standard_normal((n, 2)),
     )
     return log, means
 
@@ -48,15 +46,13 @@ def table(log: Log) -> dict[str, object]:
     """The log as columns."""
     assert log.probabilities is not None
     assert log.predictions is not None
-    assert log.metrics is not None
     columns: dict[str, object] = {
         "action": np.array(log.arms)[log.action],
         "reward": log.reward,
         "propensity": log.propensity,
         "user": log.user,
-        "episode": log.episode,
     }
     for prefix, values in (("probability_", log.probabilities), ("q_", log.predictions)):
         columns |= {f"{prefix}{arm}": values[:, k].copy() for k, arm in enumerate(log.arms)}
     columns |= {f"target_{arm}": np.full(len(log), TARGET[k]) for k, arm in enumerate(log.arms)}
-    return columns | {f"metric_{m}": log.metrics[:, m].copy() for m in range(log.metrics.shape[1])}
+    return columns | {"metric_0": np.arange(len(log)) % 7 / 7}

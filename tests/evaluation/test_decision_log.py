@@ -48,7 +48,7 @@ DOORS: dict[str, Callable[[Path], Any]] = {
 
 def assert_same(found: Log, expected: Log) -> None:
     assert found.arms == expected.arms
-    for name in ("action", "reward", "propensity", "probabilities", "predictions", "episode", "metrics"):
+    for name in ("action", "reward", "propensity", "probabilities", "predictions"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-15)
     assert found.user is not None
     assert expected.user is not None
@@ -196,15 +196,14 @@ def test_without_polars_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 def test_what_is_written_is_read_again(suffix: str, tmp_path: Path) -> None:
     log = replace(LOG, available=np.ones((500, 3), bool))
-    path, beside = write_log(log, tmp_path / f"log.{suffix}", metrics=["yield", "cost"])
+    path, beside = write_log(log, tmp_path / f"log.{suffix}")
     again = read_log(path).whole()
-    for name in ("action", "reward", "propensity", "probabilities", "predictions", "available", "episode", "metrics"):
+    for name in ("action", "reward", "propensity", "probabilities", "predictions", "available"):
         np.testing.assert_array_equal(getattr(again, name), getattr(log, name))
     with beside.open() as file:
         told = dict(csv.reader(file))
     del told["column"]
     assert list(told) == pl.read_parquet(path).columns if suffix == "parquet" else pl.read_csv(path).columns
-    assert told["metric_cost"] == "outcome of metric cost"
     assert "arm new" in told["q_new"]
 
 
@@ -220,8 +219,6 @@ def test_unknown_propensities_stay_unknown(suffix: str, tmp_path: Path) -> None:
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"log\.txt"):
         write_log(LOG, tmp_path / "log.txt")
-    with pytest.raises(InputError, match="a name for each of 2 metrics"):
-        write_log(LOG, tmp_path / "log.csv", metrics=["one"])
 
 
 GOOD: dict[str, Any] = {"action": [0, 1, 0], "reward": [1.0, 2.0, 3.0], "propensity": [0.5, 0.25, 1.0]}
@@ -243,7 +240,6 @@ def test_without_a_propensity_column_it_is_read_off_the_probabilities() -> None:
     [
         ({"reward": [1.0, np.nan, 3.0]}, "reward must be finite, got nan in row 102"),
         ({"reward": [1.0, np.inf, -np.inf]}, "reward must be finite, got inf in row 102"),
-        ({"episode": [0.0, np.nan, 1.0]}, "episode must be finite, got nan in row 102"),
         ({"reward": ["a", "b", "c"]}, "reward must be numbers"),
         ({"propensity": [0.5, 0.0, 1.0]}, "above 0 and at most 1, got 0.0 in row 102"),
         ({"propensity": [0.5, -0.1, 1.0]}, "above 0 and at most 1, got -0.1"),
@@ -267,7 +263,7 @@ def test_what_cannot_be_used_is_refused_with_its_place(change: dict[str, Any], m
 
 @pytest.mark.parametrize(
     "change",
-    [{"action": [0, 1]}, {"propensity": [0.5]}, {"predictions": [[1.0, 2.0]]}, {"user": ["a"]}, {"metrics": [1.0]}],
+    [{"action": [0, 1]}, {"propensity": [0.5]}, {"predictions": [[1.0, 2.0]]}, {"user": ["a"]}],
 )
 def test_columns_of_other_lengths_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ShapeError):

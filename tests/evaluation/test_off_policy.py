@@ -26,10 +26,10 @@ from drimed.evaluation.off_policy import (
     Estimate,
     Evaluation,
     EvaluationPlan,
-    Moments,
     Overlap,
     Sums,
     TargetPolicy,
+    Terms,
     Weights,
     evaluate,
 )
@@ -217,7 +217,7 @@ def numbers(found: Evaluation) -> list[float]:
 
 
 def reordered(log: Log, order: Any) -> Log:
-    names = ("action", "reward", "propensity", "probabilities", "predictions", "user", "episode", "metrics")
+    names = ("action", "reward", "propensity", "probabilities", "predictions", "user")
     return replace(log, **{name: getattr(log, name)[order] for name in names})
 
 
@@ -268,8 +268,8 @@ def test_a_piece_longer_than_the_cache_is_cut() -> None:
     far=st.sampled_from([0.0, 1e6]),
 )
 def test_moments_merge_to_the_whole_also_far_from_zero(rows: list[tuple[float, float]], cut: int, far: float) -> None:
-    whole = [c + far for c in np.array(rows).T]
-    merged = Moments.of([c[:cut] for c in whole]).merge(Moments.of([c[cut:] for c in whole]))
+    whole = np.array(rows).T + far
+    merged = Sums.of(Terms(*whole[:, :cut])).merge(Sums.of(Terms(*whole[:, cut:])))
     assert merged.count == len(rows)
     np.testing.assert_allclose(merged.mean, np.mean(whole, 1), rtol=1e-13, atol=1e-10)
     scatter = np.atleast_2d(np.cov(whole, ddof=0)) * len(rows)

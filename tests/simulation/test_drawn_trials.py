@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from benchmarks.drawn_trials import believed, drawn
-from benchmarks.public_trials import LEARNED, measured_in
+from benchmarks.drawn_trials import LEARNED, believed, drawn, measured_in
 
 TRIALS, EACH = 96, 4
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.public_trials import FLOOR
+from benchmarks.drawn_trials import FLOOR
 
 from drimed.competitors.field_learners import KNOWN, OWN, SITES, Apart, _rounds, by_name
 from drimed.errors import ConfigError, UnknownNameError

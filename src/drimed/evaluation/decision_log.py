@@ -1,8 +1,8 @@
 """Logged decisions as checked arrays, read in pieces from files and tables of any size.
 
-A table has one row for each decision, and by default the columns action, reward, propensity, user, episode, for the
-arms A of a trial probability_A, q_A, available_A, and metric_NAME for metrics. Polars reads CSV and Parquet files in
-batches, so that a log may be larger than memory. Shapes: n decisions, K arms, M metrics.
+A table has one row for each decision, and by default the columns action, reward, propensity, user, and for the arms A
+of a trial probability_A, q_A, available_A. Polars reads CSV and Parquet files in batches, so that a log may be larger
+than memory. Shapes: n decisions, K arms.
 """
 
 from __future__ import annotations
@@ -33,14 +33,12 @@ MEANING = {
     "reward": "what the decision earned, in the user's own unit",
     "propensity": "probability that this arm had when it was drawn; empty: unknown",
     "user": "the user that the decision was for",
-    "episode": "number of the episode, from 0",
     "probabilities": "probability that arm {name} had when the arm was drawn",
     "predictions": "mean reward of arm {name} as the model predicted it before the outcome",
     "available": "1 if arm {name} could be played, else 0",
-    "metrics": "outcome of metric {name}",
 }
-WIDE = ("probabilities", "predictions", "available", "metrics")  # parts with a column for each arm or metric
-OPTIONAL = ("user", "episode", *WIDE)
+WIDE = ("probabilities", "predictions", "available")  # parts with a column for each arm
+OPTIONAL = ("user", *WIDE)
 
 
 @final
@@ -56,8 +54,6 @@ class Log:
     predictions: FloatArray | None = None  # (n, K), a model's mean reward q of each arm
     available: BoolArray | None = None  # (n, K); None: every arm
     user: NDArray[Any] | None = None  # (n,), labels of any kind
-    episode: IntArray | None = None  # (n,)
-    metrics: FloatArray | None = None  # (n, M)
     targets: Mapping[str, FloatArray] = field(default_factory=dict)  # prefix -> (n, K), probabilities of other policies
     start: int = 0  # number of decisions of the whole log before this piece
     first_row: int = 1  # number of the whole log's first row; 2 in a CSV file, whose first row names the columns
@@ -94,8 +90,6 @@ def make_log(
     arms: Sequence[str] | int | None = None,
     available: Any = None,
     user: Any = None,
-    episode: Any = None,
-    metrics: Any = None,
     targets: Mapping[str, Any] | None = None,
     start: int = 0,
     first_row: int = 1,
@@ -123,8 +117,6 @@ def make_log(
         predictions=None if predictions is None else check.finite("predictions", predictions, (n, K)),
         available=None if available is None else check.available(available, (n, K), a),
         user=None if user is None else _shaped("user", np.asarray(user), (n,)),
-        episode=None if episode is None else check.finite("episode", episode, (n,)).astype(np.intp),
-        metrics=None if metrics is None else check.finite("metrics", metrics, (n, -1)),
         targets={name: check.distributions(f"target {name}", t, (n, K)) for name, t in (targets or {}).items()},
         start=start,
         first_row=first_row,
@@ -242,17 +234,15 @@ class _Checker:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Names of the columns of a table; a prefix is followed by the name of an arm or a metric."""
+    """Names of the columns of a table; a prefix is followed by the name of an arm."""
 
     action: str = "action"
     reward: str = "reward"
     propensity: str = "propensity"
     user: str = "user"
-    episode: str = "episode"
     probabilities: str = "probability_"
     predictions: str = "q_"
     available: str = "available_"
-    metrics: str = "metric_"
     targets: tuple[str, ...] = ()  # prefixes of the probabilities of policies to evaluate
     use: frozenset[str] = field(default_factory=lambda: frozenset(OPTIONAL))  # optional parts to read
 
@@ -329,7 +319,7 @@ class LogStream:
     def __iter__(self) -> Iterator[Log]:
         columns = self.columns
         names = [c for wide in self._wide.values() for c in wide] + [columns.reward, columns.action]
-        names += [getattr(columns, kind) for kind in ("propensity", "user", "episode") if self._has(kind)]
+        names += [getattr(columns, kind) for kind in ("propensity", "user") if self._has(kind)]
         start = 0
         for part in self._batches(list(dict.fromkeys(names))):
             log = self._log(part, start)
@@ -338,26 +328,21 @@ class LogStream:
 
     def whole(self) -> Log:
         """All decisions at once, for logs that fit in memory."""
-        pieces = list(replace(self, piece_rows=2**31))
-        if not sum(len(piece) for piece in pieces):
+        pieces = [piece for piece in self if len(piece)]
+        if not pieces:
             raise InputError("the log is empty: there is nothing to evaluate")
-
-        def joined(name: str) -> Any:
-            parts = [getattr(piece, name) for piece in pieces]
-            return None if parts[0] is None else np.concatenate(parts)
-
+        names = [f.name for f in fields(Log) if isinstance(getattr(pieces[0], f.name), np.ndarray)]
+        joined: dict[str, Any] = {name: np.concatenate([getattr(p, name) for p in pieces]) for name in names}
         targets = {t: np.concatenate([p.targets[t] for p in pieces]) for t in pieces[0].targets}
-        return replace(
-            pieces[0], targets=targets, **{name: joined(name) for name in ("action", "reward", "propensity", *OPTIONAL)}
-        )
+        return replace(pieces[0], targets=targets, **joined)
 
     @cached_property
     def arms(self) -> tuple[str, ...]:
         """Names of the arms: as given, else from the columns with one for each arm, else the actions that occur."""
         if self.given_arms is not None:
             return self.given_arms
-        for kind, names in self._wide_by_name.items():
-            if kind != "metrics" and names:
+        for names in self._wide_by_name.values():
+            if names:
                 return tuple(names)
         occurring = {
             _label(v) for part in self._batches([self.columns.action]) for v in part.to_series().unique() if v == v
@@ -400,8 +385,6 @@ class LogStream:
             predictions=table("predictions"),
             available=None if available is None else available > 0,
             user=_users(part[columns.user]) if self._has("user") else None,
-            episode=_floats(part[columns.episode], first) if self._has("episode") else None,
-            metrics=table("metrics"),
             targets={t: table(f"target {t}") for t in columns.targets},
             start=start,
             first_row=self.first_row,
@@ -441,7 +424,7 @@ class LogStream:
 
     @cached_property
     def _wide_by_name(self) -> dict[str, dict[str, str]]:
-        """kind -> name of arm or metric -> column."""
+        """kind -> arm -> column."""
         prefixes = {kind: getattr(self.columns, kind) for kind in WIDE if kind in self.columns.use}
         prefixes |= {f"target {t}": t for t in self.columns.targets}
         by_kind = {
@@ -455,17 +438,14 @@ class LogStream:
 
     @cached_property
     def _wide(self) -> dict[str, list[str]]:
-        """kind -> columns, those of arms in the order of the arms."""
-        ordered = {}
-        for kind, by_name in self._wide_by_name.items():
-            if kind != "metrics" and by_name and set(by_name) != set(self.arms):
-                missing = [arm for arm in self.arms if arm not in by_name]
-                extra = [arm for arm in by_name if arm not in self.arms]
+        """kind -> columns, in the order of the arms."""
+        for kind, by_arm in self._wide_by_name.items():
+            if by_arm and set(by_arm) != set(self.arms):
+                missing = [arm for arm in self.arms if arm not in by_arm]
+                extra = [arm for arm in by_arm if arm not in self.arms]
                 what = f"no column for arm {missing[0]!r}" if missing else f"a column for unknown arm {extra[0]!r}"
                 raise InputError(f"{kind} of the log have {what}; the arms are {', '.join(self.arms)}")
-            by_arm = kind != "metrics" and by_name
-            ordered[kind] = [by_name[arm] for arm in self.arms] if by_arm else list(by_name.values())
-        return ordered
+        return {kind: [by_arm[arm] for arm in self.arms] for kind, by_arm in self._wide_by_name.items() if by_arm}
 
 
 def _floats(column: pl.Series, first: int) -> FloatArray:
@@ -497,27 +477,22 @@ def _numbers_first(label: str) -> tuple[int, float, str]:
         return (1, 0.0, label)
 
 
-def write_log(log: Log, path: str | Path, *, metrics: Sequence[str] | None = None) -> list[Path]:
+def write_log(log: Log, path: str | Path) -> list[Path]:
     """Write a Parquet or CSV file, and the meaning of each column beside it in NAME.dictionary.csv."""
     target = Path(path)
     if target.suffix not in (".parquet", ".csv"):
         raise InputError(f"a log is written as .parquet or .csv, got {target.name}")
-    M = 0 if log.metrics is None else log.metrics.shape[1]
-    metric_names = metrics or [str(m) for m in range(M)]
-    if len(metric_names) != M:
-        raise InputError(f"give a name for each of {M} metrics, got {list(metric_names)}")
     names, columns, meanings = Columns(), dict[str, Any](), list[tuple[str, str]]()
     single = {"action": np.array(log.arms)[log.action], "reward": log.reward, "propensity": log.propensity}
-    for kind, values in (single | {"user": log.user, "episode": log.episode}).items():
+    for kind, values in (single | {"user": log.user}).items():
         if values is not None:
             columns[getattr(names, kind)] = values
             meanings.append((getattr(names, kind), MEANING[kind]))
     for kind in WIDE:
         table = getattr(log, kind)
-        for k, name in enumerate(() if table is None else metric_names if kind == "metrics" else log.arms):
-            column = f"{getattr(names, kind)}{name}"
-            columns[column] = table[:, k].astype(np.int8 if kind == "available" else np.float64)
-            meanings.append((column, MEANING[kind].format(name=name)))
+        for k, arm in enumerate(log.arms if table is not None else ()):
+            columns[f"{getattr(names, kind)}{arm}"] = table[:, k].astype(np.float64)
+            meanings.append((f"{getattr(names, kind)}{arm}", MEANING[kind].format(name=arm)))
     frame = polars().DataFrame(columns, nan_to_null=True)  # an unknown propensity is an empty cell
     frame.write_parquet(target) if target.suffix == ".parquet" else frame.write_csv(target)
     beside = target.with_suffix(".dictionary.csv")

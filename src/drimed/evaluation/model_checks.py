@@ -1,6 +1,6 @@
 """Checks of propensities, of the noise and of a constant theta.
 
-`calibration` compares realised choices with the probabilities that were logged for them. It bets: before each decision
+`calibration_p_value` compares choices with the probabilities that were logged for them. It bets: before each decision
 it tilts the logged probabilities towards arms that were played more often than they said, and multiplies its stake by
 tilted over logged probability of what was played. If the propensities are true, the stake is a martingale from 1, and
 reaches 1 / alpha with a chance of at most alpha, at any size and however often one looks.
@@ -44,39 +44,27 @@ FEWEST = 20  # residuals of an arm and metric below which nothing is said about 
 PENALTY = 0.01
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """Logged probabilities against realised choices, by arm."""
+def calibration_p_value(logs: Iterable[Log]) -> float:
+    """p-value of the logged probabilities against realised choices, at any size and however often one looks.
 
-    arms: tuple[str, ...]
-    expected: FloatArray  # (K,), sum of probabilities
-    realised: FloatArray  # (K,), number of plays
-    anytime_p: float  # p-value of all arms together, at any size and however often one looks; small: they are wrong
-
-
-def calibration(logs: Iterable[Log]) -> Calibration:
-    """Compare; needs the probabilities of all arms. The log comes in pieces, in the order of its decisions.
+    It needs the probabilities of all arms. The log comes in pieces, in the order of its decisions.
 
     >>> from drimed.evaluation.decision_log import make_log
-    >>> calibration([make_log(action=[0, 1] * 50, reward=[0.0] * 100, probabilities=[[0.5, 0.5]] * 100)]).anytime_p
+    >>> calibration_p_value([make_log(action=[0, 1] * 50, reward=[0.0] * 100, probabilities=[[0.5, 0.5]] * 100)])
     1.0
     """
-    arms = tuple[str, ...]()
-    expected = realised = np.zeros(0)  # (K,)
+    expected = realised = np.zeros(1)  # (K,), sums of probabilities, and plays
     stake, best = 0.0, 0.0  # logarithms
     for log in logs:
         if log.probabilities is None:
             raise InputError("calibration needs the probabilities of all arms; this log has that of the arm played")
-        if not arms:
-            arms, expected, realised = log.arms, np.zeros(log.K), np.zeros(log.K)
         p, played = log.probabilities, probability.one_hot(log.action, log.K)
-        before = realised + np.cumsum(played, axis=0) - played, expected + np.cumsum(p, axis=0) - p  # (n, K) each
+        before = (realised + np.cumsum(played, axis=0) - played, expected + np.cumsum(p, axis=0) - p)  # (n, K) each
         tilt = (before[0] + PRIOR_PLAYS) / (before[1] + PRIOR_PLAYS)
         stakes = stake + np.cumsum(np.log(np.vecdot(tilt, played) / np.vecdot(tilt, p)))
-        stake, best = float(stakes[-1]) if len(stakes) else stake, max(best, float(stakes.max(initial=0.0)))
+        stake, best = (float(stakes[-1]) if len(stakes) else stake, max(best, float(stakes.max(initial=0.0))))
         expected, realised = expected + p.sum(0), realised + played.sum(0)
-    return Calibration(arms, expected, realised, float(np.exp(-best)))
+    return float(np.exp(-best))
 
 
 @final

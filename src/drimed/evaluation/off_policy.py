@@ -18,7 +18,7 @@ Shapes: n decisions, K arms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -206,125 +206,94 @@ class Terms:
 @final
 @dataclass(frozen=True, slots=True)
 class Estimator:
-    """An estimator of a target's value."""
+    """An estimator of a target's value, by name."""
 
-    name: str
     terms: Callable[[Decisions], Terms]
     weighs: bool = True  # needs propensities, and support
     predicts: bool = False  # needs predictions
 
 
 ESTIMATORS = {
-    e.name: e
-    for e in (
-        # Direct method: the model's answer, as biased as the model.
-        Estimator("dm", lambda d: Terms(base=d.direct), weighs=False, predicts=True),
-        # Inverse propensity score: unbiased, noisy where weights are large.
-        Estimator("ips", lambda d: Terms(correction=d.weight * d.log.reward)),
-        # Self-normalised: a weighted mean, so it stays within the range of rewards; bias of order 1 / n.
-        Estimator("snips", lambda d: Terms(None, d.weight * d.log.reward, d.weight)),
-        # Doubly robust: unbiased if the propensities are right, whatever the model.
-        Estimator("dr", lambda d: Terms(d.direct, d.weight * d.residual), predicts=True),
-        # Doubly robust with weights that sum to n.
-        Estimator("sndr", lambda d: Terms(d.direct, d.weight * d.residual, d.weight), predicts=True),
-    )
+    # Direct method: the model's answer, as biased as the model.
+    "dm": Estimator(lambda d: Terms(base=d.direct), weighs=False, predicts=True),
+    # Inverse propensity score: unbiased, noisy where weights are large.
+    "ips": Estimator(lambda d: Terms(correction=d.weight * d.log.reward)),
+    # Self-normalised: a weighted mean, so it stays within the range of rewards; bias of order 1 / n.
+    "snips": Estimator(lambda d: Terms(None, d.weight * d.log.reward, d.weight)),
+    # Doubly robust: unbiased if the propensities are right, whatever the model.
+    "dr": Estimator(lambda d: Terms(d.direct, d.weight * d.residual), predicts=True),
+    # Doubly robust with weights that sum to n.
+    "sndr": Estimator(lambda d: Terms(d.direct, d.weight * d.residual, d.weight), predicts=True),
 }
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Moments:
-    """Count, means and scatter of c columns, which merge.
-
-    Chan, Golub and LeVeque (1983). Deviations are taken from each piece's own mean, so nothing cancels.
-
-    >>> both = Moments.of([np.array([1.0, 2.0])]).merge(Moments.of([np.array([6.0])]))
-    >>> both.count, both.mean.tolist(), both.scatter.tolist()
-    (3, [3.0], [[14.0]])
-    """
-
-    count: int
-    mean: FloatArray  # (c,)
-    scatter: FloatArray  # (c, c), sum of products of deviations
-
-    @classmethod
-    def of(cls, columns: Sequence[FloatArray]) -> Moments:
-        """Moments of columns of one length."""
-        c, n = len(columns), len(columns[0])
-        if n == 0:
-            return cls(0, np.zeros(c), np.zeros((c, c)))
-        mean = np.array([column.mean() for column in columns])
-        deviations = [column - m for column, m in zip(columns, mean, strict=True)]
-        scatter = np.empty((c, c))
-        for i in range(c):
-            for j in range(i + 1):
-                # Unlike np.dot, einsum starts no threads, which cost more than they gain here.
-                scatter[i, j] = scatter[j, i] = float(np.einsum("i,i->", deviations[i], deviations[j]))
-        return cls(n, mean, scatter)
-
-    def merge(self, other: Moments) -> Moments:
-        """Moments of both sets of rows together."""
-        if self.count == 0 or other.count == 0:
-            return other if self.count == 0 else self
-        n = self.count + other.count
-        step = other.mean - self.mean
-        mean = self.mean + step * (other.count / n)
-        scatter = self.scatter + other.scatter + outer(step, step) * (self.count * other.count / n)
-        return Moments(n, mean, scatter)
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class Sums:
-    """Moments of one estimator's terms, or of those of two targets whose values are subtracted.
+    """Count, means and scatter of one estimator's terms, or of those of two targets whose values are subtracted.
+
+    They merge (Chan, Golub and LeVeque, 1983): deviations are taken from each piece's own mean, so nothing cancels.
 
     >>> Sums.of(Terms(correction=np.array([2.0, 4.0]), normaliser=np.array([1.0, 2.0]))).value
     2.0
     """
 
     has: tuple[tuple[bool, bool, bool], ...]  # for each target, which of the three terms there are
-    moments: Moments
+    count: int
+    mean: FloatArray  # (c,), of the terms that there are
+    scatter: FloatArray  # (c, c), sum of products of deviations
 
     @classmethod
     def of(cls, *terms: Terms) -> Sums:
         """From the terms of one piece: of a target, or of a target and the one that it is compared with."""
         parts = [(t.base, t.correction, t.normaliser) for t in terms]
         has = tuple((b is not None, c is not None, w is not None) for b, c, w in parts)
-        return cls(has, Moments.of([column for three in parts for column in three if column is not None]))
+        columns = [column for three in parts for column in three if column is not None]
+        c, n = len(columns), len(columns[0])
+        if n == 0:
+            return cls(has, 0, np.zeros(c), np.zeros((c, c)))
+        mean, scatter = (np.array([column.mean() for column in columns]), np.empty((c, c)))
+        deviations = [column - m for column, m in zip(columns, mean, strict=True)]
+        for i in range(c):
+            for j in range(i + 1):
+                # Unlike np.dot, einsum starts no threads, which cost more than they gain here.
+                scatter[i, j] = scatter[j, i] = float(np.einsum("i,i->", deviations[i], deviations[j]))
+        return cls(has, n, mean, scatter)
 
     def merge(self, other: Sums) -> Sums:
         """As if both pieces had come at once."""
-        return Sums(self.has, self.moments.merge(other.moments))
+        if self.count == 0 or other.count == 0:
+            return other if self.count == 0 else self
+        n, step = self.count + other.count, other.mean - self.mean
+        scatter = self.scatter + other.scatter + outer(step, step) * (self.count * other.count / n)
+        return Sums(self.has, n, self.mean + step * (other.count / n), scatter)
 
     @property
     def value(self) -> float:
         """mean(base) + mean(correction) / mean(normaliser), less that of the second target; NaN without weights."""
-        return self._value_and_slope[0]
+        return self._value_and_slope()[0]
 
     @property
     def standard_error(self) -> float:
         """Of the value, by the delta method; NaN where the terms do not vary, so that they say nothing about it."""
-        slope = self._value_and_slope[1]
-        count, mean = self.moments.count, self.moments.mean
-        if count < 2 or not np.isfinite(slope).all():
+        slope = self._value_and_slope()[1]
+        if self.count < 2 or not np.isfinite(slope).all():
             return np.nan
-        covariance = self.moments.scatter / (count - 1)
+        covariance = self.scatter / (self.count - 1)
         variance = float(slope @ covariance @ slope)
-        size = float(slope**2 @ (covariance.diagonal() + mean**2))
-        return float(np.sqrt(variance / count)) if variance > NO_VARIANCE * size else np.nan
+        size = float(slope**2 @ (covariance.diagonal() + self.mean**2))
+        return float(np.sqrt(variance / self.count)) if variance > NO_VARIANCE * size else np.nan
 
-    @property
     def _value_and_slope(self) -> tuple[float, FloatArray]:
         """The value, and how it moves with the mean of each column."""
-        value, slopes, at = 0.0, [], 0
+        value, slopes, at = 0.0, list[FloatArray](), 0
         for sign, has in zip((1.0, -1.0), self.has, strict=False):
-            present, means = np.array(has), np.array([0.0, 0.0, 1.0])
-            means[present] = self.moments.mean[at : at + sum(has)]
+            means = np.array([0.0, 0.0, 1.0])
+            means[np.array(has)] = self.mean[at : at + sum(has)]
             at += sum(has)
-            base, correction, weight = means
-            w = float(weight) or np.nan
+            base, correction, w = means[0], means[1], float(means[2]) or np.nan
             value += sign * float(base + correction / w)
-            slopes.append(sign * np.array([1.0, 1 / w, -correction / w**2])[present])
+            slopes.append(sign * np.array([1.0, 1 / w, -correction / w**2])[np.array(has)])
         return value, np.concatenate(slopes)
 
 
@@ -379,7 +348,7 @@ class Anytime:
             seen = f"{float(reward.min())} to {float(reward.max())}"
             raise InputError(f"rewards must be within {self.least} to {self.most}, got {seen}")
         share = (reward - self.least) / (self.most - self.least)
-        below, above = self.below.extend(weight * share), self.above.extend(weight * (1 - share))
+        below, above = (self.below.extend(weight * share), self.above.extend(weight * (1 - share)))
         return Anytime(self.level, self.least, self.most, below, above)
 
     def interval(self) -> Interval:
@@ -439,7 +408,7 @@ class Weights:
 
     def merge(self, other: Weights) -> Weights:
         """Of both sets of decisions."""
-        count, total, squares = self.count + other.count, self.total + other.total, self.squares + other.squares
+        count, total, squares = (self.count + other.count, self.total + other.total, self.squares + other.squares)
         return Weights(count, total, squares, max(self.largest, other.largest))
 
     @property
@@ -455,23 +424,6 @@ class Weights:
     def mean(self) -> float:
         """Near 1 if the propensities are right and support is complete."""
         return self.total / self.count if self.count else np.nan
-
-    @property
-    def mean_off(self) -> float:
-        """Distance of the mean weight from 1 in standard errors."""
-        if self.count < 2:
-            return 0.0
-        variance = max(self.squares / self.count - self.mean**2, 0.0) / self.count
-        return float((self.mean - 1) / np.sqrt(variance)) if variance > 0 else 0.0
-
-    def as_dict(self) -> dict[str, float]:
-        """For JSON."""
-        return {
-            "decisions": self.count,
-            "effective_sample_size": self.effective,
-            "largest_weight": self.largest,
-            "mean_weight": self.mean,
-        }
 
 
 @final
@@ -494,7 +446,7 @@ class Overlap:
         users = {}
         if by_user and log.user is not None:
             labels, index = np.unique(log.user, return_inverse=True)
-            order, ends = np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))[:-1]
+            order, ends = (np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))[:-1])
             parts = np.split(weight[order], ends)
             users = {label: Weights.of(own) for label, own in zip(labels.tolist(), parts, strict=True)}
         return cls(log.arms, Weights.of(weight), logged, wanted, users)
@@ -522,9 +474,11 @@ class Overlap:
     def warnings(self) -> list[str]:
         """Reasons to distrust the estimates."""
         texts, w = [], self.weights
-        if abs(w.mean_off) > SUSPECT:
+        variance = max(w.squares / w.count - w.mean**2, 0.0) / w.count if w.count > 1 else 0.0
+        errors = float((w.mean - 1) / np.sqrt(variance)) if variance > 0 else 0.0
+        if abs(errors) > SUSPECT:
             texts.append(
-                f"the weights average {w.mean:.3g} instead of 1 ({w.mean_off:+.1f} standard errors): propensities are "
+                f"the weights average {w.mean:.3g} instead of 1 ({errors:+.1f} standard errors): propensities are "
                 "wrong, or support is missing for some decisions"
             )
         if w.count and w.effective < max(THIN * w.count, FEW):
@@ -540,11 +494,15 @@ class Overlap:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {
-            **self.weights.as_dict(),
+
+        def sizes(w: Weights) -> dict[str, float]:
+            names = ("decisions", "effective_sample_size", "largest_weight", "mean_weight")
+            return dict(zip(names, (w.count, w.effective, w.largest, w.mean), strict=True))
+
+        return sizes(self.weights) | {
             "logged": dict(zip(self.arms, self.logged.tolist(), strict=True)),
             "wanted": dict(zip(self.arms, self.wanted.tolist(), strict=True)),
-            "by_user": {str(user): w.as_dict() for user, w in self.by_user.items()},
+            "by_user": {str(user): sizes(w) for user, w in self.by_user.items()},
         }
 
 
@@ -553,7 +511,8 @@ class Overlap:
 class Estimate:
     """One estimator's answer about one target; where `refused` says why there is none, the numbers are NaN.
 
-    Where all decisions that count are the same, there is a value and no interval: its ends are NaN.
+    Where all decisions that count are the same, there is a value and no interval: its ends are NaN. With `against` it
+    is the difference to another target, decision by decision: what both share does not widen the interval.
     """
 
     target: str
@@ -563,22 +522,7 @@ class Estimate:
     interval: Interval
     anytime: Interval | None = None
     refused: str | None = None
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One estimator's answer about a target's value less that of another, decision by decision.
-
-    What both targets share cancels and does not widen the interval.
-    """
-
-    target: str
-    against: str
-    estimator: str
-    value: float
-    standard_error: float  # NaN where the terms do not vary
-    interval: Interval
+    against: str | None = None
 
 
 @final
@@ -592,7 +536,7 @@ class Evaluation:
     estimates: list[Estimate]
     overlaps: dict[str, Overlap | None]  # by target; None where propensities are unknown or support is missing
     warnings: dict[str, list[str]]  # by target
-    differences: list[Difference] = field(default_factory=list)  # to the target that the plan compares with
+    differences: list[Estimate] = field(default_factory=list)  # to the target that the plan compares with
 
     def estimate(self, target: str, estimator: str) -> Estimate:
         """One of the estimates, by names."""
@@ -730,29 +674,27 @@ class Evaluator:
             estimates += mine
         overlaps = {n: None if self._unknown or s.unsupported else s.overlap for n, s in self._targets.items()}
         mean = self._rewards / self._count
-        differences = list(self._differences({(e.target, e.estimator) for e in estimates if not e.refused}))
+        answered, against = ({(e.target, e.estimator) for e in estimates if not e.refused}, self.plan.against or "")
+        differences = []
+        for target, sums in self._targets.items():
+            for name in self.plan.estimators:
+                if name in sums.differences and {(target, name), (against, name)} <= answered:
+                    value, error = (sums.differences[name].value, sums.differences[name].standard_error)
+                    interval = Interval.normal(value, error, self.plan.level)
+                    differences.append(Estimate(target, name, value, error, interval, against=against))
         return Evaluation(self._count, self._arms, mean, estimates, overlaps, warnings, differences)
 
     def _estimate(self, target: str, name: str, sums: _TargetSums, blocked: str | None) -> Estimate:
-        level = self.plan.level
         refused = (blocked if ESTIMATORS[name].weighs else None) or sums.failed.get(name)
         if refused is None and np.isnan(sums.values[name].value):
             refused = "no decision of the log counts for this target: its weights are all zero"
         if refused:
-            return Estimate(target, name, np.nan, np.nan, Interval(np.nan, np.nan, level, "normal"), refused=refused)
+            return Estimate(
+                target, name, np.nan, np.nan, Interval.normal(np.nan, np.nan, self.plan.level), None, refused
+            )
         value, error = sums.values[name].value, sums.values[name].standard_error
         anytime = sums.anytime.interval() if sums.anytime and name == "ips" else None
-        return Estimate(target, name, value, error, Interval.normal(value, error, level), anytime)
-
-    def _differences(self, answered: set[tuple[str, str]]) -> Iterator[Difference]:
-        """Of every target to the one to compare with, where both were answered."""
-        against = self.plan.against or ""
-        for target, sums in self._targets.items():
-            for name in self.plan.estimators:
-                if name in sums.differences and {(target, name), (against, name)} <= answered:
-                    value, error = sums.differences[name].value, sums.differences[name].standard_error
-                    interval = Interval.normal(value, error, self.plan.level)
-                    yield Difference(target, against, name, value, error, interval)
+        return Estimate(target, name, value, error, Interval.normal(value, error, self.plan.level), anytime)
 
 
 def _accumulate(sums: dict[str, Sums], name: str, more: Sums) -> None:

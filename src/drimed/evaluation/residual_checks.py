@@ -221,9 +221,6 @@ def _as_check(
     return Check(name, metric, p, True, serious, f"{metric}: {text}", advice(name, model))
 
 
-# ---- tests ----
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class Space:
@@ -245,7 +242,7 @@ class Space:
         if kept is None:
             if len(self._fits) > 1:  # residuals and their scores
                 self._fits.clear()
-            kept = self._fits[id(y)] = y, fit(y, self)  # y itself is kept, so that its id stays its own
+            kept = self._fits[id(y)] = (y, fit(y, self))  # y itself is kept, so that its id stays its own
         return kept[1]
 
 
@@ -589,7 +586,7 @@ def _serial(rest: FloatArray, user: IntArray, order: FloatArray) -> tuple[float,
     s2, s4 = np.bincount(who, x**2), np.bincount(who, x**4)
     mean = -s2 / (T - 1)
     variance = (s2**2 - s4) / (T - 1) + (s2**2 - 2 * s4) / ((T - 1) * (T - 2)) - mean**2
-    off, spread = float((x @ x[following]) - mean.sum()), float(np.sqrt(max(0.0, variance.sum())))
+    off, spread = (float((x @ x[following]) - mean.sum()), float(np.sqrt(max(0.0, variance.sum()))))
     if spread <= 0:
         return np.nan, np.nan
     return float(2 * ndtr(-abs(off) / spread)), off / float(s2.sum())
@@ -624,9 +621,6 @@ def _few_values(outcomes: FloatArray) -> str | None:
         return "two values"
     counts = values.min() >= 0 and values.max() <= 20 and bool((values == np.round(values)).all())
     return "small counts" if counts and len(values) > 1 else None
-
-
-# ---- advice ----
 
 
 def advice(name: str, model: ModelDescription) -> str:

@@ -65,7 +65,7 @@ class Checks:
 
     mean: MeanDrift | None
     residual: model_checks.ResidualCheck | None
-    calibration: model_checks.Calibration | None
+    calibration: float | None  # p-value of the logged probabilities
     residual_checks: tuple[Check, ...]  # alarms first
     alarms: list[Alarm]
     withdrawn: str | None = None  # the promise that does not hold, and the reason: a sentence
@@ -79,7 +79,7 @@ def check(seen: Gathered, residual_checks: tuple[Check, ...] | None = None) -> C
         mean = _mean_drift(seen, rows)
         residual = model_checks.residual_check(rows.standardised, rows.arm, len(seen.state.problem.arms))
     with suppress(DrimedError):
-        propensities = model_checks.calibration(seen.logs())
+        propensities = model_checks.calibration_p_value(seen.logs())
     if residual_checks is None:
         residual_checks = () if rows is None else _residual_checks(seen, rows)
     checks = Checks(mean, residual, propensities, residual_checks, [])
@@ -112,7 +112,7 @@ def describe_checks(checks: Checks, state: TrialState) -> list[tuple[str, str]]:
             model += " Trends and arms that change were not looked for: the discount is for these."
     played = "cannot be checked: they are not known for all decisions."
     if checks.calibration is not None:
-        p = checks.calibration.anytime_p
+        p = checks.calibration
         played = f"arms were {'' if p >= ALPHA else 'not '}given as often as they say (p = {short(p)})."
     elif not state.counts.decisions:
         played = "there are no decisions yet."
@@ -217,7 +217,7 @@ def _alarms(seen: Gathered, checks: Checks) -> list[Alarm]:
             what = f"{where} scatters {way} than assumed: {ratio:.2g} times the variance"
             advice = f"ranges are too {width}: correct the noise in the trial file, or have it learned"
             alarms.append(Alarm(what, None, advice))
-    if checks.calibration is not None and checks.calibration.anytime_p < ALPHA:
+    if checks.calibration is not None and checks.calibration < ALPHA:
         what = "arms were not given as often as their logged probabilities say"
         advice = "do not trust results from propensities; were decisions left out that nobody followed?"
         alarms.append(Alarm(what, None, advice))

@@ -85,7 +85,6 @@ class Gathered:
                 propensity=self.propensity[at],
                 probabilities=self.probabilities[at] if known else None,
                 user=self.user[at],
-                episode=self.episode[at],
                 start=start,
             )
 
