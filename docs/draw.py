@@ -122,57 +122,47 @@ def trial_life() -> str:
 
 
 def architecture() -> str:
-    """The parts, and which way imports point."""
-    cli = Box(20, 20, 250, 56, "cli", ("one file for each command",))
-    service = Box(285, 20, 250, 56, "service", ("HTTP and pages",))
-    client = Box(550, 20, 250, 56, "client", ("needs errors and records only",))
-    rehearsal = Box(20, 96, 383, 56, "rehearsal", ("a trial file on simulated seasons",))
-    findings = Box(417, 96, 383, 56, "findings", ("charts and sentences: pages and reports",))
-    trial = Box(
-        20,
-        172,
-        383,
-        74,
-        "trial",
-        ("spec, state = fold(events), ask, tell, queries,", "verify; stores on SQLite and PostgreSQL"),
-        "log",
-    )
-    experiments = Box(417, 172, 185, 74, "experiments", ("sweeps over seeds,", "the paper, the suites"))
-    evaluation = Box(615, 172, 185, 74, "evaluation", ("values and ranges", "from logs"))
-    policies = Box(
-        20, 266, 500, 56, "policies", ("learner x rule x guard; the registry; published algorithms",), "main"
-    )
-    worlds = Box(534, 266, 266, 56, "environments", ("truth and drift; never see a policy",))
-    rules = Box(20, 342, 250, 56, "rules", ("which arms to play",), "main")
-    guards = Box(285, 342, 250, 56, "guards", ("what the control forbids",), "main")
-    learning = Box(550, 342, 250, 56, "learning", ("from outcomes to a belief",), "main")
-    ground = Box(
-        20,
-        418,
-        780,
-        50,
-        "linear, streams, errors, records",
-        ("arrays, random numbers, and what passes between the parts",),
-    )
+    """The packages, and which way imports point."""
     boxes = (
-        cli,
-        service,
-        client,
-        rehearsal,
-        findings,
-        trial,
-        experiments,
-        evaluation,
-        policies,
-        worlds,
-        learning,
-        rules,
-        guards,
-        ground,
+        Box(20, 20, 250, 56, "cli", ("the only place that prints",)),
+        Box(285, 20, 250, 56, "service", ("HTTP and pages",)),
+        Box(550, 20, 250, 56, "client", ("needs errors and records only",)),
+        Box(20, 96, 383, 56, "rehearsal", ("a trial file, simulated by the live functions",)),
+        Box(417, 96, 383, 56, "reports", ("analysis, charts and sentences",)),
+        Box(
+            20,
+            172,
+            383,
+            74,
+            "trial",
+            ("spec, events, state, ask, tell, stopping, verify;", "SQLite, PostgreSQL"),
+            "log",
+        ),
+        Box(417, 172, 185, 74, "simulation", ("worlds, sweeps,", "the paper, suites")),
+        Box(615, 172, 185, 74, "evaluation", ("values and intervals", "from logs")),
+        Box(20, 266, 500, 56, "policies", ("learner x rule x guard; registry, published, rules, guards",), "main"),
+        Box(534, 266, 266, 56, "competitors", ("the literature, one file each",)),
+        Box(
+            20,
+            342,
+            780,
+            56,
+            "models",
+            ("linear regression, learned noise, the mixed model of sites and seasons",),
+            "main",
+        ),
+        Box(
+            20,
+            418,
+            780,
+            50,
+            "numerics, streams, formatting, errors, records",
+            ("arrays, kernels, random numbers, shared records",),
+        ),
     )
     arrows = [arrow((410, y), (410, y + 18)) for y in (77, 153, 247, 323, 399)]
-    title = "The parts of drimed in layers: imports point down, or to the right in a row"
-    below = note(410, 490, "imports point down, or to the right in a row; a linter checks that")
+    title = "The packages of drimed in layers: imports point down"
+    below = note(410, 490, "imports point down; a linter checks it")
     return drawing(820, 506, title, *arrows, *(box.svg() for box in boxes), below)
 
 
