@@ -134,7 +134,7 @@ class Calls:
         """Start the next episode, which may have a name ("spring 2026") and a date (2026-03-15); returns its number."""
         body = {"contexts": contexts or {}, "number": number, "unavailable": unavailable or {}, "name": name}
         body |= {"date": date, "confirm": confirm, "dry_run": dry_run}
-        return _post(trial, "episodes", lambda d: int(d["episode"]), key, **body)
+        return _post(trial, "episodes", lambda d: int(d["episode"]), key, **{n: v for n, v in body.items() if v})
 
     @staticmethod
     def ask(
@@ -157,7 +157,8 @@ class Calls:
         body: dict[str, Any] = {"users": names, "contexts": contexts or {}, "enrol": enrol or {}, "plots": plots or {}}
         body |= {"unavailable": list(unavailable), "episode": episode, "season": season, "date": date}
         body |= {"confirm": confirm, "dry_run": dry_run}
-        return _post(trial, "ask", lambda d: [Decision.read(one) for one in d["decisions"]], key, **body)
+        answer: Callable[[Any], list[Decision]] = lambda d: [Decision.read(one) for one in d["decisions"]]  # noqa: E731
+        return _post(trial, "ask", answer, key, **{n: v for n, v in body.items() if v or n == "users"})
 
     @staticmethod
     def tell(

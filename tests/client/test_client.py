@@ -130,11 +130,11 @@ def test_refusals_are_drimeds_own_errors(address: str, tmp_path: Path) -> None:
         assert [f.path for f in unknown.value.faults] == [("users", 0)]
         with pytest.raises(UnconfirmedError, match="outside 0 to 10") as unlikely:
             client.tell("small", 1, {"yield": 99.0})
-        assert [f.path for f in unlikely.value.faults] == [("outcome", "yield")]
+        assert [f.path for f in unlikely.value.faults] == [("reports", 0, "outcome", "yield")]
         assert client.tell("small", 1, {"yield": 99.0}, confirm=True).result == "recorded"
         with pytest.raises(SpecError) as definition:
             client.add_user("small", "west", preference={"yeld": 1.0})
-        assert [f.path for f in definition.value.faults] == [("preference", "yeld")]
+        assert [f.path for f in definition.value.faults] == [("users", "west", "preference", "yeld")]
         with pytest.raises(BatchError) as several:
             client.ask("small", "", unavailable=[""])
         assert [f.path for f in several.value.faults] == [("users", 0), ("unavailable", 0)]

@@ -46,7 +46,7 @@ def test_over_http(running: Running) -> None:
     ok(running.http.post(f"{T}/decisions/{given}/amend", json=first))
     found = problem(running.http.post(f"{T}/decisions/{given}/amend", json=second), 409)
     assert "yield is 5.0 now, and you saw 4.0" in found["detail"]
-    assert found["errors"][0]["field"] == "saw.yield"
+    assert found["errors"][0]["path"] == ["saw", "yield"]
     assert ok(running.http.get(f"{T}/decisions/{given}"))["outcome"] == {"yield": 5.0}
 
 

@@ -108,7 +108,7 @@ BODIES: list[dict[str, Any]] = [
     {"outcome": OUTCOME, "reason": "misread", "saw": {"yield": 1.0}},
     {"outcome": {"yield": 5.5}, "reason": "misread"},
     *({"arm": arm, "reason": "r"} for arm in ARMS),
-    *({"user": "site 1", "unavailable": [arm], "dry_run": True} for arm in ARMS),
+    *({"users": ["site 1"], "unavailable": [arm], "dry_run": True} for arm in ARMS),
     {"decision": 1, "reason": "r"},
     {"name": "zqold", "reason": "r"},
     {"user": "site 1", "control": "zqold", "reason": "r"},

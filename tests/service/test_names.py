@@ -24,7 +24,7 @@ def patients(http: httpx.Client) -> httpx.Client:
 
 @pytest.mark.parametrize("twin", ["p1 ", "ｐ1", "\u00a0p1"])
 def test_twins_are_one_user(patients: httpx.Client, twin: str) -> None:
-    given = ok(patients.post(f"{P}/ask", json={"user": twin}))["decisions"]
+    given = ok(patients.post(f"{P}/ask", json={"users": [twin]}))["decisions"]
     assert [d["user"] for d in given] == ["p1"]
     problem(patients.post(f"{P}/users", json={"name": twin}), 409)
     assert ok(patients.get(P))["users"] == 1
@@ -32,7 +32,7 @@ def test_twins_are_one_user(patients: httpx.Client, twin: str) -> None:
 
 @pytest.mark.parametrize("name", ["p\u200b1", "\u202ep1", "p\x1b1", "p1\n"])
 def test_a_name_that_cannot_be_seen_is_refused(patients: httpx.Client, name: str) -> None:
-    body: dict[str, Any] = {"user": name, "attributes": {"sex": "f"}}
+    body: dict[str, Any] = {"users": [name], "enrol": {name: {"attributes": {"sex": "f"}}}}
     problem(patients.post(f"{P}/ask", json=body), 422)
     problem(patients.post(f"{P}/users", json={"name": name, "attributes": {"sex": "f"}}), 422)
     problem(patients.post(f"{P}/arms", json={"name": name}), 422)
@@ -51,7 +51,7 @@ def test_who_is_known_may_be_described_again_but_not_differently(patients: httpx
     for field, value in changes:
         refused = problem(ask(**{field: value}), 409)
         assert "'p1'" in refused["detail"], field
-        assert refused["errors"][0]["field"].startswith(f"enrol.p1.{field}")
+        assert refused["errors"][0]["path"][:3] == ["enrol", "p1", field]
 
 
 @pytest.mark.parametrize("value", [-9999, 46342, 1e29])
@@ -79,9 +79,9 @@ def test_a_weight_that_seeks_harm_is_refused(http: httpx.Client) -> None:
 
 def test_a_mistyped_plot_is_refused(http: httpx.Client) -> None:
     ok(http.post("/v1/trials", json=FIELD), 201)
-    body: dict[str, Any] = {"users": ["north"], "contexts": {"north": {"rain": 450, "slope": "flat"}}, "plot": "A11"}
-    assert "did you mean 'A1'" in problem(http.post(f"{F}/ask", json=body), 409)["detail"]
-    ok(http.post(f"{F}/ask", json=body | {"plot": "A1 "}))
+    body: dict[str, Any] = {"users": ["north"], "contexts": {"north": {"rain": 450, "slope": "flat"}}}
+    assert "mean 'A1'" in problem(http.post(f"{F}/ask", json=body | {"plots": {"north": ["A11"]}}), 409)["detail"]
+    ok(http.post(f"{F}/ask", json=body | {"plots": {"north": ["A1 "]}}))
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
@@ -100,18 +100,20 @@ def test_unlikely_contexts_attributes_and_plots_must_be_confirmed(http: httpx.Cl
         "users": {"north": {"blocks": {"A": ["1"]}}, "south": {}},
     }  # fmt: skip
     assert http.post("/v1/trials", json=spec).status_code == 201
+    hill: dict[str, Any] = {"contexts": {"hill": {"rain": 500}}, "enrol": {"hill": {"attributes": {"ph": 65}}}}
+    plot: dict[str, Any] = {"contexts": {"north": {"rain": 500}}, "plots": {"north": {"AA": ["11"]}}}
     far = {"north": {"rain": -9999}, "south": {"rain": 500}}
     calls: list[tuple[str, dict[str, Any], list[str]]] = [
-        ("ask", {"users": ["south"], "contexts": {"south": {"rain": -9999}}}, ["context.rain"]),
+        ("ask", {"users": ["south"], "contexts": {"south": {"rain": -9999}}}, ["contexts.south.rain"]),
         ("ask", {"contexts": far, "episode": 1}, ["contexts.north.rain"]),
-        ("ask", {"users": ["hill"], "contexts": {"hill": {"rain": 500}}, "attributes": {"ph": 65}}, ["attributes.ph"]),
-        ("ask", {"users": ["north"], "contexts": {"north": {"rain": 500}}, "plot": "11", "block": "AA"}, ["plot"]),
+        ("ask", {"users": ["hill"], **hill}, ["enrol.hill.attributes.ph"]),
+        ("ask", {"users": ["north"], **plot}, ["plots.north.11"]),
         ("episodes", {"contexts": far}, ["contexts.north.rain"]),
-        ("users", {"name": "dune", "attributes": {"ph": 65}}, ["attributes.ph"]),
+        ("users", {"name": "dune", "attributes": {"ph": 65}}, ["users.dune.attributes.ph"]),
     ]
     for path, body, fields in calls:
         found = problem(http.post(f"/v1/trials/wet/{path}", json=body), 422)
         assert found["type"] == "urn:drimed:unconfirmed", path
-        assert [error["field"] for error in found["errors"]] == fields
+        assert [".".join(map(str, error["path"])) for error in found["errors"]] == fields
     for path, body, _ in calls[2:]:
         ok(http.post(f"/v1/trials/wet/{path}", json=body | {"confirm": True}))

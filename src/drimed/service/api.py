@@ -67,7 +67,7 @@ from drimed.trial.events import CREATED, KINDS, LOOK, written
 from drimed.trial.export import in_workbook, stream
 from drimed.trial.policy import notes
 from drimed.trial.problem import Problem as TrialProblem
-from drimed.trial.spec import Finite, TrialSpec, User, Value
+from drimed.trial.spec import Finite, TrialSpec, Value
 from drimed.trial.state import TrialState
 from drimed.trial.store import Search
 from drimed.trial.transaction import Transaction
@@ -225,7 +225,7 @@ class AskBody(Body):
         None, description="Left out: all users."
     )
     contexts: Contexts = Field(default_factory=dict)
-    enrol: Annotated[dict[Label, User], Field(max_length=MOST)] = Field(
+    enrol: Annotated[dict[Label, dict[str, Any]], Field(max_length=MOST)] = Field(
         default_factory=dict, description="new user → attributes, cohort, group, ..."
     )
     plots: Annotated[dict[Label, dict[Label, list[Label]] | list[Label]], Field(max_length=MOST)] = Field(

@@ -507,7 +507,7 @@ def test_names_cannot_smuggle_anything_into_a_page(visitor: Visitor, http: httpx
         "users": {evil: {"group": "<img src=x onerror=alert(1)>"}}, "context": {"<u>c": {}},
     }  # fmt: skip
     http.post("/v1/trials", json=spec).raise_for_status()
-    http.post("/v1/trials/evil/ask", json={"user": evil, "context": {"<u>c": 1.0}}).raise_for_status()
+    http.post("/v1/trials/evil/ask", json={"users": [evil], "contexts": {evil: {"<u>c": 1.0}}}).raise_for_status()
     outcome = {"decision": 1, "outcome": {"<b>y": 2.0}}
     http.post("/v1/trials/evil/tell", json={"reports": [outcome]}).raise_for_status()
     amend = {"outcome": {"<b>y": 3.0}, "reason": "<script>alert(2)</script>"}

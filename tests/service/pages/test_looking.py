@@ -13,7 +13,7 @@ import pytest
 
 from drimed.reports.checks import no_promise, withdrawn
 from drimed.service.runtime import Analyses
-from drimed.trial import queries, template
+from drimed.trial import template
 from tests.service.pages.visiting import Visitor, readable
 from tests.service.serving import Running
 from tests.trial.forging import NAME
@@ -156,28 +156,17 @@ def test_a_plan_says_what_a_trial_is(visitor: Visitor, http: httpx.Client) -> No
     for words in (
         "Which plan for which farm",
         "reward = 200 × yield − 3.5 × leaching",
-        "yield t/ha higher 0 to 15",
-        "leaching kg lower not given",
-        "users would get 75 % old, 25 % new",
-        "old 120 kg at sowing its own effects offered",
-        "split its own effects retired",
-        "late for dry years its own effects offered, added later",
+        "The control is 75 % old, 25 % new",
         "Guard certain: every arm played is certified against the control.",
-        "the expected reward of a decision may be below that of the control, "
-        "by at most 10 % of the control's reward plus 60",
-        "the expected leaching may be above that of the control, by at most 5 % of the control's leaching plus 2 kg",
-        "Confidence: 99 % for each decision.",
-        "except with a probability of 1 %",
-        "Policy dri_med (recommended: ",
-        "temperature = 3, guard = certain",
-        "Each user, or each of its plots, has one decision in a season.",
-        "Outcomes are recorded as they are measured.",
-        "standard deviation of yield 0.8 t/ha, leaching 6 kg",
-        "multiplied by 1 + the size of the context",
-        "rain before each decision mm 450 is typical, ± 120 how much outcomes scatter",
+        "The expected reward of a decision may be below that of the control by at most "
+        "10 % of the control's reward plus 60.",
+        "The expected leaching of a decision may be above that of the control by at most "
+        "5 % of the control's leaching plus 2 kg.",
+        "99 % confidence for each decision",
         "north sand 150 × yield − 6 × leaching old all",
         "default reward: 200 × yield − 3.5 × leaching; default control: 75 % old, 25 % new",
         "south default default old, new",
+        '"late": { "about": "for dry years"',
     ):
         assert words in said, (words, said)
     assert 'href="/v1/trials/whole/spec" download' in page
@@ -234,7 +223,7 @@ def test_links_on_a_page_keep_what_was_chosen(visitor: Visitor, http: httpx.Clie
 
 @pytest.mark.usefixtures("season")
 def test_pages_write_negative_numbers_with_a_minus_sign(visitor: Visitor) -> None:
-    for address in (BUSY, f"{BUSY}?on=cost", f"{BUSY}/plan", f"{BUSY}/decisions/9"):
+    for address in (BUSY, f"{BUSY}?on=cost", f"{BUSY}/decisions/9"):
         page = visitor.look(address)
         said = readable(page) + " ".join(re.findall(r'data-tip="([^"]*)"', page))
         assert "−" in said
@@ -258,15 +247,6 @@ def test_the_log_is_searched_and_turned(visitor: Visitor) -> None:
 
 
 @pytest.mark.usefixtures("season")
-def test_a_search_that_finds_little_says_how_much_it_read(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "of the search read" not in readable(visitor.look(f"{BUSY}/log?state=missing"))
-    monkeypatch.setattr(queries, "CHUNK", 2)
-    monkeypatch.setattr(queries, "MOST_READ", 4)
-    page = visitor.look(f"{BUSY}/log?state=missing")
-    assert "This page of the search read 4 decisions; continue with “Older”." in readable(page)
-    assert 'state=missing&before=21" rel="next"' in page.replace("&amp;", "&")
-
-
 def test_a_long_log_has_pages(visitor: Visitor, http: httpx.Client) -> None:
     for _ in range(7):
         http.post("/v1/trials/busy/ask", json={}).raise_for_status()

@@ -57,7 +57,7 @@ def test_another_context_is_refused_for_a_decision_that_stands_unless_the_form_s
 ) -> None:
     opened, given = {"rain": 450.0, "slope": "flat"}, {"rain": 500.0, "slope": "flat"}
     http.post(f"/v1{F}/episodes", json={"contexts": {"south": opened}}).raise_for_status()
-    http.post(f"/v1{F}/ask", json={"user": "south", "context": given}).raise_for_status()
+    http.post(f"/v1{F}/ask", json={"users": ["south"], "contexts": {"south": given}}).raise_for_status()
     form = {"how": "hand", "episode": "1", "user": "1:south", "c:1:rain": "450.0", "c:1:slope": "flat"}
     assert "Nothing new was decided" in readable(visitor.done(visitor.send(f"{F}/ask", form)))
     refused = visitor.send(f"{F}/ask", form | {"c:1:rain": "300"})
@@ -120,28 +120,10 @@ def test_the_sheet_to_fill_in_names_what_somebody_new_needs(http: httpx.Client) 
     ]
 
 
-def test_the_plan_says_what_is_learned_in_plain_words(visitor: Visitor) -> None:
-    plan = readable(visitor.look(f"{F}/plan"))
-    for said in (
-        "Each group of users has a level of its own, and effects of the arms of its own",
-        "Outcomes shift from season to season",
-        "ph of the user 6.55 is typical, ± 0.636 the outcomes of all arms, the effects of arms",
-        "soil of the user sand, loam",
-        "slope before each decision flat, steep",
-        "north coast ph 6.1, soil sand A: A1, A2; B: B1",
-        "Enrolment is closed",
-    ):
-        assert said in plan, said
-    patients = readable(visitor.look(f"{P}/plan"))
-    assert "Each person has a level of their own" in patients
-    assert (
-        "Enrolment is open: asking for somebody new enrols them. Cohorts with defaults of their own: ward." in patients
-    )
-    assert "one mean outcome" in readable(_paper(visitor))
-
-
 def test_what_a_cohort_gives_is_shown_with_its_members(visitor: Visitor, http: httpx.Client) -> None:
-    http.post(f"/v1{P}/ask", json={"user": "p2", "attributes": {"sex": "m"}, "cohort": "ward"}).raise_for_status()
+    http.post(
+        f"/v1{P}/ask", json={"users": ["p2"], "enrol": {"p2": {"attributes": {"sex": "m"}, "cohort": "ward"}}}
+    ).raise_for_status()
     assert "p2 ward sex m default default usual" in readable(visitor.look(f"{P}/plan"))
     data = {"user": "p2", "preference:score": "2", "reason": "x"}
     visitor.done(visitor.send(f"{P}/manage", data, to=f"{P}/manage/preference"))
@@ -184,9 +166,3 @@ def test_a_doubtful_attribute_of_a_new_user_is_added_when_the_box_is_ticked(
     assert http.get(f"/v1{F}").json()["events"] == before
     assert "The user was added." in readable(visitor.done(visitor.send(page, form | {"confirm": box}, to=to)))
     assert http.get(f"/v1{F}/users").json()["items"][-1]["attributes"] == {"ph": -9999.0, "soil": "peat"}
-
-
-def _paper(visitor: Visitor) -> str:
-    spec = FIELD | {"name": "paper", "model": {"kind": "paper"}, "context": {}, "users": {"north": {}}}
-    visitor.http.post("/v1/trials", json=spec).raise_for_status()
-    return visitor.look("/trials/paper/plan")
