@@ -41,7 +41,7 @@ def test_a_bad_file_is_refused_with_what_is_wrong(tmp_path: Path, text: str, wro
 
 
 def test_a_bad_variable_is_named() -> None:
-    with pytest.raises(ConfigError, match="port: input should be a valid integer.*got 'x'"):
+    with pytest.raises(ConfigError, match=r"port: input should be a valid integer.*got 'x'"):
         Settings.resolve({}, {"DRIMED_PORT": "x"})
     with pytest.raises(ConfigError, match="cannot read"):
         Settings.resolve({}, {}, Path("nowhere.toml"))

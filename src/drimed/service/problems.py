@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import islice
@@ -115,13 +115,15 @@ def unavailable(detail: str, seconds: int = 1) -> Refusal:
     return Refusal(503, "unavailable", detail, headers={"Retry-After": str(seconds)})
 
 
-def refusal(error: DrimedError, where: str | None = None) -> Refusal:
-    """The answer to one of drimed's errors; `where`: the part of the request with the faults, if not the body."""
+def refusal(error: DrimedError, where: str | None = None, named: Collection[str] = ()) -> Refusal:
+    """The answer to one of drimed's errors.
+
+    `where` is the part of the request with the faults, if not the body; `named` are the things that the address names.
+    """
     faults = error.faults[:MOST_FAULTS]
     errors = [_listed(fault, where) for fault in faults]
     unknown = error if isinstance(error, UnknownNameError) else None
-    if unknown is not None and (unknown.kind == "trial" or [f.path for f in faults] == [("decision",)]):
-        # Names of other trials are not for everybody.
+    if unknown is not None and unknown.kind in ("trial", *named):  # names of other trials are not for everybody
         return Refusal(404, "unknown", f"unknown {unknown.kind} {unknown.name!r}", unknown=unknown)
     match error:
         case UnconfirmedError():

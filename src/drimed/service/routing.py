@@ -213,7 +213,7 @@ class Guarded(APIRoute):
             except RequestValidationError as error:
                 raise problems.invalid(error.errors()) from None
             except DrimedError as error:
-                raise problems.refusal(error, None if writes else "query") from error
+                raise problems.refusal(error, None if writes else "query", request.path_params) from error
 
         return handler
 

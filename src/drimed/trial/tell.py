@@ -136,9 +136,10 @@ def _merged(tx: Transaction, known: Mapping[int, Story], reports: Sequence[Repor
                 raise UnknownDecisionError(tx.ledger.name, report.decision)
             merged.append(_completed(tx.state, known[report.decision], report))
         except InputError as error:
+            error.field = ("reports", i, *error.field)
             if len(reports) == 1:
                 raise
-            faults.append(Fault(("reports", i, *error.field), str(error)))
+            faults.append(Fault(error.field, str(error)))
     if faults:
         raise BatchError(faults)
     return merged

@@ -121,9 +121,8 @@ def test_the_sheet_to_fill_in_names_what_somebody_new_needs(http: httpx.Client) 
 
 
 def test_what_a_cohort_gives_is_shown_with_its_members(visitor: Visitor, http: httpx.Client) -> None:
-    http.post(
-        f"/v1{P}/ask", json={"users": ["p2"], "enrol": {"p2": {"attributes": {"sex": "m"}, "cohort": "ward"}}}
-    ).raise_for_status()
+    new = {"p2": {"attributes": {"sex": "m"}, "cohort": "ward"}}
+    http.post(f"/v1{P}/ask", json={"users": ["p2"], "enrol": new}).raise_for_status()
     assert "p2 ward sex m default default usual" in readable(visitor.look(f"{P}/plan"))
     data = {"user": "p2", "preference:score": "2", "reason": "x"}
     visitor.done(visitor.send(f"{P}/manage", data, to=f"{P}/manage/preference"))

@@ -206,7 +206,7 @@ class Paged(APIRoute):
             except HTTPException as error:
                 response = refused_page(visit, Refusal(error.status_code, "malformed", str(error.detail)))
             except DrimedError as error:
-                response = refused_page(visit, problems.refusal(error))
+                response = refused_page(visit, problems.refusal(error, named=request.path_params))
             finally:
                 await visit.form.close()
             response.headers.update(HEADERS)
