@@ -14,7 +14,7 @@ from drimed.models.offer import Fit, Offer, Outcome, Shape
 from drimed.numerics.arrays import BoolArray, FloatArray
 from drimed.policies.policy import Policy
 from drimed.policies.protocol import AnyPolicy
-from drimed.policies.published import PublishedDri
+from drimed.policies.published import PublishedDri, PublishedState
 from drimed.policies.registry import make
 from tests.examples import learning
 
@@ -35,7 +35,9 @@ def fit_of_policy(policy: AnyPolicy, state: object) -> Fit:
     if isinstance(policy, Policy):
         return policy.fit(state)  # type: ignore[arg-type]  # this policy's own state
     assert isinstance(policy, PublishedDri)
-    return policy._fit(state)  # type: ignore[arg-type]  # this policy's own state
+    assert isinstance(state, PublishedState)
+    r = state.ridge
+    return Fit(r.theta, r.V_inv, policy.radius(r, indexed=policy.step == "imed"), None, state.pulls, state.user, 1.0)
 
 
 def outside(

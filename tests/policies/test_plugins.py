@@ -13,11 +13,10 @@ import pytest
 from drimed.errors import ConfigError, UnknownNameError
 from drimed.models.linear_regression import Learner
 from drimed.policies import registry
-from drimed.policies.composing import PolicySpec, parse_list
 from drimed.policies.guards.base import Off
 from drimed.policies.guards.certified import Certain, Expected
 from drimed.policies.policy import Policy
-from drimed.policies.registry import REGISTRY, find, guard_name, make, register
+from drimed.policies.registry import REGISTRY, PolicySpec, find, guard_name, make, parse_list, register
 from drimed.policies.rules.simple import OFUL
 from drimed.simulation.runner import policy_digest, simulate
 from drimed.simulation.sweep import code_digest

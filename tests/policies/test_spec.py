@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drimed.errors import ConfigError, UnknownNameError
-from drimed.policies.composing import PolicySpec, parse_list
-from drimed.policies.registry import REGISTRY
+from drimed.policies.registry import REGISTRY, PolicySpec, parse_list
 
 
 def test_settings_go_to_the_part_that_knows_them() -> None:

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from drimed.cli.main import app
 from drimed.errors import ConfigError, UnknownNameError
-from drimed.policies.composing import parse_list
 from drimed.policies.guards.margin import Tolerance
+from drimed.policies.registry import parse_list
 from drimed.simulation.benchmark import SUITES, Benchmark, overall, suite
 from drimed.simulation.instances import DRIFTS
 from drimed.simulation.results_page import FAR, PANEL, _beside, bench

@@ -17,10 +17,9 @@ from drimed.models.linear_regression import Learner
 from drimed.models.mixed import effects
 from drimed.models.offer import Outcome, Shape
 from drimed.numerics import probability
-from drimed.policies.composing import PolicySpec, parse_list
 from drimed.policies.guards.margin import Tolerance
 from drimed.policies.policy import Policy
-from drimed.policies.registry import make
+from drimed.policies.registry import PolicySpec, make, parse_list
 from drimed.simulation.benchmark import Benchmark, suite
 from drimed.simulation.looks import Looks, own_effects
 from drimed.simulation.mhealth import MobileHealth

@@ -108,8 +108,8 @@ def bench(
     OUT/runs, so an interrupted benchmark continues where it stopped, and more policies, drifts or instances cost only
     what is new.
     """
-    from drimed.policies.composing import parse_list
     from drimed.policies.guards.margin import Tolerance
+    from drimed.policies.registry import parse_list
     from drimed.simulation.benchmark import SUITES, Benchmark, suite
     from drimed.simulation.sweep import Cluster
 

@@ -110,7 +110,7 @@ class Offer:
 
     def broadcast(self, batch: tuple[int, ...]) -> Offer:
         """The same offers in every member of a batch (..., n)."""
-        names = {name: core for name, core in _AXES.items() if name not in ("user", "attributes")}
+        names = {name: core for name, core in AXES.items() if name not in ("user", "attributes")}
         arrays = {name: getattr(self, name) for name in names}
         wide: dict[str, Any] = {
             name: np.broadcast_to(array, (*batch, *array.shape[array.ndim - names[name] :]))
@@ -124,14 +124,14 @@ class Offer:
         unit, floor = self.unit, self.floor
         return replace(
             self,
-            **_changed(self, _AXES, change),
+            **_changed(self, AXES, change),
             unit=None if unit is None else replace(unit, **_changed(unit, _UNIT_AXES, change)),
             floor=None if floor is None else replace(floor, **_changed(floor, _FLOOR_AXES, change)),
         )
 
 
 # The number of axes that each array has behind the batch.
-_AXES = {
+AXES = {
     "features": 2,
     "control": 1,
     "sigma": 1,

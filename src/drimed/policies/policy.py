@@ -13,7 +13,7 @@ belongs to their outcomes, which may come late and in any order, and be taken ba
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, final
 
@@ -22,118 +22,19 @@ import numpy as np
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.models.linear_regression import AnyLearner, Learner
 from drimed.models.noise_estimation import Noise
-from drimed.models.offer import Fit, Floor, Offer, Outcome, Seen, Shape, Unit
+from drimed.models.offer import AXES, Fit, Offer, Outcome, Seen, Shape, Unit
 from drimed.numerics import probability, quadratic_forms
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
-from drimed.numerics.probability import sample
-from drimed.policies.guards import base
-from drimed.policies.guards.base import Draw, Guard, RemembersDecisions
-from drimed.policies.guards.margin import Tolerance
+from drimed.policies.guards.base import Draw, Guard, RemembersDecisions, radius
 from drimed.policies.protocol import Traits, check_sizes
-from drimed.policies.registry import guard_name
+from drimed.policies.registry import guard_name, settings_of
 from drimed.policies.rules.base import Ask, RemembersRounds, Rule, raised
 from drimed.policies.rules.med import MED, LinMED
 
-# Offers that are alike: users with the same wishes and arms are decided for once, and drawn for one by one.
-
-# What rules and guards without a memory look at, and how many axes one user's has.
-_SEEN = {
-    "features": 2,
-    "control": 1,
-    "sigma": 1,
-    "maps": 3,
-    "whitening": 3,
-    "scale": 0,
-    "preference": 1,
-    "available": 1,
-}
-WORTH = 2  # times as many users as different offers, from where on it pays
-
-
-def distinct(offers: Offer) -> tuple[Offer, IntArray] | None:
-    """One of each kind, and the place among them of each offer (n,); None where most of them differ."""
-    n = offers.features.shape[0] if offers.features.ndim == _SEEN["features"] + 1 else 1
-    floor = offers.floor
-    own: dict[str, FloatArray] = {}
-    for name, axes in _SEEN.items():
-        array = getattr(offers, name)
-        if array is not None and array.ndim == axes + 1 and array.shape[0] == n > 1:
-            own[name] = array
-    limits = {} if floor is None else {"control": np.asarray(floor.control), "arms": np.asarray(floor.arms)}
-    flat = [np.ascontiguousarray(array).reshape(n, -1) for array in (*own.values(), *limits.values()) if array.ndim]
-    kinds: dict[bytes, int] = {}
-    place = np.array([kinds.setdefault(b"".join(part[h].tobytes() for part in flat), len(kinds)) for h in range(n)])
-    if len(kinds) * WORTH > n:
-        return None
-    first = np.unique(place, return_index=True)[1]
-    kept: dict[str, Any] = {name: array[first] for name, array in own.items()}
-    if floor is not None:
-        kept["floor"] = Floor(**{name: array[first] if array.ndim else array for name, array in limits.items()})
-    return replace(offers, **kept, user=np.zeros(1, np.intp), unit=None, context=None), place
-
-
-def drawn(kinds: Draw, place: IntArray, draws: FloatArray, seen: Seen) -> Draw:
-    """An arm of its own for each user, by the probabilities of its kind: draws (n, ...)."""
-    p = kinds.probabilities[place]
-    return Draw(
-        sample(p, draws[..., 0]),
-        p,
-        kinds.reason_code[place],
-        kinds.exact,
-        None if kinds.share is None else kinds.share[place],
-        None if kinds.certified is None else kinds.certified[place],
-        seen,
-    )
-
-
-# Draws for decisions that are taken together, so that each arm comes about as often as its chances say.
-
-NEEDED = 2  # uniforms of a decision: where it would lie alone, and its place in the order
-
-
-def evenly(draws: FloatArray, site: Any, block: Any) -> FloatArray:
-    """Uniform numbers of decisions at these sites and blocks, (n,) each: draws (..., n, 2 or more) -> (..., n).
-
-    The first decision's first number turns the circle; the second numbers put the decisions in order.
-
-    >>> draws = np.array([[0.1, 0.4], [0.7, 0.2], [0.3, 0.9], [0.6, 0.8]])
-    >>> np.round(evenly(draws, np.array([0, 0, 1, 1]), 0), 2).tolist()
-    [0.6, 0.1, 0.85, 0.35]
-    """
-    if draws.ndim < 2 or draws.shape[-1] < NEEDED:
-        raise ShapeError(
-            f"decisions that are spread evenly need {NEEDED} uniforms each, (..., n, {NEEDED}); got draws of shape "
-            f"{draws.shape}: take policy.draws_needed(shape) of them"
-        )
-    n = draws.shape[-2]
-    order = np.argsort(_wish(draws[..., 1], _places(n, site, block)), axis=-1, kind="stable")
-    return np.asarray((draws[..., :1, 0] + _rank(order) / n) % 1.0)
-
-
-def _wish(key: FloatArray, place: IntArray) -> FloatArray:
-    """Where on the circle each decision should be: those of one place apart, the places one after the other: (..., n).
-
-    A place with m decisions has them at 0, 1, ..., m - 1 of m parts, in the order of their keys, and each place a bit
-    further on than the one before it, in the order of their smallest keys.
-    """
-    sizes = np.bincount(place)
-    places, start = len(sizes), np.cumsum(sizes) - sizes
-    order = np.argsort(place + key, axis=-1, kind="stable")  # by place, then by key
-    turn = _rank(order) - start[place]
-    least = np.take_along_axis(key, order[..., start], -1)  # (..., places)
-    shift = (_rank(np.argsort(least, axis=-1, kind="stable")) + 0.5) / places
-    return np.asarray((turn + shift[..., place]) / sizes[place])
-
-
-def _rank(order: IntArray) -> IntArray:
-    """The place of each in an order: the inverse of a permutation, on the last axis."""
-    return np.argsort(order, axis=-1, kind="stable")
-
-
-def _places(n: int, site: Any, block: Any) -> IntArray:
-    """A number for each pair of site and block: (n,)."""
-    pairs = np.stack([np.broadcast_to(np.asarray(a), n) for a in (site, block)], -1)
-    return np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
+UNIFORMS_TO_SPREAD = 2  # of a decision: where it would lie alone, and its place in the order
+WORTH_GROUPING = 2  # times as many users as different offers
+# What rules and guards without a memory look at.
+COMPARED = ("features", "control", "sigma", "maps", "whitening", "scale", "preference", "available")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,13 +114,21 @@ class Policy:
         if not ((draws >= 0) & (draws <= 1)).all():  # neither is NaN
             raise InputError(f"draws must be uniforms between 0 and 1, got {draws}")
         seen = self.see(state, offer)
-        alone = self._looks_at_offers_alone and state.guard is None and state.pulls.ndim == 1
-        groups = distinct(seen.offer) if alone else None
-        if groups is not None:
-            few, place = groups
-            m = len(few.features)
-            kinds = self._decide(state, Seen(seen.fit, few, few), draws[:m], draws[:m, 0])
-            return drawn(kinds, place, draws, seen)
+        if self._looks_at_offers_alone and state.guard is None and draws.shape[:-2] == () and len(draws) > 1:
+            first, kind = group_identical_offers(seen.offer)
+            if len(first) * WORTH_GROUPING <= len(kind):
+                few = seen.offer.take(first)
+                each = self._decide(state, Seen(seen.fit, few, few), draws[first], draws[first, 0])
+                p = each.probabilities[kind]
+                return Draw(
+                    probability.sample(p, draws[:, 0]),
+                    p,
+                    each.reason_code[kind],
+                    each.exact,
+                    None if each.share is None else each.share[kind],
+                    None if each.certified is None else each.certified[kind],
+                    seen,
+                )
         return self._decide(state, seen, draws, self._uniforms(offer, draws))
 
     def commit(self, state: State, offer: Offer, draw: Draw) -> State:
@@ -280,7 +189,7 @@ class Policy:
         """Each arm against the control, as seen now or when the draw was made."""
         seen = draw.seen if draw is not None and draw.seen is not None else self.see(state, offer)
         w = seen.offer.features - seen.offer.control_features[..., None, :]
-        half = base.radius(seen.fit, confidence)[..., None] * np.sqrt(quadratic_forms.leverages(w, seen.fit.metric))
+        half = radius(seen.fit, confidence)[..., None] * np.sqrt(quadratic_forms.leverages(w, seen.fit.metric))
         return seen.fit.mean(w), half
 
     def inference(self, state: State) -> tuple[Fit, Noise | None] | None:
@@ -303,7 +212,7 @@ class Policy:
     def draws_needed(self, shape: Shape) -> int:
         """How many uniforms a decision consumes."""
         sampled = self.rule.randomisation == "sampled"
-        return 1 + (self.learner.coefficients(shape) if sampled else NEEDED - 1 if self.balances else 0)
+        return 1 + (self.learner.coefficients(shape) if sampled else UNIFORMS_TO_SPREAD - 1 if self.balances else 0)
 
     @cached_property
     def _looks_at_offers_alone(self) -> bool:
@@ -349,9 +258,51 @@ class Policy:
         return Draw(probability.sample(p, u), p, guarded.reason, exact, guarded.share, guarded.certified, seen)
 
 
-def settings_of(learner: Any, rule: Any, guard: Any) -> frozenset[str]:
-    """The settings of a policy that is made of these: a tolerance is given by its own fields."""
-    found = {"learner", "rule", "guard"} | {f.name for part in (learner, rule, guard) for f in fields(part)}
-    if "tolerance" in found:
-        found = found - {"tolerance"} | {f.name for f in fields(Tolerance)}
-    return frozenset(found)
+def group_identical_offers(offer: Offer) -> tuple[IntArray, IntArray]:
+    """The first user of each kind of offer, and the kind of each user: (m,), (n,)."""
+    n = offer.batch[-1]
+    arrays = [(getattr(offer, name), AXES[name]) for name in COMPARED]
+    if offer.floor is not None:
+        arrays += [(np.asarray(offer.floor.control), 0), (np.asarray(offer.floor.arms), 0)]
+    own = [a for a, core in arrays if a is not None and a.ndim == core + 1 and len(a) == n]
+    flat = [np.ascontiguousarray(a).reshape(n, -1) for a in own]
+    kinds: dict[bytes, int] = {}
+    kind = np.array([kinds.setdefault(b"".join(a[h].tobytes() for a in flat), len(kinds)) for h in range(n)])
+    return np.unique(kind, return_index=True)[1], kind
+
+
+def evenly(draws: FloatArray, site: Any, block: Any) -> FloatArray:
+    """Uniform numbers of decisions at these sites and blocks, (n,) each: draws (..., n, 2 or more) -> (..., n).
+
+    Each number by itself is uniform whatever the others are, so that every arm keeps exactly its probability. Together
+    they lie evenly on the circle (systematic sampling; Madow and Madow 1944): the n numbers are 1 / n apart, and those
+    of one block as far from each other as they can be. Two plots of a block rarely both get an arm of small
+    probability, and it is seldom missing altogether. The first decision's first number turns the circle; the second
+    numbers put the decisions in order.
+
+    >>> draws = np.array([[0.1, 0.4], [0.7, 0.2], [0.3, 0.9], [0.6, 0.8]])
+    >>> np.round(evenly(draws, np.array([0, 0, 1, 1]), 0), 2).tolist()
+    [0.6, 0.1, 0.85, 0.35]
+    """
+    if draws.ndim < 2 or draws.shape[-1] < UNIFORMS_TO_SPREAD:
+        raise ShapeError(
+            f"decisions that are spread evenly need {UNIFORMS_TO_SPREAD} uniforms each, got draws of shape "
+            f"{draws.shape}: take policy.draws_needed(shape) of them"
+        )
+    n, key = draws.shape[-2], draws[..., 1]
+    pairs = np.stack([np.broadcast_to(np.asarray(a), n) for a in (site, block)], -1)
+    place = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)  # (n,), of each pair of site and block
+    sizes = np.bincount(place)
+    start = np.cumsum(sizes) - sizes
+    by_place = np.argsort(place + key, axis=-1, kind="stable")  # and then by key
+    turn = _rank(by_place) - start[place]
+    least = np.take_along_axis(key, by_place[..., start], -1)  # (..., places), smallest keys
+    shift = (_rank(np.argsort(least, axis=-1, kind="stable")) + 0.5) / len(sizes)
+    # m decisions of a place at 0, 1, ..., m - 1 of m parts, and each place a bit further on than the one before it.
+    order = np.argsort((turn + shift[..., place]) / sizes[place], axis=-1, kind="stable")
+    return np.asarray((draws[..., :1, 0] + _rank(order) / n) % 1.0)
+
+
+def _rank(order: IntArray) -> IntArray:
+    """The place of each in an order: the inverse of a permutation, on the last axis."""
+    return np.argsort(order, axis=-1, kind="stable")

@@ -1,4 +1,4 @@
-"""What every policy is: its interface, a check that it is kept, and states as plain named arrays."""
+"""The interface of policies, a check that it is kept, and states as plain named arrays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What a policy is made of and what it needs: for setting it up and for describing it."""
+    """The parts of a policy and its needs: for setting it up and for describing it."""
 
     learner: str  # learner, rule and guard in a few words
     rule: str
@@ -39,10 +39,7 @@ class Traits:
 
 
 class AnyPolicy(Protocol):
-    """What a simulation or a trial needs of a policy; the published algorithms have it too.
-
-    A state is a dataclass of arrays and numbers. The methods are pure.
-    """
+    """The interface that simulations and trials use. A state is a dataclass of arrays and numbers; methods are pure."""
 
     @property
     def traits(self) -> Traits: ...
@@ -207,22 +204,19 @@ def _try_batch(policy: AnyPolicy, name: str, offer: Offer) -> None:
 def check_sizes(pulls: tuple[int, ...], d: int | None, offer: Offer, draws: FloatArray) -> None:
     """Refuse an offer that is not of the problem that a state was made for, and draws that are not for its users."""
     *batch, K = pulls
-    *given, arms, width = offer.features.shape
-    fits = len(given) <= len(batch) + 1 and all(a in (1, b) for a, b in zip(given[-2::-1], batch[::-1], strict=False))
-    if not given:
+    *lead, arms, width = offer.features.shape
+    if not lead:
         raise ShapeError(
             f"features must have a users' axis before arms and features, (..., n, K, d), got {offer.features.shape}; "
             "make_offer adds it for one user"
         )
+    fits = len(lead) <= len(batch) + 1 and all(a in (1, b) for a, b in zip(lead[-2::-1], batch[::-1], strict=False))
     if not fits or arms != K or d not in (None, width):
-        made = (
-            f"{K} arms"
-            + ("" if d is None else f" with {d} features each")
-            + (f", batch {tuple(batch)}" if batch else "")
-        )
+        features = "" if d is None else f" with {d} features each"
+        runs = f", batch {tuple(batch)}" if batch else ""
         raise ShapeError(
-            f"the state is of another problem than the offer: the state has {made}, and the offer's features have "
-            f"shape {offer.features.shape}; begin with policy.init(Shape(...)) of the offer's own sizes"
+            f"the state is of another problem than the offer: the state has {K} arms{features}{runs}, and the offer's "
+            f"features have shape {offer.features.shape}; begin with policy.init(Shape(...)) of the offer's own sizes"
         )
     wanted = (*batch, offer.batch[-1])
     if draws.ndim == 0 or draws.shape[:-1] != wanted:

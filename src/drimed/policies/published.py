@@ -1,4 +1,10 @@
-"""Dri-MED and Dri-IMED: Algorithm 2 of Das et al. around the step of Algorithm 3 or the index of Dri-IMED.
+"""Dri-MED and Dri-IMED letter by letter: Algorithm 2 of Das et al. around Algorithm 3 or the index of Dri-IMED.
+
+Each quirk carries a comment with its I-number; docs/paper.md explains them. Nothing outside this module has them. Two
+readings: what the paper prints, and the code that its authors ran. `printed` mends only what cannot run as printed:
+I-16 (the saturation step sums to more than 1), I-17 (a sum over users compared with a mean's width), I-20 (gamma^(L-l)
+wipes the memory), I-21 (an estimator of the current episode only), I-22 (an indicator that uses an estimate which does
+not exist yet). Both readings share the mended design (I-18): the medians are those of the authors' flawed one.
 
 Hyper-parameters: Table 2 of the paper. Symbols: docs/notation.md.
 """
@@ -14,8 +20,7 @@ import numpy as np
 from drimed.errors import ConfigError, InputError, UnknownNameError
 from drimed.models.linear_regression import rewarded, ridge_lost
 from drimed.models.offer import Fit, Offer, Outcome, Shape
-from drimed.numerics import probability
-from drimed.numerics import ridge as numerics_ridge
+from drimed.numerics import probability, ridge
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick_shared
 from drimed.numerics.ridge import Ridge
 from drimed.policies.guards.base import PENALISED, UNCHANGED, Draw
@@ -25,63 +30,7 @@ from drimed.policies.rules.base import Ask
 from drimed.policies.rules.imed import DriIMEDIndex
 from drimed.policies.rules.med import MED
 
-# Two readings of the paper: what it prints, and what its authors ran.
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """Where the two readings differ."""
-
-    name: str
-    subtract_log_lambda_again: bool  # I-6
-    log_outside_root: bool  # I-12, Dri-IMED only
-    index_variance: str  # I-12, Dri-IMED only
-    step_uses_episode: bool  # I-14
-    initial_dual: float  # I-15
-
-    def radius(
-        self, logdet: FloatArray, d: int, *, delta: float, regularisation: float, norm: float, indexed: bool
-    ) -> FloatArray:
-        """sqrt(beta); `indexed` for the step of Dri-IMED, which has its own formula.
-
-        logdet is log det V - d log lambda.
-        """
-        confidence = 2 * np.log(1 / delta)
-        if self.log_outside_root and indexed:
-            # I-12: as printed, 2 log(1/alpha) stands outside the root.
-            return np.sqrt(np.maximum(logdet, 0)) + confidence + np.sqrt(regularisation) * norm
-        if self.subtract_log_lambda_again:
-            # I-6: the tracked log-determinant starts at 0 already; d log lambda is taken off a second time.
-            logdet = logdet - d * np.log(regularisation)
-        # I-6: V holds lambda gamma^(l-1) I and is compared with lambda I, so this can be negative; clipped, as coded.
-        return np.sqrt(np.maximum(logdet + confidence, 0)) + np.sqrt(regularisation) * norm
-
-
-READINGS = {
-    "printed": Reading(
-        "printed",
-        subtract_log_lambda_again=False,
-        log_outside_root=True,
-        index_variance="smallest",
-        step_uses_episode=True,
-        initial_dual=1.0,
-    ),
-    "code": Reading(
-        "code",
-        subtract_log_lambda_again=True,
-        log_outside_root=False,
-        index_variance="unit",
-        step_uses_episode=False,
-        initial_dual=0.0,
-    ),
-}
-
-
-def reading(name: str) -> Reading:
-    """The reading of that name."""
-    if name not in READINGS:
-        raise UnknownNameError("reading", name, READINGS)
-    return READINGS[name]
+READINGS = ("printed", "code")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +70,7 @@ class PublishedDri:
     def __post_init__(self) -> None:
         if self.step not in ("med", "imed"):
             raise ConfigError(f"step must be 'med' or 'imed', got {self.step!r}")
+        check_reading(self.reading)
         if not 0 <= self.tolerance < 1:
             raise ConfigError(f"tolerance must be in [0, 1), got {self.tolerance}")
         if not 0 < self.discount <= 1:
@@ -131,8 +81,7 @@ class PublishedDri:
             raise ConfigError(f"bounds must be positive and finite, got {self.noise_bound} and {self.norm_bound}")
         if self.initial_dual is not None and not 0 <= self.initial_dual < np.inf:
             raise ConfigError(f"initial_dual must be at least 0 and finite, got {self.initial_dual}")
-        self._reading  # noqa: B018  checks the name
-        self._med  # noqa: B018  checks the masses
+        self._rule  # noqa: B018  checks the masses
 
     @cached_property
     def ridge_penalty(self) -> float:
@@ -158,12 +107,12 @@ class PublishedDri:
 
     @property
     def dual_start(self) -> float:
-        """nu_0."""
-        return self._reading.initial_dual if self.initial_dual is None else self.initial_dual
+        """nu_0 (I-15)."""
+        return float(self._printed) if self.initial_dual is None else self.initial_dual
 
     def init(self, shape: Shape, batch: tuple[int, ...] = ()) -> PublishedState:
         """l. 1 of Alg. 2."""
-        start = numerics_ridge.init(shape.d, self.ridge_penalty, batch)
+        start = ridge.init(shape.d, self.ridge_penalty, batch)
         zero = np.zeros(batch)
         return PublishedState(start, np.zeros((*batch, shape.K)), zero, zero + self.dual_start, 0, 1)
 
@@ -176,13 +125,12 @@ class PublishedDri:
 
     def begin_episode(self, state: PublishedState, offer: Offer) -> PublishedState:
         """Alg. 2 l. 3 to 8: the threshold from the statistics so far, then the discount."""
-        u = _normalised(offer.features, offer.sigma)  # (..., H, K, d)
+        u = offer.features / _noise(offer)[..., None]  # (..., H, K, d)
         # I-3: one threshold for all users, in normalised units. I-17: the mean over users, not the printed sum.
         each = np.vecmat(offer.control, u)  # (..., H, d)
         base = np.vecmat(np.full(each.shape[-2], 1 / each.shape[-2]), each)  # (..., d)
         lev = np.maximum(np.vecdot(np.matvec(state.ridge.V_inv, base), base), 0)
-        width = self._radius(state.ridge, indexed=False) * np.sqrt(lev)
-        optimistic = np.vecdot(base, state.ridge.theta) + width
+        optimistic = np.vecdot(base, state.ridge.theta) + self.radius(state.ridge, indexed=False) * np.sqrt(lev)
         tau = (1 - self.tolerance) * optimistic  # I-22: before the discount
         return replace(state, tau=tau, ridge=self.aged(state.ridge), episode=state.episode + 1, user=1)
 
@@ -209,7 +157,7 @@ class PublishedDri:
         return state
 
     def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
-        """Where the reward is known."""
+        """Outcomes whose reward is known."""
         return rewarded(observed, preference)
 
     def observe(
@@ -220,7 +168,7 @@ class PublishedDri:
         learned = state.ridge
         for h in range(action.shape[-1]):
             if late == 0:
-                learned = numerics_ridge.observe(learned, z[..., h : h + 1, :], w[..., h : h + 1], self.ridge_penalty)
+                learned = ridge.observe(learned, z[..., h : h + 1, :], w[..., h : h + 1], self.ridge_penalty)
             else:
                 learned = self._shifted(learned, z[..., h, :], w[..., h], late, 1.0)
         return PublishedState(learned, state.pulls, state.tau, state.nu, state.episode, state.user)
@@ -252,11 +200,11 @@ class PublishedDri:
         return replace(state, ridge=evidence.ridge)
 
     def effects(self, state: PublishedState, offer: Offer, confidence: float | str, draw: Draw | None = None) -> None:
-        """It estimates reward over noise, not reward."""
+        """None: it estimates reward over noise, not reward."""
         del state, offer, confidence, draw
 
     def inference(self, state: PublishedState) -> None:
-        """It learns from rewards."""
+        """None: it learns from rewards."""
         del state
 
     def theta(self, state: PublishedState) -> FloatArray:
@@ -277,34 +225,45 @@ class PublishedDri:
         logdet = r.logdet + r.theta.shape[-1] * np.log(g)
         return replace(r, V=g * r.V, V_inv=r.V_inv / g, theta=r.theta / g, logdet=logdet)
 
-    @cached_property
-    def _reading(self) -> Reading:
-        return reading(self.reading)
+    def radius(self, r: Ridge, *, indexed: bool) -> FloatArray:
+        """sqrt(beta), where r.logdet is log det V - d log lambda; `indexed` for Dri-IMED, which has its own formula."""
+        confidence = 2 * np.log(1 / self.delta)
+        bias = np.sqrt(self.ridge_penalty) * self.norm_bound
+        if self._printed and indexed:
+            # I-12: as printed, 2 log(1/alpha) stands outside the root.
+            return np.sqrt(np.maximum(r.logdet, 0)) + confidence + bias
+        # I-6: as coded, d log lambda is taken off a second time: the tracked log-determinant starts at 0 already.
+        logdet = r.logdet if self._printed else r.logdet - r.theta.shape[-1] * np.log(self.ridge_penalty)
+        # I-6: V holds lambda gamma^(l-1) I and is compared with lambda I, so this can be negative; clipped, as coded.
+        return np.sqrt(np.maximum(logdet + confidence, 0)) + bias
+
+    @property
+    def _printed(self) -> bool:
+        return self.reading == "printed"
 
     @cached_property
-    def _med(self) -> MED:
+    def _rule(self) -> MED | DriIMEDIndex:
         # I-18: the design is the mended one. I-16: the saturation step is normalised.
-        return MED(
+        med = MED(
             temperature="radius",
             empirical=self.empirical,
             optimal=self.optimal,
             design="approx" if self.optimal else "none",
             saturation="every arm",
         )
-
-    @cached_property
-    def _rule(self) -> MED | DriIMEDIndex:
-        return self._med if self.step == "med" else DriIMEDIndex(variance=self._reading.index_variance)
+        # I-12: sigma^2 of the index.
+        return med if self.step == "med" else DriIMEDIndex(variance="smallest" if self._printed else "unit")
 
     def _decide(self, state: PublishedState, offer: Offer, draws: FloatArray) -> Draw:
         """The decision for one user, without a users' axis."""
         # I-2: means, gaps and bounds on u = x / sigma: the arm of best signal-to-noise ratio, not of best reward.
         seen = Offer(
-            features=_normalised(offer.features, offer.sigma),
+            features=offer.features / _noise(offer)[..., None],
             control=offer.control,
             sigma=None if self.step == "med" else offer.sigma,
         )
-        fit = self._fit(state)
+        r, wide = state.ridge, self.radius(state.ridge, indexed=self.step == "imed")
+        fit = Fit(r.theta, r.V_inv, wide, None, state.pulls, state.user, 1.0)
         lower = fit.mean(seen.features) - fit.width(seen.features)
         penalty = state.nu[..., None] * np.maximum(state.tau[..., None] - lower, 0)
         p = self._rule.propose(fit, seen, Ask(offer.available, penalty, draws))
@@ -313,32 +272,31 @@ class PublishedDri:
 
     def _commit(self, state: PublishedState, offer: Offer, action: IntArray) -> PublishedState:
         """Alg. 2 l. 12 to 14: the dual variable, with the estimate from before the outcome (I-22)."""
-        u = _normalised_arm(offer, action)
-        violation = np.vecdot(u, state.ridge.theta) < state.tau
+        violation = np.vecdot(_normalised_arm(offer, action), state.ridge.theta) < state.tau
         # I-14: eta = (l h)^-1/2 as printed; as coded it restarts in each episode.
-        eta = (state.user * (state.episode if self._reading.step_uses_episode else 1)) ** -0.5
+        eta = (state.user * (state.episode if self._printed else 1)) ** -0.5
         # I-13: settles where a share epsilon / (1 - epsilon) of the decisions is estimated to violate.
         push = violation - self.tolerance / (1 - self.tolerance)
         nu = np.maximum(state.nu + eta * push, 0)
         pulls = state.pulls + probability.one_hot(action, state.pulls.shape[-1])
         return PublishedState(state.ridge, pulls, state.tau, nu, state.episode, state.user + 1)
 
-    def _fit(self, state: PublishedState) -> Fit:
-        r = state.ridge
-        radius = self._radius(r, indexed=self.step == "imed")
-        return Fit(r.theta, r.V_inv, radius, None, state.pulls, state.user, 1.0)
-
-    def _radius(self, r: Ridge, *, indexed: bool) -> FloatArray:
-        bounds = {"delta": self.delta, "regularisation": self.ridge_penalty, "norm": self.norm_bound}
-        return self._reading.radius(r.logdet, r.theta.shape[-1], **bounds, indexed=indexed)
-
     def _rows(self, offer: Offer, action: IntArray, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
-        return _normalised_arm(offer, action), _reward(offer, outcome) / pick_shared(_noise(offer.sigma), action, 1)
+        outcome.check(offer)
+        if outcome.reward is None:
+            raise InputError("the published algorithms learn from outcome.reward, got none")
+        return _normalised_arm(offer, action), outcome.reward / pick_shared(_noise(offer), action, 1)
 
     def _shifted(self, r: Ridge, z: FloatArray, w: FloatArray, late: int, sign: float) -> Ridge:
         """A row of `late` episodes ago in or out: discounted in V since then, and not in b (I-1)."""
         V = r.V + sign * self.discount**late * z[..., :, None] * z[..., None, :]
-        return numerics_ridge.refresh(replace(r, V=V, b=r.b + sign * w[..., None] * z), self.ridge_penalty)
+        return ridge.refresh(replace(r, V=V, b=r.b + sign * w[..., None] * z), self.ridge_penalty)
+
+
+def check_reading(name: str) -> None:
+    """Refuse a reading that there is not."""
+    if name not in READINGS:
+        raise UnknownNameError("reading", name, READINGS)
 
 
 def _of_user(offer: Offer, h: int) -> Offer:
@@ -352,28 +310,17 @@ def _of_user(offer: Offer, h: int) -> Offer:
     return Offer(
         features=own(offer.features, 2),
         control=own(offer.control, 1),
-        sigma=own(_noise(offer.sigma), 1),
+        sigma=own(_noise(offer), 1),
         available=own(offer.available, 1),
     )
 
 
-def _normalised(x: FloatArray, sigma: FloatArray | None) -> FloatArray:
-    return x / _noise(sigma)[..., None]
-
-
 def _normalised_arm(offer: Offer, action: IntArray) -> FloatArray:
-    x, sigma = pick_shared(offer.features, action, 2), pick_shared(_noise(offer.sigma), action, 1)
+    x, sigma = pick_shared(offer.features, action, 2), pick_shared(_noise(offer), action, 1)
     return x / sigma[..., None]
 
 
-def _reward(offer: Offer, outcome: Outcome) -> FloatArray:
-    outcome.check(offer)
-    if outcome.reward is None:
-        raise InputError("the published algorithms learn from outcome.reward, got none")
-    return outcome.reward
-
-
-def _noise(sigma: FloatArray | None) -> FloatArray:
-    if sigma is None:
+def _noise(offer: Offer) -> FloatArray:
+    if offer.sigma is None:
         raise InputError("the published algorithms need sigma, the noise of each arm's reward")
-    return sigma
+    return offer.sigma

@@ -14,8 +14,8 @@ import numpy as np
 from drimed.errors import ConfigError, UnknownNameError
 from drimed.models.offer import Shape
 from drimed.numerics.arrays import FloatArray
-from drimed.policies.composing import PolicySpec
 from drimed.policies.guards.margin import Tolerance
+from drimed.policies.registry import PolicySpec
 from drimed.simulation.instances import DRIFTS, PAPER_SHAPE
 from drimed.simulation.looks import LOOKS
 from drimed.simulation.runner import Run, RunRecord

@@ -15,7 +15,7 @@ import numpy as np
 from drimed.errors import ConfigError
 from drimed.numerics.arrays import FloatArray
 from drimed.policies.guards.margin import Tolerance
-from drimed.policies.published import reading as check_reading
+from drimed.policies.published import check_reading
 from drimed.simulation.instances import authors_instance, levels, quantile_control
 from drimed.simulation.runner import Run, RunRecord
 from drimed.simulation.scenarios import Scenario

@@ -17,11 +17,10 @@ import numpy as np
 from drimed import streams
 from drimed.errors import ConfigError, InputError
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
-from drimed.policies.composing import PolicySpec
 from drimed.policies.guards.margin import Tolerance
 from drimed.policies.policy import Policy
 from drimed.policies.protocol import AnyPolicy
-from drimed.policies.registry import find
+from drimed.policies.registry import PolicySpec, find
 from drimed.simulation.looks import LOOKS, Looks
 from drimed.simulation.scenarios import AnyScenario, Scenario
 from drimed.simulation.sweep import code_digest

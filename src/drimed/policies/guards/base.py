@@ -1,9 +1,15 @@
-"""What to play instead of an uncertified wish, and how the change is explained."""
+"""Guards: what they ask of a rule, what leaves them, and the constraints and fallbacks that they share.
+
+A draw is an arm, the exact probability of each arm, and the reason. A constraint is a linear functional of the outcome
+that must not fall below the control's: the user's reward, or a single metric (a guardrail).
+
+Shapes: leading `...` is any batch, its last axis the users; K arms, d features.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, ClassVar, Literal, Protocol, final, runtime_checkable
 
@@ -17,8 +23,6 @@ from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
 from drimed.policies.guards import margin
 from drimed.policies.guards.margin import Tolerance
 
-# Guards and what leaves them: a draw is an arm, the exact probability of each arm, and the reason.
-
 # What the guard did to the policy's proposal, as logs and people read it. A `reason_code` is an index into this list.
 REASONS = (
     "as the policy proposed; the guard changed nothing",
@@ -30,11 +34,12 @@ REASONS = (
     "the control, as always in the first rounds, to learn about it",
 )
 UNCHANGED, PENALISED, MIXED, RESTRICTED, CONTROL_ONLY, NOT_EARNED, CONTROL_FIRST = range(len(REASONS))
-TRACE = 0.005  # a smaller share of a proposal is described as none
 NOTHING_KEPT = (
     "the guard kept next to nothing of the policy's proposal; its chance went to arms that are sure to stay near the "
     "control"
 )
+TRACE = 0.005  # a smaller share of a proposal is described as none
+ROUND_OFF = 1e-12  # in a probability
 
 
 def reason_text(reason: str, share: float | None) -> str:
@@ -52,29 +57,29 @@ class Guarded:
 
     probabilities: FloatArray  # (..., K)
     reason: IntArray  # (...), index into REASONS
-    share: FloatArray | None = None  # (...), how much of the rule's own wish is left in it
-    certified: IntArray | None = None  # (...), how many arms are certified
+    share: FloatArray | None = None  # (...), how much of the rule's proposal is left in it
+    certified: IntArray | None = None  # (...), number of certified arms
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
     """The arm that was drawn for each user, from which probabilities, and why.
 
-    Where the rule drew its own randomness (`exact` is False) the probabilities show one draw of it, and the
-    propensity is unknown: NaN, never 1 or 1/K.
+    Where the rule drew its own randomness (`exact` is False) the probabilities show one draw of it, and the propensity
+    is unknown: NaN, never 1 or 1/K.
     """
 
     action: IntArray  # (...)
     probabilities: FloatArray  # (..., K)
     reason_code: IntArray  # (...), index into REASONS
     exact: bool = True
-    share: FloatArray | None = None  # (...), how much of the rule's own wish the guard left in it
-    certified: IntArray | None = None  # (...), how many arms the guard certified
+    share: FloatArray | None = None  # (...), how much of the rule's proposal the guard kept
+    certified: IntArray | None = None  # (...), number of arms that the guard certified
     seen: Seen | None = None  # the fit and the offer that it was decided on
 
     @property
     def reason(self) -> str | NDArray[np.str_]:
-        """Why, in words: a text for one decision, an array of them (...) for many.
+        """The reason in words: a text for one decision, an array of them (...) for many.
 
         >>> Draw(np.array(0), np.array([0.0, 1.0]), np.array(CONTROL_ONLY)).reason
         'the guard gave the control; no other arm is sure yet to stay near it'
@@ -84,7 +89,7 @@ class Draw:
 
     @property
     def propensity(self) -> FloatArray:
-        """The probability that this arm had: (...)."""
+        """The probability of the drawn arm: (...)."""
         p = pick(self.probabilities, self.action)
         return np.asarray(p) if self.exact else np.full(p.shape, np.nan)
 
@@ -98,7 +103,7 @@ AskRule = Callable[[BoolArray | None, FloatArray | None], FloatArray]
 
 
 class Guard(Protocol):
-    """It asks the rule and may change the answer. A guard without a memory of its own has the state None."""
+    """Asks the rule and may change the answer. A guard without a memory of its own has the state None."""
 
     protects: ClassVar[Protects]
     promise: ClassVar[str]  # the same in a sentence
@@ -108,10 +113,7 @@ class Guard(Protocol):
 
 @runtime_checkable
 class RemembersDecisions(Protocol):
-    """A guard with a memory, moved when a decision is given out, never when its outcome comes.
-
-    `offer.user` says whose memory is meant.
-    """
+    """A guard with a memory for each user (`offer.user`), moved when a decision is given out, never by its outcome."""
 
     def init(self, shape: Shape, batch: tuple[int, ...]) -> Any: ...
 
@@ -136,7 +138,7 @@ class Off:
         return Guarded(p, np.full(p.shape[:-1], UNCHANGED))
 
 
-# What must not fall below the control: the user's reward, and any single metric besides it.
+# Constraints
 
 
 @final
@@ -184,46 +186,32 @@ class Constraint:
         F, _ = margin.worst_case(fit, w, self.x0, self.relative, self.absolute, r)
         return F >= 0
 
-    def lower(self, fit: Fit, r: FloatArray) -> FloatArray:
-        """The smallest margin of every arm, and last of the control, each at its own radius: (..., K + 1) twice."""
-        w = np.concatenate((self.w, np.zeros_like(self.w[..., :1, :])), -2)[..., None, :]
-        x0 = self.x0[..., None, :]
-        each = replace(
-            fit,
-            theta=fit.theta[..., None, :],
-            V_inv=fit.V_inv[..., None, :, :],
-            spread=None if fit.spread is None else fit.spread[..., None, :, :],
-        )
-        F, _ = margin.worst_case(each, w, x0, self.relative, self.absolute, r)
-        return F[..., 0]
 
-
-def constraints(offer: Offer, tolerance: Tolerance, guardrails: tuple[Guardrail, ...]) -> list[Constraint]:
+def constraints(offer: Offer, tolerance: Tolerance, guardrails: tuple[Guardrail, ...] = ()) -> list[Constraint]:
     """The reward first, then each guardrail."""
-    found = [_constraint(offer.features, offer.control, tolerance)]
+    functionals = [(offer.features, tolerance)]
     for rail in guardrails:
         if offer.maps is None or rail.metric >= offer.maps.shape[-2]:
-            there = "no maps" if offer.maps is None else f"{offer.maps.shape[-2]} metrics"
-            raise InputError(f"a guardrail on metric {rail.metric} needs the offer's maps Phi(a); it has {there}")
-        x = offer.maps[..., rail.metric, :] * (1.0 if rail.better == "higher" else -1.0)
-        found.append(_constraint(x, offer.control, rail.tolerance))
-    return found
-
-
-def _constraint(x: FloatArray, control: FloatArray, tolerance: Tolerance) -> Constraint:
-    x0 = np.vecmat(control, x)
-    return Constraint(x - x0[..., None, :], x0, tolerance.relative, tolerance.absolute)
+            metrics = "no maps" if offer.maps is None else f"{offer.maps.shape[-2]} metrics"
+            raise InputError(f"a guardrail on metric {rail.metric} needs the offer's maps Phi(a); it has {metrics}")
+        sign = 1.0 if rail.better == "higher" else -1.0
+        functionals.append((sign * offer.maps[..., rail.metric, :], rail.tolerance))
+    required = []
+    for x, allowed in functionals:
+        x0 = np.vecmat(offer.control, x)
+        required.append(Constraint(x - x0[..., None, :], x0, allowed.relative, allowed.absolute))
+    return required
 
 
 def check_confidence(confidence: float | str) -> None:
-    """A level in (0.5, 1), or "anytime"."""
+    """Refuse anything but a level in (0.5, 1) or "anytime"."""
     ok = confidence == "anytime" if isinstance(confidence, str) else 0.5 < confidence < 1
     if not ok:
         raise ConfigError(f"confidence must be a level between 0.5 and 1, or 'anytime', got {confidence!r}")
 
 
 def radius(fit: Fit, confidence: float | str) -> FloatArray:
-    """How far theta may be from its estimate: at a level per decision (one-sided), or at all times at once."""
+    """Radius of the confidence set: at a level per decision (one-sided), or at all times at once."""
     if isinstance(confidence, str):
         r = fit.radius
     else:
@@ -237,18 +225,7 @@ def certified_arms(fit: Fit, required: list[Constraint], r: FloatArray, availabl
     return ok if available is None else ok & available
 
 
-def above_zero(lower: list[FloatArray], available: BoolArray | None) -> BoolArray:
-    """The available arms whose lower bound is not negative in any constraint: (..., K + 1) each -> (..., K)."""
-    ok = reduce(np.logical_and, (F[..., :-1] >= 0 for F in lower))
-    return ok if available is None else ok & available
-
-
-def certified_whole(fit: Fit, required: list[Constraint], p: FloatArray, r: FloatArray) -> BoolArray:
-    """Whether a distribution over all arms is certified as it is in every constraint: (..., K) -> (...)."""
-    return reduce(np.logical_and, (c.certified(fit, c.mixed(p)[..., None, :], r)[..., 0] for c in required))
-
-
-ROUND_OFF = 1e-12  # in a probability
+# Fallbacks
 
 
 def control(offer: Offer) -> FloatArray:
@@ -275,13 +252,18 @@ def safe_choice(ok: BoolArray, offer: Offer, ask: AskRule) -> FloatArray:
 
 
 def only_safe(ok: BoolArray, offer: Offer, ask: AskRule) -> Guarded:
-    """The rule on the certified arms alone, explained; it is the rule's own wish where these are all there are."""
+    """The rule on the certified arms alone; its own proposal where these are all there are."""
     all_ok = ok.all(-1) if offer.available is None else (ok | ~offer.available).all(-1)
     return explained(safe_choice(ok, offer, ask), np.where(all_ok, 1.0, 0.0), ok, offer)
 
 
+def mixed(wish: FloatArray, safe: FloatArray, share: FloatArray, ok: BoolArray, offer: Offer) -> Guarded:
+    """A share of the proposal, and the rest of it safe."""
+    return explained(share[..., None] * wish + (1 - share)[..., None] * safe, share, ok, offer)
+
+
 def explained(p: FloatArray, share: FloatArray, ok: BoolArray, offer: Offer) -> Guarded:
-    """The distribution with its reason: how much of the wish is left, and on what."""
+    """The distribution with its reason: how much of the proposal is left, and on which arms."""
     # Of a control that is a lottery some arms may be certified: what is played then is not the control.
     as_control = (np.abs(p - offer.control) <= ROUND_OFF).all(-1) & ~(ok & (offer.control == 0)).any(-1)
     replaced = np.where(as_control, CONTROL_ONLY, RESTRICTED)

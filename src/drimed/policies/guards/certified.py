@@ -5,25 +5,29 @@ decision at all falls short of the promise, with probability 1 - delta. The pric
 decision, the certified set may not grow beyond the control for a long time.
 
 `expected` certifies the mixture that is played, so that exploration is paid for by certified arms and a trial does not
-freeze on the control. Where the rule's wish is not certified as a whole, the rule is asked again on the certified arms,
-and as much of its wish is mixed in as the certificate allows. The probabilities stay exact.
+freeze on the control. Where the rule's proposal is not certified as a whole, the rule is asked again on the certified
+arms, and as much of its proposal is mixed in as the certificate allows. The probabilities stay exact.
+
+With `simultaneous` the level holds for all margins of a decision together, so that whatever is picked among them is
+covered. A margin is wrongly certified only if <g, theta_hat - theta> > c |g| for a feature g = w_a + t rel x_0 with
+|t| <= 1 (margin.py): an arc of directions of some angle phi. For standard normal errors that has the probability
+P(z > c) + phi / (2 pi) exp(-c^2 / 2) (Naiman 1986), and for errors with nu degrees of freedom the same with Student's
+tail and (1 + c^2 / nu)^(-nu / 2). Bonferroni's inequality gives each margin its share of the error probability.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import ClassVar, final
 
 import numpy as np
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from drimed.models.offer import Fit, Offer
-from drimed.numerics import quadratic_forms
 from drimed.numerics.arrays import BoolArray, FloatArray
-from drimed.numerics.compiled import helper, kernel
 from drimed.numerics.probability import shrunk
-from drimed.numerics.quadratic_forms import WIDE, entries_of
+from drimed.numerics.quadratic_forms import NEVER_ZERO
 from drimed.policies.guards import margin
 from drimed.policies.guards.base import (
     UNCHANGED,
@@ -32,288 +36,23 @@ from drimed.policies.guards.base import (
     Guarded,
     Guardrail,
     Protects,
-    above_zero,
     certified_arms,
-    certified_whole,
     check_confidence,
     constraints,
-    explained,
+    mixed,
     only_safe,
     radius,
     safe_choice,
 )
 from drimed.policies.guards.margin import Tolerance
 
-# A radius at which the margins of all arms hold at once, so that whatever a guard picks among them is covered.
-
-# Nodes and weights of Gauss and Legendre on [0, 1]: the integrals are smooth, and right to 1e-9 of themselves.
-_NODES, _WEIGHTS = (np.ascontiguousarray(a) for a in np.polynomial.legendre.leggauss(16))
-NODES, WEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _WEIGHTS
-NOTHING = 1e-12  # a direction this short, as a share of the longest, has no error of its own: it is round-off
-OPPOSITE = 1e-5  # arcs as near to half a circle as this come from features that pass through zero: two points
-ENOUGH = 1e-7  # relative: the radius need not be found better than this
-NEAR = 1e-9  # relative: so near, and no nearer, need Newton's steps come to it; far above round-off
-LAST_STEP = 1e-5  # relative: after a step of Newton's as small as this the root is that near
-NEWTON_STEPS = 20  # more than it needs
-FIRST_GUESS = 2.5
-PRIOR = 3.0  # outcomes that the prior of an arm's noise counts as (learning/noise_model.py)
-MOST_FREEDOM = 1e6  # as good as infinite
+PRIOR = 3.0  # outcomes that the prior of an arm's noise counts as (models/noise_estimation.py)
+MOST_FREEDOM = 1e6  # degrees of freedom that are as good as infinite
 LARGEST_EXPONENT = 600.0  # beyond which a radius is as good as infinite
 BEYOND_DOUBT = 8.0  # standard errors from zero: the sign of the control's mean is what it seems to be
-
-
-def lower_bounds(
-    fit: Fit, offer: Offer, required: list[Constraint], confidence: float | str, *, control: bool
-) -> list[FloatArray]:
-    """For each constraint bounds on the margins of all arms, and last of the control: (..., K + 1).
-
-    They hold together for the available arms, and with `control` for the control's own too. A lottery's margin is the
-    mean of its arms' margins, and at least the mean of their bounds.
-    """
-    arcs = [_arcs(fit, offer, each, control) for each in required]
-    nu = np.concatenate([freedom(fit, offer, each) for each in required], -1)
-    if isinstance(confidence, str):  # its region has every direction in it
-        r0 = np.asarray(fit.radius / fit.noise_bound)[..., None]
-        grown = np.where(nu == np.inf, 1.0, nu)
-        c = np.where(nu == np.inf, r0, np.sqrt(grown * np.expm1(np.minimum(r0 * r0 / grown, LARGEST_EXPONENT))))
-    else:
-        first, last = (np.concatenate([each[end] for each in arcs], -2) for end in (0, 1))
-        used = np.concatenate([each[2] for each in arcs], -1)
-        nu = np.minimum(nu, np.asarray(fit.freedom)[..., None])
-        c = quantile(first, last, used, fit.metric, 1 - confidence, nu) * np.asarray(shrunk(fit.freedom))[..., None]
-    r = c * (fit.noise_bound * np.sqrt(fit.inflation))[..., None]
-    parts = np.split(r, len(required), -1)
-    return [each.lower(fit, part) for each, part in zip(required, parts, strict=True)]
-
-
-def noise_is_known(fit: Fit) -> bool:
-    """Whether the fit rests on no estimate of the noise."""
-    return isinstance(fit.inflation, float) and fit.inflation == 1.0
-
-
-def freedom(fit: Fit, offer: Offer, c: Constraint) -> FloatArray:
-    """Degrees of freedom of the noise in each arm's margin, infinite where the noise is known: (..., K + 1).
-
-    Two bounds, the smaller counts. The inflation is 1 + 4 / nu to first order, nu the mean degrees of freedom of an
-    arm's own noise (learning/learned.py), and a margin rests on two arms at least: 2 nu. And where a share f_b of a
-    margin's variance comes from the n_b outcomes of arm b, Satterthwaite's 1 / sum f_b^2 / (n_b + PRIOR): an arm that
-    was played once may be noisier than all others, and nobody knows yet.
-    """
-    excess = np.asarray(fit.inflation - 1.0)[..., None]
-    shape = (*np.broadcast_shapes(excess.shape[:-1], fit.pulls.shape[:-1], c.w.shape[:-2]), c.w.shape[-2] + 1)
-    if noise_is_known(fit) or not (excess > 0).any():
-        return np.full(shape, np.inf)
-    w = np.concatenate((c.w, c.x0[..., None, :]), -2)
-    along = np.matmul(np.matmul(w, fit.V_inv), np.swapaxes(offer.features, -1, -2))  # (..., K + 1, K), of arms b
-    sigma = np.ones(fit.pulls.shape) if offer.sigma is None else offer.sigma
-    variance = np.maximum(fit.leverage(w), quadratic_forms.NEVER_ZERO)[..., None]
-    f = (fit.pulls / sigma**2)[..., None, :] * along**2 / variance
-    f = f / np.maximum(f.sum(-1, keepdims=True), 1.0)
-    scatter = np.vecdot(f * f, 1 / (fit.pulls + PRIOR)[..., None, :])
-    return np.broadcast_to(1 / np.maximum(np.maximum(excess / 8, scatter), 1 / MOST_FREEDOM), shape)
-
-
-def _arcs(fit: Fit, offer: Offer, c: Constraint, control: bool) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """The directions of all arms' margins, and last the control's: first and last ends, and which count."""
-    w = np.concatenate((c.w, np.zeros_like(c.w[..., :1, :])), -2)
-    used = (c.w != 0).any(-1) if offer.available is None else (c.w != 0).any(-1) & offer.available
-    used = np.concatenate((used, np.full((*used.shape[:-1], 1), control)), -1)
-    x0 = c.relative * c.x0
-    error = np.sqrt(quadratic_forms.leverages(x0[..., None, :], fit.metric)[..., 0] * fit.inflation) * fit.noise_bound
-    mu0 = np.vecdot(x0, fit.theta)
-    sure = np.abs(mu0) > BEYOND_DOUBT * error
-    first = w + (np.where(sure & (mu0 > 0), 1.0, -1.0)[..., None] * x0)[..., None, :]
-    last = w + (np.where(sure & (mu0 < 0), -1.0, 1.0)[..., None] * x0)[..., None, :]
-    return first, last, used
-
-
-def quantile(
-    first: FloatArray, last: FloatArray, used: BoolArray, metric: FloatArray, tail: float, nu: FloatArray
-) -> FloatArray:
-    """c such that P(<g, z> > c |g| for any g) <= tail, with g on the arcs from `first` to `last`, (..., n, d).
-
-    z has the covariance `metric`, and its noise the degrees of freedom nu: (..., q) -> (..., q), one c for each. An arc
-    is a point where both ends are the same, and two points where they are opposite.
-
-    >>> e = np.eye(2)
-    >>> quantile(e, e, np.array([True, False]), np.eye(2), 0.01, np.array([np.inf, 10.0])).round(4).tolist()
-    [2.3263, 2.7638]
-    """
-    return _quantile(first, last, used, metric, tail, nu, NODES, WEIGHTS)
-
-
-@kernel(
-    "void(f8[:,:], f8[:,:], b1[:], f8[:,:], f8, f8[:], f8[:], f8[:], f8[:])",
-    "(n,d),(n,d),(n),(d,d),(),(q),(m),(m)->(q)",
-)
-def _quantile(first, last, used, S, tail, nu, nodes, weights, c):  # type: ignore[no-untyped-def]
-    n, d = first.shape
-    ends, Sends = np.zeros((2 * n, d)), np.zeros((2 * n, d))
-    wide = d >= WIDE
-    size, there = np.zeros(2 * n), np.empty(d if wide else 0, np.int64)
-    longest = 0.0
-    for k in range(n):
-        for e in range(2):
-            at = 2 * k + e
-            for i in range(d):
-                ends[at, i] = first[k, i] if e == 0 else last[k, i]
-            m = entries_of(ends[at], there) if wide else d
-            for i in range(d):
-                if wide:
-                    for j in there[:m]:
-                        Sends[at, i] += S[i, j] * ends[at, j]
-                else:
-                    for j in range(d):
-                        Sends[at, i] += S[i, j] * ends[at, j]
-                size[at] += ends[at, i] * Sends[at, i]
-            size[at] = np.sqrt(max(size[at], 0.0))
-            if used[k]:
-                longest = max(longest, size[at])
-    angle = np.zeros((2 * n, 2 * n))
-    for a in range(2 * n):
-        m = entries_of(ends[a], there) if wide else d
-        for b in range(a):
-            product = 0.0
-            if wide:
-                for i in there[:m]:
-                    product += ends[a, i] * Sends[b, i]
-            else:
-                for i in range(d):
-                    product += ends[a, i] * Sends[b, i]
-            scale = size[a] * size[b]
-            cosine = product / (scale if scale > 0.0 else 1.0)
-            angle[a, b] = math.acos(min(max(cosine, -1.0), 1.0))
-            angle[b, a] = angle[a, b]
-    halves, arcs = _tree(angle, size, used, NOTHING * longest)
-    cosines = np.cos(halves.reshape(-1, 1) * nodes)
-    for q in range(nu.shape[0]):
-        known = q > 0 and nu[q] == nu[q - 1]
-        guess = c[q - 1] if q > 0 and c[q - 1] > 0.0 else FIRST_GUESS
-        c[q] = c[q - 1] if known else _root(halves, arcs, tail, nu[q], cosines, weights, guess)
-
-
-@helper
-def _tree(angle: FloatArray, size: FloatArray, used: BoolArray, least: float) -> tuple[FloatArray, float]:
-    """Half the angles at which each direction joins the others, and half the summed length of the arcs."""
-    n2 = size.shape[0]
-    halves = np.zeros(n2)
-    near = np.full(n2, np.pi)  # the first has no neighbour
-    left = np.zeros(n2, np.bool_)
-    for a in range(n2):
-        left[a] = used[a // 2] and size[a] > least
-    arcs, joined = 0.0, 0
-    while True:
-        nearest = -1
-        for a in range(n2):
-            if left[a] and (nearest < 0 or near[a] < near[nearest]):
-                nearest = a
-        if nearest < 0:
-            break
-        halves[joined] = 0.5 * near[nearest]
-        joined += 1
-        left[nearest] = False
-        other = nearest + 1 if nearest % 2 == 0 else nearest - 1
-        length = angle[nearest, other]
-        if left[other] and length < np.pi - OPPOSITE:  # an arc, which brings its other end along
-            left[other] = False
-            arcs += 0.5 * length
-            _closer(angle[other], left, near)
-        _closer(angle[nearest], left, near)
-    return halves[:joined], arcs
-
-
-@helper
-def _closer(angle: FloatArray, left: BoolArray, near: FloatArray) -> None:
-    for a in range(angle.shape[0]):
-        if left[a]:
-            near[a] = min(near[a], angle[a])
-
-
-@helper
-def _root(
-    halves: FloatArray, arcs: float, tail: float, nu: float, cosines: FloatArray, weights: FloatArray, guess: float
-) -> float:
-    """Where the bound on the probability that any direction exceeds c falls to `tail`.
-
-    By halving, which takes some thirty steps. The bound falls with c, so that what Newton's steps have found beforehand
-    answers nearly all of them: the result is that of halving alone, to the last bit.
-    """
-    if halves.shape[0] == 0:
-        return 0.0
-    below, above = _around(halves, arcs, tail, nu, cosines, weights, guess)
-    low, high, c = 0.0, np.inf, 1.0
-    while c > 0.0:
-        beyond = c <= below
-        if below < c < above:
-            beyond = _bound(halves, arcs, c, nu, cosines, weights)[0] > np.pi * tail
-        if beyond:
-            low = c
-        else:
-            high = c
-        if high - low <= ENOUGH * c:
-            return high
-        c = 2.0 * low if high == np.inf else 0.5 * (low + high)
-    return 0.0
-
-
-@helper
-def _around(
-    halves: FloatArray, arcs: float, tail: float, nu: float, cosines: FloatArray, weights: FloatArray, guess: float
-) -> tuple[float, float]:
-    """Two numbers that the root is between, near each other where Newton's method on the logarithm finds it."""
-    below, above, c = 0.0, np.inf, guess
-    for _ in range(NEWTON_STEPS):
-        total, slope = _bound(halves, arcs, c, nu, cosines, weights)
-        if not (total > 0.0 and slope < 0.0):  # so far out that nothing is left of it
-            above = min(above, c)
-            c = 0.5 * (below + above)
-            continue
-        if total > np.pi * tail:
-            below = max(below, c)
-        else:
-            above = min(above, c)
-        to = c - np.log(total / (np.pi * tail)) * total / slope
-        if not below < to < above:
-            to = 2.0 * below if above == np.inf else 0.5 * (below + above)
-        done = abs(to - c) <= LAST_STEP * c
-        c = to
-        if done:
-            break
-    for side in range(2):  # just below, and just above
-        end = c * (1.0 - NEAR) if side == 0 else c * (1.0 + NEAR)
-        if below < end < above:
-            if _bound(halves, arcs, end, nu, cosines, weights)[0] > np.pi * tail:
-                below = end
-            else:
-                above = end
-    return below, above
-
-
-@helper
-def _bound(
-    halves: FloatArray, arcs: float, c: float, nu: float, cosines: FloatArray, weights: FloatArray
-) -> tuple[float, float]:
-    """Pi times the bound, and its derivative."""
-    total = arcs * _h(c, nu)
-    slope = total * _fall(c, nu)
-    for e in range(halves.shape[0]):
-        for m in range(weights.shape[0]):
-            x = c / cosines[e, m]
-            each = halves[e] * weights[m] * _h(x, nu)
-            total += each
-            slope += each * _fall(x, nu) / cosines[e, m]
-    return total, slope
-
-
-@helper
-def _fall(x: float, nu: float) -> float:
-    """The derivative of log h."""
-    return -x if nu == np.inf else -x / (1.0 + x * x / nu)
-
-
-@helper
-def _h(x: float, nu: float) -> float:
-    return np.exp(-0.5 * x * x) if nu == np.inf else np.exp(-0.5 * nu * np.log1p(x * x / nu))
+OPPOSITE = 1e-9  # a cosine this near to -1 is of an arc through zero: two opposite points
+FAR_TAIL = 1e-3  # of a margin's share: its quantile lies beyond the one that is sought, for arcs of any angle
+STEPS = 12  # of the iteration from there, which contracts by an order of magnitude or more a step
 
 
 @final
@@ -340,10 +79,10 @@ class Certain:
         del state
         required = constraints(offer, self.tolerance, self.guardrails)
         if self.simultaneous:
-            lower = lower_bounds(fit, offer, required, self.confidence, control=False)
-            return only_safe(above_zero(lower, offer.available), offer, ask)
-        r = radius(fit, self.confidence)
-        return only_safe(certified_arms(fit, required, r, offer.available), offer, ask)
+            ok = _positive(lower_bounds(fit, offer, required, self.confidence, control=False), offer)
+        else:
+            ok = certified_arms(fit, required, radius(fit, self.confidence), offer.available)
+        return only_safe(ok, offer, ask)
 
 
 @final
@@ -370,11 +109,12 @@ class Expected:
         del state
         wish = ask(offer.available, None)
         required = constraints(offer, self.tolerance, self.guardrails)
-        if self.simultaneous and not (self.confidence == "anytime" and noise_is_known(fit)):
+        if self.simultaneous and not (self.confidence == "anytime" and _noise_is_known(fit)):
             lower = lower_bounds(fit, offer, required, self.confidence, control=True)
-            return _mixed(wish, lower, offer, ask)
+            return _mixed_by_bounds(wish, lower, offer, ask)
         r = radius(fit, self.confidence)
-        ok, whole = certified_arms(fit, required, r, offer.available), certified_whole(fit, required, wish, r)
+        ok = certified_arms(fit, required, r, offer.available)
+        whole = reduce(np.logical_and, (c.certified(fit, c.mixed(wish)[..., None, :], r)[..., 0] for c in required))
         if not whole.all():  # mixtures of certified arms are certified; round-off must not say otherwise
             whole = whole | (ok | (wish == 0)).all(-1)
         if whole.all():
@@ -383,23 +123,130 @@ class Expected:
         shares = [
             margin.largest_share(fit, c.mixed(safe), c.mixed(wish), c.x0, c.relative, c.absolute, r) for c in required
         ]
-        share = np.where(whole, 1.0, reduce(np.minimum, shares))
-        p = share[..., None] * wish + (1 - share)[..., None] * safe
-        return explained(p, share, ok, offer)
+        return mixed(wish, safe, np.where(whole, 1.0, reduce(np.minimum, shares)), ok, offer)
 
 
-def _mixed(wish: FloatArray, lower: list[FloatArray], offer: Offer, ask: AskRule) -> Guarded:
+def _mixed_by_bounds(wish: FloatArray, lower: list[FloatArray], offer: Offer, ask: AskRule) -> Guarded:
     """The largest certified rho where bounds on all arms' margins hold at once: their mean bounds a lottery's."""
-    ok = above_zero(lower, offer.available)
+    ok = _positive(lower, offer)
     safe = safe_choice(ok, offer, ask)
     shares = []
     for F in lower:
         wished, kept = np.vecdot(wish, F[..., :-1]), np.vecdot(safe, F[..., :-1])
         kept = np.maximum(np.where(ok.any(-1), kept, F[..., -1]), 0.0)
         whole = wished >= 0
-        shares.append(
-            np.where(whole, 1.0, kept / np.where(whole, 1.0, kept - wished))
-        )  # rho wished + (1 - rho) kept = 0
+        # rho wished + (1 - rho) kept = 0
+        shares.append(np.where(whole, 1.0, kept / np.where(whole, 1.0, kept - wished)))
     share = np.where((ok | (wish == 0)).all(-1), 1.0, reduce(np.minimum, shares))
-    p = share[..., None] * wish + (1 - share)[..., None] * safe
-    return explained(p, share, ok, offer)
+    return mixed(wish, safe, share, ok, offer)
+
+
+def _positive(lower: list[FloatArray], offer: Offer) -> BoolArray:
+    """The available arms whose lower bound is not negative in any constraint: (..., K + 1) each -> (..., K)."""
+    ok = reduce(np.logical_and, (F[..., :-1] >= 0 for F in lower))
+    return ok if offer.available is None else ok & offer.available
+
+
+def lower_bounds(
+    fit: Fit, offer: Offer, required: list[Constraint], confidence: float | str, *, control: bool
+) -> list[FloatArray]:
+    """For each constraint bounds on the margins of all arms, and last of the control: (..., K + 1).
+
+    They hold together for the available arms, and with `control` for the control's own too. A lottery's margin is the
+    mean of its arms' margins, and at least the mean of their bounds.
+    """
+    nu = [_freedom(fit, offer, c) for c in required]
+    if isinstance(confidence, str):  # its region has every direction in it
+        r0 = np.asarray(fit.radius / fit.noise_bound)[..., None]
+        quantiles = [_grown(r0, own) for own in nu]
+    else:
+        arcs = [_arcs(fit, offer, c, control) for c in required]
+        count = reduce(np.add, (used.sum(-1, keepdims=True) for _, used in arcs))
+        tail = (1 - confidence) / np.maximum(count, 1)
+        nu = [np.minimum(own, np.asarray(fit.freedom)[..., None]) for own in nu]
+        scale = np.asarray(shrunk(fit.freedom))[..., None]
+        quantiles = [scale * arc_quantile(angle, tail, own) for (angle, _), own in zip(arcs, nu, strict=True)]
+    wide = (fit.noise_bound * np.sqrt(fit.inflation))[..., None]
+    each = replace(  # a radius for each arm
+        fit,
+        theta=fit.theta[..., None, :],
+        V_inv=fit.V_inv[..., None, :, :],
+        spread=None if fit.spread is None else fit.spread[..., None, :, :],
+    )
+    lower = []
+    for c, q in zip(required, quantiles, strict=True):
+        w = np.concatenate((c.w, np.zeros_like(c.w[..., :1, :])), -2)[..., None, :]
+        F, _ = margin.worst_case(each, w, c.x0[..., None, :], c.relative, c.absolute, q * wide)
+        lower.append(F[..., 0])
+    return lower
+
+
+def arc_quantile(angle: FloatArray, tail: FloatArray, nu: FloatArray) -> FloatArray:
+    """c such that P(<g, z> > c |g| for any g of an arc) = tail, z with nu degrees of freedom; pi: two points.
+
+    >>> arc_quantile(np.zeros(2), np.array([0.01, 0.01]), np.array([np.inf, 10.0])).round(4).tolist()
+    [2.3263, 2.7638]
+    """
+    normal = np.isinf(nu)
+    nu = np.where(normal, MOST_FREEDOM, nu)
+    points = np.where(angle == np.pi, 2.0, 1.0)
+    length = np.where(angle == np.pi, 0.0, angle) / (2 * np.pi)
+
+    def above(p: FloatArray) -> FloatArray:
+        return -np.where(normal, ndtri(p), stdtrit(nu, p))
+
+    c = above(FAR_TAIL * tail)
+    for _ in range(STEPS):  # every step stays above the root, so that no more than the tail is beyond it
+        height = np.where(normal, np.exp(-0.5 * c * c), np.exp(-0.5 * nu * np.log1p(c * c / nu)))
+        beyond = np.where(normal, ndtr(-c), stdtr(nu, -c))
+        c = above(tail / (points + length * height / beyond))
+    return c
+
+
+def _arcs(fit: Fit, offer: Offer, c: Constraint, control: bool) -> tuple[FloatArray, BoolArray]:
+    """The angle of each arm's directions, and last of the control's, and which of them count: (..., K + 1) twice."""
+    moves = (c.w != 0).any(-1)
+    used = moves if offer.available is None else moves & offer.available
+    used = np.concatenate((used, np.full((*used.shape[:-1], 1), control)), -1)
+    w, x0 = np.concatenate((c.w, np.zeros_like(c.w[..., :1, :])), -2), c.relative * c.x0
+    Sx0 = np.matvec(fit.metric, x0)
+    E, mu0 = np.maximum(np.vecdot(x0, Sx0), 0.0), np.vecdot(x0, fit.theta)
+    sure = np.abs(mu0) > BEYOND_DOUBT * np.sqrt(E * fit.inflation) * fit.noise_bound
+    first = np.where(sure & (mu0 > 0), 1.0, -1.0)[..., None]  # t of the two ends
+    last = np.where(sure & (mu0 < 0), -1.0, 1.0)[..., None]
+    C, D, E = np.vecdot(np.matmul(w, fit.metric), w), np.matvec(w, Sx0), E[..., None]
+    one, other = (np.maximum(C + 2 * t * D + t * t * E, 0.0) for t in (first, last))
+    cosine = (C + (first + last) * D + first * last * E) / np.sqrt(np.maximum(one * other, NEVER_ZERO))
+    return np.where(cosine < OPPOSITE - 1, np.pi, np.arccos(np.clip(cosine, -1.0, 1.0))), used
+
+
+def _noise_is_known(fit: Fit) -> bool:
+    return isinstance(fit.inflation, float) and fit.inflation == 1.0
+
+
+def _grown(r0: FloatArray, nu: FloatArray) -> FloatArray:
+    """The radius at all times while the noise has nu degrees of freedom."""
+    own = np.where(nu == np.inf, 1.0, nu)
+    return np.where(nu == np.inf, r0, np.sqrt(own * np.expm1(np.minimum(r0 * r0 / own, LARGEST_EXPONENT))))
+
+
+def _freedom(fit: Fit, offer: Offer, c: Constraint) -> FloatArray:
+    """Degrees of freedom of the noise in each arm's margin, infinite where the noise is known: (..., K + 1).
+
+    Two bounds, the smaller counts. The inflation is 1 + 4 / nu to first order, nu the mean degrees of freedom of an
+    arm's own noise (models/noise_estimation.py), and a margin rests on two arms at least: 2 nu. And where a share f_b
+    of a margin's variance comes from the n_b outcomes of arm b, Satterthwaite's 1 / sum f_b^2 / (n_b + PRIOR): an arm
+    that was played once may be noisier than all others.
+    """
+    excess = np.asarray(fit.inflation - 1.0)[..., None]
+    shape = (*np.broadcast_shapes(excess.shape[:-1], fit.pulls.shape[:-1], c.w.shape[:-2]), c.w.shape[-2] + 1)
+    if _noise_is_known(fit) or not (excess > 0).any():
+        return np.full(shape, np.inf)
+    w = np.concatenate((c.w, c.x0[..., None, :]), -2)
+    along = np.matmul(np.matmul(w, fit.V_inv), np.swapaxes(offer.features, -1, -2))  # (..., K + 1, K), of arms b
+    sigma = np.ones(fit.pulls.shape) if offer.sigma is None else offer.sigma
+    variance = np.maximum(fit.leverage(w), NEVER_ZERO)[..., None]
+    f = (fit.pulls / sigma**2)[..., None, :] * along**2 / variance
+    f = f / np.maximum(f.sum(-1, keepdims=True), 1.0)
+    scatter = np.vecdot(f * f, 1 / (fit.pulls + PRIOR)[..., None, :])
+    return np.broadcast_to(1 / np.maximum(np.maximum(excess / 8, scatter), 1 / MOST_FREEDOM), shape)

@@ -1,7 +1,12 @@
-"""The Lagrangian penalty of Dri-MED: arms that may fall short of the control weigh less, by a dual variable.
+"""Guards with a memory of each user: the dual variable of `penalty`, the account of `budget`.
 
-Source: Das et al., Alg. 2 and 3, in the consistent reading: a margin per user instead of one threshold for all
-(docs/paper.md, I-3, I-13, I-14). It discourages violations; it does not exclude any.
+`penalty` is the Lagrangian penalty of Dri-MED: arms that may fall short of the control weigh less. Source: Das et al.,
+Alg. 2 and 3, in the consistent reading: a margin per user instead of one threshold for all (docs/paper.md, I-3, I-13,
+I-14). It discourages violations; it does not exclude any.
+
+`budget` gives each user an account of what exploration may cost over the whole trial. The account holds the sum of
+expected margins so far, as a feature, so that it is certified with all the evidence there is now: past choices that
+turn out better than feared can be spent again. An endowment lets a trial leave the control where no tolerance would.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ from drimed.policies.guards.base import (
     certified_arms,
     check_confidence,
     constraints,
-    explained,
+    mixed,
     radius,
     safe_choice,
 )
@@ -94,9 +99,6 @@ class Penalty:
         return Duals(nu)
 
 
-# The guard `budget`: each user has an account of what exploration may cost over the whole trial.
-
-
 @dataclass(frozen=True, slots=True)
 class Accounts:
     """One per user."""
@@ -132,18 +134,17 @@ class Budget:
     def apply(self, state: Accounts, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
         wish = ask(offer.available, None)
         r = radius(fit, self.confidence)
-        (reward,) = constraints(offer, self.tolerance, ())
+        (reward,) = constraints(offer, self.tolerance)
         ok = certified_arms(fit, [reward], r, offer.available)
         safe = safe_choice(ok, offer, ask)
         held, allowance = self._account(state, offer)
         share = margin.largest_share(
             fit, held + reward.mixed(safe), held + reward.mixed(wish), reward.x0, reward.relative, allowance, r
         )
-        p = share[..., None] * wish + (1 - share)[..., None] * safe
-        return explained(p, share, ok, offer)
+        return mixed(wish, safe, share, ok, offer)
 
     def commit(self, state: Accounts, fit: Fit, offer: Offer, draw: Draw) -> Accounts:
-        (reward,) = constraints(offer, self.tolerance, ())
+        (reward,) = constraints(offer, self.tolerance)
         held, allowance = self._account(state, offer)
         moved = held + reward.mixed(draw.probabilities)
         # |mu_0| >= t mu_0 for every |t| <= 1: the t of the certificate may be committed.

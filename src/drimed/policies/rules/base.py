@@ -1,8 +1,9 @@
-"""Floors: least probabilities of the control and of every available arm, put into a lottery before it is certified.
+"""Rules: a frozen configuration and one pure function to a distribution over the allowed arms; and floors under it.
 
 A floor under the control costs what the control costs, and is safe under every guard. A floor under every arm explores
 without end; a guard that cannot certify it keeps less of it, and says so. What is drawn stays exact.
-Shapes: leading `...` is any batch; K arms.
+
+Shapes: leading `...` is any batch; K arms, d features.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ from drimed.models.offer import Fit, Floor, Offer, Shape
 from drimed.numerics import probability, quadratic_forms
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
 
-# What every rule is: a frozen configuration and one pure function to a distribution over the allowed arms.
-
 Randomisation = Literal["closed form", "one arm", "sampled"]
 TIES = ("first", "shared")
 # Arms whose values differ by less than this share of the largest one differ by round-off: it is far above what sums of
@@ -29,7 +28,7 @@ SAME = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """How a rule is asked: on which arms, against which penalty, with which draws."""
+    """A question to a rule: the allowed arms, a penalty on them, and draws."""
 
     mask: BoolArray | None = None  # (..., K), True where the rule may put mass
     penalty: FloatArray | None = None  # (..., K), >= 0, in the unit of the rule's own log weight or index
@@ -74,13 +73,13 @@ def widths(fit: Fit, x: FloatArray, squared: float | None) -> FloatArray:
 
 
 def check_width(squared: float | None) -> None:
-    """At least 0 and finite; None is the learner's own."""
+    """Refuse a squared width that is negative or infinite; None is the learner's own."""
     if squared is not None and not 0 <= squared < np.inf:
         raise ConfigError(f"width_squared must be at least 0 and finite, got {squared}")
 
 
 def check_ties(ties: str) -> None:
-    """first: the lowest index; shared: equal parts."""
+    """Refuse anything but "first" (the lowest index) and "shared" (equal parts)."""
     if ties not in TIES:
         raise ConfigError(f"ties must be one of {TIES}, got {ties!r}")
 
@@ -95,10 +94,7 @@ def play_largest(value: FloatArray, ask: Ask, ties: str = "first") -> FloatArray
 
 def play_least(index: FloatArray, ask: Ask, ties: str = "first") -> FloatArray:
     """All mass on the allowed arm of smallest index, its penalty added: (..., K)."""
-    index = index if ask.penalty is None else index + ask.penalty
-    if ties == "shared":
-        return shared(tied(-index, ask.mask))
-    return probability.one_hot(probability.least(index, ask.mask), index.shape[-1])
+    return play_largest(-index, ask, ties)
 
 
 def tied(value: FloatArray, mask: BoolArray | None) -> BoolArray:
@@ -117,13 +113,10 @@ def shared(among: BoolArray) -> FloatArray:
     return among / np.maximum(among.sum(-1, keepdims=True), 1)
 
 
-# Several leaders: where arms tie for the lead, each of them leads in turn.
-
-
 def behind_leaders(
     fit: Fit, x: FloatArray, mask: BoolArray | None
 ) -> Iterator[tuple[FloatArray, IntArray, FloatArray, FloatArray]]:
-    """Each leader's share (..., 1) of the lead, and what `Fit.behind_leader` says of it: x (..., K, d).
+    """For each arm that ties for the lead its share (..., 1), and the result of `Fit.behind_leader`: x (..., K, d).
 
     A leader is its row's first, second and so on of those that tie; rows with fewer have shares of 0 after the last.
     """
@@ -136,19 +129,16 @@ def behind_leaders(
         return
     share, gap = shared(lead), np.where(lead, 0.0, gap)
     order = np.argsort(~lead, axis=-1, kind="stable")  # those that tie come first
-    there = quadratic_forms.entries(x)  # often few: then each of many leaders costs little
+    entries = quadratic_forms.entries(x)  # often few: then each of many leaders costs little
     for nth in range(most):
         leader = order[..., nth]
-        yield pick(share, leader)[..., None], leader, gap, quadratic_forms.distances(x, there, leader, fit.V_inv)
-
-
-KEPT = 1 - 1e-9  # of a floor: less than this is below it, not round-off
+        yield pick(share, leader)[..., None], leader, gap, quadratic_forms.distances(x, entries, leader, fit.V_inv)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Floors:
-    """How high, and how they shrink: after n decisions a floor is its first height times (n + 1) ** -shrink.
+    """Least probabilities; after n decisions a floor is its first height times (n + 1) ** -shrink.
 
     >>> floor = Floors(control=0.5, shrink=0.24).after(np.array([0, 99]))
     >>> floor.control.round(3).tolist(), floor.arms.tolist()
@@ -170,7 +160,7 @@ class Floors:
             raise ConfigError(f"count must be 'all' or 'user', got {self.count!r}")
 
     def check(self, K: int) -> None:
-        """Whether so many arms leave room for a choice."""
+        """Refuse floors that leave K arms no room for a choice."""
         if self.control + K * self.arms >= 1:
             most = (1 - self.control) / K
             raise ConfigError(
@@ -188,23 +178,14 @@ def raised(p: FloatArray, offer: Offer, mask: BoolArray | None) -> FloatArray:
     """The lottery with the floors of the offer; those of arms outside the mask go to the rest. (..., K)"""
     if offer.floor is None:
         return p
-    K = p.shape[-1]
     allowed = np.ones(p.shape, bool) if mask is None else np.broadcast_to(mask, p.shape)
-    under_control = np.asarray(offer.floor.control)[..., None]
     if offer.available is not None and (~offer.available & (offer.control > 0)).any():
         raise ConfigError("a floor for the control needs all arms of the control to be available")
-    least = np.asarray(offer.floor.arms)[..., None] * allowed + under_control * offer.control
+    least = np.asarray(offer.floor.arms)[..., None] * allowed
+    least = least + np.asarray(offer.floor.control)[..., None] * offer.control
     taken = least.sum(-1, keepdims=True)
     if (taken > 1).any():
         raise ConfigError(
-            f"floors for {K} arms take {float(taken.max()):.3g} of the lottery; they must leave some of it"
+            f"floors for {p.shape[-1]} arms take {float(taken.max()):.3g} of the lottery; they must leave some of it"
         )
     return np.asarray((1 - taken) * p + least)
-
-
-def short(p: FloatArray, offer: Offer) -> BoolArray:
-    """Where an available arm got less than its floor: (..., K)."""
-    if offer.floor is None:
-        return np.zeros(p.shape, bool)
-    least = np.broadcast_to(np.asarray(offer.floor.arms)[..., None], p.shape)
-    return np.asarray((p < KEPT * least) & (True if offer.available is None else offer.available))

@@ -1,4 +1,4 @@
-"""Rules that exploration must beat: the control, a uniform lottery, the best estimate so far."""
+"""Simple rules: optimism, Thompson sampling, and the baselines that exploration must beat."""
 
 from __future__ import annotations
 
@@ -8,20 +8,31 @@ from typing import ClassVar, final
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from drimed.errors import ConfigError, InputError
+from drimed.errors import ConfigError, InputError, NumericalError
 from drimed.models.offer import Fit, Offer, control_among
 from drimed.numerics import probability, ridge
 from drimed.numerics.arrays import FloatArray
-from drimed.numerics.quadratic_forms import NEVER_ZERO, covariance_root
-from drimed.policies.rules.base import Ask, Randomisation, check_ties, check_width, every_arm, play_largest, widths
+from drimed.numerics.quadratic_forms import NEVER_ZERO
+from drimed.policies.rules.base import (
+    Ask,
+    Randomisation,
+    check_ties,
+    check_width,
+    every_arm,
+    play_largest,
+    widths,
+)
 
-# Optimism: play the arm whose mean could be largest.
+SMALLEST_DRAW = 2.0**-54  # below the smallest positive uniform draw: a draw of exactly 0 has a finite quantile
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class OFUL:
-    """argmax_a <x_a, theta_hat> + width(x_a).
+    """Optimism: argmax_a <x_a, theta_hat> + width(x_a).
+
+    Source: Abbasi-Yadkori, Pal and Szepesvari (2011). With weighting "known" it is the weighted OFUL of Kirschner and
+    Krause (2018); with a discount below 1 it is D-LinUCB (Russac, Vernade and Cappe, 2019).
 
     Three arms, V = diag(3, 2), theta_hat = (.5, .1), radius 4.316941: indices 2.992387, 3.152538, 3.243535.
 
@@ -45,15 +56,13 @@ class OFUL:
         return fit.mean(offer.features) + widths(fit, offer.features, self.width_squared)
 
 
-# Thompson sampling: draw a plausible theta, play its best arm.
-
-SMALLEST_DRAW = 2.0**-54  # below the smallest positive uniform draw: a draw of exactly 0 has a finite quantile
-
-
 @final
 @dataclass(frozen=True, kw_only=True)
 class LinTS:
-    """argmax_a <x_a, theta~>, theta~ = theta_hat + v V^-1/2 eta with eta normal, drawn afresh for each decision.
+    """Thompson sampling: argmax_a <x_a, theta~>, theta~ = theta_hat + v V^-1/2 eta with eta normal, for each decision.
+
+    Source: Agrawal and Goyal (2013); Abeille and Lazaric (2017) for the confidence-radius form. The probability of an
+    arm has no closed form beyond two arms, so the propensity of a decision is unknown; `probabilities` estimates it.
 
     V = diag(3, 2), theta_hat = (.5, .1), v = 1: the first of two arms e1, e2 wins with probability .669371.
 
@@ -79,8 +88,7 @@ class LinTS:
         if ask.draws is None or ask.draws.shape[-1] < 1 + d:
             raise InputError(f"Thompson sampling needs {1 + d} uniform draws per decision")
         eta = ndtri(np.maximum(ask.draws[..., 1 : 1 + d], SMALLEST_DRAW))
-        value = np.matvec(offer.features, self._plausible(fit, eta))
-        return play_largest(value, ask)
+        return play_largest(np.matvec(offer.features, self._plausible(fit, eta)), ask)
 
     def probabilities(self, fit: Fit, offer: Offer, normals: FloatArray) -> FloatArray:
         """P(a is chosen), for one member of a batch: exact for two arms, else the share among normals (n, d)."""
@@ -94,8 +102,15 @@ class LinTS:
         return np.bincount(value.argmax(-1), minlength=x.shape[0]) / len(value)
 
     def _plausible(self, fit: Fit, eta: FloatArray) -> FloatArray:
-        v = np.asarray(self._inflation(fit))[..., None]
-        return fit.theta + v * np.matvec(covariance_root(fit.V_inv, "the covariance of the estimate"), eta)
+        try:
+            root = np.linalg.cholesky(fit.V_inv)
+        except np.linalg.LinAlgError as error:
+            least = float(np.linalg.eigvalsh(fit.V_inv).min())
+            raise NumericalError(
+                "Thompson sampling needs a positive definite covariance of the estimates, got one whose smallest "
+                f"eigenvalue is {least:.2g}; outcomes that repeat exactly or span too many digits do this"
+            ) from error
+        return fit.theta + np.asarray(self._inflation(fit))[..., None] * np.matvec(root, eta)
 
     def _inflation(self, fit: Fit) -> FloatArray | float:
         if self.v == "radius":

@@ -11,7 +11,7 @@ import pytest
 from drimed.errors import ConfigError, InputError
 from drimed.models.offer import Floor, Offer, Outcome, Shape, Unit
 from drimed.policies.registry import make
-from drimed.policies.rules.base import Floors, raised, short
+from drimed.policies.rules.base import Floors, raised
 from tests.examples import unbatched
 
 K, H = 4, 3
@@ -60,16 +60,15 @@ def test_arms_keep_their_floor_where_nothing_guards() -> None:
 
 def test_a_floor_that_is_not_certified_is_cut_and_reported() -> None:
     """An arm that is certainly far worse than the control."""
-    offer = unbatched(features=np.eye(2), control=[1.0, 0.0])
-    offer = replace(offer, floor=Floors(arms=0.2).after(0))
+    offer = unbatched(features=np.eye(2), control=[1.0, 0.0]).expand()
+    offer = replace(offer, floor=Floors(arms=0.2).after(np.zeros(1)))
     policy = make("dri_med", guard="certain", relative=0.0, absolute=0.1, feedback="reward", weighting="none")
     state = policy.init(Shape(2, 2, 1, 1))
     for _ in range(60):
         for a, y in ((0, 1.0), (1, -4.0)):
-            state = policy.observe(state, offer, np.array(a), Outcome(reward=np.array(y)))
-    d = policy.decide(policy.settle(state), offer, np.array([0.5]))
-    assert d.probabilities.tolist() == [1.0, 0.0]
-    assert short(d.probabilities, offer).tolist() == [False, True]
+            state = policy.observe(state, offer, np.array([a]), Outcome(reward=np.array([y])))
+    d = policy.decide(policy.settle(state), offer, np.array([[0.5]]))
+    assert d.probabilities.tolist() == [[1.0, 0.0]]
 
 
 def test_floors_shrink_with_the_number_of_decisions() -> None:

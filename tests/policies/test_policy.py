@@ -1,0 +1,275 @@
+"""Policies: users with the same offer, decisions spread evenly over sites, states as arrays, learners of the field."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drimed import streams
+from drimed.competitors.solid import SOLID
+from drimed.errors import ConfigError, InputError, ShapeError
+from drimed.models.linear_regression import Learner
+from drimed.models.mixed.learner import Field
+from drimed.models.offer import Floor, Offer, Outcome, Shape, Unit, make_offer
+from drimed.numerics import probability
+from drimed.policies.guards.base import Off
+from drimed.policies.guards.certified import Expected
+from drimed.policies.guards.margin import Tolerance
+from drimed.policies.policy import Policy, State, evenly, group_identical_offers
+from drimed.policies.protocol import from_arrays, to_arrays
+from drimed.policies.registry import make
+from drimed.policies.rules.med import MED, LinMED
+from drimed.simulation.trial_world import Deviations, FieldSetting, FieldWorld
+from tests.worlds import SMALL
+
+# Users with the same offer
+
+KINDS, USERS, ARMS = 3, 12, 7
+
+
+def kinds_of_users(rng: np.random.Generator) -> Offer:
+    """Three kinds of users, in turns; contexts and names are their own."""
+    kind = np.arange(USERS) % KINDS
+    maps, preference = rng.normal(size=(ARMS, 2, 3)), rng.normal(size=(KINDS, 2))[kind]
+    covariance = np.broadcast_to(np.diag([0.5, 0.2]), (ARMS, 2, 2))
+    control = np.eye(ARMS)[[0, 1, 0]][kind]
+    made = make_offer(maps=maps, preference=preference, covariance=covariance, control=control)
+    mask = np.ones((KINDS, ARMS), bool)
+    mask[2, 3] = False
+    return replace(made, available=mask[kind], user=np.arange(USERS), context=rng.normal(size=(USERS, 1)))
+
+
+@pytest.mark.parametrize("rule", [MED(ties="shared"), LinMED()])
+@pytest.mark.parametrize("floors", [False, True])
+def test_users_who_are_alike_get_what_each_would_get_alone(rule: MED | LinMED, floors: bool) -> None:
+    rng = np.random.default_rng(5)
+    policy, many = Policy(learner=Learner(), rule=rule, guard=Expected()), kinds_of_users(rng)
+    if floors:
+        many = replace(many, floor=Floor(control=np.full(USERS, 0.1), arms=np.full(USERS, 0.01)))
+    state = policy.settle(policy.init(Shape(d=3, K=ARMS, M=2, H=USERS)))
+    draws = rng.random((USERS, policy.draws_needed(Shape(d=3, K=ARMS, M=2, H=USERS))))
+    first, kind = group_identical_offers(policy.see(state, many).offer)
+    assert first.tolist() == [0, 1, 2]
+    assert kind.tolist() == [h % KINDS for h in range(USERS)]
+    together = policy.decide(state, many, draws)
+    separate = policy._decide(state, policy.see(state, many), draws, draws[..., 0])
+    for field in ("action", "probabilities", "reason_code", "share", "certified"):
+        np.testing.assert_array_equal(getattr(together, field), getattr(separate, field))
+    assert len(set(together.action.tolist())) > 1  # everybody has a draw of their own
+
+
+def test_offers_that_differ_are_of_different_kinds() -> None:
+    many = kinds_of_users(np.random.default_rng(6))
+    others = replace(many, sigma=np.random.default_rng(7).random((USERS, ARMS)))
+    floors = replace(many, floor=Floor(control=np.arange(USERS) / 100, arms=np.zeros(USERS)))
+    assert len(group_identical_offers(others)[0]) == len(group_identical_offers(floors)[0]) == USERS
+
+
+# Decisions spread evenly over sites and blocks
+
+# Blocks of one, two and three plots, and a site that has two blocks.
+SITE = np.array([0, 0, 0, 1, 1, 2, 3, 3, 3, 3, 3])
+BLOCK = np.array([0, 0, 1, 0, 0, 0, 0, 0, 1, 1, 1])
+N = len(SITE)
+
+
+def uniforms(*shape: int) -> np.ndarray:
+    return np.random.default_rng(3).random(shape)
+
+
+def test_whatever_the_order_each_number_is_uniform() -> None:
+    """As the first number goes around the circle, so does each of the others, and meets every part of it once."""
+    parts = 8 * N
+    order = np.broadcast_to(uniforms(20, 1, N, 1), (20, parts, N, 1))
+    turn = np.broadcast_to((np.arange(parts) / parts + 1e-6)[:, None, None], order.shape)
+    found = evenly(np.concatenate([turn, order], -1), SITE, BLOCK)
+    met = np.sort(np.round(found * parts).astype(int) % parts, axis=1)
+    assert (met == np.arange(parts)[:, None]).all()
+
+
+def test_together_they_are_evenly_spaced() -> None:
+    found = evenly(uniforms(50, N, 2), SITE, BLOCK)
+    assert ((found >= 0) & (found < 1)).all()
+    np.testing.assert_allclose(np.diff(np.sort(found, -1), axis=-1), 1 / N)
+
+
+@pytest.mark.parametrize("plots", [2, 3, 4])
+def test_plots_of_a_block_are_as_far_apart_as_they_can_be(plots: int) -> None:
+    found = evenly(uniforms(50, 6 * plots, 2), np.repeat(np.arange(6), plots), 0).reshape(50, 6, plots)
+    np.testing.assert_allclose(np.diff(np.sort(found, -1), axis=-1), 1 / plots)
+
+
+def test_every_order_of_blocks_and_plots_comes_up() -> None:
+    found = evenly(uniforms(4000, 4, 2), np.array([0, 0, 1, 1]), 0)
+    order = np.argsort((found - found.min(-1, keepdims=True)) % 1, -1)
+    assert len(np.unique(order, axis=0)) == 8  # of 24: two plots of a block are never neighbours
+
+
+def test_an_arm_comes_as_often_as_its_chances_say_rounded_up_or_down() -> None:
+    counts = (evenly(uniforms(200, 12, 2), np.repeat(np.arange(6), 2), 0) < 0.15).sum(-1)
+    assert set(counts.tolist()) == {1, 2}
+    assert counts.mean() == pytest.approx(1.8, abs=0.1)
+
+
+def test_plots_of_other_sites_with_the_same_number_of_a_block_are_not_together() -> None:
+    found = evenly(uniforms(200, 4, 2), np.array([0, 1, 0, 1]), 5)
+    np.testing.assert_allclose(np.abs(found[:, 0] - found[:, 2]), 0.5)
+
+
+def test_too_few_uniforms_are_refused() -> None:
+    with pytest.raises(ShapeError, match="need 2 uniforms each"):
+        evenly(uniforms(N, 1), SITE, BLOCK)
+
+
+def test_people_are_drawn_for_one_by_one_and_so_is_what_is_only_sampled() -> None:
+    for name in ("people_med", "field_ts", "dri_med", "field_med"):
+        policy = make(name)
+        assert isinstance(policy, Policy)
+        assert policy.balances == (name == "field_med")
+
+
+def test_blocks_are_told_apart_by_the_unit_of_an_offer() -> None:
+    policy = make("field_med", guard="off")
+    assert isinstance(policy, Policy)
+    world = FieldWorld(FieldSetting(seasons=1, arms=2), range(2))
+    stage = next(world.blocks())
+    unit = Unit(user=stage.offered.user, group=np.zeros(12, int), block=np.repeat(np.arange(6), 2))
+    offers = type(stage.offered)(
+        **{name: getattr(stage.offered, name) for name in ("features", "control", "maps", "preference", "user")},
+        unit=unit,
+    )
+    state = policy.settle(policy.begin_episode(policy.init(world.shape, (2,)), offers))
+    action = policy.decide(state, offers, uniforms(2, 12, 2)).action.reshape(2, 6, 2)
+    assert (action[..., 0] != action[..., 1]).all()  # two arms of one half each
+
+
+# States as arrays
+
+
+def test_a_missing_array_and_one_too_many_are_named() -> None:
+    plain, discounted = make("w_oful"), make("w_oful", discount=0.9)
+    with pytest.raises(InputError, match=r"has no 'evidence\.ridge\.V2'; it holds"):
+        from_arrays(discounted.init(SMALL), to_arrays(plain.init(SMALL)))
+    with pytest.raises(InputError, match=r"ridge\.V2.*this policy does not use"):
+        from_arrays(plain.init(SMALL), to_arrays(discounted.init(SMALL)))
+
+
+def test_a_state_of_another_problem_is_refused() -> None:
+    arrays = to_arrays(make("oful").init(SMALL))
+    other = make("oful").init(SMALL, (2,))
+    with pytest.raises(InputError, match=r"stored 'evidence\.ridge\.V' has shape \(3, 3\), .* needs \(2, 3, 3\)"):
+        from_arrays(other, arrays)
+
+
+@pytest.mark.parametrize(
+    ("draws", "error", "message"),
+    [
+        ([[2.0]], InputError, "draws must be uniforms between 0 and 1, got"),
+        ([[np.nan]], InputError, "draws must be uniforms between 0 and 1, got"),
+        ([0.4], ShapeError, "draws must have shape .* and one axis more"),
+    ],
+)
+def test_draws_that_are_no_uniforms_are_refused(draws: Any, error: type[InputError], message: str) -> None:
+    policy, offer = make("med"), make_offer(features=np.eye(2), control=[1.0, 0.0])
+    state = policy.init(Shape(d=2, K=2, M=1, H=1))
+    with pytest.raises(error, match=message):
+        policy.decide(state, offer, draws)
+    with pytest.raises(ShapeError, match="users' axis"):
+        policy.decide(state, replace(offer, features=np.eye(2)), np.array([[0.4]]))
+
+
+# Learners of the field
+
+SETTING = FieldSetting(arms=3, sites=4, plots=1, seasons=6)
+SHAPE = Shape(d=3, K=3, M=1, H=4)
+
+
+def offers(batch: tuple[int, ...] = (2,)) -> Offer:
+    control = np.broadcast_to(np.array([1.0, 0.0, 0.0]), (*batch, 4, 3))
+    features = np.broadcast_to(np.eye(3), (*batch, 4, 3, 3))
+    return Offer(features=features, control=control, user=np.arange(4))
+
+
+def one(user: int) -> Offer:
+    return Offer(features=np.eye(3)[None], control=np.array([[1.0, 0.0, 0.0]]), user=np.array([user]))
+
+
+def play(
+    policy: Policy, seasons: int, seeds: tuple[int, ...] = (1, 2), unit: float = 1.0, level: float = 0.0
+) -> tuple[State, list[np.ndarray]]:
+    world = FieldWorld(replace(SETTING, deviations=Deviations()), seeds)
+    state, chosen = policy.init(SHAPE, (len(seeds),)), []
+    for season in range(seasons):
+        state = policy.settle(policy.begin_episode(state, offers()))
+        draws = np.stack([streams.uniforms(s, "policy", 4 * season, 4, policy.draws_needed(SHAPE)) for s in seeds])
+        decision = policy.decide(state, offers((len(seeds),)), draws)
+        np.testing.assert_allclose(decision.probabilities.sum(-1), 1.0)
+        reward = unit * world.respond(season, decision.action)[..., 0] + level
+        state = policy.commit(state, offers(), decision)
+        state = policy.observe(state, offers(), decision.action, Outcome(reward=reward))
+        chosen.append(decision.action)
+    return state, chosen
+
+
+def test_the_first_season_is_the_control_s_under_a_guard() -> None:
+    guard = Expected(tolerance=Tolerance(relative=0.0, absolute=6.0))
+    _, chosen = play(Policy(learner=Field(), rule=MED(), guard=guard), 1)
+    assert not chosen[0].any()
+
+
+@pytest.mark.parametrize(("unit", "level"), [(1e-4, 0.0), (30.0, -1e6)])
+def test_neither_unit_nor_level_changes_a_decision(unit: float, level: float) -> None:
+    """The tolerance is told in the same unit; there is no range to declare."""
+    as_is, other = (
+        Policy(learner=Field(), rule=MED(), guard=Expected(tolerance=Tolerance(relative=0.0, absolute=15.0 * u)))
+        for u in (1.0, unit)
+    )
+    _, before = play(as_is, 6)
+    _, after = play(other, 6, unit=unit, level=level)
+    assert any(a.any() for a in before)
+    np.testing.assert_array_equal(before, after)
+
+
+def test_an_amended_outcome_of_an_earlier_season_is_as_if_it_had_come_so() -> None:
+    policy = Policy(learner=Field(), rule=MED(), guard=Off())
+    arms = np.array([0, 1, 2, 1])
+
+    def told(first: float, amend: float | None) -> State:
+        state = policy.init(SHAPE)
+        for season in range(3):
+            state = policy.begin_episode(state, one(0))
+            for user in range(4):
+                reward = first if (season, user) == (0, 2) else 50.0 + 3 * user + 5 * season + (user * season) % 3
+                state = policy.observe(state, one(user), arms[[user]], Outcome(reward=np.array([reward])))
+        state = policy.settle(state)
+        if amend is not None:
+            state = policy.forget(state, one(2), arms[[2]], Outcome(reward=np.array([first])), late=2)
+            state = policy.observe(state, one(2), arms[[2]], Outcome(reward=np.array([amend])), late=2)
+        return replace(state, evidence=Field().ready(state.evidence, variances=True))
+
+    np.testing.assert_allclose(policy.theta(told(80.0, 55.0)), policy.theta(told(55.0, None)), atol=1e-7)
+
+
+def test_effects_are_the_belief_s_differences_from_the_control_with_their_deviations() -> None:
+    policy = Policy(learner=Field(), rule=MED(), guard=Off())
+    state = policy.settle(play(policy, 4)[0])
+    for user in range(4):
+        belief = Field().beliefs(state.evidence, one(user))
+        mean, cov = belief.mean[:, 0, :, 0], belief.covariance[:, 0, :, 0, :, 0]
+        own = np.diagonal(cov, axis1=-2, axis2=-1)
+        found = [part[:, 0] for part in policy.effects(state, one(user), 0.95)]
+        np.testing.assert_allclose(found[0], mean - mean[:, :1], atol=1e-9)
+        deviation = np.sqrt(own + own[:, :1] - 2 * cov[:, 0])
+        tail = np.asarray(probability.quantile(0.95, belief.freedom[:, 0]))[:, None]
+        np.testing.assert_allclose(found[1][:, 1:], tail * deviation[:, 1:], rtol=1e-6)
+
+
+def test_what_it_cannot_do_is_refused() -> None:
+    with pytest.raises(ConfigError, match="keeps sums on features"):
+        Policy(learner=Field(), rule=SOLID(), guard=Off())
+    policy = Policy(learner=Field(covariates=1), rule=MED(), guard=Off())
+    with pytest.raises(InputError, match="give the offer a unit"):
+        policy.observe(policy.init(SHAPE), one(0), np.array([0]), Outcome(reward=np.array([1.0])))
